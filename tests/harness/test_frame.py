@@ -7,9 +7,9 @@ import pytest
 
 import harness
 from harness.records.answers import ClusterValues
-from harness.records.frame import MEASURED, costs
+from harness.records.frame import MEASURED, OF_COSTS, OF_RUNS, OUTCOME, TIMES, costs
 from harness.records.models import Encoder
-from harness.records.spec import TrainSpec
+from harness.records.spec import TrainSpec, TuningSpec
 from harness.records.store import CostStore, Store
 from tasks import metrics
 from tests.conftest import ROOT
@@ -62,6 +62,17 @@ def test_a_row_has_the_values_of_its_record(frame):
     assert (row.low, row.high) == pytest.approx((50.2, 69.1), abs=0.3)
     assert row["train.optimiser"] == "adamw" and row["primal.rank"] == 8
     assert row["sample"].count == 100 and not row.baseline
+
+
+def test_every_column_of_a_table_of_paths_is_a_field():
+    run, cost = make_record("primal"), make_cost("linear", 256)
+    tuned = run.spec.model_copy(update={"tuning": TuningSpec(grid={}, recipe={}, role="trial")})
+    run = run.model_copy(update={"spec": tuned})
+    for record, table in ((run, OF_RUNS), (run, OUTCOME), (run, TIMES), (cost, OF_COSTS)):
+        for path in table.values():
+            value = record
+            for name in path.split("."):
+                value = None if value is None else getattr(value, name)
 
 
 def test_an_interval_is_in_the_unit_of_the_metric(frame):
