@@ -28,8 +28,9 @@ def of_plan(costs: pd.DataFrame, plan: "CostPlan") -> pd.DataFrame:
 def measured(costs: pd.DataFrame, plan: "CostPlan") -> pd.DataFrame:
     """The costs of `of_plan` that were measured, at the lengths of the plan.
 
-    Of several measurements of a row the one with a ratio to the fastest softmax is used, then that
-    of the form that is not causal, then the fastest: the column `computed_by` says what computed it.
+    Of several measurements of a row the one with a ratio to the fastest softmax is used, then the
+    one of the form that is not causal, then the fastest: the column `computed_by` says what
+    computed it.
     """
     own = of_plan(costs, plan)
     own = own[own["length"].isin(plan.lengths) & (own["status"] == "ok")]

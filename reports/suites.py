@@ -143,8 +143,8 @@ def matrix(answers: pd.DataFrame, costs: pd.DataFrame, suite: "Suite") -> pd.Dat
     Columns: `attention`; `answered`, the number of questions; for each question its name (the
     mean), `NAME.low`, `NAME.high`, `NAME.tier`; `time.LENGTH` and `memory.LENGTH`, those of
     training a layer over those of softmax; `decode_seconds` and `state_bytes`, those of a token
-    at the longest length; `computed_by`, what computes the layer in training; `known_failures` of its
-    checks. Rows are ordered by the time at the middle length.
+    at the longest length; `computed_by`, what computes the layer in training; `known_failures` of
+    its checks. Rows are ordered by the time at the middle length.
     """
     by_row = answers.groupby("row", sort=False)
     table = by_row.agg(attention=("attention", "first"), answered=("answered", "sum"))

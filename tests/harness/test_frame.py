@@ -58,6 +58,7 @@ def test_a_row_has_the_values_of_its_record(frame):
     assert (row["row"], row.suite, row.question) == ("primal[rank=8]", "laptop@1", "recall")
     assert (row.metric, row.unit, row.better, row.chance) == ("accuracy", "%", "higher", 10.0)
     assert (row.score, row.dev, row["time_ratio"]) == (60.0, 61.0, 0.5)
+    assert (row["step_seconds"], row["tokens_per_second"]) == (0.1, 640_000.0)
     # Wilson's interval of 60 of 100 is 50.2 to 69.1.
     assert (row.low, row.high) == pytest.approx((50.2, 69.1), abs=0.3)
     assert row["train.optimiser"] == "adamw" and row["primal.rank"] == 8
