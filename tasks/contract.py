@@ -132,7 +132,7 @@ class Split:
 
         Args:
             examples: their indices.
-            length: l of the batch, at least that of every example; None for the task's.
+            length: l of the batch, at least the longest example's; None for the task's.
         """
         sequence_ids = self.sequence_ids[examples]
         tokens = self.sequences[:, :length][sequence_ids]
@@ -155,7 +155,7 @@ class Split:
 
         Hashed in turn are `lengths`, `sequence_ids`, `target_positions` (where there are any) and
         `targets`, each preceded by its name and shape (`sequence_ids 9x2 `), then all real tokens,
-        sequence by sequence; before those of signals, `channels` and their number. Every number
+        sequence by sequence; before signals, `channels` and their number. Every number
         takes 4 bytes, little-endian, so neither padding nor the width of an integer type changes
         the digest.
         """
@@ -244,7 +244,7 @@ class Task(ABC):
     def shallow_baselines(self) -> Mapping[str, Baseline]:
         """Models made for this task that do not do what it asks for, by name.
 
-        They are fitted in addition to those of every task, see `tasks.baselines`. Where an example
+        They are fitted in addition to what every task has, see `tasks.baselines`. Where an example
         has one target and sequences are tokens, only if train is not small. By default none.
         """
         return {}

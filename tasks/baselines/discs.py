@@ -1,8 +1,8 @@
 """Where the two discs of a Pathfinder image are, found from its pixels.
 
 A disc covers a block of bright pixels, a paddle is narrower: the level of a place is the lowest of
-the nine pixels around it, each divided by that of a disc there. The two places of the highest level
-are taken for the discs.
+the nine pixels around it, each divided by the level of a disc there. The two places of the highest
+level are taken for the discs.
 
 Axis letters: `n` images, `h` side of an image, `f` features.
 """

@@ -14,8 +14,9 @@ train is left out.
 No maintained Python package estimates it at this size: `kenlm` on PyPI only queries models, and
 `nltk.lm` reads all n-grams again for each probability.
 
-All n-grams are looked up at once: the n-gram that ends at a position has a number, from that of the
-(n-1)-gram before it and the token. `v` and `w` are the tokens of train and of another stream.
+All n-grams are looked up at once: the n-gram that ends at a position has a number, from the number
+of the (n-1)-gram before it and the token. `v` and `w` are the tokens of train and of another
+stream.
 """
 
 from collections.abc import Iterator, Mapping
@@ -37,7 +38,7 @@ def losses(splits: Mapping[SplitName, Split], classes: int) -> dict[str, float]:
     """Mean cross-entropies in nats on test, by name: of single tokens, and of the best order.
 
     The order is chosen on dev, and test is read with it. The context of a token is the tokens of
-    its split before it, those of the window before included.
+    its split before it, also of the window before.
 
     Args:
         splits: whose targets are the next token at every position.
@@ -97,7 +98,7 @@ class NGrams(NamedTuple):
 
     @classmethod
     def of(cls, train: Tokens, other: Tokens, classes: int, shorter: "NGrams | None") -> "NGrams":
-        """The n-grams of the next order after `shorter`; those of order 1 after None."""
+        """The n-grams of the next order after `shorter`; of order 1 after None."""
         history = _preceding(shorter.train) if shorter else np.zeros_like(train)
         other_history = _preceding(shorter.other) if shorter else np.zeros_like(other)
         (complete,) = (history >= 0).nonzero()
@@ -115,7 +116,7 @@ class NGrams(NamedTuple):
     def interpolate(
         self, counts: Int64[np.ndarray, " grams"], lower: Float64[np.ndarray, " w"]
     ) -> Float64[np.ndarray, " w"]:
-        """The probabilities of the other stream, from those of the order below."""
+        """The probabilities of the other stream, from the probabilities of the order below."""
         discount = discounts(counts)[np.minimum(counts, 3)]
         # A history may be the end of train: then nothing follows it.
         size = max(self.histories.max(), self.other_history.max()) + 1

@@ -22,7 +22,7 @@ def tree_features(split: Split, *, subtrees: bool, deeper: bool) -> UInt8[np.nda
 
     Args:
         split: the trees.
-        subtrees: add how often each operator is that of an operand of the root.
+        subtrees: add how often each operator begins an operand of the root.
         deeper: add how often each digit is an operand at depth 2, by the operator above it.
     """
     parts = []

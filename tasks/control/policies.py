@@ -46,7 +46,7 @@ SCRIPTED: Mapping[str, Policy] = {"HalfCheetah-v5": run, "InvertedPendulum-v5": 
 def record(name: str, episodes: int, seed: int) -> Trajectories:
     """Trajectories of the scripted policy with noise, and the reference scores as attributes.
 
-    An action is `(1 - w)` times that of the policy plus `w` times a uniform one, where w is uniform
+    An action is `(1 - w)` times the policy's plus `w` times a uniform one, where w is uniform
     in [0, 1] and the same for all steps of an episode: the returns of the episodes differ widely.
     The reference scores are mean returns over episodes with w = 1 and with w = 0.
 

@@ -94,7 +94,7 @@ def returns_of(
         policy: gives the actions.
         start: the first step of each episode; see `tasks.control.windows.episodes`.
         environments: one for each episode, at that step.
-        scale: that of the windows.
+        scale: of the windows.
         limit: the most steps of an episode.
     """
     count, length, channels = start.sequences.shape

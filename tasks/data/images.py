@@ -102,7 +102,7 @@ class ImageSplit(Split):
     def digest(self) -> str:
         """SHA-256 of the path, the size in bytes and the class of every file.
 
-        The pixels are not read: those of ImageNet take minutes. A file that was replaced by another
+        The pixels are not read: ImageNet would take minutes. A file that was replaced by another
         one of the same size is not noticed.
         """
         sha256 = hashlib.sha256()

@@ -1,6 +1,6 @@
 """Tasks with cached data, which are imported from known files or generated.
 
-Nothing unverified is cached. Verified are the digest of a file, that of the arrays made from it,
+Nothing unverified is cached. Verified are the digests of a file and of the arrays made from it,
 and the number of examples; where no digest is published, the form of every example. On an error the
 cache stays as it was.
 """

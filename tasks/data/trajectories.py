@@ -41,7 +41,7 @@ class Trajectories(NamedTuple):
         rewards: (v,).
         ends: (e,), the first step after each trajectory, ascending; the last is v.
         terminal: (e,), whether a trajectory ended by a terminal state, not by a limit of steps.
-        attributes: those of `ATTRIBUTES` that the file has.
+        attributes: what the file has of `ATTRIBUTES`.
     """
 
     observations: Float32[np.ndarray, "v s"]

@@ -1,4 +1,4 @@
-"""Transforms of decoded images: those of timm, which belongs to the extra `vision`."""
+"""Transforms of decoded images, by timm, which belongs to the extra `vision`."""
 
 import warnings
 from collections.abc import Callable, Mapping

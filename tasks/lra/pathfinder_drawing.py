@@ -289,7 +289,7 @@ def choose(weights: Weights, threshold: float) -> int:
 
 @njit(nogil=True)
 def collides(mask: Levels, patch: Patch, paddle: Paddle) -> bool:
-    """Whether the mask and that of a paddle collide at a pixel."""
+    """Whether the mask and the mask of a paddle collide at a pixel."""
     size, half = len(mask), len(patch) // 2
     y, x = paddle[0], paddle[1]
     for row in range(max(y - half, 0), min(y + half + 1, size)):

@@ -1,14 +1,14 @@
 """The tables of Pathfinder: what depends on a direction, a turn or an end only, precomputed.
 
 An image has few directions: an integer angle for the first paddle of a snake, and for the others
-that of the vector from a joint to one of the pixels on a circle around it. Points and vectors are
+the direction from a joint to one of the pixels on a circle around it. Points and vectors are
 (y, x); `step(c, angle, d) = ceil(c + d (sin angle, cos angle))`.
 
 A paddle is drawn with Pillow at twice the size as a line of length 2L, and halved with its Lanczos
 filter; its mask is the line dilated by a disc of radius 2m, halved in the same way. Both are 8-bit
 images.
 
-Sines are those of double precision, without rounding, as in the original: c + d sin(angle) may lie
+Sines have double precision, without rounding, as in the original: c + d sin(angle) may lie
 just above the whole number that it is in mathematics, and `step` then adds 1. As 4 sin(pi) =
 4.9e-16, that depends on c: it is lost in the sum where c is 8 or more. Vectors are therefore
 floats, added to a point when it is known. The sines of the integer angles, and of the reversed ones
@@ -55,7 +55,7 @@ class Scale:
         tail_distance: distance of the two tails in pixels.
         radius: radius of a disc in pixels.
         continuity: factor of a turn in its weight: a larger one makes snakes straighter.
-        contrast: level of the two snakes, that of a disc being 1.
+        contrast: level of the two snakes; a disc has 1.
         clutter: level of the distractors.
         distractors: number of their paddles, rounded down to whole distractors.
     """

@@ -58,5 +58,5 @@ class Majority(SyntheticTask):
         return Examples(1 + symbols, counts.argmax(1))
 
     def word(self, token: int) -> str:
-        """See `Task.word`: the number of the symbol, which is that of its class."""
+        """See `Task.word`: the number of the symbol, and of its class."""
         return str(token - 1)

@@ -192,7 +192,7 @@ class MultiQueryRecall(SyntheticTask):
         return split.sequences[:, 1 : 2 * self.pairs : 2].long() - self.classes
 
     def word(self, token: int) -> str:
-        """See `Task.word`: `k` and the number of a key, or `v` and that of a value; or 0."""
+        """See `Task.word`: `k` and the number of a key, `v` and the number of a value, or 0."""
         if token == 0:
             return "0"
         return f"k{token}" if token < self.classes else self.class_name(token - self.classes)

@@ -6,7 +6,7 @@ Bagnall et al., "The UEA multivariate time series classification archive, 2018",
   runs have none and report the best test accuracy over epochs (Chen et al., 2023, Table 1).
 * A missing value is interpolated linearly within its channel of its series, and has the nearest
   value beyond both ends; a channel without any value has the channel's mean in train.
-* Every channel is divided by its standard deviation after its mean is subtracted. Both are those of
+* Every channel is divided by its standard deviation after its mean is subtracted. Both are of
   all time points of the train split, without dev.
 * Series are truncated to `max_len`, by default the longest of TRAIN, as in the published runs.
 """

@@ -1,6 +1,6 @@
 """The ten sets of the UEA archive in Table 1 of Chen et al. (2023), each a task.
 
-Sizes are those of the archive (Bagnall et al., 2018, arXiv 1811.00075). `max_len` is the length of
+Sizes are the archive's (Bagnall et al., 2018, arXiv 1811.00075). `max_len` is the length of
 the longest series of TRAIN; train has four fifths of TRAIN. `sets.csv` has a row for each set.
 """
 

@@ -21,7 +21,7 @@ from tasks.data.files import Member, damaged
 from zoo.registry import UserError
 
 LINE_LIMIT = 1 << 24
-"""Bytes of a line, so that a damaged file cannot fill the memory; those of PEMS-SF have 1 MB."""
+"""Bytes of a line, so that a damaged file cannot fill the memory; PEMS-SF has lines of 1 MB."""
 
 COMMENTS = ("#", "%")
 MISSING = "?"

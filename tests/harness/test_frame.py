@@ -9,7 +9,7 @@ import harness
 from harness.records.answers import ClusterValues
 from harness.records.frame import MEASURED, OF_COSTS, OF_RUNS, OUTCOME, TIMES, costs
 from harness.records.models import Encoder
-from harness.records.spec import TrainSpec, TuningSpec
+from harness.records.spec import TrainSpec
 from harness.records.store import CostStore, Store
 from tasks import metrics
 from tests.conftest import ROOT
@@ -66,9 +66,7 @@ def test_a_row_has_the_values_of_its_record(frame):
 
 
 def test_every_column_of_a_table_of_paths_is_a_field():
-    run, cost = make_record("primal"), make_cost("linear", 256)
-    tuned = run.spec.model_copy(update={"tuning": TuningSpec(grid={}, recipe={}, role="trial")})
-    run = run.model_copy(update={"spec": tuned})
+    run, cost = make_record("primal", role="trial"), make_cost("linear", 256)
     for record, table in ((run, OF_RUNS), (run, OUTCOME), (run, TIMES), (cost, OF_COSTS)):
         for path in table.values():
             value = record
