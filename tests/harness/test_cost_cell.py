@@ -1,5 +1,7 @@
 """What a cell records of calls whose time, memory and parameters are known."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -30,6 +32,7 @@ def work_of(clock: Clock, seconds: float, mib: int) -> Work:
 def clock(monkeypatch):
     made = Clock()
     monkeypatch.setattr(cell, "timer_of", lambda device: wall_clock(device, made))
+    monkeypatch.setattr(cell, "time", SimpleNamespace(monotonic=made))
     return made
 
 
