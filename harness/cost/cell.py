@@ -153,7 +153,7 @@ def _softmax(spec: CostSpec, timer: Timer, end: float) -> tuple[dict[Implementat
     if calls * seconds > end - time.monotonic():
         return {}, f"no time is left for {REFERENCE}: {seconds:.2g} s a call"
     if len(names) == 1:
-        return {names[0]: seconds}, ""
+        return dict.fromkeys(names, seconds), ""
     specs = {name: reference_of(spec, name.backend) for name in names}
     return short_trial(
         {n: lambda one=one: prepare(one).call for n, one in specs.items()}, timer

@@ -152,7 +152,7 @@ def of_question(suite: Suite, name: str) -> Recipe:
     """The recipe of a question; without `train.lr` its rate is the middle one of its rates.
 
     Raises:
-        UserError: the suite has no such question, or its base has no recipe for the task.
+        UserError: the suite has no such question, or its base no part for the task.
     """
     question = suite.question(name)
     rates = sorted(question.rates)
