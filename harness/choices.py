@@ -60,7 +60,8 @@ def choose(
 def _read(path: Path) -> dict[str, str]:
     """The decisions of a file; none where it is damaged: they are made again."""
     try:
-        content = json.loads(path.read_bytes())
+        # Opening a named pipe would block for ever.
+        content = json.loads(path.read_bytes()) if path.is_file() else {}
     except (OSError, ValueError, RecursionError):
         return {}
     pairs = content.items() if isinstance(content, dict) else ()

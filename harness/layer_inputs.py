@@ -112,12 +112,17 @@ def alike(reference: ProjectedAttention, name: str, options: Mapping[str, Any]) 
     """A layer of the variant, of the size and with the projections of `reference`.
 
     Raises:
-        Unsupported: it has no projections for queries, keys and values.
+        Unsupported: it has no projections for queries, keys and values, or of another size.
     """
     size = reference.size
     layer = create(
         name, dim=size.dim, heads=size.heads, max_len=size.max_len, causal=size.causal,
         rotary=size.rotary, **options,
     )  # fmt: skip
-    projected(layer).load_state_dict(reference.state_dict(), strict=False)
+    try:
+        projected(layer).load_state_dict(reference.state_dict(), strict=False)
+    except RuntimeError as error:
+        raise Unsupported(
+            f"{name} has projections of another size than softmax; give another"
+        ) from error
     return layer

@@ -176,8 +176,20 @@ def _parts(request: Request) -> tuple[Task, str, recipes.Recipe]:
     # Before the recipe: the message for an unknown task lists the tasks.
     tasks.find(name)
     recipe = recipes.find(request.recipe)
-    given = {**recipe.of_task(name).options, **file, **request.settings.get(name, {})}
+    of_task = recipe.of_task(name)
+    _require_known(recipe, of_task)
+    given = {**of_task.options, **file, **request.settings.get(name, {})}
     return create(name, **given), name, recipe
+
+
+def _require_known(recipe: recipes.Recipe, of_task: recipes.TaskRecipe) -> None:
+    """Reject a recipe with a table of an unknown task or variant, which nothing would read."""
+    of_variants = {name.removeprefix("+") for name in (*recipe.variants, *of_task.variants)}
+    for registry, names in ((tasks, {*recipe.tasks}), (variants, of_variants)):
+        for name in sorted(names - {name for name, _ in registry.built_in()}):
+            if name not in (known := registry.names()):
+                reason = unknown(registry.kind, name, known)
+                raise UserError(f"recipe {recipe.name!r}: {reason}")
 
 
 def _sections(
@@ -268,7 +280,4 @@ def _validated(kind: type[S], owner: str, values: Mapping[str, Any]) -> S:
     for name in values.keys() - {"kind"}:
         if name not in fields:
             raise UserError(unknown(f"option of {owner}", name, fields))
-        # pydantic takes a boolean for a number.
-        if isinstance(values[name], bool) and fields[name].annotation is not bool:
-            raise UserError(f"{owner}.{name}={values[name]} is a boolean; give another value")
     return validated(kind, dict(values), f"{owner}.", what="option")

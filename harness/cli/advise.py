@@ -7,12 +7,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from harness.cli import arguments, stores
 from harness.cli.catalogue import described
+from harness.cli.cost import LONGEST
 from harness.cli.process import Answer
 from zoo.registry import UserError, unknown
+from zoo.registry.pattern import MOST_LAYERS
 
 if TYPE_CHECKING:
     from harness.records.suites import Suite
@@ -45,8 +47,8 @@ class AdviseOptions:
     needs: str
     memory: str = ""
     causal: bool = False
-    depth: arguments.Count = 0
-    width: arguments.Count = 0
+    depth: Annotated[int, {"min": 0, "max": MOST_LAYERS}] = 0
+    width: Annotated[int, {"min": 0, "max": LONGEST}] = 0
     measure: bool = False
     suite: str = "laptop"
     store: Path | None = None
@@ -106,7 +108,7 @@ def _query(options: AdviseOptions, suite: "Suite") -> dict[str, Any]:
         raise UserError(
             f"--memory {options.memory!r} is not an amount; give for example 2GiB"
         ) from None
-    lengths = arguments.integers_in("--length", options.length, range(1, 2**24 + 1), "16k")
+    lengths = arguments.integers_in("--length", options.length, range(1, LONGEST + 1), "16k")
     if len(lengths) > 1:
         raise UserError(f"--length {options.length!r} is more than one length; give one")
     return {

@@ -25,7 +25,10 @@ WORKER_BYTES = 2**27
 """What a process takes that has imported PyTorch, at least."""
 
 MOST = 10_000
-"""The most integers of a list."""
+"""The most integers of a list, and trajectories of a file."""
+
+LONGEST_NAME = 4096
+"""The most characters of a name: those of a path."""
 
 
 def path(text: str | Path) -> Path:
@@ -167,13 +170,15 @@ def names_in(texts: Sequence[str]) -> list[str]:
     """Split at commas; each name once, in order.
 
     Raises:
-        UserError: a name is empty.
+        UserError: a name is empty, or has more than `LONGEST_NAME` characters.
     """
     names: dict[str, None] = {}
     for text in texts:
         parts = [part.strip() for part in text.split(",")]
         if not all(parts):
             raise UserError(f"{text!r} holds an empty name; separate names by single commas")
+        if any(len(part) > LONGEST_NAME for part in parts):
+            raise UserError(f"{text!r} has a name of over {LONGEST_NAME} characters; shorten it")
         names |= dict.fromkeys(parts)
     return list(names)
 

@@ -1,7 +1,9 @@
 """`harness check`: run the conformance checks of a variant."""
 
+import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -106,7 +108,8 @@ def _rows(pairs: "Sequence[tuple[Configuration, Check]]") -> list[Row]:
     rows = []
     for count, (form, check) in enumerate(pairs, 1):
         before = perf_counter()
-        result = run(check, form)
+        with _without_logs():
+            result = run(check, form)
         seconds = perf_counter() - before
         progress = f"{count:{len(str(len(pairs)))}} of {len(pairs)} {seconds:5.1f} s"
         typer.echo(f"{progress}  {line(result)}")
@@ -118,6 +121,17 @@ def _rows(pairs: "Sequence[tuple[Configuration, Check]]") -> list[Row]:
             }
         )  # fmt: skip
     return rows
+
+
+@contextmanager
+def _without_logs() -> Iterator[None]:
+    """Without the tracebacks that PyTorch's compiler logs: the result of a check has the error."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 def _certify(name: str, form: "Configuration", rows: Sequence[Row], store: Path) -> Path:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.arguments import JsonOption
+from harness.cli.arguments import MOST, JsonOption
 from harness.cli.process import Answer, Command
 from zoo.registry import printable
 
@@ -68,8 +68,10 @@ def fetch(
 def record(
     environment: Annotated[str, typer.Argument(help="The environment, as InvertedPendulum-v5.")],
     path: Annotated[Path, typer.Argument(help="The new HDF5 file.")],
-    episodes: Annotated[int, typer.Option(help="Trajectories.")] = 100,
-    seed: Annotated[int, typer.Option(help="Seed of the policy and the environment.")] = 0,
+    episodes: Annotated[int, typer.Option(help="Trajectories.", min=1, max=MOST)] = 100,
+    seed: Annotated[
+        int, typer.Option(help="Seed of the policy and the environment.", min=0, max=2**32 - 1)
+    ] = 0,
 ) -> None:
     """Record trajectories of a scripted policy with noise, for task control."""
     from tasks.control.policies import record

@@ -54,6 +54,10 @@ class RunOptions(arguments.Stored, arguments.Execution, arguments.Runs):
 
     def execute(self, plans: "Sequence[Plan]", **changes: Any) -> "Outcomes":
         """See `harness.cli.runs.execute`."""
+        if self.tensorboard:
+            from harness.records.files import require_writable
+
+            require_writable(self.tensorboard, str(self.tensorboard), "give another --tensorboard")
         how = {"rerun": self.rerun, "keep": self.keep_checkpoints, "cost": self.cost, **changes}
         return runs.execute(plans, self.store, resources=self.resources(self.device), **how)
 

@@ -74,6 +74,8 @@ def in_faster_precision(
 
     if precision != "auto" or all(recipes.find(request.recipe).question for request in requests):
         return list(requests)
+    # Before the first trial: it rejects every wrong name and value.
+    resolve(requests)
     keep_freed_memory()
     share = max(1, torch.get_num_threads() // max(1, resources.workers))
     with use_threads(resources.threads or share):

@@ -53,6 +53,9 @@ def run(options: "RunOptions") -> Answer:
     for name, remedy in missing.items():
         typer.echo(f"missing data of {name}: {remedy}", err=True)
     chosen = [question for question in chosen if question.name not in missing]
+    if options.cost and not suite.published:
+        # Before any run: it rejects what cannot be measured after all of them.
+        suites.costs(suite, rows, kind)
     _require_certificates(rows)
     complete = True
     for number, question in enumerate(chosen, 1):

@@ -155,6 +155,11 @@ def of_question(suite: Suite, name: str) -> Recipe:
         UserError: the suite has no such question, or its base no part for the task.
     """
     question = suite.question(name)
+    if "/" in question.recipe and not question.recipe.endswith(SUFFIX):
+        raise UserError(
+            f"question {name!r} of {suite.key} has recipe {question.recipe!r}, which is that of a "
+            f"question; give {', '.join(NAMES)} or a TOML file"
+        )
     rates = sorted(question.rates)
     part = TaskRecipe(
         options=question.options,

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.records.fields import Frozen, Time
-from harness.records.files import write_atomic
+from harness.records.files import read_text, write_atomic
 from harness.records.record import Environment
 from zoo.registry import UserError
 
@@ -72,7 +72,7 @@ def read_certificates(store: Path) -> dict[str, Certificate]:
     found = {}
     for path in sorted((store / FOLDER).glob("*.json")):
         try:
-            one = Certificate.model_validate_json(path.read_text("utf-8"), strict=True)
+            one = Certificate.model_validate_json(read_text(path), strict=True)
             if path.stem != one.variant:
                 raise ValueError(f"it is of {one.variant}")
         except (OSError, ValueError) as error:

@@ -56,6 +56,17 @@ def save(path: Path, content: bytes, what: str) -> Path:
         ) from error
 
 
+def read_text(path: Path) -> str:
+    """The text of a regular file.
+
+    Raises:
+        OSError: it cannot be read, or is of another kind: opening a named pipe blocks for ever.
+    """
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return path.read_text("utf-8")
+
+
 def read_model(path: Path, kind: type[M]) -> M | None:
     """The model in a JSON file; None where there is none, or the file is damaged."""
     try:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.records.fields import Count, Fraction, Frozen, Seconds, Time
-from harness.records.files import write_atomic
+from harness.records.files import read_text, write_atomic
 from harness.records.record import Environment
 from zoo.registry import UserError
 
@@ -68,7 +68,7 @@ def read_studies(folder: Path) -> list[ShallowStudy]:
     studies = []
     for path in sorted(folder.glob("*.json")):
         try:
-            studies.append(ShallowStudy.model_validate_json(path.read_text("utf-8")))
+            studies.append(ShallowStudy.model_validate_json(read_text(path)))
         except (OSError, ValueError) as error:
             raise UserError(
                 f"{path} is not a record of shallow models; move it away, and fit them again"

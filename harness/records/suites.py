@@ -103,7 +103,7 @@ class SuiteRow(Frozen):
         options: those that differ from the recipes, by variant.
     """
 
-    attention: str
+    attention: Annotated[str, Field(max_length=4096)]
     options: dict[str, dict[str, Value]] = Field(default={})
 
     @model_validator(mode="before")
@@ -185,6 +185,12 @@ class Suite(Frozen):
             raise ValueError(f"row {min(twice)!r} is there twice; remove one")
         return rows
 
+    @model_validator(mode="after")
+    def _check_first(self) -> "Suite":
+        if unknown_names := {*self.first} - {question.name for question in self.questions}:
+            raise ValueError(f"first: {min(unknown_names)!r} is no question; remove it")
+        return self
+
     @property
     def key(self) -> str:
         """Its name in records: `laptop@1`."""
@@ -260,7 +266,7 @@ def _parse(name: str, tables: Table, label: str) -> Suite:
         for name in questions:
             where, table = f"{label}, question {name!r}: ", _completed(name, questions, shared)
             tables["questions"].append(validated(Question, table, where, parts=PARTS))
-    except (AttributeError, TypeError) as error:
+    except (AttributeError, LookupError, TypeError) as error:
         raise UserError(f"{label}: 'all' and each of 'questions' are tables; change it") from error
     return validated(Suite, tables, f"{label}: ", parts=PARTS)
 

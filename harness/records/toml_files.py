@@ -80,10 +80,21 @@ def validated(
     Raises:
         UserError: the first error, in one line: value, rule and remedy.
     """
+    for name, value in values.items():
+        items = value if isinstance(value, list) else [value]
+        # pydantic takes a boolean for a number.
+        if any(isinstance(item, bool) for item in items) and not _takes_boolean(kind, name):
+            raise UserError(f"{label}{name}={value} is a boolean; give another value")
     try:
         return kind.model_validate(values)
     except ValidationError as error:
         raise UserError(f"{label}{_first_error(error, kind, what, parts)}") from error
+
+
+def _takes_boolean(kind: type[Frozen], name: str) -> bool:
+    """Whether a field may be a boolean; an unknown one has another error."""
+    field = kind.model_fields.get(name)
+    return field is None or "bool" in repr(field.annotation)
 
 
 def _first_error(error: ValidationError, kind: type[Frozen], what: str, parts: Parts) -> str:

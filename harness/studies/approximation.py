@@ -31,6 +31,9 @@ from zoo.library import create
 from zoo.registry import UserError, Value
 from zoo.variants.softmax import Softmax
 
+LARGEST = 10_000
+"""Standard deviation of logits, at most."""
+
 ERRORS = ("output_error", "weights_error", "gradient_error", "log_weights_error")
 
 Options = Mapping[str, Value]
@@ -85,8 +88,8 @@ weight, whose share is *positive*. *Logits*: the standard deviation of q k^T / s
             logits = [float(text) for text in arguments.names_in([self.logits])]
         except ValueError:
             logits = [0.0]
-        if not all(0 < logit < math.inf for logit in logits):
-            raise UserError(f"logits {self.logits!r} are not positive numbers, as 1,3")
+        if not all(0 < logit <= LARGEST for logit in logits):
+            raise UserError(f"logits {self.logits!r} are not numbers from 0 to {LARGEST}, as 1,3")
         self.require_layer_fits(max(lengths), self.samples, self.dim, self.heads)
         chosen = variant_options(self.variant, self.set_, self.over)
         runs = [*weights.kept_runs(store, [self.run])] if self.run else []

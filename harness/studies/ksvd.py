@@ -76,8 +76,8 @@ class Ksvd(Study):
     dim: Positive = 32
     tokens: Annotated[int, {"min": 2}] = 64
     samples: Positive = 1
-    steps: Positive = 300
-    lr: Annotated[float, {"min": 1e-9}] = 0.01
+    steps: Annotated[int, {"min": 1, "max": 10**6}] = 300
+    lr: Annotated[float, {"min": 1e-9, "max": 1}] = 0.01
     run: str = ""
 
     head = """\

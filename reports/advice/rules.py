@@ -58,7 +58,7 @@ def bytes_text(count: float | None) -> str:
 
 def bytes_in(text: str) -> int:
     """Read an amount of memory, `2GiB` or `512 MiB`; raise `ValueError` if it is not one."""
-    parts = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?\s*", text, re.IGNORECASE)
+    parts = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,15})?)\s*([KMGT]?)i?B?\s*", text, re.IGNORECASE)
     if not parts:
         raise ValueError(text)
     return round(float(parts[1]) * 1024 ** "BKMGT".index(parts[2].upper() or "B"))

@@ -1,6 +1,7 @@
 """Decisions of a store: the first one holds."""
 
 import json
+import os
 
 import pytest
 
@@ -27,6 +28,13 @@ def test_of_two_processes_that_try_at_once_the_first_decides(store):
 def test_a_damaged_file_is_decided_again(store, content):
     store.require_writable()
     (store.folder / FILE).write_text(content)
+    assert choose(store, "x", CHOICES, lambda: "a") == "a"
+    assert json.loads((store.folder / FILE).read_text())["x"] == "a"
+
+
+def test_a_named_pipe_is_decided_again(store):
+    store.require_writable()
+    os.mkfifo(store.folder / FILE)
     assert choose(store, "x", CHOICES, lambda: "a") == "a"
     assert json.loads((store.folder / FILE).read_text())["x"] == "a"
 

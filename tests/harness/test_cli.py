@@ -108,6 +108,9 @@ REJECTED = {
     "cost -a primal --set linear.x=1": "no row uses 'linear'",
     f"cost -a primal --batch {2**64}": "an integer from 1 to",
     f"{ASK} --needs recall --depth 2": "--depth 2",
+    f"{ASK} --needs recall --depth {10**20} --width 64": f"{10**20} is not in the range",
+    f"{ASK} --needs recall --depth 2 --width {10**20}": f"{10**20} is not in the range",
+    f"{ASK} --needs recall --memory {'9' * 400}": "is not an amount",
     f"{ASK} --needs recall --measure": "--measure",
     # data and stores
     "run -a softmax -t image": "harness data import image PATH",
@@ -120,9 +123,17 @@ REJECTED = {
     "report": "is not a folder; make records with: harness run",
     "status": "is not a folder; make records with: harness run",
     "run --remeasure": "has no finished run",
-    # more than there is memory for
+    "data record InvertedPendulum-v5 x --episodes 0": "0 is not in the range",
+    f"data record InvertedPendulum-v5 x --episodes {10**20}": f"{10**20} is not in the range",
+    f"data record InvertedPendulum-v5 x --seed {10**20}": f"{10**20} is not in the range",
+    # more than there is memory or time for
+    f"run -a none*{'9' * 5000}": "a name of over 4096 characters",
+    f"study ksvd --steps {10**20}": f"{10**20} is not in the range",
+    "study ksvd --lr 2": "2.0 is not in the range",
+    "study approximation nystrom --logits 1,1e20": "logits '1,1e20'",
     f"run -a none -t modular-addition --set modular-addition.symbols={2**20}": "of memory",
     f"run -a none --workers {10**20}": "--workers",
+    f"run -a none --threads {10**4}": "--threads 10000 exceeds the",
     f"run -a none --tune --workers {10**20}": "--workers",
 } | {
     f"study {study} {size}": reason
@@ -202,6 +213,19 @@ def test_bad_input_is_one_line_and_exit_code_2_and_leaves_no_file(rejected, comm
     if name == "run" and not {"--suite", "--remeasure", "--budget"} & {*argv}:
         argv = [*(SMOKE if "-t" in argv or "-a" not in argv else TINY)[1:], *argv]
     assert REJECTED[command] in rejected(name, *argv)
+
+
+def test_a_wrong_name_is_rejected_before_a_trial_of_precisions(rejected, monkeypatch):
+    monkeypatch.setattr("harness.precision.native_precisions", lambda device: ("bf16", "fp32"))
+    monkeypatch.setattr("harness.precision.try_precisions", lambda *_: pytest.fail("a trial"))
+    assert "'nonee'" in rejected("run", "--budget", "smoke", *SMALL, "-a", "none,nonee")
+
+
+def test_a_folder_for_curves_that_cannot_be_written_is_rejected_before_the_run(call, tmp_path):
+    (tmp_path / "file").write_text("")
+    code, _, err = call(*TINY, "-a", "none", "--tensorboard", str(tmp_path / "file" / "curves"))
+    assert code == 2 and len(err.splitlines()) == 1 and "give another --tensorboard" in err
+    assert not [*tmp_path.rglob("*.json")]
 
 
 @pytest.mark.parametrize("command", SETTINGS)

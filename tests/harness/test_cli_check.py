@@ -1,6 +1,7 @@
 """`harness check`: one line per check, and the exit code."""
 
 import json
+import logging
 import re
 
 import pytest
@@ -82,3 +83,12 @@ def test_a_class_whose_forward_exits_fails_its_checks(call, tmp_path, monkeypatc
     code, out, _ = call("check", "exits_in_forward:Exits", "--only", "lengths")
     assert code == 1 and "FAIL Exits: lengths: raised SystemExit" in out
     assert " checks fail, in " in out.splitlines()[-1]
+
+
+def test_what_pytorch_logs_during_a_check_is_not_printed(call, monkeypatch, caplog):
+    log = logging.getLogger("torch.any")
+    check = Check("none", "logs", lambda _: Outcome(bool(log.error("x")), "no"), lambda _: True)
+    monkeypatch.setattr("zoo.conformance.CHECKS", (check,))
+    assert call("check", "softmax")[0] == 1 and not caplog.records
+    log.error("after the command")
+    assert len(caplog.records) == 1

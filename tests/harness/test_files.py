@@ -5,8 +5,11 @@ import os
 
 import pytest
 
+from harness.records.certificate import FOLDER, read_certificates
 from harness.records.files import write_all
+from harness.records.shallow import read_studies
 from tests.harness.specs import raising
+from zoo.registry import UserError
 
 
 def test_writing_replaces_the_files_and_leaves_no_other(tmp_path):
@@ -35,3 +38,13 @@ def test_no_file_changes_unless_all_can_be_written_and_the_error_names_the_file(
     assert caught.value.filename == str(folder)
     assert path.read_bytes() == b"old"
     assert sorted(tmp_path.iterdir()) == [path, folder]
+
+
+def test_a_named_pipe_is_neither_a_study_nor_a_certificate(tmp_path):
+    (tmp_path / FOLDER).mkdir()
+    for folder in (tmp_path, tmp_path / FOLDER):
+        os.mkfifo(folder / "x.json")
+    with pytest.raises(UserError, match=r"x.json is not a record of shallow models"):
+        read_studies(tmp_path)
+    with pytest.raises(UserError, match=r"x.json is not a certificate"):
+        read_certificates(tmp_path)

@@ -15,7 +15,7 @@ from harness.records.fields import Quartiles
 from harness.records.record import Implementation
 from harness.reference import formula_fits, trial_of, with_fastest_backend
 from harness.train import Trainer
-from harness.trial import training_call
+from harness.trial import LEAST_STEPS, trainer_of, training_call
 from tasks import Split, create
 from zoo.cost import flops, peak_bytes
 
@@ -283,6 +283,13 @@ def test_a_reference_that_does_not_fit_by_itself_is_out_of_memory(plan, failing)
 def test_a_short_schedule_can_be_measured(plan):
     one = plan("softmax", steps=1, warmup=1)
     assert measure(one).own.parameters > 0
+
+
+def test_a_timed_model_has_a_schedule_that_does_not_end_and_batches_of_the_tasks_length(plan):
+    for steps, expected in ((4, LEAST_STEPS), (500, 500)):
+        one = plan(steps=steps, bucket_by_length=True)
+        spec = trainer_of(one, one.data.splits["train"]).spec
+        assert (spec.steps, spec.bucket_by_length) == (expected, False)
 
 
 def test_training_steps_and_inference_without_gradients_are_timed(plan, monkeypatch):

@@ -230,6 +230,10 @@ BAD = {
     "use --precision": SMOKE.replace("lr =", "precision = 'bf16'\nlr ="),
     "recipe 'own' has no part for task 'listops'; it has parts for text2": SMOKE.replace(
         "[other.train]", "").replace("[tasks.listops]", "[tasks.text2]"),
+    "recipe 'own': unknown attention variant 'primel'; did": f"{SMOKE}\n[variants.primel]",
+    "recipe 'own': unknown attention variant 'priml'; did": (
+        f"{SMOKE}\n[tasks.listops.variants.'+priml']"),
+    "recipe 'own': unknown task 'listopps'; did": f"{SMOKE}\n[tasks.listopps]",
     "unknown shared recipe 'short'": SMOKE.replace(
         "[tasks.listops]", "[tasks.listops]\nextends = 'short'"),
 } | {

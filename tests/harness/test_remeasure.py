@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from harness.environment import use_threads
 from harness.measure import remeasure
 from harness.runner import run
 from zoo.registry import UserError
@@ -41,6 +42,18 @@ def test_the_commits_of_training_and_of_measuring_are_both_named(store, record, 
     renewed = remeasure(record, store)
     assert renewed.environment.commits == ["aaa", "bbb"]
     assert remeasure(renewed, store).environment.commits == ["aaa", "bbb"]
+
+
+def test_the_threads_are_those_of_the_run(plan, store, callback, unmeasured, monkeypatch):
+    monkeypatch.setattr("harness.environment.os.cpu_count", lambda: 8)
+    with use_threads(3):
+        record = run(plan(), store, callback)
+    seen = []
+    monkeypatch.setattr(
+        "harness.measure.measure", lambda _: seen.append(torch.get_num_threads()) or unmeasured
+    )
+    remeasure(record, store)
+    assert seen == [3] != [torch.get_num_threads()]
 
 
 def other_machine(record):

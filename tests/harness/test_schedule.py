@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from torch.optim.lr_scheduler import OneCycleLR
 
 from harness.records.spec import TrainSpec
-from harness.schedules import cosine, one_cycle
+from harness.schedules import constant, cosine, one_cycle
 
 
 def recipe(steps: int, warmup: int, cycle_momentum: bool) -> TrainSpec:
@@ -86,3 +86,10 @@ def test_a_cosine_follows_its_formula_and_ends_at_a_hundredth():
     assert {cosine(step, spec)[1] for step in range(100)} == {0.8}
     with pytest.raises(ValidationError, match="schedule=cosine needs cycle_momentum=false"):
         TrainSpec(**{**spec.model_dump(), "cycle_momentum": True})
+
+
+def test_a_constant_rate_is_reached_at_the_last_step_of_the_warm_up():
+    spec = recipe(6, 4, False).model_copy(update={"schedule": "constant"})
+    values = [constant(step, spec) for step in range(6)]
+    assert [rate / spec.lr for rate, _ in values] == [0.25, 0.5, 0.75, 1, 1, 1]
+    assert {beta for _, beta in values} == {0.8}

@@ -118,15 +118,38 @@ def test_the_laptop_suite_is_found_with_and_without_its_version():
         ("rates = [1e-3, 1e-2]", "rates = [1e-3]", "rates"),
         ("seeds = [1, 2]", "seeds = [0, 1]", "seeds"),
         ('"linformer",', '"softmax",', "'softmax' is there twice"),
+        ('"linformer",', f'"none*{"9" * 5000}",', "at most 4096 characters"),
         ("options = { pairs = 2 }", "options = 4", "options"),
         ("[questions.easy]", "[questions.Easy]", "Easy"),
         ("batch.train =", "batch.decode =", "'train' has no batch"),
+        ("version = 3", "version = true", "version=True is a boolean"),
+        ("seeds = [1, 2]", "seeds = [1, true]", "is a boolean"),
+        ("version = 3", "version = 3\nfirst = ['eazy']", "'eazy' is no question"),
     ],
 )
 def test_a_malformed_suite_is_rejected_with_the_value(file, old, new, named):
     with pytest.raises(UserError) as error:
         suites.find(file(old, new))
     assert named in str(error.value) and "\n" not in str(error.value)
+
+
+def test_questions_that_are_no_tables_are_rejected(tmp_path):
+    (tmp_path / "mine.toml").write_text("questions = [1]")
+    with pytest.raises(UserError, match="each of 'questions' are tables"):
+        suites.find(str(tmp_path / "mine.toml"))
+
+
+def test_the_recipe_of_a_question_is_not_that_of_a_question(file):
+    name = file("[all]", "[all]\nrecipe = 'mine.toml/easy'")
+    with pytest.raises(UserError, match=r"'mine.toml/easy', which is that of a question; give"):
+        budgets.find(f"{name}/easy")
+
+
+@pytest.mark.parametrize(("old", "new"), [("heads = 2\nbatch", "heads = 3\nbatch"),
+                                          ('train = "1"', 'train = "one"')])  # fmt: skip
+def test_costs_that_cannot_be_measured_are_rejected_before_the_first_run(file, call, old, new):
+    code, out, err = call("run", "--suite", file(old, new), "-a", "softmax")
+    assert code == 2 and "question 1" not in out and len(err.splitlines()) == 1
 
 
 @pytest.mark.parametrize("name", ["lapto", "laptop@2", "nowhere.toml", "sub/laptop.toml"])

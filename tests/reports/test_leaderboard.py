@@ -226,6 +226,11 @@ def test_other_metrics_have_their_order_intervals_and_baselines(kind):
         level, 0.02
     )
     assert first["tier"] == "A" and first["best"] > 99
+    pair = found.pairs.iloc[0]
+    assert pair["difference"] == pytest.approx(
+        rows["mean"][pair["first"]] - rows["mean"][pair["second"]]
+    )
+    assert pair["low"] < pair["difference"] < pair["high"]
     (strongest, _), _ = sorted(rules.items(), key=lambda rule: -abs(rule[1] - 4.3))
     assert first["baseline"] == strongest
     lines = table(found)
