@@ -37,10 +37,11 @@ def site(options: SiteOptions) -> None:
     chosen, folder = find(options.suite), options.store or stores.stores_of(None)[0]
     stores.require_folder(folder)
     found = stores.results_of(chosen.name, folder, curves=True)
+    studies = read_studies(folder / "shallow")
     require_writable(options.out, str(options.out), "give another --out")
     content = Content(
         suite=chosen, runs=found.runs, costs=found.costs, baselines=found.rules,
         records=found.records, variants=described()["variants"],
-        studies=read_studies(folder / "shallow"), causal=causal_questions(chosen),
+        studies=studies, causal=causal_questions(chosen),
     )  # fmt: skip
     stores.write_pages({options.out / NAME: page(content)})
