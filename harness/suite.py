@@ -89,7 +89,7 @@ def missing_data(suite: Suite, questions: Iterable[Question]) -> dict[str, str]:
         options = recipes.of_question(suite, question.name).of_task(question.task).options
         if path := options.get("path"):
             # The file of a task of trajectories is read where the task is made.
-            if not Path(path).is_file():
+            if not Path(str(path)).is_file():
                 missing[question.name] = f"put {path} here, a file of D4RL (docs/control.md)"
             continue
         task = create(question.task, **options)

@@ -15,6 +15,7 @@ import pytest
 
 from harness.cli import main
 from harness.engines.choice import Resources
+from harness.engines.jobs import Trace
 from harness.engines.local import Workers, create, visible_gpus
 from harness.environment import use_threads
 from harness.records.store import Store
@@ -147,9 +148,11 @@ def test_workers_survive_each_other_and_end_with_their_parent(start, store, expe
 
 def test_workers_share_the_threads_of_the_machine(monkeypatch, tmp_path):
     monkeypatch.setattr("harness.engines.local.torch.get_num_threads", lambda: 9)
-    shares = {count: create(Resources(workers=count), tmp_path, None).threads for count in (2, 99)}
+    shares = {
+        count: create(Resources(workers=count), tmp_path, Trace()).threads for count in (2, 99)
+    }
     assert shares == {2: 4, 99: 1}
-    assert create(Resources(workers=2, threads=3), tmp_path, None).threads == 3
+    assert create(Resources(workers=2, threads=3), tmp_path, Trace()).threads == 3
 
 
 def test_workers_share_the_gpus_in_turn(monkeypatch):

@@ -145,6 +145,12 @@ def test_the_recipe_of_a_question_is_not_that_of_a_question(file):
         budgets.find(f"{name}/easy")
 
 
+def test_the_path_of_a_file_of_a_question_that_is_no_text_is_rejected(file, call):
+    name = file("options = { pairs = 2 }", "options = { path = 5 }")
+    code, _, err = call("run", "--suite", name, "--questions", "easy")
+    assert code == 2 and len(err.splitlines()) == 1 and "put 5 here" in err
+
+
 @pytest.mark.parametrize(("old", "new"), [("heads = 2\nbatch", "heads = 3\nbatch"),
                                           ('train = "1"', 'train = "one"')])  # fmt: skip
 def test_costs_that_cannot_be_measured_are_rejected_before_the_first_run(file, call, old, new):
