@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from harness.cli import main
-from harness.engines.choice import Resources
+from harness.engines import Resources
 from harness.engines.jobs import Trace
 from harness.engines.local import Workers, create, visible_gpus
 from harness.environment import use_threads

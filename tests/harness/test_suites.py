@@ -142,7 +142,7 @@ def test_questions_that_are_no_tables_are_rejected(tmp_path):
 def test_the_recipe_of_a_question_is_not_that_of_a_question(file):
     name = file("[all]", "[all]\nrecipe = 'mine.toml/easy'")
     with pytest.raises(UserError, match=r"'mine.toml/easy', which is that of a question; give"):
-        budgets.find(f"{name}/easy")
+        recipes.find(f"{name}/easy")
 
 
 def test_the_path_of_a_file_of_a_question_that_is_no_text_is_rejected(file, call):
