@@ -146,13 +146,11 @@ def test_workers_survive_each_other_and_end_with_their_parent(start, store, expe
     assert outcomes(store) == expected
 
 
-def test_workers_share_the_threads_of_the_machine(monkeypatch, tmp_path):
+@pytest.mark.parametrize(("workers", "threads", "share"), [(2, 0, 4), (99, 0, 1), (2, 3, 3)])
+def test_workers_share_the_threads_of_the_machine(workers, threads, share, monkeypatch, tmp_path):
     monkeypatch.setattr("harness.engines.local.torch.get_num_threads", lambda: 9)
-    shares = {
-        count: create(Resources(workers=count), tmp_path, Trace()).threads for count in (2, 99)
-    }
-    assert shares == {2: 4, 99: 1}
-    assert create(Resources(workers=2, threads=3), tmp_path, Trace()).threads == 3
+    pool = create(Resources(workers=workers, threads=threads), tmp_path, Trace())
+    assert isinstance(pool, Workers) and pool.threads == share
 
 
 def test_workers_share_the_gpus_in_turn(monkeypatch):
