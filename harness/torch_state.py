@@ -125,8 +125,9 @@ def _restore(before: Mapping[Any, Mapping[str, Any]]) -> list[str]:
         names = {*expected, *(attributes if isinstance(owner, type) else ())}
         for name in sorted(names):
             value = attributes.get(name)
-            by_torch = _is_of_torch(value) and id(value) not in public
-            if value is expected.get(name) or by_torch:
+            if value is expected.get(name):
+                continue
+            if _is_of_torch(value) and id(value) not in public:
                 continue
             if name in expected:
                 setattr(owner, name, expected[name])
