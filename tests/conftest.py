@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
+import jaxtyping
 import pytest
 import torch
 from jaxtyping import install_import_hook
@@ -56,6 +57,20 @@ def poisoned_memory():
     torch.manual_seed(0)
     yield
     torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture
+def no_type_checks(monkeypatch):
+    """Without the type checks of the tests: users have none, and they cannot be compiled."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+@pytest.fixture
+def set_threads():
+    """Sets the number of threads, for the test."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-import jaxtyping
 import pytest
 
 PAGE = Path(__file__).parents[1] / "docs" / "library.md"
@@ -41,12 +40,12 @@ def test_every_section_has_an_example():
 # PyTorch's compiler warns about its own code.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("code", parameters())
-def test_the_examples_of_a_section_run(code, tmp_path, monkeypatch, capsys, request):
+def test_the_examples_of_a_section_run(
+    code, tmp_path, monkeypatch, capsys, request, no_type_checks
+):
     if "from transformers" in code:
         request.getfixturevalue("transformers")
     monkeypatch.chdir(tmp_path)
-    # Users have no type checks, and they cannot be compiled.
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     module = ModuleType("page")
     # The compiler imports the module of a function that it compiles.
     monkeypatch.setitem(sys.modules, "page", module)

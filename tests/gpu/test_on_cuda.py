@@ -2,7 +2,6 @@
 
 import json
 
-import jaxtyping
 import pytest
 import torch
 
@@ -74,9 +73,7 @@ def test_a_layer_runs_in_bf16(name, causal):
 
 
 @pytest.mark.parametrize("name", ["primal", "softmax"])
-def test_an_encoder_layer_trains_compiled_under_autocast(name, monkeypatch):
-    # The type checks of the tests cannot be compiled.
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+def test_an_encoder_layer_trains_compiled_under_autocast(name, no_type_checks):
     sizes = {"dim": 64, "heads": 2, "max_len": 512, "feed_forward": 128}
     layer = EncoderLayer.create(name, **sizes).cuda()
     x, mask = torch.randn(2, 512, 64, device="cuda"), torch.ones(2, 512, device="cuda") > 0

@@ -3,7 +3,6 @@
 import re
 import sys
 
-import jaxtyping
 import pytest
 import torch
 
@@ -104,10 +103,9 @@ UNDEFINED = "task 'undefined' cannot be built (AttributeError: 'Undefined' objec
 
 
 @pytest.fixture(autouse=True)
-def installed(install, monkeypatch):
+def installed(install, no_type_checks):
     tasks = {name.lower(): f"{__name__}:{name}" for name in ("Unbuilt", "Undefined")}
     install({"zoo.variants": BAD, "tasks.tasks": tasks})
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 def test_the_listing_has_one_line_for_each_that_cannot_be_loaded(call):

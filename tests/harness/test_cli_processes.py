@@ -186,6 +186,7 @@ def test_a_command_that_ends_before_its_interrupt_is_raised_ends_as_interrupted(
     assert (process.returncode, err) == (130, "harness: interrupted\n")
 
 
+@pytest.mark.slow
 def test_output_that_nobody_reads_changes_no_record(start, store, plan):
     plan()  # generates the data, of which a command prints a line before its first run
     reader, writer = os.pipe()

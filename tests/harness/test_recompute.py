@@ -40,12 +40,18 @@ def trained(name: str, recompute, lengths) -> list[torch.Tensor]:
     return [logits, *losses.values(), *gradients, torch.rand(1)]
 
 
-@pytest.mark.parametrize("lengths", [None, [40, 7, 23]], ids=["full", "padded"])
+FULL, PADDED = None, [40, 7, 23]
+
+
 @pytest.mark.parametrize(
-    "name",
+    ("name", "lengths"),
     [
-        pytest.param(name, marks=[] if name in ("primal", "performer") else pytest.mark.slow)
-        for name in CHECKED
+        *((name, lengths) for name in ("primal", "performer") for lengths in (FULL, PADDED)),
+        *(
+            pytest.param(name, PADDED, marks=pytest.mark.slow)
+            for name in CHECKED
+            if name not in ("primal", "performer")
+        ),
     ],
 )
 def test_recomputation_changes_no_bit_of_outputs_losses_gradients_and_later_draws(name, lengths):

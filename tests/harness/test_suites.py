@@ -164,6 +164,7 @@ def test_a_suite_that_is_not_there_is_rejected(name):
         suites.find(name)
 
 
+@pytest.mark.slow
 def test_every_row_of_the_laptop_suite_has_a_recipe_for_every_question():
     suite = suites.find("laptop")
     for question, own in product(suite.questions, suite.rows):
@@ -199,6 +200,7 @@ def test_a_recipe_file_cannot_be_a_question(tmp_path):
         recipes.find(str(tmp_path / "my.toml"))
 
 
+@pytest.mark.slow
 def test_a_suite_runs_what_is_missing_question_by_question(call, store, file):
     argv = ["run", "--suite", file(), "--no-cost", "--threads", "1"]
     code, out, err = call(*argv)
@@ -219,7 +221,7 @@ def test_a_suite_runs_what_is_missing_question_by_question(call, store, file):
     assert call(*argv)[0] == 0 and [one.started for one in store.read()[0]] == started
 
 
-@pytest.mark.parametrize("rules", ["all", "models"])
+@pytest.mark.parametrize("rules", ["all", pytest.param("models", marks=pytest.mark.slow)])
 def test_a_row_whose_trial_is_at_a_baseline_has_no_other_seeds_where_the_question_says_so(
     call, store, file, rules
 ):
@@ -236,7 +238,7 @@ def test_a_row_whose_trial_is_at_a_baseline_has_no_other_seeds_where_the_questio
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("passed", [True, False])
+@pytest.mark.parametrize("passed", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_a_class_of_a_file_is_a_row_once_its_checks_pass(
     call, store, file, tmp_path, monkeypatch, passed
 ):
@@ -247,7 +249,9 @@ def test_a_class_of_a_file_is_a_row_once_its_checks_pass(
     monkeypatch.setenv("ZOO_VARIANTS", "")
     result = {"variant": "AttentionFree", "check": "padding invariance", "passed": passed}
     monkeypatch.setattr("harness.cli.check._rows", lambda pairs: [result])
-    code, _, err = call("run", "--suite", file(), "--no-cost", "-a", "free_copy:AttentionFree")
+    # A recipe with a rate and one seed: each run of a class of a file has a process of its own.
+    name = file("rates = [1e-3, 1e-2]\nseeds = [1, 2]", 'recipe = "smoke"\nseeds = [1]')
+    code, _, err = call("run", "--suite", name, "--no-cost", "-a", "free_copy:AttentionFree")
     runs = of_records(store.read()[0])
     assert (code == 0) == passed == ("padding invariance" not in err)
     # It is not causal, as the first question is.

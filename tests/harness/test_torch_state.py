@@ -130,6 +130,7 @@ class Foreign(ProjectedAttention):
 """
 
 
+@pytest.mark.slow
 def test_every_run_of_a_plug_in_has_a_process_of_its_own(call, store, install):
     folder = install({"zoo.variants": {"foreign": "foreign_attention:Foreign"}})
     (folder / "foreign_attention.py").write_text(PLUG_IN.format(""))

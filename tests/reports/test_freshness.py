@@ -11,9 +11,17 @@ ROOT = Path(__file__).parents[2]
 COMMAND = "run: python -m harness.cli.pages"
 
 
-@pytest.mark.parametrize("make", GENERATORS[:-1], ids=lambda make: make.__name__)
-def test_generated_files_are_those_of_the_records(make):
+MAKERS = [
+    pytest.param(make, marks=[pytest.mark.slow] * (make.__name__ == "_reports"))
+    for make in GENERATORS[:-1]
+]
+
+
+@pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
+def test_generated_files_are_those_of_the_records(make, monkeypatch):
     """All but the cards of tasks, which need data: see `tests/harness/test_cards.py`."""
+    # Figures are drawn and not rendered: `is_current` does not compare them.
+    monkeypatch.setattr("reports.figures.style.save", lambda *_: {})
     stale = [str(file) for file, content in make(ROOT).items() if not is_current(file, content)]
     assert not stale, COMMAND
 

@@ -375,7 +375,7 @@ NORMAL = [make_record(budget="laptop"), make_record("primal", accuracy=0.4, budg
 
 @pytest.mark.slow
 @given(st.lists(any_record(), max_size=3), st.dictionaries(TEXT, PERCENT, min_size=1, max_size=3))
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 def test_pages_of_any_records_hold_their_own_markdown_and_no_formula(records, rules):
     found = of([*NORMAL, *records], **rules)
     made = files(found, [Broken(Path("bad`<b>\n# x.json"), "no\n# record")])

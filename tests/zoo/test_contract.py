@@ -2,7 +2,6 @@
 
 from dataclasses import FrozenInstanceError, replace
 
-import jaxtyping
 import pytest
 import torch
 
@@ -35,12 +34,6 @@ class FirstShared(First):
     shared_qk = True
 
 
-@pytest.fixture
-def unchecked_types(monkeypatch):
-    """Without the type checks of the tests, which users do not have and no compiler traces."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-
-
 @pytest.mark.parametrize(
     ("wrong", "complaint"),
     [
@@ -59,7 +52,7 @@ def unchecked_types(monkeypatch):
         ({"rotary": 1}, "rotary=1 is not a bool; give True or False"),
     ],
 )
-def test_an_impossible_size_is_rejected(wrong, complaint, unchecked_types):
+def test_an_impossible_size_is_rejected(wrong, complaint, no_type_checks):
     with pytest.raises(UserError, match=complaint):
         replace(SIZE, **wrong)
 
@@ -75,7 +68,7 @@ def test_an_impossible_size_is_rejected(wrong, complaint, unchecked_types):
         ({"bidirectional": False, "causal": True, "cross": True}, "needs causal=True, cross"),
     ],
 )
-def test_claims_of_another_type_are_rejected(wrong, complaint, unchecked_types):
+def test_claims_of_another_type_are_rejected(wrong, complaint, no_type_checks):
     with pytest.raises(TypeError, match=complaint):
         replace(NOTHING, **wrong)
 
@@ -232,7 +225,7 @@ def test_what_a_layer_cannot_be_called_with_is_rejected(arguments, message):
         layer(*arguments)
 
 
-def test_a_compiled_layer_rejects_more_tokens_than_max_len(unchecked_types):
+def test_a_compiled_layer_rejects_more_tokens_than_max_len(no_type_checks):
     layer = torch.compile(variants.find("softmax")(replace(EVEN, max_len=9)), backend="eager")
     for length in (5, 7, 9):  # the second length makes the shape dynamic
         layer(torch.randn(2, length, 8))
@@ -256,7 +249,7 @@ def test_arguments_that_are_no_tensors_are_rejected():
         require_inputs(EVEN, TOKENS, TOKENS, [[True] * 9] * 2)
 
 
-def test_a_compiled_layer_takes_the_same_call(unchecked_types):
+def test_a_compiled_layer_takes_the_same_call(no_type_checks):
     layer, x = variants.find("softmax")(SIZE).eval(), torch.randn(2, 9, 6)
     mask = torch.arange(9) < torch.tensor([[9], [5]])
     compiled = torch.compile(layer, fullgraph=True, backend="eager")
@@ -294,7 +287,7 @@ def test_shared_queries_and_keys_are_one_projection():
     torch.testing.assert_close(tokens[:, 2], layer.out(layer.context(x))[:, 0])
 
 
-def test_a_layer_that_returns_a_tensor_is_rejected(unchecked_types):
+def test_a_layer_that_returns_a_tensor_is_rejected(no_type_checks):
     class Bare(First):
         def forward(self, x, context, mask):
             return x

@@ -1,6 +1,5 @@
 """Dropout on a CPU: the distribution of its masks, its gradients, and where PyTorch's is used."""
 
-import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -24,20 +23,6 @@ def seeded(function, *inputs, seed: int = 5):
 def dropped(p: float, count: int = MANY, seed: int = 5) -> Tensor:
     """1 where an entry is dropped, 0 elsewhere, in float64."""
     return (seeded(dropout, torch.ones(count), p, seed=seed) == 0).double()
-
-
-@pytest.fixture
-def no_type_checks(monkeypatch):
-    """Without the type checks of the test suite, which cannot be compiled."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-
-
-@pytest.fixture
-def threads():
-    """Sets the number of threads, for the test."""
-    before = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("p", [0.001, 0.1, 0.5, 0.9])
@@ -103,10 +88,10 @@ def test_an_entry_is_dropped_at_any_size_of_the_tensor_or_at_none(count):
     assert torch.equal(dropped(0.5, count), dropped(0.5, 80_000)[:count])
 
 
-def test_masks_do_not_depend_on_the_number_of_threads_or_on_the_dtype(threads):
+def test_masks_do_not_depend_on_the_number_of_threads_or_on_the_dtype(set_threads):
     results = []
     for number in (1, 2, 3):
-        threads(number)
+        set_threads(number)
         results.append(dropped(0.1))
     results += [seeded(dropout, torch.ones(MANY, dtype=dtype), 0.1) == 0 for dtype in DTYPES]
     assert all(torch.equal(results[0], mask.double()) for mask in results)

@@ -2,7 +2,6 @@
 
 import io
 
-import jaxtyping
 import pytest
 import torch
 from torch.export import Dim, export, load, save
@@ -15,10 +14,8 @@ DIM, LENGTH, MAX_LEN = 16, 150, 300
 DYNAMIC = {0: Dim.DYNAMIC, 1: Dim.DYNAMIC}
 
 
-@pytest.fixture(autouse=True)
-def no_type_checks(monkeypatch):
-    """Users have none, and the sizes of an exported graph are no integers."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+# The sizes of an exported graph are no integers.
+pytestmark = pytest.mark.usefixtures("no_type_checks")
 
 
 def encoder_layer(name: str, **keywords) -> zoo.EncoderLayer:

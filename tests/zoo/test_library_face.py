@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
-import jaxtyping
 import pytest
 import torch
 from torch import nn
@@ -58,12 +57,6 @@ def no_compilation(monkeypatch):
     checks = zoo.conformance.CHECKS
     rest = tuple(check for check in checks if check.fast or check.name == "linear FLOPs")
     monkeypatch.setattr("zoo.conformance.CHECKS", rest)
-
-
-@pytest.fixture
-def no_type_checks(monkeypatch):
-    """Without the type checks of the test suite: users have none, and they cannot be compiled."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 def imported_after(statement: str) -> set[str]:

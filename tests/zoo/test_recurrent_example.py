@@ -5,7 +5,6 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-import jaxtyping
 import pytest
 
 from zoo.conformance import parametrize, run
@@ -23,8 +22,6 @@ def test_the_page_shows_the_file_and_its_class_takes_thirty_lines_at_most():
 
 @pytest.mark.slow
 @parametrize(import_module("running_mean").RunningMean)
-def test_it_passes_every_check(configuration, check, monkeypatch):
-    # One graph cannot trace the wrapper that checks shapes elsewhere in the tests.
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+def test_it_passes_every_check(configuration, check, no_type_checks):
     result = run(check, configuration)
     assert result.passed, result.detail

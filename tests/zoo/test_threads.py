@@ -3,7 +3,6 @@
 import threading
 
 import pytest
-import torch
 
 from zoo.kernels import threads
 
@@ -17,19 +16,11 @@ def team(request, monkeypatch):
         pytest.skip("PyTorch is not built on GNU OpenMP here")
 
 
-@pytest.fixture
-def number():
-    """Sets the number of threads, for the test."""
-    before = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
-
-
 @pytest.mark.parametrize(
     ("count", "blocks"), [(1, 7), (2, 0), (2, 1), (2, 7), (3, 64), (5, 7), (5, 64)]
 )
-def test_every_block_is_processed_once(team, number, count, blocks):
-    number(count)
+def test_every_block_is_processed_once(team, set_threads, count, blocks):
+    set_threads(count)
     done, parts = [], []
 
     def loop(factor: int, first: int, last: int) -> None:
@@ -41,8 +32,8 @@ def test_every_block_is_processed_once(team, number, count, blocks):
     assert len(parts) == max(1, min(count, blocks // 4))
 
 
-def test_parts_are_processed_at_the_same_time(team, number):
-    number(2)
+def test_parts_are_processed_at_the_same_time(team, set_threads):
+    set_threads(2)
     both = threading.Barrier(2, timeout=300)
     idents = []
 
@@ -56,8 +47,8 @@ def test_parts_are_processed_at_the_same_time(team, number):
 
 
 @pytest.mark.parametrize("bad", [0, 4])
-def test_an_error_of_any_thread_is_raised(team, number, bad):
-    number(2)
+def test_an_error_of_any_thread_is_raised(team, set_threads, bad):
+    set_threads(2)
 
     def loop(first: int, last: int) -> None:
         if first == bad:
@@ -67,12 +58,12 @@ def test_an_error_of_any_thread_is_raised(team, number, bad):
         threads.share(loop, 8, 1)
 
 
-def test_a_smaller_team_than_asked_for_processes_every_part(number, monkeypatch):
+def test_a_smaller_team_than_asked_for_processes_every_part(set_threads, monkeypatch):
     def alone(body, data, count, flags):
         body(data)
 
     monkeypatch.setattr(threads, "_openmp", lambda: alone)
-    number(4)
+    set_threads(4)
     parts = []
     threads.share(lambda first, last: parts.append((first, last)), 8, 1)
     assert parts == [(0, 2), (2, 4), (4, 6), (6, 8)]
