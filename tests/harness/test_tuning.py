@@ -7,6 +7,7 @@ import pytest
 from harness.plan import resolve
 from harness.tuning import row
 from tests.harness.conftest import SMALL, TREES
+from tests.reports.conftest import make_record
 from zoo.registry import UserError
 
 
@@ -39,6 +40,23 @@ def test_a_grid_of_several_fields_is_their_product(request_a):
     made = row(request_a, {"train.lr": ["1e-2", "1e-3"], "train.weight_decay": ["0.1", "0", "0.0"]})
     points = [(trial.spec.train.lr, trial.spec.train.weight_decay) for trial in made.trials]
     assert points == [(1e-3, 0.0), (1e-3, 0.1), (1e-2, 0.0), (1e-2, 0.1)]
+
+
+@pytest.mark.parametrize(
+    ("dev", "chosen"), [((1, 2, 4, 3), 2), ((5, 5, 5, 5), 1), ((5, 5, 0, 0), 1), ((5, 0, 0, 5), 0)]
+)
+def test_of_trials_that_are_equal_on_dev_the_nearest_to_the_recipe_is_chosen(
+    request_a, dev, chosen
+):
+    made, one = row(request_a, {}), make_record()
+    records = {
+        trial.spec.id: one.model_copy(
+            update={"spec": trial.spec, "final": one.final.model_copy(update={"dev": float(score)})}
+        )
+        for trial, score in zip(made.trials, dev, strict=True)
+    }
+    assert made.best(records).spec == made.trials[chosen].spec
+    assert made.best({}) is None
 
 
 @pytest.mark.parametrize(
