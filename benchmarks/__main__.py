@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from benchmarks.claims import ClaimRecord
 
-STATES = {True: "met", False: "NOT MET", None: "-"}
-
 
 def main() -> int:
     """Measure, print a table, and return 1 where a claim is not met or a section fails."""
-    from benchmarks.claims import RESULTS, Setting
+    from benchmarks.claims import RESULTS
+    from benchmarks.runner import measure
     from benchmarks.sections import LONG, SECTIONS
     from harness.environment import keep_freed_memory, pick_device
 
@@ -35,12 +34,12 @@ def main() -> int:
     # Otherwise the profiler writes messages to stderr.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     keep_freed_memory()
-    setting = Setting(device=pick_device(arguments.device), tiny=arguments.tiny)
+    device = pick_device(arguments.device)
     records, failed = [], []
     for name in arguments.names or [one for one in SECTIONS if one not in LONG]:
         start = time.perf_counter()
         try:
-            records += SECTIONS[name].records(setting, arguments.out)
+            records += measure(name, device, arguments.out, tiny=arguments.tiny)
         except Exception:
             traceback.print_exc()
             failed.append(name)
@@ -51,12 +50,13 @@ def main() -> int:
 
 def line_of(record: "ClaimRecord") -> str:
     """One claim: its name, ratio with quartiles, bound, and whether it is met."""
-    name, ratio = f"{record.name:28}", record.ratio
-    if ratio is None:
-        return f"{name} not measured: {record.reason}"
+    from benchmarks.page import MET, quartiles_text
+
+    if record.ratio is None:
+        return f"{record.name:28} not measured: {record.reason}"
     bound = "" if record.bound is None else f"at most {record.bound:.3g}"
-    values = f"{ratio.median:8.3g} [{ratio.q1:.3g}, {ratio.q3:.3g}]"
-    return f"{name} {values}  {bound:15} {STATES[record.met]}"
+    met = MET[record.met].upper() if record.met is False else MET[record.met]
+    return f"{record.name:28} {quartiles_text(record.ratio):26} {bound:15} {met}"
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Intervals and rank groups of simulated leaderboards, whose true means are known."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from benchmarks.claims import Finding, Setting, section
+from benchmarks.runner import Runner, section
 from harness.records.fields import Quartiles
 from harness.records.interval import Interval, mean_interval, score_interval
 from harness.records.sample import Sample
@@ -23,6 +23,9 @@ TABLES = 1000
 
 UNDER = 0.02
 """How much less than 95 % of the intervals may contain the mean."""
+
+LEAST = 1e-3
+"""In place of 0: figures of a record are positive."""
 
 SEQUENCE, EXAMPLE, INTERACTION = 0.7, 0.7, 0.5
 """Standard deviations of the effects of sequence and example, and of the interaction of example and
@@ -121,7 +124,7 @@ KINDS = {
 
 
 @section("board_statistics")
-def measure_statistics(setting: Setting) -> Iterator[Finding]:
+def measure_statistics(runner: Runner) -> None:
     """Intervals and tiers of simulated leaderboards, whose true means are known.
 
     All rows of a table are equal: their seeds are drawn from one distribution. A table is *falsely
@@ -142,8 +145,13 @@ def measure_statistics(setting: Setting) -> Iterator[Finding]:
     contains it.
     """
     rng, powers, levels = np.random.default_rng(0), {}, {}
-    tables = range(setting.size(TABLES, 4))
-    taken = f"{len(tables):,} tables of each scenario"
+    tables = range(runner.size(TABLES, 4))
+
+    def record(name: str, ratio: float, shares: Mapping[str, Floats]) -> None:
+        figures = {f"{text} (%)": percentage(values) for text, values in shares.items()}
+        how = f"{len(tables):,} tables of each scenario"
+        runner.record(f"statistics-{name}", how, [max(ratio, LEAST)], figures)
+
     for (name, kind), seeds in product(KINDS.items(), SEEDS):
         of, two = f"{name}-{seeds}-seeds", kind._replace(failed=kind.baseline + 20 * kind.point)
         covered, false = {}, {}
@@ -151,12 +159,12 @@ def measure_statistics(setting: Setting) -> Iterator[Finding]:
             found = np.array([simulate(kind, seeds, scenario, rng) for _ in tables])
             covered[text], false[text] = found.T
         least = min(covered[text].mean() for text, one in SCENARIOS.items() if not one.failing)
-        yield finding(f"coverage-{of}", taken, (0.95 - least) / UNDER, covered)
-        yield finding(f"false-separations-{of}", taken, largest(false) / LEVEL, false)
+        record(f"coverage-{of}", (0.95 - least) / UNDER, covered)
+        record(f"false-separations-{of}", largest(false) / LEVEL, false)
         powers[of] = np.array([power(kind, seeds, rng) for _ in tables])
         levels[of] = np.array([simulate(two, seeds, Scenario(1, 0.5), rng)[1] for _ in tables])
-    yield finding("power", taken, largest(powers), powers)
-    yield finding("false-separations-two-levels", taken, largest(levels) / LEVEL, levels)
+    record("power", largest(powers), powers)
+    record("false-separations-two-levels", largest(levels) / LEVEL, levels)
 
 
 def largest(shares: Mapping[str, Floats]) -> float:
@@ -164,15 +172,11 @@ def largest(shares: Mapping[str, Floats]) -> float:
     return max(float(share.mean()) for share in shares.values())
 
 
-def finding(name: str, setting: str, ratio: float, shares: Mapping[str, Floats]) -> Finding:
-    """A finding with the mean of each share in percent, and one standard error to either side."""
-    figures = {}
-    for text, values in shares.items():
-        mean, error = 100 * values.mean(), 100 * values.std() / len(values) ** 0.5
-        # Figures of a record are positive.
-        ends = (max(float(value), 1e-3) for value in (mean - error, mean, mean + error))
-        figures[f"{text} (%)"] = Quartiles(**dict(zip(("q1", "median", "q3"), ends, strict=True)))
-    return Finding(f"statistics-{name}", setting, [max(ratio, 1e-3)], figures)
+def percentage(values: Floats) -> Quartiles:
+    """The mean of a share in percent, and one standard error to either side."""
+    mean, error = 100 * values.mean(), 100 * values.std() / len(values) ** 0.5
+    q1, median, q3 = (max(float(one), LEAST) for one in (mean - error, mean, mean + error))
+    return Quartiles(q1=q1, median=median, q3=q3)
 
 
 def table(kind: Kind, means: Floats, sd: float, rng: Rng) -> list[Sample]:

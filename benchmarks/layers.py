@@ -1,19 +1,19 @@
 """Attention layers, forward and backward: Primal-Attention, every variant, and library packages."""
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.claims import Finding, Setting, Times, section, unmeasurable, variants_of
+from benchmarks.runner import Runner, milliseconds, section
 from harness.cost.limits import measure_limits
-from harness.cost.plan import CostRequest, cells
 from harness.cost.work import prepare
 from harness.records.cost import Pass
-from harness.records.fields import Precision, Quartiles
-from zoo.contract import Attention, Size, Traits, Unsupported
-from zoo.cost import peak_bytes
+from harness.records.fields import Precision
+from harness.timing import Call
+from zoo.contract import Attended, Size, Traits, Unsupported
 from zoo.packages import load
 from zoo.projected import ProjectedAttention
 from zoo.variants import variants
@@ -26,23 +26,10 @@ def size_of(length: int) -> Size:
     return Size(dim=64, heads=2, max_len=length, causal=False, dropout=0.0)
 
 
-def draw(batch: int, length: int, setting: Setting) -> Tensor:
-    return torch.randn(batch, length, 64, device=setting.device, requires_grad=True)
-
-
-def peaks_of(calls: Mapping[str, Callable[[], None]], setting: Setting) -> dict[str, int]:
-    """Bytes that each call allocates at most."""
-    return {name: peak_bytes(call, setting.device) for name, call in calls.items()}
-
-
-def memory(name: str, how: str, peaks: Mapping[str, int], which: str, other: str) -> Finding:
-    """The finding of the peak memory of a layer over that of another, equal in every round."""
-    figures = {f"{one} (MiB)": Quartiles.of([peaks[one] / 2**20]) for one in (which, other)}
-    return Finding(name, how, [peaks[which] / peaks[other]], figures)
-
-
-def both_passes(layer: Attention, x: Tensor) -> Callable[[], None]:
-    """A call that computes tokens, auxiliary losses, and the gradients of `x` and parameters."""
+def both_passes(layer: nn.Module, batch: int, length: int, runner: Runner) -> Call:
+    """A call that computes tokens, auxiliary losses, and the gradients of input and parameters."""
+    layer.to(runner.device)
+    x = torch.randn(batch, length, 64, device=runner.device, requires_grad=True)
     # Given, so that nothing but the layer is measured.
     upstream = torch.randn_like(x)
 
@@ -57,107 +44,93 @@ def both_passes(layer: Attention, x: Tensor) -> Callable[[], None]:
 
 
 @section("layer")
-def measure_primal(setting: Setting) -> Iterator[Finding]:
+def measure_primal(runner: Runner) -> None:
     """The Primal-Attention layer, forward and backward: B=8 N=4096 D=64 H=2 s=30.
 
     Compared with its literal form, the published order of computation with all scores in memory,
     and with `none`, which projects tokens and does not mix them.
     """
-    batch, size = setting.size(8, 2), size_of(setting.size(4096, 64))
+    batch, size = runner.size(8, 2), size_of(runner.size(4096, 64))
     torch.manual_seed(0)
     primal, literal = Primal(size, rank=RANK), Primal(size, rank=RANK, backend="literal")
     literal.load_state_dict(primal.state_dict())
     layers = {"primal": primal, "literal": literal, "none": variants.find("none")(size)}
-    x = draw(batch, size.max_len, setting)
-    calls = {name: both_passes(layer.to(setting.device), x) for name, layer in layers.items()}
+    calls = {n: both_passes(layer, batch, size.max_len, runner) for n, layer in layers.items()}
     shape = f"B={batch} N={size.max_len} D={size.dim} H={size.heads} s={RANK}, fp32"
-    times = Times(calls, setting, rounds=31)
-    yield times.finding("layer-time-literal", "primal", "literal", shape)
-    yield times.finding("layer-time-none", "primal", "none", shape)
-    peaks = peaks_of({name: calls[name] for name in ("primal", "literal")}, setting)
-    yield memory("layer-memory-literal", shape, peaks, "primal", "literal")
-    limits = measure_limits(setting.device, "fp32", budget=0.1 if setting.tiny else 1.0)
-    parameters = sum(p.numel() for p in primal.parameters())
-    least = 4 * (4 * x.numel() + 2 * parameters) / limits.bytes_per_second
-    yield Finding(
+    seconds = runner.compare(calls, shape, rounds=31)["primal"]
+    limits = measure_limits(runner.device, "fp32", budget=0.1 if runner.tiny else 1.0)
+    numbers = 4 * batch * size.max_len * size.dim + 2 * sum(p.numel() for p in primal.parameters())
+    least = 4 * numbers / limits.bytes_per_second
+    runner.record(
         "layer-time-bytes",
         f"{shape}; a copy moves {limits.bytes_per_second / 1e9:.3g} GB/s",
-        [seconds / least for seconds in times.seconds["primal"]],
-        times.figures("primal"),
+        [one / least for one in seconds],
+        milliseconds({"primal": seconds}),
     )
 
 
-VARIANTS = variants_of("memory", "memory-")
-"""Bounds of their times are 1.1 times what was measured (AMD EPYC with AVX512, two threads) before
-these variants computed again in the backward pass what they do not store, so that less memory does
-not cost time; of gated-linear less."""
-
-
 @section("memory")
-def measure_memory(setting: Setting) -> Iterator[Finding]:
+def measure_memory(runner: Runner) -> None:
     """Every variant as a layer, forward and backward: 16,384 tokens at N=4096, D=64, fp32.
 
     SDPA computes its weights again in the backward pass, so its memory is linear in N.
     """
-    batch, size = setting.size(4, 1), size_of(setting.size(4096, 64))
-    shape = f"B={batch} N={size.max_len} D={size.dim} H={size.heads}, fp32, default options"
-    x = draw(batch, size.max_len, setting)
+    # Bounds of times are 1.1 times what was measured (AMD EPYC with AVX512, two threads) before
+    # these variants computed again in the backward pass what they do not store, so that less memory
+    # does not cost time; of gated-linear less.
+    batch, size = runner.size(4, 1), size_of(runner.size(4096, 64))
     layers = {"softmax": variants.find("softmax")(size, backend="sdpa")}
-    layers |= {name: variants.find(name)(size) for name in VARIANTS}
-    calls = {name: both_passes(layer.to(setting.device), x) for name, layer in layers.items()}
-    times, peaks = Times(calls, setting, rounds=5), peaks_of(calls, setting)
-    for name in VARIANTS:
-        yield memory(f"memory-{name}", shape, peaks, name, "softmax")
-        yield times.finding(f"time-{name}", name, "softmax", shape)
-
-
-DELTA_FAMILY = variants_of("recurrences", "decode-")
+    layers |= {name: variants.find(name)(size) for name in runner.subjects}
+    calls = {n: both_passes(layer, batch, size.max_len, runner) for n, layer in layers.items()}
+    shape = f"B={batch} N={size.max_len} D={size.dim} H={size.heads}, fp32, default options"
+    runner.compare(calls, shape, rounds=5)
 
 
 @section("recurrences")
-def measure_recurrences(setting: Setting) -> Iterator[Finding]:
+def measure_recurrences(runner: Runner) -> None:
     """The delta family, causal: forward and backward of 16,384 tokens, and decoding of one token.
 
     A layer of D=64 and H=2 at N=4096, and at 16 times that length in one sample.
     """
-    length, every = setting.size(4096, 64), (*DELTA_FAMILY, "gated-linear", "linear", "softmax")
+    length, family = runner.size(4096, 64), runner.subjects
 
     def calls(
         operation: Pass, precision: Precision, length: int, batching: str = "1"
-    ) -> dict[str, Callable[[], Any]]:
-        request = CostRequest(
-            attentions=every[:-1], lengths=[length], operations=[operation], level="layer",
-            batching=batching, dim=64, heads=2, causal=True, precision=precision,
-            device=setting.kind, settings={},
+    ) -> dict[str, Call]:
+        specs = runner.costs(
+            [*family, "gated-linear", "linear"], [length], operations=[operation],
+            precision=precision, batching=batching, causal=True,
         )  # fmt: skip
         # The last rows are softmax, first by SDPA and then by its formula.
-        return {spec.attention: prepare(spec).call for spec in reversed(cells(request))}
+        return {spec.attention: prepare(spec).call for spec in reversed(specs)}
 
     for precision in ("fp32", "bf16"):
         both = calls("train", precision, length, f"tokens={4 * length}")
-        shape = f"B=4 N={length} D=64 H=2, causal, {precision}"
-        times, peaks = Times(both, setting, rounds=9), peaks_of(both, setting)
-        for name in DELTA_FAMILY:
-            yield times.finding(f"softmax-{precision}-{name}", name, "softmax", shape)
-            yield times.finding(f"gated-linear-{precision}-{name}", name, "gated-linear", shape)
-            claim = f"softmax-memory-{precision}-{name}"
-            yield memory(claim, shape, peaks, name, "softmax")
-    decoding = Times(calls("decode", "fp32", length), setting, rounds=301)
-    shape = f"B=1 N={length} D=64 H=2, fp32"
-    for name in DELTA_FAMILY:
-        yield decoding.finding(f"decode-{name}", name, "linear", shape)
-    for name in DELTA_FAMILY:
-        long, short = (calls("train", "fp32", n)[name] for n in (16 * length, length))
-        times = Times({"long": long, "short": short}, setting, rounds=5)
-        pairs = zip(times.seconds["long"], times.seconds["short"], strict=True)
-        yield Finding(
-            f"length-{name}", f"B=1 N={16 * length} and {length}, D=64 H=2, causal, fp32",
-            [a / b / 16 for a, b in pairs], times.figures("long", "short"),
-        )  # fmt: skip
+        both = {f"{name}, {precision}": call for name, call in both.items()}
+        runner.compare(both, f"B=4 N={length} D=64 H=2, causal, {precision}", rounds=9)
+    decoding = {f"{name}, decoding": call for name, call in calls("decode", "fp32", length).items()}
+    runner.compare(decoding, f"B=1 N={length} D=64 H=2, fp32", rounds=301)
+    for name in family:
+        lengths = {"long": 16 * length, "short": length}
+        pair = {text: calls("train", "fp32", n)[name] for text, n in lengths.items()}
+        seconds = runner.seconds(pair, rounds=5)
+        ratios = [a / b / 16 for a, b in zip(seconds["long"], seconds["short"], strict=True)]
+        how = f"B=1 N={16 * length} and {length}, D=64 H=2, causal, fp32"
+        runner.record(f"length-{name}", how, ratios, milliseconds(seconds))
 
 
 BATCH, LENGTH = 2, 4096
 SIZE = size_of(LENGTH)
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "performer": {"features": 256},
+    "nystrom": {"landmarks": 64},
+    "reformer": {"bucket": 64, "hashes": 2},
+    "local": {"window": 64},
+    "linformer": {"rank": 256},
+    "softmax": {"backend": "sdpa"},
+}
+"""Of native variants, and of variants that wrap a package."""
 
 
 class WithProjections(ProjectedAttention):
@@ -175,92 +148,63 @@ class WithProjections(ProjectedAttention):
         return self.inner(q, k, v)
 
 
-def linear() -> nn.Module:
-    name = "linear_attention_transformer"
-    package = load("this benchmark", name, name.replace("_", "-"))
-    return WithProjections(package.linear_attention_transformer.linear_attn)
+class Tokens(nn.Module):
+    """A layer of a package, with the output of an attention layer: its tokens, and no losses."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        """Wrap `inner`."""
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Attended:
+        """The tokens, (b, n, d)."""
+        if isinstance(self.inner, nn.MultiheadAttention):
+            return Attended(self.inner(x, x, x, need_weights=False)[0])
+        return Attended(self.inner(x))
+
+
+def package(name: str) -> Any:
+    return load("this benchmark", name, name.replace("_", "-"))
 
 
 def local() -> nn.Module:
-    package: Any = load("this benchmark", "local_attention", "local-attention")
-    return WithProjections(
-        package.LocalAttention(64, exact_windowsize=True, autopad=True, use_rotary_pos_emb=False)
-    )
+    build = package("local_attention").LocalAttention
+    return WithProjections(build(64, exact_windowsize=True, autopad=True, use_rotary_pos_emb=False))
 
 
-def linformer() -> nn.Module:
-    package: Any = load("this benchmark", "linformer", "linformer")
-    return package.LinformerSelfAttention(SIZE.dim, LENGTH, k=256, heads=SIZE.heads)
-
-
-def multihead() -> nn.Module:
-    return nn.MultiheadAttention(SIZE.dim, SIZE.heads, batch_first=True)
-
-
-class Pair(NamedTuple):
-    """A native variant, its options, and the package's counterpart: a variant unless built here."""
-
-    native: str
-    options: dict[str, Any]
-    twin: str
-    build: Callable[[], nn.Module] | None = None
-
-
-PAIRS = [
-    Pair("performer", {"features": 256}, "performer-lib"),
-    Pair("nystrom", {"landmarks": 64}, "nystrom-lib"),
-    Pair("reformer", {"bucket": 64, "hashes": 2}, "reformer-lib"),
-    Pair("linear", {}, "linear_attention_transformer.linear_attn", linear),
-    Pair("local", {"window": 64}, "local_attention.LocalAttention", local),
-    Pair("linformer", {"rank": 256}, "linformer.LinformerSelfAttention", linformer),
-    Pair("softmax", {"backend": "sdpa"}, "torch.nn.MultiheadAttention", multihead),
-]
-
-
-def tokens_of(layer: nn.Module, x: Tensor) -> Tensor:
-    """The output tokens, for each of the signatures."""
-    if isinstance(layer, nn.MultiheadAttention):
-        return layer(x, x, x, need_weights=False)[0]
-    return layer(x, x, None).tokens if hasattr(layer, "traits") else layer(x)
-
-
-def forward_and_backward(layer: nn.Module, x: Tensor) -> Callable[[], None]:
-    def call() -> None:
-        tokens_of(layer, x).square().mean().backward()
-        layer.zero_grad()
-        x.grad = None
-
-    return call
+PACKAGES: dict[str, Callable[[], nn.Module]] = {
+    "linear_attention_transformer.linear_attn": lambda: WithProjections(
+        package("linear_attention_transformer").linear_attention_transformer.linear_attn
+    ),
+    "local_attention.LocalAttention": local,
+    "linformer.LinformerSelfAttention": lambda: Tokens(
+        package("linformer").LinformerSelfAttention(SIZE.dim, LENGTH, k=256, heads=SIZE.heads)
+    ),
+    "torch.nn.MultiheadAttention": lambda: Tokens(
+        nn.MultiheadAttention(SIZE.dim, SIZE.heads, batch_first=True)
+    ),
+}
+"""Makes of layers that are no variants."""
 
 
 @section("library_twins")
-def measure_twins(setting: Setting) -> Iterator[Finding]:
+def measure_twins(runner: Runner) -> None:
     """Native variants compared with library packages: B=2 N=4096 D=64 H=2, fp32, both passes.
 
     With these options both compute the same amount. A package without projections is wrapped in
     those of the native variant.
     """
-    for pair in PAIRS:
+    length = runner.size(LENGTH, 256)
+    for native, twin in dict.fromkeys((one.of, one.over) for one in runner.claims.values()):
+        torch.manual_seed(0)
+        options = OPTIONS.get(native, {})
+        build = PACKAGES.get(twin) or partial(variants.find(twin), SIZE, **options)
         try:
-            yield from compare(pair, setting)
+            layers = {native: variants.find(native)(SIZE, **options), twin: build()}
         except Unsupported as error:
-            names = f"twin-time-{pair.native}", f"twin-memory-{pair.native}"
-            yield from unmeasurable(names, pair.twin, str(error))
-
-
-def compare(pair: Pair, setting: Setting) -> Iterator[Finding]:
-    torch.manual_seed(0)
-    length = setting.size(LENGTH, 256)
-    x = draw(BATCH, length, setting)
-    native = variants.find(pair.native)(SIZE, **pair.options)
-    twin = pair.build() if pair.build else variants.find(pair.twin)(SIZE, **pair.options)
-    calls = {
-        name: forward_and_backward(layer.to(setting.device), x)
-        for name, layer in ((pair.native, native), (pair.twin, twin))
-    }
-    options = "".join(f", {name}={value}" for name, value in pair.options.items())
-    how = f"B={BATCH} N={length} D={SIZE.dim} H={SIZE.heads}, fp32{options}"
-    times = Times(calls, setting, rounds=15)
-    yield times.finding(f"twin-time-{pair.native}", pair.native, pair.twin, how)
-    peaks = peaks_of(calls, setting)
-    yield memory(f"twin-memory-{pair.native}", how, peaks, pair.native, pair.twin)
+            runner.skip(native, twin, str(error))
+            continue
+        calls = {name: both_passes(one, BATCH, length, runner) for name, one in layers.items()}
+        texts = "".join(f", {name}={value}" for name, value in options.items())
+        shape = f"B={BATCH} N={length} D={SIZE.dim} H={SIZE.heads}, fp32{texts}"
+        runner.compare(calls, shape, rounds=15)

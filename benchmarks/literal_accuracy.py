@@ -34,43 +34,36 @@ def main() -> None:
     for name, default in (("budget", "laptop"), ("device", "auto"), ("precision", "auto")):
         parser.add_argument(f"--{name}", default=default)
     parser.add_argument("--out", type=Path, default=RESULTS)
-    given = parser.parse_args()
-    device = pick_device(given.device)
-    for seed in map(int, given.seeds.split(",")):
-        request = Request(
-            attention=given.attention, task=given.task, recipe=given.budget, seed=seed,
-            device=cast(Any, device.type), compiled=False,
-            precision=pick_precision(given.precision, device),
+    options = parser.parse_args()
+    device, out = pick_device(options.device), options.out
+    out.parent.mkdir(parents=True, exist_ok=True)
+    for seed in map(int, options.seeds.split(",")):
+        plan = resolve(
+            Request(
+                attention=options.attention, task=options.task, recipe=options.budget, seed=seed,
+                device=cast(Any, device.type), compiled=False,
+                precision=pick_precision(options.precision, device),
+            )
         )  # fmt: skip
-        plan = resolve(request)
-        lines = given.out.read_text("utf-8").splitlines() if given.out.exists() else []
+        lines = out.read_text("utf-8").splitlines() if out.exists() else []
         if plan.spec.id in {json.loads(line)["run"] for line in lines}:
-            print(f"{given.attention} on {plan.task.key}, seed {seed}: in {given.out} already")
+            print(f"{options.attention} on {plan.task.key}, seed {seed}: in {out} already")
             continue
         line = json.dumps(row_of(plan))
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        with given.out.open("a", encoding="utf-8") as file:
+        with out.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
         print(line, flush=True)
 
 
 def row_of(plan: Plan) -> dict[str, Any]:
-    """What is trained, its accuracies, and where; `run` is the identity of the run of the zoo."""
+    """Train; accuracies in [0, 1] of the checkpoint that was best on dev.
+
+    `run` is the identity of the run of the zoo.
+    """
     spec, environment = plan.spec, describe(plan.spec.device).model_dump()
-    return {
-        "task": spec.task.key, "attention": spec.attention, "seed": spec.seed,
-        "budget": spec.budget, "precision": spec.train.precision, "steps": spec.train.steps,
-        "run": spec.id, **accuracies(plan), "commit": environment.pop("commit"),
-        "environment": environment,
-    }  # fmt: skip
-
-
-def accuracies(plan: Plan) -> dict[str, float]:
-    """Train; accuracies in [0, 1] of the checkpoint that was best on dev."""
-    spec, device = plan.spec, torch.device(plan.spec.device)
-    train, dev, test = (plan.data.splits[name].to(device) for name in SPLITS)
+    train, dev, test = (plan.data.splits[name].to(torch.device(spec.device)) for name in SPLITS)
     torch.manual_seed(spec.seed)
-    model = cast(Classifier, build(spec, plan.task).to(device))
+    model = cast(Classifier, build(spec, plan.task).to(spec.device))
     trainer, progress = Trainer(model, train, spec.train, spec.seed), Progress()
 
     def show(point: Point) -> None:
@@ -80,11 +73,13 @@ def accuracies(plan: Plan) -> dict[str, float]:
     fit(trainer, dev, progress, on_point=show, save=lambda: None)
     trainer.model.load_state_dict(progress.best_state)
     return {
-        "test_accuracy": trainer.evaluate(test).mean,
-        "dev_accuracy": cast(float, progress.best) / 100,
-        "best_step": progress.best_step,
-        "train_seconds": round(progress.seconds, 1),
-    }
+        "task": spec.task.key, "attention": spec.attention, "seed": spec.seed,
+        "budget": spec.budget, "precision": spec.train.precision, "steps": spec.train.steps,
+        "run": spec.id, "test_accuracy": trainer.evaluate(test).mean,
+        "dev_accuracy": cast(float, progress.best) / 100, "best_step": progress.best_step,
+        "train_seconds": round(progress.seconds, 1), "commit": environment.pop("commit"),
+        "environment": environment,
+    }  # fmt: skip
 
 
 if __name__ == "__main__":

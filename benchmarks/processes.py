@@ -4,15 +4,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.claims import Finding, Setting, section, unmeasurable
+from benchmarks.runner import Runner, section
 from harness.cost.cell import measure_cell
 from harness.cost.limits import measure_limits
-from harness.cost.plan import CostRequest, cells
 from harness.cost.process import measure_in_process
 from harness.cost.sweep import sweep
 from harness.records.cost import CostRecord, CostSpec, Limits, Measured
@@ -23,19 +22,19 @@ from reports.advice.rules import between
 from reports.prediction import DEPTHS, Model, of_model
 
 
-def budget_of(setting: Setting) -> float:
+def budget_of(runner: Runner) -> float:
     """Seconds of sampling for a measurement: the default of `harness cost`."""
-    return 0.1 if setting.tiny else 3.0
+    return 0.1 if runner.tiny else 3.0
 
 
 def records_of(
     specs: Sequence[CostSpec],
-    setting: Setting,
+    runner: Runner,
     measure: Callable[[CostSpec, Limits, float, float], Measured] = measure_cell,
 ) -> list[CostRecord]:
     """The records of measurements, each made in its process as `harness cost` does."""
-    budget = budget_of(setting)
-    limits = measure_limits(setting.device, "fp32", budget=budget / 3)
+    budget = budget_of(runner)
+    limits = measure_limits(runner.device, "fp32", budget=budget / 3)
     measured = partial(
         measure_in_process, limits=limits, budget=budget, timeout=300.0, measure=measure
     )
@@ -46,24 +45,18 @@ def records_of(
 
 
 @section("cost_overhead")
-def measure_overhead(setting: Setting) -> Iterator[Finding]:
+def measure_overhead(runner: Runner) -> None:
     """What `harness cost` adds to the measurement of a cell: its process and its record."""
     # The first measurement starts the server of processes and is not counted.
-    lengths = [setting.size(length, length // 32) for length in (1024, 2048, 4096)]
-    specs = cells(
-        CostRequest(
-            attentions=["primal"], lengths=lengths, operations=["train"], level="layer",
-            batching="1", dim=64, heads=2, causal=False, precision="fp32", device=setting.kind,
-            settings={},
-        )
-    )  # fmt: skip
+    lengths = [runner.size(length, length // 32) for length in (1024, 2048, 4096)]
+    specs = runner.costs(["primal"], lengths)
     with TemporaryDirectory() as folder:
         inside = Path(folder)
-        whole = [one.seconds for one in records_of(specs, setting, partial(timed, inside))]
+        whole = [one.seconds for one in records_of(specs, runner, partial(timed, inside))]
         alone = [float((inside / spec.id).read_text()) for spec in specs]
-    yield Finding(
+    runner.record(
         "cost-overhead",
-        f"layers, training, N={lengths}; {budget_of(setting):g} s of sampling a cell",
+        f"layers, training, N={lengths}; {budget_of(runner):g} s of sampling a cell",
         [a / b for a, b in zip(whole[1:], alone[1:], strict=True)],
         {
             "cell (s)": Quartiles.of(whole[1:]),
@@ -98,34 +91,32 @@ OTHERS: Sequence[Shape] = [
 
 
 @section("prediction")
-def measure_prediction(setting: Setting) -> Iterator[Finding]:
+def measure_prediction(runner: Runner) -> None:
     """How far the costs that `harness advise --depth --width` predicts are from measured ones.
 
     Models of two depths, two widths and two lengths are measured, and ten others are predicted from
     them: deeper ones, and those of widths and lengths in between.
     """
-    others = OTHERS[: setting.size(10, 1)]
-    done = records_of([spec_of(shape, setting) for shape in (*USED, *others)], setting)
+    others = OTHERS[: runner.size(10, 1)]
+    done = records_of([spec_of(shape, runner) for shape in (*USED, *others)], runner)
     errors = [errors_of(done[: len(USED)], record) for record in done[len(USED) :]]
+    how = (
+        f"{ATTENTION}, {PRECISION}, one sample; from {len(USED)} models, of {len(others)} others; "
+        f"{budget_of(runner):g} s of sampling each"
+    )
     for name, values in zip(("time", "memory"), zip(*errors, strict=True), strict=True):
-        yield Finding(
-            f"prediction-{name}",
-            f"{ATTENTION}, {PRECISION}, one sample; from {len(USED)} models, of {len(others)} "
-            f"others; {budget_of(setting):g} s of sampling each",
-            values,
-            {f"largest, {name}": Quartiles.of([max(values)])},
-        )
+        figures = {f"largest, {name}": Quartiles.of([max(values)])}
+        runner.record(f"prediction-{name}", how, values, figures)
 
 
-def spec_of(shape: Shape, setting: Setting) -> CostSpec:
+def spec_of(shape: Shape, runner: Runner) -> CostSpec:
     """The measurement of a training step of a model."""
     depth, width, length = shape
-    request = CostRequest(
-        attentions=[ATTENTION], lengths=[length], operations=["train"], level="step",
-        batching="1", dim=width, heads=max(1, width // 32), causal=False, precision=PRECISION,
-        device=setting.kind, settings={"model": {"depth": depth}},
+    specs = runner.costs(
+        [ATTENTION], [length], level="step", dim=width, heads=max(1, width // 32),
+        precision=PRECISION, settings={"model": {"depth": depth}},
     )  # fmt: skip
-    return next(spec for spec in cells(request) if spec.attention == ATTENTION)
+    return next(spec for spec in specs if spec.attention == ATTENTION)
 
 
 def errors_of(used: Sequence[CostRecord], other: CostRecord) -> tuple[float, float]:
@@ -145,13 +136,13 @@ CELLS, STEPS = 16, 300
 
 
 @section("workers")
-def measure_workers(setting: Setting) -> Iterator[Finding]:
+def measure_workers(runner: Runner) -> None:
     """Two workers of one thread against one of two threads: `harness run` on a grid of cells."""
     # One round: the grid is long enough for short load to average out.
-    count, steps = setting.size(CELLS, 2), setting.size(STEPS, 2)
+    count, steps = runner.size(CELLS, 2), runner.size(STEPS, 2)
     how = f"primal on listops, budget laptop with {steps} steps, {count} seeds; 1 round"
     if (os.cpu_count() or 1) < 2:
-        yield from unmeasurable(["two-workers"], how, "there is one CPU")
+        runner.skip("*", how, "there is one CPU")
         return
     with TemporaryDirectory() as store:
         # The data are in the cache after the first run, and the baselines in the store.
@@ -162,7 +153,7 @@ def measure_workers(setting: Setting) -> Iterator[Finding]:
         "two workers of one thread (s)": Quartiles.of([two]),
         "one worker of two threads (s)": Quartiles.of([one]),
     }
-    yield Finding("two-workers", how, [two / one], figures)
+    runner.record("two-workers", how, [two / one], figures)
 
 
 def grid_seconds(store: str, count: int, steps: int, *, workers: int, threads: int) -> float:

@@ -1,7 +1,7 @@
 """Where the time of a training step goes, in torch's profiler."""
 
 import re
-from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -9,12 +9,10 @@ from typing import Any
 from torch.autograd import DeviceType, Function
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.claims import Finding, ProfileRecord, Setting, now, section
-from benchmarks.runs import LISTOPS, NONE, fastest, plan_of, trainer_of
+from benchmarks.claims import ProfileRecord, write
+from benchmarks.runner import Runner, section
 from harness.environment import describe
-from harness.records.fields import Quartiles
-from harness.reference import REFERENCE, SDPA
-from harness.timing import sample, wall_clock
+from harness.records.fields import Quartiles, now
 from harness.train import Trainer
 from zoo.kernels import dropout
 from zoo.registry import UserError
@@ -44,16 +42,12 @@ OTHER = "other"
 
 ELEMENTWISE = ("norms", "casts and copies", "additions")
 
-WORKLOADS = [
-    ("listops", "laptop", LISTOPS),
-    ("image", "laptop", NONE),
-    ("listops", "paper", LISTOPS),
-]
-"""Task, budget and settings of the steps."""
+WORKLOADS = [("listops", "laptop"), ("image", "laptop"), ("listops", "paper")]
+"""Task and budget of the steps."""
 
 
 @section("profiles")
-def measure_profiles(setting: Setting) -> Iterator[Finding | ProfileRecord]:
+def measure_profiles(runner: Runner) -> None:
     """Where the time of a training step goes, by group of operations, in torch's profiler.
 
     Steps of the laptop ListOps and Image runs and of the paper's ListOps run, each of `primal`,
@@ -62,64 +56,56 @@ def measure_profiles(setting: Setting) -> Iterator[Finding | ProfileRecord]:
     *other*.
     """
     # On CUDA each model is compiled, which takes longer than the rest: those of `step` alone.
-    for task, budget, settings in WORKLOADS if setting.kind == "cpu" else WORKLOADS[-1:]:
-        for attention in ("primal", REFERENCE, "none"):
-            softmax = {REFERENCE: {"backend": SDPA}} if attention == REFERENCE else {}
-            try:
-                plan = plan_of(
-                    setting, attention, task, budget, fastest(setting), {**settings, **softmax}
-                )
-            except UserError:
-                # The data of Image are not generated.
-                continue
-            yield from profiled(trainer_of(plan, setting), setting, task, budget, attention)
+    for task, budget in WORKLOADS if runner.kind == "cpu" else WORKLOADS[-1:]:
+        for attention in ("primal", "softmax", "none"):
+            # The data of Image are not generated.
+            with suppress(UserError):
+                plan = runner.plan(attention, task, budget)
+                measure_step(runner.trainer(plan), runner, task, budget, attention)
 
 
-def profiled(
-    trainer: Trainer, setting: Setting, task: str, budget: str, attention: str
-) -> Iterator[Finding | ProfileRecord]:
-    """The profile of a step, and the findings about the paper's ListOps run."""
-    clock = wall_clock(setting.device)
-    (seconds,) = sample([lambda: trainer.step(0)], clock, rounds=STEPS)
+def measure_step(trainer: Trainer, runner: Runner, task: str, budget: str, attention: str) -> None:
+    """Write the profile of a step, and the claims about the paper's ListOps run."""
+    seconds = runner.seconds({"step": lambda: trainer.step(0)}, rounds=STEPS)["step"]
     activities = [ProfilerActivity.CPU]
-    activities += [ProfilerActivity.CUDA] if setting.kind == "cuda" else []
+    activities += [ProfilerActivity.CUDA] if runner.kind == "cuda" else []
     with profile(activities=activities, acc_events=True) as profiler:
         for number in range(STEPS):
             trainer.step(number)
-    times = self_times(profiler, setting)
+    times = self_times(profiler, runner)
     total = sum(times.values())
     shares = {group: share / total for group, share in grouped(times).items()}
     batch, precision = trainer.spec.batch, trainer.spec.precision
     largest = sorted(times, key=lambda name: -times[name])[:SHOWN]
-    yield ProfileRecord(
+    record = ProfileRecord(
         name=f"profile-{task}-{budget}-{attention}", workload=f"{task}, budget {budget}: B={batch}",
         attention=attention, precision=precision,
         milliseconds=Quartiles.of(1000 * one for one in seconds), shares=shares,
         operations={name: times[name] / total for name in largest}, taken=now(),
-        environment=describe(setting.kind),
+        environment=describe(runner.kind),
     )  # fmt: skip
-    if budget != "paper" or attention == REFERENCE:
+    write(record, runner.out, runner.kind)
+    if budget != "paper":
         return
     how = f"listops, budget paper: B={batch}, {precision}; {STEPS} steps"
     elementwise = sum(shares[group] for group in ELEMENTWISE)
-    yield Finding(f"step-elementwise-{attention}", how, [elementwise])
-    if setting.kind == "cuda" and attention == "primal":
-        busy = sum(kernel_times(profiler).values()) / 1e6 / STEPS
-        yield Finding("step-busy", how, [one / busy for one in seconds])
+    runner.record(f"step-elementwise-{attention}", how, [elementwise])
+    if runner.kind == "cuda" and attention == "primal":
+        kernels = times_of(profiler, "self_device_time_total", DeviceType.CUDA)
+        busy = sum(kernels.values()) / 1e6 / STEPS
+        runner.record("step-busy", how, [one / busy for one in seconds])
 
 
-def self_times(profiler: profile, setting: Setting) -> dict[str, float]:
+def self_times(profiler: profile, runner: Runner) -> dict[str, float]:
     """Microseconds of each operation, the operations that it calls excluded.
 
     On a GPU, those of its kernels; where a graph of kernels was launched, those of each kernel.
     """
-    field = "self_device_time_total" if setting.kind == "cuda" else "self_cpu_time_total"
-    return times_of(profiler, field, DeviceType.CPU) or kernel_times(profiler)
-
-
-def kernel_times(profiler: profile) -> dict[str, float]:
-    """Microseconds of each GPU kernel."""
-    return times_of(profiler, "self_device_time_total", DeviceType.CUDA)
+    if runner.kind == "cpu":
+        return times_of(profiler, "self_cpu_time_total", DeviceType.CPU)
+    kinds = DeviceType.CPU, DeviceType.CUDA
+    operations, kernels = (times_of(profiler, "self_device_time_total", kind) for kind in kinds)
+    return operations or kernels
 
 
 def times_of(profiler: profile, field: str, kind: DeviceType) -> dict[str, float]:

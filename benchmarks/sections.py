@@ -2,7 +2,8 @@
 
 from importlib import import_module
 
-from benchmarks.claims import CLAIMS, REGISTERED
+from benchmarks.claims import CLAIMS
+from benchmarks.runner import REGISTERED
 
 for _name in ("board_statistics", "inputs", "layers", "processes", "profiles", "steps"):
     import_module(f"benchmarks.{_name}")

@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from harness.records.record import WITHOUT_SOFTMAX, Metric
-from reports.render import number_text, whole_text
-from reports.text import NOTHING
+from reports.text import NOTHING, number, whole_text
 
 MIB, GIGA = 2**20, 10**9
 
@@ -75,7 +74,7 @@ def _cost(heading: str, short: str, name: str, scale: float = 1.0) -> Column:
         if pd.isna(line["step_seconds"]):
             return "not measured"
         if pd.notna(line[name]):
-            return number_text(scale * line[name])
+            return number(scale * line[name])
         return WITHOUT_SOFTMAX if pd.isna(line["memory_ratio"]) else "not measured"
 
     return Column(heading, short, text)
@@ -85,8 +84,7 @@ COLUMNS = (
     Column("attention", "attention", lambda line: line["row"]),
     Column("test {metric} [95 % interval]", "test", _score),
     Column("group", "group", lambda line: line["tier"] or NOTHING, "tier"),
-    Column("best (%)", "best %", lambda line: NOTHING if pd.isna(line["best"])
-           else f"{line['best']:.0f}", "best"),
+    Column("best (%)", "best %", lambda line: whole_text(line["best"]), "best"),
     Column("seeds at a baseline", "", lambda line: _of(line["seeds_at_baseline"], line["seeds"]),
            "seeds_at_baseline"),
     Column("dev {dev_metric}", "dev", _dev),
@@ -102,5 +100,5 @@ COLUMNS = (
     _cost("inference (tokens / s)", "", "tokens_per_second"),
     _cost("inference time (× fastest softmax)", "", "inference_ratio"),
     Column("parameters", "", _size),
-    Column("GFLOPs / step", "", lambda line: number_text(line["flops"] / GIGA)),
+    Column("GFLOPs / step", "", lambda line: number(line["flops"] / GIGA)),
 )  # fmt: skip

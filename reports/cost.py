@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from reports.markdown import escape, table
+from reports.markdown import escape, frame_table
 from reports.render import rendered
 from reports.scaling import crossover, exponent
-from reports.text import NOTHING, digest, frame_csv, frame_lines, headed, number, plain, text_table
+from reports.text import NOTHING, frame_lines, grid, headed, number, plain, text_table, threads_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -106,14 +106,19 @@ def _row(costs: pd.DataFrame) -> dict[str, Any]:
 
 def failures(costs: pd.DataFrame) -> list[str]:
     """Why costs have no value, or no ratio: a line for each, but for skipped lengths."""
-    found = []
-    for cost in costs.to_dict("records"):
-        where = f"{cost['label']} at {cost['length']:,} tokens"
-        if cost["status"] not in ("ok", "skipped"):
-            found.append(f"{where}: {cost['status'].replace('_', ' ')}: {cost['reason']}")
-        elif cost["status"] == "ok" and cost["no_ratio"]:
-            found.append(f"{where}: no ratio: {cost['no_ratio']}")
-    return found
+    found = costs[costs["status"] != "skipped"].to_dict("records")
+    return [
+        f"{cost['label']} at {cost['length']:,} tokens: {text}"
+        for cost in found
+        if (text := problem(cost))
+    ]
+
+
+def problem(cost: Cost) -> str:
+    """Why a cost has no value, or no ratio; empty where it has both."""
+    if cost["status"] != "ok":
+        return f"{cost['status'].replace('_', ' ')}: {cost['reason']}"
+    return f"no ratio: {cost['no_ratio']}" if cost["no_ratio"] else ""
 
 
 def remarks(sweep: pd.DataFrame) -> list[str]:
@@ -143,11 +148,6 @@ def text_of(cost: Cost, value: Callable[[Cost], str]) -> str:
     return value(cost) if cost["status"] == "ok" else cost["status"].replace("_", " ")
 
 
-def ratio_text(cost: Cost) -> str:
-    """The time over that of the fastest softmax."""
-    return NOTHING if pd.isna(cost["ratio"]) else number(cost["ratio"])
-
-
 def time_text(cost: Cost) -> str:
     """Milliseconds, and the ratio to the fastest softmax."""
     return _with_ratio(1000 * cost["seconds"], cost["ratio"])
@@ -168,9 +168,10 @@ def files(costs: pd.DataFrame) -> dict[str, bytes]:
 
     if not (found := sweeps(costs)):
         return {}
-    table = frame_csv(headed(pd.concat(found.values()), CSV, HEADINGS))
-    images = style.images("cost", digest("cost.csv", table), draw, found)
-    return {"cost.md": page(found).encode(), "cost.csv": table, **images}
+    table = headed(pd.concat(found.values()), CSV, HEADINGS)
+    return {
+        "cost.md": page(found).encode(), **style.table_with_images("cost", table, draw, found)
+    }  # fmt: skip
 
 
 def lines(costs: pd.DataFrame) -> list[dict[Any, Any]]:
@@ -187,7 +188,7 @@ def terminal(costs: pd.DataFrame) -> str:
     """Every sweep: the time of each row as a multiple of the fastest softmax, and its exponent."""
     parts = []
     for title, sweep in sweeps(costs).items():
-        cells, fitted = _pivot(sweep, ratio_text), rows(sweep)["time"]
+        cells, fitted = _grid(sweep, lambda cost: number(cost["ratio"])), rows(sweep)["time"]
         head = ["time (× fastest softmax)", *map(str, cells), "exponent"]
         texts = [
             [plain(str(label)), *cells.loc[str(label)], f"{one.value:.2f}" if one else NOTHING]
@@ -281,7 +282,7 @@ def _title(cost: Cost) -> str:
     # Positions are always learned.
     fields = {name: value for name, value in cost["model"].items() if name != "positions"}
     model = "".join(f", {name}={value}" for name, value in fields.items() if value)
-    count = f", {cost['threads']} thread{'s' * (cost['threads'] > 1)}"
+    count = f", {threads_of(cost['threads'])}"
     return (
         f"{NAMES[cost['pass']]}, {cost['level']}{causal}: {batch}, dim={cost['dim']}, "
         f"heads={cost['heads']}{model}, {cost['precision']}; "
@@ -289,14 +290,11 @@ def _title(cost: Cost) -> str:
     )
 
 
-def _pivot(sweep: pd.DataFrame, value: Callable[[Cost], str]) -> pd.DataFrame:
+def _grid(sweep: pd.DataFrame, value: Callable[[Cost], str]) -> pd.DataFrame:
     """The texts of a sweep by label and length."""
-    texts = sweep.assign(text=[text_of(cost, value) for cost in sweep.to_dict("records")])
-    return texts.pivot(index="label", columns="length", values="text").fillna(NOTHING)
+    texts = [text_of(cost, value) for cost in sweep.to_dict("records")]
+    return grid(sweep, "label", "length", texts)
 
 
 def _table(sweep: pd.DataFrame, value: Callable[[Cost], str]) -> str:
-    texts = _pivot(sweep, value)
-    head = ["attention", *(f"{length:,}" for length in texts)]
-    lines = ([escape(cell) for cell in line] for line in texts.reset_index().to_numpy())
-    return table(head, lines, align_right=True)
+    return frame_table(_grid(sweep, value).map(escape).rename(columns="{:,}".format), "attention")

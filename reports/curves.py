@@ -8,7 +8,6 @@ from matplotlib.figure import Figure
 
 from reports.figures import style
 from reports.questions import questions
-from reports.text import digest, frame_csv
 
 AXES = {"step": "steps", "seconds": "seconds of training"}
 """What panels show values against: a column, and its text."""
@@ -27,9 +26,7 @@ def files(runs: pd.DataFrame, points: pd.DataFrame) -> dict[str, bytes]:
         points: see `harness.records.frame.of_curves`.
     """
     found = curves(runs, points)
-    table = frame_csv(found[COLUMNS])
-    images = style.images("curves", digest("curves.csv", table), draw, found)
-    return {"curves.csv": table, **images}
+    return style.table_with_images("curves", found[COLUMNS], draw, found)
 
 
 def curves(runs: pd.DataFrame, points: pd.DataFrame) -> pd.DataFrame:

@@ -14,7 +14,7 @@ from reports.markdown import escape
 from reports.questions import failures, left_out, lines, newest, questions
 from reports.render import rendered
 from reports.statistics import LEVEL
-from reports.text import frame_csv, plain, text_table
+from reports.text import best_first, frame_csv, plain, text_table
 
 WIDTH = 100
 """Characters of a line on a terminal."""
@@ -119,8 +119,7 @@ def rows_of(runs: pd.DataFrame, baselines: pd.DataFrame) -> pd.DataFrame:
     found[names] = found[names].fillna("")
     found["status"] = groups[[*runs]].apply(failures)
     found["seeds_at_baseline"] = _seeds_at_baseline(runs, found)
-    sign = found["better"].map({"higher": -1, "lower": 1})
-    found = found.assign(order=sign * found["mean"]).reset_index()
+    found = found.assign(order=best_first(found["mean"], found["better"])).reset_index()
     return found.sort_values(["question", "order", "row"], ignore_index=True).drop(columns="order")
 
 
@@ -142,8 +141,8 @@ def _seeds_at_baseline(runs: pd.DataFrame, rows: pd.DataFrame) -> pd.Series:
     """The finished seeds not better than the strongest baseline; NaN of a row that is one."""
     finished = runs[runs["score"].notna() & ~runs["baseline"]].set_index(["question", "row"])
     strongest = rows["baseline_value"].reindex(finished.index)
-    sign = finished["better"].map({"higher": 1, "lower": -1}).astype(float)
-    behind = (sign * (finished["score"] - strongest) <= 0).where(strongest.notna())
+    behind = best_first(finished["score"] - strongest, finished["better"]) >= 0
+    behind = behind.where(strongest.notna())
     return behind.astype(float).groupby(level=[0, 1]).sum(min_count=1)
 
 
@@ -178,8 +177,7 @@ def table(found: Leaderboard) -> pd.DataFrame:
     ]
     rules = found.rules[["data", "name", "score"]].rename(columns={"name": "row", "score": "mean"})
     rules = first.merge(rules, on="data").assign(kind="baseline")
-    sign = rules["better"].map({"higher": -1, "lower": 1}).astype(float)
-    rules["order"] = rules["mean"].astype(float) * sign
+    rules = rules.assign(order=best_first(rules["mean"], rules["better"]))
     every = pd.concat([rows.assign(order=range(len(rows))), rules])
     order = ["question", "kind", "order"]
     return every.sort_values(order, ascending=[True, False, True]).drop(columns="order")

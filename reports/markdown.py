@@ -3,8 +3,12 @@
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from reports.text import plain
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SPECIAL = {character: f"\\{character}" for character in "\\`*~$"}
 """Escaped wherever they occur."""
@@ -50,6 +54,13 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, align_right: bo
     rule = ["---"] + ["--:" if align_right else "---"] * (len(head) - 1)
     lines = [[_cell(cell) for cell in head], rule, *([_cell(cell) for cell in row] for row in rows)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def frame_table(cells: "pd.DataFrame", corner: str, *last: Sequence[str]) -> str:
+    """A table of a frame of Markdown and its labels, whose heading is `corner`, and more rows."""
+    head = [escape(str(name)) for name in (corner, *cells)]
+    rows = ([escape(str(row)), *texts] for row, *texts in cells.itertuples())
+    return table(head, [*rows, *last], align_right=True)
 
 
 def _cell(cell: str) -> str:

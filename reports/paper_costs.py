@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from reports.cost import text_of
-from reports.markdown import escape, table
+from reports.cost import problem, text_of
+from reports.markdown import escape, frame_table
 from reports.papers import published
-from reports.render import number_text, rendered
-from reports.text import NOTHING, frame_csv, frame_lines, headed, number, text_table
+from reports.render import rendered
+from reports.text import NOTHING, frame_csv, frame_lines, grid, headed, number, text_table
 
 if TYPE_CHECKING:
     from harness.records.suites import Suite
@@ -114,8 +114,8 @@ def terminal(found: pd.DataFrame) -> str:
         + ("" if np.isnan(line["published_time"]) else f" ({number(line['published_time'])})")
         for line in found.to_dict("records")
     ]
-    cells = found.assign(text=texts).pivot(index="row", columns="question", values="text")
-    cells = cells.loc[found["row"].unique(), found["question"].unique()]
+    cells = grid(found, "row", "question", texts, found["question"].unique())
+    cells = cells.loc[found["row"].unique()]
     head = ["s/1K steps (published)", *map(str, cells)]
     return text_table(head, ([str(row), *line] for row, *line in cells.itertuples()), WIDTH)
 
@@ -123,12 +123,10 @@ def terminal(found: pd.DataFrame) -> str:
 def _page(found: pd.DataFrame, suite: "Suite") -> str:
     measured = found[found["status"].notna()]
     failed = [
-        f"{line['row']}, {line['question']}: "
-        + (f"no ratio: {line['no_ratio']}" if line["status"] == "ok" else
-           f"{line['status'].replace('_', ' ')}: {line['reason']}")
+        f"{line['row']}, {line['question']}: {text}"
         for line in measured.to_dict("records")
-        if line["status"] != "ok" or line["no_ratio"]
-    ]  # fmt: skip
+        if (text := problem(line))
+    ]
     columns = {
         title: {"here": name, "published": f"published_{name}"} for title, name in TABLES.items()
     }
@@ -143,24 +141,20 @@ def _page(found: pd.DataFrame, suite: "Suite") -> str:
 def _text(line: Mapping[Any, Any], column: str) -> str:
     """A published value, or a measured one, or why there is none."""
     if column.startswith("published"):
-        return number_text(line[column])
+        return number(line[column])
     if not isinstance(line["status"], str):
         return NOTHING
-    return text_of(line, lambda of: number_text(of[column]))
+    return text_of(line, lambda of: number(of[column]))
 
 
 def _table(found: pd.DataFrame, columns: Mapping[str, str]) -> str:
     """A line for each row, with the texts of these columns of each question by their headings."""
-    questions = found["question"].unique()
-    head = ["attention", *(f"{name}, {what}" for name in questions for what in columns)]
-    texts = [
-        [escape(_text(line, name)) for name in columns.values()]
-        for line in found.to_dict("records")
-    ]
-    lines = pd.Series(texts).groupby([*found["row"]], sort=False).sum()
-    return table(
-        head, ([escape(str(row)), *cells] for row, cells in lines.items()), align_right=True
-    )
+    cells = {
+        f"{question}, {what}": [escape(_text(line, name)) for line in own.to_dict("records")]
+        for question, own in found.groupby("question", sort=False)
+        for what, name in columns.items()
+    }
+    return frame_table(pd.DataFrame(cells, found["row"].unique()), "attention")
 
 
 def _comparisons(found: pd.DataFrame) -> Iterator[tuple[str, str]]:

@@ -15,7 +15,7 @@ import pandas as pd
 
 from harness.records.models import MODELS
 from harness.records.spec import TrainSpec
-from reports.text import plain
+from reports.text import plain, threads_of
 
 WORDS = {
     "model.dim": "width",
@@ -218,8 +218,7 @@ def _title(shared: Run, threads: Sequence[int]) -> str:
     title = f"{shared['task']}, recipe {shared['recipe']}{changes}, {shared['device']}: "
     if shared["device"] != "cpu":
         return title + shared["machine"]
-    count = "1 thread" if threads == [1] else f"{' or '.join(map(str, threads))} threads"
-    return f"{title}{shared['machine']}, {count}"
+    return f"{title}{shared['machine']}, {threads_of(*threads)}"
 
 
 def _recipe(shared: Mapping[str, str]) -> str:

@@ -2,11 +2,10 @@
 
 from typing import Any
 
-import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from reports.markdown import escape, table
-from reports.text import NOTHING, number
+from reports.text import NOTHING, number, whole_text
 
 
 def rendered(template: str, **values: Any) -> str:
@@ -19,16 +18,6 @@ def rendered(template: str, **values: Any) -> str:
         loader=PackageLoader("reports"), undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
-    environment.filters |= {"md": escape, "number": number_text, "whole": whole_text}
+    environment.filters |= {"md": escape, "number": number, "whole": whole_text}
     environment.globals |= {"table": table, "nothing": NOTHING}
     return environment.get_template(template).render(**values)
-
-
-def number_text(value: float) -> str:
-    """Three digits, or a dash where there is no value."""
-    return NOTHING if pd.isna(value) else number(value)
-
-
-def whole_text(value: float) -> str:
-    """A whole number with separators, or a dash where there is no value."""
-    return NOTHING if pd.isna(value) else f"{value:,.0f}"

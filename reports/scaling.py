@@ -51,17 +51,12 @@ class Crossover(NamedTuple):
     @property
     def text(self) -> str:
         """The lengths from which a row costs less than softmax, within the measured lengths."""
-        texts = {
-            (0, math.inf): "undecided",
-            (0, 0): f"below {self.shortest:,}",
-            (math.inf, math.inf): f"above {self.longest:,}",
-        }
-        if (self.low, self.high) in texts:
-            return texts[self.low, self.high]
+        if (self.low, self.high) == (0, math.inf):
+            return "undecided"
         if self.high == math.inf:
-            return f"above {self.low:,.0f}"
+            return f"above {min(self.low, self.longest):,.0f}"
         if self.low == 0:
-            return f"below {self.high:,.0f}"
+            return f"below {max(self.high, self.shortest):,.0f}"
         # Memory has no interval.
         return f"{self.low:,.0f}" + (f" to {self.high:,.0f}" if self.low < self.high else "")
 

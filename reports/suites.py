@@ -19,6 +19,7 @@ from harness.records.sample import Sample
 from reports.layer_costs import by_row_of
 from reports.statistics import LEVEL, is_comparable, joined, probability_of_best, tiers
 from reports.statistics import pairs as pairs_of
+from reports.text import best_first
 
 if TYPE_CHECKING:
     from harness.records.suites import Suite
@@ -66,8 +67,7 @@ def _chosen(trials: pd.DataFrame, rates: int) -> pd.Index:
         return trials.index
     if trials[trials["status"].isin(FINAL)]["train.lr"].nunique() < rates:
         return trials.index[:0]
-    sign = finished["dev_better"].map({"higher": -1, "lower": 1})
-    order = finished.assign(order=sign * finished["dev"])
+    order = finished.assign(order=best_first(finished["dev"], finished["dev_better"]))
     return order.sort_values(["order", "distance", "train.lr"]).index[:1]
 
 

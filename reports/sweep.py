@@ -10,13 +10,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from harness.records.record import Metric
+from reports.columns import metric_of
 from reports.figures import style
 from reports.leaderboard import rows_of
-from reports.markdown import escape
+from reports.markdown import escape, frame_table
 from reports.questions import lines, questions, whole
-from reports.render import rendered, whole_text
-from reports.text import NOTHING, digest, frame_csv
+from reports.render import rendered
+from reports.text import NOTHING, grid, whole_text
 
 MOST_TICKS = 6
 """Ticks of the axis of bytes, about."""
@@ -48,11 +48,10 @@ def files(
     if found.empty:
         raise ValueError(f"no two runs of the store differ in {field} alone")
     name = f"sweep_{field.replace('.', '_')}"
-    table = frame_csv(found[COLUMNS])
     sections = [_section(swept) for _, swept in found.groupby("question")]
     page = rendered("sweep.md.j2", field=field, sections=sections)
-    images = style.images(name, digest(f"{name}.csv", table), draw, found)
-    return {f"{name}.md": page.encode(), f"{name}.csv": table, **images}
+    table = style.table_with_images(name, found[COLUMNS], draw, found)
+    return {f"{name}.md": page.encode(), **table}
 
 
 def sweeps(
@@ -117,7 +116,7 @@ def draw(found: pd.DataFrame) -> Figure:
             ["order", "mean"], ascending=[False, swept["better"].iloc[0] != "higher"]
         )
         plot(panel, swept, [*dict.fromkeys(last["row"])])
-        panel.set_ylabel(f"test {_metric(swept)}")
+        panel.set_ylabel(f"test {metric_of(lines(swept)[0]).title}")
     return figure
 
 
@@ -151,37 +150,25 @@ def _states(axes: Axes, swept: pd.DataFrame, order: list[str]) -> None:
 
 def _section(swept: pd.DataFrame) -> dict[str, Any]:
     """What the page shows of a sweep: a line for each row, a column for each value."""
-    values, field = _in_order(swept), escape(swept["field"].iloc[0])
-    texts = swept.assign(
-        score=[escape(_text(line)) for line in lines(swept)],
-        state=swept["state_bytes"].map(whole_text),
-    )  # fmt: skip
-    scores, states = (
-        texts.pivot(index="row", columns="value", values=name)
-        .reindex(columns=values)
-        .fillna(NOTHING)
-        for name in ("score", "state")
-    )
+    values, field = _in_order(swept), swept["field"].iloc[0]
+    scores = [escape(_text(line)) for line in lines(swept)]
+    states = grid(swept, "row", "value", [*swept["state_bytes"].map(whole_text)], values)
+    recurrent = states[(states != NOTHING).any(axis=1)]
     rules = swept.drop_duplicates("value").set_index("value").reindex(values)
     strongest = [
-        f"*{line['rule_score']:z,.{int(line['digits'])}f} {escape(line['rule'])}*"
+        f"*{metric_of(line).text(line['rule_score'])} {escape(line['rule'])}*"
         if pd.notna(line["rule_score"])
         else NOTHING
         for line in lines(rules)
     ]
-    recurrent = states[(states != NOTHING).any(axis=1)]
+    foot = ["*strongest baseline*", *strongest]
     return {
         "title": swept["question"].iloc[0],
         "setting": swept["setting"].iloc[0],
-        "metric": _metric(swept),
-        "head": [field, *map(escape, map(str, values))],
-        "scores": [*_lines(scores), ["*strongest baseline*", *strongest]],
-        "states": _lines(recurrent),
+        "metric": metric_of(lines(swept)[0]).title,
+        "scores": frame_table(grid(swept, "row", "value", scores, values), field, foot),
+        "states": frame_table(recurrent, field) if len(recurrent) else "",
     }
-
-
-def _lines(cells: pd.DataFrame) -> list[list[str]]:
-    return [[escape(str(row)), *texts] for row, *texts in cells.itertuples()]
 
 
 def _text(line: Mapping[Hashable, Any]) -> str:
@@ -189,12 +176,6 @@ def _text(line: Mapping[Hashable, Any]) -> str:
     score = f"{line['text']} {line['interval']}".strip()
     seed = "1 seed" if line["text"] and line["seeds"] == 1 else ""
     return "; ".join(filter(None, [score, seed, line["failures"]]))
-
-
-def _metric(swept: pd.DataFrame) -> str:
-    return Metric(
-        name=swept["metric"].iloc[0], unit=swept["unit"].iloc[0], better="higher", digits=0
-    ).title
 
 
 def _in_order(swept: pd.DataFrame) -> list[object]:

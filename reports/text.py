@@ -13,12 +13,24 @@ NOTHING = "–"
 """In place of a value that is not there."""
 
 
-def number(value: float) -> str:
-    """Three significant digits, or all digits before the point where there are more."""
+def number(value: float | None) -> str:
+    """Three significant digits, or all before the point if there are more; a dash for no value."""
+    if value is None or value != value:
+        return NOTHING
     if abs(value) >= 100:
         return f"{value:,.0f}"
     text = f"{value:#.3g}"
     return f"{value:.3g}" if "e" in text else text.rstrip(".")
+
+
+def whole_text(value: float | None) -> str:
+    """A whole number with separators, or a dash where there is no value."""
+    return NOTHING if value is None or value != value else f"{value:,.0f}"
+
+
+def threads_of(*counts: int) -> str:
+    """Numbers of threads in words: `1 thread`, `1 or 2 threads`."""
+    return "1 thread" if counts == (1,) else f"{' or '.join(map(str, counts))} threads"
 
 
 def plain(text: str, limit: int | None = None) -> str:
@@ -49,6 +61,26 @@ def text_table(head: Sequence[str], rows: Iterable[Sequence[str]], width: int) -
     with console.capture() as captured:
         console.print(table)
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+
+def grid(
+    frame: "pd.DataFrame",
+    index: str,
+    columns: str,
+    texts: Sequence[str],
+    order: Iterable[Any] | None = None,
+) -> "pd.DataFrame":
+    """The text of each line in the row of its `index` and the column of its `columns`.
+
+    Both are sorted, unless the `order` of columns is given. A dash where there is no line.
+    """  # fmt: skip
+    found = frame.assign(text=texts).pivot(index=index, columns=columns, values="text")
+    return (found if order is None else found.reindex(columns=[*order])).fillna(NOTHING)
+
+
+def best_first(scores: "pd.Series", better: "pd.Series") -> "pd.Series":
+    """Numbers whose order is that of scores, the best first; `better` is `higher` or `lower`."""
+    return scores.astype(float) * better.map({"higher": -1, "lower": 1}).astype(float)
 
 
 def csv_cell(value: object) -> object:

@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from reports.figures import style
-from reports.markdown import escape
+from reports.markdown import escape, frame_table
 from reports.questions import failure, field_text, lines, questions, whole
 from reports.render import rendered
-from reports.text import NOTHING
+from reports.text import best_first, grid
 
 
 class Study(NamedTuple):
@@ -57,8 +57,8 @@ def studies(runs: pd.DataFrame) -> Iterator[Study]:
     for title, trials in questions(runs, trials=True).groupby("question"):
         grid = json.loads(trials["grid"].iloc[0])
         points = [json.dumps({path: whole(run[path]) for path in grid}) for run in lines(trials)]
-        sign = trials["dev_better"].map({"higher": -1, "lower": 1})
-        trials = trials.assign(point=points, order=sign * trials["dev"])
+        order = best_first(trials["dev"], trials["dev_better"])
+        trials = trials.assign(point=points, order=order)
         trials = trials.sort_values(["order", "distance", "point"]).drop_duplicates(
             ["row", "point"]
         )
@@ -79,11 +79,12 @@ def draw(found: Sequence[Study]) -> Figure:
 def _section(study: Study) -> dict[str, Any]:
     """The table of a study: a line for each row, a cell for each point."""
     texts = [_text(trial) for trial in lines(study.trials)]
-    cells = study.trials.assign(text=texts).pivot(index="row", columns="point", values="text")
-    cells = cells.reindex(columns=[*study.points]).fillna(NOTHING)
-    head = ["attention", *map(escape, study.points.values())]
-    rows = [[escape(str(row)), *texts] for row, *texts in cells.itertuples()]
-    return {"title": study.title, "setting": study.setting, "head": head, "lines": rows}
+    cells = grid(study.trials, "row", "point", texts, study.points).rename(columns=study.points)
+    return {
+        "title": study.title,
+        "setting": study.setting,
+        "table": frame_table(cells, "attention"),
+    }
 
 
 def _text(trial: Mapping[Hashable, Any]) -> str:

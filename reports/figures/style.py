@@ -20,7 +20,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from harness.records.families import colour_of, family_of
-from reports.text import plain
+from reports.text import digest, frame_csv, plain
 
 GREY = "#6f6f6f"
 
@@ -190,6 +190,14 @@ def ticks(low: float, high: float) -> list[float]:
         if len(found) > 2:
             return found
     return [float(tick) for tick in MaxNLocator(4).tick_values(low, high) if low <= tick <= high]
+
+
+def table_with_images(
+    name: str, table: pd.DataFrame, draw: Callable[..., Figure], *content: Any
+) -> dict[str, bytes]:
+    """What `NAME.csv`, `NAME.png` and `NAME.svg` hold: a table, and what `draw` makes of it."""
+    csv = frame_csv(table)
+    return {f"{name}.csv": csv, **images(name, digest(f"{name}.csv", csv), draw, *content)}
 
 
 def images(

@@ -13,9 +13,9 @@ import pandas as pd
 from reports import papers, suites
 from reports.layer_costs import measured
 from reports.markdown import escape, table
-from reports.render import number_text, rendered, whole_text
+from reports.render import rendered
 from reports.statistics import LEVEL
-from reports.text import NOTHING, digest, frame_csv, number, text_table
+from reports.text import NOTHING, frame_csv, number, text_table, threads_of, whole_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -73,7 +73,7 @@ def tables(
     columns = [*OF_A_SEED, *(["best_on_test"] if suite.published else [])]
     parts = [plan.precision, f"width {plan.dim}", f"{plan.heads} heads"]
     for name, threads in measured(costs, plan)[["machine", "threads"]].values[:1]:
-        parts += [f"{name}, {threads} thread{'s' * (threads > 1)}"]
+        parts += [f"{name}, {threads_of(threads)}"]
     return Tables(
         suite, answers, suites.pairs(runs, suite, baselines), suites.matrix(answers, costs, suite),
         suites.results(runs, suite).reindex(columns=columns), "; ".join(parts),
@@ -87,15 +87,14 @@ def files(of: Tables, *, latex: bool) -> dict[str, bytes]:
     """
     from reports.figures import style
 
-    name, matrix = of.suite.name, frame_csv(of.matrix.reset_index())
+    name, matrix = of.suite.name, of.matrix.reset_index()
     page = _rendered("suite.md.j2", of)
     if of.suite.published:
         page += papers.section(papers.results(of.answers, of.seeds, of.suite), of.suite).encode()
     made = {
         f"{name}.md": page,
-        f"{name}.csv": matrix,
         f"{name}-answers.csv": frame_csv(of.seeds),
-        **style.images(name, digest(f"{name}.csv", matrix), draw, of.matrix, of.suite),
+        **style.table_with_images(name, matrix, draw, of.matrix, of.suite),
     }
     if find_spec("pyarrow"):
         stream = io.BytesIO()
@@ -156,15 +155,14 @@ def terminal(of: Tables) -> str:
 
     titles = [question.title for question in suite.questions]
     head = ["attention", f"of {len(titles)}", *titles, "time", "memory", "decode, ms", "state"]
-    numbers = of.matrix[[f"time.{middle}", f"memory.{middle}", "decode_seconds"]] * [1, 1, 1000]
-    columns = [numbers[name].map(number_text) for name in numbers]
-    columns += [of.matrix["state_bytes"].map(whole_text)]
     lines = [
-        [str(row), str(answered), *(text(row, one.name) for one in suite.questions), *costs]
-        for row, answered, *costs in zip(
-            of.matrix.index, of.matrix["answered"], *columns, strict=True
-        )
-    ]
+        [
+            str(row), str(line["answered"]), *(text(row, one.name) for one in suite.questions),
+            number(line[f"time.{middle}"]), number(line[f"memory.{middle}"]),
+            number(1000 * line["decode_seconds"]), whole_text(line["state_bytes"]),
+        ]
+        for row, line in of.matrix.to_dict("index").items()
+    ]  # fmt: skip
     legend = (
         f"{suite.title} ({suite.key}), and how many each row answers. Rows of a column that "
         "share a letter are ties. In brackets: not better than the strongest baseline, or no "
@@ -184,14 +182,10 @@ def readme_table(of: Tables) -> str:
     answered = of.answers[of.answers["answered"]].groupby("row")["question"].agg(", ".join)
     numbers = rows[[f"time.{middle}", f"memory.{middle}", "state_bytes"]]
     lines = [
-        [escape(str(row)), escape(answered.get(row, NOTHING)), *map(_text, values)]
+        [escape(str(row)), escape(answered.get(row, NOTHING)), *map(number, values)]
         for row, *values in numbers.itertuples()
     ]
     return table(["attention", "answers", f"time at {middle:,}", "memory", "state, bytes"], lines)
-
-
-def _text(value: float) -> str:
-    return number_text(value) if pd.isna(value) or value < 1000 else whole_text(value)
 
 
 def _asked(matrix: pd.DataFrame, suite: "Suite") -> pd.DataFrame:

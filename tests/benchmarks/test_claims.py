@@ -10,89 +10,94 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from benchmarks import layers, processes
+from benchmarks import processes, runner
 from benchmarks.__main__ import line_of, main
-from benchmarks.claims import (
-    CLAIMS,
-    Claim,
-    ClaimRecord,
-    Finding,
-    ProfileRecord,
-    Section,
-    Setting,
-    Times,
-    read,
-    record_of,
-    write,
-)
+from benchmarks.claims import CLAIMS, Claim, ClaimRecord, ProfileRecord, read
 from benchmarks.profiles import GROUPS, OTHER, autograd_functions, group_of, grouped
+from benchmarks.runner import REGISTERED, Runner, measure
 from benchmarks.sections import SECTIONS
 from tasks.lra.pathfinder import Pathfinder
 from zoo.kernels import dropout
 
 CPU = torch.device("cpu")
+CLAIM = Claim("fast", "a over b", {"cpu": 0.5}, "0.1", "time", "a", "b")
+SMALL = Claim("small", "a over b", {"cpu": 0.5}, "0.1", "memory", "a", "b")
 
-TINY = Setting(device=CPU, tiny=True)
-CLAIM = Claim("fast", "a over b", {"cpu": 0.5}, "0.1")
+
+@pytest.fixture
+def small(monkeypatch, tmp_path):
+    """A runner of two claims."""
+    monkeypatch.setitem(CLAIMS, "layer", [CLAIM, SMALL])
+    return Runner("layer", CPU, tmp_path, tiny=True)
 
 
-def finding(*ratios, reason=""):
-    return Finding("fast", "small", ratios, reason=reason)
+def recorded(small, *ratios, reason=""):
+    small.record("fast", "small", ratios, reason=reason)
+    return small.records[-1]
 
 
 @pytest.mark.parametrize(("ratios", "met"), [((0.4, 0.5, 0.9), True), ((0.4, 0.51, 0.9), False)])
-def test_a_claim_is_met_where_the_median_is_at_most_the_bound(ratios, met):
-    record = record_of(CLAIM, finding(*ratios), "cpu", seconds=1.0)
+def test_a_claim_is_met_where_the_median_is_at_most_the_bound(ratios, met, small):
+    record = recorded(small, *ratios)
     assert record.met is met and record.ratio and record.ratio.median == ratios[1]
     assert ("NOT MET" in line_of(record)) is not met
 
 
-def test_a_record_cannot_claim_what_its_ratio_does_not_show():
-    record = record_of(CLAIM, finding(0.6), "cpu", seconds=1.0)
+def test_a_record_cannot_claim_what_its_ratio_does_not_show(small):
+    record = recorded(small, 0.6)
     for changed in ({"met": True}, {"bound": 0.7}, {"reason": "none"}, {"ratio": None}):
         with pytest.raises(ValidationError):
             ClaimRecord.model_validate({**record.model_dump(), **changed})
 
 
-def test_a_claim_that_cannot_be_measured_has_a_reason_and_is_neither_met_nor_not():
-    record = record_of(CLAIM, finding(reason="no data"), "cpu", seconds=0.0)
-    assert record.met is None and record.ratio is None
-    assert "no data" in line_of(record)
+def test_a_claim_that_cannot_be_measured_has_a_reason_and_is_neither_met_nor_not(small):
+    small.skip("a*", "small", "no data")
+    assert [record.name for record in small.records] == ["fast", "small"]
+    assert all(one.met is None and one.ratio is None for one in small.records)
+    assert "no data" in line_of(small.records[0])
+    small.skip("b*", "small", "no data")
+    assert len(small.records) == 2
 
 
-def test_a_record_is_read_as_it_was_written_and_apart_from_other_devices(tmp_path):
-    record = record_of(CLAIM, finding(0.25), "cpu", seconds=1.0)
-    assert write(record, tmp_path, "cpu").name == "fast-cpu.json"
+def test_a_record_is_read_as_it_was_written_and_apart_from_other_devices(small, tmp_path):
+    record = recorded(small, 0.25)
+    assert [path.name for path in tmp_path.iterdir()] == ["fast-cpu.json"]
     assert read(tmp_path, "cpu", ClaimRecord) == [record]
     assert read(tmp_path, "cuda", ClaimRecord) == []
     assert read(tmp_path, "cpu", ProfileRecord) == []
 
 
 def test_every_claim_has_one_name_and_bounds_of_a_device():
-    claims = [one for section in SECTIONS.values() for one in section.claims]
+    claims = [one for claims in CLAIMS.values() for one in claims]
     names = [one.name for one in claims]
     assert len(names) == len({*names}) and all(one.bounds for one in claims)
     assert not [one.name for one in claims if not (one.what and one.limit.endswith("."))]
-    assert [*SECTIONS] == [*CLAIMS] and all(section.text for section in SECTIONS.values())
+    assert {one.quantity for one in claims} == {"time", "memory", ""}
+    assert {*SECTIONS} == {*REGISTERED} and all(one.__doc__ for one in SECTIONS.values())
 
 
-def test_times_are_divided_round_by_round():
-    times = Times({"a": lambda: None, "b": lambda: None}, Setting(device=CPU), 3)
-    times.seconds = {"a": [1.0, 3.0], "b": [2.0, 2.0]}
-    found = times.finding("x", "a", "b", "small")
-    assert found.ratios == [0.5, 1.5] and found.setting == "small; 3 rounds, alternately"
-    assert found.figures["a (ms)"].median == 2000.0
+def test_times_are_divided_round_by_round_and_memory_once(small, monkeypatch):
+    seconds = {"a": [1.0, 3.0], "b": [2.0, 2.0]}
+    monkeypatch.setattr(runner, "sample", lambda calls, *_, **__: [seconds[one()] for one in calls])
+    monkeypatch.setattr(runner, "peak_bytes", lambda call, _: {"a": 2**20, "b": 2**22}[call()])
+    calls = {"a": lambda: "a", "b": lambda: "b", "c": lambda: "b"}
+    assert small.compare(calls, "N=4", rounds=9)["b"] == seconds["b"]
+    fast, less = small.records
+    assert fast.ratio and (fast.ratio.q1, fast.ratio.q3) == (0.75, 1.25)
+    assert fast.setting == "N=4; 3 rounds, alternately" and less.setting == "N=4"
+    assert fast.figures["a (ms)"].median == 2000.0 and less.figures["b (MiB)"].median == 4.0
+    assert less.ratio and less.ratio.median == 0.25
 
 
-def test_memory_is_that_of_the_variant_over_that_of_softmax(monkeypatch):
-    monkeypatch.setattr(layers, "VARIANTS", ["none"])
-    monkeypatch.setattr(layers, "peaks_of", lambda *_: {"none": 50, "softmax": 100})
-    one, _ = layers.measure_memory(TINY)
-    assert (one.name, one.ratios) == ("memory-none", [0.5])
+def test_of_equal_calls_one_is_timed(small):
+    called = []
+    seconds = small.seconds({"a": (call := lambda: called.append(1)), "b": call}, rounds=9)
+    # Two of warm-up, and three rounds.
+    assert seconds["a"] is seconds["b"] and len(called) == 5
 
 
 @pytest.mark.parametrize("records", [2, 1])
-def test_workers_divide_the_time_of_two_workers_by_that_of_one(monkeypatch, records):
+def test_workers_divide_the_time_of_two_workers_by_that_of_one(monkeypatch, records, tmp_path):
     clock, commands = iter([0.0, 9.0, 0.0, 10.0, 0.0, 7.0]), []
 
     def train(command, **_):
@@ -102,14 +107,14 @@ def test_workers_divide_the_time_of_two_workers_by_that_of_one(monkeypatch, reco
             Path(command[-1], f"{number}.json").touch()
 
     monkeypatch.setattr("benchmarks.processes.subprocess.run", train)
-    monkeypatch.setattr("benchmarks.processes.time.perf_counter", lambda: next(clock))
+    monkeypatch.setattr(processes, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     monkeypatch.setattr("benchmarks.processes.os.cpu_count", lambda: 2)
     if records < 2:
         with pytest.raises(RuntimeError, match="ended without 2 records"):
-            list(processes.measure_workers(TINY))
+            measure("workers", CPU, tmp_path, tiny=True)
         return
-    (one,) = processes.measure_workers(TINY)
-    assert one.ratios == [0.7]
+    (one,) = measure("workers", CPU, tmp_path, tiny=True)
+    assert one.ratio and one.ratio.median == 0.7
     used = [[command[command.index(f"--{of}") + 1] for of in ("workers", "threads")]
             for command in commands]  # fmt: skip
     assert used == [["1", "2"], ["1", "2"], ["2", "1"]]
@@ -166,12 +171,16 @@ def test_a_benchmark_finds_every_claim_that_is_made_for_the_device(name, tmp_pat
     monkeypatch.setenv("HARNESS_DATA", str(tmp_path / "data"))
     # Images that differ; numba compiles those of the task for ten to twenty seconds.
     monkeypatch.setattr(Pathfinder, "draw", blank)
-    records = SECTIONS[name].records(TINY, tmp_path / "out")
-    made = {one.name for one in SECTIONS[name].claims if "cpu" in one.bounds}
-    assert {one.name for one in records} == made
+    records = measure(name, CPU, tmp_path / "out", tiny=True)
+    assert {one.name for one in records} == made(name)
     assert read(tmp_path / "out", "cpu", ClaimRecord) == sorted(records, key=lambda r: r.name)
     profiles = read(tmp_path / "out", "cpu", ProfileRecord)
     assert not profiles or abs(sum(profiles[0].shares.values()) - 1) < 1e-6
+
+
+def made(name):
+    """The claims of a section that are made for a CPU."""
+    return {one.name for one in CLAIMS[name] if "cpu" in one.bounds}
 
 
 def run(*arguments, monkeypatch):
@@ -187,22 +196,23 @@ def test_the_command_writes_its_records_and_a_table(tmp_path, monkeypatch, capsy
     torch.use_deterministic_algorithms(False)
     run("layer", "--tiny", "--out", str(tmp_path), monkeypatch=monkeypatch)
     out, err = capsys.readouterr()
-    made = {one.name for one in SECTIONS["layer"].claims if "cpu" in one.bounds}
-    lines = out.strip().splitlines()[-len(made) :]
-    assert {line.split()[0] for line in lines} == made and err == ""
-    assert {json.loads(path.read_text())["name"] for path in tmp_path.glob("*.json")} == made
+    names = made("layer")
+    lines = out.strip().splitlines()[-len(names) :]
+    assert {line.split()[0] for line in lines} == names and err == ""
+    assert {json.loads(path.read_text())["name"] for path in tmp_path.glob("*.json")} == names
 
 
 @pytest.mark.parametrize(("ratio", "code"), [(0.5, 0), (0.51, 1), (None, 0), (ValueError, 1)])
 def test_the_exit_code_is_1_where_a_claim_is_not_met_or_a_benchmark_fails(
     ratio, code, monkeypatch, tmp_path, capsys
 ):
-    def measured(setting):
+    def measured(runner):
         if ratio is ValueError:
             raise ValueError("no such file")
-        yield finding(ratio) if ratio else finding(reason="no data")
+        recorded(runner, ratio) if ratio else recorded(runner, reason="no data")
 
-    monkeypatch.setitem(SECTIONS, "layer", Section("layer", "", [CLAIM], measured))
+    monkeypatch.setitem(CLAIMS, "layer", [CLAIM])
+    monkeypatch.setitem(REGISTERED, "layer", measured)
     arguments = ("layer", "--out", str(tmp_path), "--device", "cpu")
     assert run(*arguments, monkeypatch=monkeypatch) == code
     assert ("layer: FAILED" in capsys.readouterr().out) == (ratio is ValueError)

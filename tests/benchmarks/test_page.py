@@ -8,18 +8,15 @@ from benchmarks.claims import (
     BEFORE,
     CLAIMS,
     RESULTS,
-    Claim,
     ClaimRecord,
-    Finding,
     ProfileRecord,
-    now,
+    is_met,
     read,
-    record_of,
     write,
 )
 from benchmarks.page import PAGE, page
 from harness.environment import describe
-from harness.records.fields import Quartiles
+from harness.records.fields import Quartiles, now
 from reports.leaderboard import FAILING_COVERAGE
 
 ROOT = Path(__file__).parents[2]
@@ -73,9 +70,12 @@ def test_pages_state_the_coverage_that_was_simulated(seeds):
 
 
 def small(bound, ratio, reason=""):
-    claim = Claim("layer-time-literal", "a over b", {"cpu": bound}, "0.")
-    finding = Finding(claim.name, "N=4", [ratio] if ratio else [], reason=reason)
-    return record_of(claim, finding, "cpu", 1.0)
+    quartiles = Quartiles.of([ratio]) if ratio else None
+    return ClaimRecord(
+        name="layer-time-literal", what="a over b", bound=bound, limit="0.", setting="N=4",
+        ratio=quartiles, met=is_met(quartiles, bound), reason=reason, figures={}, taken=now(),
+        seconds=1.0, environment=describe("cpu"),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

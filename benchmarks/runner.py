@@ -1,0 +1,210 @@
+"""Measures the claims of a section, and writes a record of each as it is measured.
+
+The training steps are those of plans and trainers of the harness, the layers those of its costs.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.claims import CLAIMS, ClaimRecord, Kind, is_met, write
+from harness.cost.plan import CostRequest, cells
+from harness.environment import describe, pick_precision
+from harness.plan import Plan, Request, resolve
+from harness.records.cost import CostSpec
+from harness.records.fields import Quartiles, now
+from harness.reference import REFERENCE, SDPA
+from harness.timing import Call, sample, wall_clock
+from harness.train import Trainer
+from harness.trial import trainer_of
+from tasks.contract import Batch
+from zoo.cost import peak_bytes
+from zoo.registry import Value
+
+MIB = 2**20
+
+GENERATED = ("listops", "pathfinder")
+FEW = {"train": 640, "dev": 32, "test": 32}
+"""Examples of a generated task: a step does not depend on their number."""
+
+
+class Runner:
+    """What a section measures with.
+
+    Attributes:
+        device: where to measure.
+        out: the folder of the records.
+        tiny: whether sizes are the smallest, to test the code: such ratios mean nothing.
+        kind: the kind of device.
+        claims: of the section, on such a device, by name.
+        records: of the claims that are measured.
+        clock: times a call, the device synchronised before and after.
+    """
+
+    def __init__(self, section: str, device: torch.device, out: Path, *, tiny: bool) -> None:
+        """Measure nothing yet."""
+        self.device, self.out, self.tiny = device, out, tiny
+        self.kind: Kind = "cpu" if device.type == "cpu" else "cuda"
+        self.claims = {one.name: one for one in CLAIMS[section] if self.kind in one.bounds}
+        self.records: list[ClaimRecord] = []
+        self.clock = wall_clock(device)
+        self._start = time.perf_counter()
+
+    @property
+    def subjects(self) -> list[str]:
+        """What the claims are about: the first word of `of`, as `primal` of `primal, fp32`."""
+        return [*dict.fromkeys(claim.of.partition(",")[0] for claim in self.claims.values())]
+
+    def size(self, full: int, tiny: int) -> int:
+        """`full`, or `tiny` where sizes are the smallest."""
+        return tiny if self.tiny else full
+
+    def plan(
+        self,
+        attention: str,
+        task: str,
+        recipe: str,
+        precision: str = "auto",
+        **settings: Mapping[str, Value],
+    ) -> Plan:
+        """The plan of a run on the device; of recipe `smoke` where sizes are the smallest.
+
+        Softmax is SDPA. `settings` are options by owner that differ from those of the recipe.
+
+        Raises:
+            UserError: the data are missing.
+        """  # fmt: skip
+        few = {} if self.tiny or task not in GENERATED else {task: FEW}
+        sdpa = {REFERENCE: {"backend": SDPA}} if attention == REFERENCE else {}
+        return resolve(
+            Request(
+                attention=attention, task=task, recipe="smoke" if self.tiny else recipe, seed=0,
+                device=self.kind, precision=pick_precision(precision, self.device),
+                compiled=self.kind == "cuda", settings={**few, **sdpa, **settings},
+            )
+        )  # fmt: skip
+
+    def trainer(self, plan: Plan, compiled: bool | None = None) -> Trainer:
+        """A trainer of the plan's model; compiled as the plan says, unless given."""
+        return trainer_of(plan, plan.data.splits["train"].to(self.device), compiled)
+
+    def costs(
+        self, attentions: Sequence[str], lengths: Sequence[int], **fields: Any
+    ) -> list[CostSpec]:
+        """The measurements of `harness cost` of layers, D=64 H=2, or as `fields` say otherwise."""
+        usual = {
+            "operations": ["train"], "level": "layer", "batching": "1", "dim": 64, "heads": 2,
+            "causal": False, "precision": "fp32", "device": self.kind, "settings": {},
+        }  # fmt: skip
+        return cells(CostRequest(attentions=attentions, lengths=lengths, **{**usual, **fields}))
+
+    def seconds(self, calls: Mapping[str, Call], rounds: int) -> dict[str, list[float]]:
+        """Seconds of each call in every round, timed alternately; of equal calls the same."""
+        distinct = [*dict.fromkeys(calls.values())]
+        taken = sample(distinct, self.clock, rounds=self.size(rounds, 3))
+        by_call = dict(zip(distinct, taken, strict=True))
+        return {name: by_call[call] for name, call in calls.items()}
+
+    def compare(
+        self, calls: Mapping[str, Call], setting: str, rounds: int
+    ) -> dict[str, list[float]]:
+        """Record the claims about two of these calls; return the seconds of each.
+
+        The ratios of times are those of each round. Memory is equal in every round.
+        """
+        seconds = self.seconds(calls, rounds)
+        about = [one for one in self.claims.values() if {one.of, one.over} <= calls.keys()]
+        named = {n for one in about if one.quantity == "memory" for n in (one.of, one.over)}
+        peaks = {name: [peak_bytes(calls[name], self.device) / MIB] for name in named}
+        alternately = f"{setting}; {self.size(rounds, 3)} rounds, alternately"
+        for claim in about:
+            names = claim.of, claim.over
+            if claim.quantity == "memory":
+                how, values = setting, peaks
+                figures = {f"{name} (MiB)": Quartiles.of(peaks[name]) for name in names}
+            else:
+                how, values = alternately, seconds
+                figures = milliseconds({name: seconds[name] for name in names})
+            pairs = zip(values[claim.of], values[claim.over], strict=True)
+            self.record(claim.name, how, [a / b for a, b in pairs], figures)
+        return seconds
+
+    def record(
+        self,
+        name: str,
+        setting: str,
+        ratios: Sequence[float] = (),
+        figures: Mapping[str, Quartiles] | None = None,
+        reason: str = "",
+    ) -> None:
+        """Write the record of a claim, unless the section makes no such claim on this device.
+
+        Args:
+            name: of the claim.
+            setting: shapes, precision and rounds, in words.
+            ratios: one for each round; empty where it cannot be measured.
+            figures: what the ratios were computed from, by name with its unit.
+            reason: why it cannot be measured here; empty where it was.
+        """
+        if name not in self.claims:
+            return
+        claim, end = self.claims[name], time.perf_counter()
+        ratio, bound = Quartiles.of(ratios) if ratios else None, claim.bounds[self.kind]
+        record = ClaimRecord(
+            name=name, what=claim.what, bound=bound, limit=claim.limit, setting=setting,
+            ratio=ratio, met=is_met(ratio, bound), reason=reason, figures={**(figures or {})},
+            taken=now(), seconds=round(end - self._start, 3), environment=describe(self.kind),
+        )  # fmt: skip
+        write(record, self.out, self.kind)
+        self.records.append(record)
+        self._start = end
+
+    def skip(self, of: str, setting: str, reason: str) -> None:
+        """Record why the claims whose `of` matches a pattern have no ratio."""
+        for claim in self.claims.values():
+            if fnmatch(claim.of, of):
+                self.record(claim.name, setting, reason=reason)
+
+
+Measure = Callable[[Runner], None]
+
+REGISTERED: dict[str, Measure] = {}
+"""What measures the claims of a section. Its docstring is the text below the page's heading."""
+
+
+def section(name: str) -> Callable[[Measure], Measure]:
+    """A decorator: the function measures the claims of the section `name`."""
+
+    def register(measure: Measure) -> Measure:
+        REGISTERED[name] = measure
+        return measure
+
+    return register
+
+
+def measure(name: str, device: torch.device, out: Path, *, tiny: bool) -> list[ClaimRecord]:
+    """Measure the claims that a section makes for the device, and write their records."""
+    runner = Runner(name, device, out, tiny=tiny)
+    if runner.claims:
+        REGISTERED[name](runner)
+    return runner.records
+
+
+def milliseconds(seconds: Mapping[str, Iterable[float]]) -> dict[str, Quartiles]:
+    """Figures of a record: the quartiles of seconds by name."""
+    return {f"{n} (ms)": Quartiles.of(1000 * one for one in taken) for n, taken in seconds.items()}
+
+
+def first_batch(trainer: Trainer) -> Batch:
+    """The first batch of training."""
+    return trainer.train.gather(trainer.order.batch(0))
+
+
+def shape_of(plan: Plan) -> str:
+    """Task, recipe, batch and length in words."""
+    spec = plan.spec
+    return f"{spec.task.name}, budget {spec.budget}: B={spec.train.batch} N={plan.task.max_len}"
