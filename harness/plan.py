@@ -100,6 +100,26 @@ def resolve(
         UserError: the variant, task, recipe or an option is unknown, ill-typed or out of range, the
             recipe has no part for the task, or the data are missing or damaged.
     """
+    task, of_task, fields = _without_data(request)
+    data = data_of(task)
+    if isinstance(task, GeneratedTask) and not task.is_cached():
+        announce(f"{task.key}: generate data")
+    spec = RunSpec(task=TaskSpec(**of_task, key=task.key, digests={**data.digests}), **fields)
+    return Plan(spec=spec, task=data.task, data=data)
+
+
+def owners(request: Request) -> set[str]:
+    """Whose options the request may set; all of it but the data is checked.
+
+    Raises:
+        UserError: as `resolve`, but for the data.
+    """
+    _, of_task, fields = _without_data(request)
+    return {"model", "train", of_task["name"], *fields["options"]}
+
+
+def _without_data(request: Request) -> tuple[Task, dict[str, Any], dict[str, Any]]:
+    """The task of a request, and fields of the specification: of the task, and of the run."""
     with unchanged(f"attention {request.attention!r}, when it is imported,"):
         composition = Composition.parse(request.attention)
     if request.positions not in get_args(Positions):
@@ -112,24 +132,15 @@ def resolve(
         variant: {**options, **request.settings.get(variant, {})}
         for variant, options in usual.items()
     }
-    task = shuffle_blocks(plain, request.block)
     model, train, overrides = _sections(request, plain, recipe.of_task(name), recipe.name)
-    data = data_of(task)
-    if isinstance(task, GeneratedTask) and not task.is_cached():
-        announce(f"{task.key}: generate data")
-    spec = RunSpec(
-        attention=request.attention,
-        layers=composition.layers(model.depth), options=composition.changed(given),
-        task=TaskSpec(
-            name=name, key=task.key, options=plain.options, block=request.block,
-            digests={**data.digests},
-        ),
-        budget=recipe.name,
-        overrides=overrides | composition.overrides(given, usual),
-        model=model, train=train, device=request.device, seed=request.seed,
-        tuning=request.tuning, match=request.match,
-    )  # fmt: skip
-    return Plan(spec=spec, task=data.task, data=data)
+    of_task = {"name": name, "options": plain.options, "block": request.block}
+    return shuffle_blocks(plain, request.block), of_task, {
+        "attention": request.attention, "layers": composition.layers(model.depth),
+        "options": composition.changed(given), "budget": recipe.name,
+        "overrides": overrides | composition.overrides(given, usual), "model": model,
+        "train": train, "device": request.device, "seed": request.seed,
+        "tuning": request.tuning, "match": request.match,
+    }  # fmt: skip
 
 
 def restore(spec: RunSpec) -> Plan:

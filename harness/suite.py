@@ -29,7 +29,8 @@ def rows_of(
     A name that no row has is a further row. With `settings`, options of variants, each is.
 
     Raises:
-        UserError: a name is unknown, or an owner of settings is no variant of a row.
+        UserError: a name or an option is unknown, an option is ill-typed or out of range, or an
+            owner of settings is no variant of a row.
     """
     if not names and not settings:
         return suite.rows
@@ -38,8 +39,10 @@ def rows_of(
         named = [row for row in suite.rows if name == row.label]
         named = named or [row for row in suite.rows if name == row.attention]
         if settings or not named:
-            used = Composition.parse(name).names
-            options = {variant: dict(settings[variant]) for variant in used if variant in settings}
+            composition = Composition.parse(name)
+            options = {v: dict(settings[v]) for v in composition.names if v in settings}
+            # An option that is wrong is rejected here, before a question begins.
+            composition.resolve(options)
             named = [SuiteRow(attention=name, options=options)]
         rows += named
     if unused := settings.keys() - {owner for row in rows for owner in row.options}:

@@ -4,7 +4,7 @@ import json
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -77,7 +77,7 @@ def advise(options: AdviseOptions) -> Answer:
     table, result = _advice(chosen, name, query, store, model)
     done: set[str] = set()
     # What is run may show what is to be measured.
-    while options.measure and (commands := [one for one in result["commands"] if one not in done]):
+    while options.measure and (commands := _missing(result, done)):
         for command in commands:
             argv = [*shlex.split(command)[1:], "--store", str(store)]
             subprocess.run([sys.executable, "-m", "harness.cli", *argv], stdout=STDERR, check=False)
@@ -88,6 +88,12 @@ def advise(options: AdviseOptions) -> Answer:
     from reports.advice import advice_text
 
     return Answer(advice_text(table, query, result, model))
+
+
+def _missing(result: Mapping[str, Any], done: Container[str]) -> list[str]:
+    """The commands that make what an answer lacks, without those that are done."""
+    return [command for command in (result["run"], *result["commands"])
+            if command and command not in done]  # fmt: skip
 
 
 def _query(options: AdviseOptions, suite: "Suite") -> dict[str, Any]:

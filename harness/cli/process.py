@@ -81,16 +81,16 @@ class Command(TyperCommand):
 
             if not (text := hint(option, args, recipe="task" in names)):
                 raise
-            raise USAGE_ERROR(f"No such option: {option}; {text}.") from None
+            raise USAGE_ERROR(f"No such option: {option}; {text}.", ctx) from None
         for parameter, count in Counter(order).items():
             if count > 1 and not getattr(parameter, "multiple", True):
                 raise typer.BadParameter(
-                    f"Option {parameter.opts[0]} is given twice; give it once."
+                    f"Option {parameter.opts[0]} is given twice; give it once.", ctx
                 )
         rest = super().parse_args(ctx, args)
         for name, value in ctx.params.items():
             if isinstance(value, float) and not math.isfinite(value):
-                raise typer.BadParameter(f"Option --{name}={value} is not a finite number.")
+                raise typer.BadParameter(f"Option --{name}={value} is not a finite number.", ctx)
         return rest
 
 
@@ -155,7 +155,10 @@ def script(name: str, command: Callable[..., None]) -> NoReturn:
 
 
 def invoke(app: typer.Typer, name: str, argv: Sequence[str]) -> int:
-    """Run the commands of `app`, which the help calls `name`; return the exit code."""
+    """Run the commands of `app`, which the help calls `name`; return the exit code.
+
+    Where a command of commands is given alone, the help lists them: that is no error.
+    """
     # Not `app()`, which makes an exit code of every interrupt, SIGTERM included.
     command = typer.main.get_command(app)
     try:
@@ -163,6 +166,10 @@ def invoke(app: typer.Typer, name: str, argv: Sequence[str]) -> int:
             command.invoke(context)
     except typer.Exit as end:
         return end.exit_code
+    except USAGE_ERROR as error:
+        if not (text := error.format_message()).startswith("Usage:"):
+            raise
+        typer.echo(text)
     return 0
 
 
@@ -208,10 +215,9 @@ def _outcome(command: Callable[[], int]) -> tuple[int, str]:
         return 2, f"harness: {printable(str(error))}"
     except USAGE_ERROR as error:
         text = error.format_message()
-        if text.startswith("Usage:"):
-            return 2, text
+        command = error.ctx.command_path if error.ctx else "harness"
         text = printable(f"{' '.join(text.split())}{_rejected(error)}")
-        return 2, f"harness: {text} See: harness COMMAND --help"
+        return 2, f"harness: {text} See: {command} --help"
     except BrokenPipeError:
         return 1, ""
     except OSError as error:

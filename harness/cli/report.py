@@ -65,7 +65,9 @@ def report(options: ReportOptions) -> Answer:
     stores.require_folder(store)
     folder = options.out or store
     complete = not options.baselines or fit_baselines(stores.read(store, curves=False)[0], store)
-    found = _results(stores.content(store), options.suite or ())
+    content = stores.content(store)
+    stores.require_records(content, store)
+    found = _results(content, options.suite or ())
     if options.compare:
         text = comparison(options.compare, found.differences, found.suites)
         return Answer(found.differences.to_dict("records") if as_json else text)

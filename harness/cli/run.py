@@ -150,6 +150,7 @@ def train(options: RunOptions) -> "tuple[Outcomes, int]":
     over = arguments.values_in("--over", [options.over] if options.over else [])
     for field, values in over.items():
         requests = [one for request in requests for one in varied(request, field, values)]
+    runs.require_valid(requests)
     if options.match:
         requests = [matched(request, announce=typer.echo) for request in requests]
     resources = options.resources(options.device)

@@ -86,24 +86,23 @@ def resolve(requests: "Sequence[Request]") -> "list[Plan]":
     """The plans of requests.
 
     Raises:
-        UserError: `harness.plan.resolve` raises it, or no run uses a setting.
+        UserError: `harness.plan.resolve` raises it.
     """
     from harness import plan
 
-    plans = [plan.resolve(request, announce=typer.echo) for request in requests]
-    require_owners(requests, plans)
-    return plans
+    return [plan.resolve(request, announce=typer.echo) for request in requests]
 
 
-def require_owners(requests: "Sequence[Request]", plans: "Sequence[Plan]") -> None:
-    """Reject settings that no run uses.
+def require_valid(requests: "Sequence[Request]") -> None:
+    """Reject what is wrong in any request, before the first stage: nothing is read or timed.
 
     Raises:
-        UserError: an owner is neither a variant nor a task of a run, nor train or model.
+        UserError: an option is unknown, ill-typed or out of range, or one has an owner that is
+            neither a variant nor a task of a run, nor train or model.
     """
-    owners = {"model", "train"}
-    for plan in plans:
-        owners |= {plan.spec.task.name, *plan.spec.variants}
+    from harness import plan
+
+    owners = set[str]().union(*map(plan.owners, requests))
     for owner in {owner for request in requests for owner in request.settings} - owners:
         raise UserError(
             f"--set {owner}: no run uses {owner!r}; give one of {', '.join(sorted(owners))}"

@@ -1,5 +1,6 @@
 """What stores hold, as frames, and the files that are made from them."""
 
+import shlex
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -100,7 +101,15 @@ def with_warnings(content: "tuple[list[T], list[Broken]]") -> "tuple[list[T], li
 def require_folder(store: Path) -> None:
     """Raise `UserError` if a store is not a folder."""
     if not store.is_dir():
-        raise UserError(f"store {str(store)!r} is not a folder; make records with: harness run")
+        remedy = f"harness run --store {shlex.quote(str(store))}"
+        raise UserError(f"store {str(store)!r} is not a folder; make records with: {remedy}")
+
+
+def require_records(found: Content, store: Path) -> None:
+    """Raise `UserError` if a store has nothing that a page shows."""
+    if not found.records and not found.broken and found.costs.empty:
+        remedy = f"harness run --store {shlex.quote(str(store))}"
+        raise UserError(f"store {str(store)!r} has no record to report; make some with: {remedy}")
 
 
 def stores_of(store: Path | None) -> list[Path]:

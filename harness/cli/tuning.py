@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from harness.cli import runs
 from harness.cli.arguments import seeds_in, values_in
 
 if TYPE_CHECKING:
@@ -48,9 +47,7 @@ def run(
     require_other_seeds(numbers)
     texts = values_in("--grid", grid)
     rows = [row(request, texts, announce=typer.echo) for request in requests]
-    plans = [plan for one in rows for plan in one.trials]
-    runs.require_owners(requests, plans)
-    trials = {record.spec.id: record for record, _ in execute(plans)}
+    trials = {r.spec.id: r for r, _ in execute([p for one in rows for p in one.trials])}
     finals, ended, expected = [], [], 0
     for own in rows:
         chosen = own.best(trials)

@@ -17,7 +17,7 @@ import seaborn
 from matplotlib.axes import Axes
 
 from harness.cli import arguments
-from harness.cli.runs import requests, require_owners
+from harness.cli.runs import requests, require_valid
 from harness.plan import Plan, Request, resolve
 from harness.records.frame import baselines
 from harness.records.interval import interval_of
@@ -29,6 +29,9 @@ from harness.studies import Announce, Panel, Part, Section, Study, study
 from zoo.registry import UserError
 
 WINDOW, SHUFFLED = "windowed attention", "full attention, shuffled blocks"
+
+VARIANTS = ("softmax", "none", "local")
+"""Full attention, none, and that of a window."""
 
 ALL = "all"
 """The number of tokens of full attention on tokens in order."""
@@ -76,8 +79,8 @@ the test split alone.
             set_=self.set_, device=self.device, precision=self.precision,
         )  # fmt: skip
         asked = requests(options)
+        require_valid([replace(one, attention=name) for one in asked for name in VARIANTS])
         plans = [plan for request in asked for plan in windowed(request, sizes)]
-        require_owners(asked, plans)
         return [*plans, *shuffled(asked, sizes)]
 
     def parts(self, store: Store) -> Iterator[Part]:

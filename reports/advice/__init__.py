@@ -1,6 +1,7 @@
 """The advisor: which rows of a suite suit a purpose, from records alone."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from textwrap import fill
 from typing import Any
 
 from reports.advice.rules import (
@@ -19,7 +20,7 @@ from reports.text import NOTHING, number, text_table
 
 __all__ = ["RULES", "Values", "advice_text", "advise", "bytes_in", "bytes_text", "table"]
 
-WIDTH = 100
+WIDTH = 120
 
 
 def advice_text(table: Values, query: Values, result: Values, model: Model | None = None) -> str:
@@ -28,7 +29,14 @@ def advice_text(table: Values, query: Values, result: Values, model: Model | Non
     return rendered(
         "advice.txt.j2", table=table, query=query, result=result, model=model,
         setting=table["setting"], label=label_of(key), members=_members(table, query, result, key),
+        listed=_listed,
     ).rstrip("\n")  # fmt: skip
+
+
+def _listed(what: str, names: Sequence[str]) -> str:
+    """Names after a word, in lines of `WIDTH`."""
+    return fill(f"{what}: {', '.join(names)}", WIDTH, subsequent_indent="  ",
+                break_long_words=False, break_on_hyphens=False)  # fmt: skip
 
 
 def _members(table: Values, query: Values, result: Values, key: str) -> str:
@@ -41,12 +49,16 @@ def _members(table: Values, query: Values, result: Values, key: str) -> str:
     return text_table(head, [_cells(member, scale) for member in result["members"]], WIDTH)
 
 
+def _tier(tier: int, seeds: int) -> str:
+    return f"tier {tier} (1 seed)" if seeds == 1 else f"tier {tier}"
+
+
 def _cells(member: Mapping[str, Any], scale: float) -> list[str]:
     time, low, high = (number(scale * member[name]) for name in ("time", "time.q1", "time.q3"))
     return [
         member["row"],
-        *(f"tier {tier}" for tier in member["tiers"]),
-        f"{time} [{low}, {high}]",
+        *map(_tier, member["tiers"], member["seeds"]),
+        f"{time} [{low}, {high}]{' inferred' * member['inferred']}",
         bytes_text(member["memory"]),
         member["crossover"]["text"] if member["crossover"] else NOTHING,
         f"{100 * member['probability']:.0f} %",

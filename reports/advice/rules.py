@@ -74,13 +74,16 @@ def advise(table: Values, query: Values) -> Values:
     Returns:
         `members` of the Pareto set in order of time, each with its figures, the `probability` of
         membership and the rows that it is `tied` with; `dominated` rows; `excluded` rows by reason;
-        needed questions without evidence (`unanswered`); `commands` that measure what is missing;
-        `refused`: why there is no answer, empty where there is one.
+        `inferred`: the rows of both whose cost was not measured; needed questions without evidence
+        (`unanswered`), of these `not_run`, on which no row was run, and the command that does
+        (`run`); `commands` that measure what else is missing; `refused`: why there is no answer,
+        empty where there is one.
     """
     key, causal = setting_of(query)
     lengths = table["lengths"].get(key, [])
     used = [name for name in query["needs"] if name in table["usable"]]
-    asked = {**query, "causal": int(causal)}
+    not_run = [name for name in query["needs"] if name in table["not_run"]]
+    asked = {**query, "causal": int(causal), "bidirectional": int(not causal)}
     facts = [_facts(row, key, query["length"], used) for row in table["rows"]]
     groups: dict[str, list[Values]] = {}
     for fact in facts:
@@ -99,9 +102,18 @@ def advise(table: Values, query: Values) -> Values:
             for rule in RULES["exclude"]
             if rule["group"] in groups and not refused
         },
+        "inferred": [f["row"]["row"] for f in candidates if f["row"]["inferred"] and not refused],
         "unanswered": [name for name in query["needs"] if name not in used],
+        "not_run": not_run,
+        "run": _run(table, not_run),
         "commands": _commands(table, query, groups, causal),
     }
+
+
+def _run(table: Values, questions: Sequence[str]) -> str:
+    """The command that runs every row on questions; empty without any."""
+    text: str = RULES["run"].format(suite=table["suite"], questions=",".join(questions))
+    return text if questions else ""
 
 
 def setting_of(query: Mapping[str, Any]) -> tuple[str, bool]:
@@ -119,8 +131,10 @@ def _facts(row: Values, key: str, length: int, needs: Sequence[str]) -> Values:
         "row": row,
         **dict(zip(names, values or [None] * 5, strict=True)),
         "causal": row["causal"],
+        "bidirectional": row["bidirectional"],
         "unfinished": int(length >= row["unfinished"].get(key, math.inf)),
         "tiers": [row["tiers"].get(name, 0) for name in needs],
+        "seeds": [row["seeds"].get(name, 0) for name in needs],
         "states": dict(zip(needs, states, strict=True)),
         **{state: states.count(state) for state in STATES},
     }
@@ -178,11 +192,12 @@ def _members(candidates: Sequence[Values], needs: Sequence[str], key: str) -> li
     draws = range(len(candidates[0]["row"]["z"]))
     inside = _pareto(np.array([[_objectives(fact) for fact in candidates]]))[0]
     drawn = np.array([[_drawn(fact, needs, draw) for fact in candidates] for draw in draws])
-    names = ("time", "time.q1", "time.q3", "memory", "seconds", "tiers")
+    names = ("time", "time.q1", "time.q3", "memory", "seconds", "tiers", "seeds")
     return [
         {
             "row": fact["row"]["row"],
             **{name: fact[name] for name in names},
+            "inferred": fact["row"]["inferred"],
             "crossover": fact["row"]["crossovers"].get(key),
             "probability": float(share),
             "tied": [
@@ -219,12 +234,13 @@ def _refusal(lengths: Sequence[int], query: Values, key: str, used: Sequence[str
         return f"no cost of {label_of(key)} is measured"
     if not lengths[0] <= query["length"] <= lengths[-1]:
         return f"{query['length']:,} tokens are not between {lengths[0]:,} and {lengths[-1]:,}"
-    return "" if used else "no row is above the baseline in what is needed"
+    return "" if used else "there is no evidence for any row in what is needed"
 
 
 def _reason(fact: Values, column: str) -> str:
-    """A row that is left out, with the questions whose state is why."""
-    names = ", ".join(name for name, state in fact["states"].items() if state == column)
+    """A row that is left out, with the questions whose state is why, of several that are needed."""
+    states = fact["states"] if len(fact["states"]) > 1 else {}
+    names = ", ".join(name for name, state in states.items() if state == column)
     return f"{fact['row']['row']} ({names})" if names else fact["row"]["row"]
 
 
@@ -237,6 +253,7 @@ def _commands(
     cost = " ".join(f"--{name} {setting[name]}" for name in names if name in setting)
     extra = setting["extra"].get(operation, [""])
     values = {"suite": table["suite"], "length": query["length"], "pass": operation, "cost": cost}
+    values["questions"] = ",".join(name for name in query["needs"] if name in table["usable"])
     values["batch"] = setting["batch"].get(operation, "1") if extra == [""] else "1"
     flag = " --causal" if causal and operation not in RULES["causal_passes"] else ""
     commands = []

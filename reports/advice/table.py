@@ -62,9 +62,11 @@ def table(
     every = [key_of(name, causal) for name in RULES["passes"] for causal in (False, True)]
     lengths = {key: keys[key]["length"].unique() for key in every if key in keys}
     questions = {question.name: question.title for question in suite.questions}
+    states = {name: {row["states"][name] for row in rows} for name in questions}
     return {
         "suite": suite.key, "questions": questions,
-        "usable": [name for name in questions if _usable([row["states"][name] for row in rows])],
+        "usable": [name for name in questions if "ok" in states[name]],
+        "not_run": [name for name in questions if states[name] <= {"missing", "impossible"}],
         "units": units, "labels": {key: label_of(key) for key in every},
         "lengths": {key: sorted(map(int, found)) for key, found in lengths.items()},
         "setting": _setting(costs, suite, model), "rows": rows,
@@ -78,21 +80,19 @@ def _rows(
     """What is known of the cost of each row."""
     parts = {str(label): _points(lines, units) for label, lines in costs.groupby("row")}
     for row in suite.rows:
-        points = parts.get(row.label) or _composed(row.attention, depth, parts)
+        measured = parts.get(row.label, {})
+        # Parts are measured with their default options.
+        points = measured or ({} if row.options else _composed(row.attention, depth, parts))
         yield {
             "row": row.label, "attention": row.attention, "parts": [*layer_counts(row.attention)],
             "set": [f"{v}.{o}={row.options[v][o]}" for v in row.options for o in row.options[v]],
             **_traits(row.attention, traits),
-            "points": points, "crossovers": _crossovers(points, units),
+            "points": points, "inferred": int(bool(points) and not measured),
+            "crossovers": _crossovers(points, units),
             "unfinished": _unfinished(costs[costs["row"] == row.label]),
             "z": np.round(100 * generator.standard_normal(DRAWS)).astype(int).tolist(),
-            "states": {}, "tiers": {}, "draws": {},
+            "states": {}, "tiers": {}, "seeds": {}, "draws": {},
         }  # fmt: skip
-
-
-def _usable(states: Sequence[str]) -> bool:
-    """Whether a question tells rows apart, or might, since no row was run."""
-    return "ok" in states or set(states) <= {"missing", "impossible"}
 
 
 def _keys(costs: "pd.DataFrame") -> "dict[str, pd.DataFrame]":
@@ -212,6 +212,7 @@ def _add_question(
         tier = ord(min(answer["tier"])) - ord("A") + 1 if answer["tier"] else by_cuts
         tiers = np.clip(1 + (drawn[:, None] < cuts).sum(1) + tier - by_cuts, 1, 35)
         row["tiers"][name] = tier
+        row["seeds"][name] = int(answer["seeds"])
         row["draws"][name] = "".join(DIGITS[value] for value in tiers)
 
 

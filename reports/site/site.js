@@ -11,7 +11,8 @@ function advise(table, query, rules = page.rules) {
   const key = causal ? `${query.pass} causal` : query.pass;
   const lengths = table.lengths[key] ?? [];
   const used = query.needs.filter((name) => table.usable.includes(name));
-  const asked = { ...query, causal: Number(causal) };
+  const notRun = query.needs.filter((name) => table.not_run.includes(name));
+  const asked = { ...query, causal: Number(causal), bidirectional: Number(!causal) };
   const groups = new Map();
   for (const row of table.rows) {
     const fact = factsOf(row, key, query.length, used);
@@ -30,7 +31,8 @@ function advise(table, query, rules = page.rules) {
   const refused = refusal(lengths, query, table.labels[key], used);
   const members = candidates.filter((_, i) => inside[i] && !refused).map((fact) => ({
     row: fact.row.row, time: fact.time, "time.q1": fact["time.q1"], "time.q3": fact["time.q3"],
-    memory: fact.memory, seconds: fact.seconds, tiers: fact.tiers,
+    memory: fact.memory, seconds: fact.seconds, tiers: fact.tiers, seeds: fact.seeds,
+    inferred: fact.row.inferred,
     crossover: fact.row.crossovers[key] ?? null,
     probability: counts[candidates.indexOf(fact)] / draws,
     tied: candidates.filter((other) => other !== fact && tied(fact, other, rules.tie))
@@ -48,6 +50,9 @@ function advise(table, query, rules = page.rules) {
     members,
     dominated: !refused ? candidates.map((f) => f.row.row).filter((n) => !chosen.includes(n)) : [],
     excluded: left,
+    inferred: candidates.filter((f) => f.row.inferred && !refused).map((f) => f.row.row),
+    not_run: notRun,
+    run: notRun.length ? fill(rules.run, { suite: table.suite, questions: notRun.join(",") }) : "",
     unanswered: query.needs.filter((name) => !used.includes(name)),
     commands: commands(table, query, groups, causal, rules),
   };
@@ -57,8 +62,10 @@ function factsOf(row, key, length, needs) {
   const values = between(row.points[key] ?? [], length) ?? Array(5).fill(null);
   const states = needs.map((name) => row.states[name]);
   const fact = {
-    row, causal: row.causal, unfinished: Number(length >= (row.unfinished[key] ?? Infinity)),
+    row, causal: row.causal, bidirectional: row.bidirectional,
+    unfinished: Number(length >= (row.unfinished[key] ?? Infinity)),
     tiers: needs.map((name) => row.tiers[name] ?? 0),
+    seeds: needs.map((name) => row.seeds[name] ?? 0),
     states: Object.fromEntries(needs.map((name, i) => [name, states[i]])),
   };
   ["time", "time.q1", "time.q3", "memory", "seconds"].forEach((n, i) => { fact[n] = values[i]; });
@@ -121,11 +128,12 @@ function refusal(lengths, query, label, used) {
   const [first, last] = [lengths[0], lengths.at(-1)];
   if (query.length < first || query.length > last)
     return `${comma(query.length)} tokens are not between ${comma(first)} and ${comma(last)}`;
-  return used.length ? "" : "no row is above the baseline in what is needed";
+  return used.length ? "" : "there is no evidence for any row in what is needed";
 }
 
 function reason(fact, column) {
-  const names = Object.keys(fact.states).filter((name) => fact.states[name] === column);
+  const needed = Object.keys(fact.states);
+  const names = needed.filter((name) => needed.length > 1 && fact.states[name] === column);
   return names.length ? `${fact.row.row} (${names.join(", ")})` : fact.row.row;
 }
 
@@ -136,6 +144,7 @@ function commands(table, query, groups, causal, rules) {
   const extra = setting.extra[query.pass] ?? [""];
   const values = {
     suite: table.suite, length: query.length, pass: query.pass, cost,
+    questions: query.needs.filter((name) => table.usable.includes(name)).join(","),
     batch: extra[0] === "" ? setting.batch[query.pass] ?? "1" : "1",
     causal: causal && !rules.causal_passes.includes(query.pass) ? " --causal" : "",
   };
@@ -304,9 +313,10 @@ function answerTable(result, asked, key) {
     return element("tr", [
       element("th", element("a", member.row, { href: `#${$(`tr[data-row="${member.row}"] a`).hash.slice(1)}` }), { scope: "row" }),
       ...member.tiers.map((tier, i) => element("td", [
-        `tier ${tier}`, element("small", score(used[i], member.row).slice(5).join(" ")),
+        member.seeds[i] === 1 ? `tier ${tier} (1 seed)` : `tier ${tier}`, element("small", score(used[i], member.row).slice(5).join(" ")),
       ], { class: `tier-${Math.min(tier, 5)}` })),
-      element("td", [short(member.time * scale), element("small", `[${range.join(", ")}]`)]),
+      element("td", [short(member.time * scale),
+        element("small", `[${range.join(", ")}]${member.inferred ? " inferred" : ""}`)]),
       element("td", bytes(member.memory)),
       element("td", member.crossover?.text ?? "–"),
       element("td", [`${Math.round(100 * member.probability)} %`, bar]),
@@ -341,10 +351,15 @@ function showAnswer() {
   }
   const notes = Object.entries(result.excluded).map(([group, rows]) => [group, rows.join(", ")]);
   if (result.dominated.length && count) notes.unshift(["no better in anything", result.dominated.join(", ")]);
-  if (result.unanswered.length) {
-    const names = result.unanswered.map((name) => table.questions[name]).join(", ");
-    parts.push(element("p", `No row is above the baseline of ${names}: not used here.`, { class: "note" }));
-  }
+  const titles = (names) => names.map((name) => table.questions[name]).join(", ");
+  const atBaseline = result.unanswered.filter((name) => !result.not_run.includes(name));
+  if (atBaseline.length)
+    parts.push(element("p", `No row is above the baseline of ${titles(atBaseline)}: not used here.`, { class: "note" }));
+  if (result.not_run.length)
+    parts.push(element("p", [`No evidence: no row was run on ${titles(result.not_run)}; to run: `,
+      element("code", result.run)], { class: "note" }));
+  if (result.inferred.length)
+    notes.unshift(["time and memory inferred, as the mean over the layers", result.inferred.join(", ")]);
   const list = (items) => element("ul", items.map(([name, text]) => element("li", [element("b", `${name}: `), text])));
   const measures = result.commands.map((command) => ["to measure what is missing", element("code", command)]);
   if (result.refused) parts.push(list(measures));

@@ -22,7 +22,7 @@ def test_what_is_missing_is_measured_and_then_known(call, store, outcomes, tmp_p
     published.write(make_record("softmax"))
     monkeypatch.setattr("harness.cli.stores.PUBLISHED", published.folder)
     before = json.loads(call(*argv)[1])
-    assert f"--suite {file} " in before["commands"][0]
+    assert before["run"] == f"harness run --suite {file} --questions easy"
     assert "--set primal.rank=4" in before["commands"][0]
     code, out, _ = call(*argv, "--measure")
     after = json.loads(out)

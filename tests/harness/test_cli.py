@@ -9,12 +9,14 @@ import pytest
 import torch
 
 from harness import recipes
+from harness.cli import main
 from harness.cli.arguments import MOST, seeds_in
 from harness.cli.commands import RENAMED
 from tasks.registry import tasks
 from tasks.synthetic.base import SyntheticTask
 from tests.harness.conftest import SMALL
 from tests.harness.specs import raising
+from tests.reports.conftest import make_record
 from zoo.registry import UserError
 
 SMOKE = ["run", "--budget", "smoke", "--precision", "fp32"]
@@ -31,6 +33,11 @@ REJECTED = {
     "run -t listop -a softmax": "did you mean 'listops'?",
     "run -a primal --set primal.rnk=3": "did you mean 'rank'?",
     "run -a none --set train.lrr=3": "did you mean 'lr'?",
+    # data that no test has generated
+    "run -a primal -t listops --set listops.seed=7 --set primal.rank=-1": "must be at least 1",
+    "run -a primal -t listops --set listops.seed=7 --over primal.rank=4,-1": "at least 1",
+    "run -a none,nope -t listops --set listops.seed=7": "'nope'",
+    "run --suite laptop -a primal --set primal.rank=-1": "must be at least 1",
     "run -a softmax --set primal.rank=3": "'primal'; give one of listops, model, softmax, train",
     "run -a softmax --device tpu": "not one of auto, cpu, cuda",
     "run -a none --positions rotery": "did you mean 'rotary'",
@@ -120,8 +127,8 @@ REJECTED = {
     "run --suite chen2023-d4rl": "halfcheetah_medium_expert-v2.hdf5",
     "site --out x --store nowhere": "'nowhere'",
     "site --out x --store .": "no run",
-    "report": "is not a folder; make records with: harness run",
-    "status": "is not a folder; make records with: harness run",
+    "report": "is not a folder; make records with: harness run --store",
+    "status": "is not a folder; make records with: harness run --store",
     "run --remeasure": "has no finished run",
     "data record InvertedPendulum-v5 x --episodes 0": "not '0'",
     f"data record InvertedPendulum-v5 x --episodes {10**20}": f"not '{10**20}'",
@@ -192,15 +199,19 @@ NUMERIC = [
 
 @pytest.fixture
 def rejected(call, tmp_path, monkeypatch):
-    """Runs a command in an empty folder, and checks how it is rejected; returns the line."""
+    """Runs a command in an empty folder, and checks how it is rejected: before it does anything.
+
+    It returns the line.
+    """
     folder = tmp_path / "work"
     folder.mkdir()
     monkeypatch.chdir(folder)
 
     def run(*argv: str) -> str:
-        code, _, err = call(*argv)
+        code, out, err = call(*argv)
         (line,) = err.splitlines()
         assert code == 2 and line.startswith("harness: ") and line.isprintable()
+        assert not out
         assert not [path for path in tmp_path.rglob("*") if path.is_file()]
         return line
 
@@ -258,9 +269,16 @@ def test_cuda_is_rejected_where_there_is_none(rejected):
     assert "use --device cpu" in rejected(*TINY, "-a", "softmax", "--device", "cuda")
 
 
+@pytest.mark.parametrize("argv", [[], ["--out", "pages"], ["--json"], ["--baselines"]])
+def test_a_report_of_an_empty_store_is_rejected_and_writes_nothing(rejected, store, argv):
+    store.folder.mkdir()
+    line = rejected("report", *argv)
+    assert str(store.folder) in line and "has no record" in line and "harness run --store" in line
+
+
 @pytest.mark.parametrize("below", [False, True])
 def test_a_report_into_a_file_is_rejected(call, store, tmp_path, below):
-    store.folder.mkdir()
+    store.write(make_record("softmax"))
     notes = tmp_path / "notes.txt"
     notes.write_text("mine")
     out = notes / "below" if below else notes
@@ -286,8 +304,26 @@ def test_seeds_are_numbers_and_ranges_each_once_and_not_too_many():
 def test_there_are_at_most_ten_commands_which_the_help_shows(call):
     lines = call("--help")[1].partition("Commands:\n")[2].splitlines()
     assert 8 < len([line for line in lines if line.strip()]) <= 12
-    code, _, err = call("data")
-    assert code == 2 and err.startswith("Usage: ") and len(err.splitlines()) > 5
+
+
+@pytest.mark.parametrize("argv", [[], ["data"], ["study"]])
+def test_a_command_of_commands_alone_prints_its_help(capsys, argv):
+    ends = []
+    for more in ([], ["--help"]):
+        with pytest.raises(SystemExit) as end:
+            main([*argv, *more])
+        ends.append((end.value.code, *capsys.readouterr()))
+    assert ends[0] == ends[1] == (0, ends[0][1], "") and ends[0][1].startswith("Usage: ")
+
+
+@pytest.mark.parametrize("argv", ["run --atention x", "run --attention", "study ksvd --dim x",
+                                  "cost --dim 0 -a none", "run -a none --device cpu --device cpu",
+                                  "data fetch", "advise", "nothing"])  # fmt: skip
+def test_a_wrong_option_is_answered_with_the_command_whose_help_has_it(call, argv):
+    names = argv.split()[: 2 if argv.split()[0] in ("study", "data") else 1]
+    command = " ".join(["harness", *(names if names != ["nothing"] else [])])
+    code, _, err = call(*argv.split())
+    assert code == 2 and err.endswith(f" See: {command} --help\n")
 
 
 def test_the_version_is_that_of_the_installed_package(call):

@@ -15,6 +15,7 @@ from harness.interrupts import Terminated
 from harness.records.store import Store
 from harness.studies import names
 from tests.harness.conftest import DEADLINE, SMALL
+from tests.reports.conftest import make_record
 from zoo.registry import UserError
 
 ROOT = Path(__file__).parents[2]
@@ -208,6 +209,7 @@ def test_output_that_nobody_reads_changes_no_record(start, store, plan):
     ],
 )  # fmt: skip
 def test_a_full_disk_behind_stdout_is_one_line(start, argv, tmp_path):
+    Store(tmp_path).write(make_record("softmax"))
     with Path("/dev/full").open("w") as full:
         process = start(*argv, stdout=full.fileno())
     _, err = process.communicate(timeout=DEADLINE)

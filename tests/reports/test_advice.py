@@ -23,17 +23,18 @@ def row(
     """A row that answers `recall`; its timings differ by 1 %."""
     points = [[n, t, 0.99 * t, 1.01 * t, memory, t / 1000] for n, t in times.items()]
     return {
-        "row": name, "attention": name, "parts": [name], "set": [], "causal": 1, "linear": 1,
-        "recurrent": 1, "family": "", "points": {"train": points}, "crossovers": {},
-        "unfinished": {}, "z": [100, -100], "states": {"recall": "ok"},
-        "tiers": {"recall": tier}, "draws": {"recall": f"{tier}{tier}"}, **fields,
+        "row": name, "attention": name, "parts": [name], "set": [], "causal": 1,
+        "bidirectional": 1, "linear": 1, "recurrent": 1, "family": "", "points": {"train": points},
+        "inferred": 0, "crossovers": {}, "unfinished": {}, "z": [100, -100],
+        "states": {"recall": "ok"}, "tiers": {"recall": tier}, "seeds": {"recall": 3},
+        "draws": {"recall": f"{tier}{tier}"}, **fields,
     }  # fmt: skip
 
 
 def made(*rows: Values) -> Values:
     lengths = sorted({int(point[0]) for one in rows for point in one["points"].get("train", [])})
     return {
-        "suite": "laptop@1", "questions": {"recall": "recall"}, "usable": ["recall"],
+        "suite": "laptop@1", "questions": {"recall": "recall"}, "usable": ["recall"], "not_run": [],
         "units": {"train": "ratio"}, "lengths": {"train": lengths}, "rows": list(rows),
         "setting": {"dim": 64, "heads": 2, "precision": "fp32", "batch": {"train": "1"},
                     "extra": {}},
@@ -91,11 +92,12 @@ def test_rows_without_evidence_runs_or_costs_are_left_out_with_the_reason():
         row("stopped", 1, {}, unfinished={"train": 512}),
         row("future", 1, {1024: 1.0}, causal=0),
         row("other", 1, {1024: 1.0}, states={"recall": "impossible"}),
+        row("past", 1, {1024: 1.0}, bidirectional=0),
     )
     found = advise(made(*rows), query())
     assert found["excluded"] == {
-        "no form for it": ["other (recall)"],
-        "no evidence": ["rule (recall)"], "not run": ["new (recall)"], "not measured": ["slow"],
+        "causal form alone (ask for causal)": ["past"], "no form for it": ["other"],
+        "no evidence": ["rule"], "not run": ["new"], "not measured": ["slow"],
         "did not finish": ["stopped"],
     }  # fmt: skip
     assert [command.split()[:4] for command in found["commands"]] == [
@@ -103,13 +105,37 @@ def test_rows_without_evidence_runs_or_costs_are_left_out_with_the_reason():
     ]  # fmt: skip
     causal = made(*rows) | {"lengths": {"train causal": [1024]}}
     assert advise(causal, query(causal=True))["excluded"]["no causal form"] == ["future"]
+    # Of several questions, that which is the reason is named.
+    both = [{**one, "states": {**one["states"], "state": "ok"}} for one in rows[1:3]]
+    asked = query(needs=["recall", "state"])
+    assert advise(made(*both) | {"usable": ["recall", "state"]}, asked)["excluded"] == {
+        "not run": ["new (recall)"], "no evidence": ["rule (recall)"]
+    }  # fmt: skip
 
 
 def test_a_question_that_no_row_answers_is_not_used():
-    one = made(row("a", 1, {1024: 1.0}, states={"recall": "ok", "compose": "baseline"}))
-    found = advise(one, query(needs=["recall", "compose"]))
-    assert names(found) == ["a"] and found["unanswered"] == ["compose"]
-    assert advise(one, query(needs=["compose"]))["refused"]
+    states = {"recall": "ok", "compose": "baseline", "image": "missing"}
+    one = made(row("a", 1, {1024: 1.0}, states=states)) | {"not_run": ["image"]}
+    found = advise(one, asked := query(needs=["recall", "compose", "image"]))
+    assert names(found) == ["a"] and not found["excluded"]
+    assert (found["unanswered"], found["not_run"]) == (["compose", "image"], ["image"])
+    assert found["run"] == "harness run --suite laptop@1 --questions image"
+    lines = [line for line in advice_text(one, asked, found).splitlines() if "evidence" in line]
+    assert lines[0].endswith(": compose") and "image" in lines[1] and found["run"] in lines[1]
+    for name in ("compose", "image"):
+        assert "no evidence" in advise(one, query(needs=[name]))["refused"]
+
+
+def test_what_is_of_one_seed_or_inferred_is_marked():
+    mean = row("a+b", 1, {1024: 1.0}, inferred=1)
+    single = row("c", 2, {1024: 0.5}, seeds={"recall": 1})
+    beaten = row("a+d", 2, {1024: 2.0}, inferred=1)
+    found = advise(of := made(mean, single, beaten), query())
+    assert found["inferred"] == ["a+b", "a+d"]
+    lines = advice_text(of, query(), found).splitlines()
+    marks = {line.split()[0]: ("1 seed" in line, "inferred" in line) for line in lines if line}
+    assert (marks["a+b"], marks["c"]) == ((False, True), (True, False))
+    assert [line for line in lines if line.endswith("a+b, a+d")]
 
 
 def test_rows_of_one_seed_each_are_grouped_by_the_intervals_of_their_test_split():
@@ -147,9 +173,12 @@ def test_the_table_of_a_store_has_the_tiers_and_states_of_the_matrix():
             if answer["tier"]:
                 assert one["tiers"][name] == 1 + "ABCDEFGH".index(min(answer["tier"]))
                 assert set(one["draws"][name]) & {str(one["tiers"][name])}
+            if answer["text"]:
+                assert one["seeds"][name] == answer["seeds"]
     composed = next(one for one in made_table["rows"] if one["row"] == "softmax+primal")
     parts = {one["row"]: {p[0]: p for p in one["points"]["decode causal"]}
              for one in made_table["rows"] if one["row"] in composed["parts"]}  # fmt: skip
+    assert [one["row"] for one in made_table["rows"] if one["inferred"]] == ["softmax+primal"]
     for point in composed["points"]["decode causal"]:
         mean = (parts["softmax"][point[0]][1] + parts["primal"][point[0]][1]) / 2
         assert point[1] == pytest.approx(mean)
@@ -163,6 +192,8 @@ def test_a_question_without_a_form_of_a_row_is_impossible_and_no_command_asks_it
     traits = {one.attention: dict(claims) for one in suite.rows if "+" not in one.attention}
     traits["linear"]["bidirectional"] = traits["cosine"]["causal"] = False
     found = table(answered, runs[:0], none, suite, traits, causal=["state"])
+    assert found["not_run"] == [question.name for question in suite.questions]
+    assert not found["usable"]
     rows = {one["row"]: one["states"] for one in found["rows"]}
     asked = product(("linear", "cosine"), ("copy", "state"))
     states = [rows[name][question] for name, question in asked]
