@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 LONGEST = 2**24
 """The most tokens of a sample, and the largest width."""
 
+SUITE = "laptop"
+"""The suite with whose costs those of a layer are compared."""
+
 EXAMPLE = "256:16384 or 1000,2k"
 
 
@@ -40,6 +43,7 @@ class CostOptions(arguments.Stored, arguments.Machine):
         heads: Attention heads.
         causal: Causal layers.
         set_: NAME.OPTION=VALUE; NAME is a variant, or model; repeatable.
+        precision: auto, bf16 or fp32; auto is fp32 on a CPU, as in suites, and bf16 on CUDA.
         seconds: Seconds of sampling for a measurement, about.
         timeout: Seconds of a measurement, at most.
         rerun: Repeat finished measurements.
@@ -67,6 +71,7 @@ class CostOptions(arguments.Stored, arguments.Machine):
         from harness import environment
         from harness.cost.plan import CostRequest
         from harness.records.cost import LEVELS, PASSES
+        from harness.records.suites import LAYERS
 
         operations: Any = arguments.names_in([self.pass_])
         level: Any = self.level
@@ -76,11 +81,14 @@ class CostOptions(arguments.Stored, arguments.Machine):
                 raise UserError(unknown(what, name, known))
         device = environment.pick_device(self.device)
         kind: Any = device.type
+        of_suites = self.precision == "auto" and kind == "cpu"
         return CostRequest(
             attentions=arguments.names_in(self.attention), lengths=lengths_in(self.lengths),
             operations=operations, level=level, batching=self.batch, dim=self.dim,
             heads=self.heads, causal=self.causal, device=kind,
-            precision=environment.pick_precision(self.precision, device),
+            precision=environment.pick_precision(
+                LAYERS.precision if of_suites else self.precision, device
+            ),
             settings=arguments.settings_of(self.set_),
         )  # fmt: skip
 
@@ -96,14 +104,38 @@ def cost(options: CostOptions) -> Answer:
     from harness.records.store import CostStore
     from reports import cost as costs
 
-    specs, store = cells(options.request()), options.store
+    request, store = options.request(), options.store
+    specs = cells(request)
     records, code = measure_all(specs, store, options.seconds, options.timeout, options.rerun)
     every = with_warnings(CostStore.within(store).read())[0]
     files = write_pages(within(store, costs.files(frame.of_costs(every))))
     made = frame.of_costs(records)
     if options.as_json:
         return Answer({"rows": costs.lines(made), "files": files}, code)
-    return Answer(f"\n{costs.terminal(made)}", code)
+    notes = [note for note in (_precision(options, request), _of_suite(request)) if note]
+    return Answer("\n".join(["", costs.terminal(made), *notes]), code)
+
+
+def _precision(options: CostOptions, request: "CostRequest") -> str:
+    """Why the costs are of their precision; empty where it is given."""
+    reason = "as in suites" if request.device == "cpu" else "which this device computes natively"
+    given = options.precision != "auto"
+    return "" if given else f"Precision: {request.precision}, {reason}; see --precision."
+
+
+def _of_suite(request: "CostRequest") -> str:
+    """The options with which costs are those of the matrix of `SUITE`; empty where they are."""
+    from harness.records.suites import find
+
+    suite = find(SUITE)
+    plan, ours = suite.cost, vars(request) | {"batch": request.batching}
+    shared = plan.model_dump(include={"precision", "dim", "heads"})
+    found = {}
+    for operation in {*request.operations} & {*plan.passes} if request.level == "layer" else ():
+        wanted = {"batch": plan.batch[operation], **shared}
+        found[operation] = [f"--{name} {v}" for name, v in wanted.items() if v != ours[name]]
+    texts = [" ".join([f"--pass {name}", *found[name]]) for name in plan.passes if found.get(name)]
+    return f"To compare with the matrix of {suite.key}: {'; '.join(texts)}" if texts else ""
 
 
 def measure_all(
@@ -145,7 +177,7 @@ def measure_all(
         text = text_of(line, lambda measured: f"{time_text(measured)} ms")
         note = "" if new else "  (already present)"
         spec = record.spec
-        typer.echo(f"{spec.attention}, {spec.operation}, {spec.length:,} tokens: {text}{note}")
+        typer.echo(f"{line['label']}, {spec.operation}, {spec.length:,} tokens: {text}{note}")
         records.append(record)
     return records, int(any(record.status in ("crashed", "failed") for record in records))
 

@@ -46,13 +46,41 @@ def test_cost_measures_every_cell_once_and_writes_its_page(call, store, outcomes
     assert {record.environment.device for record in records} == {records[0].spec.machine}
     page = (store.folder / "cost.md").read_text()
     assert "## training, layer" in page and "## decoding, layer" in page
-    assert "primal" in out and "softmax[backend=naive]" in out
+    progress, _, table = out.partition("cost.svg")
+    assert all(f"softmax[backend={kind}]" in text for kind in ("naive", "sdpa")
+               for text in (progress, table)) and "primal" in table  # fmt: skip
     code, out, _ = call(*arguments)
     assert code == 0 and out.count("(already present)") == 6
     code, out, err = call("report")
     assert (code, err) == (0, "") and "primal" in out and "no records" not in out
     (store.folder / "cost" / "other.json").write_text("{}")
     assert "other.json is not a record" in call(*arguments)[2]
+
+
+@pytest.mark.parametrize(
+    ("options", "precision", "compared"),
+    [
+        ("", "fp32", "--pass train --batch tokens=16384 --dim 64"),
+        ("--precision bf16 --dim 64 --pass decode", "bf16", "--pass decode --precision fp32"),
+        ("--dim 64 --pass train,decode", "fp32", "--pass train --batch tokens=16384"),
+        ("--dim 64 --pass decode", "fp32", ""),
+        ("--level step", "fp32", ""),
+    ],
+)
+def test_a_table_says_its_precision_and_how_it_is_that_of_a_suite(
+    call, store, outcomes, monkeypatch, options, precision, compared
+):
+    monkeypatch.setattr("harness.environment.native_precisions", lambda device: ("bf16", "fp32"))
+    sized = options if "--dim" in options else f"{options} --dim 16"
+    argv = ("cost", "--seconds", "0", "-a", "none", "--lengths", "32", *sized.split())
+    code, out, err = call(*argv, "--device", "cpu")
+    assert (code, err) == (0, "")
+    specs = [record.spec for record in CostStore.within(store.folder).read()[0]]
+    assert {spec.precision for spec in specs} == {precision}
+    notes = out.rpartition("exponent")[2].splitlines()
+    assert any(line.startswith("Precision: fp32") for line in notes) != ("bf16" in options)
+    ends = [line.partition("laptop@1: ")[2] for line in notes if "laptop@1" in line]
+    assert ends == ([compared] if compared else [])
 
 
 def test_a_row_names_the_options_that_were_set(call, store, outcomes):
