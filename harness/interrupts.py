@@ -98,6 +98,17 @@ def ignore_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
 
 
+@contextmanager
+def continued(*, by_same_command: bool = True) -> Iterator[None]:
+    """Say of an interrupt inside that the same command continues what was done."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        if by_same_command:
+            error.add_note("the same command continues")
+        raise
+
+
 def ending(exit_code: int) -> str:
     """How a process ended that has not done its work, in a few words."""
     if exit_code < 0:

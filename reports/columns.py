@@ -96,7 +96,7 @@ COLUMNS = (
     _cost("time (× fastest softmax)", "time ×", "time_ratio"),
     Column("fastest softmax", "", lambda line: line["reference"] or NOTHING, "reference"),
     _cost("peak memory (MiB)", "", "peak_bytes", 1 / MIB),
-    _cost("peak memory (× SDPA softmax)", "memory ×", "memory_ratio"),
+    _cost("peak memory (× SDPA softmax)", "peak memory ×", "memory_ratio"),
     _cost("inference (tokens / s)", "", "tokens_per_second"),
     _cost("inference time (× fastest softmax)", "", "inference_ratio"),
     Column("parameters", "", _size),

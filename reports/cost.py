@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from reports.markdown import escape, frame_table
-from reports.render import rendered
+from reports.render import memory_of, rendered
 from reports.scaling import crossover, exponent
 from reports.text import NOTHING, frame_lines, grid, headed, number, plain, text_table, threads_of
 
@@ -205,7 +205,7 @@ def page(found: Mapping[str, pd.DataFrame]) -> str:
         {
             "title": title, "rows": rows(sweep).to_dict("index"), "references": references(sweep),
             "time": _table(sweep, time_text), "memory": _table(sweep, memory_text),
-            "remarks": remarks(sweep),
+            "remarks": remarks(sweep), "memory_name": memory_of(sweep["pass"].iloc[0]),
         }
         for title, sweep in found.items()
     ]  # fmt: skip
@@ -220,8 +220,8 @@ def draw(found: Mapping[str, pd.DataFrame]) -> "Figure":
     from reports.figures import style
 
     kinds = [
-        ("milliseconds per sample", "sample_seconds", "faster", 1000),
-        ("memory per sample, MiB", "sample_memory", "smaller", 1 / MIB),
+        ("milliseconds", "sample_seconds", "faster", 1000),
+        ("", "sample_memory", "smaller", 1 / MIB),
     ]
     shown = [
         (title, sweep, *kind)
@@ -264,7 +264,8 @@ def _panel(
             axes.plot(length, cost, "*", color=colour, markersize=13, markeredgecolor="black")
     handles.append(Line2D([], [], color="white", marker="*", markersize=11, linestyle="",
                           markeredgecolor="black", label="below softmax from here on"))  # fmt: skip
-    axes.set(xscale="log", yscale="log", xlabel="tokens", ylabel=name)
+    name = name or f"{memory_of(sweep['pass'].iloc[0])}, MiB"
+    axes.set(xscale="log", yscale="log", xlabel="tokens", ylabel=f"{name}, of a sample")
     axes.set_xticks(points.index)
     axes.set_yticks(style.ticks(*axes.get_ylim()))
     # The default formatter writes powers as formulas, which are not parsed.

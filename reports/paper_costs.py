@@ -45,7 +45,7 @@ HEADINGS = {
 TABLES = {
     "Seconds per 1,000 steps": "time", "Peak memory in GB": "memory",
     "Time over that of naive softmax": "time_over_first",
-    "Memory over that of naive softmax": "memory_over_first",
+    "Peak memory over that of naive softmax": "memory_over_first",
 }  # fmt: skip
 """The tables of the page that have published numbers, each with its column."""
 
@@ -130,7 +130,7 @@ def _page(found: pd.DataFrame, suite: "Suite") -> str:
     columns = {
         title: {"here": name, "published": f"published_{name}"} for title, name in TABLES.items()
     }
-    ratios = {"time": "measured_ratio", "memory": "memory_ratio"}
+    ratios = {"time": "measured_ratio", "peak memory": "memory_ratio"}
     return rendered(
         "paper_costs.md.j2", suite=suite, of=measured.iloc[0].to_dict(), failed=failed,
         tables={title: _table(found, names) for title, names in columns.items()},
@@ -161,9 +161,9 @@ def _comparisons(found: pd.DataFrame) -> Iterator[tuple[str, str]]:
     """For each row, how far its figures are from the published ones."""
     for row, own in found.groupby("row", sort=False):
         parts = []
-        for column in ("time", "memory"):
+        for name, column in (("time", "time"), ("peak memory", "memory")):
             ratios = (own[column] / own[f"published_{column}"]).dropna()
             if len(ratios):
                 ends = dict.fromkeys(number(end) for end in (ratios.min(), ratios.max()))
-                parts.append(f"{column} is {' to '.join(ends)} times")
+                parts.append(f"{name} is {' to '.join(ends)} times")
         yield str(row), f"{' and '.join(parts)} the published one. " if parts else ""

@@ -21,3 +21,8 @@ def rendered(template: str, **values: Any) -> str:
     environment.filters |= {"md": escape, "number": number, "whole": whole_text}
     environment.globals |= {"table": table, "nothing": NOTHING}
     return environment.get_template(template).render(**values)
+
+
+def memory_of(operation: str) -> str:
+    """The name of the memory of a pass: the peak of a call, in decoding with the state."""
+    return "decoding memory" if operation == "decode" else "peak memory"

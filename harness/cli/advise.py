@@ -32,7 +32,8 @@ class AdviseOptions:
         length: Tokens of a sample: 4096 or 16k.
         pass_: train, forward, prefill or decode.
         needs: Questions, or what their names begin with: recall.
-        memory: The most memory of a sample, as 2GiB; any by default.
+        memory: The most peak memory of a sample, as 2GiB, in decoding with the state; by default
+            any.
         causal: Causal layers.
         depth: Layers of a model; 0 for one layer.
         width: Width of that model.

@@ -163,6 +163,7 @@ def measure_all(
     from harness.cost.limits import measure_limits
     from harness.cost.process import measure_in_process
     from harness.cost.sweep import sweep
+    from harness.interrupts import continued
     from harness.records.frame import of_costs
     from harness.records.store import CostStore
     from reports.cost import text_of, time_text
@@ -172,13 +173,14 @@ def measure_all(
     limits = measure_limits(torch.device(specs[0].device), specs[0].precision)
     measure = partial(measure_in_process, limits=limits, budget=seconds, timeout=timeout)
     records = []
-    for record, new in sweep(specs, folder, measure, rerun=rerun):
-        (line,) = of_costs([record]).to_dict("records")
-        text = text_of(line, lambda measured: f"{time_text(measured)} ms")
-        note = "" if new else "  (already present)"
-        spec = record.spec
-        typer.echo(f"{line['label']}, {spec.operation}, {spec.length:,} tokens: {text}{note}")
-        records.append(record)
+    with continued(by_same_command=not rerun):
+        for record, new in sweep(specs, folder, measure, rerun=rerun):
+            (line,) = of_costs([record]).to_dict("records")
+            text = text_of(line, lambda measured: f"{time_text(measured)} ms")
+            note = "" if new else "  (already present)"
+            spec = record.spec
+            typer.echo(f"{line['label']}, {spec.operation}, {spec.length:,} tokens: {text}{note}")
+            records.append(record)
     return records, int(any(record.status in ("crashed", "failed") for record in records))
 
 

@@ -133,33 +133,39 @@ def _layer(suite: "Suite", row: "SuiteRow", device: Any) -> list[Document]:
     """What training a layer of a row costs, compared with the fastest softmax; none for A+B."""
     import torch
 
+    from harness.cli.progress import Output, fitting
     from harness.cost.limits import measure_limits
     from harness.cost.process import measure_in_process
+    from harness.interrupts import continued
     from harness.suite import layer_costs
 
     batch: Any = {"train": "1"}
     changes = {"lengths": LENGTHS, "passes": ("train",), "batch": batch}
     specs = layer_costs(suite.cost.model_copy(update=changes), row, device)
-    found: dict[int, Document] = {}
-    limits = measure_limits(torch.device(device), suite.cost.precision, 0.1) if specs else None
-    for spec in specs:
-        if limits is None or spec.attention != row.attention or spec.length in found:
-            continue
-        outcome = measure_in_process(spec, limits, budget=SECONDS, timeout=TIMEOUT)
-        line: Document = {"tokens": spec.length, "reason": outcome.reason or outcome.status}
-        if measured := outcome.measured:
-            line |= {
-                "milliseconds": 1000 * measured.seconds.median,
-                "time_ratio": measured.ratio.median if measured.ratio else None,
-                "memory_ratio": measured.memory_ratio,
-                "reason": measured.no_ratio,
-            }
-        found[spec.length] = line
-    return [*found.values()]
+    own = {spec.length: spec for spec in reversed(specs) if spec.attention == row.attention}
+    if not own:
+        return []
+    limits = measure_limits(torch.device(device), suite.cost.precision, 0.1)
+    found: list[Document] = []
+    with fitting(Output(), f"{row.label}, cost of a layer") as on_step, continued():
+        for length, spec in sorted(own.items()):
+            on_step(f"{length:,} tokens", len(found), len(own))
+            outcome = measure_in_process(spec, limits, budget=SECONDS, timeout=TIMEOUT)
+            line: Document = {"tokens": length, "reason": outcome.reason or outcome.status}
+            if measured := outcome.measured:
+                line |= {
+                    "milliseconds": 1000 * measured.seconds.median,
+                    "time_ratio": measured.ratio.median if measured.ratio else None,
+                    "memory_ratio": measured.memory_ratio,
+                    "reason": measured.no_ratio,
+                }
+            found.append(line)
+    return found
 
 
 def text(document: Document, machine: str) -> str:
     """What the command prints of a row: at most 25 lines."""
+    from harness.records.suites import find
     from reports.text import text_table
 
     row, layer = document["row"], document["layer"]
@@ -170,12 +176,14 @@ def text(document: Document, machine: str) -> str:
             body = text_table(["place", "row", "accuracy, %"], _lines(row, found), WIDTH)
         parts.append(f"{found['title']}: {found['asks']}\n{body}")
     if layer:
-        head = ["training a layer, tokens", *(f"{line['tokens']:,}" for line in layer)]
+        head = ["training a layer, 1 sample; tokens", *(f"{line['tokens']:,}" for line in layer)]
         ratios = [
-            [f"{what} over that of softmax", *(_ratio(line, f"{what}_ratio") for line in layer)]
-            for what in ("time", "memory")
+            [f"{what} over that of softmax", *(_ratio(line, f"{name}_ratio") for line in layer)]
+            for what, name in (("time", "time"), ("peak memory", "memory"))
         ]
-        parts.append(text_table(head, ratios, WIDTH))
+        many = find(SUITE).cost.batch["train"].replace("tokens=16384", "16,384 tokens in all")
+        note = f"(the matrix, results/{SUITE}.md: a batch of {many})"
+        parts.append(f"{text_table(head, ratios, WIDTH)}\n{note}")
     name = row.partition("[")[0]
     parts.append(
         f"all questions: harness run --suite {SUITE} --attention {name}\n"

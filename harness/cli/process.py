@@ -226,10 +226,10 @@ def _outcome(command: Callable[[], int]) -> tuple[int, str]:
             return 2, f"harness: {path} cannot be used ({error.strerror}); give another path"
         reason = _output_error("\n") or printable(in_one_line(error))
         return 1, f"harness: {reason}"
-    except Terminated:
-        return 143, "harness: terminated"
-    except KeyboardInterrupt:
-        return 130, "harness: interrupted"
+    except KeyboardInterrupt as error:
+        code, what = (143, "terminated") if isinstance(error, Terminated) else (130, "interrupted")
+        notes = dict.fromkeys(getattr(error, "__notes__", ()))
+        return code, "; ".join([f"harness: {what}", *notes])
     except Exception:
         raise
     except BaseException as error:

@@ -17,6 +17,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
 
 from harness.records.locks import State
 from harness.records.record import FINAL, Point, Record
@@ -72,8 +73,8 @@ def bars(console: Console, clock: Callable[[], float] = time.monotonic) -> Progr
         TextColumn("[bold]{task.description}"),
         BarColumn(),
         TextColumn("{task.completed:.0f}/{task.total:.0f} {task.fields[status]}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        TimeElapsedColumn(Column(min_width=7)),
+        TimeRemainingColumn(table_column=Column(min_width=7)),
         console=console, disable=not console.is_terminal, get_time=clock,
         # Two points of a long run may be an hour apart.
         speed_estimate_period=1e5,
@@ -265,7 +266,7 @@ def counting(
 
 
 def fitting(console: Console, name: str) -> AbstractContextManager[Callable[..., None]]:
-    """Show what is fitted; see `counting`."""
+    """Show what is fitted or measured; see `counting`."""
     return counting(console, name, MofNCompleteColumn(), lines=True)
 
 

@@ -126,13 +126,15 @@ def execute(
     from harness.cli import progress
     from harness.engines import Resources, create
     from harness.environment import keep_freed_memory
+    from harness.interrupts import continued
     from harness.records.store import Store
 
     keep_freed_memory()
     store = Store(folder)
     runnable = grid.check(plans, store)
     store.require_writable()
-    with progress.grid(progress.Output(), progress.Output(stderr=True), store.name) as view:
+    shown = progress.grid(progress.Output(), progress.Output(stderr=True), store.name)
+    with shown as view, continued(by_same_command=not rerun):
         pool = create(resources or Resources(), folder, view)
         return grid.run_all(runnable, store, pool, view, rerun=rerun, keep=keep, cost=cost)
 
@@ -147,6 +149,7 @@ def fit_baselines(records: "Sequence[Record]", folder: Path) -> bool:
     """
     from harness import baselines
     from harness.cli.progress import Output, fitting
+    from harness.interrupts import continued
     from harness.plan import recorded_data
     from harness.records import frame
     from harness.records.baselines import name_of_task
@@ -160,7 +163,7 @@ def fit_baselines(records: "Sequence[Record]", folder: Path) -> bool:
     specs = {name_of_task(spec): spec for spec in finished}
     for spec in specs.values():
         try:
-            with fitting(Output(), f"baselines of {spec.key}") as on_step:
+            with fitting(Output(), f"baselines of {spec.key}") as on_step, continued():
                 baselines.fit(spec, recorded_data, store, on_step)
         except Exception as error:
             # Of a plug-in or a library: the records are complete without them.

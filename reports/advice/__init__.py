@@ -15,7 +15,7 @@ from reports.advice.rules import (
 )
 from reports.advice.table import table
 from reports.prediction import Model
-from reports.render import rendered
+from reports.render import memory_of, rendered
 from reports.text import NOTHING, number, text_table
 
 __all__ = ["RULES", "Values", "advice_text", "advise", "bytes_in", "bytes_text", "table"]
@@ -45,7 +45,8 @@ def _members(table: Values, query: Values, result: Values, key: str) -> str:
         return ""
     used = [name for name in query["needs"] if name not in result["unanswered"]]
     scale, time = (1, "time, x softmax") if table["units"][key] == "ratio" else (1e3, "time, ms")
-    head = ["attention", *used, time, "memory", "faster from", "in the set", "tied with"]
+    memory = memory_of(query["pass"])
+    head = ["attention", *used, time, memory, "faster from", "in the set", "tied with"]
     return text_table(head, [_cells(member, scale) for member in result["members"]], WIDTH)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
+from harness.records.families import family_of
 from reports import papers, suites
 from reports.layer_costs import measured
 from reports.markdown import escape, table
@@ -32,6 +33,9 @@ OF_A_SEED = [
     "commit", "id",
 ]  # fmt: skip
 """The columns of the table of seeds."""
+
+README_ROWS, README_FIRST = 8, 3
+"""The most rows of the table of a README, and how many of a suite are the first of them."""
 
 TEX = str.maketrans({
     **{character: f"\\{character}" for character in "&%$#_{}"},
@@ -154,7 +158,7 @@ def terminal(of: Tables) -> str:
         return f"({cell['text']})" if cell["at_baseline"] else shown
 
     titles = [question.title for question in suite.questions]
-    head = ["attention", f"of {len(titles)}", *titles, "time", "memory", "decode, ms", "state"]
+    head = ["attention", f"of {len(titles)}", *titles, "time", "peak memory", "decode, ms", "state"]
     lines = [
         [
             str(row), str(line["answered"]), *(text(row, one.name) for one in suite.questions),
@@ -166,26 +170,35 @@ def terminal(of: Tables) -> str:
     legend = (
         f"{suite.title} ({suite.key}), and how many each row answers. Rows of a column that "
         "share a letter are ties. In brackets: not better than the strongest baseline, or no "
-        f"attention. Time and memory: training a layer of {middle:,} tokens over "
+        f"attention. Time and peak memory: training a layer of {middle:,} tokens over "
         f"softmax. Decode: a token after {max(suite.cost.lengths):,}; state: its bytes."
     )
     return f"{text_table(head, lines, WIDTH)}\n\n{fill(legend, WIDTH)}"
 
 
 def readme_table(of: Tables) -> str:
-    """Eight rows of the matrix: what they answer, time and memory of training, and their state."""
-    from reports.figures import style
-
+    """Rows of the matrix: what they answer, time and peak memory of training, and their state."""
     asked, middle = _asked(of.matrix, of.suite), _middle(of.suite)
-    styles = style.point_styles(zip(asked["attention"], asked.index, strict=True))
-    rows = asked[[styles[str(row)].colour != style.FAINT for row in asked.index]]
-    answered = of.answers[of.answers["answered"]].groupby("row")["question"].agg(", ".join)
+    rows = asked.loc[_readme_rows(asked, of.suite)]
+    own = of.answers[of.answers["answered"]]
+    single = own["seeds"].eq(1).map({True: " (*1 seed*)", False: ""})
+    texts = own["question"].map(escape) + single
+    answered = texts.groupby(own["row"]).agg(", ".join)
     numbers = rows[[f"time.{middle}", f"memory.{middle}", "state_bytes"]]
     lines = [
-        [escape(str(row)), escape(answered.get(row, NOTHING)), *map(number, values)]
+        [escape(str(row)), answered.get(row, NOTHING), *map(number, values)]
         for row, *values in numbers.itertuples()
     ]
-    return table(["attention", "answers", f"time at {middle:,}", "memory", "state, bytes"], lines)
+    head = ["attention", "answers", f"time at {middle:,}", "peak memory", "state, bytes"]
+    return table(head, lines)
+
+
+def _readme_rows(asked: pd.DataFrame, suite: "Suite") -> list[Hashable]:
+    """The first rows of the suite, then the best of each other family: `README_ROWS` in all."""
+    families = asked["attention"].map(family_of)
+    first = [row.label for row in suite.rows[:README_FIRST] if row.label in asked.index]
+    best = asked.index[~families.duplicated() & ~families.isin(families[first])]
+    return [*first, *best][:README_ROWS]
 
 
 def _asked(matrix: pd.DataFrame, suite: "Suite") -> pd.DataFrame:

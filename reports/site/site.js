@@ -293,6 +293,8 @@ function query() {
   };
 }
 
+const memoryOf = (key) => (key.startsWith("decode") ? "decoding memory" : "peak memory");
+
 function element(tag, children = [], attributes = {}) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
@@ -304,7 +306,7 @@ function answerTable(result, asked, key) {
   const unit = table.units[key], scale = unit === "ratio" ? 1 : 1000;
   const used = asked.needs.filter((name) => !result.unanswered.includes(name));
   const heads = ["mechanism", ...used.map((name) => table.questions[name]),
-    unit === "ratio" ? "time, × softmax" : "time, ms", "memory", "faster than softmax from",
+    unit === "ratio" ? "time, × softmax" : "time, ms", memoryOf(key), "faster than softmax from",
     "in the set", "not separable from"];
   const score = (name, row) => page.scores[name].find((line) => line[0] === row) ?? [];
   const rows = result.members.map((member) => {
@@ -439,7 +441,7 @@ function costChart() {
   const key = $("#cost-form [name=cost]").value, quantity = Number($("[name=quantity]").value);
   const ratio = table.units[key] === "ratio";
   const scale = quantity === 4 ? 1 / 2 ** 20 : ratio ? 1 : 1000;
-  const unit = quantity === 4 ? "memory of a sample, MiB" : ratio ? "time over that of softmax" : "time, ms";
+  const unit = quantity === 4 ? `${memoryOf(key)} of a sample, MiB` : ratio ? "time over that of softmax" : "time, ms";
   const rows = table.rows.flatMap((row) => (row.points[key] ?? []).map((point) => ({
     row: row.row, length: point[0], value: point[quantity] * scale, cross: row.crossovers[key] ?? null,
   })));

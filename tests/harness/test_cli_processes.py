@@ -11,7 +11,7 @@ import pytest
 
 from harness.cli import main
 from harness.cli.process import execute
-from harness.interrupts import Terminated
+from harness.interrupts import Terminated, continued
 from harness.records.store import Store
 from harness.studies import names
 from tests.harness.conftest import DEADLINE, SMALL
@@ -38,11 +38,19 @@ def step(self, number):
     return real(self, number)
 Trainer.step = step
 """
+AGAIN = "the same command continues"
 HEAVY = ("torch", "numpy", "matplotlib", "pandas", "seaborn", "rich", "requests")
 
 
 class Odd(BaseException):
     pass
+
+
+def noted(error):
+    """The interrupt of two parts, one within the other, that the same command continues."""
+    with pytest.raises(KeyboardInterrupt), continued(), continued():
+        raise error
+    return error
 
 
 @pytest.mark.parametrize(
@@ -51,6 +59,8 @@ class Odd(BaseException):
         (UserError("x=1 is bad; give 2"), 2, "harness: x=1 is bad; give 2"),
         (KeyboardInterrupt(), 130, "harness: interrupted"),
         (Terminated(), 143, "harness: terminated"),
+        (noted(KeyboardInterrupt()), 130, "harness: interrupted; the same command continues\n"),
+        (noted(Terminated()), 143, "harness: terminated; the same command continues\n"),
         (SystemExit(0), 1, "harness: a plug-in or library ended the command (SystemExit: 0)"),
         (Odd("why"), 1, "harness: a plug-in or library ended the command (Odd: why)"),
         (OSError(28, "No space left on device"), 1, "harness: OSError: [Errno 28] No space left"),
@@ -131,7 +141,7 @@ def test_a_run_that_signals_ended_leaves_a_readable_store_and_is_continued(start
             assert (process.returncode, left, records) == (-9, [".checkpoint"], [])
             done = 52  # the evaluation before it
         else:
-            assert (process.returncode, err.strip()) == (128 + number, f"harness: {word}")
+            assert (process.returncode, err.strip()) == (128 + number, f"harness: {word}; {AGAIN}")
             assert left == [".checkpoint", ".json"] and records[0].status == "interrupted"
             done = records[0].curve[-1].step
             assert at <= done <= at + 1

@@ -139,7 +139,7 @@ def test_workers_survive_each_other_and_end_with_their_parent(start, store, expe
     os.killpg(process.pid, signal.SIGINT)
     psutil.Process(pid).resume()
     _, err = process.communicate(timeout=DEADLINE)
-    assert err == "harness: interrupted\n"
+    assert err == "harness: interrupted; the same command continues\n"
     assert not psutil.wait_procs(workers, timeout=DEADLINE)[1]
     assert "interrupted" in {record.status for record in store.read()[0]}
     run_here(store)

@@ -280,7 +280,7 @@ def test_the_place_of_a_row_is_that_among_the_other_published_rows(file):
 
 
 def test_the_first_command_trains_at_the_published_rate_and_measures_a_layer(
-    store, file, outcomes, monkeypatch
+    store, file, outcomes, monkeypatch, capsys
 ):
     published = {
         "row": "primal[rank=8]",
@@ -304,6 +304,10 @@ def test_the_first_command_trains_at_the_published_rate_and_measures_a_layer(
     }
     assert {*runs["seed"]} == {1} and {*runs["role"]} == {""}
     assert answer.code == 0 and len(answer.content.splitlines()) <= 2 * 25
+    # What the layer is measured with, and the matrix.
+    assert "1 sample" in answer.content and "16,384 tokens" in answer.content
+    stages = [line for line in capsys.readouterr().out.splitlines() if "cost of a layer" in line]
+    assert stages[0] == "primal[rank=8], cost of a layer: 256 tokens (1 of 3)" and len(stages) == 6
     document = first(["primal"], "cpu", store.folder, resources, True, name).content
     assert [one["tokens"] for one in document["rows"][0]["layer"]] == [256, 1024, 4096]
 

@@ -5,8 +5,12 @@ import io
 
 import pytest
 
-from reports.pages.suite import WIDTH, files, tables, terminal
+from harness.records.families import family_of
+from harness.records.frame import costs
+from reports.pages.suite import WIDTH, files, readme_table, tables, terminal
+from tests.conftest import ROOT
 from tests.reports.conftest import snapshot
+from tests.suite_frames import suite_frames as laptop_frames
 
 
 @pytest.fixture
@@ -41,6 +45,20 @@ def test_the_tables_hold_every_digit_and_a_line_for_each_seed(found, made):
     assert lines["none"]["time.256"] == "" == lines["linear[chunk=8]"]["copy"]
     seeds = [*csv.DictReader(io.StringIO(made["mine-answers.csv"].decode()))]
     assert len(seeds) == 3 * 7 and {line["seed"] for line in seeds} == {"1", "2", "3"}
+
+
+def test_the_table_of_a_readme_begins_with_the_first_rows_and_marks_single_seeds():
+    suite, runs, baselines = laptop_frames()
+    page = readme_table(tables(suite, runs, baselines, costs(ROOT / "results")))
+    lines = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in page.splitlines()]
+    names = [line[0] for line in lines[2:]]
+    assert names[:3] == ["softmax", "primal", "primal-moments"] and len(names) == 8
+    first, others = ([family_of(name) for name in part] for part in (names[:3], names[3:]))
+    assert len({*others}) == len(others) and not {*others} & {*first}
+    marks = {line[0]: [part.endswith(" (*1 seed*)") for part in line[1].split(", ")]
+             for line in lines[2:] if line[1] != "–"}  # fmt: skip
+    # Of this row there is one seed.
+    assert all(marks.pop("primal-moments")) and not any(map(any, marks.values()))
 
 
 def test_texts_of_records_are_escaped(suite_frames):
