@@ -130,11 +130,12 @@ def _of_suite(request: "CostRequest") -> str:
     suite = find(SUITE)
     plan, ours = suite.cost, vars(request) | {"batch": request.batching}
     shared = plan.model_dump(include={"precision", "dim", "heads"})
-    found = {}
-    for operation in {*request.operations} & {*plan.passes} if request.level == "layer" else ():
+    texts: list[str] = []
+    for operation in plan.passes if request.level == "layer" else ():
         wanted = {"batch": plan.batch[operation], **shared}
-        found[operation] = [f"--{name} {v}" for name, v in wanted.items() if v != ours[name]]
-    texts = [" ".join([f"--pass {name}", *found[name]]) for name in plan.passes if found.get(name)]
+        flags = [f"--{name} {v}" for name, v in wanted.items() if v != ours[name]]
+        if operation in request.operations and flags:
+            texts.append(" ".join([f"--pass {operation}", *flags]))
     return f"To compare with the matrix of {suite.key}: {'; '.join(texts)}" if texts else ""
 
 

@@ -215,9 +215,9 @@ def _outcome(command: Callable[[], int]) -> tuple[int, str]:
         return 2, f"harness: {printable(str(error))}"
     except USAGE_ERROR as error:
         text = error.format_message()
-        command = error.ctx.command_path if error.ctx else "harness"
+        path = error.ctx.command_path if error.ctx else "harness"
         text = printable(f"{' '.join(text.split())}{_rejected(error)}")
-        return 2, f"harness: {text} See: {command} --help"
+        return 2, f"harness: {text} See: {path} --help"
     except BrokenPipeError:
         return 1, ""
     except OSError as error:
