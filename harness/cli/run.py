@@ -54,10 +54,6 @@ class RunOptions(arguments.Stored, arguments.Execution, arguments.Runs):
 
     def execute(self, plans: "Sequence[Plan]", **changes: Any) -> "Outcomes":
         """See `harness.cli.runs.execute`."""
-        if self.tensorboard:
-            from harness.records.files import require_writable
-
-            require_writable(self.tensorboard, str(self.tensorboard), "give another --tensorboard")
         how = {"rerun": self.rerun, "keep": self.keep_checkpoints, "cost": self.cost, **changes}
         return runs.execute(plans, self.store, resources=self.resources(self.device), **how)
 
@@ -135,6 +131,7 @@ def train(options: RunOptions) -> "tuple[Outcomes, int]":
     from harness.cli import tuning
     from harness.events import require_tensorboard
     from harness.memory import matched
+    from harness.records.files import require_writable
     from harness.records.store import Store
     from harness.sweep import require_one_processor, varied
 
@@ -145,6 +142,8 @@ def train(options: RunOptions) -> "tuple[Outcomes, int]":
     if options.match not in ("", "parameters"):
         raise UserError(f"--match {options.match!r} is not possible; give parameters")
     if options.tensorboard:
+        folder = options.tensorboard
+        require_writable(folder, str(folder), "give another --tensorboard")
         require_tensorboard()
     requests = runs.requests(replace(options, seeds=None) if options.tune else options)
     over = arguments.values_in("--over", [options.over] if options.over else [])

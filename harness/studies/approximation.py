@@ -89,7 +89,8 @@ weight, whose share is *positive*. *Logits*: the standard deviation of q k^T / s
         except ValueError:
             logits = [0.0]
         if not all(0 < logit <= LARGEST for logit in logits):
-            raise UserError(f"logits {self.logits!r} are not numbers from 0 to {LARGEST}, as 1,3")
+            rule = f"are not positive numbers of at most {LARGEST}, as 1,3"
+            raise UserError(f"logits {self.logits!r} {rule}")
         self.require_layer_fits(max(lengths), self.samples, self.dim, self.heads)
         chosen = variant_options(self.variant, self.set_, self.over)
         runs = [*weights.kept_runs(store, [self.run])] if self.run else []

@@ -187,7 +187,9 @@ def test_an_interrupt_during_an_import_ends_the_command_in_one_line(start, argv,
     process = start(*argv, first=SIGNAL_AT_IMPORT.format(number=int(number), name=name))
     _, err = process.communicate(timeout=DEADLINE)
     word = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}[number]
-    assert (process.returncode, err) == (128 + number, f"harness: {word}\n")
+    # Whether the runs have begun when the signal takes effect, depends on the imports.
+    lines = {f"harness: {word}{end}\n" for end in ("", "; the same command continues")}
+    assert process.returncode == 128 + number and err in lines
 
 
 def test_a_command_that_ends_before_its_interrupt_is_raised_ends_as_interrupted(start):

@@ -46,7 +46,7 @@ def test_cost_measures_every_cell_once_and_writes_its_page(call, store, outcomes
     assert {record.environment.device for record in records} == {records[0].spec.machine}
     page = (store.folder / "cost.md").read_text()
     assert "## training, layer" in page and "## decoding, layer" in page
-    progress, _, table = out.partition("cost.svg")
+    progress, _, table = out.partition("cost.csv")
     assert all(f"softmax[backend={kind}]" in text for kind in ("naive", "sdpa")
                for text in (progress, table)) and "primal" in table  # fmt: skip
     code, out, _ = call(*arguments)

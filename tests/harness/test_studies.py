@@ -149,7 +149,7 @@ def test_the_help_lists_every_study(capsys):
         ([*PERFORMER, "--over", "performer.feature=1"], "did you mean 'features'"),
         ([*PERFORMER, "--over", "performer.features=64", "--set", "performer.features=32"],
          "--set performer.features=32 gives an option that is varied"),
-        ([*PERFORMER, "--logits", "0"], "logits '0' are not positive numbers"),
+        ([*PERFORMER, "--logits", "0"], "logits '0' are not positive numbers of at most"),
         ([*PERFORMER, "--lengths", "1"], "are not all from 2"),
         (["approximation", "performers"], "did you mean 'performer'?"),
         # A specification leaves this option out at its default.
