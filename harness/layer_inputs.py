@@ -123,6 +123,6 @@ def alike(reference: ProjectedAttention, name: str, options: Mapping[str, Any]) 
         projected(layer).load_state_dict(reference.state_dict(), strict=False)
     except RuntimeError as error:
         raise Unsupported(
-            f"{name} has projections of another size than softmax; give another"
+            f"{name} has projections of another size than softmax; give another variant"
         ) from error
     return layer

@@ -188,14 +188,15 @@ def _parts(request: Request) -> tuple[Task, str, recipes.Recipe]:
     tasks.find(name)
     recipe = recipes.find(request.recipe)
     of_task = recipe.of_task(name)
-    _require_known(recipe, of_task)
+    _require_known(recipe)
     given = {**of_task.options, **file, **request.settings.get(name, {})}
     return create(name, **given), name, recipe
 
 
-def _require_known(recipe: recipes.Recipe, of_task: recipes.TaskRecipe) -> None:
+def _require_known(recipe: recipes.Recipe) -> None:
     """Reject a recipe with a table of an unknown task or variant, which nothing would read."""
-    of_variants = {name.removeprefix("+") for name in (*recipe.variants, *of_task.variants)}
+    parts = [recipe, *recipe.tasks.values(), *recipe.shared.values(), recipe.other]
+    of_variants = {name.removeprefix("+") for part in parts if part for name in part.variants}
     for registry, names in ((tasks, {*recipe.tasks}), (variants, of_variants)):
         for name in sorted(names - {name for name, _ in registry.built_in()}):
             if name not in (known := registry.names()):

@@ -37,7 +37,7 @@ class AdviseOptions:
         causal: Causal layers.
         depth: Layers of a model; 0 for one layer.
         width: Width of that model.
-        measure: Measure what is missing.
+        measure: Measure what is missing, and run questions without runs, which may take hours.
         suite: NAME, NAME@VERSION or a TOML file.
         store: Records in addition to the published ones.
         as_json: Print one JSON document; progress goes to stderr.

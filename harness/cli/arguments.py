@@ -28,7 +28,7 @@ MOST = 10_000
 """The most integers of a list, and trajectories of a file."""
 
 LONGEST_NAME = 4096
-"""The most characters of a name: those of a path."""
+"""The most characters of a name: as of a path."""
 
 
 def path(text: str | Path) -> Path:
@@ -178,7 +178,9 @@ def names_in(texts: Sequence[str]) -> list[str]:
         if not all(parts):
             raise UserError(f"{text!r} holds an empty name; separate names by single commas")
         if any(len(part) > LONGEST_NAME for part in parts):
-            raise UserError(f"{text!r} has a name of over {LONGEST_NAME} characters; shorten it")
+            raise UserError(
+                f"{text[:40]!r}... has a name of over {LONGEST_NAME} characters; shorten it"
+            )
         names |= dict.fromkeys(parts)
     return list(names)
 

@@ -131,7 +131,8 @@ def _of_suite(request: "CostRequest") -> str:
     plan, ours = suite.cost, vars(request) | {"batch": request.batching}
     shared = plan.model_dump(include={"precision", "dim", "heads"})
     texts: list[str] = []
-    for operation in plan.passes if request.level == "layer" else ():
+    compared = request.level == "layer" and request.device == "cpu"
+    for operation in plan.passes if compared else ():
         wanted = {"batch": plan.batch[operation], **shared}
         flags = [f"--{name} {v}" for name, v in wanted.items() if v != ours[name]]
         if operation in request.operations and flags:

@@ -136,7 +136,6 @@ def _layer(suite: "Suite", row: "SuiteRow", device: Any) -> list[Document]:
     from harness.cli.progress import Output, fitting
     from harness.cost.limits import measure_limits
     from harness.cost.process import measure_in_process
-    from harness.interrupts import continued
     from harness.suite import layer_costs
 
     batch: Any = {"train": "1"}
@@ -147,7 +146,7 @@ def _layer(suite: "Suite", row: "SuiteRow", device: Any) -> list[Document]:
         return []
     limits = measure_limits(torch.device(device), suite.cost.precision, 0.1)
     found: list[Document] = []
-    with fitting(Output(), f"{row.label}, cost of a layer") as on_step, continued():
+    with fitting(Output(), f"{row.label}, cost of a layer") as on_step:
         for length, spec in sorted(own.items()):
             on_step(f"{length:,} tokens", len(found), len(own))
             outcome = measure_in_process(spec, limits, budget=SECONDS, timeout=TIMEOUT)
@@ -181,7 +180,8 @@ def text(document: Document, machine: str) -> str:
             [f"{what} over that of softmax", *(_ratio(line, f"{name}_ratio") for line in layer)]
             for what, name in (("time", "time"), ("peak memory", "memory"))
         ]
-        many = find(SUITE).cost.batch["train"].replace("tokens=16384", "16,384 tokens in all")
+        kind, _, count = find(SUITE).cost.batch["train"].rpartition("=")
+        many = f"{int(count):,} {'tokens in all' if kind else 'samples'}"
         note = f"(the matrix, results/{SUITE}.md: a batch of {many})"
         parts.append(f"{text_table(head, ratios, WIDTH)}\n{note}")
     name = row.partition("[")[0]

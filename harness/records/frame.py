@@ -157,7 +157,7 @@ def of_records(records: Iterable[Record]) -> pd.DataFrame:
     found[[*TEXTS_OF_RUNS]] = found[[*TEXTS_OF_RUNS]].fillna("").astype(str)
     times = [f"{name}{end}" for name in TIMES for end in ("", ".q1", ".q3")]
     numbers = [*OUTCOME, "low", "high", "last_step", "loss", *times]
-    # Columns that are assigned one by one are fragmented, of which pandas warns.
+    # Columns that are assigned one by one are fragmented, and pandas warns of it.
     return found.assign(**{name: pd.to_numeric(found[name]) for name in numbers}).copy()
 
 
@@ -189,7 +189,7 @@ def of_costs(records: Iterable[CostRecord]) -> pd.DataFrame:
     if found.empty:
         return found
     found[[*TEXTS]] = found[[*TEXTS]].astype(object).fillna("")
-    # Columns that are cast one by one are fragmented, of which pandas warns.
+    # Columns that are cast one by one are fragmented, and pandas warns of it.
     return found.astype(dict.fromkeys(set(MEASURED) - {*TEXTS}, float)).copy()
 
 

@@ -235,7 +235,9 @@ BAD = {
     "recipe 'own': unknown attention variant 'primel'; did": f"{SMOKE}\n[variants.primel]",
     "recipe 'own': unknown attention variant 'priml'; did": (
         f"{SMOKE}\n[tasks.listops.variants.'+priml']"),
-    "recipe 'own': unknown task 'listopps'; did": f"{SMOKE}\n[tasks.listopps]",
+    "recipe 'own': unknown attention variant 'pryml'; did": (
+        f"{SMOKE}\n[shared.short.variants.pryml]"),
+  "recipe 'own': unknown task 'listopps'; did": f"{SMOKE}\n[tasks.listopps]",
     "unknown shared recipe 'short'": SMOKE.replace(
         "[tasks.listops]", "[tasks.listops]\nextends = 'short'"),
 } | {
