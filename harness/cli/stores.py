@@ -44,18 +44,22 @@ class Content:
 
 
 def content(*stores: Path, curves: bool = False) -> Content:
-    """What stores hold; costs are those of the machines of the last store that has any."""
+    """What stores hold; of a run that several have, the record of the last one.
+
+    Costs are those of the machines of the last store that has any.
+    """
     from harness.records import frame
     from harness.records.store import CostStore
 
     runs, broken = zip(*(read(store, curves=curves) for store in stores), strict=True)
-    records = [*chain(*runs)]
+    records = [*{record.spec.id: record for record in chain(*runs)}.values()]
     costs = [with_warnings(CostStore.within(store).read())[0] for store in stores]
     last = next(filter(None, reversed(costs)), [])
     machines = {record.spec.machine for record in last}
-    measured = [record for record in chain(*costs) if record.spec.machine in machines]
+    measured = {record.spec.id: record for record in chain(*costs)
+                if record.spec.machine in machines}  # fmt: skip
     return Content(
-        records, [*chain(*broken)], frame.of_records(records), frame.of_costs(measured),
+        records, [*chain(*broken)], frame.of_records(records), frame.of_costs([*measured.values()]),
         rules_of(*stores),
     )  # fmt: skip
 

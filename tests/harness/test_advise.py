@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from harness.cli.stores import content
 from harness.records.store import Store
 from tests.harness.test_suites import SUITE
 from tests.reports.conftest import make_record
@@ -30,3 +31,10 @@ def test_what_is_missing_is_measured_and_then_known(call, store, outcomes, tmp_p
     assert not after["commands"]
     assert len([*store.folder.glob("mqar-*.json")]) == 4
     assert "not run" not in after["excluded"] and "not measured" not in after["excluded"]
+
+
+def test_a_run_that_two_stores_hold_counts_once(tmp_path):
+    folders = [tmp_path / name for name in ("published", "copy")]
+    for folder in folders:
+        Store(folder).write(make_record("softmax"))
+    assert len(content(*folders).records) == len(content(*folders).runs) == 1
