@@ -21,7 +21,7 @@ LONGEST = 2**24
 """The most tokens of a sample, and the largest width."""
 
 SUITE = "laptop"
-"""The suite with whose costs those of a layer are compared."""
+"""The suite whose settings the command prints."""
 
 EXAMPLE = "256:16384 or 1000,2k"
 
@@ -118,7 +118,8 @@ def cost(options: CostOptions) -> Answer:
 
 def _precision(options: CostOptions, request: "CostRequest") -> str:
     """Why the costs are of their precision; empty where it is given."""
-    reason = "as in suites" if request.device == "cpu" else "which this device computes natively"
+    cpu = request.device == "cpu"
+    reason = "as in suites" if cpu else "bf16 where the device computes it natively, else fp32"
     given = options.precision != "auto"
     return "" if given else f"Precision: {request.precision}, {reason}; see --precision."
 

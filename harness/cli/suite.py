@@ -132,7 +132,9 @@ def _needs_seeds(suite: "Suite", question: "Question", store: Path) -> "Callable
             recipe = f"{suite.key}/{question.name}"
             fit_baselines([run for run in content.records if run.spec.budget == recipe], store)
             content = stores.content(store)
-        found = answers(content.runs, suite, content.rules)
+        # Of trials alone: seeds that are there already must not decide whether others follow.
+        trials = content.runs[content.runs["role"] != "final"]
+        found = answers(trials, suite, content.rules)
         return {*found[(found["question"] == question.name) & found["at_baseline"]]["row"]}
 
     def needs_seeds(chosen: "Record") -> bool:

@@ -55,10 +55,7 @@ def table(
         of_question = answers[answers["question"] == name].set_index("row")
         finals = seeds[(seeds["question"] == name) & (seeds["status"] == "ok")]
         _add_question(rows, name, of_question, finals, generator)
-        form = "causal" if name in causal else "bidirectional"
-        for row in rows:
-            if not row[form] and row["states"][name] == "missing":
-                row["states"][name] = "impossible"
+        _mark_impossible(rows, name, "causal" if name in causal else "bidirectional")
     every = [key_of(name, causal) for name in RULES["passes"] for causal in (False, True)]
     lengths = {key: keys[key]["length"].unique() for key in every if key in keys}
     questions = {question.name: question.title for question in suite.questions}
@@ -93,6 +90,13 @@ def _rows(
             "z": np.round(100 * generator.standard_normal(DRAWS)).astype(int).tolist(),
             "states": {}, "tiers": {}, "seeds": {}, "draws": {},
         }  # fmt: skip
+
+
+def _mark_impossible(rows: Sequence[Values], question: str, form: str) -> None:
+    """Name the rows without a run of a question that have no form for it."""
+    for row in rows:
+        if not row[form] and row["states"][question] == "missing":
+            row["states"][question] = "impossible"
 
 
 def _keys(costs: "pd.DataFrame") -> "dict[str, pd.DataFrame]":
@@ -219,11 +223,11 @@ def _add_question(
 def _groups(answers: "pd.DataFrame", sign: float) -> "pd.Series":
     """Letters: a row whose interval is below that of the first row of a group begins another."""
     ends = (sign * answers[["mean", "low", "high"]]).sort_values("mean", ascending=False)
-    letters, floor = [], math.inf
+    letters, lowest = [], math.inf
     for low, high in ends[["low", "high"]].itertuples(index=False):
-        begins = not letters or max(low, high) < floor
+        begins = not letters or max(low, high) < lowest
         letters.append(chr(ord(letters[-1]) + begins) if letters else "A")
-        floor = min(low, high) if begins else floor
+        lowest = min(low, high) if begins else lowest
     return answers["tier"].reindex(ends.index).mask(ends["mean"].notna(), letters)
 
 

@@ -18,6 +18,7 @@ from harness.records.frame import of_records
 from harness.records.spec import label_of
 from harness.records.store import Store
 from harness.tuning import row
+from reports.suites import answers
 from tests.harness.conftest import Unread
 from zoo.registry import UserError
 
@@ -223,7 +224,7 @@ def test_a_suite_runs_what_is_missing_question_by_question(call, store, file):
 
 @pytest.mark.parametrize("rules", ["all", pytest.param("models", marks=pytest.mark.slow)])
 def test_a_row_whose_trial_is_at_a_baseline_has_no_other_seeds_where_the_question_says_so(
-    call, store, file, rules
+    call, store, file, rules, monkeypatch
 ):
     name = file("seeds = [1, 2]", f'seeds = [1, 2]\nrules = "{rules}"\nseeds_at_baseline = false')
     text = Path(name).read_text().replace('"linformer", "softmax+primal"', '"none"')
@@ -236,6 +237,13 @@ def test_a_row_whose_trial_is_at_a_baseline_has_no_other_seeds_where_the_questio
         ("softmax", "trial"): 2, ("primal[rank=8]", "trial"): 2,
         ("none", "trial"): 2, ("none", "final"): 2,
     }  # fmt: skip
+    frames = []
+    monkeypatch.setattr(
+        "reports.suites.answers", lambda runs, *of: frames.append(runs) or answers(runs, *of)
+    )
+    call("run", "--suite", name, "--no-cost", "--questions", "easy")
+    # Trials alone decide, though the store has finals by now.
+    assert "final" not in {*frames[0]["role"]}
 
 
 @pytest.mark.parametrize("passed", [pytest.param(True, marks=pytest.mark.slow), False])
