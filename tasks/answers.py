@@ -1,6 +1,5 @@
 """Kinds of targets: loss, metric, and the baselines that ignore the input."""
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -45,8 +44,8 @@ class Answers(ABC):
         return metrics.find(self.measure).values(self, scores, targets)
 
     def chance(self, classes: int) -> float | None:
-        """The mean of `values` of uniform guesses; None where there are none."""
-        return None
+        """The mean of `values` of uniform guesses; None where there is none."""
+        return metrics.find(self.measure).chance(classes)
 
     @abstractmethod
     def loss(self, scores: Scores, targets: Targets) -> Float[Tensor, ""]:
@@ -105,15 +104,11 @@ class Classes(Answers):
         """Which answers are correct."""
         return scores.argmax(-1) == targets
 
-    def chance(self, classes: int) -> float:
-        """See `Answers.chance`."""
-        return 1.0 / classes
-
     def baselines(self, train: AllTargets, test: AllTargets, classes: int) -> Mapping[str, float]:
-        """See `Answers.baselines`: `chance`, and `majority`, the most frequent class of train."""
-        most_frequent = train.flatten().bincount(minlength=classes).argmax()
-        majority = (test == most_frequent).double().mean().item()
-        return {"chance": self.chance(classes), "majority": majority}
+        """See `Answers.baselines`: `chance`, and `majority`, the counts of train as scores."""
+        counts = train.flatten().bincount(minlength=classes).double()
+        majority = self.values(counts.expand(*test.shape, classes), test).double().mean().item()
+        return {**Answers.baselines(self, train, test, classes), "majority": majority}
 
 
 @dataclass(frozen=True)
@@ -130,6 +125,9 @@ class Number(Answers):
     def correct(self, scores: Scores, targets: Targets) -> Bool[Tensor, "*answers"]:
         """Which answers are correct."""
         return (scores[..., 0] - targets).abs() < self.tolerance
+
+    def chance(self, classes: int) -> None:
+        """See `Answers.chance`: a number is not guessed uniformly."""
 
     def baselines(self, train: AllTargets, test: AllTargets, classes: int) -> Mapping[str, float]:
         """See `Answers.baselines`: `mean`, the mean of train, which minimises squared error."""
@@ -158,10 +156,6 @@ class NextTokens(Classes):
             reduction="none",
         )
         return losses.view_as(targets)
-
-    def chance(self, classes: int) -> float:
-        """See `Answers.chance`."""
-        return math.log(classes)
 
     def baselines(self, train: AllTargets, test: AllTargets, classes: int) -> Mapping[str, float]:
         """See `Answers.baselines`: `chance`; n-grams are models of `tasks.baselines`."""

@@ -14,7 +14,8 @@
 * Where the target is the next token at every position, n-gram models: see `kneser_ney`.
 
 Each is a mean of `Answers.values` on test: an accuracy in [0, 1], a mean cross-entropy in nats, or
-a normalised return.
+a normalised return. Fitted models and rules give single answers, and are left out where the metric
+is of scores: see `tasks.metrics.Measure`.
 
 A model that does not exceed these may have learned no more than they do.
 """
@@ -22,7 +23,7 @@ A model that does not exceed these may have learned no more than they do.
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from tasks import BASELINES_VERSION
+from tasks import BASELINES_VERSION, metrics
 from tasks.answers import NextTokens, Number
 from tasks.baselines import context, kneser_ney, tokens
 from tasks.baselines.fitting import linear, trees
@@ -46,9 +47,10 @@ def steps(task: Task, splits: Splits) -> dict[str, Fit]:
     train, test = splits["train"], splits["test"]
     constant = partial(test.answers.baselines, train.targets, test.targets, task.classes)
     found: dict[str, Fit] = {"constant answers": constant}
-    if test.target_positions is None and not task.channels:
+    single = metrics.find(test.answers.measure).single_answers
+    if single and test.target_positions is None and not task.channels:
         found |= _of_tokens(task, splits)
-    if test.target_positions is not None and task.candidates(test).shape[1]:
+    if single and test.target_positions is not None and task.candidates(test).shape[1]:
         found |= _single(context.baselines(task.candidates, splits, task.classes), splits)
     if test.target_positions is not None or task.channels or not _is_small(splits):
         found |= _single(task.shallow_baselines(), splits)

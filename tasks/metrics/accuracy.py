@@ -6,5 +6,10 @@ from tasks.metrics import Measure, register
 ACCURACY = Metric(name="accuracy", unit="%", better="higher", digits=1, scale=100)
 
 register("accuracy")(
-    Measure(ACCURACY, lambda answers, scores, targets: answers.correct(scores, targets))
+    Measure(
+        ACCURACY,
+        lambda answers, scores, targets: answers.correct(scores, targets),
+        chance=lambda classes: 1.0 / classes,
+        single_answers=True,
+    )
 )

@@ -10,5 +10,9 @@ BITS_PER_BYTE = Metric(
 )
 
 register("bits-per-byte")(
-    Measure(BITS_PER_BYTE, lambda answers, scores, targets: answers.losses(scores, targets))
+    Measure(
+        BITS_PER_BYTE,
+        lambda answers, scores, targets: answers.losses(scores, targets),
+        chance=math.log,
+    )
 )

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tasks import BASELINES_VERSION, Task, baselines, create
-from tasks.answers import Number
+from tasks import BASELINES_VERSION, Task, baselines, create, metrics
+from tasks.answers import Classes, Number
 from tasks.baselines import context, discs, fitting, listops, lookup, pixels, tokens
 from tasks.contract import SPLITS, Split
 
@@ -233,6 +233,24 @@ class Uneven(FirstToken):
 
 def test_the_majority_baseline_is_learned_from_train():
     assert compute(Uneven())["majority"] == 0
+
+
+def test_baselines_are_means_of_the_metric_and_single_answers_are_left_out(monkeypatch):
+    top_two = metrics.Measure(
+        metrics.find("accuracy").metric,
+        lambda answers, scores, targets: (scores.topk(2).indices == targets[..., None]).any(-1),
+        chance=lambda classes: 2 / classes,
+    )
+    monkeypatch.setattr(metrics, "find", {"top-two": top_two}.__getitem__)
+    splits = {
+        name: replace(split, answers=Classes(measure="top-two"))
+        for name, split in load(Uneven()).items()
+    }
+    targets = splits["test"].targets
+    second = splits["train"].targets.bincount(minlength=3)[1:].argmax() + 1
+    assert baselines.compute(Uneven(), splits) == {
+        "chance": 2 / 3, "majority": ((targets == 0) | (targets == second)).double().mean().item(),
+    }  # fmt: skip
 
 
 def splits_of(*rows):
