@@ -37,6 +37,9 @@ OF_A_SEED = [
 README_ROWS, README_FIRST = 8, 3
 """The most rows of the table of a README, and how many of a suite are the first of them."""
 
+FASTEST = 3
+"""The most rows of the first rank group that the table of questions names."""
+
 TEX = str.maketrans({
     **{character: f"\\{character}" for character in "&%$#_{}"},
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
@@ -142,8 +145,16 @@ def _questions(of: Tables) -> list[dict[str, Any]]:
             "title": question.title, "asks": question.asks, "rows": len(own),
             "baseline": texts[0] if texts else NOTHING, "answered": int(own["answered"].sum()),
             "pairs": len(pairs), "separable": int((pairs["p_holm"] <= LEVEL).sum()),
+            "fastest": ", ".join(_fastest(of, question.name)[:FASTEST]) or NOTHING,
         })  # fmt: skip
     return found
+
+
+def _fastest(of: Tables, question: str) -> list[str]:
+    """The rows of the first rank group alone that have a time, with it, the fastest first."""
+    first = of.answers[(of.answers["question"] == question) & (of.answers["tier"] == "A")]
+    times = of.matrix[suites.time_column(of.suite)].reindex(first["row"]).dropna().sort_values()
+    return [f"{row} ({number(time)})" for row, time in times.items()]
 
 
 def terminal(of: Tables) -> str:
@@ -177,7 +188,10 @@ def terminal(of: Tables) -> str:
 
 
 def readme_table(of: Tables) -> str:
-    """Rows of the matrix: what they answer, time and peak memory of training, and their state."""
+    """The fastest of the best rows of each question, and rows of the matrix.
+
+    Of these what they answer, time and peak memory of training, and their state.
+    """
     asked, middle = _asked(of.matrix, of.suite), _middle(of.suite)
     rows = asked.loc[_readme_rows(asked, of.suite)]
     own = of.answers[of.answers["answered"]]
@@ -190,7 +204,10 @@ def readme_table(of: Tables) -> str:
         for row, *values in numbers.itertuples()
     ]
     head = ["attention", "answers", f"time at {middle:,}", "peak memory", "state, bytes"]
-    return table(head, lines)
+    best = {one.title: _fastest(of, one.name)[:1] for one in of.suite.questions}
+    fastest = "; ".join(f"{title}: {escape(*rows)}" for title, rows in best.items() if rows)
+    text = f"The fastest row of the first rank group, with its time: {fastest}.\n\n"
+    return (text if fastest else "") + table(head, lines)
 
 
 def _readme_rows(asked: pd.DataFrame, suite: "Suite") -> list[Hashable]:
