@@ -1,7 +1,7 @@
 """Writes every generated file of this repository from its records: `python -m harness.cli.pages`.
 
 With `--check` nothing is written: it names the files that are out of date, and exits 1 if there are
-any. Measurements and fits are records; this program makes none.
+any. Measurements are records, and this program makes none; `--fit` fits missing baselines.
 """
 
 import csv

@@ -238,7 +238,7 @@ def published(suite: Suite) -> "pd.DataFrame":
     """The published answers to a suite of this package, a line for each row and question.
 
     Columns: as `reports.suites.answers` has them, and `rate`, the `train.lr` that trials chose.
-    `harness report --publish` writes the file.
+    `python -m harness.cli.pages` writes the file.
     """
     import pandas as pd
 

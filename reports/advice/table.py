@@ -201,7 +201,8 @@ def _add_question(
     above = scored[scored["answered"]]
     sign = -1.0 if (above["mean"] < above["baseline_value"]).any() else 1.0
     ranked = (above["tier"] != "").sum() > 1
-    cuts = _cuts(sign * above["mean"], above["tier"] if ranked else _groups(above, sign))
+    letters = above["tier"] if ranked else _groups(above, sign)
+    cuts = _cuts(sign * above["mean"], letters)
     for row in rows:
         label = row["row"]
         if label not in scored.index:
@@ -211,9 +212,11 @@ def _add_question(
         answer = scored.loc[label]
         scores = finals.loc[finals["row"] == label, "score"].dropna().to_numpy(float)
         drawn = sign * _resampled(scores, answer, generator)
-        row["states"][name] = "ok" if answer["answered"] else "baseline"
+        # Without baselines, nothing is known of it.
+        otherwise = "baseline" if answer["at_baseline"] else "missing"
+        row["states"][name] = "ok" if answer["answered"] else otherwise
         by_cuts = 1 + int((sign * answer["mean"] < cuts).sum())
-        tier = ord(min(answer["tier"])) - ord("A") + 1 if answer["tier"] else by_cuts
+        tier = ord(min(letters[label])) - ord("A") + 1 if letters.get(label) else by_cuts
         tiers = np.clip(1 + (drawn[:, None] < cuts).sum(1) + tier - by_cuts, 1, 35)
         row["tiers"][name] = tier
         row["seeds"][name] = int(answer["seeds"])

@@ -120,8 +120,19 @@ def published(of: Tables) -> pd.DataFrame:
 def _rendered(template: str, of: Tables) -> bytes:
     return rendered(
         template, **of._asdict(), questions=_questions(of), lengths=sorted(of.suite.cost.lengths),
-        middle=_middle(of.suite), cells=_cells(of), tex=lambda text: text.translate(TEX),
+        middle=_middle(of.suite), cells=_cells(of), options=_options(of.suite),
+        tex=lambda text: text.translate(TEX),
     ).encode()  # fmt: skip
+
+
+def _options(suite: "Suite") -> str:
+    """The options of variants that the recipes of the questions set, as text."""
+    tables = {name: table for one in suite.questions for name, table in one.variants.items()}
+    texts = [
+        f"{name} {', '.join(f'{option}={value}' for option, value in table.items())}"
+        for name, table in tables.items()
+    ]
+    return "; ".join(texts)
 
 
 def _middle(suite: "Suite") -> int:
@@ -142,8 +153,9 @@ def _questions(of: Tables) -> list[dict[str, Any]]:
         strongest = own[own["baseline"] != ""][["baseline", "baseline_value"]].value_counts()
         texts = [f"{name}: {number(value)}" for name, value in strongest.index[:1]]
         found.append({
-            "title": question.title, "asks": question.asks, "rows": len(own),
-            "baseline": texts[0] if texts else NOTHING, "answered": int(own["answered"].sum()),
+            "title": question.title, "asks": question.asks,
+            "baseline": texts[0] if texts else NOTHING if own.empty else "not fitted yet",
+            "answered": f"{own['answered'].sum()} of {len(own)}" if texts else NOTHING,
             "pairs": len(pairs), "separable": int((pairs["p_holm"] <= LEVEL).sum()),
             "fastest": ", ".join(_fastest(of, question.name)[:FASTEST]) or NOTHING,
         })  # fmt: skip

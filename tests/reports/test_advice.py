@@ -200,6 +200,17 @@ def test_a_question_without_a_form_of_a_row_is_impossible_and_no_command_asks_it
     assert states == ["impossible", "missing", "missing", "impossible"]
 
 
+def test_nothing_is_known_of_a_row_without_baselines():
+    suite, runs, baselines = suite_frames()
+    answered = answers(runs, suite, baselines[baselines["data"] != "copy"])
+    claims = ("causal", "bidirectional", "linear", "recurrent")
+    traits = {one.attention: dict.fromkeys(claims, True)
+              for one in suite.rows if "+" not in one.attention}  # fmt: skip
+    found = table(answered, results(runs, suite), costs(ROOT / "results")[:0], suite, traits)
+    assert {one["states"]["copy"] for one in found["rows"]} == {"missing"}
+    assert found["not_run"] == ["copy"]
+
+
 def test_a_model_is_predicted_from_two_depths_between_measured_widths():
     def seconds(depth: int, width: int) -> float:
         return (1 + 2 * depth) * width**1.5
