@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import pandas as pd
 import typer
 
 from harness import studies
@@ -18,6 +19,7 @@ from harness.cli import cards, catalogue, first, report, stores, study
 from harness.cli.process import script
 from harness.records.certificate import Certificate, read_certificates
 from harness.records.shallow import read_studies, write_study
+from harness.records.suites import find, published
 from reports.markdown import insert
 from reports.pages.certificates import certificates_page
 from reports.pages.findings import findings
@@ -126,12 +128,18 @@ def _studies(root: Path) -> Files:
 
 
 def _screen(root: Path) -> Files:
-    """The README with what the first command printed, as `results/screens/first.json` has it.
+    """The README with what the first command printed, its places by the published rows of now.
 
-    `harness run --attention primal --json > results/screens/first.json` makes that file.
+    `harness run --attention primal --json > results/screens/first.json` makes the file of it.
     """
     screen = json.loads((root / "results" / "screens" / "first.json").read_text("utf-8"))
-    lines = first.text(screen["rows"][0], screen["machine"]).splitlines()
+    row, suite = screen["rows"][0], find(first.SUITE)
+    scores = [found["score"] for found in row["questions"]]
+    runs = pd.DataFrame({"question": [*suite.first], "score": scores})
+    runs = runs.assign(row=row["row"], status="ok")
+    questions, answers = map(suite.question, suite.first), published(suite)
+    places = [first.place(row["row"], question, runs, answers) for question in questions]
+    lines = first.text(row | {"questions": places}, screen["machine"]).splitlines()
     readme = root / "README.md"
     block = "\n".join(f"    {line}".rstrip() for line in lines)
     return {readme: insert(readme.read_text("utf-8"), "screen", block).encode()}
