@@ -130,16 +130,6 @@ def test_a_title_names_threads_overrides_and_other_fields_that_differ():
     ]
 
 
-def test_a_setting_states_the_recipe_without_what_is_off_or_not_set():
-    (found,) = asked([make_record(model={"norm": "post"})])["setting"]
-    assert found == (
-        "Model: depth 2, width 64, heads 2, feed-forward width 128, dropout 0.1, attention dropout "
-        "0, norm post, classifier width 128, positions learned. Training: batch 32, steps 5,000, "
-        "warm-up steps 1,000, learning rate 0.0001, betas 0.9 and 0.999, eps 1e-06, weight decay "
-        "0, validation evaluations 10, precision bf16."
-    )
-
-
 RANKS = [{"primal": {"rank": rank, "eta": 0.1}} for rank in (20, 30)]
 FP32 = {"train": {"precision": "fp32"}}
 

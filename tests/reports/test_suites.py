@@ -1,17 +1,14 @@
 """What a suite shows: answers, matrix and pairs."""
 
-import math
-
 import numpy as np
 import pandas as pd
 import pytest
 
-from harness.records import frame, suites
+from harness.records import suites
 from reports.pages.suite import published, tables
 from reports.statistics import between
 from reports.suites import answers, matrix, pairs
 from reports.text import frame_csv
-from tests.reports.test_leaderboard import SIZES, language
 
 
 @pytest.fixture
@@ -67,16 +64,6 @@ def test_a_row_without_other_seeds_shows_its_chosen_trial_once_every_rate_was_tr
             assert row["not_compared"] == "one seed"
 
 
-def test_a_row_below_five_seeds_with_one_at_a_baseline_is_answered_at_most_without_a_tier(
-    suite_frames,
-):
-    suite, runs, _, _ = suite_frames
-    baselines = suite_frames.baselines.assign(score=[10, 30, 10, 69.5])
-    found = answers(runs, suite, baselines).set_index(["question", "row"]).loc["copy"]
-    assert found.loc["primal", "not_compared"] == "seeds at a baseline"
-    assert found.loc["primal", "tier"] == "" and found.loc["softmax", "at_baseline"]
-
-
 def test_a_row_that_is_compared_but_below_a_baseline_has_no_tier(suite_frames):
     suite, runs, _, _ = suite_frames
     baselines = suite_frames.baselines.assign(score=[10.0, 80.0, 10.0, 30.0])
@@ -103,32 +90,6 @@ def test_the_pairs_of_a_question_are_of_its_compared_rows(suite_frames):
     recall = found.iloc[0]
     assert recall["low"] < 28 < recall["high"] and recall["p"] == recall["p_holm"] < 1e-3
     assert (found["p_holm"] >= found["p"]).all()
-
-
-def test_where_lower_is_better_a_row_below_every_baseline_has_answered(suite_frames):
-    suite, rng = suite_frames.suite, np.random.default_rng(0)
-    runs = frame.of_records(
-        language(
-            name,
-            seed,
-            list(rng.normal(level, 0.01, len(SIZES))),
-            budget="mine@1/recall",
-            role="final",
-        )
-        for name, level in {"softmax": 1.2, "primal": 1.3, "linear": 1.5, "none": 2.2}.items()
-        for seed in range(3)
-    )
-    rules = pd.DataFrame({"data": runs["data"][:1], "name": "3-grams", "score": 1.4 / math.log(2)})
-    found = answers(runs, suite, rules).query("question == 'recall'").set_index("row")
-    assert found["answered"].to_dict() == {
-        "softmax": True, "primal": True, "linear[chunk=8]": False, "none": False, "linear": False,
-    }  # fmt: skip
-    assert found.loc["softmax", "mean"] == pytest.approx(1.2 / math.log(2), abs=0.01)
-    assert found["tier"][["softmax", "primal"]].tolist() == ["A", "B"]
-    first = pairs(runs, suite, rules).iloc[0]
-    assert (first["first"], first["second"]) == ("softmax", "primal")
-    assert first["low"] < first["difference"] < first["high"] < 0
-    assert first["difference"] == pytest.approx(-0.1 / math.log(2), abs=0.01)
 
 
 def test_two_rows_are_compared_in_the_order_in_which_they_are_named(suite_frames):
