@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from zoo.contract import Size
+import zoo
+from zoo.contract import Attention, Size
 from zoo.gated import GatedAttention
 from zoo.projected import ProjectedAttention
 
@@ -45,6 +46,23 @@ def gated(
     torch.nn.init.normal_(layer.norm.weight)
     torch.nn.init.normal_(layer.norm.bias)
     return layer
+
+
+def create(
+    name: str, *, causal: bool = False, dim: int = DIM, max_len: int = 1000, **options
+) -> Attention:
+    """A layer in double precision."""
+    sizes = {"dim": dim, "heads": HEADS, "max_len": max_len, "causal": causal}
+    return zoo.create(name, **sizes, **options).double()
+
+
+def decode(layer, x: Tensor) -> tuple[Tensor, object]:
+    """The outputs of a causal layer token by token, and its last state."""
+    state, outputs = layer.start(x.shape[0]), []
+    for token in x.unbind(1):
+        output, state = layer.step(token, state)
+        outputs.append(output)
+    return torch.stack(outputs, 1), state
 
 
 def sides(layer: ProjectedAttention, n: int) -> list[Tensor]:

@@ -249,17 +249,6 @@ def test_arguments_that_are_no_tensors_are_rejected():
         require_inputs(EVEN, TOKENS, TOKENS, [[True] * 9] * 2)
 
 
-def test_a_compiled_layer_takes_the_same_call(no_type_checks):
-    layer, x = variants.find("softmax")(SIZE).eval(), torch.randn(2, 9, 6)
-    mask = torch.arange(9) < torch.tensor([[9], [5]])
-    compiled = torch.compile(layer, fullgraph=True, backend="eager")
-    torch.testing.assert_close(compiled(x, mask=mask).tokens, layer(x, mask=mask).tokens)
-
-
-def test_a_variant_has_its_registered_name():
-    assert variants.find("softmax").name() == "softmax"
-
-
 def test_heads_are_consecutive_slices_of_each_projection():
     layer, x, context = FirstCross(SIZE), torch.randn(2, 4, 6), torch.randn(2, 5, 6)
     mask = torch.ones(2, 5, dtype=torch.bool)

@@ -7,19 +7,14 @@ import torch
 from torch.nn import functional as F
 
 import zoo
+from tests.zoo import oracle
 from tests.zoo.formulas import CASES
-from tests.zoo.oracle import DIM, FORMS, HEADS, PADDED, WIDTH, agree, draw, gradients, qkv, ragged
-from tests.zoo.oracle import softmax_attention as exact_softmax
+from tests.zoo.oracle import FORMS, HEADS, PADDED, WIDTH, agree, create, gradients, qkv
 from tests.zoo.test_formulas import by_head
 from zoo.kernels.collisions import collision_probabilities
 from zoo.registry import UserError
 from zoo.variants import linear, performer, taylor
 from zoo.variants.flowformer import unit_flow
-
-
-def create(name: str, *, causal: bool = False, dim: int = DIM, max_len: int = 1000, **options):
-    sizes = {"dim": dim, "heads": HEADS, "max_len": max_len, "causal": causal}
-    return zoo.create(name, **sizes, **options).double()
 
 
 def formula(name: str, layer: zoo.Attention, *qkv: torch.Tensor) -> torch.Tensor:
@@ -68,7 +63,7 @@ def test_vectors_without_a_direction_give_zero_and_finite_gradients(causal):
 
 def test_a_step_of_cosformer_beyond_max_len_has_the_last_position():
     layer = create("cosformer", causal=True, max_len=4).eval()
-    x, state = torch.randn(1, DIM).double(), layer.start(1)
+    x, state = torch.randn(1, layer.size.dim).double(), layer.start(1)
     for _ in range(12):
         tokens, state = layer.step(x, state)
     # Equal tokens are equal values, whatever their weights are, as long as none is negative.
@@ -97,7 +92,7 @@ def test_products_of_features_are_the_polynomial_and_near_the_exponential(channe
 @pytest.mark.parametrize("orthogonal", [True, False], ids=["orthogonal", "independent"])
 def test_the_error_of_performer_falls_as_the_root_of_the_number_of_features(orthogonal):
     inputs = 0.5 * torch.randn(3, 2, HEADS, 128, 32).double()
-    exact, counts = exact_softmax(*inputs), [64, 256, 1024]
+    exact, counts = oracle.softmax_attention(*inputs), [64, 256, 1024]
 
     def error(features: int) -> float:
         options = {"features": features, "orthogonal": orthogonal}
@@ -204,7 +199,7 @@ def test_zero_vectors_of_yoso_give_zero_and_gradients_of_zero():
 
 @PADDED
 def test_the_loss_of_agf_measures_how_far_both_factors_are_from_orthogonal(padded):
-    layer, x, mask = create("agf", reg=0.3), draw(40), ragged(40) if padded else None
+    layer, x, mask = create("agf", reg=0.3), oracle.draw(40), oracle.ragged(40) if padded else None
     actual = layer(x, mask=mask).losses["orthogonality"]
     u, vh, _ = layer.left_right_value(x).unflatten(-1, (3 * HEADS, -1)).split(HEADS, dim=2)
     expected = []

@@ -4,12 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-import zoo
-from tests.zoo.oracle import DIM, HEADS, agree, qkv, softmax_attention
-
-
-def create(name: str, *, max_len: int = 1000, **options) -> zoo.Attention:
-    return zoo.create(name, dim=DIM, heads=HEADS, max_len=max_len, **options).double()
+from tests.zoo.oracle import DIM, agree, create, qkv, softmax_attention
 
 
 @pytest.mark.parametrize(("sharing", "count"), [("none", 4), ("headwise", 2), ("kv", 1)])

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F
 
 import zoo
-from tests.zoo.oracle import DIM, HEADS, WIDTH, agree, draw, figures, qkv, ragged, valid
+from tests.zoo.oracle import HEADS, WIDTH, agree, create, draw, figures, qkv, ragged, valid
 from tests.zoo.test_delta import inputs as terms
 from zoo.conformance import configurations
 from zoo.conformance.tensors import random_tokens
@@ -24,11 +24,6 @@ PACKAGES = {
     "nystrom-lib": ("nystrom-attention", "nystrom_attention"),
     "reformer-lib": ("reformer-pytorch", "reformer_pytorch"),
 }
-
-
-def create(name: str, *, causal: bool = False, **options) -> zoo.Attention:
-    sizes = {"dim": DIM, "heads": HEADS, "max_len": 1000, "causal": causal}
-    return zoo.create(name, **sizes, **options).double()
 
 
 def same(actual: torch.Tensor, expected: torch.Tensor, bound: float = 1e-12) -> None:

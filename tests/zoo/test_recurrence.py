@@ -52,16 +52,12 @@ def test_one_decay_for_each_head_needs_no_gradient(causal):
     torch.testing.assert_close(results(kernel, [*parts, log_decay]), expected, rtol=1e-9, atol=1e-9)
 
 
-def test_a_head_is_the_same_on_any_number_of_threads(monkeypatch):
-    parts, threads = inputs(40, dtype=torch.float32), torch.get_num_threads()
-    kernel = partial(token_sums, fail, False)
-    try:
-        torch.set_num_threads(1)
-        one = results(kernel, parts)
-        torch.set_num_threads(4)
-        assert all(map(torch.equal, results(kernel, parts), one))
-    finally:
-        torch.set_num_threads(threads)
+def test_a_head_is_the_same_on_any_number_of_threads(set_threads):
+    parts, kernel = inputs(40, dtype=torch.float32), partial(token_sums, fail, False)
+    set_threads(1)
+    one = results(kernel, parts)
+    set_threads(4)
+    assert all(map(torch.equal, results(kernel, parts), one))
 
 
 def test_gradients_can_be_differentiated_again():

@@ -1,12 +1,15 @@
 """Recurrences and gates: fp32 over many tokens, limits, states and how fresh layers start."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor
 
 import zoo
+from tests.zoo import oracle
 from tests.zoo.formulas import erased_sums, level_sums, loop, regressions
-from tests.zoo.oracle import DIM, HEADS, WIDTH, draw, gradients
+from tests.zoo.oracle import DIM, HEADS, WIDTH, decode, draw, gradients
 from zoo.kernels.delta import decayed_chunks
 from zoo.registry import UserError
 from zoo.variants.log_linear import weighted_sum
@@ -14,10 +17,7 @@ from zoo.variants.mesa import regress
 from zoo.variants.retention import log_gamma
 from zoo.variants.rwkv7 import recur
 
-
-def create(name: str, *, causal: bool = True, max_len: int = 1000, **options) -> zoo.Attention:
-    sizes = {"dim": DIM, "heads": HEADS, "max_len": max_len, "causal": causal}
-    return zoo.create(name, **sizes, **options).double()
+create = partial(oracle.create, causal=True)
 
 
 def narrow_and_wide(*parts: Tensor) -> tuple[list[Tensor], list[Tensor]]:
@@ -62,12 +62,9 @@ def test_a_head_of_odd_width_is_rejected(name, options):
 @pytest.mark.parametrize("levels", [3, 15])
 def test_steps_equal_forward_beyond_the_last_level(levels):
     layer, x = create("log-linear", levels=levels).eval(), torch.randn(2, 90, DIM).double()
-    state, outputs = layer.start(2), []
+    outputs, state = decode(layer, x)
     assert state[0].shape == (2, HEADS, levels, WIDTH, WIDTH)
-    for token in x.unbind(1):
-        output, state = layer.step(token, state)
-        outputs.append(output)
-    torch.testing.assert_close(torch.stack(outputs, 1), layer(x).tokens)
+    torch.testing.assert_close(outputs, layer(x).tokens)
     # A level is occupied where the number of tokens has a binary digit of 1.
     occupied = state[0].abs().amax((0, 1, 3, 4)) > 0
     assert not occupied[0]

@@ -105,16 +105,6 @@ def plug_ins(monkeypatch):
     return install
 
 
-def test_a_malformed_entry_point_of_any_package_is_one_line(tmp_path, monkeypatch, shop):
-    folder = tmp_path / "broken-1.0.dist-info"
-    folder.mkdir()
-    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
-    (folder / "entry_points.txt").write_text("[other]\nno equals sign\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(UserError, match="the entry points of broken cannot be read"):
-        shop.names()
-
-
 @pytest.fixture
 def tools(package, plug_ins):
     """A registry with `saw` and the plug-ins of the test."""
