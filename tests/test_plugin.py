@@ -73,7 +73,7 @@ def printed(python, tmp_path_factory) -> dict[str, str]:
     # Under another name: the installed module must not be what is checked.
     (folder / "loose.py").write_bytes((PLUGIN / "attention_free.py").read_bytes())
     loose = f"{COMMANDS[0].replace('attention_free:', 'loose:')} --only 'padding invariance'"
-    run = f"{COMMANDS[2]} --budget smoke --precision fp32"
+    run = f"{COMMANDS[2]} --budget smoke --precision fp32 --no-cost"
     commands = ["list", "list aft-simple --json", loose, f"{COMMANDS[1]} --json", run, COMMANDS[3]]
     done = python(folder, "-c", RUN, *commands)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -14,7 +14,9 @@ ASKED = ("advise", "--length", "16", "--pass", "train", "--needs", "easy")
 
 
 @pytest.mark.slow
-def test_what_is_missing_is_measured_and_then_known(call, store, outcomes, tmp_path, monkeypatch):
+def test_what_is_missing_is_measured_and_then_known(
+    call, store, outcomes, unmeasured, tmp_path, monkeypatch
+):
     file, row = tmp_path / "mine.toml", '{ attention = "primal", options.primal.rank = 4 }'
     suite = SUITE.replace("lengths = [64]", "lengths = [16]").partition("[questions.hard]")[0]
     file.write_text(re.sub(r"rows = \[.*?\n\]", f"rows = [{row}]", suite, flags=re.DOTALL))

@@ -196,16 +196,6 @@ def test_the_command_runs_and_reports_with_normalised_returns(tmp_path, call, un
     assert len(found) == 2 and {one["metric"]["name"] for one in found} == {"normalised return"}
 
 
-def test_a_damaged_file_is_one_line_and_exit_code_2(tmp_path, call):
-    path = tmp_path / "a.hdf5"
-    path.write_bytes(b"no HDF5")
-    code, _, err = call(
-        "run", "--task", "control", "--attention", "softmax", "--set", f"control.path={path}"
-    )
-    (line,) = err.strip().splitlines()
-    assert code == 2 and "cannot be read as HDF5" in line
-
-
 def test_recording_writes_the_file_and_prints_its_references(tmp_path, call, monkeypatch):
     monkeypatch.setattr("tasks.control.policies.REFERENCE_EPISODES", 1)
     path = tmp_path / "a.hdf5"

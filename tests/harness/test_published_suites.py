@@ -143,7 +143,9 @@ def file(tmp_path):
 
 
 @pytest.mark.slow
-def test_missing_data_are_named_and_the_other_questions_run_without_tuning(call, store, file):
+def test_missing_data_are_named_and_the_other_questions_run_without_tuning(
+    call, store, file, unmeasured
+):
     code, _, err = call("run", "--suite", file)
     assert code == 0, err
     assert "missing data of image: run 'harness data fetch image'" in " ".join(err.split())

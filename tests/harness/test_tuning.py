@@ -85,10 +85,10 @@ def is_trial(record) -> bool:
 
 @pytest.mark.slow
 def test_tuning_again_trains_nothing_again(call, store, unmeasured):
-    code, out, _ = call("run", *TINY, "--seeds", "1,2")
+    code, out, _ = call("run", *TINY, "--seeds", "1")
     records = store.read()[0]
     assert code == 0
-    assert (sum(map(is_trial, records)), len(records)) == (4, 8)
+    assert (sum(map(is_trial, records)), len(records)) == (4, 6)
     for attention in ("softmax", "none"):
         own = [run for run in records if run.spec.attention == attention]
         accuracies = {r.spec.train.lr: r.final.dev for r in own if is_trial(r)}
@@ -96,9 +96,9 @@ def test_tuning_again_trains_nothing_again(call, store, unmeasured):
         assert [accuracies[rate] for rate in chosen] == [max(accuracies.values())]
     assert out.count("(chosen)") == 2
 
-    code, out, _ = call("run", *TINY, "--seeds", "1,2,3")
+    code, out, _ = call("run", *TINY, "--seeds", "1,2")
     assert code == 0
-    assert out.count("already present") == 4
+    assert out.count("already present") == 2
     again = {run.spec.id: run for run in store.read()[0]}
-    assert len(again) == 10
+    assert len(again) == 8
     assert all(again[run.spec.id] == run for run in records)

@@ -33,32 +33,28 @@ pytestmark = pytest.mark.skipif(
 SHEET = Path(__file__).parents[2] / "docs" / "tasks" / "image.png"
 """18 images of CIFAR-10, four pixels along each side of one of theirs."""
 
-LAYOUTS = {"published": (("train", 4), ("val", 2)), "plain": (("", 6),)}
-
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory) -> dict[str, Path]:
-    """The images of the sheet as JPEG files of three classes, in a folder for each layout."""
+def image_folder(tmp_path_factory) -> Path:
+    """The images of the sheet as JPEG files of three classes, of each 4 in `train`, 2 in `val`."""
     sheet = np.array(Image.open(SHEET))[::4, ::4].reshape(3, 32, 6, 32).swapaxes(1, 2)
-    made = {}
-    for layout, parts in LAYOUTS.items():
-        made[layout] = root = tmp_path_factory.mktemp(layout)
-        for name, row in zip(("ant", "bee", "cow"), sheet, strict=True):
-            images = iter(row)
-            for part, count in parts:
-                folder = root / part / name
-                folder.mkdir(parents=True)
-                for number in range(count):
-                    Image.fromarray(next(images)).save(folder / f"{number}.JPEG")
-    return made
+    root = tmp_path_factory.mktemp("images")
+    for name, row in zip(("ant", "bee", "cow"), sheet, strict=True):
+        images = iter(row)
+        for part, count in (("train", 4), ("val", 2)):
+            folder = root / part / name
+            folder.mkdir(parents=True)
+            for number in range(count):
+                Image.fromarray(next(images)).save(folder / f"{number}.JPEG")
+    return root
 
 
 @pytest.fixture
-def images(folders):
+def images(image_folder):
     """Resolves a tiny run; further keywords are fields of the model and the recipe, by path."""
 
-    def make(attention: str = "softmax", layout: str = "published", **fields) -> Plan:
-        settings = {"image-folder": {"path": str(folders[layout])}, "model": {}, "train": {}}
+    def make(attention: str = "softmax", **fields) -> Plan:
+        settings = {"image-folder": {"path": str(image_folder)}, "model": {}, "train": {}}
         for path, value in fields.items():
             owner, _, name = path.partition(".")
             settings[owner][name] = value
@@ -128,8 +124,8 @@ def test_the_feed_forward_width_is_the_given_one_at_any_ratio(images):
     assert block.mlp.fc1.out_features == 15
 
 
-def test_the_paper_budget_is_deit_small_of_16_with_rank_96_in_the_last_block(folders):
-    settings = {"image-folder": {"path": str(folders["published"])}, "train": {"batch": 2}}
+def test_the_paper_budget_is_deit_small_of_16_with_rank_96_in_the_last_block(image_folder):
+    settings = {"image-folder": {"path": str(image_folder)}, "train": {"batch": 2}}
     request = requested("softmax+primal", "image-folder", recipe="paper", **settings)
     plan = resolve(request)
     assert (plan.task.max_len, plan.task.size) == (197, 224)
@@ -157,17 +153,14 @@ def test_dropout_is_behind_the_embedding_the_layers_and_before_the_classifier(im
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("layout", ["published", "plain"])
-def test_a_run_from_images_to_the_board(folders, layout, call, store):
+def test_a_run_from_images_to_the_board(image_folder, call, store):
     code, out, error = call(
-        "run", "--task", "image-folder", "--set", f"image-folder.path={folders[layout]}",
+        "run", "--task", "image-folder", "--set", f"image-folder.path={image_folder}",
         "--attention", "softmax+primal", "--budget", "smoke", "--set", "train.steps=2",
     )  # fmt: skip
     assert code == 0, error
     (record,), _ = store.read()
-    assert record.status == "ok" and record.final.test_examples == (
-        6 if layout == "published" else 3
-    )
+    assert record.status == "ok" and record.final.test_examples == 6
     assert all(point.losses["ksvd"] > 0 for point in record.curve)
     assert record.cost.time_ratio.median > 0 and record.cost.own.state_bytes is None
     (found,), _ = BaselineStore.within(store.folder).read()

@@ -32,11 +32,6 @@ class Parity(Task):
         return Split.single(sequences, lengths, torch.tensor(targets))
 
 
-def test_the_majority_baseline_is_the_most_frequent_class_of_train():
-    train, test = (Parity().load(split).targets for split in ("train", "test"))
-    assert CLASSES.baselines(train, test, 4) == {"chance": 0.25, "majority": 0.25}
-
-
 def test_the_key_has_the_version_and_the_options_that_differ_from_their_defaults():
     assert Parity().key == "parity@3"
     assert Parity(seed=4).key == "parity@3[seed=4]"
