@@ -165,7 +165,7 @@ def made(store: Path, root: Path) -> dict[Path, bytes]:
     from harness.records.certificate import read_certificates
     from harness.records.suites import names
     from reports.markdown import insert
-    from reports.pages.suite import published, readme_table
+    from reports.pages.suite import published, readme_answer, readme_table
     from reports.text import frame_csv
 
     content, readme = stores.content(store), root / "README.md"
@@ -176,6 +176,7 @@ def made(store: Path, root: Path) -> dict[Path, bytes]:
     for of in packaged:
         tables[f"{of.suite.name}.csv"] = frame_csv(published(of))
         text = insert(text, of.suite.name, readme_table(of))
+        text = insert(text, f"{of.suite.name}: the fastest of the best", readme_answer(of))
     return {
         **stores.within(store, _files(found, latex=False)),
         root / "docs" / "variants.md": page(content.costs, read_certificates(store)).encode(),

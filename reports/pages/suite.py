@@ -200,10 +200,7 @@ def terminal(of: Tables) -> str:
 
 
 def readme_table(of: Tables) -> str:
-    """The fastest of the best rows of each question, and rows of the matrix.
-
-    Of these what they answer, time and peak memory of training, and their state.
-    """
+    """Rows of the matrix: what they answer, time and peak memory of training, and their state."""
     asked, middle = _asked(of.matrix, of.suite), _middle(of.suite)
     rows = asked.loc[_readme_rows(asked, of.suite)]
     own = of.answers[of.answers["answered"]]
@@ -216,10 +213,13 @@ def readme_table(of: Tables) -> str:
         for row, *values in numbers.itertuples()
     ]
     head = ["attention", "answers", f"time at {middle:,}", "peak memory", "state, bytes"]
+    return table(head, lines)
+
+
+def readme_answer(of: Tables) -> str:
+    """The fastest of the best rows of each question that has any, as a list."""
     best = {one.title: _fastest(of, one.name)[:1] for one in of.suite.questions}
-    fastest = "; ".join(f"{title}: {escape(*rows)}" for title, rows in best.items() if rows)
-    text = f"The fastest row of the first rank group, with its time: {fastest}.\n\n"
-    return (text if fastest else "") + table(head, lines)
+    return "\n".join(f"- {title}: **{escape(*rows)}**" for title, rows in best.items() if rows)
 
 
 def _readme_rows(asked: pd.DataFrame, suite: "Suite") -> list[Hashable]:

@@ -7,7 +7,7 @@ import pytest
 
 from harness.records.families import family_of
 from harness.records.frame import costs
-from reports.pages.suite import WIDTH, files, readme_table, tables, terminal
+from reports.pages.suite import WIDTH, files, readme_answer, readme_table, tables, terminal
 from tests.conftest import ROOT
 from tests.reports.conftest import snapshot
 from tests.suite_frames import suite_frames as laptop_frames
@@ -50,8 +50,7 @@ def test_the_tables_hold_every_digit_and_a_line_for_each_seed(found, made):
 def test_the_table_of_a_readme_begins_with_the_first_rows_and_marks_single_seeds():
     suite, runs, baselines = laptop_frames()
     page = readme_table(tables(suite, runs, baselines, costs(ROOT / "results")))
-    text, _, rows = page.partition("\n\n")
-    lines = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in rows.splitlines()]
+    lines = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in page.splitlines()]
     names = [line[0] for line in lines[2:]]
     assert names[:3] == ["softmax", "primal", "primal-moments"] and len(names) == 8
     first, others = ([family_of(name) for name in part] for part in (names[:3], names[3:]))
@@ -60,7 +59,10 @@ def test_the_table_of_a_readme_begins_with_the_first_rows_and_marks_single_seeds
              for line in lines[2:] if line[1] != "–"}  # fmt: skip
     # Of this row there is one seed.
     assert all(marks.pop("primal-moments")) and not any(map(any, marks.values()))
-    assert text.startswith("The fastest row of the first rank group, with its time: ")
+
+
+def test_a_readme_names_the_fastest_of_the_best_rows(found):
+    assert readme_answer(found) == "- recall: **softmax (1.00)**\n- copy: **primal (0.900)**"
 
 
 def test_texts_of_records_are_escaped(suite_frames):
