@@ -2,15 +2,25 @@
 
 import json
 import re
+import sys
+from contextlib import redirect_stdout, suppress
+from types import SimpleNamespace
 
 import pytest
 
+from harness.cli import main
 from harness.cli.stores import content
 from harness.records.store import Store
 from tests.harness.test_suites import SUITE
 from tests.reports.conftest import make_record
 
 ASKED = ("advise", "--length", "16", "--pass", "train", "--needs", "easy")
+
+
+def run_here(command, **_):
+    """The command in this process, instead of in one of its own."""
+    with redirect_stdout(sys.stderr), suppress(SystemExit):
+        main(command[3:])
 
 
 @pytest.mark.slow
@@ -24,6 +34,7 @@ def test_what_is_missing_is_measured_and_then_known(
     published = Store(tmp_path / "published")
     published.write(make_record("softmax"))
     monkeypatch.setattr("harness.cli.stores.PUBLISHED", published.folder)
+    monkeypatch.setattr("harness.cli.advise.subprocess", SimpleNamespace(run=run_here))
     before = json.loads(call(*argv)[1])
     assert before["run"] == f"harness run --suite {file} --questions easy"
     assert "--set primal.rank=4" in before["commands"][0]
