@@ -65,6 +65,13 @@ def test_resolved_options_are_complete():
     assert actual["primal"]["eta"] == 0.1
 
 
+def test_changed_options_are_those_that_differ_from_the_defaults():
+    given = {"primal": {"rank": "5", "eta": 0.1}}
+    assert Composition.parse("softmax+primal").changed(given) == {
+        "softmax": {}, "primal": {"rank": 5},
+    }  # fmt: skip
+
+
 BAD = {
     "sofmax": "unknown attention variant 'sofmax'; did you mean 'softmax'",
     "softmax+primel": "unknown attention variant 'primel'; did you mean 'primal'",
