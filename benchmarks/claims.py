@@ -2,7 +2,7 @@
 
 The claims are the table `claims.csv`. `cpu` and `cuda` are the bounds, `-` where a ratio is for
 comparison only, empty where it is not measured. Where `quantity` is `time` or `memory`, the ratio
-is that of the call `of` to the call `over`; other ratios are computed by the function that measures
+is between the calls `of` and `over`; other ratios are computed by the function that measures
 the `section`. A record is one JSON file, so that a claim that is measured again replaces it alone.
 """
 
@@ -61,7 +61,7 @@ class ClaimRecord(Frozen):
         figures: what the ratios were computed from, by name with its unit.
         taken: UTC, ISO 8601.
         seconds: that the measurement took.
-        environment: that of the measurement.
+        environment: of the measurement.
     """
 
     schema_version: Literal[1] = 1
@@ -93,14 +93,14 @@ class ProfileRecord(Frozen):
     Attributes:
         schema_version: of this class.
         name: of the file.
-        workload: task and budget.
+        workload: task and recipe.
         attention: the variant.
         precision: of the matrix products.
         milliseconds: of a step, without the profiler.
         shares: fraction of the profiled time by group of operations; their sum is 1.
         operations: fraction of the profiled time of the operations that take most.
         taken: UTC, ISO 8601.
-        environment: that of the measurement.
+        environment: of the measurement.
     """
 
     schema_version: Literal[1] = 1

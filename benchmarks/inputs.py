@@ -34,7 +34,7 @@ def measure_loading(runner: Runner) -> None:
             try:
                 measure_task(runner, task)
             except UserError as error:
-                runner.skip(f"{task}, *", f"{task}, budget paper", str(error))
+                runner.skip(f"{task}, *", f"{task}, recipe paper", str(error))
 
 
 def measure_task(runner: Runner, name: str) -> None:
@@ -81,7 +81,7 @@ WORKERS, BATCH = 2, 32
 
 @section("pathfinder")
 def measure_pathfinder(runner: Runner) -> None:
-    """Time of generating Pathfinder's images, over that of training on them and of one process."""
+    """Time of generating Pathfinder's images, relative to training on them and to one process."""
     images = runner.size(2000, 20)
     batch = runner.size(BATCH, 4)
     plan = runner.plan("primal", "pathfinder", "paper", train={"batch": batch})

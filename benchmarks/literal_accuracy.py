@@ -3,7 +3,7 @@
 Run: python -m benchmarks.literal_accuracy --task image --attention softmax+primal --seeds 0,1,2
 Claim: `primal` and `softmax+primal` of the zoo are within 2 points of it, means over 3 seeds.
 
-Steps, data order, precision and the choice of the checkpoint are those of `harness run` with the
+Steps, data order, precision and the choice of the checkpoint are as in `harness run` with the
 same arguments. Each run appends one JSON line to results/benchmarks/literal_accuracy.jsonl; a run
 that the file contains already is not repeated.
 """

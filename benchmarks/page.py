@@ -53,8 +53,8 @@ def _device(root: Path, kind: Kind) -> dict[str, Any]:
     before = read(root / BEFORE, kind, ProfileRecord) if now else []
     return {
         "name": NAMES[kind], "machines": days.groupby(machines).unique().to_dict(),
-        "missed": [one for own in found.values() for one in own if one.met is False],
-        "sections": [_section(name, own) for name, own in found.items() if own],
+        "missed": [one for records in found.values() for one in records if one.met is False],
+        "sections": [_section(name, records) for name, records in found.items() if records],
         "profiles": [*_profiles({record.name: record for record in before}, now)],
         "commits": {
             when: sorted({one.environment.commit for one in profiles})

@@ -46,7 +46,7 @@ def records_of(
 
 @section("cost_overhead")
 def measure_overhead(runner: Runner) -> None:
-    """What `harness cost` adds to the measurement of a cell: its process and its record."""
+    """What `harness cost` adds to a measurement: its process and its record."""
     # The first measurement starts the server of processes and is not counted.
     lengths = [runner.size(length, length // 32) for length in (1024, 2048, 4096)]
     specs = runner.costs(["primal"], lengths)
@@ -56,12 +56,12 @@ def measure_overhead(runner: Runner) -> None:
         alone = [float((inside / spec.id).read_text()) for spec in specs]
     runner.record(
         "cost-overhead",
-        f"layers, training, N={lengths}; {budget_of(runner):g} s of sampling a cell",
+        f"layers, training, N={lengths}; {budget_of(runner):g} s of samples for each",
         [a / b for a, b in zip(whole[1:], alone[1:], strict=True)],
         {
-            "cell (s)": Quartiles.of(whole[1:]),
+            "measurement (s)": Quartiles.of(whole[1:]),
             "within its process (s)": Quartiles.of(alone[1:]),
-            "first cell (s)": Quartiles.of(whole[:1]),
+            "first measurement (s)": Quartiles.of(whole[:1]),
         },
     )
 
@@ -95,7 +95,7 @@ def measure_prediction(runner: Runner) -> None:
     """How far the costs that `harness advise --depth --width` predicts are from measured ones.
 
     Models of two depths, two widths and two lengths are measured, and ten others are predicted from
-    them: deeper ones, and those of widths and lengths in between.
+    them: deeper ones, and ones of widths and lengths in between.
     """
     others = OTHERS[: runner.size(10, 1)]
     done = records_of([spec_of(shape, runner) for shape in (*USED, *others)], runner)
@@ -137,10 +137,10 @@ CELLS, STEPS = 16, 300
 
 @section("workers")
 def measure_workers(runner: Runner) -> None:
-    """Two workers of one thread against one of two threads: `harness run` on a grid of cells."""
+    """Two workers of one thread against one of two threads: `harness run` on a grid of runs."""
     # One round: the grid is long enough for short load to average out.
     count, steps = runner.size(CELLS, 2), runner.size(STEPS, 2)
-    how = f"primal on listops, budget laptop with {steps} steps, {count} seeds; 1 round"
+    how = f"primal on listops, recipe laptop with {steps} steps, {count} seeds; 1 round"
     if (os.cpu_count() or 1) < 2:
         runner.skip("*", how, "there is one CPU")
         return

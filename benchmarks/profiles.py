@@ -43,7 +43,7 @@ OTHER = "other"
 ELEMENTWISE = ("norms", "casts and copies", "additions")
 
 WORKLOADS = [("listops", "laptop"), ("image", "laptop"), ("listops", "paper")]
-"""Task and budget of the steps."""
+"""Task and recipe of the steps."""
 
 
 @section("profiles")
@@ -55,16 +55,16 @@ def measure_profiles(runner: Runner) -> None:
     counts as one wherever it is, except in compiled loops of an attention variant, which count as
     *other*.
     """
-    # On CUDA each model is compiled, which takes longer than the rest: those of `step` alone.
-    for task, budget in WORKLOADS if runner.kind == "cpu" else WORKLOADS[-1:]:
+    # On CUDA each model is compiled, which takes longer than the rest: only the models of `step`.
+    for task, recipe in WORKLOADS if runner.kind == "cpu" else WORKLOADS[-1:]:
         for attention in ("primal", "softmax", "none"):
             # The data of Image are not generated.
             with suppress(UserError):
-                plan = runner.plan(attention, task, budget)
-                measure_step(runner.trainer(plan), runner, task, budget, attention)
+                plan = runner.plan(attention, task, recipe)
+                measure_step(runner.trainer(plan), runner, task, recipe, attention)
 
 
-def measure_step(trainer: Trainer, runner: Runner, task: str, budget: str, attention: str) -> None:
+def measure_step(trainer: Trainer, runner: Runner, task: str, recipe: str, attention: str) -> None:
     """Write the profile of a step, and the claims about the paper's ListOps run."""
     seconds = runner.seconds({"step": lambda: trainer.step(0)}, rounds=STEPS)["step"]
     activities = [ProfilerActivity.CPU]
@@ -78,16 +78,16 @@ def measure_step(trainer: Trainer, runner: Runner, task: str, budget: str, atten
     batch, precision = trainer.spec.batch, trainer.spec.precision
     largest = sorted(times, key=lambda name: -times[name])[:SHOWN]
     record = ProfileRecord(
-        name=f"profile-{task}-{budget}-{attention}", workload=f"{task}, budget {budget}: B={batch}",
+        name=f"profile-{task}-{recipe}-{attention}", workload=f"{task}, recipe {recipe}: B={batch}",
         attention=attention, precision=precision,
         milliseconds=Quartiles.of(1000 * one for one in seconds), shares=shares,
         operations={name: times[name] / total for name in largest}, taken=now(),
         environment=describe(runner.kind),
     )  # fmt: skip
     write(record, runner.out, runner.kind)
-    if budget != "paper":
+    if recipe != "paper":
         return
-    how = f"listops, budget paper: B={batch}, {precision}; {STEPS} steps"
+    how = f"listops, recipe paper: B={batch}, {precision}; {STEPS} steps"
     elementwise = sum(shares[group] for group in ELEMENTWISE)
     runner.record(f"step-elementwise-{attention}", how, [elementwise])
     if runner.kind == "cuda" and attention == "primal":
@@ -99,7 +99,7 @@ def measure_step(trainer: Trainer, runner: Runner, task: str, budget: str, atten
 def self_times(profiler: profile, runner: Runner) -> dict[str, float]:
     """Microseconds of each operation, the operations that it calls excluded.
 
-    On a GPU, those of its kernels; where a graph of kernels was launched, those of each kernel.
+    On a GPU, of its kernels; where a graph of kernels was launched, of each kernel.
     """
     if runner.kind == "cpu":
         return times_of(profiler, "self_cpu_time_total", DeviceType.CPU)

@@ -1,6 +1,6 @@
 """Measures the claims of a section, and writes a record of each as it is measured.
 
-The training steps are those of plans and trainers of the harness, the layers those of its costs.
+The training steps are made by plans and trainers of the harness, the layers as for its costs.
 """
 
 import time
@@ -73,7 +73,7 @@ class Runner:
     ) -> Plan:
         """The plan of a run on the device; of recipe `smoke` where sizes are the smallest.
 
-        Softmax is SDPA. `settings` are options by owner that differ from those of the recipe.
+        Softmax is SDPA. `settings` are options by owner that differ from the recipe's.
 
         Raises:
             UserError: the data are missing.
@@ -114,7 +114,7 @@ class Runner:
     ) -> dict[str, list[float]]:
         """Record the claims about two of these calls; return the seconds of each.
 
-        The ratios of times are those of each round. Memory is equal in every round.
+        The ratio of times is taken in each round. Memory is equal in every round.
         """
         seconds = self.seconds(calls, rounds)
         about = [one for one in self.claims.values() if {one.of, one.over} <= calls.keys()]
@@ -207,4 +207,4 @@ def first_batch(trainer: Trainer) -> Batch:
 def shape_of(plan: Plan) -> str:
     """Task, recipe, batch and length in words."""
     spec = plan.spec
-    return f"{spec.task.name}, budget {spec.budget}: B={spec.train.batch} N={plan.task.max_len}"
+    return f"{spec.task.name}, recipe {spec.budget}: B={spec.train.batch} N={plan.task.max_len}"

@@ -5,7 +5,7 @@ from importlib import import_module
 from benchmarks.claims import CLAIMS
 from benchmarks.runner import REGISTERED
 
-for _name in ("board_statistics", "inputs", "layers", "processes", "profiles", "steps"):
+for _name in ("leaderboard_statistics", "inputs", "layers", "processes", "profiles", "steps"):
     import_module(f"benchmarks.{_name}")
 
 SECTIONS = {name: REGISTERED[name] for name in CLAIMS}

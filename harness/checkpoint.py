@@ -123,16 +123,16 @@ def load(
         return None
     with _problem(path, "its sums of losses are not tensors by name"):
         progress.sums = _to_device(trainer.device, state["sums"])
-    with _problem(path, "its best weights have other names or shapes than those of this model"):
+    with _problem(path, "its best weights have other names or shapes than this model's"):
         progress.best_state = _to_device(trainer.device, state["best_state"])
         if progress.best_state or progress.best is not None:
             # A state that does not fit the model is an error now rather than after training.
             trainer.model.load_state_dict(progress.best_state)
-    with _problem(path, "its weights have other names or shapes than those of this model"):
+    with _problem(path, "its weights have other names or shapes than this model's"):
         trainer.model.load_state_dict(state["model"])
     with _problem(path, "its state of the optimiser does not fit this model"):
         trainer.optimizer.load_state_dict(state["optimizer"])
-    with _problem(path, "its states of the random generators are not those of this machine"):
+    with _problem(path, "its states of the random generators do not fit this machine"):
         torch.set_rng_state(state["random"]["cpu"])
         if "cuda" in state["random"]:
             torch.cuda.set_rng_state(state["random"]["cuda"])
@@ -162,7 +162,7 @@ def _check_steps(progress: Progress, saved: int, expected: int) -> None:
     increasing = steps == sorted(set(steps))
     in_range = max([progress.best_step, *steps]) <= progress.step <= expected
     if saved != expected or not increasing or not in_range:
-        raise ValueError("its steps are not those of this run")
+        raise ValueError("its steps are not this run's")
 
 
 def _to_device(device: torch.device, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

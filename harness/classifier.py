@@ -155,8 +155,8 @@ def _flattened(size: Size, classes: int, sequences: int, dropout: float) -> nn.M
 class SignalEmbedding(nn.Linear):
     """Embeds the channels of each time point: sqrt(d) (W x + b).
 
-    The factor is that of Vaswani et al. (2017, arXiv 1706.03762), section 3.4, for embeddings, and
-    of the published model of time series (Zerveas et al., 2021, arXiv 2010.02803).
+    The factor is from Vaswani et al. (2017, arXiv 1706.03762), section 3.4, for embeddings, and
+    from the published model of time series (Zerveas et al., 2021, arXiv 2010.02803).
     """
 
     def forward(self, input: Float[Tensor, "b n f"]) -> Float[Tensor, "b n d"]:

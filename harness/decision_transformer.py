@@ -7,7 +7,7 @@ Chen et al., "Decision Transformer: Reinforcement Learning via Sequence Modeling
     a'_t = tanh(W y_3t+1 + b)
 
 where u_t is the embedding of the time step and y is the output of causal layers and a final norm.
-Layers and initialisation are those of the other models here: the published ones have ReLU, no
+Layers and initialisation are as in the other models here: the published ones have ReLU, no
 dropout after it, and weights of standard deviation 0.02.
 """
 

@@ -36,13 +36,17 @@ def check(plans: Sequence[Plan], store: Store) -> list[Plan]:
 
     Raises:
         UserError: a model cannot be built or exceeds the memory of its device, a task has fewer
-            examples than a batch, a file with the name of a record is not a record, or no run is
-            possible.
+            examples than a batch, a file with the name of a record is not a record, a folder has
+            the name of a checkpoint, or no run is possible.
     """
     runnable = []
     reasons: dict[str, str | None] = {}
     for plan in plans:
         store.find(plan.spec)
+        if (path := store.checkpoint(plan.spec)).is_dir():
+            raise UserError(
+                f"{path} is a folder, where the checkpoint of a run belongs; move it away"
+            )
         row = plan.spec.model_copy(update={"seed": 0}).id
         if row not in reasons:
             reasons[row] = unsupported(plan)

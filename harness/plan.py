@@ -21,7 +21,7 @@ from zoo.registry import UserError, Value, unknown
 from zoo.variants import variants
 
 FLAGS = {"positions": "--positions", "precision": "--precision", "compiled": "--compile"}
-"""Fields of the model and of `TrainSpec` that have an option of their own, with that option."""
+"""Fields of the model and of `TrainSpec` that have a separate option, with that option."""
 
 Settings = Mapping[str, Mapping[str, Value]]
 
@@ -100,7 +100,7 @@ def resolve(
         UserError: the variant, task, recipe or an option is unknown, ill-typed or out of range, the
             recipe has no part for the task, or the data are missing or damaged.
     """
-    task, of_task, fields = _without_data(request)
+    task, of_task, fields = without_data(request)
     data = data_of(task)
     if isinstance(task, GeneratedTask) and not task.is_cached():
         announce(f"{task.key}: generate data")
@@ -114,12 +114,16 @@ def owners(request: Request) -> set[str]:
     Raises:
         UserError: as `resolve`, but for the data.
     """
-    _, of_task, fields = _without_data(request)
+    _, of_task, fields = without_data(request)
     return {"model", "train", of_task["name"], *fields["options"]}
 
 
-def _without_data(request: Request) -> tuple[Task, dict[str, Any], dict[str, Any]]:
-    """The task of a request, and fields of the specification: of the task, and of the run."""
+def without_data(request: Request) -> tuple[Task, dict[str, Any], dict[str, Any]]:
+    """The task of a request, and fields of the specification: of the task, and of the run.
+
+    Raises:
+        UserError: as `resolve`, but for the data.
+    """
     with unchanged(f"attention {request.attention!r}, when it is imported,"):
         composition = Composition.parse(request.attention)
     if request.positions not in get_args(Positions):

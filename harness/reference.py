@@ -26,8 +26,8 @@ from zoo.variants import variants
 REFERENCE = "softmax"
 """The variant that every cost is compared with."""
 
-SDPA, NAIVE, AUTO = "sdpa", "naive", "auto"
-"""Its backends: the fused kernels, whose memory is compared with; the formula; the fastest."""
+SDPA, NAIVE = "sdpa", "naive"
+"""Its backends: the fused kernels, whose memory is compared with; the formula."""
 
 BACKENDS: Mapping[str, tuple[str, ...]] = {"cpu": (SDPA, NAIVE), "cuda": (SDPA, NAIVE, "xformers")}
 """Its exact implementations by kind of device."""

@@ -27,7 +27,7 @@ def bases(
     """
     phi, directions = problem(layer, x)
     phi = phi.detach()
-    # K = Phi_q Phi_k^T = Q_q (R_q R_k^T) Q_k^T: its singular vectors are Q times those of a small
+    # K = Phi_q Phi_k^T = Q_q (R_q R_k^T) Q_k^T: its singular vectors are Q times vectors of a small
     # matrix, and scores are Q R W.
     r = torch.linalg.qr(phi)[1]
     kernel = r[:, 0] @ r[:, 1].mT

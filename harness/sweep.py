@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.environment import describe
-from harness.plan import Plan, Request
+from harness.plan import Plan, Request, without_data
 from harness.records.store import Store
 from zoo.composition import Composition
 from zoo.registry import UserError, Value, options_of
@@ -23,7 +23,8 @@ def varied(request: Request, field: str, values: Sequence[str]) -> list[Request]
         values: as text.
 
     Raises:
-        UserError: the run does not use the field, or the settings give it.
+        UserError: the run does not use the field, the settings give it, a value is not possible,
+            or all values are equal.
     """
     name, _, option = field.partition(".")
     task = "table" if Path(request.task).suffix else request.task
@@ -39,7 +40,14 @@ def varied(request: Request, field: str, values: Sequence[str]) -> list[Request]
         raise UserError(
             f"--set {owner}.{option}={options[option]} gives a field that is swept; leave it out"
         )
-    return [request.with_setting(f"{owner}.{option}", value) for value in values]
+    requests = [request.with_setting(f"{owner}.{option}", value) for value in values]
+    first, *others = (without_data(request)[1:] for request in requests)
+    if all(fields == first for fields in others):
+        raise UserError(
+            f"--over {field}={','.join(values)} gives one value, but runs of a sweep differ in it; "
+            "give two values or more that differ, or this one with --set"
+        )
+    return requests
 
 
 def require_one_processor(plans: Sequence[Plan], store: Store) -> None:

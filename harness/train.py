@@ -123,7 +123,7 @@ class Trainer:
 
 
 def parameter_groups(model: nn.Module, spec: TrainSpec) -> list[dict[str, Any]]:
-    """The parameters for the optimiser, those that do not decay in a group of their own."""
+    """The parameters for the optimiser: all, or those that decay and the others."""
     if spec.decay == "all":
         return [{"params": [*model.parameters()]}]
     undecayed: Container[str] = getattr(model, "undecayed", ())

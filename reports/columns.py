@@ -64,7 +64,7 @@ def _size(line: Line) -> str:
     """The parameters, with their ratio to softmax's where it is another."""
     text = whole_text(line["parameters"])
     ratio = line["parameters"] / line["softmax_parameters"]
-    # Softmax of a matched row has the width of the row, and not that of the recipe.
+    # Softmax of a matched row has the width of the row, and not of the recipe.
     differs = not line["match"] and abs(ratio - 1) > MOST_DIFFERENCE
     return f"{text} ({ratio:.2f} × softmax)" if differs else text
 
@@ -83,7 +83,7 @@ def _cost(heading: str, short: str, name: str, scale: float = 1.0) -> Column:
 COLUMNS = (
     Column("attention", "attention", lambda line: line["row"]),
     Column("test {metric} [95 % interval]", "test", _score),
-    Column("group", "group", lambda line: line["tier"] or NOTHING, "tier"),
+    Column("group", "group", lambda line: line["rank_group"] or NOTHING, "rank_group"),
     Column("best (%)", "best %", lambda line: whole_text(line["best"]), "best"),
     Column("seeds at a baseline", "", lambda line: _of(line["seeds_at_baseline"], line["seeds"]),
            "seeds_at_baseline"),

@@ -82,7 +82,7 @@ def rows(sweep: pd.DataFrame) -> pd.DataFrame:
     `smaller`, the crossovers; `longest`, the longest measured length; there `seconds`, `over_limit`
     and `state` (bytes of a sample).
     """
-    found = {str(label): _row(costs) for label, costs in sweep.groupby("label")}
+    found = {label: _row(costs) for label, costs in sweep.groupby("label")}
     return pd.DataFrame.from_dict(found, orient="index")
 
 
@@ -169,9 +169,8 @@ def files(costs: pd.DataFrame) -> dict[str, bytes]:
     if not (found := sweeps(costs)):
         return {}
     table = headed(pd.concat(found.values()), CSV, HEADINGS)
-    return {
-        "cost.md": page(found).encode(), **style.table_with_images("cost", table, draw, found)
-    }  # fmt: skip
+    images = style.table_with_images("cost", table, draw, found)
+    return {"cost.md": page(found).encode(), **images}
 
 
 def lines(costs: pd.DataFrame) -> list[dict[Any, Any]]:
@@ -180,8 +179,7 @@ def lines(costs: pd.DataFrame) -> list[dict[Any, Any]]:
     for sweep in sweeps(costs).values():
         fitted = rows(sweep)["time"].map(lambda one: one.value if one else None)
         found.append(sweep.assign(time_exponent=sweep["label"].map(fitted)))
-    columns = [*CSV, "time_exponent"]
-    return frame_lines(headed(pd.concat(found), columns, HEADINGS)) if found else []
+    return frame_lines(headed(pd.concat(found), [*CSV, "time_exponent"], HEADINGS)) if found else []
 
 
 def terminal(costs: pd.DataFrame) -> str:
@@ -283,11 +281,11 @@ def _title(cost: Cost) -> str:
     # Positions are always learned.
     fields = {name: value for name, value in cost["model"].items() if name != "positions"}
     model = "".join(f", {name}={value}" for name, value in fields.items() if value)
-    count = f", {threads_of(cost['threads'])}"
+    count = f", {threads_of(cost['threads'])}" if cost["device"] == "cpu" else ""
     return (
         f"{NAMES[cost['pass']]}, {cost['level']}{causal}: {batch}, dim={cost['dim']}, "
         f"heads={cost['heads']}{model}, {cost['precision']}; "
-        f"{cost['machine']}{count if cost['device'] == 'cpu' else ''}"
+        f"{cost['machine']}{count}"
     )
 
 

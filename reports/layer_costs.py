@@ -19,10 +19,10 @@ def of_plan(costs: pd.DataFrame, plan: "CostPlan") -> pd.DataFrame:
     """The costs of layers as the plan says, at any length, of the machine with most of them."""
     setting = {"level": "layer"} | plan.model_dump(include={"precision", "dim", "heads"})
     costs = costs.reindex(columns=[*costs] or OF_COSTS)
-    own = costs[(costs[[*setting]] == pd.Series(setting)).all(axis=1)]
-    own = own[own["batching"] == own["pass"].map(plan.batch)]
-    machines = own.groupby(["device", "machine", "threads"]).ngroup()
-    return own[machines == machines.mode().max()]
+    found = costs[(costs[[*setting]] == pd.Series(setting)).all(axis=1)]
+    found = found[found["batching"] == found["pass"].map(plan.batch)]
+    machines = found.groupby(["device", "machine", "threads"]).ngroup()
+    return found[machines == machines.mode().max()]
 
 
 def measured(costs: pd.DataFrame, plan: "CostPlan") -> pd.DataFrame:
@@ -32,17 +32,17 @@ def measured(costs: pd.DataFrame, plan: "CostPlan") -> pd.DataFrame:
     one of the form that is not causal, then the fastest: the column `computed_by` says what
     computed it.
     """
-    own = of_plan(costs, plan)
-    own = own[own["length"].isin(plan.lengths) & (own["status"] == "ok")]
-    own = own.assign(unrelated=own["ratio"].isna())
-    own = own.sort_values(["unrelated", "causal", "seconds"])
-    return own.drop_duplicates(["row", "pass", "length"]).drop(columns="unrelated")
+    found = of_plan(costs, plan)
+    found = found[found["length"].isin(plan.lengths) & (found["status"] == "ok")]
+    found = found.assign(unrelated=found["ratio"].isna())
+    found = found.sort_values(["unrelated", "causal", "seconds"])
+    return found.drop_duplicates(["row", "pass", "length"]).drop(columns="unrelated")
 
 
 def by_row_of(costs: pd.DataFrame, plan: "CostPlan") -> pd.DataFrame:
     """The columns of costs of the matrix of a suite, by row; see `reports.suites.matrix`."""
-    own, lengths = measured(costs, plan).set_index("row"), sorted(plan.lengths)
-    train, decode = own[own["pass"] == "train"], own[own["pass"] == "decode"]
+    found, lengths = measured(costs, plan).set_index("row"), sorted(plan.lengths)
+    train, decode = found[found["pass"] == "train"], found[found["pass"] == "decode"]
     values = {"time": "ratio", "memory": "memory_ratio"}
     parts = [
         train.pivot(columns="length", values=value).reindex(columns=lengths).add_prefix(f"{name}.")

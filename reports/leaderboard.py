@@ -28,7 +28,7 @@ OF_COSTS = [
                                   "inference_ratio") for end in (".q1", "", ".q3")),
     "peak_bytes", "softmax_peak_bytes", "memory_ratio", "softmax_parameters", "state_bytes",
 ]  # fmt: skip
-"""Columns of which a row has the median over its measured runs."""
+"""Columns that are medians over the measured runs of a row."""
 
 OF_RUNS = {
     **dict.fromkeys(
@@ -99,7 +99,7 @@ def _as_suite(runs: pd.DataFrame) -> tuple[pd.DataFrame, Implicit]:
 def rows_of(runs: pd.DataFrame, baselines: pd.DataFrame) -> pd.DataFrame:
     """A line for each question and row, the best first, those without a score last.
 
-    Columns: those of `reports.suites.answers`, where `status` is how the runs ended that did not
+    Columns: as `reports.suites.answers`, where `status` is how the runs ended that did not
     finish, and `best`, the probability that the row is the best of those compared, in percent;
     `seeds_at_baseline`, the finished seeds that are not better than the strongest baseline; `runs`
     and `run_seeds`; of the costs the medians over the measured runs, without those that softmax
@@ -160,7 +160,7 @@ def files(found: Leaderboard, broken: Sequence[Broken]) -> dict[str, bytes]:
 
 
 def table(found: Leaderboard) -> pd.DataFrame:
-    """The rows, and behind those of a question its baselines, a line each: what the CSV file holds.
+    """The rows of each question, then its baselines, a line each: what the CSV file holds.
 
     New columns: `kind`, `measured` or `baseline`; `commits`; and each field of the recipe.
     """

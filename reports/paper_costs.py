@@ -44,8 +44,8 @@ HEADINGS = {
 
 TABLES = {
     "Seconds per 1,000 steps": "time", "Peak memory in GB": "memory",
-    "Time over that of naive softmax": "time_over_first",
-    "Peak memory over that of naive softmax": "memory_over_first",
+    "Time relative to naive softmax": "time_over_first",
+    "Peak memory relative to naive softmax": "memory_over_first",
 }  # fmt: skip
 """The tables of the page that have published numbers, each with its column."""
 
@@ -60,18 +60,18 @@ def steps(wanted: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
             the most of these steps are used.
 
     Returns:
-        Columns: those of `wanted` and of `costs`; `time` (seconds of 1,000 steps) with its
+        Columns: as `wanted` and `costs`; `time` (seconds of 1,000 steps) with its
         quartiles, `memory` (peak of a step, 10^9 bytes), `time_over_first`, `memory_over_first`
-        (over those of the first row), each of them with `published_` before its name, too; and
+        (relative to the first row), each of them with `published_` before its name, too; and
         `source`. Empty where nothing was measured.
     """
     costs = costs[costs["shape"].isin(wanted["shape"])] if len(costs) else costs
     if costs.empty:
         return pd.DataFrame()
     machine = costs.groupby(["machine", "threads", "precision"]).ngroup()
-    own = costs[machine == machine.mode().max()].drop(columns=["row", "attention", "memory"])
+    chosen = costs[machine == machine.mode().max()].drop(columns=["row", "attention", "memory"])
     found = wanted.merge(
-        own.sort_values("started").drop_duplicates("shape", keep="last"), "left", "shape"
+        chosen.sort_values("started").drop_duplicates("shape", keep="last"), "left", "shape"
     )
     # Of several rows of a variant, the first is the published one.
     repeated = found.duplicated(["question", "attention"])
@@ -150,8 +150,8 @@ def _text(line: Mapping[Any, Any], column: str) -> str:
 def _table(found: pd.DataFrame, columns: Mapping[str, str]) -> str:
     """A line for each row, with the texts of these columns of each question by their headings."""
     cells = {
-        f"{question}, {what}": [escape(_text(line, name)) for line in own.to_dict("records")]
-        for question, own in found.groupby("question", sort=False)
+        f"{question}, {what}": [escape(_text(line, name)) for line in lines.to_dict("records")]
+        for question, lines in found.groupby("question", sort=False)
         for what, name in columns.items()
     }
     return frame_table(pd.DataFrame(cells, found["row"].unique()), "attention")
@@ -159,10 +159,10 @@ def _table(found: pd.DataFrame, columns: Mapping[str, str]) -> str:
 
 def _comparisons(found: pd.DataFrame) -> Iterator[tuple[str, str]]:
     """For each row, how far its figures are from the published ones."""
-    for row, own in found.groupby("row", sort=False):
+    for row, lines in found.groupby("row", sort=False):
         parts = []
         for name, column in (("time", "time"), ("peak memory", "memory")):
-            ratios = (own[column] / own[f"published_{column}"]).dropna()
+            ratios = (lines[column] / lines[f"published_{column}"]).dropna()
             if len(ratios):
                 ends = dict.fromkeys(number(end) for end in (ratios.min(), ratios.max()))
                 parts.append(f"{name} is {' to '.join(ends)} times")

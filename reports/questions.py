@@ -1,4 +1,4 @@
-"""Runs of no suite as questions: those of one task, recipe and kind of processor are comparable.
+"""Runs of no suite as questions: runs of one task, recipe and kind of processor are comparable.
 
 Everything starts from the frame of runs of `harness.records.frame`. Two runs are of one question if
 they differ in nothing but variant, options, seed, precision and the fields that were tuned over one
@@ -58,7 +58,7 @@ def questions(runs: pd.DataFrame, varied: str = "", *, trials: bool = False) -> 
     """The runs that tables show, each with its question and row, in order of question and seed.
 
     Left out are runs of older versions of a task, see `left_out`, of several records of a run the
-    earlier ones, and trials, unless they are all those of a row of which none has finished.
+    earlier ones, and trials, but for those of a row without a finished trial.
 
     Args:
         runs: see `harness.records.frame.of_records`.

@@ -1,6 +1,6 @@
 """Growth of a cost with the number of tokens: the exponent, and the length at which ratios cross 1.
 
-Nothing is extrapolated: an exponent is that of the longest measured lengths, and a crossover lies
+Nothing is extrapolated: an exponent is fitted to the longest measured lengths, and a crossover lies
 between two measured lengths or is given as a bound.
 """
 
@@ -108,7 +108,7 @@ def crossover(low: "ByLength", high: "ByLength") -> Crossover | None:
 def _crossing(ratios: "ByLength") -> float:
     """The length from which the ratios stay below 1: 0 where all are, infinite if the last is not.
 
-    Between two lengths the logarithm of the ratio is taken to be linear in that of the length.
+    Between two lengths the logarithm of the ratio is linear in the logarithm of the length.
     """
     points = _points(ratios)
     above = [position for position, (_, ratio) in enumerate(points) if ratio >= 1]

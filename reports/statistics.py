@@ -34,7 +34,7 @@ COLUMNS = ["table", "question", *PAIRS]
 
 
 def at_baselines(sample: Sample, baselines: Sequence[float]) -> NDArray[np.bool_]:
-    """Whether the accuracy of a seed is that of a baseline, (k, baselines).
+    """Whether the accuracy of a seed equals a baseline's, (k, baselines).
 
     Two accuracies on one test split are the same where a two-sided test at 5 % does not tell them
     apart; a baseline is taken to have the sampling error of the seed. What is below all baselines
@@ -47,7 +47,7 @@ def at_baselines(sample: Sample, baselines: Sequence[float]) -> NDArray[np.bool_
 
 
 def is_comparable(sample: Sample, baselines: Sequence[float]) -> bool:
-    """Whether the seeds of a row can be compared with those of others: two at least.
+    """Whether the seeds of a row can be compared with other rows: two at least.
 
     A seed that stays at a baseline is from another distribution than seeds that vary about a level.
     Of two rows that fail equally often, three seeds of one may all succeed and three of the other
@@ -78,7 +78,7 @@ class Differences(NamedTuple):
     """The differences between the means of rows i and j, (r, r), each with what it is judged by.
 
     Attributes:
-        mean: that of row i minus that of row j.
+        mean: of row i, minus the mean of row j.
         error: standard error.
         share: of the variance, what was estimated from few seeds.
         freedom: degrees of freedom of that share.
@@ -111,7 +111,8 @@ def differences(samples: Sequence[Sample]) -> Differences:
     """The differences of all pairs of rows.
 
     A difference d of means has the variance of test examples, from the differences by cluster of
-    answers to the same examples, and that of the seeds of either row, which are independent. As in
+    answers to the same examples, and the variance of the seeds of either row, which are
+    independent. As in
     McNemar's test, the former is about 0, its value if the rows do not differ. The degrees of
     freedom of the seeds are Welch's.
     """
@@ -184,7 +185,7 @@ def pairs(samples: Mapping[str, Sample], metric: Metric) -> pd.DataFrame:
     """Each pair of rows that are compared, the better row first; of `samples` higher is better.
 
     Columns: `metric`, its name; `first`, `second`; `difference`, the metric of the first row minus
-    that of the second, with the ends `low` and `high` of its 95 % interval; `p`, the p-value that
+    the second's, with the ends `low` and `high` of its 95 % interval; `p`, the p-value that
     there is no difference, and `p_holm`, adjusted for the number of pairs of the table.
     """
     rows = sorted(samples, key=lambda row: -samples[row].mean)
@@ -192,7 +193,7 @@ def pairs(samples: Mapping[str, Sample], metric: Metric) -> pd.DataFrame:
         return pd.DataFrame(columns=[*PAIRS])
     found = differences([samples[row] for row in rows])
     at = np.triu_indices(len(rows), 1)
-    # The differences of an exponential are those of its logarithm.
+    # An exponential is compared by its logarithm.
     scale = metric.sign * (1.0 if metric.exponential else metric.scale)
     name = f"log {metric.name}" if metric.exponential else metric.name
     mean, half, p = scale * found.mean[at], abs(scale) * found.half[at], found.p[at]
@@ -218,7 +219,7 @@ def between(found: pd.DataFrame, first: str, second: str) -> pd.DataFrame:
     return pd.concat([one, turned]).sort_index()
 
 
-def tiers(separable: NDArray[np.bool_]) -> list[str]:
+def rank_groups(separable: NDArray[np.bool_]) -> list[str]:
     """The groups of each row as letters: two rows share one if and only if they are not separable.
 
     A row between two others may share a group with either. The groups are the maximal sets of rows

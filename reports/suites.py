@@ -17,7 +17,7 @@ from harness.records.interval import Interval, in_unit, interval, interval_of
 from harness.records.record import FINAL, Metric
 from harness.records.sample import Sample
 from reports.layer_costs import by_row_of
-from reports.statistics import LEVEL, is_comparable, joined, probability_of_best, tiers
+from reports.statistics import LEVEL, is_comparable, joined, probability_of_best, rank_groups
 from reports.statistics import pairs as pairs_of
 from reports.text import best_first
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 NOT_RUN: Mapping[str, Any] = {
     "metric": "", "mean": math.nan, "low": math.nan, "high": math.nan, "text": "", "interval": "",
-    "seeds": 0, "status": "", "tier": "", "not_compared": "", "baseline": "",
+    "seeds": 0, "status": "", "rank_group": "", "not_compared": "", "baseline": "",
     "baseline_value": math.nan, "at_baseline": False, "answered": False, "known_failures": math.nan,
 }  # fmt: skip
 """The columns of answers, with their values where a row was not run."""
 
-LINE = [name for name in NOT_RUN if name not in ("status", "tier", "known_failures")]
+LINE = [name for name in NOT_RUN if name not in ("status", "rank_group", "known_failures")]
 
 
 def results(runs: pd.DataFrame, suite: "Suite | Implicit") -> pd.DataFrame:
@@ -41,20 +41,20 @@ def results(runs: pd.DataFrame, suite: "Suite | Implicit") -> pd.DataFrame:
     Of these only the chosen one, where all have ended and one has finished: a single seed. A run
     without tuning is a result only where the question has no rates.
     """
-    own = runs[runs["suite"] == suite.key]
-    if own.empty:
-        return own
-    untuned = own["question"].isin([one.name for one in suite.questions if not one.rates])
-    final = (own["role"] == "final") | (untuned & (own["role"] == ""))
-    has_final = final.groupby([own["question"], own["row"]]).transform("any")
-    trials = own[(own["role"] == "trial") & ~has_final]
+    found = runs[runs["suite"] == suite.key]
+    if found.empty:
+        return found
+    untuned = found["question"].isin([one.name for one in suite.questions if not one.rates])
+    final = (found["role"] == "final") | (untuned & (found["role"] == ""))
+    has_final = final.groupby([found["question"], found["row"]]).transform("any")
+    trials = found[(found["role"] == "trial") & ~has_final]
     rates = {one.name: len(one.rates) for one in suite.questions}
     shown = [
         name
         for (question, _), same in trials.groupby(["question", "row"], sort=False)
         for name in _chosen(same, rates.get(str(question), 0))
     ]
-    return own[final | own.index.isin(shown)]
+    return found[final | found.index.isin(shown)]
 
 
 def _chosen(trials: pd.DataFrame, rates: int) -> pd.Index:
@@ -79,7 +79,7 @@ def answers(
     Args:
         runs: of a store; see `harness.records.frame.of_records`.
         suite: its rows come first, in its order; rows that it has not follow.
-        baselines: see `harness.records.frame.baselines`: those of one version, complete.
+        baselines: see `harness.records.frame.baselines`: of one version, complete.
         rank_all: whether rows at a baseline are ranked, too.
 
     Returns:
@@ -87,7 +87,7 @@ def answers(
         `mean`, `low`, `high` (in the unit of the metric, accuracies in percent; NaN without a
         finished run), as texts `text` and `interval`; `seeds`, the finished ones; `status` (`ok`,
         how runs ended, or empty without runs: a question that cannot be asked, or was not);
-        `tier` (letters: rows that share one are not separable; empty where not ranked) and
+        `rank_group` (letters: rows that share one are not separable; empty where not ranked) and
         `not_compared` (why not); `baseline` and `baseline_value`, the strongest of the rules that
         do not do what is asked and of the other models without attention; `at_baseline`, whether
         the row is a model without attention, or its interval is not above it; `answered`, whether
@@ -113,7 +113,7 @@ def answers(
 def pairs(runs: pd.DataFrame, suite: "Suite | Implicit", baselines: pd.DataFrame) -> pd.DataFrame:
     """The differences between the rows that are compared on each question, with p-values.
 
-    Columns: `table` (the suite), `question`, `metric`, and those of `reports.statistics.pairs`.
+    Columns: `table` (the suite), `question`, `metric`, and as `reports.statistics.pairs`.
     """
     columns = _columns(results(runs, suite), suite, baselines)
     return joined(
@@ -141,17 +141,18 @@ def matrix(answers: pd.DataFrame, costs: pd.DataFrame, suite: "Suite") -> pd.Dat
     """The matrix of a suite, by row, in order of questions answered, then of time.
 
     Columns: `attention`; `answered`, the number of questions; for each question its name (the
-    mean), `NAME.low`, `NAME.high`, `NAME.tier`; `time.LENGTH` and `memory.LENGTH`, those of
-    training a layer over those of softmax; `decode_seconds` and `state_bytes`, those of a token
-    at the longest length; `computed_by`, what computes the layer in training; `known_failures` of
+    mean), `NAME.low`, `NAME.high`, `NAME.rank_group`; `time.LENGTH` and `memory.LENGTH`, of
+    training a layer relative to softmax; `decode_seconds` and `state_bytes`, of a token at the
+    longest length; `computed_by`, what computes the layer in training; `known_failures` of
     its checks. Rows are ordered by the time at the middle length.
     """
     by_row = answers.groupby("row", sort=False)
     table = by_row.agg(attention=("attention", "first"), answered=("answered", "sum"))
     for name in (question.name for question in suite.questions):
-        own = answers[answers["question"] == name].set_index("row")
-        columns = {"mean": name, **{part: f"{name}.{part}" for part in ("low", "high", "tier")}}
-        table = table.join(own[[*columns]].rename(columns=columns))
+        of_question = answers[answers["question"] == name].set_index("row")
+        parts = {part: f"{name}.{part}" for part in ("low", "high", "rank_group")}
+        columns = {"mean": name} | parts
+        table = table.join(of_question[[*columns]].rename(columns=columns))
     table = table.join(by_row_of(costs, suite.cost)).join(by_row["known_failures"].max())
     return table.sort_values(["answered", time_column(suite)], ascending=[False, True])
 
@@ -169,8 +170,7 @@ class _Column(NamedTuple):
         metric: of its scores.
         scores: of each row, with its interval.
         seeds: the number of finished runs of each row.
-        samples: the answers of the finished seeds by row, if it has stored them; of which higher is
-            better.
+        samples: the stored answers of the finished seeds by row; higher is better.
         models: the rows without attention.
         rules: the scores of the baselines of the task that rows are compared with, by name.
         has_rules: whether it is known what rows must exceed.
@@ -222,7 +222,7 @@ def _columns(
 
 
 def _column(finished: pd.DataFrame, baselines: pd.DataFrame | None) -> _Column:
-    """The results of a question; of several versions of the data those of the latest.
+    """The results of a question; of several versions of the data the latest.
 
     Without `baselines` rows are compared with models without attention alone.
     """
@@ -231,11 +231,11 @@ def _column(finished: pd.DataFrame, baselines: pd.DataFrame | None) -> _Column:
     fields = {name: latest[name] for name in ("unit", "better", "digits", "scale", "exponential")}
     metric = Metric(name=latest["metric"], **fields)
     scores, samples = {}, {}
-    for row, own in finished.sort_values("started").groupby("row"):
-        stored = None if own["sample"].isna().any() else Sample.of([*own["sample"]])
+    for row, seeds in finished.sort_values("started").groupby("row"):
+        stored = None if seeds["sample"].isna().any() else Sample.of([*seeds["sample"]])
         if stored:
             samples[row] = replace(stored, totals=metric.sign * stored.totals)
-        score = interval_of(stored, metric) if stored else _interval_of_scores(own, metric)
+        score = interval_of(stored, metric) if stored else _interval_of_scores(seeds, metric)
         scores |= {row: score} if score else {}
     models = frozenset(finished.loc[finished["baseline"], "row"]) & scores.keys()
     rules = {}
@@ -247,7 +247,7 @@ def _column(finished: pd.DataFrame, baselines: pd.DataFrame | None) -> _Column:
 
 
 def _interval_of_scores(runs: pd.DataFrame, metric: Metric) -> Interval | None:
-    """That of accuracies whose single answers are not known; None for scores of other kinds."""
+    """The interval of accuracies without stored answers; None for scores of other kinds."""
     means = [metric.mean(score) for score in runs["score"]]
     if not all(0 <= mean <= 1 for mean in means):
         return None
@@ -261,7 +261,7 @@ def _answers(column: _Column | None, runs: pd.DataFrame, rank_all: bool) -> pd.D
     lines = {row: _line(column, row) for row in column.scores} if column else {}
     ranked = [row for row in lines if rank_all or lines[row]["answered"]]
     found = found.join(pd.DataFrame([*lines.values()], index=[*lines], columns=LINE))
-    return found.assign(tier=found.index.map(_tiers(column, ranked) if column else {}))
+    return found.assign(rank_group=found.index.map(_rank_groups(column, ranked) if column else {}))
 
 
 def _line(column: _Column, row: str) -> dict[str, Any]:
@@ -286,8 +286,8 @@ def _status(statuses: pd.Series) -> str:
     return ", ".join(f"{name} ({n} of {len(statuses)})" for name, n in failed.items()) or "ok"
 
 
-def _tiers(column: _Column, rows: Container[str]) -> dict[str, str]:
-    """The tiers of those of the rows that are compared with others.
+def _rank_groups(column: _Column, rows: Container[str]) -> dict[str, str]:
+    """The rank groups of the rows that are compared with others.
 
     Holm's method counts all pairs that are compared, as `pairs` does.
     """
@@ -297,4 +297,4 @@ def _tiers(column: _Column, rows: Container[str]) -> dict[str, str]:
     different = {frozenset(pair) for pair in zip(found["first"], found["second"], strict=True)}
     ranked = [row for row in compared if row in rows]
     separable = np.array([[{a, b} in different for b in ranked] for a in ranked], dtype=bool)
-    return dict(zip(ranked, tiers(separable), strict=True))
+    return dict(zip(ranked, rank_groups(separable), strict=True))

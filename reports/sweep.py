@@ -37,7 +37,7 @@ def files(
 
     Args:
         runs: see `harness.records.frame.of_records`.
-        baselines: see `harness.records.frame.baselines`: those of one version, complete.
+        baselines: see `harness.records.frame.baselines`: of one version, complete.
         field: the option, as `task.pairs`.
         default: the value of runs of a variant whose record leaves the option out.
 
@@ -71,7 +71,7 @@ def sweeps(
         swept = swept[swept.groupby("question")["value"].transform("nunique") > 1]
     if swept.empty:
         return swept
-    # A row at one value is that of a leaderboard with a question for each value.
+    # Rows are made as in a leaderboard with a question for each value.
     asked = swept.groupby(["question", "value"], sort=False).ngroup().map(str)
     found = rows_of(swept.assign(question=asked), baselines).drop(columns="seeds")
     found = found.rename(columns={"question": "asked", "status": "failures", "runs": "seeds"})
@@ -88,7 +88,7 @@ def sweeps(
 def values_of(runs: pd.DataFrame, field: str, default: object = None) -> pd.Series:
     """The value of an option of each run; None for a run that does not have it.
 
-    `default` is that of a variant of the run whose record leaves it out.
+    `default` is the value of a variant of the run whose record leaves it out.
     """
     owner, _, option = field.partition(".")
 

@@ -79,7 +79,7 @@ def grid(
 
 
 def best_first(scores: "pd.Series", better: "pd.Series") -> "pd.Series":
-    """Numbers whose order is that of scores, the best first; `better` is `higher` or `lower`."""
+    """Numbers in the order of scores, the best first; `better` is `higher` or `lower`."""
     return scores.astype(float) * better.map({"higher": -1, "lower": 1}).astype(float)
 
 

@@ -21,7 +21,7 @@ class Study(NamedTuple):
     """The trials of one task, recipe, grid and machine.
 
     Attributes:
-        title, setting: as those of a question.
+        title, setting: of the question.
         grid: the values of each field, by its path.
         trials: the best of each row first, with its `point` as JSON, and whether it is `best`.
     """

@@ -10,7 +10,7 @@ from harness.interrupts import Interrupts, Terminated
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit: 0 on success, 1 where a run or a check failed, 2 on bad input.
 
-    `argv` are the arguments, by default those of the process.
+    `argv` are the arguments, by default the process's.
     """
     try:
         with Interrupts():

@@ -60,7 +60,7 @@ def advise(options: AdviseOptions) -> Answer:
     """Say which variants to use: those that no other beats in accuracy, time and memory at once.
 
     Nothing is extrapolated: what is not measured is named, with the command that measures it. With
-    --depth and --width, time and memory are those of a model, predicted from measured models.
+    --depth and --width, time and memory are of a model, predicted from measured models.
     """
     from harness.records.suites import find
     from reports.prediction import Model

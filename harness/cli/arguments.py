@@ -3,7 +3,6 @@
 A command takes a dataclass, whose fields are its options: see `harness.cli.process.add_command`.
 """
 
-import inspect
 import os
 import re
 import sys
@@ -84,7 +83,7 @@ class Runs(Machine):
 
     Attributes:
         attention: A, A+B, MODULE:CLASS, or A,B,...; repeatable.
-        task: TASK or TASK,TASK,...; repeatable; by default that of a question, or listops.
+        task: TASK or TASK,TASK,...; repeatable; by default the question's, or listops.
         budget: Recipe: smoke, laptop, paper, or a TOML file.
         seeds: Seeds and ranges: 0-2,7; by default 0, with --tune 1-5.
         positions: learned, rotary or none; by default learned, or a question's.
@@ -150,22 +149,6 @@ class Execution:
         )  # fmt: skip
 
 
-def meanings(factory: type) -> dict[str, str]:
-    """What the docstrings of a class and of its bases say of each parameter.
-
-    That is an entry of a section, `name: text`, or a first line that begins with its name.
-    """
-    texts: dict[str, str] = {}
-    for owner in reversed(factory.__mro__):
-        for documented in (owner, vars(owner).get("__init__")):
-            docstring = inspect.cleandoc(getattr(documented, "__doc__", None) or "")
-            found = re.findall(r"^ {4}(\w[\w, ]*): (.+(?:\n {8}.+)*)", docstring, re.MULTILINE)
-            found += re.findall(r"\A`(\w+)`: (.+)", docstring)
-            for names, text in found:
-                texts |= dict.fromkeys(names.split(", "), " ".join(text.split()).rstrip("."))
-    return texts
-
-
 def names_in(texts: Sequence[str]) -> list[str]:
     """Split at commas; each name once, in order.
 
@@ -189,7 +172,7 @@ def attentions_in(texts: Sequence[str]) -> list[str]:
     """As `names_in`; the class at MODULE:CLASS becomes a variant with the name of the class.
 
     Raises:
-        UserError: a name is empty, or that of a class is taken.
+        UserError: a name is empty, or the name of a class is taken.
     """
     if ":" not in "".join(texts):
         return names_in(texts)

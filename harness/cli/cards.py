@@ -2,8 +2,6 @@
 
 import hashlib
 import inspect
-import io
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from PIL import Image
 
 import tasks
 from harness.baselines import fit
+from harness.cli.examples import EXAMPLES, SHEET, Example, examples_of
 from harness.cli.progress import Output, fitting
 from harness.cli.stores import within
 from harness.data import Data
@@ -23,32 +21,17 @@ from harness.plan import Request, task_of
 from harness.records.baselines import TaskBaselines, missing
 from harness.records.spec import TaskSpec
 from harness.records.store import BaselineStore
-from reports.markdown import block
 from reports.render import rendered
 from tasks import Split, Task
-from tasks.answers import Classes, NextTokens, Number
+from tasks.answers import Classes, Number
 from tasks.baselines import BASELINES_VERSION, FEW, FIRST
 from tasks.data.sources import CachedTask, ImportedTask
 from tasks.registry import tasks as registry
 
-EXAMPLES = 3
-"""Examples on a card: the first of train."""
-
 SHARES = 10
 """The largest number of classes for which a card has the share of each."""
 
-SHEET, SHEET_COLUMNS, SCALE = 18, 6, 4
-"""Images on the sheet of a task of images, how many in a row, and the side of a pixel."""
-
 Row = dict[str, str]
-
-
-class Example(NamedTuple):
-    """An example, or the sheet of many: its sequences as text, or PNG files by name."""
-
-    texts: Sequence[str]
-    images: Mapping[str, bytes]
-    targets: str
 
 
 class Description(NamedTuple):
@@ -133,9 +116,9 @@ def page_of(sections: Sequence[str]) -> str:
 
 
 def card(described: Sequence[Description], folder: str) -> str:
-    """The card of a task as Markdown, of its settings, that of the defaults first.
+    """The card of a task as Markdown, of its settings; the defaults come first.
 
-    `folder` is that of the images, relative to the page.
+    `folder` has the images; it is relative to the page.
     """
     task, present = described[0].task, [one for one in described if not one.missing]
     owners = inspect.getmodule(type(task)), type(task)
@@ -154,7 +137,7 @@ def card(described: Sequence[Description], folder: str) -> str:
 
 
 def images(described: Sequence[Description]) -> dict[str, bytes]:
-    """The image files of a card, by name: those of the first setting whose data are present."""
+    """The image files of a card by name, of the first setting whose data are present."""
     shown = next((setting for setting in described if not setting.missing), described[0])
     return {n: file for example in shown.examples.values() for n, file in example.images.items()}
 
@@ -211,7 +194,7 @@ def describe(task: Task, baselines_of: Callable[[TaskSpec], TaskBaselines | None
         [rows[name] | _targets(task, split) for name, split in data.splits.items()],
         [setting | {name: found.metric.sentence(v) for name, v in found.scores.items()}],
     ]
-    return Description(task, _target(task, train), "", tables, _examples(task, train))
+    return Description(task, _target(task, train), "", tables, examples_of(task, train))
 
 
 def spec_of(task: Task, data: Data) -> TaskSpec:
@@ -265,48 +248,3 @@ def _target(task: Task, split: Split) -> str:
         return f"{target}, for the whole example"
     count = split.target_positions.shape[1]
     return f"{target}, at {'one position' if count == 1 else f'each of {count} positions'}"
-
-
-def _examples(task: Task, split: Split) -> dict[str, Example]:
-    examples = {}
-    for i in range(min(EXAMPLES, len(split))):
-        texts = [] if task.images else [block(text) for text in task.show(split, i)]
-        pngs = [png([[levels]]) for levels in split.tokens(i)] if task.images else []
-        stem = f"{task.name}-{i + 1}"
-        stems = [f"{stem}-{k + 1}" if len(pngs) > 1 else stem for k in range(len(pngs))]
-        files = {f"{stem}.png": image for stem, image in zip(stems, pngs, strict=True)}
-        examples[f"Example {i + 1}"] = Example(texts, files, _correct(task, split, i))
-    if task.images:
-        shown = range(min(SHEET, len(split)))
-        levels = [one for i in shown for one in split.tokens(i)]
-        rows = [levels[i : i + SHEET_COLUMNS] for i in range(0, len(levels), SHEET_COLUMNS)]
-        target = "; ".join(_correct(task, split, i) for i in shown)
-        examples["Sheet"] = Example([], {f"{task.name}.png": png(rows)}, target)
-    return examples
-
-
-def _correct(task: Task, split: Split, example: int) -> str:
-    if isinstance(split.answers, NextTokens):
-        return "the next token, at each position"
-    targets = split.targets[example].flatten().tolist()
-    classes = isinstance(split.answers, Classes)
-    texts = [task.class_name(target) if classes else f"{target:g}" for target in targets]
-    if split.target_positions is not None:
-        positions = split.target_positions[example].tolist()
-        texts = [f"{text} at {at}" for text, at in zip(texts, positions, strict=True)]
-    return ", ".join(texts)
-
-
-def png(rows: Sequence[Sequence[Sequence[int]]]) -> bytes:
-    """A PNG file of rows of square grey images of one size, each as 0 to 255 in raster order.
-
-    A last row of fewer images is filled with black.
-    """
-    side = math.isqrt(len(rows[0][0]))
-    grid = np.zeros((len(rows), len(rows[0]), side, side), np.uint8)
-    for i, row in enumerate(rows):
-        grid[i, : len(row)] = np.array(row, np.uint8).reshape(-1, side, side)
-    pixels = grid.transpose(0, 2, 1, 3).reshape(len(rows) * side, -1)
-    file = io.BytesIO()
-    Image.fromarray(pixels.repeat(SCALE, axis=0).repeat(SCALE, axis=1)).save(file, "PNG")
-    return file.getvalue()

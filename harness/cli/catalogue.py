@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.cli.arguments import meanings
+from harness.cli.docstrings import meanings
 from zoo.registry import UserError, entry_points, options_of
 
 if TYPE_CHECKING:
@@ -176,8 +176,8 @@ def training_crossovers(costs: "pd.DataFrame") -> tuple[dict[str, list[str]], st
     """From which length a variant costs less than softmax, of the largest sweep of trained layers.
 
     Returns:
-        By variant the length for time and the one for memory, of several rows of a variant those of
-        the fastest; and what was measured. Both are empty without such a sweep.
+        By variant the length for time and the one for memory, from the fastest of its rows; and
+        what was measured. Both are empty without such a sweep.
     """
     from reports import cost
     from reports.text import NOTHING

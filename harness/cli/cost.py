@@ -96,7 +96,7 @@ class CostOptions(arguments.Stored, arguments.Machine):
 def cost(options: CostOptions) -> Answer:
     """Measure time and memory against the number of tokens, compared with the fastest softmax.
 
-    Each is measured in a process of its own. Where a length fails, longer ones are skipped.
+    Each is measured in a separate process. Where a length fails, longer ones are skipped.
     Exit 1 if a process crashed or failed; too little memory or time is a result.
     """
     from harness.cost.plan import cells
@@ -125,7 +125,7 @@ def _precision(options: CostOptions, request: "CostRequest") -> str:
 
 
 def _of_suite(request: "CostRequest") -> str:
-    """The options with which costs are those of the matrix of `SUITE`; empty where they are."""
+    """The options that measure the costs of the matrix of `SUITE`; empty where they are set."""
     from harness.records.suites import find
 
     suite = find(SUITE)

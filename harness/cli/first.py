@@ -141,14 +141,14 @@ def _layer(suite: "Suite", row: "SuiteRow", device: Any) -> list[Document]:
     batch: Any = {"train": "1"}
     changes = {"lengths": LENGTHS, "passes": ("train",), "batch": batch}
     specs = layer_costs(suite.cost.model_copy(update=changes), row, device)
-    own = {spec.length: spec for spec in reversed(specs) if spec.attention == row.attention}
-    if not own:
+    by_length = {spec.length: spec for spec in reversed(specs) if spec.attention == row.attention}
+    if not by_length:
         return []
     limits = measure_limits(torch.device(device), suite.cost.precision, 0.1)
     found: list[Document] = []
     with fitting(Output(), f"{row.label}, cost of a layer") as on_step:
-        for length, spec in sorted(own.items()):
-            on_step(f"{length:,} tokens", len(found), len(own))
+        for length, spec in sorted(by_length.items()):
+            on_step(f"{length:,} tokens", len(found), len(by_length))
             outcome = measure_in_process(spec, limits, budget=SECONDS, timeout=TIMEOUT)
             line: Document = {"tokens": length, "reason": outcome.reason or outcome.status}
             if measured := outcome.measured:
@@ -177,7 +177,7 @@ def text(document: Document, machine: str) -> str:
     if layer:
         head = ["training a layer, 1 sample; tokens", *(f"{line['tokens']:,}" for line in layer)]
         ratios = [
-            [f"{what} over that of softmax", *(_ratio(line, f"{name}_ratio") for line in layer)]
+            [f"{what} relative to softmax", *(_ratio(line, f"{name}_ratio") for line in layer)]
             for what, name in (("time", "time"), ("peak memory", "memory"))
         ]
         kind, _, count = find(SUITE).cost.batch["train"].rpartition("=")

@@ -23,7 +23,7 @@ def hint(option: str, argv: Sequence[str], *, recipe: bool) -> str:
 
 
 def _owners(name: str, tasks: Container[str], recipe: bool) -> Iterator[str]:
-    """The owners of options of that name: the recipe, then variants, then those of `tasks`."""
+    """The owners of options of that name: the recipe, then variants, then `tasks`."""
     from harness.cli.catalogue import described
     from harness.records.models import MODELS
     from harness.records.spec import TrainSpec

@@ -55,13 +55,12 @@ def main(options: PagesOptions) -> None:
         cards.fit_missing(root / "results")
         _fit_studies(root / "results" / "shallow")
     stale = [*_stale_certificates(read_certificates(root / "results"))]
-    for make in GENERATORS:
-        old = {file: content for file, content in make(root).items() if _differs(file, content)}
+    for made in (make(root) for make in GENERATORS):
         if options.check:
-            of_text = (file for file in old if file.suffix not in NOT_COMPARED)
-            stale += [f"{file}: python -m harness.cli.pages" for file in of_text]
+            old = (file for file, content in made.items() if not is_current(file, content))
+            stale += [f"{file}: python -m harness.cli.pages" for file in old]
         else:
-            stores.write_pages(old)
+            stores.write_pages({file: made[file] for file in made if _differs(file, made[file])})
     for line in stale:
         typer.echo(f"out of date: {line}")
     raise typer.Exit(1 if stale else 0)

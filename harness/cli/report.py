@@ -116,7 +116,7 @@ class _Results(NamedTuple):
     Attributes:
         content: the store.
         suites: the frames of each suite that runs are of.
-        leaderboard: that of the other runs.
+        leaderboard: of the other runs.
         steps: the suites whose results are costs of training steps, with these costs.
     """
 
@@ -134,7 +134,7 @@ class _Results(NamedTuple):
 
 
 def _results(content: stores.Content, files: Sequence[str] = ()) -> _Results:
-    """The results in a store, with those of the suites of `files`, which are not built in."""
+    """The results in a store, also of the suites of `files`, which are not built in."""
     from harness.cli.suite import step_tables
     from harness.records.suites import find
     from reports.leaderboard import leaderboard
@@ -232,7 +232,7 @@ def comparison(text: str, pairs: "pd.DataFrame", suites: "Sequence[Tables]") -> 
     # A comma in brackets is part of a name: delta[negative=True,rank=2].
     names = [name.strip() for name in re.split(r",(?![^\[(]*[\])])", text)]
     answers = [of.answers for of in suites]
-    known = {*pairs["first"], *pairs["second"], *(row for own in answers for row in own["row"])}
+    known = {*pairs["first"], *pairs["second"], *(row for table in answers for row in table["row"])}
     if len(names) != 2 or names[0] == names[1]:
         raise UserError(f"--compare {text!r} names no two rows; give A,B")
     for name in names:
@@ -247,7 +247,7 @@ def comparison(text: str, pairs: "pd.DataFrame", suites: "Sequence[Tables]") -> 
     ]  # fmt: skip
     head = [f"{names[0]} minus {names[1]}", "difference", "95 % interval", "p", "p (Holm)"]
     parts = [text_table(head, lines, WIDTH)] if lines else []
-    for own in answers:
-        missing = own[own["row"].isin(names) & (own["not_compared"] != "")]
+    for table in answers:
+        missing = table[table["row"].isin(names) & (table["not_compared"] != "")]
         parts += [f"{one.question}: {one.row}: {one.not_compared}" for one in missing.itertuples()]
     return "\n".join(parts) or f"no table compares {names[0]} with {names[1]}"

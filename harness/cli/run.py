@@ -100,7 +100,7 @@ def run(options: RunOptions) -> Answer:
     if not options.attention:
         raise UserError("no --attention is given; give for example --attention primal")
     if options.questions:
-        raise UserError("--questions are those of a suite; give --suite laptop as well")
+        raise UserError("--questions are of a suite; give --suite laptop as well")
     if not options.others(EXECUTION):
         from harness.cli.first import first
 

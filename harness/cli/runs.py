@@ -22,7 +22,7 @@ TASK = "listops"
 def requests(runs: Runs) -> "list[Request]":
     """A request for each task, variant and seed; the seed is 0 where none is given.
 
-    Without a task it is that of a question whose recipe `budget` is, or `TASK`.
+    Without a task it is the task of the question whose recipe `budget` is, or `TASK`.
 
     Raises:
         UserError: an option is malformed, or is not possible on this machine.

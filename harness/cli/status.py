@@ -10,7 +10,7 @@ from zoo.registry import printable
 def status(options: Stored) -> Answer:
     """Show which runs of a store are done, running, interrupted, failed or waiting.
 
-    Running are those of all machines that share the store.
+    Runs of all machines that share the store count as running.
     """
     from harness.cli.progress import summary
     from harness.cli.stores import require_folder, with_warnings

@@ -46,7 +46,7 @@ class Content:
 def content(*stores: Path, curves: bool = False) -> Content:
     """What stores hold; of a run that several have, the record of the last one.
 
-    Costs are those of the machines of the last store that has any.
+    Costs are of the machines of the last store that has any.
     """
     from harness.records import frame
     from harness.records.store import CostStore

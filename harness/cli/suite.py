@@ -171,7 +171,7 @@ def _content(suite: "Suite", store: Path) -> "tuple[str, list[dict[Hashable, Any
 def step_tables(
     costs: "pd.DataFrame", files: Sequence[str] = ()
 ) -> "list[tuple[Suite, pd.DataFrame]]":
-    """Each suite whose results are costs of training steps, with those of a store.
+    """Each suite whose results are costs of training steps, with the costs in a store.
 
     Args:
         costs: of `harness cost`, a frame.

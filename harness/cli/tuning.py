@@ -36,7 +36,7 @@ def run(
 
     Returns:
         The records of the runs at the chosen points, and of the trials of rows without them: the
-        chosen one, else all, none of which finished; and their number if none is skipped or fails.
+        chosen one, or all where none finished; and their number if none is skipped or fails.
 
     Raises:
         UserError: bad input.
@@ -49,17 +49,17 @@ def run(
     rows = [row(request, texts, announce=typer.echo) for request in requests]
     trials = {r.spec.id: r for r, _ in execute([p for one in rows for p in one.trials])}
     finals, ended, expected = [], [], 0
-    for own in rows:
-        chosen = own.best(trials)
+    for tuned in rows:
+        chosen = tuned.best(trials)
         more = chosen is None or needs_seeds(chosen)
         expected += len(numbers) if more else 1
         if chosen is None:
-            ended += [trials[p.spec.id] for p in own.trials if p.spec.id in trials]
+            ended += [trials[p.spec.id] for p in tuned.trials if p.spec.id in trials]
         elif more:
-            finals += own.finals(chosen.spec, numbers)
+            finals += tuned.finals(chosen.spec, numbers)
         else:
             ended.append(chosen)
-        _show(own, trials)
+        _show(tuned, trials)
     outcomes = execute(finals) if finals else []
     return [*outcomes, *((trial, False) for trial in ended)], expected
 

@@ -1,1 +1,1 @@
-"""Cost against length: each measurement in a process of its own."""
+"""Cost against length: each measurement in a separate process."""

@@ -25,7 +25,7 @@ def sweep(
 ) -> Iterator[tuple[CostRecord, bool]]:
     """Make every measurement without a final record; yield its record and whether it is new.
 
-    Those of a row are made from short to long. After one that does not end in `ok`, the
+    Measurements of a row are made from short to long. After one that does not end in `ok`, the
     longer ones are skipped, and their records say so.
 
     Args:

@@ -157,7 +157,7 @@ def of_question(suite: Suite, name: str) -> Recipe:
     question = suite.question(name)
     if "/" in question.recipe and not question.recipe.endswith(SUFFIX):
         raise UserError(
-            f"question {name!r} of {suite.key} has recipe {question.recipe!r}, which is that of a "
+            f"question {name!r} of {suite.key} has recipe {question.recipe!r}, which is itself a "
             f"question; give {', '.join(NAMES)} or a TOML file"
         )
     rates = sorted(question.rates)

@@ -78,7 +78,7 @@ def seed_square(sample: Sample, square: float) -> float:
     Squared half-widths are added (Graybill and Wang, "Confidence intervals on nonnegative linear
     combinations of variances", 1980; Zou and Donner, "Construction of confidence limits about
     effect measures", 2008): `t^2 b` of the seeds, with Student's t for k - 1 degrees of freedom and
-    the variance b between seeds, and that of the examples. The interaction i is part of both
+    the variance b between seeds, and the term of the examples. The interaction i is part of both
     variances: `t^2 b - square i`, and at least 0. With `t^2 (b - i)` in its place 91 % of intervals
     of three seeds cover the mean where i is most of the variance over examples.
     """

@@ -6,7 +6,7 @@ example. With k seeds, c clusters and n answers the variance of the mean is
 
     sigma_a^2 / k + sigma_b^2 / c + sigma_e^2 / (k c)
 
-Its parts are those of the analysis of variance of two crossed factors (Searle, Casella and
+Its parts come from the analysis of variance of two crossed factors (Searle, Casella and
 McCulloch, "Variance Components", 1992, chapter 4), with clusters in place of examples.
 """
 
@@ -87,13 +87,13 @@ class Sample:
     def deviations(self) -> Array:
         """What each cluster adds to the error of the mean, scaled to its variance, (c,).
 
-        The sum of the squares is `examples`; that of the products with another row's is the
+        The sum of the squares is `examples`; the sum of the products with another row's is the
         covariance of the two means over test examples.
         """
         return self._deviations(self.average, np.array(self.mean))
 
     def _deviations(self, totals: Array, mean: Array) -> Array:
-        """Those of the jackknife: how much the mean changes without a cluster."""
+        """The deviations of the jackknife: how much the mean changes without a cluster."""
         clusters = len(self.sizes)
         others = self.answers - self.sizes if clusters > 1 else self.sizes
         return (totals - self.sizes * mean) / others * (1 - 1 / clusters) ** 0.5

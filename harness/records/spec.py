@@ -105,8 +105,8 @@ class TrainSpec(Frozen):
             )
         if self.compiled and self.bucket_by_length:
             raise ValueError(
-                "bucket_by_length=true gives batches of many lengths, for each of which a model is "
-                "compiled again; use either"
+                "bucket_by_length=true gives batches of many lengths, and a compiled model is "
+                "compiled again for each; use either"
             )
         return self
 

@@ -230,7 +230,8 @@ class Store(RecordStore[RunSpec, Record]):
                 if not unused:
                     continue
                 record = self.read_file(f"{name}.json")
-                if isinstance(record, Record) and record.status in FINAL:
+                final = isinstance(record, Record) and record.status in FINAL
+                if final and not checkpoint.is_dir():
                     checkpoint.unlink(missing_ok=True)
                 if not checkpoint.exists():
                     self.locks.forget(name)

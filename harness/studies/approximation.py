@@ -41,7 +41,7 @@ Options = Mapping[str, Value]
 
 @study
 class Approximation(Study):
-    """Compare outputs, weights and gradients of a variant with those of softmax.
+    """Compare outputs, weights and gradients of a variant with softmax's.
 
     Both have the projections of the same layer. Inputs are random and smooth sequences, and with
     --run the hidden states of a trained model.

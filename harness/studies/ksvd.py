@@ -89,8 +89,8 @@ softmax on the same tokens (eta = 0), *task+ksvd* both, and *reconstruction*, a 
 the kernel matrix K outside the subspaces that the scores span. *Alignment*: the mean squared cosine
 of the principal angles between the span of the scores and the exact first s left or right singular
 vectors of K, mean of both sides. 1 is the exact solution, and *random* the expectation for a
-uniformly random subspace of the span of the features. Task loss: 1 is that of the best constant
-output. Means over the seeds, in brackets the smallest and the largest.
+uniformly random subspace of the span of the features. Task loss: the best constant output
+has 1. Means over the seeds, in brackets the smallest and the largest.
 Statements 24 and 25 of docs/primal.md say what the curves in the folder results/ show.
 """
 

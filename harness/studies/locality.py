@@ -31,7 +31,7 @@ from zoo.registry import UserError
 WINDOW, SHUFFLED = "windowed attention", "full attention, shuffled blocks"
 
 VARIANTS = ("softmax", "none", "local")
-"""Full attention, none, and that of a window."""
+"""Full attention, none, and attention within a window."""
 
 ALL = "all"
 """The number of tokens of full attention on tokens in order."""

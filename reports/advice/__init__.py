@@ -50,15 +50,15 @@ def _members(table: Values, query: Values, result: Values, key: str) -> str:
     return text_table(head, [_cells(member, scale) for member in result["members"]], WIDTH)
 
 
-def _tier(tier: int, seeds: int) -> str:
-    return f"tier {tier} (1 seed)" if seeds == 1 else f"tier {tier}"
+def _rank_group(number: int, seeds: int) -> str:
+    return f"group {number} (1 seed)" if seeds == 1 else f"group {number}"
 
 
 def _cells(member: Mapping[str, Any], scale: float) -> list[str]:
     time, low, high = (number(scale * member[name]) for name in ("time", "time.q1", "time.q3"))
     return [
         member["row"],
-        *map(_tier, member["tiers"], member["seeds"]),
+        *map(_rank_group, member["rank_groups"], member["seeds"]),
         f"{time} [{low}, {high}]{' inferred' * member['inferred']}",
         bytes_text(member["memory"]),
         member["crossover"]["text"] if member["crossover"] else NOTHING,

@@ -41,7 +41,7 @@ def table(
         costs: of one machine and one setting: of `reports.layer_costs.of_plan`, or of `of_model`.
         suite: whose rows and questions.
         traits: by variant: `causal`, `bidirectional`, `linear`, `recurrent`.
-        model: whose costs these are; None for those of a layer.
+        model: whose costs these are; None for a layer.
         causal: the questions for causal forms; the others are for bidirectional ones.
     """
     generator, keys = np.random.default_rng(0), _keys(costs)
@@ -88,7 +88,7 @@ def _rows(
             "crossovers": _crossovers(points, units),
             "unfinished": _unfinished(costs[costs["row"] == row.label]),
             "z": np.round(100 * generator.standard_normal(DRAWS)).astype(int).tolist(),
-            "states": {}, "tiers": {}, "seeds": {}, "draws": {},
+            "states": {}, "rank_groups": {}, "seeds": {}, "draws": {},
         }  # fmt: skip
 
 
@@ -189,19 +189,20 @@ def _add_question(
     rows: Sequence[Values], name: str, answers: "pd.DataFrame", finals: "pd.DataFrame",
     generator: np.random.Generator,
 ) -> None:  # fmt: skip
-    """State, tier and drawn tiers of every row in one question.
+    """State, rank group and drawn rank groups of every row in one question.
 
     A drawn score is the mean of seeds drawn with replacement; of one seed, it is drawn from the
-    interval of its test split. Its tier moves by the cuts that it has passed, which are between the
-    means of successive tiers. A row without a tier has that of the cuts. Where less than two rows
-    have tiers, as with one seed each, they are groups by the intervals of the test split.
+    interval of its test split. Its rank group moves by the cuts that it has passed, which are
+    between the means of successive rank groups. A row without a rank group has the one that the
+    cuts give. Where fewer than two rows have rank groups, as with one seed each, groups are made
+    by the intervals of the test split.
     """
     scored = answers[answers["mean"].notna()]
-    # The unit of scores may be one in which less is better: the sign is that of being answered.
+    # The unit of scores may be one in which less is better: answered rows give the sign.
     above = scored[scored["answered"]]
     sign = -1.0 if (above["mean"] < above["baseline_value"]).any() else 1.0
-    ranked = (above["tier"] != "").sum() > 1
-    letters = above["tier"] if ranked else _groups(above, sign)
+    ranked = (above["rank_group"] != "").sum() > 1
+    letters = above["rank_group"] if ranked else _groups(above, sign)
     cuts = _cuts(sign * above["mean"], letters)
     for row in rows:
         label = row["row"]
@@ -216,32 +217,32 @@ def _add_question(
         otherwise = "baseline" if answer["at_baseline"] else "missing"
         row["states"][name] = "ok" if answer["answered"] else otherwise
         by_cuts = 1 + int((sign * answer["mean"] < cuts).sum())
-        tier = ord(min(letters[label])) - ord("A") + 1 if letters.get(label) else by_cuts
-        tiers = np.clip(1 + (drawn[:, None] < cuts).sum(1) + tier - by_cuts, 1, 35)
-        row["tiers"][name] = tier
+        group = ord(min(letters[label])) - ord("A") + 1 if letters.get(label) else by_cuts
+        groups = np.clip(1 + (drawn[:, None] < cuts).sum(1) + group - by_cuts, 1, 35)
+        row["rank_groups"][name] = group
         row["seeds"][name] = int(answer["seeds"])
-        row["draws"][name] = "".join(DIGITS[value] for value in tiers)
+        row["draws"][name] = "".join(DIGITS[value] for value in groups)
 
 
 def _groups(answers: "pd.DataFrame", sign: float) -> "pd.Series":
-    """Letters: a row whose interval is below that of the first row of a group begins another."""
+    """Letters: a row whose interval is below the first row's of a group begins another."""
     ends = (sign * answers[["mean", "low", "high"]]).sort_values("mean", ascending=False)
     letters, lowest = [], math.inf
     for low, high in ends[["low", "high"]].itertuples(index=False):
         begins = not letters or max(low, high) < lowest
         letters.append(chr(ord(letters[-1]) + begins) if letters else "A")
         lowest = min(low, high) if begins else lowest
-    return answers["tier"].reindex(ends.index).mask(ends["mean"].notna(), letters)
+    return answers["rank_group"].reindex(ends.index).mask(ends["mean"].notna(), letters)
 
 
 def _cuts(means: "pd.Series", letters: "pd.Series") -> NDArray[np.float64]:
-    """Halfway between each tier and the one before: a mean below i cuts is in tier i + 1.
+    """Halfway between each rank group and the one before: a mean below i cuts is in group i + 1.
 
-    A row of several tiers belongs to the first of them, and rows without tiers make no cut.
+    A row of several rank groups belongs to the first of them, and rows without a group make no cut.
     """
     first = letters[letters != ""].map(min)
-    ends = [(means[first.index[first < tier]].min(), means[first.index[first >= tier]].max())
-            for tier in sorted(set(first))[1:]]  # fmt: skip
+    ends = [(means[first.index[first < group]].min(), means[first.index[first >= group]].max())
+            for group in sorted(set(first))[1:]]  # fmt: skip
     return np.minimum.accumulate(np.array([sum(pair) / 2 for pair in ends]))
 
 

@@ -1,1 +1,1 @@
-"""Figures of boards and tables, drawn with matplotlib."""
+"""Figures of leaderboards and tables, drawn with matplotlib."""

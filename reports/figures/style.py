@@ -86,7 +86,7 @@ def point_styles(rows: Iterable[tuple[str, str]]) -> dict[str, PointStyle]:
 def panels(heights: Sequence[float], width: float = WIDTH) -> tuple[Figure, list[Axes]]:
     """A figure of panels in two columns, or in one for a single panel; all sizes in inches.
 
-    A row is as high as its highest panel. `width` is that of a panel with its legend.
+    A row is as high as its highest panel. `width` is of a panel with its legend.
     """
     columns = min(max(len(heights), 1), 2)
     rows = [max(heights[i : i + columns]) for i in range(0, len(heights), columns)] or [1.0]
@@ -130,15 +130,19 @@ def draw_rows(
     styles = point_styles([(attention[row], row) for row in shown])
     handles = []
     for row in shown:
-        own, (colour, marker) = lines[lines["row"] == row], styles[row]
-        every = max(1, len(own) // MARKS)
-        handles += axes.plot(own[x], own[y], color=colour, marker=marker, markersize=4,
+        part, (colour, marker) = lines[lines["row"] == row], styles[row]
+        every = max(1, len(part) // MARKS)
+        handles += axes.plot(part[x], part[y], color=colour, marker=marker, markersize=4,
                              markevery=every, label=label(row))  # fmt: skip
         if band:
-            axes.fill_between(own[x], own["low"], own["high"], color=colour, alpha=0.2, linewidth=0)
+            axes.fill_between(
+                part[x], part["low"], part["high"], color=colour, alpha=0.2, linewidth=0
+            )
         if bars:
-            ends = own[y] - own["low"], own["high"] - own[y]
-            axes.errorbar(own[x], own[y], ends, capsize=3, color=colour, linewidth=0, elinewidth=1)
+            ends = part[y] - part["low"], part["high"] - part[y]
+            axes.errorbar(
+                part[x], part[y], ends, capsize=3, color=colour, linewidth=0, elinewidth=1
+            )
     legend(axes, handles)
 
 

@@ -20,17 +20,17 @@ FIGURES = {
 def certificates_page(certificates: Iterable[Certificate]) -> str:
     """The page as Markdown."""
     results = {one.variant: one.results for one in certificates}
-    every = [result for own in results.values() for result in own]
+    every = [result for of_variant in results.values() for result in of_variant]
     groups = dict.fromkeys(result.group for result in every)
     failures = list(dict.fromkeys(_failure(result) for result in every if result.expected_failure))
 
     def text(name: str, group: str) -> str:
-        own = [result for result in results[name] if result.group == group]
-        if not all(result.passed for result in own):
+        of_group = [result for result in results[name] if result.group == group]
+        if not all(result.passed for result in of_group):
             return FAILED
-        known = [failures.index(_failure(result)) for result in own if result.expected_failure]
+        known = [failures.index(_failure(result)) for result in of_group if result.expected_failure]
         numbers = ", ".join(str(i + 1) for i in dict.fromkeys(known))
-        return numbers or (PASSED if own else NOT_CLAIMED)
+        return numbers or (PASSED if of_group else NOT_CLAIMED)
 
     figures = [
         (title, [[one.form, escape(one.detail)] for one in every if one.check == check])

@@ -28,7 +28,7 @@ def findings(studies: Sequence[ShallowStudy]) -> str:
 def explain(study: ShallowStudy) -> pd.DataFrame:
     """Every published accuracy on the task of a study, the lowest first.
 
-    Columns: those of `reports.papers.published`, of this version of the task, and `model`, the
+    Columns: as `reports.papers.published`, of this version of the task, and `model`, the
     simplest shallow model that reaches it, `none` without one; sizes of splits may differ.
     """
     found = published(task=study.task.partition("[")[0], unit="%")

@@ -75,7 +75,7 @@ class Tables(NamedTuple):
 def tables(
     suite: "Suite", runs: pd.DataFrame, baselines: pd.DataFrame, costs: pd.DataFrame
 ) -> Tables:
-    """The frames of a suite, from those of a store; see `reports.suites`."""
+    """The frames of a suite, from the frames of a store; see `reports.suites`."""
     answers, plan = suites.answers(runs, suite, baselines), suite.cost
     columns = [*OF_A_SEED, *(["best_on_test"] if suite.published else [])]
     parts = [plan.precision, f"width {plan.dim}", f"{plan.heads} heads"]
@@ -148,14 +148,14 @@ def _questions(of: Tables) -> list[dict[str, Any]]:
     """What is said of each question: its strongest baseline, and what it settles."""
     found = []
     for question in of.suite.questions:
-        own = of.answers[(of.answers["question"] == question.name) & (of.answers["text"] != "")]
+        asked = of.answers[(of.answers["question"] == question.name) & (of.answers["text"] != "")]
         pairs = of.pairs[of.pairs["question"] == question.name]
-        strongest = own[own["baseline"] != ""][["baseline", "baseline_value"]].value_counts()
+        strongest = asked[asked["baseline"] != ""][["baseline", "baseline_value"]].value_counts()
         texts = [f"{name}: {number(value)}" for name, value in strongest.index[:1]]
         found.append({
             "title": question.title, "asks": question.asks,
-            "baseline": texts[0] if texts else NOTHING if own.empty else "not fitted yet",
-            "answered": f"{own['answered'].sum()} of {len(own)}" if texts else NOTHING,
+            "baseline": texts[0] if texts else NOTHING if asked.empty else "not fitted yet",
+            "answered": f"{asked['answered'].sum()} of {len(asked)}" if texts else NOTHING,
             "pairs": len(pairs), "separable": int((pairs["p_holm"] <= LEVEL).sum()),
             "fastest": ", ".join(_fastest(of, question.name)[:FASTEST]) or NOTHING,
         })  # fmt: skip
@@ -164,20 +164,20 @@ def _questions(of: Tables) -> list[dict[str, Any]]:
 
 def _fastest(of: Tables, question: str) -> list[str]:
     """The rows of the first rank group alone that have a time, with it, the fastest first."""
-    first = of.answers[(of.answers["question"] == question) & (of.answers["tier"] == "A")]
+    first = of.answers[(of.answers["question"] == question) & (of.answers["rank_group"] == "A")]
     times = of.matrix[suites.time_column(of.suite)].reindex(first["row"]).dropna().sort_values()
     return [f"{row} ({number(time)})" for row, time in times.items()]
 
 
 def terminal(of: Tables) -> str:
-    """The matrix as text: mean and tier of each answer, in brackets at a baseline."""
+    """The matrix as text: mean and rank group of each answer, in brackets at a baseline."""
     suite, cells, middle = of.suite, _cells(of), _middle(of.suite)
 
     def text(row: Hashable, question: str) -> str:
         cell = cells[row, question]
         if not cell["text"]:
             return cell["status"] or NOTHING
-        shown = f"{cell['text']} {cell['tier']}".strip()
+        shown = f"{cell['text']} {cell['rank_group']}".strip()
         return f"({cell['text']})" if cell["at_baseline"] else shown
 
     titles = [question.title for question in suite.questions]
@@ -200,20 +200,21 @@ def terminal(of: Tables) -> str:
 
 
 def readme_table(of: Tables) -> str:
-    """Rows of the matrix: what they answer, time and peak memory of training, and their state."""
+    """Rows of the matrix with what they answer and cost; *1 seed* is explained if one has it."""
     asked, middle = _asked(of.matrix, of.suite), _middle(of.suite)
     rows = asked.loc[_readme_rows(asked, of.suite)]
-    own = of.answers[of.answers["answered"]]
-    single = own["seeds"].eq(1).map({True: " (*1 seed*)", False: ""})
-    texts = own["question"].map(escape) + single
-    answered = texts.groupby(own["row"]).agg(", ".join)
+    answers = of.answers[of.answers["answered"]]
+    single = answers["seeds"].eq(1).map({True: " (*1 seed*)", False: ""})
+    texts = answers["question"].map(escape) + single
+    answered = texts.groupby(answers["row"]).agg(", ".join)
     numbers = rows[[f"time.{middle}", f"memory.{middle}", "state_bytes"]]
     lines = [
         [escape(str(row)), answered.get(row, NOTHING), *map(number, values)]
         for row, *values in numbers.itertuples()
     ]
     head = ["attention", "answers", f"time at {middle:,}", "peak memory", "state, bytes"]
-    return table(head, lines)
+    is_single = any("*1 seed*" in text for _, text, *_ in lines)
+    return table(head, lines) + "\n\n*1 seed*: of one finished run." * is_single
 
 
 def readme_answer(of: Tables) -> str:

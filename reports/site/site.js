@@ -31,7 +31,7 @@ function advise(table, query, rules = page.rules) {
   const refused = refusal(lengths, query, table.labels[key], used);
   const members = candidates.filter((_, i) => inside[i] && !refused).map((fact) => ({
     row: fact.row.row, time: fact.time, "time.q1": fact["time.q1"], "time.q3": fact["time.q3"],
-    memory: fact.memory, seconds: fact.seconds, tiers: fact.tiers, seeds: fact.seeds,
+    memory: fact.memory, seconds: fact.seconds, rank_groups: fact.rank_groups, seeds: fact.seeds,
     inferred: fact.row.inferred,
     crossover: fact.row.crossovers[key] ?? null,
     probability: counts[candidates.indexOf(fact)] / draws,
@@ -64,7 +64,7 @@ function factsOf(row, key, length, needs) {
   const fact = {
     row, causal: row.causal, bidirectional: row.bidirectional,
     unfinished: Number(length >= (row.unfinished[key] ?? Infinity)),
-    tiers: needs.map((name) => row.tiers[name] ?? 0),
+    rank_groups: needs.map((name) => row.rank_groups[name] ?? 0),
     seeds: needs.map((name) => row.seeds[name] ?? 0),
     states: Object.fromEntries(needs.map((name, i) => [name, states[i]])),
   };
@@ -106,7 +106,7 @@ function drawn(fact, needs, draw) {
   return {
     ...fact,
     time: fact.time * Math.exp((fact.row.z[draw] / 100) * spread),
-    tiers: needs.map((name) => DIGITS.indexOf(fact.row.draws[name][draw])),
+    rank_groups: needs.map((name) => DIGITS.indexOf(fact.row.draws[name][draw])),
   };
 }
 
@@ -314,9 +314,9 @@ function answerTable(result, asked, key) {
     const bar = element("span", [], { class: "bar", style: `--p:${100 * member.probability}%`, "aria-hidden": "true" });
     return element("tr", [
       element("th", element("a", member.row, { href: `#${$(`tr[data-row="${member.row}"] a`).hash.slice(1)}` }), { scope: "row" }),
-      ...member.tiers.map((tier, i) => element("td", [
-        member.seeds[i] === 1 ? `tier ${tier} (1 seed)` : `tier ${tier}`, element("small", score(used[i], member.row).slice(5).join(" ")),
-      ], { class: `tier-${Math.min(tier, 5)}` })),
+      ...member.rank_groups.map((group, i) => element("td", [
+        member.seeds[i] === 1 ? `group ${group} (1 seed)` : `group ${group}`, element("small", score(used[i], member.row).slice(5).join(" ")),
+      ], { class: `rank-group-${Math.min(group, 5)}` })),
       element("td", [short(member.time * scale),
         element("small", `[${range.join(", ")}]${member.inferred ? " inferred" : ""}`)]),
       element("td", bytes(member.memory)),
@@ -441,7 +441,7 @@ function costChart() {
   const key = $("#cost-form [name=cost]").value, quantity = Number($("[name=quantity]").value);
   const ratio = table.units[key] === "ratio";
   const scale = quantity === 4 ? 1 / 2 ** 20 : ratio ? 1 : 1000;
-  const unit = quantity === 4 ? `${memoryOf(key)} of a sample, MiB` : ratio ? "time over that of softmax" : "time, ms";
+  const unit = quantity === 4 ? `${memoryOf(key)} of a sample, MiB` : ratio ? "time relative to softmax" : "time, ms";
   const rows = table.rows.flatMap((row) => (row.points[key] ?? []).map((point) => ({
     row: row.row, length: point[0], value: point[quantity] * scale, cross: row.crossovers[key] ?? null,
   })));

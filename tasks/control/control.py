@@ -44,8 +44,8 @@ class Control(Task):
     Attributes:
         path: the file.
         env: the environment, such as Hopper-v5; empty where the file names it.
-        reference: returns of a random and an expert policy, `RANDOM,EXPERT`; empty for those of the
-            file, or else those of D4RL.
+        reference: returns of a random and an expert policy, `RANDOM,EXPERT`; empty for the file's,
+            or else D4RL's.
         context: k, steps of a window.
         target: target return of a rollout, normalised.
         scale: returns-to-go are divided by it.
@@ -183,9 +183,9 @@ class Control(Task):
         found = data.observations.shape[1], data.actions.shape[1]
         if found != expected:
             raise UserError(
-                f"{self.path} has states of {found[0]} and actions of {found[1]} numbers, those of "
-                f"{environment.name} have {expected[0]} and {expected[1]}; give its environment as "
-                "control.env"
+                f"{self.path} has states of {found[0]} and actions of {found[1]} numbers, in "
+                f"{environment.name} they have {expected[0]} and {expected[1]}; give the right "
+                "environment as control.env"
             )
         largest = float((np.abs(data.actions) / environment.bound).max())
         if largest > 1 + EPSILON:

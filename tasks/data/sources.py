@@ -210,7 +210,7 @@ def find_imported(task: str, action: str) -> type[ImportedTask]:
         other = f"{task}-lra"
         remedy = f"nothing to {action}"
         if other in tasks.names():
-            remedy = f"the official files are those of {other}"
+            remedy = f"the official files are for {other}"
         raise UserError(f"{task} needs no files from 'harness data'; {remedy}")
     return factory
 

@@ -1,6 +1,6 @@
 """One image of Pathfinder, compiled by numba: two snakes, distractors, two discs.
 
-The rules are those of Linsley et al., 2018, arXiv 1805.08315, and of their published generator at
+The rules are from Linsley et al., 2018, arXiv 1805.08315, and their published generator at
 the sizes of the Long Range Arena (Tay et al., 2021, arXiv 2011.04006). Levels of images and masks
 are in 0..255 and combine by maximum; a pixel is free where the mask is at most 0.3 of 255.
 

@@ -102,7 +102,7 @@ def test_workers_divide_the_time_of_two_workers_by_that_of_one(monkeypatch, reco
 
     def train(command, **_):
         commands.append(command)
-        # The first command trains one cell.
+        # The first command trains one run.
         for number in range(min(records, len(commands))):
             Path(command[-1], f"{number}.json").touch()
 

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ from harness.measure import remeasure
 from harness.plan import resolve
 from harness.runner import failure
 from harness.train import DivergedError
+from tests.reports.conftest import make_record
 from zoo.contract import Unsupported
 from zoo.registry import UserError
 
@@ -136,6 +138,17 @@ def test_a_broken_record_with_the_name_of_a_run_is_an_error(plan, store, grid):
         with pytest.raises(UserError, match="is not a record"):
             refuse()
     assert path.read_text() == "{" and [*store.folder.glob("*.json")] == [path]
+
+
+def test_a_folder_in_place_of_a_checkpoint_is_rejected_before_training(plan, store, grid):
+    plans, path = [plan(), plan("primal")], store.checkpoint(plan("primal").spec)
+    path.mkdir(parents=True)
+    with pytest.raises(UserError, match=f"^{re.escape(str(path))} is a folder, .*; move it away$"):
+        check(plans, store)
+    # That of a finished run is left, and is no reason to reject others.
+    store.write(make_record("primal").model_copy(update={"spec": plans[1].spec}))
+    assert grid(plans[0]) == [(0, "ok", True)]
+    assert path.is_dir()
 
 
 def test_the_check_rejects_a_later_run_before_the_first_and_draws_no_random_number(plan, store):

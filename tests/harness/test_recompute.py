@@ -41,14 +41,18 @@ def trained(name: str, recompute, lengths) -> list[torch.Tensor]:
 
 FULL, PADDED = None, [40, 7, 23]
 
+CHECKED = [name for name, variant in variants.items() if not variant.unchecked]
+QUICK = ("primal", "performer")
+"""All variants, and those of the fast tests."""
+
 
 @pytest.mark.parametrize(
     ("name", "lengths"),
     [
-        *((name, lengths) for name in ("primal", "performer") for lengths in (FULL, PADDED)),
+        *((name, FULL) for name in QUICK),
         *(
-            pytest.param(name, PADDED, marks=pytest.mark.slow)
-            for name in ("softmax", "gated-delta", "reformer", "nystrom-lib")
+            pytest.param(name, PADDED, marks=[] if name in QUICK else pytest.mark.slow)
+            for name in CHECKED
         ),
     ],
 )

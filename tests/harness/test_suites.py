@@ -140,9 +140,9 @@ def test_questions_that_are_no_tables_are_rejected(tmp_path):
         suites.find(str(tmp_path / "mine.toml"))
 
 
-def test_the_recipe_of_a_question_is_not_that_of_a_question(file):
+def test_a_question_is_not_the_recipe_of_another_question(file):
     name = file("[all]", "[all]\nrecipe = 'mine.toml/easy'")
-    with pytest.raises(UserError, match=r"'mine.toml/easy', which is that of a question; give"):
+    with pytest.raises(UserError, match=r"'mine.toml/easy', which is itself a question; give"):
         recipes.find(f"{name}/easy")
 
 

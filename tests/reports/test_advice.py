@@ -18,7 +18,7 @@ Values = dict[str, Any]
 
 
 def row(
-    name: str, tier: int, times: dict[int, float], memory: float = 100.0, **fields: Any
+    name: str, rank_group: int, times: dict[int, float], memory: float = 100.0, **fields: Any
 ) -> Values:
     """A row that answers `recall`; its timings differ by 1 %."""
     points = [[n, t, 0.99 * t, 1.01 * t, memory, t / 1000] for n, t in times.items()]
@@ -26,8 +26,8 @@ def row(
         "row": name, "attention": name, "parts": [name], "set": [], "causal": 1,
         "bidirectional": 1, "linear": 1, "recurrent": 1, "family": "", "points": {"train": points},
         "inferred": 0, "crossovers": {}, "unfinished": {}, "z": [100, -100],
-        "states": {"recall": "ok"}, "tiers": {"recall": tier}, "seeds": {"recall": 3},
-        "draws": {"recall": f"{tier}{tier}"}, **fields,
+        "states": {"recall": "ok"}, "rank_groups": {"recall": rank_group}, "seeds": {"recall": 3},
+        "draws": {"recall": f"{rank_group}{rank_group}"}, **fields,
     }  # fmt: skip
 
 
@@ -62,7 +62,7 @@ def test_the_pareto_set_trades_accuracy_time_and_memory():
 
 
 def test_membership_is_the_share_of_draws_and_ties_are_named():
-    # In the first draw the tier of `b` falls; their times overlap.
+    # In the first draw the rank group of `b` falls; their times overlap.
     first = row("a", 1, {1024: 1.0}, z=[0, 0])
     second = row("b", 1, {1024: 0.999}, z=[0, 0], draws={"recall": "21"})
     found = advise(made(first, second), query())
@@ -140,7 +140,7 @@ def test_what_is_of_one_seed_or_inferred_is_marked():
 
 def test_rows_of_one_seed_each_are_grouped_by_the_intervals_of_their_test_split():
     suite, runs, baselines = suite_frames()
-    answered = answers(runs, suite, baselines).assign(tier="")
+    answered = answers(runs, suite, baselines).assign(rank_group="")
     claims = dict.fromkeys(("causal", "bidirectional", "linear", "recurrent"), True)
     traits = {one.attention: claims for one in suite.rows if "+" not in one.attention}
     own = of_plan(costs(ROOT / "results"), suite.cost)
@@ -150,14 +150,14 @@ def test_rows_of_one_seed_each_are_grouped_by_the_intervals_of_their_test_split(
     seen = set()
     for name, of_question in answered[answered["answered"]].groupby("question"):
         best = of_question.loc[of_question["mean"].idxmax()]
-        later = {row: rows[row]["tiers"][name] > 1 for row in of_question["row"]}
+        later = {row: rows[row]["rank_groups"][name] > 1 for row in of_question["row"]}
         below = dict(zip(of_question["row"], of_question["high"] < best["low"], strict=True))
         assert later == below
         seen |= {*below.values()}
     assert seen == {True, False}
 
 
-def test_the_table_of_a_store_has_the_tiers_and_states_of_the_matrix():
+def test_the_table_of_a_store_has_the_rank_groups_and_states_of_the_matrix():
     suite, runs, baselines = suite_frames()
     answered = answers(runs, suite, baselines)
     claims = ("causal", "bidirectional", "linear", "recurrent")
@@ -170,9 +170,9 @@ def test_the_table_of_a_store_has_the_tiers_and_states_of_the_matrix():
         for _, answer in answered[answered["row"] == one["row"]].iterrows():
             name = answer["question"]
             assert (one["states"][name] == "ok") == answer["answered"]
-            if answer["tier"]:
-                assert one["tiers"][name] == 1 + "ABCDEFGH".index(min(answer["tier"]))
-                assert set(one["draws"][name]) & {str(one["tiers"][name])}
+            if answer["rank_group"]:
+                assert one["rank_groups"][name] == 1 + "ABCDEFGH".index(min(answer["rank_group"]))
+                assert set(one["draws"][name]) & {str(one["rank_groups"][name])}
             if answer["text"]:
                 assert one["seeds"][name] == answer["seeds"]
     composed = next(one for one in made_table["rows"] if one["row"] == "softmax+primal")

@@ -130,7 +130,7 @@ def test_rows_are_compared_with_each_other_and_with_baselines(case):
         seed = rows[name][1]
         runs.append(compared(name, accuracy, seed + 1)[seed])
     found = rows_of(runs, **{"bag of tokens": 60.0, "chance": 10.0})
-    shown = found[["tier", "not_compared", "seeds_at_baseline"]]
+    shown = found[["rank_group", "not_compared", "seeds_at_baseline"]]
     pd.testing.assert_frame_equal(
         shown.sort_index().reset_index(drop=True),
         pd.DataFrame([expected[name] for name in sorted(expected)], columns=[*shown]),
@@ -223,7 +223,7 @@ def test_other_metrics_have_their_order_intervals_and_baselines(kind):
     assert first["low"] < first["mean"] < first["high"] and first["mean"] == pytest.approx(
         level, 0.02
     )
-    assert first["tier"] == "A" and first["best"] > 99
+    assert first["rank_group"] == "A" and first["best"] > 99
     pair = found.pairs.iloc[0]
     assert [pair["first"], pair["second"]] == [*rows.index[:2]]
     assert pair["difference"] == pytest.approx(
@@ -302,7 +302,7 @@ def test_the_csv_file_has_every_digit_and_the_fields_of_the_recipe():
     expected = {
         "task": "listops@1", "recipe": "paper", "device": "cuda", "model.positions": "rotary",
         "train.betas": "[0.9, 0.999]", "overrides": '{"model.dim": 3}', "machine": "NVIDIA H100",
-        "kind": "measured", "commits": "abc1234", "options": '{"primal": {}}', "tier": "",
+        "kind": "measured", "commits": "abc1234", "options": '{"primal": {}}', "rank_group": "",
     }  # fmt: skip
     assert expected.items() <= lines[0].items()
 

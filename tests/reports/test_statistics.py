@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from benchmarks.board_statistics import KINDS, Scenario, power, simulate, table
+from benchmarks.leaderboard_statistics import KINDS, Scenario, power, simulate, table
 from harness.records.interval import interval, mean_interval, score_interval
 from harness.records.sample import Sample
 from reports.statistics import (
@@ -14,8 +14,8 @@ from reports.statistics import (
     holm,
     is_comparable,
     probability_of_best,
+    rank_groups,
     separable_pairs,
-    tiers,
 )  # fmt: skip
 
 
@@ -177,7 +177,7 @@ def test_groups_of_small_tables(pairs, expected):
     separable = np.zeros((4, 4), dtype=bool)
     for first, second in pairs:
         separable[first, second] = separable[second, first] = True
-    assert tiers(separable) == expected
+    assert rank_groups(separable) == expected
 
 
 @given(st.integers(0, 8), st.integers(0, 2**28 - 1))
@@ -185,7 +185,7 @@ def test_rows_share_a_group_if_and_only_if_they_are_not_separable(count, pairs):
     separable = np.zeros((count, count), dtype=bool)
     for bit, (first, second) in enumerate(combinations(range(count), 2)):
         separable[first, second] = separable[second, first] = pairs >> bit & 1
-    found = tiers(separable)
+    found = rank_groups(separable)
     for first, second in combinations(range(count), 2):
         assert separable[first, second] != bool({*found[first]} & {*found[second]})
 

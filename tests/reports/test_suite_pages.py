@@ -49,8 +49,10 @@ def test_the_tables_hold_every_digit_and_a_line_for_each_seed(found, made):
 
 def test_the_table_of_a_readme_begins_with_the_first_rows_and_marks_single_seeds():
     suite, runs, baselines = laptop_frames()
-    page = readme_table(tables(suite, runs, baselines, costs(ROOT / "results")))
-    lines = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in page.splitlines()]
+    measured = costs(ROOT / "results")
+    page = readme_table(tables(suite, runs, baselines, measured))
+    top, _, legend = page.partition("\n\n")
+    lines = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in top.splitlines()]
     names = [line[0] for line in lines[2:]]
     assert names[:3] == ["softmax", "primal", "primal-moments"] and len(names) == 8
     first, others = ([family_of(name) for name in part] for part in (names[:3], names[3:]))
@@ -59,6 +61,9 @@ def test_the_table_of_a_readme_begins_with_the_first_rows_and_marks_single_seeds
              for line in lines[2:] if line[1] != "–"}  # fmt: skip
     # Of this row there is one seed.
     assert all(marks.pop("primal-moments")) and not any(map(any, marks.values()))
+    assert "1 seed" in legend
+    others = runs[runs["row"] != "primal-moments"]
+    assert "1 seed" not in readme_table(tables(suite, others, baselines, measured))
 
 
 def test_a_readme_names_the_fastest_of_the_best_rows(found):

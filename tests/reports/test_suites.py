@@ -24,7 +24,7 @@ def test_a_row_above_every_baseline_has_answered_and_any_other_is_not_ranked(fou
     }  # fmt: skip
     assert (recall["at_baseline"] == ~recall["answered"]).all()
     assert (recall["baseline"] == "rule").all() and set(recall["baseline_value"]) == {30}
-    assert recall["tier"].to_dict() == {
+    assert recall["rank_group"].to_dict() == {
         "softmax": "A", "primal": "B", "linear[chunk=8]": "", "none": "",
     }  # fmt: skip
     assert recall.loc["linear[chunk=8]", "not_compared"] == "seeds at a baseline"
@@ -58,18 +58,19 @@ def test_a_row_without_other_seeds_shows_its_chosen_trial_once_every_rate_was_tr
         found = answers(runs_so_far.reset_index(drop=True), suite, baselines)
         row = found.set_index(["question", "row"]).loc["recall", "primal"]
         assert row["seeds"] == (0 if expected is None else 1)
-        assert row["tier"] == "" and row["answered"] == (expected is not None)
+        assert row["rank_group"] == "" and row["answered"] == (expected is not None)
         if expected is not None:
             assert row["mean"] == expected["score"].item()
             assert row["not_compared"] == "one seed"
 
 
-def test_a_row_that_is_compared_but_below_a_baseline_has_no_tier(suite_frames):
+def test_a_row_that_is_compared_but_below_a_baseline_has_no_rank_group(suite_frames):
     suite, runs, _, _ = suite_frames
     baselines = suite_frames.baselines.assign(score=[10.0, 80.0, 10.0, 30.0])
     found = answers(runs, suite, baselines).set_index(["question", "row"]).loc["recall"]
-    assert found.loc["primal", ["not_compared", "tier", "at_baseline"]].tolist() == ["", "", True]
-    assert found.loc["softmax", "tier"] == "A"
+    primal = found.loc["primal", ["not_compared", "rank_group", "at_baseline"]]
+    assert primal.tolist() == ["", "", True]
+    assert found.loc["softmax", "rank_group"] == "A"
     compared = pairs(runs, suite, baselines).query("question == 'recall'")
     assert ["softmax", "primal"] in compared[["first", "second"]].values.tolist()
 
@@ -78,7 +79,7 @@ def test_without_baselines_nothing_is_answered_or_ranked(suite_frames):
     suite, runs, baselines, _ = suite_frames
     found = answers(runs, suite, baselines[:0])
     assert not found["answered"].any() and not found["at_baseline"].any()
-    assert set(found["tier"]) == {""} and found["mean"].notna().sum() == 7
+    assert set(found["rank_group"]) == {""} and found["mean"].notna().sum() == 7
 
 
 def test_the_pairs_of_a_question_are_of_its_compared_rows(suite_frames):

@@ -29,7 +29,7 @@ LEAST = 1e-3
 
 SEQUENCE, EXAMPLE, INTERACTION = 0.7, 0.7, 0.5
 """Standard deviations of the effects of sequence and example, and of the interaction of example and
-row, on the score of an answer; that of the residual is 1."""
+row, on the score of an answer; the residual's is 1."""
 
 
 class Kind(NamedTuple):
@@ -123,9 +123,9 @@ KINDS = {
 }
 
 
-@section("board_statistics")
+@section("leaderboard_statistics")
 def measure_statistics(runner: Runner) -> None:
-    """Intervals and tiers of simulated leaderboards, whose true means are known.
+    """Intervals and rank groups of simulated leaderboards, whose true means are known.
 
     All rows of a table are equal: their seeds are drawn from one distribution. A table is *falsely
     separated* if any two of its rows that are compared are separable. Shares are in percent; the
@@ -136,7 +136,7 @@ def measure_statistics(runner: Runner) -> None:
     - *sequences*: the same with 500 sequences of 8 answers.
     - *losses*: of 60 articles, whose lengths are lognormal; all rows have the same effect of
       articles.
-    - *returns*: of 20 episodes, whose effects are those of an exponential distribution.
+    - *returns*: of 20 episodes, whose effects have an exponential distribution.
 
     Scenarios: seeds that differ by the sampling of their answers alone, or whose means differ with
     a standard deviation of 1 or 5 points (a point of a loss is 0.005 nats), or that stay at the
