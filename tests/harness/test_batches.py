@@ -133,10 +133,11 @@ def test_an_example_is_as_long_as_its_longest_sequence():
 
 @pytest.mark.parametrize("by_length", [False, True])
 def test_every_example_is_evaluated_once(by_length):
-    split = split_of([70, 3, 128, 129, 5])
+    split = split_of([128, 300, 3, 129, 70])
     batches = list(in_order(split, 2, by_length))
-    lengths = [None] * 3 if not by_length else [64, 128, 192]
-    order = [0, 1, 2, 3, 4] if not by_length else [1, 4, 0, 2, 3]
+    # A batch is padded to its longest example, which is not its first.
+    lengths = [None] * 3 if not by_length else [128, 192, 320]
+    order = [0, 1, 2, 3, 4] if not by_length else [2, 4, 0, 3, 1]
     assert [length for _, length in batches] == lengths
     assert [i for examples, _ in batches for i in examples.tolist()] == order
 

@@ -103,6 +103,7 @@ REJECTED = {
     "run -a linformer --set linformer.rank=500 --match parameters": "width 1, softmax has",
     "run -a none --tune --seeds 0,1": "seed 0 chooses the point of the grid",
     "run -a none --tune --grid train.lr": "not of the form NAME.OPTION=VALUE,VALUE",
+    "run -a none --tune --grid train.lr=1,2 --grid train.lr=3,4": "train.lr twice; give all",
     "run -a none --slurm partition=gpu": "--slurm is for jobs of Slurm",
     "run -a none --engine slurm --slurm partition": "give NAME=VALUE, as partition=gpu",
     "run -a none --engine slurm --slurm timeout_min=soon": '"timeout_min" expected type',

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from harness.records.models import Transformer
 from harness.records.record import Cost, Environment, Final, Point, Record
-from harness.records.spec import RunSpec
+from harness.records.spec import RunSpec, TuningSpec
 from harness.records.store import CostStore, Store
 from tasks.metric import Metric
 from tests.harness.specs import raising
@@ -179,6 +179,12 @@ def test_a_specification_is_frozen_and_rejects_unknown_fields_and_values(spec, b
         RunSpec.model_validate({**SPEC, **bad})
     with pytest.raises(ValidationError, match="frozen"):
         spec.seed = 1
+
+
+@pytest.mark.parametrize("path", ["train.rate", "primal.rank", "lr"])
+def test_a_grid_is_of_fields_of_model_and_train(path):
+    with pytest.raises(ValidationError, match=f"'{path}' is no field of model or train"):
+        TuningSpec(grid={path: (1, 2)}, recipe={path: 1}, role="trial")
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
