@@ -244,10 +244,11 @@ def test_an_interrupt_before_training_is_a_record(plan, store, callback, monkeyp
 
 
 def test_a_continued_run_names_both_commits_and_has_the_seconds_of_all_its_processes(
-    plan, run_here, interrupted, environment_is, monkeypatch
+    plan, store, run_here, interrupted, environment_is, monkeypatch
 ):
     environment_is(commit="aaa")
-    interrupted(plan())
+    saved = checkpoint.read(store.checkpoint(interrupted(plan()).spec))
+    assert json.loads(saved["progress"])["elapsed"] > 0
     environment_is(commit="bbb")
     real = checkpoint.load
     monkeypatch.setattr(

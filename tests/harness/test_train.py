@@ -141,5 +141,6 @@ def test_bf16_computes_products_in_half_precision_with_parameters_in_fp32(plan, 
     inner = trainer.model.layers[0].feed_forward[0]
     inner.register_forward_hook(lambda *call: kinds.append(call[2].dtype))
     trainer.step(0)
-    assert kinds == [torch.bfloat16]
+    trainer.evaluate(plan().data.splits["dev"])
+    assert kinds == [torch.bfloat16] * 5
     assert {p.dtype for p in trainer.model.parameters()} == {torch.float32}
