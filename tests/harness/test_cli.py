@@ -1,6 +1,7 @@
 """The commands in this process: what they reject, what they print, and their exit codes."""
 
 import json
+import os
 import shlex
 import sys
 from importlib import metadata
@@ -23,6 +24,9 @@ SMOKE = ["run", "--budget", "smoke", "--precision", "fp32"]
 TINY = [*SMOKE, *SMALL]
 
 HUGE = 2**50
+
+TOO_MANY = (os.cpu_count() or 1) + 1
+"""Threads."""
 
 ASK = "advise --length 16 --pass train"
 
@@ -144,7 +148,7 @@ REJECTED = {
     "study approximation nystrom --logits 1,1e20": "logits '1,1e20'",
     f"run -a none -t modular-addition --set modular-addition.symbols={2**20}": "of memory",
     f"run -a none --workers {10**20}": "--workers",
-    f"run -a none --threads {10**4}": "--threads 10000 exceeds the",
+    f"run -a none --threads {TOO_MANY}": f"--threads {TOO_MANY} exceeds the",
     f"run -a none --tune --workers {10**20}": "--workers",
 } | {
     f"study {study} {size}": reason
