@@ -165,7 +165,8 @@ def made(store: Path, root: Path) -> dict[Path, bytes]:
     from harness.records.certificate import read_certificates
     from harness.records.suites import names
     from reports.markdown import insert
-    from reports.pages.suite import published, readme_answer, readme_table
+    from reports.pages.readme import readme_answer, readme_table
+    from reports.pages.suite import published
     from reports.text import frame_csv
 
     content, readme = stores.content(store), root / "README.md"

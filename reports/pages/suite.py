@@ -1,4 +1,4 @@
-"""A suite: its page, tables and figure, its table in a README, on a terminal and for LaTeX."""
+"""A suite: its page, tables and figure, on a terminal and for LaTeX."""
 
 import io
 import math
@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
-from harness.records.families import family_of
 from reports import papers, suites
 from reports.layer_costs import measured
-from reports.markdown import escape, table
 from reports.render import rendered
 from reports.statistics import LEVEL
 from reports.text import NOTHING, frame_csv, number, text_table, threads_of, whole_text
@@ -33,9 +31,6 @@ OF_A_SEED = [
     "commit", "id",
 ]  # fmt: skip
 """The columns of the table of seeds."""
-
-README_ROWS, README_FIRST = 8, 3
-"""The most rows of the table of a README, and how many of a suite are the first of them."""
 
 FASTEST = 3
 """The most rows of the first rank group that the table of questions names."""
@@ -120,7 +115,7 @@ def published(of: Tables) -> pd.DataFrame:
 def _rendered(template: str, of: Tables) -> bytes:
     return rendered(
         template, **of._asdict(), questions=_questions(of), lengths=sorted(of.suite.cost.lengths),
-        middle=_middle(of.suite), cells=_cells(of), options=_options(of.suite),
+        middle=middle_length(of.suite), cells=_cells(of), options=_options(of.suite),
         tex=lambda text: text.translate(TEX),
     ).encode()  # fmt: skip
 
@@ -135,7 +130,8 @@ def _options(suite: "Suite") -> str:
     return "; ".join(texts)
 
 
-def _middle(suite: "Suite") -> int:
+def middle_length(suite: "Suite") -> int:
+    """The length by whose time rows are ordered, in tokens."""
     return int(suites.time_column(suite).partition(".")[2])
 
 
@@ -157,21 +153,29 @@ def _questions(of: Tables) -> list[dict[str, Any]]:
             "baseline": texts[0] if texts else NOTHING if asked.empty else "not fitted yet",
             "answered": f"{asked['answered'].sum()} of {len(asked)}" if texts else NOTHING,
             "pairs": len(pairs), "separable": int((pairs["p_holm"] <= LEVEL).sum()),
-            "fastest": ", ".join(_fastest(of, question.name)[:FASTEST]) or NOTHING,
+            "fastest": ", ".join(fastest(of, question.name)[:FASTEST]) or NOTHING,
         })  # fmt: skip
     return found
 
 
-def _fastest(of: Tables, question: str) -> list[str]:
-    """The rows of the first rank group alone that have a time, with it, the fastest first."""
-    first = of.answers[(of.answers["question"] == question) & (of.answers["rank_group"] == "A")]
-    times = of.matrix[suites.time_column(of.suite)].reindex(first["row"]).dropna().sort_values()
-    return [f"{row} ({number(time)})" for row, time in times.items()]
+def fastest(of: Tables, question: str) -> list[str]:
+    """The best rows that have a time, with it, the fastest first.
+
+    Those of the first rank group whose interval overlaps with that of the best mean.
+    """
+    first = of.answers[of.answers["rank_group"].str.contains("A")]
+    first = first[first["question"] == question].set_index("row")
+    less_is_better = bool((first["mean"] < first["baseline_value"]).any())
+    best = first["mean"].sort_values(ascending=less_is_better).index[:1]
+    low, high = (first[["low", "high"]].agg(end, axis=1) for end in ("min", "max"))
+    overlaps = (high >= low[best].min()) & (low <= high[best].max())
+    times = of.matrix[suites.time_column(of.suite)].reindex(first.index[overlaps])
+    return [f"{row} ({number(time)})" for row, time in times.dropna().sort_values().items()]
 
 
 def terminal(of: Tables) -> str:
     """The matrix as text: mean and rank group of each answer, in brackets at a baseline."""
-    suite, cells, middle = of.suite, _cells(of), _middle(of.suite)
+    suite, cells, middle = of.suite, _cells(of), middle_length(of.suite)
 
     def text(row: Hashable, question: str) -> str:
         cell = cells[row, question]
@@ -199,39 +203,7 @@ def terminal(of: Tables) -> str:
     return f"{text_table(head, lines, WIDTH)}\n\n{fill(legend, WIDTH)}"
 
 
-def readme_table(of: Tables) -> str:
-    """Rows of the matrix with what they answer and cost; *1 seed* is explained if one has it."""
-    asked, middle = _asked(of.matrix, of.suite), _middle(of.suite)
-    rows = asked.loc[_readme_rows(asked, of.suite)]
-    answers = of.answers[of.answers["answered"]]
-    single = answers["seeds"].eq(1).map({True: " (*1 seed*)", False: ""})
-    texts = answers["question"].map(escape) + single
-    answered = texts.groupby(answers["row"]).agg(", ".join)
-    numbers = rows[[f"time.{middle}", f"memory.{middle}", "state_bytes"]]
-    lines = [
-        [escape(str(row)), answered.get(row, NOTHING), *map(number, values)]
-        for row, *values in numbers.itertuples()
-    ]
-    head = ["attention", "answers", f"time at {middle:,}", "peak memory", "state, bytes"]
-    is_single = any("*1 seed*" in text for _, text, *_ in lines)
-    return table(head, lines) + "\n\n*1 seed*: of one finished run." * is_single
-
-
-def readme_answer(of: Tables) -> str:
-    """The fastest of the best rows of each question that has any, as a list."""
-    best = {one.title: _fastest(of, one.name)[:1] for one in of.suite.questions}
-    return "\n".join(f"- {title}: **{escape(*rows)}**" for title, rows in best.items() if rows)
-
-
-def _readme_rows(asked: pd.DataFrame, suite: "Suite") -> list[Hashable]:
-    """The first rows of the suite, then the best of each other family: `README_ROWS` in all."""
-    families = asked["attention"].map(family_of)
-    first = [row.label for row in suite.rows[:README_FIRST] if row.label in asked.index]
-    best = asked.index[~families.duplicated() & ~families.isin(families[first])]
-    return [*first, *best][:README_ROWS]
-
-
-def _asked(matrix: pd.DataFrame, suite: "Suite") -> pd.DataFrame:
+def asked_rows(matrix: pd.DataFrame, suite: "Suite") -> pd.DataFrame:
     """The rows that were run on a question."""
     return matrix[matrix[[question.name for question in suite.questions]].notna().any(axis=1)]
 
@@ -240,7 +212,7 @@ def draw(matrix: pd.DataFrame, suite: "Suite") -> "Figure":
     """A point for each row of the matrix that has a time, in bands of questions answered."""
     from reports.figures import style
 
-    asked, column = _asked(matrix, suite), suites.time_column(suite)
+    asked, column = asked_rows(matrix, suite), suites.time_column(suite)
     rows = asked[asked[column].notna()]
     times = {str(row): float(time) for row, time in rows[column].items()}
     lanes = _lanes(times, {str(row): int(count) for row, count in rows["answered"].items()})
@@ -254,7 +226,7 @@ def draw(matrix: pd.DataFrame, suite: "Suite") -> "Figure":
             axes.annotate(style.label(label), (times[label], lane), (5, 0), va="center",
                           textcoords="offset points", fontsize=8, color=text)  # fmt: skip
     _scales(axes, [1.0, *times.values()], [answered for answered, _ in lanes])
-    length = _middle(suite)
+    length = middle_length(suite)
     axes.set(xlabel=f"time of training, {length:,} tokens, relative to the fastest softmax (log)",
              ylabel=f"answered, of {len(suite.questions)} questions")  # fmt: skip
     style.not_shown(axes, [f"{label}: no cost" for label in asked.index if label not in times])

@@ -7,7 +7,8 @@ import pytest
 
 from harness.records.families import family_of
 from harness.records.frame import costs
-from reports.pages.suite import WIDTH, files, readme_answer, readme_table, tables, terminal
+from reports.pages.readme import readme_answer, readme_table
+from reports.pages.suite import WIDTH, files, tables, terminal
 from tests.conftest import ROOT
 from tests.reports.conftest import snapshot
 from tests.suite_frames import suite_frames as laptop_frames
