@@ -195,7 +195,7 @@ def test_reference_returns_are_those_given_then_those_of_the_file_then_those_of_
     [
         ({}, {}, "names no environment"),
         ({}, {"env": "InvertedPendulum-v5"}, "no reference returns are known"),
-        ({"states": 11, "actions": 3}, {"env": "HalfCheetah-v5"}, "17 and 6; give its env"),
+        ({"states": 11, "actions": 3}, {"env": "HalfCheetah-v5"}, "17 and 6; give the right env"),
         ({"states": 11, "actions": 3}, {"env": "Hopper-v5", "dev": 1.0}, "between 0 and 1"),
         ({"states": 11, "actions": 3}, {"env": "Hopper-v5", "steps": 2}, "a trajectory of 3 steps"),
         ({"lengths": (4,)}, {"env": "Hopper-v5"}, "one trajectory"),

@@ -192,7 +192,7 @@ def test_a_full_disk_or_a_folder_that_cannot_be_written_is_one_line(fetch, tmp_p
 @pytest.mark.parametrize(
     ("task", "message"),
     [
-        ("listops", "listops needs no files from 'harness data'; the official files are those of"),
+        ("listops", "listops needs no files from 'harness data'; the official files are for"),
         ("retrieval", "retrieval has no source that can be verified; run 'harness data import"),
         ("txt", "unknown task 'txt'; did you mean 'text'"),
     ],

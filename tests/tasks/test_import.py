@@ -184,7 +184,7 @@ def test_a_failed_import_leaves_the_cache_as_it_was_and_another_repairs_it(revie
     ("task", "message"),
     [
         ("image", "has 5 bytes, 47185241 expected"),
-        ("listops", "'harness data'; the official files are those of listops-lra"),
+        ("listops", "'harness data'; the official files are for listops-lra"),
         ("parity", "parity needs no files from 'harness data'; nothing to import"),
         ("imagee", "unknown task 'imagee'; did you mean 'image'"),
         ("uea", "has no file of uea-ethanol-concentration, uea-face"),
