@@ -24,6 +24,7 @@ from tests.zoo.faulty.heads import AddsDropoutInEvaluation, ScalesByLength
 from tests.zoo.faulty.layers import EqualsSoftmaxAfterPreparation, NegatesGradients, ReturnsFp32
 from tests.zoo.faulty.leaks import batch_leak, causal_leak, loss_leak, padding_leak
 from tests.zoo.faulty.planted import tokens_where
+from tests.zoo.formulas import CASES
 from tests.zoo.primal_oracle import make_columns_orthonormal
 from zoo.conformance import (
     CHECKS,
@@ -52,15 +53,15 @@ SLOW = {check.name for check in CHECKS if not check.fast} | {"causality, fp32"}
 """Checks that take seconds: long inputs, large batches, compilers."""
 WHOLE = {"linear", "primal", "softmax"}
 """Variants that all checks run on, in both forms; the certificates have those of every variant."""
-OF_MACHINE = {
-    "lengths", "precisions", "large inputs", "gradients, fp32 and bf16", "fully masked input",
-    "token mixing", "identities", "vmap", "step equals forward",
-}  # fmt: skip
-"""Checks whose results may differ with the machine and the version of PyTorch."""
-OF_CAUSAL_FORMS = {"receptive field", "recurrence"}
+OF_FORMULAS = {"gradients", "truncation equivalence", "position sensitivity",
+               "causal receptive field"}  # fmt: skip
+"""Checks of values and gradients that `test_formulas` compares with those of a formula."""
+WITH_FORMULA = {case.name for case in CASES if not variants.find(case.name).traits.losses}
+OF_CAUSAL_FORMS = {"causality", "receptive field", "recurrence"}
 """Groups of checks that a variant does not pass in its bidirectional form too."""
 OF_EVERY_PAIR = {"causality", "padding invariance", "batch independence"}
-"""Checks of every pair of tokens or samples, which take seconds for some variants."""
+FAST_PAIRS = {"none", "softmax", "linear", "primal", "flowformer", "linformer", "longformer"}
+"""Variants whose checks of every pair of tokens are fast; some take seconds for each other one."""
 
 
 def runs(configuration: Configuration, check: Check) -> bool:
@@ -75,9 +76,11 @@ def runs(configuration: Configuration, check: Check) -> bool:
         return declared and (name == "reformer-lib" or check.name not in {*SLOW, *OF_EVERY_PAIR})
     if name in WHOLE:
         return not (configuration.repeats and check.name in ("compiles", "export"))
-    # `test_formulas` compares values and gradients with a formula, here too.
-    repeats = configuration.repeats and check.group not in OF_CAUSAL_FORMS
-    return check.name in OF_MACHINE and not repeats
+    if check.name in SLOW or (check.name in OF_EVERY_PAIR and name not in FAST_PAIRS):
+        return False
+    if name in WITH_FORMULA and check.name in OF_FORMULAS:
+        return False
+    return not configuration.repeats or check.group in OF_CAUSAL_FORMS
 
 
 REGISTERED = [
