@@ -8,7 +8,7 @@ import pytest
 from harness.records.families import family_of
 from harness.records.frame import costs
 from reports.pages.readme import readme_answer, readme_table
-from reports.pages.suite import WIDTH, files, tables, terminal
+from reports.pages.suite import WIDTH, fastest, files, tables, terminal
 from tests.conftest import ROOT
 from tests.reports.conftest import snapshot
 from tests.suite_frames import suite_frames as laptop_frames
@@ -69,6 +69,18 @@ def test_the_table_of_a_readme_begins_with_the_first_rows_and_marks_single_seeds
 
 def test_a_readme_names_the_fastest_of_the_best_rows(found):
     assert readme_answer(found) == "- recall: **softmax (1.00)**\n- copy: **primal (0.900)**"
+
+
+@pytest.mark.parametrize(
+    ("baseline", "expected"), [(30.0, "primal (0.900)"), (100.0, "softmax (1.00)")]
+)
+def test_the_best_rows_overlap_with_the_best_mean_whichever_way_is_better(
+    found, baseline, expected
+):
+    answers = found.answers.assign(baseline_value=baseline)
+    apart = (answers["question"] == "copy") & (answers["row"] == "softmax")
+    answers.loc[apart, ["low", "high"]] = 60.0, 65.0
+    assert fastest(found._replace(answers=answers), "copy") == [expected]
 
 
 def test_texts_of_records_are_escaped(suite_frames):
