@@ -1,11 +1,14 @@
 """What a record states about the code of a run: versions, source digests, declared failures."""
 
+import ast
 import hashlib
-import inspect
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cache
 from importlib import metadata
-from types import ModuleType
+from importlib.abc import InspectLoader
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec, resolve_name
 
 from harness.environment import describe
 from harness.plan import Plan
@@ -27,45 +30,82 @@ def environment_of(plan: Plan) -> Environment:
 
 
 def implementations(names: Iterable[str]) -> dict[str, str]:
-    """SHA-256 of the source of each variant, by variant; none where it has no source.
-
-    The source is the variant's module and the modules of its package that it uses,
-    directly or through others, in order of their names.
-    """
+    """SHA-256 of the source of each variant, by variant; none where it has no source."""
     digests = {name: source_digest(variants.find(name)) for name in names}
     return {name: digest for name, digest in digests.items() if digest}
 
 
 def source_digest(variant: type) -> str:
-    """SHA-256 of the sources of a variant, see `implementations`; empty where it has none."""
+    """SHA-256 of `sources` of the module of a variant; empty where it has none."""
+    module = variant.__module__
+    return _digest(sources(module, {"zoo", _package(module)}))
+
+
+def certified_digest(variant: type) -> str:
+    """SHA-256 of `sources` of the module of a variant, and of the checks; empty without source."""
+    module, checks = variant.__module__, "zoo.conformance"
+    found = sources(module, {"zoo", _package(module)})
+    return _digest(found | sources(checks, {checks})) if found else ""
+
+
+def sources(module: str, packages: Collection[str]) -> dict[str, str]:
+    """The source of a module, and of the modules of `packages` that it imports, by name.
+
+    Imports are those in the text, also in functions, and those of the modules imported. A module
+    that a program names in another way, such as by `import_module`, is not found.
+    """
+    found: dict[str, str] = {}
+    left = [module]
+    while left:
+        name = left.pop()
+        spec = None if name in found else _spec(name)
+        if spec and isinstance(spec.loader, InspectLoader):
+            found[name] = spec.loader.get_source(name) or ""
+            tree = ast.parse(found[name])
+            left += _imported(tree, spec.parent, packages)
+    return found
+
+
+def _digest(found: Mapping[str, str]) -> str:
+    text = "".join(source for _, source in sorted(found.items()))
+    return hashlib.sha256(text.encode()).hexdigest() if found else ""
+
+
+def _package(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def _is_within(module: str, packages: Collection[str]) -> bool:
+    return any(f"{module}.".startswith(f"{package}.") for package in packages)
+
+
+def _imported(tree: ast.Module, parent: str | None, packages: Collection[str]) -> Iterator[str]:
+    """The modules of `packages` that a module of the package `parent` imports."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (one.name for one in node.names if _is_within(one.name, packages))
+        elif isinstance(node, ast.ImportFrom):
+            start = resolve_name("." * node.level + (node.module or ""), parent)
+            if _is_within(start, packages):
+                modules = [name for one in node.names if _spec(name := f"{start}.{one.name}")]
+                yield from modules
+                if len(modules) < len(node.names):
+                    yield start
+
+
+@cache
+def _spec(module: str) -> ModuleSpec | None:
+    """The specification of a module, imported or not; None where there is no such module."""
     try:
-        modules = used_by(sys.modules[variant.__module__])
-        sources = map(inspect.getsource, sorted(modules, key=lambda one: one.__name__))
-        return hashlib.sha256("".join(sources).encode()).hexdigest()
-    except (OSError, TypeError, KeyError):
-        return ""
+        return sys.modules[module].__spec__ if module in sys.modules else find_spec(module)
+    except ModuleNotFoundError:  # a name in a module
+        return None
 
 
 def options_of(spec: RunSpec | CostSpec) -> dict[str, dict[str, Value]]:
     """Every option of every variant of a run or a measurement, by variant."""
     options = spec.options.items()
     return {name: resolve(name, variants.find(name), changed) for name, changed in options}
-
-
-def used_by(module: ModuleType) -> set[ModuleType]:
-    """The module, and the modules of its package whose objects it has, directly or indirectly."""
-    package = module.__name__.partition(".")[0]
-    found, left = set(), [module]
-    while left:
-        one = left.pop()
-        if one in found or one.__name__.partition(".")[0] != package:
-            continue
-        found.add(one)
-        for value in list(vars(one).values()):
-            name = value.__name__ if inspect.ismodule(value) else getattr(value, "__module__", None)
-            if isinstance(name, str) and name in sys.modules:
-                left.append(sys.modules[name])
-    return found
 
 
 def expected_failures_of(plan: Plan) -> dict[str, str]:

@@ -42,7 +42,7 @@ class DeltaAttention(RecurrentAttention):
         super().__init__(size, (1 + 2 * steps) * size.dim, bias=False)
         self.steps = steps
 
-    def _make_output(self, gate: OutputGate) -> None:
+    def make_output(self, gate: OutputGate) -> None:
         """Make gate, norm and output projection; a subclass calls it last."""
         dim, width = self.size.dim, self.size.head_dim
         maps = {

@@ -22,7 +22,7 @@ from zoo.recurrent import Heads, RecurrentAttention
 class GatedHeads(Attention):
     """The norm, the gate and the output projection behind the heads."""
 
-    def _make_output(self) -> None:
+    def make_output(self) -> None:
         """Make gate, norm and output projection.
 
         A subclass calls it last: the order of the parameters decides how a seed initialises each.

@@ -139,12 +139,12 @@ def _certify(name: str, form: "Configuration", rows: Sequence[Row], store: Path)
     from datetime import UTC, datetime
 
     from harness.environment import describe
-    from harness.provenance import source_digest
+    from harness.provenance import certified_digest
     from harness.records.certificate import Certificate, CheckResult, write_certificate
 
     certificate = Certificate(
         variant=name,
-        code=source_digest(form.variant),
+        code=certified_digest(form.variant),
         taken=datetime.now(UTC).isoformat(timespec="seconds"),
         environment=describe("cpu"),
         results=tuple(

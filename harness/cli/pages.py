@@ -96,7 +96,7 @@ def _same(first: str, second: str) -> bool:
 
 def _stale_certificates(found: Mapping[str, Certificate]) -> Iterator[str]:
     """The variants whose certificate is missing, or of other code or of other checks."""
-    from harness.provenance import source_digest
+    from harness.provenance import certified_digest
 
     for name, variant in variants.built_in():
         if variant.unchecked:
@@ -105,7 +105,7 @@ def _stale_certificates(found: Mapping[str, Certificate]) -> Iterator[str]:
         expected = [(form.label, check.name) for form in forms for check in checks_for(form)]
         one = found.get(name)
         present = [(result.form, result.check) for result in one.results] if one else []
-        if one is None or present != expected or one.code != source_digest(variant):
+        if one is None or present != expected or one.code != certified_digest(variant):
             yield f"the certificate of {name}: harness check {name} --store results"
 
 

@@ -38,7 +38,7 @@ class Certificate(Frozen):
     Attributes:
         schema_version: of this class.
         variant: its name.
-        code: SHA-256 of its sources, see `harness.provenance`; empty where it has none.
+        code: SHA-256 of its sources and of the checks, see `harness.provenance.certified_digest`.
         taken: when the checks began.
         environment: of the checks.
         results: of every check of every form.

@@ -1,11 +1,12 @@
 """Certificates are records of all checks, and generated pages are made from records alone."""
 
 import json
+from importlib.machinery import SourceFileLoader
 
 import pytest
 
 from harness.cli import pages
-from harness.provenance import source_digest
+from harness.provenance import certified_digest, source_digest
 from harness.records.certificate import CheckResult, read_certificates, write_certificate
 from reports.pages.certificates import certificates_page
 from tests.certificates import ROOT, committed
@@ -24,7 +25,7 @@ def test_every_variant_has_a_certificate_of_its_source_and_of_every_check_all_as
         for form in configurations(name, variant)
         for check in checks_for(form)
     ]
-    assert one.code == source_digest(variant), f"run: harness check {name} --store results"
+    assert one.code == certified_digest(variant), f"run: harness check {name} --store results"
     assert one.passed
     assert [(result.form, result.check, result.expected_failure) for result in one.results] == [
         (label, check, declared.get(check, "")) for label, check, declared in expected
@@ -107,7 +108,7 @@ def test_a_damaged_certificate_is_rejected_with_the_command_that_makes_it(tmp_pa
 
 def test_a_certificate_of_other_code_or_other_checks_is_out_of_date():
     found = {
-        name: one.model_copy(update={"code": source_digest(variants.find(name))})
+        name: one.model_copy(update={"code": certified_digest(variants.find(name))})
         for name, one in committed().items()
         if name != "conv"
     }
@@ -115,6 +116,18 @@ def test_a_certificate_of_other_code_or_other_checks_is_out_of_date():
     found["none"] = found["none"].model_copy(update={"results": found["none"].results[1:]})
     stale = [*pages._stale_certificates(found)]
     assert [line.split()[3].rstrip(":") for line in stale] == ["conv", "linear", "none"]
+
+
+def test_a_certificate_is_of_the_source_of_the_checks_too(monkeypatch):
+    variant, real = variants.find("softmax"), SourceFileLoader.get_source
+    before = certified_digest(variant), source_digest(variant)
+
+    def edited(self, name):
+        return real(self, name) + "# edited" * (name == "zoo.conformance.causality")
+
+    monkeypatch.setattr(SourceFileLoader, "get_source", edited)
+    after = certified_digest(variant), source_digest(variant)
+    assert after[0] != before[0] and after[1] == before[1] != before[0]
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import signal
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from harness.choices import FILE
 from harness.environment import describe
 from harness.interrupts import Interrupts, Terminated
 from harness.plan import resolve
-from harness.provenance import expected_failures_of, implementations, used_by
+from harness.provenance import expected_failures_of, implementations, sources
 from harness.runner import run
 from harness.train import Evaluation, Trainer
 from tests.harness.specs import raising
@@ -104,23 +105,41 @@ def test_a_record_has_the_expected_failures_of_the_form_that_ran(
 
 
 def test_a_record_has_the_digest_of_the_sources_of_each_variant(plan, run_here):
-    primal = import_module("zoo.variants.primal")
-    modules = sorted(used_by(primal), key=lambda module: module.__name__)
-    source = b"".join(Path(module.__file__).read_bytes() for module in modules)
+    modules = sorted(sources("zoo.variants.primal", {"zoo"}))
+    source = b"".join(Path(import_module(name).__file__).read_bytes() for name in modules)
     made = run_here(plan("softmax+primal")).implementations
     assert made["primal"] == hashlib.sha256(source).hexdigest() != made["softmax"]
     assert implementations(["primal"]) == {"primal": made["primal"]}
 
 
-def test_the_sources_of_a_variant_are_those_of_its_package_that_it_uses():
+def test_the_sources_of_a_variant_are_those_of_its_package_that_it_imports():
     moments, softmax = (
-        {module.__name__ for module in used_by(import_module(f"zoo.variants.{name}"))}
-        for name in ("primal_moments", "softmax")
+        set(sources(f"zoo.variants.{name}", {"zoo"})) for name in ("primal_moments", "softmax")
     )
-    # `zoo.kernels.sampled_tokens` is used by a module that the variant uses.
-    ours = {"zoo.variants.primal_moments", "zoo.ksvd", "zoo.kernels.sampled_tokens"}
+    # The last two are imported by a module that the variant imports: one of them in a function.
+    ours = {
+        "zoo.variants.primal_moments", "zoo.ksvd", "zoo.kernels.sampled_tokens",
+        "zoo.kernels.cosine_map_triton",
+    }  # fmt: skip
     assert ours <= moments and not ours & softmax
     assert all(name.startswith("zoo.") for name in moments | softmax)
+    # `from zoo import ksvd` imports no name that `zoo` defines.
+    assert "zoo.encoder" not in moments
+
+
+def test_a_plug_in_s_sources_are_its_package_and_what_it_imports_of_ours(tmp_path, monkeypatch):
+    package = tmp_path / "plug"
+    package.mkdir()
+    (package / "__init__.py").write_text("from .layer import Mine\n")
+    (package / "layer.py").write_text(
+        "import torch\nfrom zoo.variants.linear import Linear\n"
+        "class Mine(Linear):\n    def forward(self, *a):\n        from plug import late\n"
+    )
+    (package / "late.py").write_text("LATE = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    found = set(sources("plug.layer", {"zoo", "plug"}))
+    assert {"plug.layer", "plug.late", "zoo.variants.linear", "zoo.contract"} <= found
+    assert "torch" not in found and "plug.late" not in sys.modules
 
 
 def test_test_is_evaluated_more_than_once_only_where_the_recipe_asks_for_the_best(

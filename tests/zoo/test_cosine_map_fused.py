@@ -172,7 +172,7 @@ from triton import compile
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from zoo.kernels import cosine_map_fused
+from zoo.kernels import cosine_map_triton
 
 CONSTANTS = {
     "GROUPS": 4, "TILE": 64, "DIM": 64, "WIDTH": 32, "TINY": 1e-12, "MASKED": True, "GRAM": True
@@ -180,7 +180,7 @@ CONSTANTS = {
 SUMS = ["grams", "d_grams"], ["d_grams"], ["d_grams", "d_weight", "d_bias", "d_output_map"]
 NAMES = "forward", "backward_tokens", "backward_parameters"
 for name, sums in zip(NAMES, SUMS, strict=True):
-    kernel = getattr(cosine_map_fused, name)
+    kernel = getattr(cosine_map_triton, name)
     signature = {argument: "*" + sys.argv[1] for argument in kernel.arg_names}
     signature |= {argument: "*fp32" for argument in sums if argument in signature}
     signature |= {argument: "i32" for argument in ("n", "d", "p", "map_stride", "tiles")}

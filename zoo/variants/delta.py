@@ -55,7 +55,7 @@ class Delta(DeltaAttention):
         super().__init__(size, steps=steps)
         self.negative = negative
         self.beta = nn.Linear(size.dim, steps * size.heads, bias=False)
-        self._make_output(gate)
+        self.make_output(gate)
 
     def gates(self, x: Tokens) -> tuple[Tensor, Tensor, Tensor]:
         """See `DeltaAttention.gates`."""

@@ -45,7 +45,7 @@ class GatedDelta(DeltaAttention):
         self.beta = nn.Linear(size.dim, size.heads, bias=False)
         # From 0.01: a rate of 0 would stay 0.
         self.decay = Decay(nn.Linear(size.dim, size.heads, bias=False), size.heads, 1, lowest=0.01)
-        self._make_output(gate)
+        self.make_output(gate)
 
     def gates(self, x: Tokens) -> tuple[Tensor, Tensor, Tensor]:
         """See `DeltaAttention.gates`."""

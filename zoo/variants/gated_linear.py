@@ -64,7 +64,7 @@ class GatedLinear(GatedAttention):
         self.forget = nn.Sequential(
             nn.Linear(size.dim, gate_rank, bias=False), nn.Linear(gate_rank, size.dim)
         )
-        self._make_output()
+        self.make_output()
 
     def inputs(self, x: Tokens, projected: Projected, positions: Positions | None) -> Inputs:
         """See `RecurrentAttention.inputs`."""

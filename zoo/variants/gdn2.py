@@ -44,7 +44,7 @@ class Gdn2(DeltaAttention):
         self.decay = Decay(maps, size.heads, size.head_dim, lowest=1.0)
         self.erase = nn.Linear(size.dim, size.dim, bias=False)
         self.write = nn.Linear(size.dim, size.dim, bias=False)
-        self._make_output(gate)
+        self.make_output(gate)
 
     def gates(self, x: Tokens) -> tuple[Tensor, Tensor, Tensor]:
         """See `DeltaAttention.gates`."""

@@ -57,7 +57,7 @@ class Kda(DeltaAttention):
         self.beta = nn.Linear(size.dim, size.heads, bias=False)
         maps = low_rank(size.dim, size.head_dim, size.dim, bias=False)
         self.decay = Decay(maps, size.heads, size.head_dim, lowest=1.0)
-        self._make_output(gate)
+        self.make_output(gate)
 
     def gates(self, x: Tokens) -> tuple[Tensor, Tensor, Tensor]:
         """See `DeltaAttention.gates`."""

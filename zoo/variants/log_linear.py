@@ -81,7 +81,7 @@ class LogLinear(CausalHeads):
         self.decay = nn.Linear(size.dim, size.heads)
         self.scale = nn.Linear(size.dim, size.heads * levels)
         self.level_scale = nn.Parameter(torch.ones(size.heads * levels))
-        self._make_output()
+        self.make_output()
 
     def attend(self, x: Tokens) -> Queries:
         """See `CausalHeads.attend`."""

@@ -54,7 +54,7 @@ class Mesa(CausalHeads):
         self.gates = nn.Linear(size.dim, 2 * size.heads)
         # lambda starts at 1.
         self.penalty = nn.Parameter(torch.full((size.dim,), 1 - LOWEST).expm1().log())
-        self._make_output()
+        self.make_output()
 
     def attend(self, x: Tokens) -> Queries:
         """See `CausalHeads.attend`."""

@@ -49,7 +49,7 @@ class Retention(GatedAttention):
                 f"leaves {size.head_dim}; choose a dim that is a multiple of twice the heads"
             )
         self.chunk = chunk
-        self._make_output()
+        self.make_output()
 
     def inputs(self, x: Tokens, projected: Projected, positions: Positions | None) -> Inputs:
         """See `RecurrentAttention.inputs`."""

@@ -49,7 +49,7 @@ class Ssd(GatedAttention):
         super().__init__(size)
         self.temperature = temperature
         self.decay = nn.Linear(size.dim, size.heads)
-        self._make_output()
+        self.make_output()
 
     def inputs(self, x: Tokens, projected: Projected, positions: Positions | None) -> Inputs:
         """See `RecurrentAttention.inputs`."""
