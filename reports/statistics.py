@@ -4,7 +4,8 @@ The quantiles are from `scipy.special`: `scipy.stats`, which wraps it, takes lon
 leaderboard takes to build.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -240,3 +241,25 @@ def rank_groups(separable: NDArray[np.bool_]) -> list[str]:
         "".join(chr(ord("A") + place) for place, rows in enumerate(ordered) if row in rows)
         for row in range(len(separable))
     ]
+
+
+def score_groups(rows: pd.DataFrame, sign: float) -> dict[Hashable, int]:
+    """The groups of rows, the best mean first, from 1.
+
+    A row begins a group if it differs from the first row of the group before it: its interval is
+    below that row's, or the two are separable.
+
+    Args:
+        rows: of a question, with `mean`, `low`, `high` and `rank_group`, empty where not ranked.
+        sign: -1 where less is better.
+    """
+    scores = sign * rows[["mean", "low", "high"]]
+    scores = scores.sort_values("mean", ascending=False, kind="stable")
+    groups: dict[Hashable, int] = {}
+    group, lowest, letters = 0, math.inf, ""
+    for row, _, *ends in scores.itertuples():
+        mine = rows["rank_group"][row]
+        if max(ends) < lowest or (mine and letters and not {*mine} & {*letters}):
+            group, lowest, letters = group + 1, min(ends), mine
+        groups[row] = group
+    return groups

@@ -166,8 +166,8 @@ def _names(texts: list[str]) -> list[str]:
     from zoo.conformance import CHECKS, require_check
 
     whole = {check.name for check in CHECKS}
-    parts = [[text] if text in whole else text.split(",") for text in texts]
-    names = [name.strip() for names in parts for name in names]
+    listed = [[text] if text in whole else text.split(",") for text in texts]
+    names = [name.strip() for names in listed for name in names]
     for name in names:
         require_check(name, "--only: ")
     return names

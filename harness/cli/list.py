@@ -80,7 +80,7 @@ def listing(document: Mapping[str, Sequence[Any]]) -> str:
         texts = (name if value is None else f"{name}={value}" for name, value in defaults.items())
         size = [_text(task["classes"]), _text(task["length"]), "yes" if task["causal"] else ""]
         rows.append([_title(task), *size, "\n".join([", ".join(texts), *_needs(task)])])
-    parts = [
+    sections = [
         _table(["attention", "mechanism"], mechanisms),
         _table(["claim", ""], [*claims, ["auxiliary loss", ", ".join(losses)]]),
         "A+B has A in every layer but the last, and B in the last.",
@@ -90,7 +90,7 @@ def listing(document: Mapping[str, Sequence[Any]]) -> str:
         f"suites, --suite: {', '.join(document['suites'])},\nor the path of a TOML file",
         "harness list NAME: the options of a variant or a task, and what they mean",
     ]
-    return "\n\n".join(parts)
+    return "\n\n".join(sections)
 
 
 def details(entry: Entry) -> str:

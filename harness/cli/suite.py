@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from harness.suite import Step
 
 SECONDS, TIMEOUT = 3.0, 600.0
-"""Of sampling for a measurement of cost, and of all of it, as `harness cost` has them."""
+"""Sampling time of a measurement of cost, and its time limit: the defaults of `harness cost`."""
 
 
 def run(options: "RunOptions") -> Answer:
@@ -132,7 +132,7 @@ def _needs_seeds(suite: "Suite", question: "Question", store: Path) -> "Callable
             recipe = f"{suite.key}/{question.name}"
             fit_baselines([run for run in content.records if run.spec.budget == recipe], store)
             content = stores.content(store)
-        # Of trials alone: seeds that are there already must not decide whether others follow.
+        # Trials alone: seeds that are there already must not decide whether others follow.
         trials = content.runs[content.runs["role"] != "final"]
         found = answers(trials, suite, content.rules)
         return {*found[(found["question"] == question.name) & found["at_baseline"]]["row"]}

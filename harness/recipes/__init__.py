@@ -201,7 +201,7 @@ def _parse(name: str, tables: Mapping[str, Any], label: str) -> Recipe:
     for field in ("name", "question"):
         if field in tables:
             raise UserError(f"{label}: the file's name is the recipe's name; remove {field!r}")
-    given = {"train": {}, **tables, "name": name}
-    if name not in NAMES and isinstance(given.get("model", {}), Mapping):
-        given["model"] = {**_built_in("paper").model, **given.get("model", {})}
-    return validated(Recipe, given, f"{label}: ", parts=PARTS)
+    fields = {"train": {}, **tables, "name": name}
+    if name not in NAMES and isinstance(fields.get("model", {}), Mapping):
+        fields["model"] = {**_built_in("paper").model, **fields.get("model", {})}
+    return validated(Recipe, fields, f"{label}: ", parts=PARTS)

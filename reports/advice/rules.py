@@ -4,7 +4,7 @@
 `reports/site/site.js` executes it over one table of plain values, and a test compares the two.
 
 A row is in the Pareto set where no other row is at least as good in every objective and better in
-one. The objectives are the rank groups of the questions that are needed, time and memory; less is
+one. The objectives are the groups of the questions that are needed, time and memory; less is
 better.
 """
 

@@ -11,6 +11,7 @@ from harness.records.families import family_of, layer_counts
 from reports.advice.rules import DIGITS, RULES, Values, key_of, label_of
 from reports.prediction import DEPTHS, Model
 from reports.scaling import crossover
+from reports.statistics import score_groups
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -189,21 +190,18 @@ def _add_question(
     rows: Sequence[Values], name: str, answers: "pd.DataFrame", finals: "pd.DataFrame",
     generator: np.random.Generator,
 ) -> None:  # fmt: skip
-    """State, rank group and drawn rank groups of every row in one question.
+    """State, group and drawn groups of every row in one question.
 
-    A drawn score is the mean of seeds drawn with replacement; of one seed, it is drawn from the
-    interval of its test split. Its rank group moves by the cuts that it has passed, which are
-    between the means of successive rank groups. A row without a rank group has the one that the
-    cuts give. Where fewer than two rows have rank groups, as with one seed each, groups are made
-    by the intervals of the test split.
+    Groups are those of `reports.statistics.score_groups`. A drawn score is the mean of seeds drawn
+    with replacement; of one seed, it is drawn from the interval of its test split. Its group is
+    moved by the cuts that it has passed, which are between the means of successive groups.
     """
     scored = answers[answers["mean"].notna()]
     # The unit of scores may be one in which less is better: answered rows give the sign.
     above = scored[scored["answered"]]
     sign = -1.0 if (above["mean"] < above["baseline_value"]).any() else 1.0
-    ranked = (above["rank_group"] != "").sum() > 1
-    letters = above["rank_group"] if ranked else _groups(above, sign)
-    cuts = _cuts(sign * above["mean"], letters)
+    of_rows = score_groups(above, sign)
+    cuts = _cuts(sign * above["mean"], of_rows)
     for row in rows:
         label = row["row"]
         if label not in scored.index:
@@ -217,33 +215,17 @@ def _add_question(
         otherwise = "baseline" if answer["at_baseline"] else "missing"
         row["states"][name] = "ok" if answer["answered"] else otherwise
         by_cuts = 1 + int((sign * answer["mean"] < cuts).sum())
-        group = ord(min(letters[label])) - ord("A") + 1 if letters.get(label) else by_cuts
+        group = of_rows.get(label, by_cuts)
         groups = np.clip(1 + (drawn[:, None] < cuts).sum(1) + group - by_cuts, 1, 35)
         row["rank_groups"][name] = group
         row["seeds"][name] = int(answer["seeds"])
         row["draws"][name] = "".join(DIGITS[value] for value in groups)
 
 
-def _groups(answers: "pd.DataFrame", sign: float) -> "pd.Series":
-    """Letters: a row whose interval is below the first row's of a group begins another."""
-    ends = (sign * answers[["mean", "low", "high"]]).sort_values("mean", ascending=False)
-    letters, lowest = [], math.inf
-    for low, high in ends[["low", "high"]].itertuples(index=False):
-        begins = not letters or max(low, high) < lowest
-        letters.append(chr(ord(letters[-1]) + begins) if letters else "A")
-        lowest = min(low, high) if begins else lowest
-    return answers["rank_group"].reindex(ends.index).mask(ends["mean"].notna(), letters)
-
-
-def _cuts(means: "pd.Series", letters: "pd.Series") -> NDArray[np.float64]:
-    """Halfway between each rank group and the one before: a mean below i cuts is in group i + 1.
-
-    A row of several rank groups belongs to the first of them, and rows without a group make no cut.
-    """
-    first = letters[letters != ""].map(min)
-    ends = [(means[first.index[first < group]].min(), means[first.index[first >= group]].max())
-            for group in sorted(set(first))[1:]]  # fmt: skip
-    return np.minimum.accumulate(np.array([sum(pair) / 2 for pair in ends]))
+def _cuts(means: "pd.Series", groups: Mapping[Any, int]) -> NDArray[np.float64]:
+    """Halfway between each group and the one before: a mean below i cuts is in group i + 1."""
+    by_group = means.groupby(groups)
+    return (by_group.min().to_numpy()[:-1] + by_group.max().to_numpy()[1:]) / 2
 
 
 def _resampled(

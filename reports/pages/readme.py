@@ -1,7 +1,6 @@
 """What a README shows of a suite: the fastest of the best rows, and a table of some rows."""
 
-from collections.abc import Hashable
-from typing import TYPE_CHECKING
+from collections.abc import Hashable, Iterator
 
 import pandas as pd
 
@@ -10,17 +9,14 @@ from reports.markdown import escape, table
 from reports.pages.suite import Tables, asked_rows, fastest, middle_length
 from reports.text import NOTHING, number
 
-if TYPE_CHECKING:
-    from harness.records.suites import Suite
-
 README_ROWS, README_FIRST = 8, 3
-"""The most rows of the table, and how many of a suite are the first of them."""
+"""The most rows of the table, and how many of the first of a suite are among them."""
 
 
 def readme_table(of: Tables) -> str:
     """Rows of the matrix with what they answer and cost; *1 seed* is explained if one has it."""
     asked, middle = asked_rows(of.matrix, of.suite), middle_length(of.suite)
-    rows = asked.loc[_readme_rows(asked, of.suite)]
+    rows = asked.loc[_readme_rows(asked, of)]
     answers = of.answers[of.answers["answered"]]
     single = answers["seeds"].eq(1).map({True: " (*1 seed*)", False: ""})
     texts = answers["question"].map(escape) + single
@@ -37,13 +33,23 @@ def readme_table(of: Tables) -> str:
 
 def readme_answer(of: Tables) -> str:
     """The fastest of the best rows of each question that has any, as a list."""
-    best = {one.title: fastest(of, one.name)[:1] for one in of.suite.questions}
-    return "\n".join(f"- {title}: **{escape(*rows)}**" for title, rows in best.items() if rows)
+    return "\n".join(
+        f"- {title}: **{escape(f'{row} ({time})')}**" for title, row, time in _fastest(of)
+    )
 
 
-def _readme_rows(asked: pd.DataFrame, suite: "Suite") -> list[Hashable]:
-    """The first rows of the suite, then the best of each other family: `README_ROWS` in all."""
+def _fastest(of: Tables) -> Iterator[tuple[str, str, str]]:
+    """Title, row and time of the fastest of the best rows of each question that has any."""
+    for question in of.suite.questions:
+        for row, time in [*fastest(of, question.name).items()][:1]:
+            yield question.title, row, time
+
+
+def _readme_rows(asked: pd.DataFrame, of: Tables) -> list[Hashable]:
+    """The first rows of the suite, those of `readme_answer`, the best of each other family."""
+    named = [row for _, row, _ in _fastest(of)]
+    first = [row.label for row in of.suite.rows[:README_FIRST]]
+    chosen = [row for row in dict.fromkeys([*first, *named]) if row in asked.index]
     families = asked["attention"].map(family_of)
-    first = [row.label for row in suite.rows[:README_FIRST] if row.label in asked.index]
-    best = asked.index[~families.duplicated() & ~families.isin(families[first])]
-    return [*first, *best][:README_ROWS]
+    others = asked.index[~families.duplicated() & ~families.isin(families[chosen])]
+    return [*chosen, *others][:README_ROWS]

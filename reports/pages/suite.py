@@ -13,7 +13,7 @@ import pandas as pd
 from reports import papers, suites
 from reports.layer_costs import measured
 from reports.render import rendered
-from reports.statistics import LEVEL
+from reports.statistics import LEVEL, score_groups
 from reports.text import NOTHING, frame_csv, number, text_table, threads_of, whole_text
 
 if TYPE_CHECKING:
@@ -116,6 +116,7 @@ def _rendered(template: str, of: Tables) -> bytes:
     return rendered(
         template, **of._asdict(), questions=_questions(of), lengths=sorted(of.suite.cost.lengths),
         middle=middle_length(of.suite), cells=_cells(of), options=_options(of.suite),
+        models=_models(of.suite),
         tex=lambda text: text.translate(TEX),
     ).encode()  # fmt: skip
 
@@ -128,6 +129,16 @@ def _options(suite: "Suite") -> str:
         for name, table in tables.items()
     ]
     return "; ".join(texts)
+
+
+def _models(suite: "Suite") -> str:
+    """The models of the questions that state them, as text; a recipe has the others."""
+    titles: dict[str, list[str]] = {}
+    for one in suite.questions:
+        if {"depth", "dim", "heads"} <= one.model.keys():
+            shape = "{depth} x width {dim}, heads {heads}".format(**one.model)
+            titles.setdefault(shape, []).append(one.title)
+    return "; ".join(f"{', '.join(asked)}: {shape}" for shape, asked in titles.items())
 
 
 def middle_length(suite: "Suite") -> int:
@@ -148,29 +159,26 @@ def _questions(of: Tables) -> list[dict[str, Any]]:
         pairs = of.pairs[of.pairs["question"] == question.name]
         strongest = asked[asked["baseline"] != ""][["baseline", "baseline_value"]].value_counts()
         texts = [f"{name}: {number(value)}" for name, value in strongest.index[:1]]
+        named = [f"{row} ({time})" for row, time in fastest(of, question.name).items()]
         found.append({
             "title": question.title, "asks": question.asks,
             "baseline": texts[0] if texts else NOTHING if asked.empty else "not fitted yet",
             "answered": f"{asked['answered'].sum()} of {len(asked)}" if texts else NOTHING,
             "pairs": len(pairs), "separable": int((pairs["p_holm"] <= LEVEL).sum()),
-            "fastest": ", ".join(fastest(of, question.name)[:FASTEST]) or NOTHING,
+            "fastest": ", ".join(named[:FASTEST]) or NOTHING,
         })  # fmt: skip
     return found
 
 
-def fastest(of: Tables, question: str) -> list[str]:
-    """The best rows that have a time, with it, the fastest first.
-
-    Those of the first rank group whose interval overlaps with that of the best mean.
-    """
-    first = of.answers[of.answers["rank_group"].str.contains("A")]
-    first = first[first["question"] == question].set_index("row")
-    less_is_better = bool((first["mean"] < first["baseline_value"]).any())
-    best = first["mean"].sort_values(ascending=less_is_better).index[:1]
-    low, high = (first[["low", "high"]].agg(end, axis=1) for end in ("min", "max"))
-    overlaps = (high >= low[best].min()) & (low <= high[best].max())
-    times = of.matrix[suites.time_column(of.suite)].reindex(first.index[overlaps])
-    return [f"{row} ({number(time)})" for row, time in times.dropna().sort_values().items()]
+def fastest(of: Tables, question: str) -> dict[str, str]:
+    """The rows of the best group, with their times, the fastest first."""
+    rows = of.answers[of.answers["question"] == question].set_index("row")
+    answered = rows[rows["answered"]]
+    less_is_better = bool((answered["mean"] < answered["baseline_value"]).any())
+    groups = score_groups(answered, -1.0 if less_is_better else 1.0)
+    best = [row for row, group in groups.items() if group == 1]
+    times = of.matrix[suites.time_column(of.suite)].reindex(best)
+    return {str(row): number(time) for row, time in times.dropna().sort_values().items()}
 
 
 def terminal(of: Tables) -> str:

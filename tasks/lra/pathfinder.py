@@ -246,9 +246,9 @@ def _cut(
     pixels: UInt8[np.ndarray, "n ..."], targets: UInt8[np.ndarray, " n"], ends: list[int]
 ) -> dict[str, np.ndarray]:
     """The arrays to cache; `ends` are the first images of dev and of test."""
-    parts = zip(SPLITS, np.split(pixels, ends), np.split(targets, ends), strict=True)
+    splits = zip(SPLITS, np.split(pixels, ends), np.split(targets, ends), strict=True)
     arrays = {}
-    for split, images, classes in parts:
+    for split, images, classes in splits:
         arrays[f"{split}_pixels"] = images.reshape(len(images), math.prod(pixels.shape[1:]))
         arrays[f"{split}_targets"] = classes
     return arrays

@@ -10,6 +10,7 @@ from harness.records.frame import costs
 from reports.advice import advice_text, advise, bytes_in, bytes_text, table
 from reports.layer_costs import of_plan
 from reports.prediction import Model, of_model
+from reports.statistics import score_groups
 from reports.suites import answers, results
 from tests.conftest import ROOT
 from tests.suite_frames import suite_frames
@@ -157,7 +158,7 @@ def test_rows_of_one_seed_each_are_grouped_by_the_intervals_of_their_test_split(
     assert seen == {True, False}
 
 
-def test_the_table_of_a_store_has_the_rank_groups_and_states_of_the_matrix():
+def test_the_table_of_a_store_has_the_groups_and_states_of_the_matrix():
     suite, runs, baselines = suite_frames()
     answered = answers(runs, suite, baselines)
     claims = ("causal", "bidirectional", "linear", "recurrent")
@@ -166,12 +167,16 @@ def test_the_table_of_a_store_has_the_rank_groups_and_states_of_the_matrix():
     own = of_plan(costs(ROOT / "results"), suite.cost)
     made_table = table(answered, results(runs, suite), own, suite, traits)
     assert len(made_table["rows"]) == len(suite.rows)
+    groups = {
+        name: score_groups(of.set_index("row"), 1.0)
+        for name, of in answered[answered["answered"]].groupby("question")
+    }
     for one in made_table["rows"]:
         for _, answer in answered[answered["row"] == one["row"]].iterrows():
             name = answer["question"]
             assert (one["states"][name] == "ok") == answer["answered"]
-            if answer["rank_group"]:
-                assert one["rank_groups"][name] == 1 + "ABCDEFGH".index(min(answer["rank_group"]))
+            if answer["answered"]:
+                assert one["rank_groups"][name] == groups[name][one["row"]]
                 assert set(one["draws"][name]) & {str(one["rank_groups"][name])}
             if answer["text"]:
                 assert one["seeds"][name] == answer["seeds"]

@@ -1,6 +1,7 @@
 from itertools import combinations
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from reports.statistics import (
     is_comparable,
     probability_of_best,
     rank_groups,
+    score_groups,
     separable_pairs,
 )  # fmt: skip
 
@@ -213,3 +215,19 @@ def test_one_seed_gives_the_wilson_interval_of_scipy(correct):
 def test_an_interval_never_leaves_the_range_of_an_accuracy():
     result = interval([0.1, 0.99], examples=100)
     assert (result.low, result.high) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_row_is_in_the_group_of_the_first_row_that_it_does_not_differ_from(sign):
+    rows = pd.DataFrame(
+        [
+            ("best", 100, 99.5, 100, "A"), ("second", 98, 96, 99.5, "AB"),
+            # Its interval overlaps with that of the best, from which it is separable.
+            ("separable", 97, 95, 99.6, "B"), ("wide", 96, 50, 99, "AB"),
+            ("unranked", 90, 80, 94, ""), ("later", 54, 34, 72, "ABC"),
+        ],
+        columns=["row", "mean", "low", "high", "rank_group"],
+    ).set_index("row")  # fmt: skip
+    rows[["mean", "low", "high"]] *= sign
+    expected = {"best": 1, "second": 1, "separable": 2, "wide": 2, "unranked": 3, "later": 4}
+    assert score_groups(rows.sample(frac=1, random_state=0), sign) == expected

@@ -24,7 +24,6 @@ from tests.zoo.faulty.heads import AddsDropoutInEvaluation, ScalesByLength
 from tests.zoo.faulty.layers import EqualsSoftmaxAfterPreparation, NegatesGradients, ReturnsFp32
 from tests.zoo.faulty.leaks import batch_leak, causal_leak, loss_leak, padding_leak
 from tests.zoo.faulty.planted import tokens_where
-from tests.zoo.formulas import CASES
 from tests.zoo.primal_oracle import make_columns_orthonormal
 from zoo.conformance import (
     CHECKS,
@@ -53,34 +52,22 @@ SLOW = {check.name for check in CHECKS if not check.fast} | {"causality, fp32"}
 """Checks that take seconds: long inputs, large batches, compilers."""
 WHOLE = {"linear", "primal", "softmax"}
 """Variants that all checks run on, in both forms; the certificates have those of every variant."""
-OF_FORMULAS = {"gradients", "truncation equivalence", "position sensitivity",
-               "causal receptive field"}  # fmt: skip
-"""Checks of values and gradients that `test_formulas` compares with those of a formula."""
-WITH_FORMULA = {case.name for case in CASES if not variants.find(case.name).traits.losses}
-OF_CAUSAL_FORMS = {"causality", "receptive field", "recurrence"}
-"""Groups of checks that a variant does not pass in its bidirectional form too."""
-OF_EVERY_PAIR = {"causality", "padding invariance", "batch independence"}
-FAST_PAIRS = {"none", "softmax", "linear", "primal", "flowformer", "linformer", "longformer"}
-"""Variants whose checks of every pair of tokens are fast; some take seconds for each other one."""
+OF_EVERY_VARIANT = {
+    "truncation equivalence", "all parameters get gradients", "identities", "precisions",
+    "auxiliary loss does not dominate",
+}  # fmt: skip
+"""Fast checks of the first form of a variant, beside those whose figures are on the page."""
 
 
 def runs(configuration: Configuration, check: Check) -> bool:
     """Whether the tests run a check that applies, and leave it not to the certificates alone.
 
-    `test_certificates` fails for a variant whose source has changed since all of its checks passed.
+    `test_certificates` fails for a variant whose source, or the source of a check, has changed
+    since all of its checks passed.
     """
-    name = configuration.name
-    if name.endswith("-lib"):
-        # The variant of the same mechanism passes the same checks. One package fails slow ones.
-        declared = check.name in configuration.variant.expected_failures
-        return declared and (name == "reformer-lib" or check.name not in {*SLOW, *OF_EVERY_PAIR})
-    if name in WHOLE:
+    if configuration.name in WHOLE:
         return not (configuration.repeats and check.name in ("compiles", "export"))
-    if check.name in SLOW or (check.name in OF_EVERY_PAIR and name not in FAST_PAIRS):
-        return False
-    if name in WITH_FORMULA and check.name in OF_FORMULAS:
-        return False
-    return not configuration.repeats or check.group in OF_CAUSAL_FORMS
+    return check.name in FIGURES or (check.name in OF_EVERY_VARIANT and not configuration.repeats)
 
 
 REGISTERED = [
