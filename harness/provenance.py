@@ -1,6 +1,6 @@
 """What a record states about the code of a run: versions, source digests, declared failures."""
 
-import ast
+import dis
 import hashlib
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -9,6 +9,7 @@ from importlib import metadata
 from importlib.abc import InspectLoader
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec, resolve_name
+from types import CodeType
 
 from harness.environment import describe
 from harness.plan import Plan
@@ -51,7 +52,7 @@ def certified_digest(variant: type) -> str:
 def sources(module: str, packages: Collection[str]) -> dict[str, str]:
     """The source of a module, and of the modules of `packages` that it imports, by name.
 
-    Imports are those in the text, also in functions, and those of the modules imported. A module
+    Imports are those in the code, also in functions, and those of the modules imported. A module
     that a program names in another way, such as by `import_module`, is not found.
     """
     found: dict[str, str] = {}
@@ -61,8 +62,7 @@ def sources(module: str, packages: Collection[str]) -> dict[str, str]:
         spec = None if name in found else _spec(name)
         if spec and isinstance(spec.loader, InspectLoader):
             found[name] = spec.loader.get_source(name) or ""
-            tree = ast.parse(found[name])
-            left += _imported(tree, spec.parent, packages)
+            left += _imports(name, frozenset(packages))
     return found
 
 
@@ -79,18 +79,32 @@ def _is_within(module: str, packages: Collection[str]) -> bool:
     return any(f"{module}.".startswith(f"{package}.") for package in packages)
 
 
-def _imported(tree: ast.Module, parent: str | None, packages: Collection[str]) -> Iterator[str]:
-    """The modules of `packages` that a module of the package `parent` imports."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (one.name for one in node.names if _is_within(one.name, packages))
-        elif isinstance(node, ast.ImportFrom):
-            start = resolve_name("." * node.level + (node.module or ""), parent)
+@cache
+def _imports(module: str, packages: frozenset[str]) -> frozenset[str]:
+    """The modules of `packages` that a module imports."""
+    spec = _spec(module)
+    code = spec.loader.get_code(module) if spec and isinstance(spec.loader, InspectLoader) else None
+    return frozenset(_imported(code, spec.parent, packages)) if spec and code else frozenset()
+
+
+def _imported(code: CodeType, parent: str | None, packages: Collection[str]) -> Iterator[str]:
+    """The modules of `packages` that the code of a module of the package `parent` imports.
+
+    They are read from its instructions: `ast.parse` is not safe in two threads at once.
+    """
+    steps = [step for step in dis.get_instructions(code) if step.opname != "EXTENDED_ARG"]
+    for level, names, step in zip(steps, steps[1:], steps[2:], strict=False):
+        if step.opname == "IMPORT_NAME":
+            start = resolve_name("." * level.argval + step.argval, parent)
             if _is_within(start, packages):
-                modules = [name for one in node.names if _spec(name := f"{start}.{one.name}")]
+                taken = names.argval or ()
+                modules = [name for one in taken if _spec(name := f"{start}.{one}")]
                 yield from modules
-                if len(modules) < len(node.names):
+                if len(modules) < len(taken) or not taken:
                     yield start
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _imported(constant, parent, packages)
 
 
 @cache

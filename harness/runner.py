@@ -66,10 +66,9 @@ class Attempt:
         self.cost: Cost | None = None
         self.parameters: int | None = None
         self.flops: int | None = None
-        self.final: Final | None = None
 
-    def record(self, status: Status, reason: str) -> Record:
-        """The record of the run so far."""
+    def record(self, status: Status, reason: str, final: Final | None = None) -> Record:
+        """The record of the run so far, or of its end with `final`."""
         data = self.plan.data.summary
         return Record(
             spec=self.spec,
@@ -87,7 +86,7 @@ class Attempt:
             flops=self.flops,
             curve=self.progress.curve,
             cost=self.cost,
-            final=self.final,
+            final=final,
         )
 
     def execute(self) -> Final:
@@ -222,8 +221,7 @@ def run(
         try:
             with unchanged(f"the run of {plan.spec.attention}"):
                 final = attempt.execute()
-            attempt.final = final
-            record = attempt.record("ok", "")
+            record = attempt.record("ok", "", final)
         except KeyboardInterrupt:
             reason = f"interrupted at step {attempt.progress.step}"
             attempt.interrupts.deferred = True

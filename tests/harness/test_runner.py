@@ -4,6 +4,7 @@ import hashlib
 import json
 import signal
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 
@@ -428,3 +429,32 @@ def test_a_full_disk_is_one_line(plan, store, run_here, monkeypatch):
     with pytest.raises(UserError, match=r"record .*\.json cannot be written \(No space left"):
         run_here(tiny)
     assert files(store) == []
+
+
+@pytest.mark.parametrize("error", [SystemError("no digest"), KeyboardInterrupt()])
+def test_an_error_behind_the_evaluation_of_test_is_a_record_too(
+    plan, store, run_here, monkeypatch, error
+):
+    real, errors = harness.runner.implementations, [error]
+
+    def once(names):
+        if errors:
+            raise errors.pop()
+        return real(names)
+
+    monkeypatch.setattr(harness.runner, "implementations", once)
+    if isinstance(error, KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt):
+            run_here(plan())
+    else:
+        run_here(plan())
+    record = store.find(plan().spec)
+    assert record.status in ("failed", "interrupted") and record.final is None
+    assert run_here(plan()).status == "ok"
+
+
+def test_digests_are_equal_in_many_threads():
+    names = [name for name, _ in variants.built_in()][:6]
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda _: implementations(names), range(8)))
+    assert all(one == found[0] for one in found) and len(found[0]) == 6
