@@ -3,12 +3,12 @@
 import dis
 import hashlib
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from importlib import metadata
 from importlib.abc import InspectLoader
-from importlib.machinery import ModuleSpec
-from importlib.util import find_spec, resolve_name
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import resolve_name
 from types import CodeType
 
 from harness.environment import describe
@@ -37,32 +37,44 @@ def implementations(names: Iterable[str]) -> dict[str, str]:
 
 
 def source_digest(variant: type) -> str:
-    """SHA-256 of `sources` of the module of a variant; empty where it has none."""
+    """SHA-256 of `sources` of the module of a variant; empty where it has none.
+
+    A class of `__main__`, such as of a notebook, has none.
+    """
     module = variant.__module__
     return _digest(sources(module, {"zoo", _package(module)}))
 
 
 def certified_digest(variant: type) -> str:
     """SHA-256 of `sources` of the module of a variant, and of the checks; empty without source."""
-    module, checks = variant.__module__, "zoo.conformance"
+    module = variant.__module__
     found = sources(module, {"zoo", _package(module)})
-    return _digest(found | sources(checks, {checks})) if found else ""
+    return _digest(found | sources("zoo.conformance", CHECKS)) if found else ""
+
+
+CHECKS = {"zoo.conformance", "zoo.cost"}
+"""The modules that measure for a check; what else they import builds layers, as the tests do."""
 
 
 def sources(module: str, packages: Collection[str]) -> dict[str, str]:
     """The source of a module, and of the modules of `packages` that it imports, by name.
 
     Imports are those in the code, also in functions, and those of the modules imported. A module
-    that a program names in another way, such as by `import_module`, is not found.
+    that a program names in another way, such as by `import_module`, is not found; nor is what
+    `zoo/__init__.py` imports on first use. Nothing is imported.
     """
     found: dict[str, str] = {}
     left = [module]
     while left:
         name = left.pop()
-        spec = None if name in found else _spec(name)
-        if spec and isinstance(spec.loader, InspectLoader):
-            found[name] = spec.loader.get_source(name) or ""
-            left += _imports(name, frozenset(packages))
+        spec = None if name in found or name == "zoo" else _spec(name)
+        source = _source(spec) if spec else None
+        if spec and source is not None:
+            found[name] = source
+            for start, names in _imports(source, spec.parent or ""):
+                if _is_within(start, packages):
+                    modules = [path for one in names if _is_module(path := f"{start}.{one}")]
+                    left += modules if modules and len(modules) == len(names) else [start, *modules]
     return found
 
 
@@ -79,41 +91,58 @@ def _is_within(module: str, packages: Collection[str]) -> bool:
     return any(f"{module}.".startswith(f"{package}.") for package in packages)
 
 
-@cache
-def _imports(module: str, packages: frozenset[str]) -> frozenset[str]:
-    """The modules of `packages` that a module imports."""
-    spec = _spec(module)
-    code = spec.loader.get_code(module) if spec and isinstance(spec.loader, InspectLoader) else None
-    return frozenset(_imported(code, spec.parent, packages)) if spec and code else frozenset()
-
-
-def _imported(code: CodeType, parent: str | None, packages: Collection[str]) -> Iterator[str]:
-    """The modules of `packages` that the code of a module of the package `parent` imports.
-
-    They are read from its instructions: `ast.parse` is not safe in two threads at once.
-    """
-    steps = [step for step in dis.get_instructions(code) if step.opname != "EXTENDED_ARG"]
-    for level, names, step in zip(steps, steps[1:], steps[2:], strict=False):
-        if step.opname == "IMPORT_NAME":
-            start = resolve_name("." * level.argval + step.argval, parent)
-            if _is_within(start, packages):
-                taken = names.argval or ()
-                modules = [name for one in taken if _spec(name := f"{start}.{one}")]
-                yield from modules
-                if len(modules) < len(taken) or not taken:
-                    yield start
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _imported(constant, parent, packages)
-
-
-@cache
 def _spec(module: str) -> ModuleSpec | None:
-    """The specification of a module, imported or not; None where there is no such module."""
-    try:
-        return sys.modules[module].__spec__ if module in sys.modules else find_spec(module)
-    except ModuleNotFoundError:  # a name in a module
+    """The specification of a module, without an import of it or of its parents; None without it."""
+    if module in sys.modules:
+        return getattr(sys.modules[module], "__spec__", None)
+    parent = module.rpartition(".")[0]
+    above = _spec(parent) if parent else None
+    if parent and not (above and above.submodule_search_locations):
         return None
+    try:
+        return PathFinder.find_spec(module, above.submodule_search_locations if above else None)
+    except KeyError:  # a folder without `__init__`, of a package that is not imported
+        return None
+
+
+def _is_module(name: str) -> bool:
+    spec = _spec(name)
+    return bool(spec and spec.origin)
+
+
+def _source(spec: ModuleSpec) -> str | None:
+    """The source of a module; None where there is none, as of a package without `__init__`."""
+    if not (spec.origin and isinstance(spec.loader, InspectLoader)):
+        return None
+    try:
+        return spec.loader.get_source(spec.name)
+    except (ImportError, OSError, SyntaxError):
+        return None
+
+
+@cache
+def _imports(source: str, parent: str) -> frozenset[tuple[str, tuple[str, ...]]]:
+    """What a module of the package `parent` imports: modules, each with the names taken from it.
+
+    They are read from its instructions, as `ast.parse` is not safe in two threads at once. A module
+    that does not compile, and an import from above its package, have none.
+    """
+    found: set[tuple[str, tuple[str, ...]]] = set()
+    try:
+        left = [compile(source, "", "exec", dont_inherit=True)]
+    except (SyntaxError, ValueError):
+        left = []
+    while left:
+        code = left.pop()
+        left += (constant for constant in code.co_consts if isinstance(constant, CodeType))
+        steps = [step for step in dis.get_instructions(code) if step.opname != "EXTENDED_ARG"]
+        for level, names, step in zip(steps, steps[1:], steps[2:], strict=False):
+            if step.opname == "IMPORT_NAME" and level.argval <= len(parent.split(".")) * bool(
+                parent
+            ):
+                start = resolve_name("." * level.argval + step.argval, parent)
+                found.add((start, tuple(names.argval or ())))
+    return frozenset(found)
 
 
 def options_of(spec: RunSpec | CostSpec) -> dict[str, dict[str, Value]]:

@@ -246,8 +246,8 @@ def rank_groups(separable: NDArray[np.bool_]) -> list[str]:
 def score_groups(rows: pd.DataFrame, sign: float) -> dict[Hashable, int]:
     """The groups of rows, the best mean first, from 1.
 
-    A row begins a group if it differs from the first row of the group before it: its interval is
-    below that row's, or the two are separable.
+    A row begins a group if it differs from the first row of the last group: its interval is below
+    that row's, or the two are separable.
 
     Args:
         rows: of a question, with `mean`, `low`, `high` and `rank_group`, empty where not ranked.
@@ -258,8 +258,8 @@ def score_groups(rows: pd.DataFrame, sign: float) -> dict[Hashable, int]:
     groups: dict[Hashable, int] = {}
     group, lowest, letters = 0, math.inf, ""
     for row, _, *ends in scores.itertuples():
-        mine = rows["rank_group"][row]
-        if max(ends) < lowest or (mine and letters and not {*mine} & {*letters}):
-            group, lowest, letters = group + 1, min(ends), mine
+        of_row = rows["rank_group"][row]
+        if max(ends) < lowest or (of_row and letters and not {*of_row} & {*letters}):
+            group, lowest, letters = group + 1, min(ends), of_row
         groups[row] = group
     return groups

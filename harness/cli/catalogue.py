@@ -28,7 +28,7 @@ BUILT_IN = Path(__file__).with_name("list.json")
 BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 """The bounds of a number in a JSON schema."""
 
-HEAD = ("name", "mechanism", "paper", "cost in N", "causal", "state of fixed size", "mixes tokens")
+HEAD = ("name", "mechanism", "paper", "cost in N", "causal", "recurrent", "mixes tokens")
 """The columns of the page of variants, which has more where costs were measured."""
 
 PAPER = re.compile(

@@ -58,7 +58,7 @@ def _cells(member: Mapping[str, Any], scale: float) -> list[str]:
     time, low, high = (number(scale * member[name]) for name in ("time", "time.q1", "time.q3"))
     return [
         member["row"],
-        *map(_rank_group, member["rank_groups"], member["seeds"]),
+        *map(_rank_group, member["groups"], member["seeds"]),
         f"{time} [{low}, {high}]{' inferred' * member['inferred']}",
         bytes_text(member["memory"]),
         member["crossover"]["text"] if member["crossover"] else NOTHING,

@@ -28,7 +28,7 @@ RULES: Values = json.loads(Path(__file__).with_name("rules.json").read_text("utf
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
-"""A rank group as one character of the draws of a question."""
+"""A group as one character of the draws of a question."""
 
 STATES = ("impossible", "failed", "missing", "baseline")
 """Why a row has no answer to a question that counts: it has no form for it, ..."""
@@ -134,7 +134,7 @@ def _facts(row: Values, key: str, length: int, needs: Sequence[str]) -> Values:
         "causal": row["causal"],
         "bidirectional": row["bidirectional"],
         "unfinished": int(length >= row["unfinished"].get(key, math.inf)),
-        "rank_groups": [row["rank_groups"].get(name, 0) for name in needs],
+        "groups": [row["groups"].get(name, 0) for name in needs],
         "seeds": [row["seeds"].get(name, 0) for name in needs],
         "states": dict(zip(needs, states, strict=True)),
         **{state: states.count(state) for state in STATES},
@@ -177,8 +177,8 @@ def _drawn(fact: Values, needs: Sequence[str], draw: int) -> list[float]:
     """The objectives of a row in one draw."""
     row, spread = fact["row"], math.log(fact["time.q3"] / fact["time.q1"]) / IQR
     time = fact["time"] * math.exp(row["z"][draw] / 100 * spread)
-    rank_groups = [DIGITS.index(row["draws"][name][draw]) for name in needs]
-    return _objectives({**fact, "rank_groups": rank_groups, "time": time})
+    groups = [DIGITS.index(row["draws"][name][draw]) for name in needs]
+    return _objectives({**fact, "groups": groups, "time": time})
 
 
 def _pareto(values: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -193,7 +193,7 @@ def _members(candidates: Sequence[Values], needs: Sequence[str], key: str) -> li
     draws = range(len(candidates[0]["row"]["z"]))
     inside = _pareto(np.array([[_objectives(fact) for fact in candidates]]))[0]
     drawn = np.array([[_drawn(fact, needs, draw) for fact in candidates] for draw in draws])
-    names = ("time", "time.q1", "time.q3", "memory", "seconds", "rank_groups", "seeds")
+    names = ("time", "time.q1", "time.q3", "memory", "seconds", "groups", "seeds")
     return [
         {
             "row": fact["row"]["row"],

@@ -89,7 +89,7 @@ def _rows(
             "crossovers": _crossovers(points, units),
             "unfinished": _unfinished(costs[costs["row"] == row.label]),
             "z": np.round(100 * generator.standard_normal(DRAWS)).astype(int).tolist(),
-            "states": {}, "rank_groups": {}, "seeds": {}, "draws": {},
+            "states": {}, "groups": {}, "seeds": {}, "draws": {},
         }  # fmt: skip
 
 
@@ -217,7 +217,7 @@ def _add_question(
         by_cuts = 1 + int((sign * answer["mean"] < cuts).sum())
         group = of_rows.get(label, by_cuts)
         groups = np.clip(1 + (drawn[:, None] < cuts).sum(1) + group - by_cuts, 1, 35)
-        row["rank_groups"][name] = group
+        row["groups"][name] = group
         row["seeds"][name] = int(answer["seeds"])
         row["draws"][name] = "".join(DIGITS[value] for value in groups)
 

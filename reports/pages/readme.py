@@ -52,4 +52,4 @@ def _readme_rows(asked: pd.DataFrame, of: Tables) -> list[Hashable]:
     chosen = [row for row in dict.fromkeys([*first, *named]) if row in asked.index]
     families = asked["attention"].map(family_of)
     others = asked.index[~families.duplicated() & ~families.isin(families[chosen])]
-    return [*chosen, *others][:README_ROWS]
+    return [*chosen, *others][: max(README_ROWS, len(chosen))]

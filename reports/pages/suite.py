@@ -33,7 +33,7 @@ OF_A_SEED = [
 """The columns of the table of seeds."""
 
 FASTEST = 3
-"""The most rows of the first rank group that the table of questions names."""
+"""The most rows that do not differ from the best that the table of questions names."""
 
 TEX = str.maketrans({
     **{character: f"\\{character}" for character in "&%$#_{}"},
@@ -132,13 +132,13 @@ def _options(suite: "Suite") -> str:
 
 
 def _models(suite: "Suite") -> str:
-    """The models of the questions that state them, as text; a recipe has the others."""
+    """The models of the questions as text, without those that have the model of a recipe."""
     titles: dict[str, list[str]] = {}
-    for one in suite.questions:
-        if {"depth", "dim", "heads"} <= one.model.keys():
-            shape = "{depth} x width {dim}, heads {heads}".format(**one.model)
-            titles.setdefault(shape, []).append(one.title)
-    return "; ".join(f"{', '.join(asked)}: {shape}" for shape, asked in titles.items())
+    for question in suite.questions:
+        if {"depth", "dim", "heads"} <= question.model.keys():
+            shape = "{depth} x width {dim}, heads {heads}".format(**question.model)
+            titles.setdefault(shape, []).append(question.name)
+    return "; ".join(f"{', '.join(names)}: {shape}" for shape, names in titles.items())
 
 
 def middle_length(suite: "Suite") -> int:
@@ -171,11 +171,11 @@ def _questions(of: Tables) -> list[dict[str, Any]]:
 
 
 def fastest(of: Tables, question: str) -> dict[str, str]:
-    """The rows of the best group, with their times, the fastest first."""
+    """The rows of the best group of those ranked, with their times, the fastest first."""
     rows = of.answers[of.answers["question"] == question].set_index("row")
-    answered = rows[rows["answered"]]
-    less_is_better = bool((answered["mean"] < answered["baseline_value"]).any())
-    groups = score_groups(answered, -1.0 if less_is_better else 1.0)
+    ranked = rows[rows["rank_group"] != ""]
+    less_is_better = bool((ranked["mean"] < ranked["baseline_value"]).any())
+    groups = score_groups(ranked, -1.0 if less_is_better else 1.0)
     best = [row for row, group in groups.items() if group == 1]
     times = of.matrix[suites.time_column(of.suite)].reindex(best)
     return {str(row): number(time) for row, time in times.dropna().sort_values().items()}

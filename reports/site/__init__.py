@@ -116,7 +116,7 @@ def _rows(
             question.name: {
                 **lines[name, question.name],
                 "state": row["states"][question.name],
-                "rank": row["rank_groups"].get(question.name),
+                "rank": row["groups"].get(question.name),
             }
             for question in suite.questions
         }

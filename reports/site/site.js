@@ -31,7 +31,7 @@ function advise(table, query, rules = page.rules) {
   const refused = refusal(lengths, query, table.labels[key], used);
   const members = candidates.filter((_, i) => inside[i] && !refused).map((fact) => ({
     row: fact.row.row, time: fact.time, "time.q1": fact["time.q1"], "time.q3": fact["time.q3"],
-    memory: fact.memory, seconds: fact.seconds, rank_groups: fact.rank_groups, seeds: fact.seeds,
+    memory: fact.memory, seconds: fact.seconds, groups: fact.groups, seeds: fact.seeds,
     inferred: fact.row.inferred,
     crossover: fact.row.crossovers[key] ?? null,
     probability: counts[candidates.indexOf(fact)] / draws,
@@ -64,7 +64,7 @@ function factsOf(row, key, length, needs) {
   const fact = {
     row, causal: row.causal, bidirectional: row.bidirectional,
     unfinished: Number(length >= (row.unfinished[key] ?? Infinity)),
-    rank_groups: needs.map((name) => row.rank_groups[name] ?? 0),
+    groups: needs.map((name) => row.groups[name] ?? 0),
     seeds: needs.map((name) => row.seeds[name] ?? 0),
     states: Object.fromEntries(needs.map((name, i) => [name, states[i]])),
   };
@@ -106,7 +106,7 @@ function drawn(fact, needs, draw) {
   return {
     ...fact,
     time: fact.time * Math.exp((fact.row.z[draw] / 100) * spread),
-    rank_groups: needs.map((name) => DIGITS.indexOf(fact.row.draws[name][draw])),
+    groups: needs.map((name) => DIGITS.indexOf(fact.row.draws[name][draw])),
   };
 }
 
@@ -314,7 +314,7 @@ function answerTable(result, asked, key) {
     const bar = element("span", [], { class: "bar", style: `--p:${100 * member.probability}%`, "aria-hidden": "true" });
     return element("tr", [
       element("th", element("a", member.row, { href: `#${$(`tr[data-row="${member.row}"] a`).hash.slice(1)}` }), { scope: "row" }),
-      ...member.rank_groups.map((group, i) => element("td", [
+      ...member.groups.map((group, i) => element("td", [
         member.seeds[i] === 1 ? `group ${group} (1 seed)` : `group ${group}`, element("small", score(used[i], member.row).slice(5).join(" ")),
       ], { class: `rank-group-${Math.min(group, 5)}` })),
       element("td", [short(member.time * scale),

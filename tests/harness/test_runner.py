@@ -5,6 +5,7 @@ import json
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from harness.choices import FILE
 from harness.environment import describe
 from harness.interrupts import Interrupts, Terminated
 from harness.plan import resolve
-from harness.provenance import expected_failures_of, implementations, sources
+from harness.provenance import _imports, expected_failures_of, implementations, sources
 from harness.runner import run
 from harness.train import Evaluation, Trainer
 from tests.harness.specs import raising
@@ -134,13 +135,21 @@ def test_a_plug_in_s_sources_are_its_package_and_what_it_imports_of_ours(tmp_pat
     (package / "__init__.py").write_text("from .layer import Mine\n")
     (package / "layer.py").write_text(
         "import torch\nfrom zoo.variants.linear import Linear\n"
-        "class Mine(Linear):\n    def forward(self, *a):\n        from plug import late\n"
+        "class Mine(Linear):\n    def forward(self, *a):\n        from .late.part import LATE\n"
+        "try:\n    from ...above import x\nexcept ImportError:\n    pass\n"
     )
-    (package / "late.py").write_text("LATE = 1\n")
+    (package / "late").mkdir()
+    (package / "late" / "__init__.py").write_text("raise RuntimeError('no device')\n")
+    (package / "late" / "part.py").write_text("from plug import folder, broken\n")
+    (package / "broken.py").write_text("def\n")
+    (package / "folder").mkdir()  # no module: its name is of the package
     monkeypatch.syspath_prepend(tmp_path)
     found = set(sources("plug.layer", {"zoo", "plug"}))
-    assert {"plug.layer", "plug.late", "zoo.variants.linear", "zoo.contract"} <= found
-    assert "torch" not in found and "plug.late" not in sys.modules
+    ours = {"plug", "plug.layer", "plug.late.part", "plug.broken"}
+    assert {one for one in found if one.startswith("plug")} == ours
+    assert {"zoo.variants.linear", "zoo.contract"} <= found and "zoo" not in found
+    assert not {"torch", "plug.folder"} & found and not {"plug", "plug.late"} & {*sys.modules}
+    assert not [*tmp_path.rglob("__pycache__")]
 
 
 def test_test_is_evaluated_more_than_once_only_where_the_recipe_asks_for_the_best(
@@ -431,9 +440,11 @@ def test_a_full_disk_is_one_line(plan, store, run_here, monkeypatch):
     assert files(store) == []
 
 
-@pytest.mark.parametrize("error", [SystemError("no digest"), KeyboardInterrupt()])
-def test_an_error_behind_the_evaluation_of_test_is_a_record_too(
-    plan, store, run_here, monkeypatch, error
+@pytest.mark.parametrize(
+    ("error", "status"), [(SystemError("x"), "failed"), (KeyboardInterrupt(), "interrupted")]
+)
+def test_an_error_after_the_evaluation_of_test_is_a_record_too(
+    plan, store, run_here, monkeypatch, error, status
 ):
     real, errors = harness.runner.implementations, [error]
 
@@ -443,18 +454,16 @@ def test_an_error_behind_the_evaluation_of_test_is_a_record_too(
         return real(names)
 
     monkeypatch.setattr(harness.runner, "implementations", once)
-    if isinstance(error, KeyboardInterrupt):
-        with pytest.raises(KeyboardInterrupt):
-            run_here(plan())
-    else:
+    with pytest.raises(KeyboardInterrupt) if status == "interrupted" else nullcontext():
         run_here(plan())
     record = store.find(plan().spec)
-    assert record.status in ("failed", "interrupted") and record.final is None
+    assert record.status == status and record.final is None
     assert run_here(plan()).status == "ok"
 
 
 def test_digests_are_equal_in_many_threads():
     names = [name for name, _ in variants.built_in()][:6]
+    _imports.cache_clear()
     with ThreadPoolExecutor(4) as threads:
         found = list(threads.map(lambda _: implementations(names), range(8)))
     assert all(one == found[0] for one in found) and len(found[0]) == 6

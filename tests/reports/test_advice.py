@@ -27,7 +27,7 @@ def row(
         "row": name, "attention": name, "parts": [name], "set": [], "causal": 1,
         "bidirectional": 1, "linear": 1, "recurrent": 1, "family": "", "points": {"train": points},
         "inferred": 0, "crossovers": {}, "unfinished": {}, "z": [100, -100],
-        "states": {"recall": "ok"}, "rank_groups": {"recall": rank_group}, "seeds": {"recall": 3},
+        "states": {"recall": "ok"}, "groups": {"recall": rank_group}, "seeds": {"recall": 3},
         "draws": {"recall": f"{rank_group}{rank_group}"}, **fields,
     }  # fmt: skip
 
@@ -151,7 +151,7 @@ def test_rows_of_one_seed_each_are_grouped_by_the_intervals_of_their_test_split(
     seen = set()
     for name, of_question in answered[answered["answered"]].groupby("question"):
         best = of_question.loc[of_question["mean"].idxmax()]
-        later = {row: rows[row]["rank_groups"][name] > 1 for row in of_question["row"]}
+        later = {row: rows[row]["groups"][name] > 1 for row in of_question["row"]}
         below = dict(zip(of_question["row"], of_question["high"] < best["low"], strict=True))
         assert later == below
         seen |= {*below.values()}
@@ -176,8 +176,8 @@ def test_the_table_of_a_store_has_the_groups_and_states_of_the_matrix():
             name = answer["question"]
             assert (one["states"][name] == "ok") == answer["answered"]
             if answer["answered"]:
-                assert one["rank_groups"][name] == groups[name][one["row"]]
-                assert set(one["draws"][name]) & {str(one["rank_groups"][name])}
+                assert one["groups"][name] == groups[name][one["row"]]
+                assert set(one["draws"][name]) & {str(one["groups"][name])}
             if answer["text"]:
                 assert one["seeds"][name] == answer["seeds"]
     composed = next(one for one in made_table["rows"] if one["row"] == "softmax+primal")

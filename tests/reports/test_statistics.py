@@ -218,16 +218,18 @@ def test_an_interval_never_leaves_the_range_of_an_accuracy():
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_a_row_is_in_the_group_of_the_first_row_that_it_does_not_differ_from(sign):
+def test_a_row_begins_a_group_where_it_differs_from_the_first_row_of_the_last_one(sign):
     rows = pd.DataFrame(
         [
             ("best", 100, 99.5, 100, "A"), ("second", 98, 96, 99.5, "AB"),
             # Its interval overlaps with that of the best, from which it is separable.
             ("separable", 97, 95, 99.6, "B"), ("wide", 96, 50, 99, "AB"),
-            ("unranked", 90, 80, 94, ""), ("later", 54, 34, 72, "ABC"),
+            # It does not differ from the best, but stands behind a row that does.
+            ("behind", 95.5, 94.8, 99.8, "AB"), ("unranked", 90, 80, 94, ""),
+            ("later", 54, 34, 72, "ABC"),
         ],
         columns=["row", "mean", "low", "high", "rank_group"],
     ).set_index("row")  # fmt: skip
     rows[["mean", "low", "high"]] *= sign
-    expected = {"best": 1, "second": 1, "separable": 2, "wide": 2, "unranked": 3, "later": 4}
-    assert score_groups(rows.sample(frac=1, random_state=0), sign) == expected
+    found = score_groups(rows.sample(frac=1, random_state=0), sign)
+    assert found == dict(zip(rows.index, [1, 1, 2, 2, 2, 3, 4], strict=True))
