@@ -4,6 +4,7 @@ import dis
 import hashlib
 import sys
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from functools import cache
 from importlib import metadata
 from importlib.abc import InspectLoader
@@ -19,6 +20,9 @@ from harness.records.spec import RunSpec
 from tasks.registry import tasks
 from zoo.registry import Value, resolve
 from zoo.variants import variants
+
+CHECKS = {"zoo.conformance", "zoo.cost"}
+"""The packages of the checks. Other modules that these import are sources of variants, too."""
 
 
 def environment_of(plan: Plan) -> Environment:
@@ -50,10 +54,6 @@ def certified_digest(variant: type) -> str:
     module = variant.__module__
     found = sources(module, {"zoo", _package(module)})
     return _digest(found | sources("zoo.conformance", CHECKS)) if found else ""
-
-
-CHECKS = {"zoo.conformance", "zoo.cost"}
-"""The modules that measure for a check; what else they import builds layers, as the tests do."""
 
 
 def sources(module: str, packages: Collection[str]) -> dict[str, str]:
@@ -137,11 +137,10 @@ def _imports(source: str, parent: str) -> frozenset[tuple[str, tuple[str, ...]]]
         left += (constant for constant in code.co_consts if isinstance(constant, CodeType))
         steps = [step for step in dis.get_instructions(code) if step.opname != "EXTENDED_ARG"]
         for level, names, step in zip(steps, steps[1:], steps[2:], strict=False):
-            if step.opname == "IMPORT_NAME" and level.argval <= len(parent.split(".")) * bool(
-                parent
-            ):
-                start = resolve_name("." * level.argval + step.argval, parent)
-                found.add((start, tuple(names.argval or ())))
+            if step.opname == "IMPORT_NAME":
+                with suppress(ImportError):
+                    start = resolve_name("." * level.argval + step.argval, parent)
+                    found.add((start, tuple(names.argval or ())))
     return frozenset(found)
 
 

@@ -10,7 +10,7 @@ from reports.pages.suite import Tables, asked_rows, fastest, middle_length
 from reports.text import NOTHING, number
 
 README_ROWS, README_FIRST = 8, 3
-"""The most rows of the table, and how many of the first of a suite are among them."""
+"""The rows of the table, or more if its first and named rows are more; how many are the first."""
 
 
 def readme_table(of: Tables) -> str:
@@ -28,7 +28,7 @@ def readme_table(of: Tables) -> str:
     ]
     head = ["attention", "answers", f"time at {middle:,}", "peak memory", "state, bytes"]
     is_single = any("*1 seed*" in text for _, text, *_ in lines)
-    return table(head, lines) + "\n\n*1 seed*: of one finished run." * is_single
+    return table(head, lines) + "\n*1 seed*: of one finished run." * is_single
 
 
 def readme_answer(of: Tables) -> str:

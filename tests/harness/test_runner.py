@@ -4,7 +4,6 @@ import hashlib
 import json
 import signal
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
@@ -18,7 +17,7 @@ from harness.choices import FILE
 from harness.environment import describe
 from harness.interrupts import Interrupts, Terminated
 from harness.plan import resolve
-from harness.provenance import _imports, expected_failures_of, implementations, sources
+from harness.provenance import expected_failures_of, implementations, sources
 from harness.runner import run
 from harness.train import Evaluation, Trainer
 from tests.harness.specs import raising
@@ -459,11 +458,3 @@ def test_an_error_after_the_evaluation_of_test_is_a_record_too(
     record = store.find(plan().spec)
     assert record.status == status and record.final is None
     assert run_here(plan()).status == "ok"
-
-
-def test_digests_are_equal_in_many_threads():
-    names = [name for name, _ in variants.built_in()][:6]
-    _imports.cache_clear()
-    with ThreadPoolExecutor(4) as threads:
-        found = list(threads.map(lambda _: implementations(names), range(8)))
-    assert all(one == found[0] for one in found) and len(found[0]) == 6

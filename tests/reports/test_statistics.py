@@ -224,7 +224,7 @@ def test_a_row_begins_a_group_where_it_differs_from_the_first_row_of_the_last_on
             ("best", 100, 99.5, 100, "A"), ("second", 98, 96, 99.5, "AB"),
             # Its interval overlaps with that of the best, from which it is separable.
             ("separable", 97, 95, 99.6, "B"), ("wide", 96, 50, 99, "AB"),
-            # It does not differ from the best, but stands behind a row that does.
+            # It does not differ from the best, but comes after a row that does.
             ("behind", 95.5, 94.8, 99.8, "AB"), ("unranked", 90, 80, 94, ""),
             ("later", 54, 34, 72, "ABC"),
         ],
