@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.runner import Runner, milliseconds, section
-from harness.cost.limits import measure_limits
+from harness.cost.cell import measure_limits
 from harness.cost.work import prepare
 from harness.records.cost import Pass
 from harness.records.fields import Precision

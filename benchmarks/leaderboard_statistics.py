@@ -10,8 +10,7 @@ from scipy.special import ndtri
 
 from benchmarks.runner import Runner, section
 from harness.records.fields import Quartiles
-from harness.records.interval import Interval, mean_interval, score_interval
-from harness.records.sample import Sample
+from harness.records.interval import Interval, Sample, mean_interval, score_interval
 from reports.statistics import LEVEL, is_comparable, separable_pairs
 
 Floats = NDArray[np.float64]

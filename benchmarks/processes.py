@@ -10,10 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.runner import Runner, section
-from harness.cost.cell import measure_cell
-from harness.cost.limits import measure_limits
-from harness.cost.process import measure_in_process
-from harness.cost.sweep import sweep
+from harness.cost.cell import measure_cell, measure_limits
+from harness.cost.sweep import measure_in_process, sweep
 from harness.records.cost import CostRecord, CostSpec, Limits, Measured
 from harness.records.fields import Quartiles
 from harness.records.frame import of_costs

@@ -1,17 +1,32 @@
-"""The baselines of a task, fitted step by step and stored with each step."""
+"""The baselines of a task, fitted step by step and stored with each step; and shallow models."""
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from harness.data import Data
 from harness.environment import describe
-from harness.records.baselines import TaskBaselines
+from harness.records.baselines import ShallowModel, ShallowStudy, TaskBaselines
 from harness.records.fields import now
 from harness.records.spec import TaskSpec
 from harness.records.store import BaselineStore
-from tasks.baselines import BASELINES_VERSION, steps
+from tasks import Task, create
+from tasks.baselines import BASELINES_VERSION, discs, listops, pixels, steps, tokens
+from tasks.baselines.fitting import Features, trees
+from tasks.contract import Score, Splits
+from zoo.registry import Value
 
 OnStep = Callable[[str, int, int], None]
 """Called with the name of a step that begins, the number of steps before it, and of all."""
+
+RATE = 0.1
+"""Learning rate of the boosted trees of a study: a third of the one of `tasks.baselines`."""
+
+# Accuracies of 2,000 trees have an interval of 4 points.
+SETTINGS: Mapping[str, Mapping[str, Value]] = {
+    "listops": {"test": 60_000}, "text": {}, "image": {}, "pathfinder": {},
+}  # fmt: skip
+"""Options of the tasks of the Long Range Arena that shallow models are studied on."""
 
 
 def fit(
@@ -46,3 +61,48 @@ def fit(
             found = found.model_copy(update=update)
             store.write(found)
         return found
+
+
+def shallow_study(name: str) -> ShallowStudy:
+    """Fit every shallow model of a task of `SETTINGS`, from the simplest to the richest.
+
+    They are the baselines of `tasks.baselines`, with the figures that a table leaves out: every
+    number of tokens, and n-grams of every order. Trees are boosted more slowly than there.
+
+    Raises:
+        UserError: its data are missing.
+    """
+    started, task = now(), create(name, **SETTINGS[name])
+    data, fitted = Data.of(task), []
+    for label, fit in models(task).items():
+        start = time.perf_counter()
+        score = fit(data.splits)
+        seconds = round(time.perf_counter() - start, 1)
+        fitted.append(ShallowModel(name=label, dev=score.dev, test=score.test, seconds=seconds))
+    return ShallowStudy(
+        task=task.key,
+        sizes={str(split): count for split, count in data.summary.sizes.items()},
+        digests={str(split): digest for split, digest in data.digests.items()},
+        models=tuple(fitted),
+        started=started,
+        environment=describe("cpu"),
+    )
+
+
+def models(task: Task) -> dict[str, Callable[[Splits], Score]]:
+    """The shallow models of a task of `SETTINGS`, by name."""
+    name = task.key.partition("@")[0]
+    if name == "image":
+        return dict(pixels.MODELS)
+    if name == "text":
+        ngrams = partial(tokens.fit_ngrams, vocabulary=task.vocabulary)
+        return {f"{order}-grams": partial(ngrams, order=order) for order in (1, 2, 3, 4)}
+    features: dict[str, Features] = dict(discs.SETS)
+    if name == "listops":
+        features = {
+            tokens.end_name("first", count): partial(tokens.first_tokens, count=count)
+            for count in (1, 2, 4, 8)
+        }
+        features["first 8 and last 8 tokens"] = partial(tokens.end_tokens, count=8)
+        features |= listops.SETS
+    return {label: partial(trees, columns, rate=RATE) for label, columns in features.items()}

@@ -1,4 +1,4 @@
-"""The state of an unfinished run on disk, from which another process continues it.
+"""States of unfinished runs on disk, from which another process continues, and kept weights.
 
 A file is what `torch.save` writes, and one line with its SHA-256, which `torch.load` ignores: alone
 it does not notice a changed byte, because it does not verify the checksums of its archive.
@@ -6,20 +6,22 @@ it does not notice a changed byte, because it does not verify the checksums of i
 
 import hashlib
 import io
+import re
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from harness.records import files
-from harness.records.record import Environment
+from harness.records.record import Environment, Record
+from harness.records.store import Broken, Store
 from harness.train import Progress, Trainer
-from zoo.registry import UserError
+from zoo.registry import UserError, unknown
 
 DAMAGE = (
     AssertionError, AttributeError, EOFError, LookupError, OSError, RuntimeError, TypeError,
@@ -32,6 +34,11 @@ TRAILER = len(b"sha256 \n") + 64
 
 PARTS = ("progress", "steps", "sums", "best_state", "model", "optimizer", "random")
 """What a checkpoint holds, by name."""
+
+NAME = re.compile(r"step-(\d+)\.pt")
+"""Of a file of weights."""
+
+REMEDY = "make them again with: harness run --rerun --keep-checkpoints"
 
 
 class DamagedError(UserError):
@@ -167,3 +174,73 @@ def _check_steps(progress: Progress, saved: int, expected: int) -> None:
 
 def _to_device(device: torch.device, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.to(device) for name, tensor in tensors.items()}
+
+
+def save_weights(folder: Path, step: int, model: nn.Module) -> Path:
+    """Write the parameters and buffers of `model` after `step` optimiser steps, atomically.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    path = folder / f"step-{step:08d}.pt"
+    write(path, model.state_dict(), "weights")
+    return path
+
+
+def find_weights(folder: Path) -> dict[int, Path]:
+    """The files of saved weights by step, in order; empty where there are none."""
+    if not folder.is_dir():
+        return {}
+    found = {path: NAME.fullmatch(path.name) for path in sorted(folder.iterdir())}
+    # Opening a named pipe would block for ever.
+    return {int(match[1]): path for path, match in found.items() if match and path.is_file()}
+
+
+class KeptRun(NamedTuple):
+    """A run, its name, and the files of its weights by step."""
+
+    name: str
+    record: Record
+    files: dict[int, Path]
+
+
+def kept_runs(store: Store, names: Sequence[str] = ()) -> Iterator[KeptRun]:
+    """The runs of those names, or paths, or every run with saved weights.
+
+    Raises:
+        UserError: there is no such run, it kept no weights, or its file is no record.
+    """
+    known = [name.removesuffix(".json") for name in store.files()]
+    wanted = [Path(name).name.removesuffix(".json") for name in names]
+    if wrong := [name for name in wanted if name not in known]:
+        raise UserError(unknown("run", wrong[0], known))
+    found = {name: find_weights(store.folder / "weights" / name) for name in wanted or known}
+    without = [name for name in wanted if not found[name]]
+    if without or not any(found.values()):
+        which = f"run {without[0]!r}" if without else f"no run of store {str(store.folder)!r}"
+        raise UserError(
+            f"{which} has {'no ' if without else ''}saved weights; make them with: harness run "
+            "--keep-checkpoints --rerun"
+        )
+    for name, paths in found.items():
+        if paths:
+            record = store.read_file(f"{name}.json")
+            if isinstance(record, Broken):
+                raise UserError(f"{record.path} is not a record ({record.reason}); move it away")
+            yield KeptRun(name, record, paths)
+
+
+def load_weights(path: Path, model: nn.Module) -> None:
+    """Load the weights of a file into `model`.
+
+    Raises:
+        UserError: the content is not the one that was written, or is of another model.
+    """
+    try:
+        state = read(path)
+    except DamagedError as error:
+        raise UserError(f"{error}; {REMEDY}") from error
+    try:
+        model.load_state_dict(state)
+    except DAMAGE as error:
+        raise UserError(f"{path} does not hold the weights of this run; {REMEDY}") from error

@@ -9,7 +9,6 @@ from functools import partial
 
 import torch
 
-from harness.choices import choose, key_of
 from harness.environment import native_precisions
 from harness.plan import Plan, Request, resolve
 from harness.records.fields import Precision
@@ -18,7 +17,7 @@ from harness.records.spec import RunSpec
 from harness.records.store import Store
 from harness.reference import with_fastest_backend
 from harness.timing import short_trial, timer_of
-from harness.trial import trainer_of, training_call
+from harness.trial import choose, key_of, trainer_of, training_call
 from tasks.registry import tasks
 from zoo.variants import variants
 

@@ -11,7 +11,6 @@ from typing import TypeVar
 
 import torch
 
-from harness.choices import choose, key_of
 from harness.environment import describe, memory_of, native_precisions
 from harness.plan import Plan
 from harness.records.cost import CostSpec
@@ -19,7 +18,7 @@ from harness.records.record import Implementation, Precision
 from harness.records.spec import RunSpec
 from harness.records.store import Store
 from harness.timing import Call, short_trial, timer_of
-from harness.trial import inference_call, trainer_of, training_call
+from harness.trial import choose, inference_call, key_of, trainer_of, training_call
 from zoo.registry import changed
 from zoo.variants import variants
 

@@ -9,7 +9,7 @@ from typing import cast
 
 import torch
 
-from harness import checkpoint, weights
+from harness import checkpoint
 from harness.answers import by_cluster, roll_out
 from harness.callbacks import NoProgress, ProgressCallback
 from harness.data import is_out_of_memory
@@ -156,11 +156,11 @@ class Attempt:
 
         def on_point(point: Point) -> None:
             if self.weights and point.evaluated:
-                weights.save(self.weights, point.step, trainer.model)
+                checkpoint.save_weights(self.weights, point.step, trainer.model)
             self.callback.point(point, self.spec.train.steps)
 
         if self.weights and not self.progress.step:
-            weights.save(self.weights, 0, trainer.model)
+            checkpoint.save_weights(self.weights, 0, trainer.model)
         self.save_at = self.clock() + self.save_every
         self.interrupts.deferred = True
         fit(

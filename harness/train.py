@@ -11,8 +11,7 @@ from jaxtyping import Shaped
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from harness.batches import ShuffledBatches, in_order
-from harness.reader import reader
+from harness.batches import ShuffledBatches, in_order, reader
 from harness.records.fields import Seconds
 from harness.records.record import Environment, Point
 from harness.records.spec import TrainSpec

@@ -1,15 +1,80 @@
-"""Models on real batches, whose training steps and inference are timed."""
+"""Trials: models on real batches whose steps are timed, and what a store decides by a trial.
+
+A trial may end in another way each time, where two candidates take almost the same time. The first
+decision of a store holds for every run of it, on whichever process.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import TypeVar
 
 import torch
 
 from harness.model import build_model
 from harness.plan import Plan
+from harness.records.files import write_atomic
+from harness.records.store import Store
 from harness.timing import Call
 from harness.train import Trainer
 from tasks.contract import Split
 
+FILE = ".choices"
+"""The file of a store: JSON, a value by key, without the suffix of records."""
+
 LEAST_STEPS = 110
 """Steps of the recipe of a timed model, at least: its schedule must not end while it is timed."""
+
+Choice = TypeVar("Choice", bound=str)
+
+
+def key_of(what: str, parts: object) -> str:
+    """The key of a decision about `what`: equal where `parts` are equal, as JSON."""
+    text = json.dumps(parts, sort_keys=True, default=str)
+    return f"{what} {hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def choose(
+    store: Store, key: str, choices: Collection[Choice], find: Callable[[], Choice | None]
+) -> Choice | None:
+    """The decision of a store, or what `find` finds, which then is the decision.
+
+    Args:
+        store: where decisions are kept.
+        key: of the decision; see `key_of`.
+        choices: what may be decided; any other value in the file is ignored.
+        find: makes a trial; None where it is not possible, so that nothing is decided.
+
+    Raises:
+        UserError: the store cannot be written.
+    """
+    path = store.folder / FILE
+    by_name: dict[str, Choice] = {choice: choice for choice in choices}
+    kept = by_name.get(_read(path).get(key, ""))
+    if kept is not None:
+        return kept
+    found = find()
+    if found is None:
+        return None
+    store.require_writable()
+    with store.locks.alone("choices"):
+        decisions = _read(path)
+        decided = by_name.get(decisions.get(key, ""), found)
+        decisions[key] = decided
+        write_atomic(path, json.dumps(decisions, indent=1, sort_keys=True).encode())
+    return decided
+
+
+def _read(path: Path) -> dict[str, str]:
+    """The decisions of a file; none where it is damaged: they are made again."""
+    try:
+        # Opening a named pipe would block for ever.
+        content = json.loads(path.read_bytes()) if path.is_file() else {}
+    except (OSError, ValueError, RecursionError):
+        return {}
+    pairs = content.items() if isinstance(content, dict) else ()
+    return {key: value for key, value in pairs if isinstance(value, str)}
 
 
 def trainer_of(plan: Plan, train: Split, compiled: bool | None = None) -> Trainer:

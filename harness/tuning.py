@@ -1,18 +1,26 @@
-"""Tuning: a trial at every point of a grid, then runs at the point that is best on dev.
+"""Runs in which fields are varied: sweeps of one, and tuning over a grid of several.
 
-Every row of a task has the same grid, so the same number of trials; see
-`docs/decisions/0028-tuning.md`.
+Tuning makes a trial at every point of the grid, then runs at the point that is best on dev. Every
+row of a task has the same grid, so the same number of trials: `docs/decisions/0028-tuning.md`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from harness import recipes
-from harness.plan import Plan, Request, resolve
+from harness.environment import describe
+from harness.plan import Plan, Request, resolve, without_data
 from harness.records.record import Record
 from harness.records.spec import RunSpec, TuningSpec
+from harness.records.store import Store
 from harness.records.tuning import Point, best, point, points
-from zoo.registry import UserError, Value
+from zoo.composition import Composition
+from zoo.registry import UserError, Value, options_of
+from zoo.variants import variants
+
+TASK = "task"
+"""Owner of the options of the task of a sweep, in place of its name."""
 
 RATE = "train.lr"
 """The field that is tuned where no grid is given."""
@@ -138,3 +146,66 @@ def _value(spec: RunSpec, path: str) -> Value:
     if not isinstance(value, Value):
         raise UserError(f"--grid {path} is not possible; give a field with one value, as {RATE}")
     return value
+
+
+def varied(request: Request, field: str, values: Sequence[str]) -> list[Request]:
+    """The request at each value of a field.
+
+    Args:
+        request: of a run.
+        field: `NAME.OPTION`: NAME is `task`, `model`, `train`, or a task or variant of the run.
+        values: as text.
+
+    Raises:
+        UserError: the run does not use the field, the settings give it, a value is not possible,
+            or all values are equal.
+    """
+    name, _, option = field.partition(".")
+    task = "table" if Path(request.task).suffix else request.task
+    owner = task if name == TASK else name
+    names = Composition.parse(request.attention).names
+    if owner not in ("model", "train", task, *names):
+        raise UserError(
+            f"--over {field}: {request.attention} on {request.task} has no options of {name!r}; "
+            f"give one of {', '.join(sorted({TASK, 'model', 'train', task, *names}))}"
+        )
+    options = request.settings.get(owner, {})
+    if option in options:
+        raise UserError(
+            f"--set {owner}.{option}={options[option]} gives a field that is swept; leave it out"
+        )
+    requests = [request.with_setting(f"{owner}.{option}", value) for value in values]
+    first, *others = (without_data(request)[1:] for request in requests)
+    if all(fields == first for fields in others):
+        raise UserError(
+            f"--over {field}={','.join(values)} gives one value, but runs of a sweep differ in it; "
+            "give two values or more that differ, or this one with --set"
+        )
+    return requests
+
+
+def require_one_processor(plans: Sequence[Plan], store: Store) -> None:
+    """Reject a sweep whose runs would be of two kinds of processor, before any is trained.
+
+    Raises:
+        UserError: the store has a record of a run that is not of this machine, while others are
+            still to be trained here.
+    """
+    records = [store.find(plan.spec) for plan in plans]
+    here = describe(plans[0].spec.device).device
+    devices = {record.environment.device for record in records if record}
+    devices |= set() if all(record and record.final for record in records) else {here}
+    if len(devices) > 1:
+        raise UserError(
+            f"the runs of this sweep would differ in device: {' and '.join(sorted(devices))}; run "
+            "it on one of them, or give a --store without the runs of the other"
+        )
+
+
+def default_of(field: str) -> Value | None:
+    """The default of an option of a variant, which a specification may leave out; else None."""
+    name, _, option = field.partition(".")
+    if name not in variants.names():
+        return None
+    known = options_of(variants.find(name))
+    return known[option].default if option in known else None

@@ -13,9 +13,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import ndtr, stdtr, stdtrit
 
-from harness.records.interval import UPPER
+from harness.records.interval import UPPER, Array, Sample
 from harness.records.record import Metric
-from harness.records.sample import Array, Sample
 
 LEVEL = 0.05
 """The probability that any two rows of a table are separated which do not differ, at most."""

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from harness.records.interval import Interval, in_unit, interval, interval_of
+from harness.records.interval import Interval, Sample, in_unit, interval, interval_of
 from harness.records.record import FINAL, Metric
-from harness.records.sample import Sample
 from reports.layer_costs import by_row_of
 from reports.statistics import LEVEL, is_comparable, joined, probability_of_best, rank_groups
 from reports.statistics import pairs as pairs_of

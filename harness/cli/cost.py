@@ -163,9 +163,8 @@ def measure_all(
 
     import torch
 
-    from harness.cost.limits import measure_limits
-    from harness.cost.process import measure_in_process
-    from harness.cost.sweep import sweep
+    from harness.cost.cell import measure_limits
+    from harness.cost.sweep import measure_in_process, sweep
     from harness.interrupts import continued
     from harness.records.frame import of_costs
     from harness.records.store import CostStore

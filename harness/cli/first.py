@@ -134,8 +134,8 @@ def _layer(suite: "Suite", row: "SuiteRow", device: Any) -> list[Document]:
     import torch
 
     from harness.cli.progress import Output, fitting
-    from harness.cost.limits import measure_limits
-    from harness.cost.process import measure_in_process
+    from harness.cost.cell import measure_limits
+    from harness.cost.sweep import measure_in_process
     from harness.suite import layer_costs
 
     batch: Any = {"train": "1"}

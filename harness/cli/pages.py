@@ -17,8 +17,8 @@ import typer
 from harness import studies
 from harness.cli import cards, catalogue, first, report, stores, study
 from harness.cli.process import script
+from harness.records.baselines import read_studies, write_study
 from harness.records.certificate import Certificate, read_certificates
-from harness.records.shallow import read_studies, write_study
 from harness.records.suites import find, published
 from reports.markdown import insert
 from reports.pages.certificates import certificates_page
@@ -111,11 +111,11 @@ def _stale_certificates(found: Mapping[str, Certificate]) -> Iterator[str]:
 
 def _fit_studies(folder: Path) -> None:
     """Fit the shallow models of each task that has no record."""
-    from harness.shallow import SETTINGS, study
+    from harness.baselines import SETTINGS, shallow_study
 
     for name in SETTINGS:
         if not (folder / f"{name}.json").exists():
-            typer.echo(write_study(folder, study(name)))
+            typer.echo(write_study(folder, shallow_study(name)))
 
 
 def _studies(root: Path) -> Files:

@@ -133,7 +133,7 @@ def train(options: RunOptions) -> "tuple[Outcomes, int]":
     from harness.memory import matched
     from harness.records.files import require_writable
     from harness.records.store import Store
-    from harness.sweep import require_one_processor, varied
+    from harness.tuning import require_one_processor, varied
 
     if options.grid and not options.tune:
         raise UserError("--grid is the grid of --tune; give --tune as well")
@@ -164,7 +164,7 @@ def train(options: RunOptions) -> "tuple[Outcomes, int]":
 
 def _write_sweep(options: RunOptions) -> None:
     """Write a table and a figure of all runs of the store that differ in the option varied."""
-    from harness.sweep import default_of
+    from harness.tuning import default_of
     from reports import sweep
 
     field, found = options.over.partition("=")[0], stores.content(options.store)

@@ -28,8 +28,8 @@ def site(options: SiteOptions) -> None:
 
     It needs no other file and no network.
     """
+    from harness.records.baselines import read_studies
     from harness.records.files import require_writable
-    from harness.records.shallow import read_studies
     from harness.records.suites import find
     from reports.site import NAME, Content
     from reports.site import site as page

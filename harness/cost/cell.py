@@ -1,6 +1,7 @@
-"""One measurement of a cost sweep, made in this process."""
+"""One measurement of a cost sweep, made in this process, and the limits of its device."""
 
 import time
+from statistics import median
 from typing import Any
 
 import torch
@@ -27,6 +28,12 @@ REMAINING_CALLS = 2 + LEAST_ROUNDS + 3
 
 TRIAL_CALLS = 8
 """Calls of SDPA softmax that a trial of two backends takes as long as, at most."""
+
+COPIED_BYTES = {"cpu": 256 * 2**20, "cuda": 2 * 2**30}
+"""Size of the copied tensor: larger than every cache."""
+
+SIDE = {"cpu": 1024, "cuda": 8192}
+"""Rows and columns of the matrices."""
 
 
 def measure_cell(spec: CostSpec, limits: Limits, budget: float, timeout: float) -> Measured:
@@ -170,3 +177,32 @@ def _bytes(spec: CostSpec, work: Work) -> tuple[int, int]:
     work.call()
     peak = max(1, peak_bytes(work.call, torch.device(spec.device)))
     return peak, peak + (work.state_bytes or 0)
+
+
+def measure_limits(device: torch.device, precision: str, budget: float = 1.0) -> Limits:
+    """The rates of a large copy and of a large product in that precision, by their medians.
+
+    Sampling takes about `budget` seconds.
+    """
+    copies, products = _sample(device, precision, budget)
+    # The processes of the measurements need the memory that this process would keep.
+    torch.cuda.empty_cache()
+    return Limits(
+        bytes_per_second=2 * COPIED_BYTES[device.type] / median(copies),
+        flops_per_second=2 * SIDE[device.type] ** 3 / median(products),
+    )
+
+
+def _sample(device: torch.device, precision: str, budget: float) -> list[list[float]]:
+    """Seconds of the copy, and of the product."""
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    count = COPIED_BYTES[device.type] // 4
+    # Not zeros: pages that were never written are all one page, which the cache holds.
+    source, target = (torch.ones(count, device=device) for _ in range(2))
+    side = SIDE[device.type]
+    left, right, product = (torch.ones(side, side, device=device, dtype=dtype) for _ in range(3))
+    return sample(
+        [lambda: target.copy_(source), lambda: torch.mm(left, right, out=product)],
+        timer_of(device),
+        budget=budget,
+    )

@@ -14,9 +14,8 @@ import pandas as pd
 from harness.records.baselines import TaskBaselines, name_of_task
 from harness.records.cost import CostRecord
 from harness.records.fields import Frozen, Quartiles
-from harness.records.interval import interval_of
+from harness.records.interval import Sample, interval_of
 from harness.records.record import Record
-from harness.records.sample import Sample
 from harness.records.spec import by_option, field_at, label_of, row_of
 from harness.records.store import BaselineStore, CostStore, Store
 from harness.records.tuning import distance

@@ -17,7 +17,8 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from torch import Tensor
 
-from harness import layer_inputs, weights
+from harness import layer_inputs
+from harness.checkpoint import KeptRun, kept_runs, load_weights
 from harness.cli import arguments
 from harness.model import build_model
 from harness.plan import restore
@@ -25,7 +26,6 @@ from harness.records.spec import label_of
 from harness.records.store import Store
 from harness.records.study import Row
 from harness.studies import Announce, Panel, Part, Positive, Section, Study, study, variant_options
-from harness.weights import KeptRun
 from zoo.contract import Attention, Unsupported
 from zoo.library import create
 from zoo.registry import UserError, Value
@@ -93,7 +93,7 @@ weight, whose share is *positive*. *Logits*: the standard deviation of q k^T / s
             raise UserError(f"logits {self.logits!r} {rule}")
         self.require_layer_fits(max(lengths), self.samples, self.dim, self.heads)
         chosen = variant_options(self.variant, self.set_, self.over)
-        runs = [*weights.kept_runs(store, [self.run])] if self.run else []
+        runs = [*kept_runs(store, [self.run])] if self.run else []
 
         def rows(announce: Announce) -> Iterator[Row]:
             for options in chosen:
@@ -157,7 +157,7 @@ def on_run(run: KeptRun, name: str, options: Options, samples: int) -> Iterator[
     """
     plan = restore(run.record.spec)
     model = build_model(plan.spec, plan.task).eval()
-    weights.load(run.files[max(run.files)], model)
+    load_weights(run.files[max(run.files)], model)
     layers, trained = layer_inputs.attentions(model), plan.spec.attention
     if not any(isinstance(layer, Softmax) for layer in layers):
         raise Unsupported(f"no layer of the run of {trained} is softmax; give a run of softmax")

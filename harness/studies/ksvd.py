@@ -16,21 +16,24 @@ from typing import Annotated, Any
 import pandas as pd
 import seaborn
 import torch
+from jaxtyping import Float
 from matplotlib.axes import Axes
 from torch import Tensor
 
-from harness import layer_inputs, weights
+from harness import layer_inputs
+from harness.checkpoint import KeptRun, kept_runs, load_weights
 from harness.cli import arguments
 from harness.model import build_model
 from harness.plan import restore
 from harness.records.store import Store
 from harness.records.study import Row
 from harness.studies import Announce, Panel, Part, Positive, Section, Study, study
-from harness.subspaces import alignments, objective, reconstruction
+from zoo import ksvd
 from zoo.contract import Unsupported
 from zoo.library import create
 from zoo.registry import UserError, unknown
 from zoo.variants.primal import Primal
+from zoo.variants.primal_forms import problem
 
 POINTS = 24
 """Number of recorded steps, approximately; they are evenly spaced in the logarithm."""
@@ -97,7 +100,7 @@ Statements 24 and 25 of docs/primal.md say what the curves in the folder results
     def parts(self, store: Store) -> Iterator[Part]:
         """The curves of a run, or of the trainings of a layer."""
         if self.run:
-            (run,) = weights.kept_runs(store, [self.run])
+            (run,) = kept_runs(store, [self.run])
             rows = partial(on_run, run, self.samples)
             yield Part(run.name, {"samples": self.samples}, rows, run.record.started)
             return
@@ -176,7 +179,7 @@ def recorded_steps(steps: int) -> list[int]:
     return sorted({0, *(round(steps ** (i / POINTS)) for i in range(POINTS + 1))})
 
 
-def on_run(run: weights.KeptRun, samples: int, announce: Announce) -> Iterator[Row]:
+def on_run(run: KeptRun, samples: int, announce: Announce) -> Iterator[Row]:
     """The states of each layer of Primal-Attention of a run, at its saved weights, on dev.
 
     Raises:
@@ -190,7 +193,7 @@ def on_run(run: weights.KeptRun, samples: int, announce: Announce) -> Iterator[R
         raise Unsupported(f"no layer of the run of {name} is primal; give a run of primal")
     for step, file in run.files.items():
         announce(f"step {step} of {max(run.files)}")
-        weights.load(file, model)
+        load_weights(file, model)
         inputs = layer_inputs.inputs_of_layers(model, plan.data.splits["dev"], samples)
         for number, (layer, calls) in enumerate(zip(layers, inputs, strict=True), 1):
             if isinstance(layer, Primal):
@@ -248,3 +251,50 @@ def _draw(group: pd.DataFrame, name: str, axes: Axes) -> None:
     else:
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter("{x:.0e}")
+
+
+def objective(layer: Primal, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b h"]:
+    """J of each sample and head; the layer's loss is eta times the square of their mean."""
+    phi, directions = problem(layer, x)
+    e, r = (phi @ directions).unbind(1)
+    energy = ksvd.energy_of_scores(e, r, layer.roots()) / x.shape[1]
+    return energy - ksvd.trace(directions)
+
+
+def bases(
+    layer: Primal, x: Float[Tensor, "b n d"]
+) -> tuple[Float[Tensor, "b c h f s"], Float[Tensor, "b c h f r"], Float[Tensor, "b h f g"]]:
+    """Orthonormal bases of the scores, the first singular vectors of the kernel, and the kernel.
+
+    They are coordinates in the span of the features of each side (c: query, key). The features are
+    constants: only the weights have gradients.
+    """
+    phi, directions = problem(layer, x)
+    phi = phi.detach()
+    # K = Phi_q Phi_k^T = Q_q (R_q R_k^T) Q_k^T: its singular vectors are Q times vectors of a small
+    # matrix, and scores are Q R W.
+    r = torch.linalg.qr(phi)[1]
+    kernel = r[:, 0] @ r[:, 1].mT
+    u, _, vt = torch.linalg.svd(kernel)
+    rank = min(directions.shape[-1], layer.features, x.shape[1])
+    singular = torch.stack([u, vt.mT], dim=1)[..., :rank]
+    return torch.linalg.qr(r @ directions)[0], singular, kernel
+
+
+def alignments(layer: Primal, x: Float[Tensor, "b n d"]) -> tuple[float, float]:
+    """Mean squared cosines of the principal angles of queries and of keys, over samples and heads.
+
+    They are in [0, 1].
+    """
+    scores, singular, _ = bases(layer, x)
+    squares = (scores.mT @ singular).square().sum((-2, -1)) / singular.shape[-1]
+    left, right = squares.mean((0, 2)).clamp_max(1).tolist()
+    return left, right
+
+
+def reconstruction(layer: Primal, x: Float[Tensor, "b n d"]) -> Float[Tensor, ""]:
+    """The mean share of the kernel's squared norm outside the spans of the scores, in [0, 1]."""
+    scores, _, kernel = bases(layer, x)
+    within = scores[:, 0].mT @ kernel @ scores[:, 1]
+    shares = within.square().sum((-2, -1)) / kernel.square().sum((-2, -1))
+    return 1 - shares.mean()

@@ -20,9 +20,8 @@ from harness.cli import arguments
 from harness.cli.runs import requests, require_valid
 from harness.plan import Plan, Request, resolve
 from harness.records.frame import baselines
-from harness.records.interval import interval_of
+from harness.records.interval import Sample, interval_of
 from harness.records.record import Record
-from harness.records.sample import Sample
 from harness.records.store import Store
 from harness.records.study import Row, setting_of
 from harness.studies import Announce, Panel, Part, Section, Study, study

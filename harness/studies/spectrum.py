@@ -18,7 +18,7 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from torch import Tensor
 
-from harness import weights
+from harness.checkpoint import kept_runs, load_weights
 from harness.layer_inputs import Inputs, attentions, inputs_of_layers
 from harness.model import build_model
 from harness.plan import Plan, restore
@@ -65,7 +65,7 @@ examples of dev: the mean over heads and samples, with the standard deviation ov
 
     def parts(self, store: Store) -> Iterator[Part]:
         """The spectra of each run."""
-        for name, record, files in weights.kept_runs(store, self.run or ()):
+        for name, record, files in kept_runs(store, self.run or ()):
             plan = restore(record.spec)
             where = setting_of(record.spec, record.environment)
             compute = partial(spectra, plan, files, self.samples, where)
@@ -115,7 +115,7 @@ def spectra(
     run = {"setting": setting, "attention": label, "seed": spec.seed}
     for step, path in files.items():
         announce(f"step {step} of {max(files)}")
-        weights.load(path, model)
+        load_weights(path, model)
         layers = zip(attentions(model), inputs_of_layers(model, dev, samples), strict=True)
         for number, (layer, calls) in enumerate(layers, 1):
             where = {**run, "step": step, "layer": number, "variant": layer.name()}

@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
+from harness.records.baselines import ShallowModel, ShallowStudy
 from harness.records.interval import wilson
-from harness.records.shallow import ShallowModel, ShallowStudy
 from reports.papers import published
 from reports.render import rendered
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from harness.records.baselines import ShallowStudy
 from harness.records.families import colour_of
 from harness.records.frame import of_records
 from harness.records.record import Record
-from harness.records.shallow import ShallowStudy
 from reports import advice
 from reports.layer_costs import of_plan
 from reports.pages.findings import conclusion, explain

@@ -8,9 +8,9 @@ from types import MappingProxyType, ModuleType, SimpleNamespace
 import pytest
 import torch
 
-from harness import weights
+from harness import checkpoint
 from harness.cli import main
-from harness.cost.process import Outcome
+from harness.cost.sweep import Outcome
 from harness.data import Data
 from harness.environment import describe
 from harness.model import build_model
@@ -123,15 +123,15 @@ def kept(plan, tmp_path, monkeypatch):
     def make(study: ModuleType, attention: str, settings: Mapping[str, Mapping] | None = None):
         run = plan(attention, settings=settings)
         model, folder = build_model(run.spec, run.task).eval(), tmp_path / attention
-        files = {0: weights.save(folder, 0, model)}
+        files = {0: checkpoint.save_weights(folder, 0, model)}
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(0.1 * torch.randn_like(parameter))
-        files[5] = weights.save(folder, 5, model)
+        files[5] = checkpoint.save_weights(folder, 5, model)
         monkeypatch.setitem(run.data.splits, "test", None)
         monkeypatch.setattr(study, "restore", lambda spec: run)
         record = SimpleNamespace(spec=run.spec, started="")
-        return weights.KeptRun(attention, record, files), model, run.data.splits["dev"]
+        return checkpoint.KeptRun(attention, record, files), model, run.data.splits["dev"]
 
     return make
 
@@ -206,8 +206,8 @@ def outcomes(monkeypatch) -> dict[str, CostStatus]:
         status = given.get(spec.attention, "ok")
         return Outcome(status, *(("", MEASURED) if status == "ok" else ("a reason", None)))
 
-    monkeypatch.setattr("harness.cost.process.measure_in_process", measure)
-    monkeypatch.setattr("harness.cost.limits.measure_limits", lambda *_: LIMITS)
+    monkeypatch.setattr("harness.cost.sweep.measure_in_process", measure)
+    monkeypatch.setattr("harness.cost.cell.measure_limits", lambda *_: LIMITS)
     monkeypatch.setattr("reports.figures.style.images", lambda *_: {})
     return given
 

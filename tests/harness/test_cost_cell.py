@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from harness import reference
-from harness.cost import cell, limits
+from harness.cost import cell
 from harness.cost.work import Work
 from harness.records.cost import Limits
 from harness.timing import wall_clock
@@ -175,8 +175,8 @@ def test_required_bytes_are_in_the_precision_and_of_every_layer(
 
 
 def test_limits_count_the_bytes_of_both_directions_and_two_operations_per_product(monkeypatch):
-    monkeypatch.setattr(limits, "COPIED_BYTES", {"cpu": 4096})
-    monkeypatch.setattr(limits, "SIDE", {"cpu": 8})
-    monkeypatch.setattr(limits, "sample", lambda calls, *_, **__: [[0.5] * 3, [2.0] * 3])
-    found = limits.measure_limits(torch.device("cpu"), "fp32")
+    monkeypatch.setattr(cell, "COPIED_BYTES", {"cpu": 4096})
+    monkeypatch.setattr(cell, "SIDE", {"cpu": 8})
+    monkeypatch.setattr(cell, "sample", lambda calls, *_, **__: [[0.5] * 3, [2.0] * 3])
+    found = cell.measure_limits(torch.device("cpu"), "fp32")
     assert found == Limits(bytes_per_second=2 * 4096 / 0.5, flops_per_second=2 * 8**3 / 2)

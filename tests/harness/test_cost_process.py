@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from harness.cost.process import measure_in_process
+from harness.cost.sweep import measure_in_process
 from tests.harness.specs import COST, LIMITS, MEASURED
 
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from harness.cost.process import Outcome
-from harness.cost.sweep import sweep
+from harness.cost.sweep import Outcome, sweep
 from harness.records.store import CostStore
 from tests.harness.specs import COST, MEASURED
 from zoo.registry import UserError

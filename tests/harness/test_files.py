@@ -5,9 +5,9 @@ import os
 
 import pytest
 
+from harness.records.baselines import read_studies
 from harness.records.certificate import FOLDER, read_certificates
 from harness.records.files import write_all
-from harness.records.shallow import read_studies
 from tests.harness.specs import raising
 from zoo.registry import UserError
 

@@ -8,8 +8,7 @@ import torch
 
 from harness.layer_inputs import attentions, inputs_of_layers
 from harness.studies import ksvd
-from harness.studies.ksvd import Ksvd
-from harness.subspaces import alignments, objective, reconstruction
+from harness.studies.ksvd import Ksvd, alignments, objective, reconstruction
 from tests.zoo.primal_oracle import positions
 from zoo.contract import Unsupported
 from zoo.library import create

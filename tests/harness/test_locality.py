@@ -8,8 +8,7 @@ from matplotlib.figure import Figure
 
 from harness.plan import Request
 from harness.records.answers import CorrectAnswers
-from harness.records.interval import interval_of
-from harness.records.sample import Sample
+from harness.records.interval import Sample, interval_of
 from harness.records.spec import RunSpec
 from harness.studies.locality import SHUFFLED, WINDOW, Locality, scores, shuffled, windowed
 from tests.harness.conftest import requested

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from harness import precision
-from harness.choices import FILE
 from harness.precision import faster, row_key
+from harness.trial import FILE
 from tests.harness.conftest import TREES
 from tests.harness.specs import raising
 

@@ -13,13 +13,13 @@ import torch
 
 import harness.runner
 from harness import checkpoint
-from harness.choices import FILE
 from harness.environment import describe
 from harness.interrupts import Interrupts, Terminated
 from harness.plan import resolve
 from harness.provenance import expected_failures_of, implementations, sources
 from harness.runner import run
 from harness.train import Evaluation, Trainer
+from harness.trial import FILE
 from tests.harness.specs import raising
 from zoo.registry import UserError
 from zoo.variants import variants

@@ -8,7 +8,7 @@ import torch
 from matplotlib.figure import Figure
 
 import zoo
-from harness import weights
+from harness import checkpoint
 from harness.layer_inputs import Inputs
 from harness.plan import restore
 from harness.runner import run
@@ -60,7 +60,7 @@ def test_kept_weights_are_those_before_training_and_of_each_evaluation(
 ):
     one = plan("linear", steps=4, evaluations=2)
     record = run(one, store, callback, keep=True)
-    files = weights.find(store.weights(one.spec))
+    files = checkpoint.find_weights(store.weights(one.spec))
     assert [*files] == [0, 2, 4]
     trainer = prepare(one)
     for step in range(5):
@@ -86,7 +86,10 @@ def test_a_continued_run_keeps_the_weights_of_an_uninterrupted_one(
         run(one, store, callback, keep=True)
     run(one, store, callback, keep=True)
     contents = [
-        [(number, path.read_bytes()) for number, path in weights.find(s.weights(one.spec)).items()]
+        [
+            (number, path.read_bytes())
+            for number, path in checkpoint.find_weights(s.weights(one.spec)).items()
+        ]
         for s in (store, elsewhere)
     ]
     assert contents[0] == contents[1] and [number for number, _ in contents[0]] == [0, 2, 4]
@@ -141,16 +144,16 @@ def test_the_page_has_a_row_for_each_layer_and_the_reasons_of_those_without_a_ma
 
 
 def test_weights_of_another_model_are_an_error(tmp_path):
-    file = weights.save(tmp_path, 0, torch.nn.Linear(2, 2, bias=False))
+    file = checkpoint.save_weights(tmp_path, 0, torch.nn.Linear(2, 2, bias=False))
     with pytest.raises(UserError, match="does not hold the weights of this run"):
-        weights.load(file, torch.nn.Linear(2, 2))
+        checkpoint.load_weights(file, torch.nn.Linear(2, 2))
 
 
 @pytest.mark.parametrize("content", [b"", b"no weights", None])
 def test_a_damaged_file_of_weights_is_an_error(plan, store, callback, unmeasured, content):
     one = plan("none", steps=2, evaluations=1)
     run(one, store, callback, keep=True)
-    files = weights.find(store.weights(one.spec))
+    files = checkpoint.find_weights(store.weights(one.spec))
     whole = files[2].read_bytes()
     # In the data of a tensor: PyTorch alone would load it.
     flipped = bytes(byte ^ (at == len(whole) // 2) for at, byte in enumerate(whole))

@@ -7,7 +7,7 @@ import pytest
 
 from harness.measure import measure
 from harness.plan import resolve
-from harness.sweep import default_of, require_one_processor, varied
+from harness.tuning import default_of, require_one_processor, varied
 from reports.sweep import values_of
 from zoo.registry import UserError
 

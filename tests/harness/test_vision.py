@@ -15,9 +15,9 @@ import torch
 from PIL import Image
 from torch.nn import functional as F
 
+from harness.batches import AugmentedImages
 from harness.model import build_model
 from harness.plan import Plan, resolve
-from harness.reader import AugmentedImages
 from harness.records.store import BaselineStore
 from harness.train import Trainer
 from tasks.answers import CLASSES, Number

@@ -2,8 +2,8 @@
 
 import pytest
 
+from harness.records.baselines import ShallowModel, ShallowStudy, read_studies, write_study
 from harness.records.record import Environment
-from harness.records.shallow import ShallowModel, ShallowStudy, read_studies, write_study
 from reports.pages.findings import REFERENCE, explain, findings
 from zoo.registry import UserError
 

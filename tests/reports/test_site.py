@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from harness.cli.catalogue import described
+from harness.records.baselines import read_studies
 from harness.records.frame import costs
-from harness.records.shallow import read_studies
 from reports.advice import advise, table
 from reports.layer_costs import of_plan
 from reports.site import NAME, Content, site

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from benchmarks.leaderboard_statistics import KINDS, Scenario, power, simulate, table
-from harness.records.interval import interval, mean_interval, score_interval
-from harness.records.sample import Sample
+from harness.records.interval import Sample, interval, mean_interval, score_interval
 from reports.statistics import (
     differences,
     holm,
