@@ -67,7 +67,7 @@ def row_of(plan: Plan) -> dict[str, Any]:
     trainer, progress = Trainer(model, train, spec.train, spec.seed), Progress()
 
     def show(point: Point) -> None:
-        if point.evaluated:
+        if point.dev is not None:
             print(f"seed {spec.seed}: {point.model_dump_json()}", flush=True)
 
     fit(trainer, dev, progress, on_point=show, save=lambda: None)

@@ -42,7 +42,7 @@ def fit(
             a record, or cannot be written.
     """
     store.require_writable()
-    with store.locks.alone(store.name(spec)):
+    with store.locks.alone(spec.file_name):
         store.remove_partial_files()
         found = store.find(spec)
         if found and found.version == BASELINES_VERSION and not found.left:

@@ -24,8 +24,6 @@ class Summary(NamedTuple):
         digests: SHA-256 of each split, by its name.
         sizes: examples of each split, by its name.
         has_target_positions: whether targets are at positions, rather than one for each example.
-        metric: what the score on test is.
-        dev_metric: what the score on dev is.
     """
 
     digests: Mapping[SplitName, str]

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from harness.records.record import Record
-from harness.records.store import Store
 from tasks.data.extras import import_extra
 from zoo.registry import UserError
 
@@ -34,7 +33,7 @@ def write_events(records: Iterable[Record], folder: Path) -> list[Path]:
     writer_type = require_tensorboard()
     folders = []
     for record in records:
-        made = folder / Store(folder).name(record.spec)
+        made = folder / record.spec.file_name
         try:
             for old in made.glob("events.out.tfevents.*"):
                 old.unlink()

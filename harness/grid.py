@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 import torch
 
 from harness.data import is_out_of_memory
-from harness.engines.jobs import Job, Pool, Result, give_up, has_outcome
+from harness.jobs import Job, Pool, Result, give_up, has_outcome
 from harness.memory import require_fit
 from harness.model import build_model
 from harness.plan import Plan
@@ -159,7 +159,7 @@ def run_all(
                 grid.refresh()
     finally:
         pool.close()
-    return [grid.outcomes[store.name(plan.spec)] for plan in plans]
+    return [grid.outcomes[plan.spec.file_name] for plan in plans]
 
 
 class _Grid:
@@ -172,7 +172,7 @@ class _Grid:
         self.jobs: dict[str, Job] = {}
         self.outcomes: dict[str, tuple[Record, bool]] = {}
         for plan in plans:
-            name, record = store.name(plan.spec), store.find(plan.spec)
+            name, record = plan.spec.file_name, store.find(plan.spec)
             before = record.started if record else ""
             self.jobs[name] = Job(plan.spec, store.folder, rerun, before, restart=rerun, **how)
             if record and has_outcome(record, before, rerun=rerun):

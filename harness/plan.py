@@ -37,11 +37,6 @@ class Request:
         task: name of a task, or the path of a table of texts and labels.
         recipe: name of a recipe, or the path of a TOML file; the recipe of a question of a suite,
             `laptop@1/copy`, fixes precision and positions, whatever the request has.
-        seed: of the run.
-        device: kind of device.
-        precision: of the matrix products.
-        compiled: whether to compile the model.
-        positions: how positions are encoded.
         block: tokens of the blocks whose order is shuffled, or 0.
         settings: options by owner, which override the recipe's. An owner is a variant, the task, or
             `model` or `train`, whose options are fields of the model and of `TrainSpec`.
@@ -71,13 +66,7 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A run that is ready to start.
-
-    Attributes:
-        spec: what is run.
-        task: the task of `spec`.
-        data: the data of `task`.
-    """
+    """A run that is ready to start."""
 
     spec: RunSpec
     task: Task

@@ -73,7 +73,7 @@ def row_key(spec: RunSpec) -> str:
 def _recorded(plans: Mapping[Precision, Plan], key: str, store: Store) -> Precision | None:
     """The precision of the runs of a row that the store has, if it has any."""
     spec = next(iter(plans.values())).spec
-    prefix = store.name(spec).removesuffix(f"{spec.seed}-{spec.id}")
+    prefix = spec.file_name.removesuffix(f"{spec.seed}-{spec.id}")
     for path in sorted(store.folder.glob(f"{prefix}*.json")):
         record = store.read_file(path.name)
         if isinstance(record, Record) and row_key(record.spec) == key:

@@ -155,7 +155,7 @@ class Attempt:
             return self.interrupts.pending is not None or self.clock() >= self.save_at
 
         def on_point(point: Point) -> None:
-            if self.weights and point.evaluated:
+            if self.weights and point.dev is not None:
                 checkpoint.save_weights(self.weights, point.step, trainer.model)
             self.callback.point(point, self.spec.train.steps)
 

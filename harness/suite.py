@@ -111,7 +111,6 @@ class Step(NamedTuple):
 
     Attributes:
         question, row, attention: the names of the question and of the row, and its variant.
-        task: the key of the task.
         spec: what is measured; several steps may share one.
     """
 

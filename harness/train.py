@@ -143,7 +143,6 @@ class Progress(BaseModel):
     Attributes:
         step: steps done.
         seconds: seconds inside training steps.
-        curve: points so far.
         best: the score on dev of the best checkpoint so far; None before the first evaluation.
         best_step: the first step with that score.
         best_on_test: the best score on test so far; None unless the recipe asks for it.
@@ -206,7 +205,7 @@ def fit(
         point = _point(trainer, dev if until in evaluations else None, test, progress, until - last)
         progress.curve.append(point)
         on_point(point)
-        if point.evaluated or save_is_due():
+        if point.dev is not None or save_is_due():
             save()
 
 

@@ -11,10 +11,9 @@ from pathlib import Path
 from harness import recipes
 from harness.environment import describe
 from harness.plan import Plan, Request, resolve, without_data
-from harness.records.record import Record
-from harness.records.spec import RunSpec, TuningSpec
+from harness.records.record import Record, best_trial
+from harness.records.spec import Point, RunSpec, TuningSpec
 from harness.records.store import Store
-from harness.records.tuning import Point, best, point, points
 from zoo.composition import Composition
 from zoo.registry import UserError, Value, options_of
 from zoo.variants import variants
@@ -44,7 +43,6 @@ class Row:
 
     Attributes:
         request: of its runs; the seed is the trials'.
-        tuning: the grid.
         trials: a run at each point, in order.
     """
 
@@ -55,13 +53,13 @@ class Row:
     def best(self, records: Mapping[str, Record]) -> Record | None:
         """The trial that chooses, of `records` by the identity of the run; None if all failed."""
         ids = [trial.spec.id for trial in self.trials]
-        return best(records[name] for name in ids if name in records)
+        return best_trial(records[name] for name in ids if name in records)
 
     def finals(self, chosen: RunSpec, seeds: Sequence[int]) -> list[Plan]:
         """The runs at the point of the trial `chosen`, one for each seed."""
         tuning = self.tuning.model_copy(update={"role": "final"})
         return [
-            resolve(_at(replace(self.request, seed=seed), point(chosen), tuning)) for seed in seeds
+            resolve(_at(replace(self.request, seed=seed), chosen.point, tuning)) for seed in seeds
         ]
 
 
@@ -85,7 +83,7 @@ def row(request: Request, texts: Texts, announce: Callable[[str], None] = lambda
     grid = {path: _values(request, path, given) for path, given in texts.items()}
     grid = grid or {RATE: _rates(request.recipe, plain.spec.train.lr)}
     tuning = TuningSpec(grid=grid, recipe=recipe, role="trial")
-    grid_points = points(tuning)
+    grid_points = tuning.points
     if not 1 < len(grid_points) <= MOST_POINTS:
         raise UserError(
             f"the grid has {len(grid_points)} points; give 2 to {MOST_POINTS}, for example "

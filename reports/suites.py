@@ -57,7 +57,7 @@ def results(runs: pd.DataFrame, suite: "Suite | Implicit") -> pd.DataFrame:
 
 
 def _chosen(trials: pd.DataFrame, rates: int) -> pd.Index:
-    """The trial of a row that is the best on dev, as `harness.records.tuning.best` chooses it.
+    """The trial of a row that is the best on dev, see `harness.records.record.best_trial`.
 
     None of them before all have ended; all of them if none has finished.
     """

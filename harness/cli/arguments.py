@@ -123,11 +123,11 @@ class Execution:
             UserError: there is no such engine or device, this machine has fewer CPUs, or no memory
                 for as many workers, or a text of `slurm` has another form.
         """
-        from harness.engines import Resources, engines
+        from harness import engines
         from harness.environment import pick_device
 
-        if self.engine not in engines():
-            raise UserError(unknown("engine", self.engine, engines()))
+        if self.engine not in engines.names():
+            raise UserError(unknown("engine", self.engine, engines.names()))
         texts = " ".join(self.slurm or ())
         parameters: dict[str, str] = {}
         for text in self.slurm or ():
@@ -143,7 +143,7 @@ class Execution:
                 )
             require_memory(self.workers * WORKER_BYTES, f"--workers {self.workers}", "give fewer")
         kind: Any = pick_device(device).type
-        return Resources(
+        return engines.Resources(
             engine=self.engine, workers=self.workers, threads=self.threads, device=kind,
             parameters=parameters,
         )  # fmt: skip

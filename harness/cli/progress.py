@@ -25,7 +25,7 @@ from harness.records.spec import RunSpec
 from zoo.registry import printable
 
 if TYPE_CHECKING:
-    from harness.engines.jobs import Result
+    from harness.jobs import Result
 
 SECONDS_PER_LINE = 10.0
 """Minimum seconds between two printed lines; lines with a score on dev are always printed."""
@@ -103,7 +103,7 @@ class RunProgress:
         text = f"loss {point.loss:.3f}{extra}{dev}"
         show_step(self._bar, self._row, point.step, steps, text, begins=self._begins)
         self._begins, self._step = False, point.step
-        if point.evaluated or time.monotonic() > self._printed + SECONDS_PER_LINE:
+        if point.dev is not None or time.monotonic() > self._printed + SECONDS_PER_LINE:
             self._printed = time.monotonic()
             line = f"step {point.step}/{steps} {text} ({point.seconds:.0f} s)"
             write_line(f"{self._title}: {line}", self._bar.console)
@@ -148,7 +148,7 @@ def summary(
 
 
 class GridView:
-    """Shows a grid; a `harness.grid.View` and a `harness.engines.jobs.CellView`."""
+    """Shows a grid; a `harness.grid.View`."""
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ class GridView:
         self._specs[self._name_of(spec)] = spec
 
     def callback(self, spec: RunSpec) -> RunProgress:
-        """See `harness.engines.jobs.CellView.callback`."""
+        """The callback of a run that begins in this process."""
         return RunProgress(spec, self._bar, self._errors)
 
     def ended(self, record: Record, result: "Result") -> None:

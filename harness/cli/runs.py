@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable, Sequence
 from itertools import product
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -133,9 +134,9 @@ def execute(
     store = Store(folder)
     runnable = grid.check(plans, store)
     store.require_writable()
-    shown = progress.grid(progress.Output(), progress.Output(stderr=True), store.name)
+    shown = progress.grid(progress.Output(), progress.Output(stderr=True), attrgetter("file_name"))
     with shown as view, continued(by_same_command=not rerun):
-        pool = create(resources or Resources(), folder, view)
+        pool = create(resources or Resources(), folder, view.callback)
         return grid.run_all(runnable, store, pool, view, rerun=rerun, keep=keep, cost=cost)
 
 
@@ -152,7 +153,6 @@ def fit_baselines(records: "Sequence[Record]", folder: Path) -> bool:
     from harness.interrupts import continued
     from harness.plan import recorded_data
     from harness.records import frame
-    from harness.records.baselines import name_of_task
     from harness.records.store import BaselineStore
     from harness.runner import reason_of
     from reports.questions import newest
@@ -160,7 +160,7 @@ def fit_baselines(records: "Sequence[Record]", folder: Path) -> bool:
     store, complete = BaselineStore.within(folder), True
     shown = {*newest(frame.of_records(records)).get("id", ())}
     finished = [run.spec.task for run in records if run.final and run.spec.id in shown]
-    specs = {name_of_task(spec): spec for spec in finished}
+    specs = {spec.file_name: spec for spec in finished}
     for spec in specs.values():
         try:
             with fitting(Output(), f"baselines of {spec.key}") as on_step, continued():

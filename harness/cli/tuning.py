@@ -67,7 +67,6 @@ def run(
 def _show(row: "Row", trials: "dict[str, Record]") -> None:
     """Print the score on dev at each point, and the point that is chosen."""
     from harness.records import frame
-    from harness.records.tuning import point
     from reports.questions import failure, lines
 
     records = [trials[plan.spec.id] for plan in row.trials if plan.spec.id in trials]
@@ -75,7 +74,7 @@ def _show(row: "Row", trials: "dict[str, Record]") -> None:
         return
     chosen, texts = row.best(trials), []
     for record, line in zip(records, lines(frame.of_records(records)), strict=True):
-        grid_point = ", ".join(f"{path}={value}" for path, value in point(record.spec).items())
+        grid_point = ", ".join(f"{path}={value}" for path, value in record.spec.point.items())
         result = record.selection.sentence(record.final.dev) if record.final else failure(line)
         texts.append(f"{grid_point}: {result}{' (chosen)' if record is chosen else ''}")
     typer.echo(f"{row.request.attention} on {row.trials[0].spec.task.key}, on dev:")

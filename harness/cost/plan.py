@@ -38,16 +38,9 @@ class CostRequest:
 
     Attributes:
         attentions: each `A`, or `A+B` where `level` is `step`.
-        lengths: tokens of a sample.
-        operations: what is timed.
-        level: a layer or a whole model.
         batching: a number, or `tokens=K` for K tokens in all samples together.
-        dim: model width.
-        heads: attention heads.
         causal: whether evaluation and training are causal; prefill, decoding, and variants that are
             causal only, always are.
-        precision: of the matrix products.
-        device: kind of device.
         settings: options by variant; by `model` for the model, where `level` is `step`.
     """
 

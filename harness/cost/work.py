@@ -30,7 +30,6 @@ class Work:
 
     Attributes:
         call: does the work once; its result is discarded.
-        module: the layer or the model.
         state_bytes: memory of the state of decoding; None without one.
     """
 

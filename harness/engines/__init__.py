@@ -1,19 +1,20 @@
 """Where the runs of a grid are computed: here, in workers, on a Ray cluster, under Slurm.
 
-An engine is a module of this package, whose `Pool` the decorator `engine` registers.
+An engine is a module of this package, whose `create` makes a `harness.jobs.Pool` for runs whose
+records are in a folder; its last argument gives the callback of a run of this process.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
-# A worker imports this package before it has its share of the machine, so not torch.
 if TYPE_CHECKING:
-    from harness.engines.jobs import CellView, Pool
+    from harness.callbacks import ProgressCallback
+    from harness.jobs import Pool
+    from harness.records.spec import RunSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +22,6 @@ class Resources:
     """What the runs of a grid may use.
 
     Attributes:
-        engine: its name.
         workers: runs at once; 0 for as many as there is room for, which is 1 on this machine.
         threads: CPU threads of a run; 0 for a share of this machine's, or 1 of another machine.
         device: the kind on which runs are trained; with `cuda` each has a GPU.
@@ -35,36 +35,18 @@ class Resources:
     parameters: Mapping[str, str] = field(default_factory=dict)
 
 
-Factory = Callable[[Resources, Path, "CellView"], "Pool"]
-"""Makes an engine for runs whose records are in a folder; the view shows runs of this process."""
-
-F = TypeVar("F", bound=Factory)
-
-_REGISTERED: dict[str, Factory] = {}
+def names() -> list[str]:
+    """Every engine; none is imported."""
+    return [module.name for module in iter_modules(__path__)]
 
 
-def engine(name: str) -> Callable[[F], F]:
-    """A decorator: the class or function makes the engine of that name."""
-
-    def register(factory: F) -> F:
-        _REGISTERED[name] = factory
-        return factory
-
-    return register
-
-
-@cache
-def engines() -> Mapping[str, Factory]:
-    """Every engine of this package by name."""
-    for module in iter_modules(__path__):
-        import_module(f"{__name__}.{module.name}")
-    return _REGISTERED
-
-
-def create(resources: Resources, store: Path, view: "CellView") -> "Pool":
-    """The engine for runs whose records are in `store`; `view` shows runs of this process.
+def create(
+    resources: Resources, store: Path, callback: "Callable[[RunSpec], ProgressCallback]"
+) -> "Pool":
+    """The engine that `resources` name, for runs whose records are in `store`.
 
     Raises:
         UserError: the engine is not installed, or does not accept its parameters.
     """
-    return engines()[resources.engine](resources, store, view)
+    engine: Any = import_module(f"{__name__}.{resources.engine}")
+    return engine.create(resources, store, callback)

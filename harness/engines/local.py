@@ -2,7 +2,7 @@
 
 import multiprocessing
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -11,52 +11,56 @@ from typing import NamedTuple
 
 import torch
 
-from harness.engines import Resources, engine
-from harness.engines.jobs import CellView, Job, Pool, Result, take
-from harness.engines.worker import work
+from harness.callbacks import ProgressCallback
+from harness.engines import Resources
 from harness.interrupts import ending, ignore_interrupts
+from harness.jobs import Job, Pool, Result, take
+from harness.records.spec import RunSpec
+from harness.worker import work
 
 SECONDS_PER_WAIT = 0.2
 """Seconds to wait for the end of a job."""
 
+Callback = Callable[[RunSpec], ProgressCallback]
+"""Gives the callback of a run that begins in this process."""
 
-@engine("local")
-def create(resources: Resources, store: Path, view: CellView) -> Pool:
+
+def create(resources: Resources, store: Path, callback: Callback) -> Pool:
     """The engine of this machine."""
     workers, threads = resources.workers, resources.threads
     if workers > 1:
         share = threads or max(1, torch.get_num_threads() // workers)
         return Workers(workers, share, visible_gpus() if resources.device == "cuda" else ())
     torch.set_num_threads(threads or torch.get_num_threads())
-    return Serial(view, Workers(1, torch.get_num_threads()))
+    return Serial(callback, Workers(1, torch.get_num_threads()))
 
 
 class Serial:
     """Computes each run when it is submitted, in this process unless it is isolated."""
 
-    def __init__(self, view: CellView, isolated: Pool) -> None:
-        """Show the runs of this process in `view`; `isolated` starts a process for each other."""
-        self.view, self.isolated = view, isolated
+    def __init__(self, callback: Callback, isolated: Pool) -> None:
+        """Show the runs of this process by `callback`; `isolated` starts a process for others."""
+        self.callback, self.isolated = callback, isolated
         self.ended: list[tuple[Job, Result]] = []
 
     def can_start(self) -> bool:
-        """See `harness.engines.jobs.Pool.can_start`."""
+        """See `harness.jobs.Pool.can_start`."""
         return not self.ended and self.isolated.can_start()
 
     def submit(self, job: Job) -> None:
-        """See `harness.engines.jobs.Pool.submit`."""
+        """See `harness.jobs.Pool.submit`."""
         if job.is_isolated:
             self.isolated.submit(job)
         else:
-            self.ended.append((job, take(job, self.view)))
+            self.ended.append((job, take(job, self.callback)))
 
     def finished(self) -> Sequence[tuple[Job, Result]]:
-        """See `harness.engines.jobs.Pool.finished`."""
+        """See `harness.jobs.Pool.finished`."""
         ended, self.ended = self.ended, []
         return ended or self.isolated.finished()
 
     def close(self) -> None:
-        """See `harness.engines.jobs.Pool.close`."""
+        """See `harness.jobs.Pool.close`."""
         self.isolated.close()
 
 
@@ -89,18 +93,18 @@ class Workers:
         self.busy: dict[Connection, tuple[Worker, Job]] = {}
 
     def can_start(self) -> bool:
-        """See `harness.engines.jobs.Pool.can_start`."""
+        """See `harness.jobs.Pool.can_start`."""
         return bool(self.idle or self.free_gpus)
 
     def submit(self, job: Job) -> None:
-        """See `harness.engines.jobs.Pool.submit`."""
+        """See `harness.jobs.Pool.submit`."""
         worker = self.idle.pop() if self.idle else self._start()
         self.busy[worker.connection] = worker, job
         with suppress(OSError):  # the process has ended, which `finished` reports
             worker.connection.send((job.portable, self.threads))
 
     def finished(self) -> list[tuple[Job, Result]]:
-        """See `harness.engines.jobs.Pool.finished`."""
+        """See `harness.jobs.Pool.finished`."""
         ended = []
         for connection in wait([*self.busy], SECONDS_PER_WAIT):
             worker, job = self.busy.pop(connection)  # type: ignore[arg-type]
@@ -108,7 +112,7 @@ class Workers:
         return ended
 
     def close(self) -> None:
-        """See `harness.engines.jobs.Pool.close`; a second interrupt ends the processes at once."""
+        """See `harness.jobs.Pool.close`; a second interrupt ends the processes at once."""
         workers = [*self.idle, *(worker for worker, _ in self.busy.values())]
         try:
             for worker in workers:

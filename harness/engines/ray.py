@@ -4,8 +4,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from harness.engines import Resources, engine
-from harness.engines.jobs import CellView, Job, Result, execute
+from harness.engines import Resources
+from harness.jobs import Job, Pool, Result, execute
 from tasks.data.extras import import_extra
 from zoo.registry import in_one_line
 
@@ -16,19 +16,22 @@ SECONDS_TO_END = 60.0
 """Seconds in which cancelled runs may write a checkpoint."""
 
 
-@engine("ray")
-class RayCluster:
+def create(resources: Resources, store: Path, callback: object) -> Pool:
+    """Connect to the cluster; `store` and `callback` are unused: no run is of this process.
+
+    Raises:
+        Unsupported: Ray is not installed.
+    """
+    return _RayCluster(resources)
+
+
+class _RayCluster:
     """A Ray task for each run, on the cluster of `RAY_ADDRESS`, or one of this machine.
 
     A task whose process or node ends before the run does counts as died; Ray does not repeat it.
     """
 
-    def __init__(self, resources: Resources, store: Path, view: CellView) -> None:
-        """Connect to the cluster.
-
-        Raises:
-            Unsupported: Ray is not installed.
-        """
+    def __init__(self, resources: Resources) -> None:
         self.ray: Any = import_extra("--engine ray", "ray", "ray")
         self.workers, self.threads = resources.workers, resources.threads or 1
         self.running: dict[Any, Job] = {}
@@ -42,16 +45,13 @@ class RayCluster:
         self.execute_isolated = self.ray.remote(**options, max_calls=1)(execute)
 
     def can_start(self) -> bool:
-        """See `harness.engines.jobs.Pool.can_start`."""
         return not self.workers or len(self.running) < self.workers
 
     def submit(self, job: Job) -> None:
-        """See `harness.engines.jobs.Pool.submit`."""
         remote = self.execute_isolated if job.is_isolated else self.execute
         self.running[remote.remote(job.portable, self.threads)] = job
 
     def finished(self) -> list[tuple[Job, Result]]:
-        """See `harness.engines.jobs.Pool.finished`."""
         if not self.running:
             return []
         count = len(self.running)
@@ -59,7 +59,6 @@ class RayCluster:
         return [(self.running.pop(task), self._result(task)) for task in ended]
 
     def close(self) -> None:
-        """See `harness.engines.jobs.Pool.close`."""
         tasks = [*self.running]
         try:
             for task in tasks:

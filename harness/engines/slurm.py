@@ -7,9 +7,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from harness.engines import Resources, engine
-from harness.engines.jobs import CellView, Job, Result, execute
+from harness.engines import Resources
 from harness.interrupts import Interrupts
+from harness.jobs import Job, Pool, Result, execute
 from tasks.data.extras import import_extra
 from zoo.registry import UserError, in_one_line
 
@@ -60,25 +60,25 @@ class SlurmTask:
         return submitit.helpers.DelayedSubmission(self)
 
 
-@engine("slurm")
-class SlurmJobs:
+def create(resources: Resources, store: Path, callback: object) -> Pool:
+    """Prepare; nothing is submitted yet. `callback` is unused: no run is of this process.
+
+    `parameters` are options of `sbatch`, such as `partition`, and of submitit, such as
+    `timeout_min`. The folder `store` is on a file system of all machines.
+
+    Raises:
+        UserError: submitit is not installed, or does not accept a parameter.
+    """
+    return _SlurmJobs(resources, store)
+
+
+class _SlurmJobs:
     """A job of Slurm for each run; its scripts and logs are in the store.
 
     Where there is no Slurm, a job is a process of this machine.
     """
 
-    def __init__(self, resources: Resources, store: Path, view: CellView) -> None:
-        """Prepare; nothing is submitted yet.
-
-        Args:
-            resources: `workers` are jobs at once, 0 for all; `parameters` are options of
-                `sbatch`, such as `partition`, and of submitit, such as `timeout_min`.
-            store: the folder of the records, on a file system of all machines.
-            view: unused: no run is of this process.
-
-        Raises:
-            UserError: submitit is not installed, or does not accept a parameter.
-        """
+    def __init__(self, resources: Resources, store: Path) -> None:
         submitit: Any = import_extra("--engine slurm", "submitit", "slurm")
         self.workers, self.threads = resources.workers, resources.threads or 1
         self.running: list[tuple[Any, Job]] = []
@@ -100,22 +100,19 @@ class SlurmJobs:
             raise UserError(f"--slurm: {' '.join(str(error).split())}; correct it") from error
 
     def can_start(self) -> bool:
-        """See `harness.engines.jobs.Pool.can_start`."""
         return not self.workers or len(self.running) < self.workers
 
     def submit(self, job: Job) -> None:
-        """See `harness.engines.jobs.Pool.submit`."""
         self.running.append((self.executor.submit(SlurmTask(job.portable, self.threads)), job))
 
     def finished(self) -> list[tuple[Job, Result]]:
-        """See `harness.engines.jobs.Pool.finished`."""
         time.sleep(SECONDS_PER_WAIT)
         ended = [(task, job) for task, job in self.running if task.done()]
         self.running = [one for one in self.running if one not in ended]
         return [(job, self._result(task)) for task, job in ended]
 
     def close(self) -> None:
-        """See `harness.engines.jobs.Pool.close`; does not wait for the jobs."""
+        # It does not wait for the jobs.
         for task, _ in self.running:
             task.cancel(check=False)
 

@@ -41,7 +41,6 @@ class TaskRecipe(Frozen):
 
     Attributes:
         extends: name of the shared recipe whose values this one overrides; empty for none.
-        options: options of the task.
         model: fields of the models of `harness.records.models`.
         train: fields of `TrainSpec`.
         variants: options of variants, by variant; `+V` is V as the last layer of A+V.
@@ -70,11 +69,9 @@ class Recipe(Frozen):
     """A named recipe.
 
     Attributes:
-        name: its name in records.
         model: fields of the models, on every task; a model takes the fields of its kind.
         train: fields of `TrainSpec`, on every task.
         variants: options of variants, on every task.
-        tasks: the recipe of each task.
         other: the recipe of a task that `tasks` does not name; None where there is none.
         shared: recipes that the recipes of tasks may extend.
         question: the question of a suite whose recipe it is, which has its only task, and fixes

@@ -1,5 +1,6 @@
 """The cost of one attention layer, or of one model, at one length: specification and record."""
 
+import re
 from typing import Annotated, Literal, get_args
 
 from pydantic import Field, model_validator
@@ -44,19 +45,11 @@ class CostSpec(Identified):
         attention: the variant, or `A+B` where `level` is `step`.
         options: the options of each variant that differ from its defaults, by variant.
         overrides: those that differ from the defaults, by `VARIANT.OPTION`.
-        level: what is built around the variant.
-        operation: what is timed.
         length: tokens of a sample; of the prompt, where `operation` is `decode`.
         batch: samples.
         batching: how the batch follows from the length: a number, or `tokens=K` for K tokens.
-        dim: model width.
-        heads: attention heads.
         causal: whether the layers are causal; always so for `prefill` and `decode`.
         model: the transformer; None where `level` is `layer`.
-        precision: of the matrix products.
-        device: the kind of device.
-        machine: its name.
-        threads: CPU threads.
     """
 
     attention: str
@@ -75,6 +68,12 @@ class CostSpec(Identified):
     device: Literal["cpu", "cuda"]
     machine: str
     threads: Count
+
+    @property
+    def file_name(self) -> str:
+        """The name of the file of its record, without suffix."""
+        attention = re.sub(r"[*()]", "-", self.attention)
+        return f"{attention}-{self.level}-{self.operation}-{self.device}-n{self.length}-{self.id}"
 
     @property
     def shape(self) -> str:
@@ -119,10 +118,8 @@ class Measured(Frozen):
             model or a decoded token.
         backend: the implementation that computed the layers; empty where the variant has only one.
         required_bytes: bytes that any layer of this shape reads and writes in one call.
-        parameters: trainable parameters.
         state_bytes: memory of the state between two tokens, all samples together; None where the
             operation is not `decode`.
-        limits: of the device.
         reference: the backend of the fastest exact softmax in this precision; empty
             without one, and in records of before it was stored, whose ratios are to SDPA.
         memory_batch: samples of the call whose memory is measured; None in records of before it was
@@ -180,12 +177,8 @@ class CostRecord(Frozen):
 
     Attributes:
         schema_version: of this class; a record of another version is not read.
-        spec: what was measured.
-        status: how the measurement ended.
         reason: one line; empty where status is `ok`.
-        started: when the measurement began.
         seconds: of the whole measurement, the start of its process included.
-        environment: of the measurement.
         options: every option of every variant, by variant, with those that have their default.
         claims_linear: whether the variants claim time and memory linear in the length.
         measured: None where status is not `ok`.

@@ -11,14 +11,13 @@ from typing import Any
 
 import pandas as pd
 
-from harness.records.baselines import TaskBaselines, name_of_task
+from harness.records.baselines import TaskBaselines
 from harness.records.cost import CostRecord
 from harness.records.fields import Frozen, Quartiles
 from harness.records.interval import Sample, interval_of
 from harness.records.record import Record
 from harness.records.spec import by_option, field_at, label_of, row_of
 from harness.records.store import BaselineStore, CostStore, Store
-from harness.records.tuning import distance
 
 Cells = dict[str, Any]
 
@@ -120,7 +119,7 @@ def of_baselines(found: Iterable[TaskBaselines]) -> pd.DataFrame:
     `name`, `score`, in the unit of a run's.
     """
     rows = [
-        (name_of_task(one.spec), one.spec.key, one.version, not one.left, name, score)
+        (one.spec.file_name, one.spec.key, one.version, not one.left, name, score)
         for one in found
         for name, score in one.scores.items()
     ]
@@ -128,28 +127,7 @@ def of_baselines(found: Iterable[TaskBaselines]) -> pd.DataFrame:
 
 
 def of_records(records: Iterable[Record]) -> pd.DataFrame:
-    """A row for each run.
-
-    Columns: `attention`, `row` (with the options of variants that differ from the recipe),
-    `recipe`, `suite` and `question` (of a recipe `SUITE@VERSION/QUESTION`, else empty), `task` (its
-    key), `data` (its key and digests: the name of the file of its baselines), `task.name`,
-    `task.OPTION`, `model.FIELD`, `train.FIELD`, `VARIANT.OPTION`, `seed`, `device`, `role`
-    (`trial`, `final`, or empty without tuning); `options` (of variants, that are part of the
-    identity), `overrides` (of the recipe) and `grid` (of a tuned run, else empty), each as JSON;
-    `distance` (of the point of the grid from the recipe), `match`, `status`, `reason`; `metric`
-    (its name), `unit`, `better` (`higher` or `lower`), `digits`, `chance`, `scale`, `exponential`;
-    `score` (on test) with `low` and `high` (its 95 % interval over test examples), `best_on_test`,
-    `test_examples`, `dev` with `dev_metric`, `dev_better` and `dev_digits`, `sample` (the answers
-    on test, from which rows are compared), `best_step`; `last_step`, `loss` and `losses.NAME` (the
-    last of training), `train_seconds`, `seconds`; `step_seconds`, `tokens_per_second` (inference),
-    `time_ratio` and `inference_ratio` (to `reference` and `inference_reference`, the fastest
-    softmax), each with `.q1` and `.q3`; `peak_bytes`, `softmax_peak_bytes`, `memory_ratio`,
-    `parameters`, `softmax_parameters`, `flops`, `state_bytes`, `backend`, `workers` (runs on the
-    machine while it was measured); `machine`, `threads`, `memory_gib`, `system`, `commit`,
-    `versions.PACKAGE`, `started`, `baseline` (whether the model has no attention), `known_failures`
-    (how many checks its variants are known to fail) and `expected_failures` (each with its reason),
-    `id`.
-    """
+    """A row for each run; its columns are those of `docs/records.md`, section Runs."""
     found = pd.DataFrame([_run(record) for record in records])
     if found.empty:
         return found
@@ -176,14 +154,7 @@ def of_curves(records: Iterable[Record]) -> pd.DataFrame:
 
 
 def of_costs(records: Iterable[CostRecord]) -> pd.DataFrame:
-    """A row for each measurement.
-
-    Columns: `attention`, `row` (with the options that were set and differ from their defaults),
-    `label` (with all that differ), `level`, `pass`, `length`, `batch`, `batching`, `dim`, `heads`,
-    `depth` and `model` (of a model), `options`, `causal`, `precision`, `device`, `machine`,
-    `threads`, `status`, `reason`, `linear` (claimed), `computed_by`; all of `MEASURED`;
-    `started`, `commit`; `id`, and `shape`, the identity on any machine and in any precision.
-    """
+    """A row for each measurement; its columns are those of `docs/records.md`, section Costs."""
     found = pd.DataFrame([_cost(record) for record in records])
     if found.empty:
         return found
@@ -205,7 +176,7 @@ def _run(record: Record) -> Cells:
         "row": row_of(spec.attention, spec.overrides),
         "suite": suite if question else "",
         "question": question,
-        "data": name_of_task(spec.task),
+        "data": spec.task.file_name,
         **_dotted("task", spec.task.options),
         **_dotted("model", dict(spec.model)),
         **_dotted("train", dict(spec.train)),
@@ -213,7 +184,7 @@ def _run(record: Record) -> Cells:
         "options": json.dumps(spec.options, sort_keys=True),
         "overrides": json.dumps(spec.overrides, sort_keys=True),
         "grid": json.dumps(spec.tuning.grid) if spec.tuning else "",
-        "distance": distance(spec),
+        "distance": spec.distance,
         "low": interval.low if interval else None,
         "high": interval.high if interval else None,
         "last_step": point.step if point else None,

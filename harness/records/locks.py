@@ -37,13 +37,9 @@ class State(Frozen):
     """Which process computes a run, and how far the run is.
 
     Attributes:
-        host: the machine of the process.
-        pid: the process.
         since: when it took the run.
-        threads: CPU threads that the run uses.
         phase: the part of the run, in one or two words.
         step: optimiser steps done.
-        steps: of the whole run.
     """
 
     host: str

@@ -14,9 +14,7 @@ class Transformer(Frozen):
     """What the transformers around a variant share.
 
     Attributes:
-        depth: number of layers.
         dim: width of tokens, embeddings and layers.
-        heads: attention heads per layer.
         feed_forward: hidden width of the feed-forward block.
         dropout: probability after the embedding, after each attention, and after both linear
             layers of each feed-forward block.

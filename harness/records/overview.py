@@ -33,7 +33,6 @@ class Summary(Frozen):
 
     Attributes:
         modified: when it was written, in nanoseconds.
-        size: bytes.
         status: of the run; None where the file is not a record.
         reason: of the run, or why the file is not a record.
         seconds: of a finished run; None of others.

@@ -1,7 +1,7 @@
 """The record of a run: its specification, environment, outcome and cost."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -39,18 +39,12 @@ class Point(Frozen):
     losses: dict[str, float] = Field(default={})
     dev: float | None = None
 
-    @property
-    def evaluated(self) -> bool:
-        """Whether dev was evaluated at this point."""
-        return self.dev is not None
-
 
 class Final(Frozen):
     """The outcome of a finished run, at the checkpoint that was best on dev.
 
     Attributes:
         score: on the whole test split, evaluated once, in the unit of `Record.metric`.
-        test_examples: size of that split.
         dev: the score of that checkpoint on dev, in the unit of `Record.dev_metric`.
         best_step: its step.
         train_seconds: time inside training steps.
@@ -78,7 +72,6 @@ class Usage(Frozen):
         seconds_per_1k_steps: of training steps, auxiliary losses and optimiser included.
         tokens_per_second: inference, padding counted as tokens.
         peak_bytes: peak of the memory that one training step allocates.
-        parameters: trainable parameters.
         flops: floating-point operations in matrix products of one training step.
         backend: the implementations that computed the attention layers, or `compiled`; empty where
             each variant has only one, and in records of before it was stored.
@@ -100,7 +93,6 @@ class Implementation(Frozen):
 
     Attributes:
         backend: its name, an option of the variant.
-        precision: of its matrix products.
     """
 
     backend: str
@@ -167,9 +159,6 @@ class Environment(Frozen):
 
     Attributes:
         device: name of the processor or GPU that trained.
-        threads: CPU threads that torch used.
-        memory_gib: memory of that device.
-        system: operating system and architecture.
         versions: by package; Python is one of them.
         commit: of this project's checkout, with `+` where code differed; empty where unknown;
             several where a run was continued or measured again at another commit.
@@ -182,30 +171,19 @@ class Environment(Frozen):
     versions: dict[str, str]
     commit: str
 
-    @property
-    def commits(self) -> list[str]:
-        """Each commit; `unknown` where there is none."""
-        return (self.commit or "unknown").split(", ")
-
 
 class Record(Frozen):
     """One run; every table and figure is made from records alone.
 
     Attributes:
         schema_version: of this class; a record of another version is not read.
-        spec: what was run.
-        status: how the run ended.
         reason: one line; empty where status is `ok`.
-        started: when the run began.
-        environment: of the run.
         implementations: SHA-256 of the sources of each variant; see `harness.provenance`.
         expected_failures: checks that its variants are expected to fail, `VARIANT: CHECK`, each
             with its reason.
         is_baseline: whether no variant of the run is attention, so that its score is a baseline.
         options: every option of every variant, by variant, with those that have their default.
-        metric: what the score on test is.
         dev_metric: what the scores on dev are; None where they are of `metric`.
-        parameters: trainable parameters; None where the run ended before the model was built.
         flops: floating-point operations in matrix products of one training step; None likewise.
         curve: points in order of step.
         cost: None where it was not measured: in a run of a suite, or one that ended before.
@@ -257,3 +235,16 @@ class Record(Frozen):
         if not math.isclose(mean, score, rel_tol=1e-9, abs_tol=1e-9):
             raise ValueError(f"its answers have the {self.metric.name} {mean}, not score={score}")
         return self
+
+
+def best_trial(trials: Iterable[Record]) -> Record | None:
+    """The trial that was the best on dev; None if no trial finished.
+
+    Of trials that are equally good, that at the point of the grid nearest to the recipe.
+    """
+
+    def order(trial: Record) -> tuple[float, float, str]:
+        score = trial.selection.sign * trial.final.dev if trial.final else -math.inf
+        return -score, trial.spec.distance, str(trial.spec.point)
+
+    return min((trial for trial in trials if trial.final), key=order, default=None)

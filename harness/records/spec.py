@@ -1,6 +1,12 @@
 """The specification of a run: everything that determines its outcome."""
 
+import hashlib
+import json
+import math
+import re
 from collections.abc import Mapping
+from itertools import product
+from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -8,6 +14,9 @@ from pydantic import Field, field_validator, model_validator
 from harness.records.fields import Count, Frozen, Identified, Precision, Probability
 from harness.records.models import MODELS, Model
 from zoo.registry import Value
+
+Point = Mapping[str, Value]
+"""A point of a grid: the value of each tuned field, by its path."""
 
 
 class Augment(Frozen):
@@ -30,15 +39,12 @@ class TrainSpec(Frozen):
 
     Attributes:
         batch: examples per step.
-        steps: optimiser steps.
         warmup: steps in which the rate rises linearly to `lr`; it then falls linearly to about 0,
             or as `schedule` says.
         lr: highest learning rate.
         betas: the optimiser's, also accepted as text, `0.9,0.98`.
         cycle_momentum: whether beta1 falls from 0.95 to 0.85 during warm-up and rises again, in
             place of `betas[0]`: the default of PyTorch's `OneCycleLR`.
-        eps: the optimiser's.
-        weight_decay: the optimiser's.
         evaluations: number of evaluations on dev, evenly spaced, the last one after the last step.
         precision: of the matrix products; parameters and optimiser state are always fp32.
         compiled: whether the model runs through `torch.compile`.
@@ -115,7 +121,6 @@ class TaskSpec(Frozen):
     """A task, every option of it, and its data.
 
     Attributes:
-        name: its name in the registry.
         key: `name@version[option=value,...]`, with the options that differ from the defaults.
         options: every option of the task.
         block: tokens of the blocks whose order is shuffled; 0 for sequences in order.
@@ -127,6 +132,12 @@ class TaskSpec(Frozen):
     options: dict[str, Value]
     block: Annotated[int, Field(ge=0)]
     digests: dict[str, str]
+
+    @property
+    def file_name(self) -> str:
+        """The name of the file of its baselines, without suffix: one for each key and digest."""
+        text = json.dumps([self.key, self.digests], sort_keys=True)
+        return f"{self.name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 class TuningSpec(Frozen):
@@ -143,6 +154,12 @@ class TuningSpec(Frozen):
     grid: dict[str, tuple[Value, ...]]
     recipe: dict[str, Value]
     role: Literal["trial", "final"]
+
+    @property
+    def points(self) -> list[Point]:
+        """Every point of the grid, in order."""
+        values = product(*self.grid.values())
+        return [dict(zip(self.grid, point, strict=True)) for point in values]
 
     @model_validator(mode="after")
     def _check_fields(self) -> "TuningSpec":
@@ -166,12 +183,9 @@ class RunSpec(Identified):
         attention: the variants as text: `A`, or `A+B` for layers of A with a last layer of B.
         layers: the variant of each layer, first to last.
         options: the options of each variant that differ from its defaults, by variant.
-        task: the task with its version, options and data.
         budget: name of the recipe that `model` and `train` came from.
         overrides: fields of `model` and `train` and options of variants that differ from the
             recipe, as `train.lr`, with their values; `model`, `train` and `options` hold them too.
-        model: the transformer.
-        train: the optimiser's recipe.
         device: the kind of device; part of the identity because cost is part of the outcome.
         seed: determines initial parameters, data order and all other random numbers of the run.
         tuning: the grid that the run belongs to; None for a run of one recipe.
@@ -197,11 +211,40 @@ class RunSpec(Identified):
         """The variants of the layers, each once."""
         return tuple(dict.fromkeys(self.layers))
 
+    @property
+    def file_name(self) -> str:
+        """The name of its files in a store, without suffix."""
+        # A recipe may be `SUITE@VERSION/QUESTION`, and the attention `(A+B)*2`.
+        attention, recipe = (re.sub(r"[/*()]", "-", text) for text in (self.attention, self.budget))
+        return f"{self.task.name}-{attention}-{recipe}-{self.device}-s{self.seed}-{self.id}"
+
+    @property
+    def point(self) -> Point:
+        """The point of the grid that the run is at; empty for a run of one recipe."""
+        return {path: attrgetter(path)(self) for path in self.tuning.grid} if self.tuning else {}
+
+    @property
+    def distance(self) -> float:
+        """How far its point of the grid is from the recipe: the sum over the tuned fields.
+
+        For two positive numbers the absolute logarithm of their ratio, for other values 0 or 1.
+        """
+        recipe = self.tuning.recipe if self.tuning else {}
+        return float(sum(_difference(value, recipe[path]) for path, value in self.point.items()))
+
     @model_validator(mode="after")
     def _agree(self) -> "RunSpec":
         if len(self.layers) != self.model.depth:
             raise ValueError(f"{len(self.layers)} layers are not depth={self.model.depth}")
         return self
+
+
+def _difference(value: Value, other: Value) -> float:
+    if value == other:
+        return 0.0
+    if isinstance(value, int | float) and isinstance(other, int | float) and min(value, other) > 0:
+        return abs(math.log(value / other))
+    return 1.0
 
 
 def field_at(spec: object, path: str) -> Any:

@@ -2,9 +2,7 @@
 
 import json
 import os
-import re
 import shlex
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from itertools import chain
@@ -13,7 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
-from harness.records.baselines import FOLDER, TaskBaselines, name_of_task
+from harness.records.baselines import FOLDER, TaskBaselines
 from harness.records.cost import CostRecord, CostSpec
 from harness.records.files import remove_partial, require_writable, save
 from harness.records.locks import Lock, Locks
@@ -22,8 +20,8 @@ from harness.records.spec import RunSpec, TaskSpec
 from harness.records.study import StudyRecord, StudySpec
 from zoo.registry import UserError, in_one_line
 
-SpecT = TypeVar("SpecT", RunSpec, CostSpec, StudySpec, TaskSpec)
-StoreT = TypeVar("StoreT", bound="RecordStore[Any, Any]")
+Spec = RunSpec | CostSpec | StudySpec | TaskSpec
+StoreT = TypeVar("StoreT", bound="RecordStore[Any]")
 RecordT = TypeVar("RecordT", Record, CostRecord, StudyRecord, TaskBaselines)
 
 
@@ -34,11 +32,10 @@ class Broken(NamedTuple):
     reason: str
 
 
-class RecordStore(ABC, Generic[SpecT, RecordT]):
+class RecordStore(Generic[RecordT]):
     """A folder of records of one kind.
 
     Attributes:
-        kind: the class of the records.
         subfolder: of the folder of runs, where these records are.
     """
 
@@ -54,10 +51,6 @@ class RecordStore(ABC, Generic[SpecT, RecordT]):
         """The records of this kind of a store whose runs are in `folder`."""
         return cls(folder / cls.subfolder)
 
-    @abstractmethod
-    def name(self, spec: SpecT) -> str:
-        """The name of the file of a record, without its suffix."""
-
     @property
     def locks(self) -> Locks:
         """The locks of its records."""
@@ -71,11 +64,11 @@ class RecordStore(ABC, Generic[SpecT, RecordT]):
         """
         require_writable(self.folder, f"store {str(self.folder)!r}", "give another --store")
 
-    def path(self, spec: SpecT) -> Path:
+    def path(self, spec: Spec) -> Path:
         """The file of the record of `spec`."""
-        return self.folder / f"{self.name(spec)}.json"
+        return self.folder / f"{spec.file_name}.json"
 
-    def find(self, spec: SpecT) -> RecordT | None:
+    def find(self, spec: Spec) -> RecordT | None:
         """The record of `spec`, if the store holds one.
 
         Raises:
@@ -104,7 +97,7 @@ class RecordStore(ABC, Generic[SpecT, RecordT]):
             UserError: it cannot be written.
         """
         text = record.model_dump_json(indent=1) + "\n"
-        return save(self._path_of(record), text.encode(), "record")
+        return save(self.path(record.spec), text.encode(), "record")
 
     def remove_partial_files(self) -> None:
         """Delete the files of processes that were killed while writing."""
@@ -170,30 +163,20 @@ class RecordStore(ABC, Generic[SpecT, RecordT]):
             return Broken(path, f"{where}: {first['msg'].removeprefix('Value error, ')}")
         except (OSError, UnicodeDecodeError) as error:
             return Broken(path, in_one_line(error))
-        expected = self._path_of(record).name
+        expected = self.path(record.spec).name
         if path.name != expected:
             return Broken(path, f"its specification belongs in {expected}; move it away")
         return record
 
-    def _path_of(self, record: RecordT) -> Path:
-        spec: Any = record.spec
-        return self.path(spec)
 
-
-class Store(RecordStore[RunSpec, Record]):
+class Store(RecordStore[Record]):
     """The records of runs."""
 
     kind = Record
 
-    def name(self, spec: RunSpec) -> str:
-        """See `RecordStore.name`."""
-        # A recipe may be `SUITE@VERSION/QUESTION`, and the attention `(A+B)*2`.
-        attention, recipe = (re.sub(r"[/*()]", "-", text) for text in (spec.attention, spec.budget))
-        return f"{spec.task.name}-{attention}-{recipe}-{spec.device}-s{spec.seed}-{spec.id}"
-
     def weights(self, spec: RunSpec) -> Path:
         """The folder of the weights that a run of `spec` keeps."""
-        return self.folder / "weights" / self.name(spec)
+        return self.folder / "weights" / spec.file_name
 
     def checkpoint(self, spec: RunSpec) -> Path:
         """The file of the checkpoint of an unfinished run of `spec`."""
@@ -208,7 +191,7 @@ class Store(RecordStore[RunSpec, Record]):
         Raises:
             UserError: the file system has no locks, or the folder cannot be written.
         """
-        lock = self.locks.acquire(self.name(spec), threads=threads, steps=spec.train.steps)
+        lock = self.locks.acquire(spec.file_name, threads=threads, steps=spec.train.steps)
         try:
             yield lock
         finally:
@@ -237,36 +220,22 @@ class Store(RecordStore[RunSpec, Record]):
                     self.locks.forget(name)
 
 
-class CostStore(RecordStore[CostSpec, CostRecord]):
+class CostStore(RecordStore[CostRecord]):
     """The records of cost sweeps."""
 
     kind, subfolder = CostRecord, "cost"
 
-    def name(self, spec: CostSpec) -> str:
-        """See `RecordStore.name`."""
-        attention = re.sub(r"[*()]", "-", spec.attention)
-        setting = f"{spec.level}-{spec.operation}-{spec.device}-n{spec.length}"
-        return f"{attention}-{setting}-{spec.id}"
 
-
-class StudyStore(RecordStore[StudySpec, StudyRecord]):
+class StudyStore(RecordStore[StudyRecord]):
     """The records of studies, by study and subject."""
 
     kind, subfolder = StudyRecord, "studies"
 
-    def name(self, spec: StudySpec) -> str:
-        """See `RecordStore.name`."""
-        return f"{spec.study}-{re.sub(r'[/*()]', '-', spec.subject)}"
 
-
-class BaselineStore(RecordStore[TaskSpec, TaskBaselines]):
+class BaselineStore(RecordStore[TaskBaselines]):
     """The baselines of tasks."""
 
     kind, subfolder = TaskBaselines, FOLDER
-
-    def name(self, spec: TaskSpec) -> str:
-        """See `RecordStore.name`."""
-        return name_of_task(spec)
 
 
 def _rerun_command(text: str) -> str:

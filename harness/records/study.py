@@ -1,5 +1,6 @@
 """The record of a study: what was asked, where it was computed, and its rows as a table."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,7 +22,6 @@ class StudySpec(Frozen):
     """What identifies the result of a study.
 
     Attributes:
-        study: its name.
         subject: what it is about, as the name of a run or of a variant; it names the file, so that
             a later result with other options replaces this one.
         options: those that change the numbers.
@@ -31,14 +31,16 @@ class StudySpec(Frozen):
     subject: str
     options: dict[str, Value]
 
+    @property
+    def file_name(self) -> str:
+        """The name of the file of its record, without suffix."""
+        return f"{self.study}-{re.sub(r'[/*()]', '-', self.subject)}"
+
 
 class StudyRecord(Frozen):
     """The result of a study.
 
     Attributes:
-        schema_version: of this class.
-        spec: what was asked.
-        started: when the computation began.
         environment: where it was computed; None in a record that was made from an older table.
         table: the values of each column; one value where all rows have the same.
     """
@@ -55,16 +57,6 @@ class StudyRecord(Frozen):
             raise ValueError("its columns have no length, or several")
         return self
 
-    @property
-    def frame(self) -> "pd.DataFrame":
-        """The rows."""
-        import pandas as pd
-
-        frame = pd.DataFrame(dict(self.table))
-        # Without a number, a column would make a column of objects of those that it is added to.
-        empty = frame.columns[frame.isna().all()]
-        return frame.astype(dict.fromkeys(empty, float))
-
 
 def table_of(rows: Sequence[Row]) -> dict[str, Any]:
     """The columns of rows, as `StudyRecord.table` has them."""
@@ -78,7 +70,11 @@ def frame_of(records: Iterable[StudyRecord]) -> "pd.DataFrame":
     """The rows of all records of a study; empty without records."""
     import pandas as pd
 
-    frames = [record.frame for record in records]
+    frames = [pd.DataFrame(dict(record.table)) for record in records]
+    # Without a number, a column would make a column of objects of those that it is added to.
+    frames = [
+        frame.astype(dict.fromkeys(frame.columns[frame.isna().all()], float)) for frame in frames
+    ]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
 

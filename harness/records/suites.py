@@ -49,16 +49,11 @@ class Question(Frozen):
     """A task with a recipe that separates variants.
 
     Attributes:
-        name: its name in the suite.
         title: the heading of its column.
         asks: what a model must do, in one sentence.
-        task: name of the task.
         recipe: the recipe whose part for the task the other fields override; empty for none.
-        options: of the task.
         model: fields of `ModelSpec`; `positions` is not among them.
         train: fields of `TrainSpec`; `precision` is not among them.
-        positions: how positions are encoded.
-        precision: of the matrix products.
         variants: options of variants, by variant; `+V` is V as the last layer of A+V.
         rates: values of `train.lr`; trials with seed 0 choose one by dev; empty for the rate
             of `recipe`.
@@ -122,10 +117,6 @@ class CostPlan(Frozen):
 
     Attributes:
         lengths: tokens of a sample.
-        passes: what is timed.
-        precision: of the matrix products.
-        dim: model width.
-        heads: attention heads.
         batch: samples by pass: a number, or `tokens=K` for K tokens in all samples together.
     """
 
@@ -154,7 +145,6 @@ class Suite(Frozen):
     """A named set of questions, with the rows that answer them.
 
     Attributes:
-        name: its name.
         version: results of two versions are never compared.
         title: the heading of its page.
         rows: in the order in which they run.

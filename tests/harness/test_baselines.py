@@ -8,7 +8,6 @@ import pytest
 
 from harness import baselines
 from harness.plan import recorded_data
-from harness.records.baselines import name_of_task
 from harness.records.store import BaselineStore
 from tests.harness.conftest import SMALL
 from zoo.registry import UserError
@@ -99,8 +98,8 @@ def test_every_task_and_every_data_set_has_another_file(plan, request_of):
         first.model_copy(update={"key": f"{first.key}, blocks of 4 shuffled"}),
         first.model_copy(update={"digests": {**first.digests, "test": "0" * 64}}),
     ]
-    assert len({name_of_task(one) for one in (first, *others)}) == 3
-    assert name_of_task(first) == name_of_task(first.model_copy(update={"block": 4}))
+    assert len({one.file_name for one in (first, *others)}) == 3
+    assert first.file_name == first.model_copy(update={"block": 4}).file_name
 
 
 @pytest.mark.parametrize(

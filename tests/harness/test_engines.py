@@ -13,9 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from harness.callbacks import NoProgress
 from harness.cli import main
 from harness.engines import Resources
-from harness.engines.jobs import Trace
 from harness.engines.local import Workers, create, visible_gpus
 from harness.environment import use_threads
 from harness.records.store import Store
@@ -149,7 +149,7 @@ def test_workers_survive_each_other_and_end_with_their_parent(start, store, expe
 @pytest.mark.parametrize(("workers", "threads", "share"), [(2, 0, 4), (99, 0, 1), (2, 3, 3)])
 def test_workers_share_the_threads_of_the_machine(workers, threads, share, monkeypatch, tmp_path):
     monkeypatch.setattr("harness.engines.local.torch.get_num_threads", lambda: 9)
-    pool = create(Resources(workers=workers, threads=threads), tmp_path, Trace())
+    pool = create(Resources(workers=workers, threads=threads), tmp_path, lambda spec: NoProgress())
     assert isinstance(pool, Workers) and pool.threads == share
 
 

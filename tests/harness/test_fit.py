@@ -45,7 +45,7 @@ def test_dev_is_evaluated_at_even_intervals_and_after_the_last_step(
     one = plan(steps=steps, evaluations=count)
     assert evaluation_steps(one.spec.train) == expected
     curve = train(prepare(one), dev).curve
-    assert [point.step for point in curve if point.evaluated] == expected
+    assert [point.step for point in curve if point.dev is not None] == expected
     assert curve[-1].step == steps
 
 

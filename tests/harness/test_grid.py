@@ -11,10 +11,10 @@ import pytest
 import torch
 
 import harness.runner
-from harness.engines.jobs import Result, has_outcome
 from harness.engines.local import Serial, Workers
 from harness.environment import use_threads
 from harness.grid import ATTEMPTS, check, run_all
+from harness.jobs import Result, has_outcome
 from harness.measure import remeasure
 from harness.plan import resolve
 from harness.runner import failure
@@ -56,7 +56,7 @@ def grid(store, view, unmeasured):
     """Runs plans one after the other; seed, status, and whether it was computed, of each."""
 
     def make(*plans, rerun=False) -> list[tuple[int, str, bool]]:
-        outcome = run_all(plans, store, Serial(view, Workers(1, 1)), view, rerun=rerun)
+        outcome = run_all(plans, store, Serial(view.callback, Workers(1, 1)), view, rerun=rerun)
         return [(record.spec.seed, record.status, new) for record, new in outcome]
 
     return make
@@ -206,7 +206,7 @@ def test_two_grids_on_one_store_compute_each_run_once(plan, callback, grid, monk
 def test_a_run_of_another_process_is_left_to_it_and_computed_when_that_ends(
     two, store, grid, monkeypatch
 ):
-    other = store.locks.acquire(store.name(two[0].spec), threads=1, steps=4)
+    other = store.locks.acquire(two[0].spec.file_name, threads=1, steps=4)
     waited = []
     monkeypatch.setattr("harness.grid.SECONDS_PER_LOOK", 0.01)
 
@@ -230,7 +230,7 @@ class Dying(Serial):
     """An engine whose first processes die while they compute a run; the next one computes it."""
 
     def __init__(self, view, deaths):
-        super().__init__(view, Workers(1, 1))
+        super().__init__(view.callback, Workers(1, 1))
         self.left, self.given = deaths, []
 
     def submit(self, job):
@@ -258,7 +258,7 @@ def test_a_run_whose_process_dies_is_computed_again_and_fails_in_the_end(
     assert pool.given == [(0, rerun), (0, False), (0, False), (1, rerun), "closed"]
     reason = f"its process ended {ATTEMPTS} times; the last time ended by SIGKILL"
     assert outcomes[0][0].reason == (reason if status == "failed" else "")
-    assert not store.locks.is_held(store.name(two[0].spec))
+    assert not store.locks.is_held(two[0].spec.file_name)
 
 
 def test_an_interrupted_run_is_continued_with_its_threads(

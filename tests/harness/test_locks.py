@@ -108,14 +108,14 @@ def test_leftovers_of_killed_processes_are_removed_and_nothing_else(
     interrupted(unfinished)
     folder, host = store.locks.folder, platform.node()
     for plan_ in (finished, unfinished, running):  # states of killed processes
-        lock = store.locks.acquire(store.name(plan_.spec), threads=1, steps=4)
+        lock = store.locks.acquire(plan_.spec.file_name, threads=1, steps=4)
         lock.release(keep_state=True)
     store.path(running.spec).with_suffix(".checkpoint").touch()
     kept = {path for path in store.folder.rglob("*") if path.is_file()}
     kept |= {store.folder / "weights" / "x" / f".a.{host}.{os.getpid()}.partial"}
     removed = {
         store.checkpoint(finished.spec),  # killed between the record and the end of the run
-        folder / f"{store.name(finished.spec)}.json",
+        folder / f"{finished.spec.file_name}.json",
         folder / f"command-{host}-{ended}-1.cells", folder / f"command-{host}-{ended}-1.lock",
         *(below / f".a.json.{host}.{ended}.partial" for below in (
             store.folder, folder, store.folder / "studies", store.folder / "weights" / "x",
@@ -133,7 +133,7 @@ def test_leftovers_of_killed_processes_are_removed_and_nothing_else(
 
 def test_a_checkpoint_that_a_process_uses_or_has_announced_is_no_leftover(plan, store, run_here):
     record = run_here(plan())
-    checkpoint, name = store.checkpoint(record.spec), store.name(record.spec)
+    checkpoint, name = store.checkpoint(record.spec), record.spec.file_name
     checkpoint.touch()  # of a repetition
     with store.locks.announce([name]):
         store.remove_leftovers()

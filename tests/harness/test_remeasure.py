@@ -21,7 +21,7 @@ def test_a_new_cost_replaces_the_old_one_and_nothing_else(store, record, unmeasu
     other = unmeasured.model_copy(
         update={"softmax": unmeasured.own.model_copy(update={"flops": 7})}
     )
-    name, taken = store.name(record.spec), []
+    name, taken = record.spec.file_name, []
 
     def measure(_):
         taken.append(store.locks.acquire(name, threads=1, steps=4))
@@ -40,8 +40,8 @@ def test_the_commits_of_training_and_of_measuring_are_both_named(store, record, 
     monkeypatch.setattr("harness.provenance.describe", lambda kind: here)
     store.write(record.model_copy(update={"environment": trained}))
     renewed = remeasure(record, store)
-    assert renewed.environment.commits == ["aaa", "bbb"]
-    assert remeasure(renewed, store).environment.commits == ["aaa", "bbb"]
+    assert renewed.environment.commit == "aaa, bbb"
+    assert remeasure(renewed, store).environment.commit == "aaa, bbb"
 
 
 def test_the_threads_are_those_of_the_run(plan, store, callback, unmeasured, monkeypatch):
@@ -88,7 +88,7 @@ def test_another_record_is_not_measured_and_stays_as_it_is(store, record, change
 
 
 def test_a_run_that_a_process_repeats_is_not_measured(store, record):
-    other = store.locks.acquire(store.name(record.spec), threads=1, steps=4)
+    other = store.locks.acquire(record.spec.file_name, threads=1, steps=4)
     with pytest.raises(UserError, match=r"another process runs .*; measure it when that has ended"):
         remeasure(record, store)
     other.release(keep_state=False)

@@ -19,9 +19,9 @@ def mixed(plan, store, callback, unmeasured, interrupt_at):
     with pytest.raises(KeyboardInterrupt):
         run(interrupted, store, callback)
     store.write(failure(failed, store, "boom"))
-    lock = store.locks.acquire(store.name(running.spec), threads=1, steps=4)
+    lock = store.locks.acquire(running.spec.file_name, threads=1, steps=4)
     lock.report(phase="train", step=2)
-    names = [store.name(one.spec) for one in (done, running, interrupted, failed, waiting)]
+    names = [one.spec.file_name for one in (done, running, interrupted, failed, waiting)]
     with store.locks.announce(names):
         yield names
     lock.release(keep_state=False)

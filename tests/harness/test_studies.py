@@ -53,7 +53,7 @@ def test_a_study_computes_once_and_writes_its_page_its_table_and_its_figure(
     document = json.loads(out)
     assert files(store) == {f"{name}.{kind}" for kind in ("md", "csv", "png", "svg")}
     (record,), broken = StudyStore.within(store.folder).read()
-    assert [*document["rows"][0]] == [*record.frame] and not broken
+    assert [*document["rows"][0]] == [*record.table] and not broken
     assert len(pd.read_csv(store.folder / f"{name}.csv")) == len(document["rows"])
     path = StudyStore.within(store.folder).path(record.spec)
     before = path.stat().st_mtime_ns

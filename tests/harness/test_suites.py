@@ -16,7 +16,6 @@ from harness.plan import Request, resolve
 from harness.records import suites
 from harness.records.frame import of_records
 from harness.records.spec import label_of
-from harness.records.store import Store
 from harness.tuning import row
 from reports.suites import answers
 from tests.harness.conftest import Unread
@@ -183,7 +182,7 @@ def test_every_row_of_the_laptop_suite_has_a_recipe_for_every_question():
         fixed = spec.model.positions, spec.train.precision, spec.train.lr
         assert fixed == (question.positions, question.precision, sorted(question.rates)[1])
         assert label_of(spec.attention, spec.overrides) == own.label
-        assert "/" not in Store(Path()).name(spec)
+        assert "/" not in spec.file_name
 
 
 def test_the_trials_of_a_question_have_its_rates():

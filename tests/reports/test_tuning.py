@@ -3,8 +3,7 @@
 import pytest
 
 from harness.records import frame
-from harness.records.record import Record
-from harness.records.tuning import best
+from harness.records.record import Record, best_trial
 from reports.tuning import files, studies
 from tests.reports.conftest import snapshot
 from tests.reports.test_questions import RATES, tuned
@@ -35,7 +34,7 @@ CHOICES = {
 def test_a_trial_is_chosen_and_shown_as_the_best(case):
     trials, place = CHOICES[case]
     for order in (trials, trials[::-1]):
-        assert best(order) is (None if place is None else trials[place])
+        assert best_trial(order) is (None if place is None else trials[place])
         (study,) = studies(frame.of_records(order))
         chosen = study.trials[study.trials["best"]]["train.lr"].tolist()
         assert chosen == ([] if place is None else [trials[place].spec.train.lr])

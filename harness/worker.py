@@ -23,7 +23,7 @@ def work(connection: Connection, threads: int, gpu: str) -> None:
     if gpu:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    from harness.engines.jobs import execute
+    from harness.jobs import execute
 
     try:
         while True:

@@ -2,7 +2,7 @@
 
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -26,14 +26,10 @@ class Job(NamedTuple):
     """A run to compute.
 
     Attributes:
-        spec: of the run.
-        folder: of its record.
-        rerun: whether to repeat a finished run.
         before: when the run of the record began that the store held before the command; empty
             where it held none.
         restart: whether to delete the checkpoint.
         keep: whether the run keeps its weights; see `harness.runner.run`.
-        cost: whether the run measures its cost.
     """
 
     spec: RunSpec
@@ -52,7 +48,7 @@ class Job(NamedTuple):
     @property
     def name(self) -> str:
         """The name of its record."""
-        return self.store.name(self.spec)
+        return self.spec.file_name
 
     @property
     def is_isolated(self) -> bool:
@@ -77,7 +73,6 @@ class Result(NamedTuple):
         message: why; empty for `done` and `busy`.
         new: whether the run was computed now.
         trace: the traceback of a run that failed; empty otherwise.
-        warnings: of the run.
     """
 
     state: Literal["done", "busy", "died", "error"]
@@ -106,33 +101,21 @@ class Pool(Protocol):
         """End all processes; runs in progress write a checkpoint first."""
 
 
-@runtime_checkable
-class CellView(Protocol):
-    """Shows the runs of this process."""
-
-    def callback(self, spec: RunSpec) -> ProgressCallback:
-        """Show a run that begins."""
-        ...
-
-
 class Trace(NoProgress):
-    """A view, and a `ProgressCallback`, that stores the traceback of a failure."""
+    """Stores the traceback of a failure."""
 
     text = ""
-
-    def callback(self, spec: RunSpec) -> ProgressCallback:
-        """See `CellView.callback`."""
-        return self
 
     def failed(self, trace: str) -> None:
         """See `ProgressCallback.failed`."""
         self.text = trace
 
 
-def take(job: Job, view: CellView) -> Result:
+def take(job: Job, callback: Callable[[RunSpec], ProgressCallback]) -> Result:
     """Compute a run that no other process computes and that has no outcome.
 
     A run that a process of this machine has begun is continued with the threads of that process.
+    `callback` shows a run that begins.
 
     Returns:
         `done`, or `busy` where another process computes it.
@@ -150,8 +133,8 @@ def take(job: Job, view: CellView) -> Result:
             return lock
         if job.restart:
             path.unlink(missing_ok=True)
-        callback = Reported(view.callback(job.spec), lock)
-        run(_restored(job.spec.model_dump_json()), store, callback, keep=job.keep, cost=job.cost)
+        reported = Reported(callback(job.spec), lock)
+        run(_restored(job.spec.model_dump_json()), store, reported, keep=job.keep, cost=job.cost)
         return Result("done", new=True)
 
 
@@ -211,7 +194,7 @@ def execute(job: Job, threads: int) -> Result:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            result = take(job, trace)
+            result = take(job, lambda spec: trace)
         except UserError as error:
             return Result("error", str(error))
         except Exception:
