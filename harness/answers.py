@@ -13,9 +13,7 @@ from tasks.control.rollouts import TrajectoryTask, Windows
 def by_cluster(values: Shaped[Tensor, "n ..."], split: Split) -> CorrectAnswers | ClusterValues:
     """The value of every answer of a split with its clusters: bits, or sums of numbers.
 
-    Args:
-        values: of each answer, (n,) or (n, a): see `tasks.metrics.Measure`.
-        split: theirs.
+    Values are (n,) or (n, a): see `tasks.metrics.Measure`.
     """
     return _bits(values, split) if values.dtype == torch.bool else _sums(values, split)
 

@@ -108,11 +108,8 @@ def load(
 ) -> Progress | None:
     """Put `trainer` and the random generators in the saved state, and return the progress.
 
-    Args:
-        path: the file.
-        trainer: of the run.
-        accepts: whether to continue a run that was started in that environment. Otherwise nothing
-            changes, and the result is None.
+    Nothing changes, and the result is None, where `accepts` is false of the environment in which
+    the run was started.
 
     Raises:
         DamagedError: the content is not the one that was written.
@@ -147,7 +144,6 @@ def load(
 
 
 def _trailer(content: bytes) -> bytes:
-    """The line after `content`."""
     return f"sha256 {hashlib.sha256(content).hexdigest()}\n".encode()
 
 

@@ -77,13 +77,8 @@ class Classifier(nn.Module):
     ) -> None:
         """Build the model around `layers`, which have the same `Size`.
 
-        Args:
-            layers: the attention of each layer, first to last.
-            model: all that is around them.
-            vocabulary: vocabulary size; unused where sequences are signals.
-            channels: channels of a signal; 0 where sequences are tokens.
-            classes: number of classes.
-            sequences: t, the number of sequences of an example, 1 or 2.
+        An example has 1 or 2 `sequences`: of tokens, where `channels` is 0; of a signal with that
+        many channels, where `vocabulary` is unused.
 
         Raises:
             UserError: `flatten` with two sequences.

@@ -44,12 +44,7 @@ class DecisionTransformer(nn.Module):
     ) -> None:
         """Build the model around `layers`, which are causal and have the same `Size`.
 
-        Args:
-            layers: the attention of each layer, first to last.
-            model: all that is around them.
-            state_dim: number of values of a state.
-            action_dim: a, the number of values of an action.
-            max_steps: largest number of steps of an episode.
+        A state has `state_dim` values, an action `action_dim`, an episode at most `max_steps`.
         """
         super().__init__()
         dim = layers[0].size.dim

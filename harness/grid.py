@@ -130,16 +130,9 @@ def run_all(
     """Compute every run that has no final record in the store; with `rerun` all, from the start.
 
     A run that another process computes is left to it, and computed here if that process ends before
-    the run does. A run whose process ends unexpectedly `ATTEMPTS` times fails.
-
-    Args:
-        plans: the runs, in the order in which they are begun.
-        store: where their records are.
-        pool: computes them; it is closed at the end.
-        view: shows them.
-        rerun: whether to repeat finished runs.
-        keep: whether runs keep their weights; see `harness.runner.run`.
-        cost: whether runs measure their cost.
+    the run does. A run whose process ends unexpectedly `ATTEMPTS` times fails. Runs are begun in
+    the order of `plans`; `pool` is closed at the end. For `keep` and `cost` see
+    `harness.runner.run`.
 
     Returns:
         The record of each run, and whether it was computed now.
@@ -195,7 +188,7 @@ class _Grid:
 
     def accept(self, job: Job, result: Result) -> None:
         """Take note of how a job ended."""
-        name = job.name
+        name = job.spec.file_name
         self.running.discard(name)
         for message in result.warnings:
             warnings.warn(message, stacklevel=2)

@@ -46,11 +46,6 @@ class Job(NamedTuple):
         return Store(self.folder)
 
     @property
-    def name(self) -> str:
-        """The name of its record."""
-        return self.spec.file_name
-
-    @property
     def is_isolated(self) -> bool:
         """Whether the process that computes it computes no other run after it.
 
@@ -125,7 +120,7 @@ def take(job: Job, callback: Callable[[RunSpec], ProgressCallback]) -> Result:
         KeyboardInterrupt: Ctrl-C, or SIGTERM.
     """
     store, path = job.store, job.store.checkpoint(job.spec)
-    left, threads = store.locks.state(job.name), torch.get_num_threads()
+    left, threads = store.locks.state(job.spec.file_name), torch.get_num_threads()
     if left is not None and left.is_of_this_host and path.exists():
         threads = left.threads
     with use_threads(threads), _unfinished(job) as lock:

@@ -80,10 +80,7 @@ def resolve(
 ) -> Plan:
     """Complete a request: read the recipe, build the task, load and hash its data.
 
-    Args:
-        request: what to run.
-        announce: called with one line before data are generated, which can take minutes.
-        data_of: gives the data of a task.
+    `announce` is called with one line before data are generated, which can take minutes.
 
     Raises:
         UserError: the variant, task, recipe or an option is unknown, ill-typed or out of range, the

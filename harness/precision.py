@@ -3,7 +3,7 @@
 See docs/decisions/0046-precision-auto.md.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -25,26 +25,16 @@ MARGIN = 0.9
 """Share of the time of fp32 that bf16 takes at most where it is chosen."""
 
 
-def faster(
-    requests: Sequence[Request], store: Store, announce: Callable[[str], None]
-) -> list[Request]:
-    """The requests, each in the precision in which its training step is faster on this machine.
+def faster(request: Request, store: Store, announce: Callable[[str], None]) -> Request:
+    """The request in the precision in which its training step is faster on this machine.
 
     A run that the store has a record or a checkpoint of keeps its precision, and so does every
-    other run of a row: the first decision about it is kept in the store.
-
-    Args:
-        requests: of runs, in a precision that the device computes.
-        store: of their records.
-        announce: called with one line for each trial.
+    other run of a row: the first decision about it is kept in the store. `announce` is called with
+    one line for a trial.
 
     Raises:
         UserError: see `resolve`.
     """
-    return [_decided(request, store, announce) for request in requests]
-
-
-def _decided(request: Request, store: Store, announce: Callable[[str], None]) -> Request:
     names = native_precisions(torch.device(request.device))
     if len(names) < 2:
         return request

@@ -92,18 +92,11 @@ def sample(
     shortest: float = SHORTEST,
     clock: Callable[[], float] = time.monotonic,
 ) -> list[list[float]]:
-    """Time each call once a round, after two rounds of warm-up.
+    """Seconds of one call in every round, for each of `calls`, after two rounds of warm-up.
 
-    Args:
-        calls: what is timed.
-        timer: times one call.
-        budget: seconds after which no round begins, once there are `LEAST_ROUNDS`.
-        rounds: their number, each of one call; by default as many as make the medians certain.
-        shortest: seconds of a sample, at least, without `rounds`; calls are repeated to reach it.
-        clock: gives the seconds of the budget.
-
-    Returns:
-        Seconds of one call in every round, for each of `calls`.
+    There are `rounds` of one call each, or as many as make the medians certain. No round begins
+    after `budget` seconds by `clock`, once there are `LEAST_ROUNDS`; and a call is repeated within
+    a sample until this takes `shortest` seconds.
     """
     start = clock()
     for call in calls:
@@ -130,10 +123,6 @@ def short_trial(makers: Mapping[Key, Callable[[], Call]], timer: Timer) -> dict[
 
     Left out are calls that do not fit in memory, or that this machine does not support. Each is
     called twice or four times; further calls are for those that are not much slower than another.
-
-    Args:
-        makers: make the calls.
-        timer: times one call.
     """
     calls: dict[Key, Call] = {}
     first: dict[Key, float] = {}

@@ -178,16 +178,9 @@ def fit(
     """Train from `progress` to the last step, updating `progress`.
 
     A curve has about a hundred points, and dev is evaluated `spec.evaluations` times; between
-    points nothing synchronises with the device.
-
-    Args:
-        trainer: model, optimiser and data.
-        dev: the split that selects the checkpoint.
-        progress: the state to continue from; a new one starts a run.
-        on_point: called with every point of the curve.
-        save: called after each evaluation and whenever it is due; `progress` is complete then.
-        save_is_due: called after every other step.
-        test: evaluated with dev for `Progress.best_on_test`; it selects nothing.
+    points nothing synchronises with the device. `on_point` is called with every point, `save` after
+    each evaluation and whenever it is due, when `progress` is complete; `save_is_due` after every
+    other step. `test` is evaluated with dev for `Progress.best_on_test`; it selects nothing.
 
     Raises:
         DivergedError: a loss is not finite at a point of the curve.

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TypeVar
 
 import torch
+from pydantic import RootModel
 
 from harness.model import build_model
 from harness.plan import Plan
-from harness.records.files import write_atomic
+from harness.records.files import read_model, write_atomic
 from harness.records.store import Store
 from harness.timing import Call
 from harness.train import Trainer
@@ -28,6 +29,8 @@ LEAST_STEPS = 110
 
 Choice = TypeVar("Choice", bound=str)
 
+Decisions = RootModel[dict[str, str]]
+
 
 def key_of(what: str, parts: object) -> str:
     """The key of a decision about `what`: equal where `parts` are equal, as JSON."""
@@ -38,13 +41,10 @@ def key_of(what: str, parts: object) -> str:
 def choose(
     store: Store, key: str, choices: Collection[Choice], find: Callable[[], Choice | None]
 ) -> Choice | None:
-    """The decision of a store, or what `find` finds, which then is the decision.
+    """The decision of a store by `key_of`, or what `find` finds, which then is the decision.
 
-    Args:
-        store: where decisions are kept.
-        key: of the decision; see `key_of`.
-        choices: what may be decided; any other value in the file is ignored.
-        find: makes a trial; None where it is not possible, so that nothing is decided.
+    Nothing is decided where `find` returns None: no trial is possible. A value in the file that is
+    none of `choices` is ignored.
 
     Raises:
         UserError: the store cannot be written.
@@ -52,29 +52,20 @@ def choose(
     path = store.folder / FILE
     by_name: dict[str, Choice] = {choice: choice for choice in choices}
     kept = by_name.get(_read(path).get(key, ""))
-    if kept is not None:
+    if kept is not None or (found := find()) is None:
         return kept
-    found = find()
-    if found is None:
-        return None
     store.require_writable()
     with store.locks.alone("choices"):
         decisions = _read(path)
-        decided = by_name.get(decisions.get(key, ""), found)
-        decisions[key] = decided
+        decisions[key] = decided = by_name.get(decisions.get(key, ""), found)
         write_atomic(path, json.dumps(decisions, indent=1, sort_keys=True).encode())
     return decided
 
 
 def _read(path: Path) -> dict[str, str]:
     """The decisions of a file; none where it is damaged: they are made again."""
-    try:
-        # Opening a named pipe would block for ever.
-        content = json.loads(path.read_bytes()) if path.is_file() else {}
-    except (OSError, ValueError, RecursionError):
-        return {}
-    pairs = content.items() if isinstance(content, dict) else ()
-    return {key: value for key, value in pairs if isinstance(value, str)}
+    decisions = read_model(path, Decisions)
+    return decisions.root if decisions else {}
 
 
 def trainer_of(plan: Plan, train: Split, compiled: bool | None = None) -> Trainer:

@@ -64,12 +64,9 @@ class Row:
 
 
 def row(request: Request, texts: Texts, announce: Callable[[str], None] = lambda line: None) -> Row:
-    """The row of a request: its grid and its trials.
+    """The row of a request, whose seed is replaced: its grid and its trials.
 
-    Args:
-        request: of a run; its seed is replaced.
-        texts: the grid; by default learning rates of `FACTORS` times the recipe's.
-        announce: see `resolve`.
+    The grid is that of `texts`; by default learning rates of `FACTORS` times the recipe's.
 
     Raises:
         UserError: `resolve` raises it, the grid is not one of fields of model and train, has less
@@ -94,11 +91,7 @@ def row(request: Request, texts: Texts, announce: Callable[[str], None] = lambda
 
 
 def require_other_seeds(seeds: Sequence[int]) -> None:
-    """Reject the seed of the trials.
-
-    Raises:
-        UserError: it is among `seeds`.
-    """
+    """Raise UserError where the seed of the trials is among `seeds`."""
     if TRIAL_SEED in seeds:
         raise UserError(
             f"seed {TRIAL_SEED} chooses the point of the grid, so it is not counted; give for "
@@ -147,12 +140,9 @@ def _value(spec: RunSpec, path: str) -> Value:
 
 
 def varied(request: Request, field: str, values: Sequence[str]) -> list[Request]:
-    """The request at each value of a field.
+    """The request at each value of the field `NAME.OPTION`.
 
-    Args:
-        request: of a run.
-        field: `NAME.OPTION`: NAME is `task`, `model`, `train`, or a task or variant of the run.
-        values: as text.
+    NAME is `task`, `model`, `train`, or a task or variant of the run.
 
     Raises:
         UserError: the run does not use the field, the settings give it, a value is not possible,

@@ -80,7 +80,7 @@ def in_faster_precision(
     keep_freed_memory()
     share = max(1, torch.get_num_threads() // max(1, resources.workers))
     with use_threads(resources.threads or share):
-        return faster(requests, Store(folder), announce)
+        return [faster(request, Store(folder), announce) for request in requests]
 
 
 def resolve(requests: "Sequence[Request]") -> "list[Plan]":

@@ -39,11 +39,8 @@ SIDE = {"cpu": 1024, "cuda": 8192}
 def measure_cell(spec: CostSpec, limits: Limits, budget: float, timeout: float) -> Measured:
     """Measure time, compared with the fastest softmax, and memory, compared with SDPA.
 
-    Args:
-        spec: what is measured.
-        limits: of the device.
-        budget: seconds of sampling, about.
-        timeout: seconds that it has; where SDPA softmax would take it longer, that is left out.
+    Sampling takes about `budget` seconds. Where SDPA softmax would exceed `timeout` seconds, that
+    is left out.
 
     Raises:
         Unsupported: the variant has no such pass.

@@ -53,12 +53,7 @@ def measure_in_process(
 ) -> Outcome:
     """Measure in a new process, which is killed after `timeout` seconds.
 
-    Args:
-        spec: what is measured.
-        limits: of the device.
-        budget: seconds of sampling, about.
-        timeout: seconds after which the measurement is given up.
-        measure: does the work in the new process; a function of a module.
+    `measure`, a function of a module, does the work there; see `measure_cell`.
     """
     context = multiprocessing.get_context("forkserver")
     # The server imports them once, and each process is a copy of it.
@@ -115,13 +110,10 @@ def _limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (int(process.memory_info().vms + available), hard))
 
 
-Measure = Callable[[CostSpec], Outcome]
-
-
 def sweep(
     specs: Sequence[CostSpec],
     store: CostStore,
-    measure: Measure,
+    measure: Callable[[CostSpec], Outcome],
     *,
     rerun: bool,
     clock: Callable[[], float] = time.monotonic,
@@ -129,14 +121,8 @@ def sweep(
     """Make every measurement without a final record; yield its record and whether it is new.
 
     Measurements of a row are made from short to long. After one that does not end in `ok`, the
-    longer ones are skipped, and their records say so.
-
-    Args:
-        specs: the measurements; rows are in the order of their first ones.
-        store: where records are read and written.
-        measure: makes one measurement.
-        rerun: make those that have a final record, too.
-        clock: gives seconds.
+    longer ones are skipped, and their records say so. Rows are in the order of their first ones;
+    with `rerun` those that have a final record are made, too.
 
     Raises:
         UserError: a record cannot be written, or a file with the name of one is not a record.
@@ -163,7 +149,7 @@ def sweep(
 
 
 def _measured(
-    spec: CostSpec, reason: str, measure: Measure, clock: Callable[[], float]
+    spec: CostSpec, reason: str, measure: Callable[[CostSpec], Outcome], clock: Callable[[], float]
 ) -> CostRecord:
     """The record of a measurement, which is skipped where there is a reason."""
     started, start = now(), 0.0 if reason else clock()

@@ -82,10 +82,7 @@ class Workers:
     def __init__(self, count: int, threads: int, gpus: Sequence[str] = ()) -> None:
         """Prepare; no process is started yet.
 
-        Args:
-            count: processes.
-            threads: CPU threads of each.
-            gpus: names for `CUDA_VISIBLE_DEVICES`, to be shared by the processes.
+        Each has `threads` CPU threads. They share `gpus`, names for `CUDA_VISIBLE_DEVICES`.
         """
         self.threads = threads
         self.free_gpus = [gpus[i % len(gpus)] if gpus else "" for i in range(count)]

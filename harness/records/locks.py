@@ -94,18 +94,12 @@ class Locks:
         self.folder = store / FOLDER
 
     def acquire(self, name: str, *, threads: int, steps: int) -> Lock | None:
-        """The lock of a run, or None where another process holds it.
-
-        Args:
-            name: of the record.
-            threads: CPU threads of this process.
-            steps: optimiser steps of the run.
+        """The lock of a run of that many threads and steps; None where another process holds it.
 
         Raises:
             UserError: the file system has no locks, or the folder cannot be written.
         """
-        held = self._lock(name)
-        if held is None:
+        if (held := self._lock(name)) is None:
             return None
         state = State(
             host=platform.node(), pid=os.getpid(), since=now(), threads=threads, steps=steps
@@ -157,10 +151,8 @@ class Locks:
 
     def states(self) -> dict[str, State]:
         """The state of every run that has one, running or interrupted, by name."""
-        states = {
-            path.stem: read_model(path, State) for path in sorted(self.folder.glob("[!.]*.json"))
-        }
-        return {name: state for name, state in states.items() if state is not None}
+        names = [path.stem for path in sorted(self.folder.glob("[!.]*.json"))]
+        return {name: state for name in names if (state := self.state(name))}
 
     def running_here(self) -> int:
         """The number of runs that processes of this machine compute."""

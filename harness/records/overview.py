@@ -9,7 +9,7 @@ Several processes may read it, and replace it.
 import hashlib
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
@@ -93,29 +93,17 @@ def overview(store: Store) -> Overview:
     interrupted = {name: states.get(name) for name in sorted(begun) if name not in ended}
     waiting = [name for name in announced if name not in begun and name not in ended]
     again = [name for name in announced if name in interrupted]
-    seconds = [done[name].seconds for name in announced if name in done]
-    finished = [one for one in seconds if one is not None]
-    left = _seconds_left(finished, running.values(), len(waiting) + len(again))
-    broken = [
-        Broken(store.folder / f"{name}.json", one.reason)
-        for name, one in files.items()
-        if not one.status
-    ]
+    ended_now = [done[name] for name in announced if name in done]
+    finished = [one.seconds for one in ended_now if one.seconds is not None]
+    left = _seconds_left(finished, [*running.values()], len(waiting) + len(again))
+    wrong = {name: one.reason for name, one in files.items() if not one.status}
+    broken = [Broken(store.folder / f"{name}.json", reason) for name, reason in wrong.items()]
     return Overview(done, failed, running, interrupted, waiting, broken, left)
 
 
-def _seconds_left(
-    finished: Sequence[float], running: Iterable[State], waiting: int
-) -> float | None:
-    """Seconds until all runs have ended, from the mean seconds of a run.
-
-    Args:
-        finished: seconds of the runs that have ended.
-        running: the states of runs in progress.
-        waiting: the number of runs that have not begun.
-    """
-    states, now = [*running], datetime.now(UTC)
-    parts = [state.step / state.steps for state in states]
+def _seconds_left(finished: Sequence[float], states: Sequence[State], waiting: int) -> float | None:
+    """Seconds until all runs have ended, from the mean seconds of a run."""
+    now, parts = datetime.now(UTC), [state.step / state.steps for state in states]
     seconds = list(finished) or [
         (now - datetime.fromisoformat(state.since)).total_seconds() / part
         for state, part in zip(states, parts, strict=True)

@@ -18,8 +18,6 @@ Table = dict[str, Any]
 
 Parts = Mapping[str, type[Frozen]]
 
-NO_PARTS: Parts = {}
-
 F = TypeVar("F", bound=Frozen)
 
 
@@ -66,19 +64,13 @@ def _require_small(tables: Table) -> None:
 
 
 def validated(
-    kind: type[F], values: Table, label: str, *, what: str = "part", parts: Parts = NO_PARTS
+    kind: type[F], values: Table, label: str, *, what: str = "part", parts: Parts | None = None
 ) -> F:
-    """A `kind` with these values.
-
-    Args:
-        kind: what they are.
-        values: by name.
-        label: begins the message.
-        what: the word for a field of `kind`.
-        parts: the kind of the tables in a field.
+    """A `kind` with these values; `parts` are the kinds of the tables in its fields.
 
     Raises:
-        UserError: the first error, in one line: value, rule and remedy.
+        UserError: the first error, in one line that begins with `label`: value, rule and remedy;
+            `what` is the word for a field.
     """
     for name, value in values.items():
         items = value if isinstance(value, list) else [value]
@@ -88,7 +80,7 @@ def validated(
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        raise UserError(f"{label}{_first_error(error, kind, what, parts)}") from error
+        raise UserError(f"{label}{_first_error(error, kind, what, parts or {})}") from error
 
 
 def _takes_boolean(kind: type[Frozen], name: str) -> bool:
