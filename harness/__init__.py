@@ -16,7 +16,7 @@ __all__ = ["load", "run"]
 
 
 def load(store: Path | str = "runs") -> "pd.DataFrame":
-    """The runs of a store, a row each; for its columns see `harness.records.frame.of_records`.
+    """The runs of a store, a row each; for its columns see `docs/records.md`.
 
     Raises:
         UserError: the folder cannot be listed.

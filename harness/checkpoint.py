@@ -46,11 +46,7 @@ class DamagedError(UserError):
 
 
 def save(path: Path, trainer: Trainer, progress: Progress) -> None:
-    """Write everything that the rest of the run depends on, atomically.
-
-    Raises:
-        UserError: the file cannot be written.
-    """
+    """Write everything that the rest of the run depends on, atomically."""
     state: dict[str, Any] = {
         "progress": progress.model_dump_json(),
         "steps": trainer.spec.steps,
@@ -66,11 +62,7 @@ def save(path: Path, trainer: Trainer, progress: Progress) -> None:
 
 
 def write(path: Path, state: Mapping[str, Any], what: str) -> None:
-    """Write tensors and other values by name, for `read`; `what` names the file in a message.
-
-    Raises:
-        UserError: the file cannot be written.
-    """
+    """Write tensors and other values by name, for `read`; `what` names the file in a message."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
     content = buffer.getvalue()
@@ -173,11 +165,7 @@ def _to_device(device: torch.device, tensors: dict[str, Tensor]) -> dict[str, Te
 
 
 def save_weights(folder: Path, step: int, model: nn.Module) -> Path:
-    """Write the parameters and buffers of `model` after `step` optimiser steps, atomically.
-
-    Raises:
-        UserError: the file cannot be written.
-    """
+    """Write the parameters and buffers of `model` after `step` optimiser steps, atomically."""
     path = folder / f"step-{step:08d}.pt"
     write(path, model.state_dict(), "weights")
     return path

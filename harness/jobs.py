@@ -10,16 +10,15 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 
-from harness.callbacks import NoProgress, ProgressCallback, Reported
 from harness.environment import keep_freed_memory, use_threads
 from harness.plan import Plan, restore
 from harness.provenance import is_foreign
 from harness.records.locks import Lock
-from harness.records.record import FINAL, Record
+from harness.records.record import FINAL, Point, Record
 from harness.records.spec import RunSpec
 from harness.records.store import Store
-from harness.runner import failure, run, save_record
-from zoo.registry import UserError
+from harness.runner import NoProgress, ProgressCallback, failure, run, save_record
+from zoo.registry import UserError, in_one_line
 
 
 class Job(NamedTuple):
@@ -96,6 +95,39 @@ class Pool(Protocol):
         """End all processes; runs in progress write a checkpoint first."""
 
 
+class Reported:
+    """A `ProgressCallback` that passes all calls on, and writes the state of the run as well.
+
+    The run does not depend on the other callback: an error of it is a warning, after which no call
+    is passed on.
+    """
+
+    def __init__(self, callback: ProgressCallback, lock: Lock) -> None:
+        """Pass on to `callback`, and report the state to `lock`."""
+        self.callback, self.lock = callback, lock
+
+    def phase(self, name: str) -> None:
+        """See `ProgressCallback.phase`."""
+        self.lock.report(phase=name)
+        self._show(lambda: self.callback.phase(name))
+
+    def point(self, point: Point, steps: int) -> None:
+        """See `ProgressCallback.point`."""
+        self.lock.report(step=point.step)
+        self._show(lambda: self.callback.point(point, steps))
+
+    def failed(self, trace: str) -> None:
+        """See `ProgressCallback.failed`."""
+        self._show(lambda: self.callback.failed(trace))
+
+    def _show(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except (Exception, SystemExit) as error:
+            self.callback = NoProgress()
+            warnings.warn(f"progress is not shown ({in_one_line(error)})", stacklevel=2)
+
+
 class Trace(NoProgress):
     """Stores the traceback of a failure."""
 
@@ -114,10 +146,6 @@ def take(job: Job, callback: Callable[[RunSpec], ProgressCallback]) -> Result:
 
     Returns:
         `done`, or `busy` where another process computes it.
-
-    Raises:
-        UserError: the record cannot be written, or the file of its name is not a record.
-        KeyboardInterrupt: Ctrl-C, or SIGTERM.
     """
     store, path = job.store, job.store.checkpoint(job.spec)
     left, threads = store.locks.state(job.spec.file_name), torch.get_num_threads()
@@ -134,11 +162,7 @@ def take(job: Job, callback: Callable[[RunSpec], ProgressCallback]) -> Result:
 
 
 def give_up(job: Job, reason: str) -> Result:
-    """Write that a run failed, unless it has an outcome; return as `take` does.
-
-    Raises:
-        UserError: the record cannot be written, or the file of its name is not a record.
-    """
+    """Write that a run failed, unless it has an outcome; return as `take` does."""
     with _unfinished(job) as lock:
         if isinstance(lock, Result):
             return lock
@@ -178,11 +202,7 @@ def _restored(spec: str) -> Plan:
 
 
 def execute(job: Job, threads: int) -> Result:
-    """Compute a run in a process that was started for jobs, with that many CPU threads.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C, or SIGTERM.
-    """
+    """Compute a run in a process that was started for jobs, with that many CPU threads."""
     keep_freed_memory()
     torch.set_num_threads(threads)
     trace = Trace()

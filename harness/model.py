@@ -1,15 +1,24 @@
 """The model of a run, chosen by what an example of its task is."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
-from torch import nn
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
 
-from harness.classifier import build_classifier
-from harness.decision_transformer import build_decision_transformer
+from harness.classifier import Layers, build_classifier, mean_losses, size_of
+from harness.records import models as specs
 from harness.records.spec import RunSpec
-from tasks import Task
-
-Builder = Callable[[RunSpec, Task], nn.Module]
+from tasks.contract import Batch, Task
+from tasks.control.windows import RETURN, STATES, TIME
+from tasks.data.images import ImageTask
+from tasks.data.transforms import require_timm
+from zoo.composition import build
+from zoo.contract import Attention
+from zoo.kernels.dropout import Dropout
+from zoo.kernels.layer_norm import LayerNorm
+from zoo.registry import UserError
 
 
 def build_model(spec: RunSpec, task: Task) -> nn.Module:
@@ -24,20 +33,143 @@ def build_model(spec: RunSpec, task: Task) -> nn.Module:
     return BUILDERS[spec.model.kind](spec, task)
 
 
-def _build_vision(spec: RunSpec, task: Task) -> nn.Module:
-    from harness.vision import build_vision
-
-    return build_vision(spec, task)
-
-
-BUILDERS: Mapping[str, Builder] = {
-    "encoder": build_classifier,
-    "vision": _build_vision,
-    "decision": build_decision_transformer,
-}
-"""The builder of the model by its `kind`. What needs an extra is imported when it is called."""
-
-
 def trainable(model: nn.Module) -> int:
     """The number of trainable parameters."""
     return sum(part.numel() for part in model.parameters() if part.requires_grad)
+
+
+class VisionModel(nn.Module):
+    """A vision transformer of timm whose blocks hold our attention layers.
+
+    DeiT (Touvron et al., 2021, arXiv 2012.12877) without distillation: patches and a class token
+    with learned positions, pre-norm blocks, and a linear classifier of the class token. With depth
+    12, width 384, 6 heads and feed-forward width 1,536 it is timm's `deit_small_patch16_224`.
+    """
+
+    def __init__(self, transformer: Any, *, dropout: float) -> None:
+        """Wrap `transformer`; `dropout` is the probability after each attention."""
+        super().__init__()
+        self.transformer = transformer
+        self.dropout = Dropout(dropout)
+        self.undecayed = {f"transformer.{name}" for name in transformer.no_weight_decay()}
+
+    def forward(self, batch: Batch) -> tuple[Float[Tensor, "b classes"], dict[str, Tensor]]:
+        """Return the logits of each image, and the auxiliary losses."""
+        whole, layer_losses = self.transformer, []
+        x = whole.norm_pre(whole._pos_embed(whole.patch_embed(batch.tokens)))
+        for block in whole.blocks:
+            attended, losses = block.attn(block.norm1(x))
+            layer_losses.append(losses)
+            x = x + block.drop_path1(self.dropout(attended))
+            x = x + block.drop_path2(block.mlp(block.norm2(x)))
+        return whole.forward_head(whole.norm(x)), mean_losses(layer_losses)
+
+
+def build_vision(spec: RunSpec, task: Task) -> VisionModel:
+    """The model of a task of images; see `harness.model.build_model`.
+
+    Everything but the attention layers is initialised as in DeiT.
+    """
+    if not isinstance(task, ImageTask):
+        raise UserError(f"{task.key} is of images, but has no size and patch; define both")
+    require_timm()
+    from timm.models.vision_transformer import VisionTransformer
+
+    model = cast(specs.VisionTransformer, spec.model)
+    layers = build(spec.layers, size_of(model, task), spec.options)
+    transformer: Any = VisionTransformer(
+        img_size=task.size,
+        patch_size=task.patch,
+        num_classes=task.classes,
+        embed_dim=model.dim,
+        depth=model.depth,
+        num_heads=model.heads,
+        # timm rounds the product with the width down.
+        mlp_ratio=(model.feed_forward + 0.5) / model.dim,
+        drop_rate=model.dropout,
+        pos_drop_rate=model.dropout,
+        proj_drop_rate=model.dropout,
+        drop_path_rate=model.drop_path,
+    )
+    for block, layer in zip(transformer.blocks, layers, strict=True):
+        block.attn = layer
+    return VisionModel(transformer, dropout=model.dropout)
+
+
+class DecisionTransformer(nn.Module):
+    """Predicts the action of each step from the steps before it, its return-to-go and its state.
+
+    Chen et al., "Decision Transformer: Reinforcement Learning via Sequence Modeling", 2021, arXiv
+    2106.01345. Each step t of a window is three tokens, its return-to-go, state and action:
+
+        x_3t = LN(W_r r_t + u_t),  x_3t+1 = LN(W_s s_t + u_t),  x_3t+2 = LN(W_a a_t + u_t)
+        a'_t = tanh(W y_3t+1 + b)
+
+    where u_t is the embedding of the time step and y is the output of causal layers and a final
+    norm. Layers and initialisation are as in the other models here: the published ones have ReLU,
+    no dropout after it, and weights of standard deviation 0.02.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[Attention],
+        model: specs.DecisionTransformer,
+        *,
+        state_dim: int,
+        action_dim: int,
+        max_steps: int,
+    ) -> None:
+        """Build the model around `layers`, which are causal and have the same `Size`.
+
+        A state has `state_dim` values, an action `action_dim`, an episode at most `max_steps`.
+        """
+        super().__init__()
+        dim = layers[0].size.dim
+        self.time = nn.Embedding(max_steps, dim)
+        nn.init.normal_(self.time.weight, std=0.02)
+        self.embed_return = nn.Linear(1, dim)
+        self.embed_state = nn.Linear(state_dim, dim)
+        self.embed_action = nn.Linear(action_dim, dim)
+        self.embedding_norm = LayerNorm(dim)
+        self.dropout = Dropout(model.dropout)
+        self.layers = Layers(layers, model)
+        self.norm = nn.LayerNorm(dim)
+        self.head = nn.Sequential(nn.Linear(dim, action_dim), nn.Tanh())
+
+    def forward(self, batch: Batch) -> tuple[Float[Tensor, "b k a"], dict[str, Tensor]]:
+        """Return the action of each step, in [-1, 1], and the auxiliary losses.
+
+        `batch.tokens` are windows of k steps, (b, 1, k, f), with the f channels of
+        `tasks.control.windows`.
+        """
+        steps, actions = batch.tokens[:, 0], self.embed_action.in_features
+        embedded = [
+            self.embed_return(steps[..., RETURN:STATES]),
+            self.embed_state(steps[..., STATES:-actions]),
+            self.embed_action(steps[..., -actions:]),
+        ]
+        x = torch.stack(embedded, dim=2) + self.time(steps[..., TIME].long())[:, :, None]
+        x = self.dropout(self.embedding_norm(x.flatten(1, 2)))
+        mask = None if batch.mask is None else batch.mask[:, 0].repeat_interleave(3, dim=1)
+        x, losses = self.layers(x, mask)
+        return self.head(self.norm(x[:, 1::3])), losses
+
+
+def build_decision_transformer(spec: RunSpec, task: Task) -> DecisionTransformer:
+    """The model of a task of trajectories that `spec` describes; see `harness.model.build_model`."""
+    model = cast(specs.DecisionTransformer, spec.model)
+    return DecisionTransformer(
+        build(spec.layers, size_of(model, task), spec.options),
+        model,
+        state_dim=task.channels - STATES - task.classes,
+        action_dim=task.classes,
+        max_steps=task.vocabulary,
+    )
+
+
+BUILDERS: Mapping[str, Callable[[RunSpec, Task], nn.Module]] = {
+    "encoder": build_classifier,
+    "vision": build_vision,
+    "decision": build_decision_transformer,
+}
+"""The builder of the model by its `kind`."""

@@ -5,13 +5,12 @@ import traceback
 import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import cast
+from typing import Protocol, cast, runtime_checkable
 
 import torch
 
 from harness import checkpoint
 from harness.answers import by_cluster, roll_out
-from harness.callbacks import NoProgress, ProgressCallback
 from harness.data import is_out_of_memory
 from harness.environment import is_same_machine, merge_commits
 from harness.interrupts import Interrupts
@@ -37,6 +36,24 @@ from zoo.registry import UserError, in_one_line
 
 SAVE_EVERY = 120.0
 """Seconds of training between two checkpoints, at most."""
+
+
+@runtime_checkable
+class ProgressCallback(Protocol):
+    """Called during a run."""
+
+    def phase(self, name: str) -> None:
+        """A part of the run begins."""
+
+    def point(self, point: Point, steps: int) -> None:
+        """The curve has a new point; the run has `steps` steps in all."""
+
+    def failed(self, trace: str) -> None:
+        """The run ended in an unexpected error; `trace` is its traceback."""
+
+
+class NoProgress(ProgressCallback):
+    """Shows nothing."""
 
 
 class Attempt:

@@ -82,7 +82,7 @@ def bars(console: Console, clock: Callable[[], float] = time.monotonic) -> Progr
 
 
 class RunProgress:
-    """Shows one run; a `harness.callbacks.ProgressCallback`."""
+    """Shows one run; a `harness.runner.ProgressCallback`."""
 
     def __init__(self, spec: RunSpec, bar: Progress, errors: Console) -> None:
         """Add a row for the run to `bar`; tracebacks go to `errors`."""

@@ -39,11 +39,7 @@ class Work:
 
 
 def prepare(spec: CostSpec) -> Work:
-    """Build what `spec` describes, with random parameters and inputs.
-
-    Raises:
-        Unsupported: the variant has no such pass.
-    """
+    """Build what `spec` describes, with random parameters and inputs."""
     torch.manual_seed(0)
     build = _layer_work if spec.level == "layer" else _step_work
     return build(spec)

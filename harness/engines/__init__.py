@@ -12,9 +12,9 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from harness.callbacks import ProgressCallback
     from harness.jobs import Pool
     from harness.records.spec import RunSpec
+    from harness.runner import ProgressCallback
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import torch
 
-from harness.callbacks import ProgressCallback
 from harness.engines import Resources
 from harness.interrupts import ending, ignore_interrupts
 from harness.jobs import Job, Pool, Result, take
 from harness.records.spec import RunSpec
+from harness.runner import ProgressCallback
 from harness.worker import work
 
 SECONDS_PER_WAIT = 0.2

@@ -17,11 +17,7 @@ SECONDS_TO_END = 60.0
 
 
 def create(resources: Resources, store: Path, callback: object) -> Pool:
-    """Connect to the cluster; `store` and `callback` are unused: no run is of this process.
-
-    Raises:
-        Unsupported: Ray is not installed.
-    """
+    """Connect to the cluster; `store` and `callback` are unused: no run is of this process."""
     return _RayCluster(resources)
 
 

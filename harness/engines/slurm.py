@@ -65,9 +65,6 @@ def create(resources: Resources, store: Path, callback: object) -> Pool:
 
     `parameters` are options of `sbatch`, such as `partition`, and of submitit, such as
     `timeout_min`. The folder `store` is on a file system of all machines.
-
-    Raises:
-        UserError: submitit is not installed, or does not accept a parameter.
     """
     return _SlurmJobs(resources, store)
 

@@ -161,11 +161,7 @@ class Locks:
 
     @contextmanager
     def announce(self, names: Sequence[str]) -> Iterator[None]:
-        """Show other processes the runs of a command, for as long as it runs.
-
-        Raises:
-            UserError: the file system has no locks, or the folder cannot be written.
-        """
+        """Show other processes the runs of a command, for as long as it runs."""
         command = f"command-{platform.node()}-{os.getpid()}-{get_ident()}"
         # Nobody else takes a lock of this name.
         with self.alone(command):

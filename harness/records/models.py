@@ -74,7 +74,7 @@ class Encoder(SequenceModel):
 
 
 class VisionTransformer(Transformer):
-    """The model of images: see `harness.vision`.
+    """The model of images: see `harness.model`.
 
     Attributes:
         drop_path: probability of leaving out the last attention and feed-forward block for an
@@ -86,7 +86,7 @@ class VisionTransformer(Transformer):
 
 
 class DecisionTransformer(SequenceModel):
-    """The model of trajectories: see `harness.decision_transformer`; a step has its time."""
+    """The model of trajectories: see `harness.model`; a step has its time."""
 
     kind: Literal["decision"] = "decision"
     positions: Literal["learned", "rotary"]

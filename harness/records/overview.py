@@ -75,11 +75,7 @@ class Overview(NamedTuple):
 
 
 def overview(store: Store) -> Overview:
-    """Look at a store; nothing in it changes but its index.
-
-    Raises:
-        UserError: it cannot be listed.
-    """
+    """Look at a store; nothing in it changes but its index."""
     files = {file.removesuffix(".json"): one for file, one in summaries(store).items()}
     records = {name: one for name, one in files.items() if one.status}
     states, announced = store.locks.states(), store.locks.announced()
@@ -116,11 +112,7 @@ def _seconds_left(finished: Sequence[float], states: Sequence[State], waiting: i
 
 
 def summaries(store: Store) -> dict[str, Summary]:
-    """The summary of every JSON file of a store, by its name, sorted.
-
-    Raises:
-        UserError: the store cannot be listed.
-    """
+    """The summary of every JSON file of a store, by its name, sorted."""
     started, index = time.time_ns(), read_model(store.folder / NAME, Index)
     known = index.files if index and index.code == _code() else {}
     found: dict[str, Summary] = {}

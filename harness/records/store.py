@@ -91,11 +91,7 @@ class RecordStore(Generic[RecordT]):
         return content
 
     def write(self, record: RecordT) -> Path:
-        """Write the record atomically, and return its path.
-
-        Raises:
-            UserError: it cannot be written.
-        """
+        """Write the record atomically, and return its path."""
         text = record.model_dump_json(indent=1) + "\n"
         return save(self.path(record.spec), text.encode(), "record")
 
@@ -109,9 +105,6 @@ class RecordStore(Generic[RecordT]):
         """Every record, in order of file name, and every JSON file that is not a record.
 
         Of each record is kept what `shorten` returns.
-
-        Raises:
-            UserError: the folder cannot be listed.
         """
         records: list[RecordT] = []
         broken: list[Broken] = []
@@ -187,9 +180,6 @@ class Store(RecordStore[Record]):
         """The lock of a run with that many threads; None where another process holds it.
 
         The state of the run is kept where it has a checkpoint to continue from.
-
-        Raises:
-            UserError: the file system has no locks, or the folder cannot be written.
         """
         lock = self.locks.acquire(spec.file_name, threads=threads, steps=spec.train.steps)
         try:

@@ -140,9 +140,6 @@ def shuffled(asked: Sequence[Request], blocks: Sequence[int]) -> Iterator[Plan]:
 
     Tasks with target positions are skipped: shuffling would move the targets. A block, in tokens,
     as long as the longest sequence is left out with a warning.
-
-    Raises:
-        UserError: `resolve` raises it.
     """
     for request in asked:
         full = resolve(request)

@@ -105,9 +105,6 @@ def spectra(
 
     In fp32, in evaluation mode. The rows and columns of padded tokens are left out. A layer without
     an attention matrix has rank 0 and the reason.
-
-    Raises:
-        UserError: a file is damaged, or is of another model.
     """
     spec, dev = plan.spec, plan.data.splits["dev"]
     model, ranks = build_model(spec, plan.task).eval(), ranks_up_to(plan.task.max_len)

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from harness.answers import roll_out
-from harness.decision_transformer import DecisionTransformer
-from harness.model import build_model
+from harness.model import DecisionTransformer, build_model
 from harness.plan import resolve
 from harness.records import models as specs
 from harness.records.store import Store

@@ -13,12 +13,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.callbacks import NoProgress
 from harness.cli import main
 from harness.engines import Resources
 from harness.engines.local import Workers, create, visible_gpus
 from harness.environment import use_threads
 from harness.records.store import Store
+from harness.runner import NoProgress
 from tests.harness.conftest import DEADLINE, SMALL
 
 ROOT = Path(__file__).parents[2]

@@ -5,10 +5,11 @@ import io
 import pytest
 from rich.console import Console
 
-from harness.callbacks import NoProgress, Reported
 from harness.cli.progress import GridView, bars, grid
+from harness.jobs import Reported
 from harness.records.locks import State
 from harness.records.record import Point
+from harness.runner import NoProgress
 from tests.harness.specs import Clock
 
 
