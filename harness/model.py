@@ -156,7 +156,7 @@ class DecisionTransformer(nn.Module):
 
 
 def build_decision_transformer(spec: RunSpec, task: Task) -> DecisionTransformer:
-    """The model of a task of trajectories that `spec` describes; see `harness.model.build_model`."""
+    """The model of a task of trajectories that `spec` describes; see `build_model`."""
     model = cast(specs.DecisionTransformer, spec.model)
     return DecisionTransformer(
         build(spec.layers, size_of(model, task), spec.options),

@@ -61,6 +61,7 @@ def write(study: "Study") -> tuple[dict[str, Any], int]:
         The results as `rows`, the paths as `files`, and the exit code: 1 if a run failed.
     """
     from harness.records.store import Store, StudyStore
+    from harness.records.study import frame_of
 
     folder = study.store
     store, code = StudyStore.within(folder), _train(study)
@@ -69,7 +70,7 @@ def write(study: "Study") -> tuple[dict[str, Any], int]:
     store.remove_partial_files()
     records = [_record(study, part, store) for part in parts]
     files = write_pages(within(folder, pages(type(study), folder)))
-    rows = [row for record in records for row in record.frame.to_dict("records")]
+    rows = [row for record in records for row in frame_of([record]).to_dict("records")]
     return {"rows": rows, "files": files}, code
 
 
