@@ -57,11 +57,7 @@ class RecordStore(Generic[RecordT]):
         return Locks(self.folder)
 
     def require_writable(self) -> None:
-        """Create the folder if it does not exist.
-
-        Raises:
-            UserError: it cannot be written.
-        """
+        """Create the folder if it does not exist; raises `UserError` where it cannot be written."""
         require_writable(self.folder, f"store {str(self.folder)!r}", "give another --store")
 
     def path(self, spec: Spec) -> Path:
