@@ -17,10 +17,9 @@ from harness.environment import describe, pick_precision
 from harness.plan import Plan, Request, resolve
 from harness.records.cost import CostSpec
 from harness.records.fields import Quartiles, now
-from harness.reference import REFERENCE, SDPA
+from harness.reference import REFERENCE, SDPA, trainer_of
 from harness.timing import Call, sample, wall_clock
 from harness.train import Trainer
-from harness.trial import trainer_of
 from tasks.contract import Batch
 from zoo.cost import peak_bytes
 from zoo.registry import Value

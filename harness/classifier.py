@@ -84,7 +84,9 @@ class Classifier(nn.Module):
             UserError: `flatten` with two sequences.
         """
         super().__init__()
-        size = layers[0].size
+        size, flat = layers[0].size, model.pooling == "flatten"
+        if flat and sequences != 1:
+            raise UserError("model.pooling=flatten reads one sequence of an example; use mean")
         self.token = (
             SignalEmbedding(channels, size.dim) if channels else nn.Embedding(vocabulary, size.dim)
         )
@@ -98,8 +100,8 @@ class Classifier(nn.Module):
         self.layers = Layers(layers, model)
         self.norm = nn.LayerNorm(size.dim)
         self.head = (
-            _flattened(size, classes, sequences, model.dropout)
-            if model.pooling == "flatten"
+            FlattenedHead(size.dim, size.max_len, classes, model.dropout)
+            if flat
             else _pooled(size.dim * (1 if sequences == 1 else 4), model.head, classes)
         )
 
@@ -139,12 +141,6 @@ def _pooled(width: int, hidden: int, classes: int) -> nn.Module:
     if not hidden:
         return nn.Linear(width, classes)
     return nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, classes))
-
-
-def _flattened(size: Size, classes: int, sequences: int, dropout: float) -> nn.Module:
-    if sequences != 1:
-        raise UserError("model.pooling=flatten reads one sequence of an example; use mean")
-    return FlattenedHead(size.dim, size.max_len, classes, dropout)
 
 
 class SignalEmbedding(nn.Linear):

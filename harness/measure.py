@@ -22,11 +22,20 @@ from harness.provenance import environment_of
 from harness.records.fields import Quartiles
 from harness.records.record import Cost, Implementation, Record, Usage
 from harness.records.store import Store
-from harness.reference import REFERENCE, SDPA, Trial, softmax_plan, trial_of, with_fastest_backend
+from harness.reference import (
+    REFERENCE,
+    SDPA,
+    Trial,
+    inference_call,
+    softmax_plan,
+    trainer_of,
+    training_call,
+    trial_of,
+    with_fastest_backend,
+)
 from harness.timing import ROUNDS, sample, wall_clock
 from harness.torch_state import unchanged
 from harness.train import Trainer, autocast
-from harness.trial import inference_call, trainer_of, training_call
 from tasks.contract import Split
 from zoo.cost import backends, flops, peak_bytes, state_bytes
 from zoo.registry import UserError

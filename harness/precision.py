@@ -15,9 +15,8 @@ from harness.records.fields import Precision
 from harness.records.record import Record
 from harness.records.spec import RunSpec
 from harness.records.store import Store
-from harness.reference import with_fastest_backend
+from harness.reference import choose, key_of, trainer_of, training_call, with_fastest_backend
 from harness.timing import short_trial, timer_of
-from harness.trial import choose, key_of, trainer_of, training_call
 from tasks.registry import tasks
 from zoo.variants import variants
 

@@ -1,26 +1,42 @@
-"""The fastest exact softmax: what times are compared with, and what `softmax.backend=auto` runs.
+"""Trials on real batches, what a store decides by them, and the fastest exact softmax.
 
-It is found by a short trial on real batches, before anything is measured or trained, once for each
-shape in a process; see docs/decisions/0045-the-fastest-softmax-is-the-reference.md.
+That is what times are compared with, and what `softmax.backend=auto` runs: it is found before
+anything is measured or trained, once for each shape in a process; see
+docs/decisions/0045-the-fastest-softmax-is-the-reference.md. A trial may end in another way each
+time, where two candidates take almost the same time: the first decision of a store holds for every
+run of it, on whichever process.
 """
 
-from collections.abc import Iterable, Mapping
+import hashlib
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 import torch
+from pydantic import RootModel
 
 from harness.environment import describe, memory_of, native_precisions
+from harness.model import build_model
 from harness.plan import Plan
 from harness.records.cost import CostSpec
+from harness.records.files import read_model, write_atomic
 from harness.records.record import Implementation, Precision
 from harness.records.spec import RunSpec
 from harness.records.store import Store
 from harness.timing import Call, short_trial, timer_of
-from harness.trial import choose, inference_call, key_of, trainer_of, training_call
+from harness.train import Trainer
+from tasks.contract import Split
 from zoo.registry import changed
 from zoo.variants import variants
+
+FILE = ".choices"
+"""The file of a store: JSON, a value by key, without the suffix of records."""
+
+LEAST_STEPS = 110
+"""Steps of the recipe of a timed model, at least: its schedule must not end while it is timed."""
 
 REFERENCE = "softmax"
 """The variant that every cost is compared with."""
@@ -41,8 +57,83 @@ MARGIN = 0.95
 """Share of the time of SDPA that another backend takes at most where it is chosen: two that are
 equally fast must not change places from one process to the next."""
 
-
 Specification = TypeVar("Specification", RunSpec, CostSpec)
+
+Choice = TypeVar("Choice", bound=str)
+
+Decisions = RootModel[dict[str, str]]
+
+
+def key_of(what: str, parts: object) -> str:
+    """The key of a decision about `what`: equal where `parts` are equal, as JSON."""
+    text = json.dumps(parts, sort_keys=True, default=str)
+    return f"{what} {hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def choose(
+    store: Store, key: str, choices: Collection[Choice], find: Callable[[], Choice | None]
+) -> Choice | None:
+    """The decision of a store by `key_of`, or what `find` finds, which then is the decision.
+
+    Nothing is decided where `find` returns None: no trial is possible. A value in the file that is
+    none of `choices` is ignored.
+    """
+    path = store.folder / FILE
+    by_name: dict[str, Choice] = {choice: choice for choice in choices}
+    kept = by_name.get(_read(path).get(key, ""))
+    if kept is not None or (found := find()) is None:
+        return kept
+    store.require_writable()
+    with store.locks.alone("choices"):
+        decisions = _read(path)
+        decisions[key] = decided = by_name.get(decisions.get(key, ""), found)
+        write_atomic(path, json.dumps(decisions, indent=1, sort_keys=True).encode())
+    return decided
+
+
+def _read(path: Path) -> dict[str, str]:
+    """The decisions of a file; none where it is damaged: they are made again."""
+    decisions = read_model(path, Decisions)
+    return decisions.root if decisions else {}
+
+
+def trainer_of(plan: Plan, train: Split, compiled: bool | None = None) -> Trainer:
+    """A new model of `plan` on batches of the task's length; `compiled` replaces the recipe's."""
+    spec = plan.spec
+    torch.manual_seed(spec.seed)
+    recipe = spec.train.model_copy(
+        update={
+            "compiled": spec.train.compiled if compiled is None else compiled,
+            # A cost is of batches of the task's length.
+            "bucket_by_length": False,
+            # Nor does it depend on the number of steps of the run.
+            "steps": max(spec.train.steps, LEAST_STEPS),
+        }
+    )
+    model = build_model(spec, plan.task).to(train.targets.device)
+    return Trainer(model, train, recipe, spec.seed)
+
+
+def training_call(trainer: Trainer) -> Call:
+    """One training step."""
+
+    def call() -> None:
+        trainer.model.train()
+        trainer.step(0)
+
+    return call
+
+
+def inference_call(trainer: Trainer) -> Call:
+    """The evaluation of one batch, without gradients."""
+    batch = trainer.train.gather(trainer.order.batch(0))
+
+    @torch.inference_mode()
+    def call() -> None:
+        trainer.model.eval()
+        trainer.scores(batch)
+
+    return call
 
 
 @dataclass(frozen=True)

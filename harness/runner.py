@@ -9,7 +9,7 @@ from typing import Protocol, cast, runtime_checkable
 
 import torch
 
-from harness import checkpoint
+from harness import checkpoint, provenance
 from harness.answers import by_cluster, roll_out
 from harness.data import is_out_of_memory
 from harness.environment import is_same_machine, merge_commits
@@ -17,13 +17,6 @@ from harness.interrupts import Interrupts
 from harness.measure import flops_of, measure
 from harness.model import build_model, trainable
 from harness.plan import Plan
-from harness.provenance import (
-    environment_of,
-    expected_failures_of,
-    implementations,
-    is_baseline,
-    options_of,
-)
 from harness.records.fields import now
 from harness.records.record import FINAL, Cost, Final, Point, Record, Status
 from harness.records.store import Store
@@ -78,7 +71,7 @@ class Attempt:
         self.interrupts = Interrupts()
         self.started = now()
         self.start = time.perf_counter()
-        self.environment = environment_of(plan)
+        self.environment = provenance.environment_of(plan)
         self.progress = Progress(environment=self.environment)
         self.cost: Cost | None = None
         self.parameters: int | None = None
@@ -93,10 +86,10 @@ class Attempt:
             reason=reason,
             started=self.started,
             environment=self.environment,
-            implementations=implementations(self.spec.variants),
-            expected_failures=expected_failures_of(self.plan),
-            is_baseline=is_baseline(self.spec.variants),
-            options=options_of(self.spec),
+            implementations=provenance.implementations(self.spec.variants),
+            expected_failures=provenance.expected_failures_of(self.plan),
+            is_baseline=provenance.is_baseline(self.spec.variants),
+            options=provenance.options_of(self.spec),
             metric=data.metric,
             dev_metric=data.dev_metric if data.dev_metric != data.metric else None,
             parameters=self.parameters,

@@ -36,10 +36,6 @@ def _attribute(owner: Any, name: str) -> Setting:
     return Setting(partial(getattr, owner, name), partial(setattr, owner, name))
 
 
-def _set_deterministic(value: tuple[bool, bool]) -> None:
-    torch.use_deterministic_algorithms(value[0], warn_only=value[1])
-
-
 SETTINGS: Mapping[str, Setting] = {
     "the default dtype": Setting(torch.get_default_dtype, torch.set_default_dtype),
     # None, and not the CPU, is the state without any default.
@@ -54,7 +50,7 @@ SETTINGS: Mapping[str, Setting] = {
             torch.are_deterministic_algorithms_enabled(),
             torch.is_deterministic_algorithms_warn_only_enabled(),
         ),
-        _set_deterministic,
+        lambda both: torch.use_deterministic_algorithms(both[0], warn_only=both[1]),
     ),
     "the fill of uninitialised memory": _attribute(deterministic, "fill_uninitialized_memory"),
     "the precision of float32 products": Setting(

@@ -64,7 +64,7 @@ def registered(plug_ins: bool) -> dict[str, list[Any]]:
     return {
         "variants": [_variant(name, variant) for name, variant in kinds[0]],
         "tasks": [entry for name, task in kinds[1] if (entry := _task(name, task))],
-        "budgets": recipes.names(),
+        "budgets": [*recipes.NAMES],
         "suites": [suites.find(name).key for name in suites.names()],
     }
 

@@ -90,7 +90,10 @@ def _measure(
     torch.set_num_threads(threads)
     keep_freed_memory()
     if device == "cpu":
-        _limit_memory()
+        # Allocations fail beyond this share of the memory that is available now.
+        available = SHARE * psutil.virtual_memory().available
+        limit = int(psutil.Process().memory_info().vms + available)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
     try:
         outcome = Outcome("ok", "", measure())
     except BaseException as error:
@@ -100,14 +103,6 @@ def _measure(
             traceback.print_exc()
         outcome = Outcome("out_of_memory" if out else "failed", in_one_line(error), None)
     sender.send(outcome)
-
-
-def _limit_memory() -> None:
-    """Make allocations fail beyond `SHARE` of the memory that is available now."""
-    process = psutil.Process()
-    available = SHARE * psutil.virtual_memory().available
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (int(process.memory_info().vms + available), hard))
 
 
 def sweep(

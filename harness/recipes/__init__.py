@@ -120,11 +120,6 @@ class Recipe(Frozen):
 PARTS: Parts = dict.fromkeys(("tasks", "other", "shared"), TaskRecipe)
 
 
-def names() -> list[str]:
-    """The recipes of this package, from the smallest to the largest number of steps."""
-    return list(NAMES)
-
-
 def find(name: str) -> Recipe:
     """The recipe of that name, or the one in the TOML file of that path.
 

@@ -1,11 +1,8 @@
 """A folder of records, one JSON file each, written atomically."""
 
-import json
 import os
-import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from itertools import chain
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -139,14 +136,10 @@ class RecordStore(Generic[RecordT]):
         path = self.folder / name
         if not path.is_file():
             return Broken(path, "it is not a regular file")
-        text = ""
         try:
-            text = path.read_text(encoding="utf-8")
             # Strict: otherwise true is a number.
-            record = self.kind.model_validate_json(text, strict=True)
+            record = self.kind.model_validate_json(path.read_text("utf-8"), strict=True)
         except ValidationError as error:
-            if old := _rerun_command(text):
-                return Broken(path, f"it has an old schema; run it again with: {old}")
             first = error.errors(include_url=False)[0]
             where = ".".join(map(str, first["loc"])) or "the file"
             return Broken(path, f"{where}: {first['msg'].removeprefix('Value error, ')}")
@@ -222,18 +215,3 @@ class BaselineStore(RecordStore[TaskBaselines]):
     """The baselines of tasks."""
 
     kind, subfolder = TaskBaselines, FOLDER
-
-
-def _rerun_command(text: str) -> str:
-    """The command that repeats the run of a record of schema 1 or 2; empty for any other text."""
-    try:
-        content: Any = json.loads(text)
-        if content["schema_version"] not in (1, 2):
-            return ""
-        spec = content["spec"]
-        values = spec["attention"], spec["task"]["name"], spec["budget"], str(spec["seed"])
-        options = zip(("--attention", "--task", "--budget", "--seeds"), values, strict=True)
-        command = shlex.join(["harness", "run", *chain.from_iterable(options)])
-        return command if command.isprintable() else ""
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return ""

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from harness.trial import FILE, choose, key_of
+from harness.reference import FILE, choose, key_of
 
 CHOICES = ("a", "b")
 

@@ -51,7 +51,7 @@ def test_the_list_names_every_variant_task_and_budget_in_100_columns(call):
     assert max(map(len, out.splitlines())) <= 100
     lines, words = out.splitlines(), set(out.replace(",", " ").split())
     versions = {f"{name}@{tasks.create(name).version}" for name in ("listops", "copying", "image")}
-    assert words >= {*variants.names(), *versions, *recipes.names(), "laptop@1"}
+    assert words >= {*variants.names(), *versions, *recipes.NAMES, "laptop@1"}
     for entry in DOCUMENT["variants"]:
         assert any(line.split(maxsplit=1) == [entry["name"], entry["mechanism"]] for line in lines)
 
@@ -63,7 +63,7 @@ def test_the_document_has_the_traits_of_each_variant(call):
         for field in fields(Traits):
             value = getattr(variant.traits, field.name)
             assert found[name][field.name] == (list(value) if field.name == "losses" else value)
-    assert document["budgets"] == recipes.names()
+    assert document["budgets"] == [*recipes.NAMES]
 
 
 @pytest.mark.parametrize("name", ENTRIES)

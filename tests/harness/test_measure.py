@@ -13,9 +13,15 @@ from harness.measure import measure
 from harness.plan import resolve
 from harness.records.fields import Quartiles
 from harness.records.record import Implementation
-from harness.reference import formula_fits, trial_of, with_fastest_backend
+from harness.reference import (
+    LEAST_STEPS,
+    formula_fits,
+    trainer_of,
+    training_call,
+    trial_of,
+    with_fastest_backend,
+)
 from harness.train import Trainer
-from harness.trial import LEAST_STEPS, trainer_of, training_call
 from tasks import Split, create
 from zoo.cost import flops, peak_bytes
 

@@ -7,7 +7,7 @@ import pytest
 
 from harness import precision
 from harness.precision import faster, row_key
-from harness.trial import FILE
+from harness.reference import FILE
 from tests.harness.conftest import TREES
 from tests.harness.specs import raising
 
@@ -38,7 +38,7 @@ def decide(store):
 
     def decide(*requests):
         lines = []
-        chosen = faster(requests, store, lines.append)
+        chosen = [faster(request, store, lines.append) for request in requests]
         return [one.precision for one in chosen], lines
 
     return decide

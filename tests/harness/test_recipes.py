@@ -43,7 +43,7 @@ PUBLISHED = {
 
 RECIPES = [
     (recipe, task)
-    for recipe in recipes.names()
+    for recipe in recipes.NAMES
     for task in task_names(required_options=False)
     if recipe != "paper" or task in PUBLISHED
 ]
@@ -79,8 +79,8 @@ def test_every_recipe_resolves_every_variant_once_for_each_set_of_options(recipe
 
 @pytest.mark.parametrize("task", sorted({task for _, task in RECIPES} - {"scaling"}))
 def test_a_larger_recipe_trains_for_more_steps(task):
-    assert recipes.names() == ["smoke", "laptop", "paper"]
-    names = [name for name in recipes.names() if (name, task) in RECIPES]
+    assert recipes.NAMES == ("smoke", "laptop", "paper")
+    names = [name for name in recipes.NAMES if (name, task) in RECIPES]
     trains = {name: plan(task=task, recipe=name).train for name in names}
     steps = [train.steps for train in trains.values()]
     assert steps == sorted(set(steps)) and len(steps) >= 2
@@ -179,7 +179,7 @@ model = { heads = 8 }
     assert options_of(plan("reformer", "text", recipe))["reformer"]["hashes"] == 3
 
 
-@pytest.mark.parametrize("name", recipes.names())
+@pytest.mark.parametrize("name", recipes.NAMES)
 def test_a_shown_recipe_is_the_recipe(own, name):
     shown = recipes.find(str(own(name)))
     assert shown.name == "own"
@@ -356,7 +356,7 @@ def tuned() -> list[tuple[str, tuple]]:
     """
     given = {
         (name.lstrip("+"), tuple(sorted(options.items())))
-        for recipe in map(recipes.find, recipes.names())
+        for recipe in map(recipes.find, recipes.NAMES)
         for layer in [recipe, *(recipe.of_task(task) for task in recipe.tasks)]
         for name, options in layer.variants.items()
     }

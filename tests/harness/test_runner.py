@@ -11,15 +11,16 @@ from pathlib import Path
 import pytest
 import torch
 
+import harness.provenance
 import harness.runner
 from harness import checkpoint
 from harness.environment import describe
 from harness.interrupts import Interrupts, Terminated
 from harness.plan import resolve
 from harness.provenance import expected_failures_of, implementations, sources
+from harness.reference import FILE
 from harness.runner import run
 from harness.train import Evaluation, Trainer
-from harness.trial import FILE
 from tests.harness.specs import raising
 from zoo.registry import UserError
 from zoo.variants import variants
@@ -445,14 +446,14 @@ def test_a_full_disk_is_one_line(plan, store, run_here, monkeypatch):
 def test_an_error_after_the_evaluation_of_test_is_a_record_too(
     plan, store, run_here, monkeypatch, error, status
 ):
-    real, errors = harness.runner.implementations, [error]
+    real, errors = implementations, [error]
 
     def once(names):
         if errors:
             raise errors.pop()
         return real(names)
 
-    monkeypatch.setattr(harness.runner, "implementations", once)
+    monkeypatch.setattr(harness.provenance, "implementations", once)
     with pytest.raises(KeyboardInterrupt) if status == "interrupted" else nullcontext():
         run_here(plan())
     record = store.find(plan().spec)

@@ -354,36 +354,6 @@ def test_a_record_under_the_name_of_another_run_is_left_out(store, record):
         store.find(other)
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_record_of_an_old_schema_is_left_out_with_the_command_that_repeats_its_run(
-    store, version
-):
-    old = {
-        "schema_version": version, "status": "ok",
-        "spec": {
-            "attention": "softmax+primal", "task": {"name": "image", "key": "image@1"},
-            "budget": "laptop", "seed": 2,
-        },
-    }  # fmt: skip
-    store.folder.mkdir()
-    (store.folder / "old.json").write_text(json.dumps(old))
-    records, ((_, reason),) = store.read()
-    assert records == []
-    assert reason == (
-        "it has an old schema; run it again with: harness run --attention softmax+primal "
-        "--task image --budget laptop --seeds 2"
-    )
-    old["spec"]["attention"] = "$(reboot)"
-    (store.folder / "old.json").write_text(json.dumps(old))
-    ((_, reason),) = store.read()[1]
-    assert "--attention '$(reboot)' --task" in reason
-    old["spec"]["attention"] = "none\nrm"
-    for incomplete in ({"schema_version": 1}, {"schema_version": 1, "spec": 3}, old):
-        (store.folder / "old.json").write_text(json.dumps(incomplete))
-        ((_, reason),) = store.read()[1]
-        assert "harness run" not in reason
-
-
 @pytest.mark.timeout(300)
 def test_a_fifo_or_a_folder_in_place_of_a_record_is_not_read(store, record):
     path = store.path(record.spec)
