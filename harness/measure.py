@@ -1,10 +1,9 @@
 """What a model costs: time, memory and operations, compared with softmax in the same run.
 
-Times are compared with the fastest exact softmax, memory with SDPA softmax; see
-`harness.reference`. The timed step is the one that trains. Calls of the model and of softmax
-alternate, so that other load of the machine affects both, and their ratio is computed pairwise.
-Every call ends with a synchronisation: a GPU step that takes as long as its kernel launches is
-measured slightly slower than in training.
+Times are compared with the fastest exact softmax, memory with SDPA softmax: `harness.reference`.
+The timed step is the one that trains. Calls of the model and of softmax alternate, and their ratio
+is computed pairwise. Every call ends with a synchronisation: a GPU step that takes as long as its
+kernel launches is measured slightly slower than in training.
 """
 
 import gc

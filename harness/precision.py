@@ -79,21 +79,7 @@ def try_precisions(
     names = plan.spec.variants
     if tasks.package(plan.spec.task.name) or any(map(variants.package, names)):
         return None
-    try:
-        seconds = _seconds(plans)
-    except Exception:
-        return None
-    ratio = seconds["bf16"] / seconds["fp32"]
-    chosen: Precision = "bf16" if ratio <= MARGIN else "fp32"
-    announce(
-        f"{plan.spec.attention} on {plan.task.key}: precision {chosen}; a step in bf16 takes "
-        f"{ratio:.2f} of the time of fp32"
-    )
-    return chosen
-
-
-def _seconds(plans: Mapping[Precision, Plan]) -> dict[Precision, float]:
-    device = torch.device(next(iter(plans.values())).spec.device)
+    device = torch.device(plan.spec.device)
 
     def make(plan: Plan) -> Callable[[], object]:
         plan = with_fastest_backend(plan)
@@ -101,6 +87,15 @@ def _seconds(plans: Mapping[Precision, Plan]) -> dict[Precision, float]:
         # Each would be compiled, which takes longer than the trial.
         return training_call(trainer_of(plan, train, compiled=False))
 
-    return short_trial(
-        {name: partial(make, plan) for name, plan in plans.items()}, timer_of(device)
+    makers = {name: partial(make, plan) for name, plan in plans.items()}
+    try:
+        seconds = short_trial(makers, timer_of(device))
+        ratio = seconds["bf16"] / seconds["fp32"]
+    except Exception:
+        return None
+    chosen: Precision = "bf16" if ratio <= MARGIN else "fp32"
+    announce(
+        f"{plan.spec.attention} on {plan.task.key}: precision {chosen}; a step in bf16 takes "
+        f"{ratio:.2f} of the time of fp32"
     )
+    return chosen

@@ -1,9 +1,7 @@
 """The state of a store at any time: runs that are done, running, interrupted, failed, waiting.
 
-The few fields of every record that it needs are in the file `.index` of the store, with the time
-and the size of each record's file: a file that has another time or size is read again, and so are
-all after a change of this package's code. A damaged, missing or outdated index costs time only.
-Several processes may read it, and replace it.
+The few fields of every record that it needs are in the file `.index` of the store: see
+docs/decisions/0051-index-of-a-store.md. A damaged, missing or outdated index costs time only.
 """
 
 import hashlib

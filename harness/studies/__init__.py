@@ -173,16 +173,13 @@ def variant_options(
     owners = {*settings, *(field.partition(".")[0] for field in varied)}
     if others := sorted(owners - {name}):
         raise UserError(f"{others[0]!r} is not the variant; give options of {name}")
-    sets: list[dict[str, str]] = [dict(settings.get(name, {}))]
-    for field, values in varied.items():
-        option = field.partition(".")[2]
-        if option in sets[0]:
+    given = settings.get(name, {})
+    sets: list[dict[str, str]] = [dict(given)]
+    for field, values in varied.items():  # one, at most
+        if (option := field.partition(".")[2]) in given:
             raise UserError(
-                f"--set {field}={sets[0][option]} gives an option that is varied; leave it out"
+                f"--set {field}={given[option]} gives an option that is varied; leave it out"
             )
-        sets = [{**options, option: value} for options in sets for value in values]
-    complete = [resolve(name, variant, options) for options in sets]
-    return [
-        {option: whole[option] for option in options if option in whole}
-        for options, whole in zip(sets, complete, strict=True)
-    ]
+        sets = [{**given, option: value} for value in values]
+    complete = [(options, resolve(name, variant, options)) for options in sets]
+    return [{name: whole[name] for name in options if name in whole} for options, whole in complete]
