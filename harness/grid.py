@@ -167,9 +167,10 @@ class _Grid:
             self.jobs[name] = Job(plan.spec, store.folder, rerun, before, restart=rerun, **how)
             if record and has_outcome(record, before, rerun=rerun):
                 self.outcomes[name] = record, False
-        left = [name for name in self.jobs if name not in self.outcomes]
+        left = {name: self.locks.state(name) for name in self.jobs if name not in self.outcomes}
+        of_others = {name for name, state in left.items() if state and not state.is_of_this_host}
         # Last, the runs that another machine has begun: until then it may continue them.
-        self.waiting = deque(sorted(left, key=self._is_of_another_host))
+        self.waiting = deque(sorted(left, key=lambda name: name in of_others))
         self.running: set[str] = set()
         self.others: set[str] = set()
         self.deaths: Counter[str] = Counter()
@@ -226,7 +227,3 @@ class _Grid:
                            for names in (self.running, self.others))  # fmt: skip
         self.view.refresh(running, others)
         self.look_at = time.monotonic() + SECONDS_PER_LOOK
-
-    def _is_of_another_host(self, name: str) -> bool:
-        state = self.locks.state(name)
-        return state is not None and not state.is_of_this_host

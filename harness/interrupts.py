@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from traceback import walk_stack
 from types import FrameType
 from typing import Any
 
@@ -78,11 +79,8 @@ class Interrupts:
 
 def is_import(frame: FrameType | None) -> bool:
     """Whether the frame, or one that called it, is part of an import."""
-    while frame is not None:
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
-            return True
-        frame = frame.f_back
-    return False
+    names = (caller.f_code.co_filename for caller, _ in walk_stack(frame)) if frame else ()
+    return any(name.startswith("<frozen importlib") for name in names)
 
 
 @contextmanager
