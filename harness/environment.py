@@ -139,7 +139,7 @@ def merge_commits(
         raise UserError(f"{what} was started with {', '.join(differences)}; {remedy}")
     if not started.commit:
         return current
-    commits = dict.fromkeys(f"{started.commit}, {current.commit or 'unknown'}".split(", "))
+    commits = dict.fromkeys((*started.commits, *current.commits))
     return current.model_copy(update={"commit": ", ".join(commits)})
 
 

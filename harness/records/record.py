@@ -171,6 +171,11 @@ class Environment(Frozen):
     versions: dict[str, str]
     commit: str
 
+    @property
+    def commits(self) -> list[str]:
+        """Each commit; `unknown` where there is none."""
+        return (self.commit or "unknown").split(", ")
+
 
 class Record(Frozen):
     """One run; every table and figure is made from records alone.

@@ -80,7 +80,7 @@ def test_another_version_of_the_set_is_fitted_again(plan, kept, fits, monkeypatc
 
 
 def test_two_processes_fit_once(plan, kept, fits):
-    one, name = plan(), kept.name(plan().spec.task)
+    one, name = plan(), plan().spec.task.file_name
     with pytest.raises(KeyboardInterrupt):
         fit(one, kept)
     waiting = threading.Thread(target=fit, args=(one, kept))

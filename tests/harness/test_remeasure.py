@@ -40,8 +40,8 @@ def test_the_commits_of_training_and_of_measuring_are_both_named(store, record, 
     monkeypatch.setattr("harness.provenance.describe", lambda kind: here)
     store.write(record.model_copy(update={"environment": trained}))
     renewed = remeasure(record, store)
-    assert renewed.environment.commit == "aaa, bbb"
-    assert remeasure(renewed, store).environment.commit == "aaa, bbb"
+    assert renewed.environment.commits == ["aaa", "bbb"]
+    assert remeasure(renewed, store).environment.commits == ["aaa", "bbb"]
 
 
 def test_the_threads_are_those_of_the_run(plan, store, callback, unmeasured, monkeypatch):
