@@ -47,20 +47,15 @@ def read_toml(path: Path, label: str, remedy: str) -> Table:
     return tables
 
 
-def _require_small(tables: Table) -> None:
+def _require_small(value: Any, levels: int = DEPTH) -> None:
     """Raise ValueError on tables of more levels than a file has, and integers beyond 64 bits."""
-    level: list[Any] = [tables]
-    for _ in range(DEPTH):
-        level = [
-            value
-            for part in level
-            if isinstance(part, dict | list)
-            for value in (part.values() if isinstance(part, dict) else part)
-        ]
-        if any(isinstance(value, int) and not -(2**63) <= value < 2**63 for value in level):
-            raise ValueError("it has an integer of more than 64 bits")
-    if any(isinstance(part, dict | list) and part for part in level):
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ValueError("it has an integer of more than 64 bits")
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    if parts and not levels:
         raise ValueError(f"it has tables of more than {DEPTH} levels")
+    for part in parts:
+        _require_small(part, levels - 1)
 
 
 def validated(
