@@ -79,7 +79,7 @@ def shallow_study(name: str) -> ShallowStudy:
     return ShallowStudy(
         task=task.key,
         sizes={str(split): count for split, count in data.summary.sizes.items()},
-        digests={str(split): digest for split, digest in data.summary.digests.items()},
+        digests={str(split): digest for split, digest in data.digests.items()},
         models=tuple(fitted),
         started=started,
         environment=describe("cpu"),

@@ -63,6 +63,11 @@ class Data:
             self._splits = {name: self._load(name) for name in SPLITS}
         return self._splits
 
+    @property
+    def digests(self) -> Mapping[SplitName, str]:
+        """SHA-256 of each split, by its name."""
+        return self.summary.digests
+
     @cached_property
     def summary(self) -> Summary:
         """What stays known after the splits are released."""

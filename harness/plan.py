@@ -90,9 +90,7 @@ def resolve(
     data = data_of(task)
     if isinstance(task, GeneratedTask) and not task.is_cached():
         announce(f"{task.key}: generate data")
-    spec = RunSpec(
-        task=TaskSpec(**of_task, key=task.key, digests={**data.summary.digests}), **fields
-    )
+    spec = RunSpec(task=TaskSpec(**of_task, key=task.key, digests={**data.digests}), **fields)
     return Plan(spec=spec, task=data.task, data=data)
 
 
@@ -157,7 +155,7 @@ def recorded_data(spec: TaskSpec) -> Data:
     if task.key != spec.key:
         raise UserError(f"the run is of task {spec.key!r}, which is now {task.key!r}; run it again")
     data = Data.of(task)
-    if {**data.summary.digests} != spec.digests:
+    if {**data.digests} != spec.digests:
         raise UserError(f"the data of {task.key} have changed since the run; run it again")
     return data
 

@@ -189,7 +189,7 @@ def describe(task: Task, baselines_of: Callable[[TaskSpec], TaskBaselines | None
     rows = {name: {**setting, "split": name} for name in data.splits}
     tables = [
         [rows[name] | _sizes(split) for name, split in data.splits.items()],
-        [rows[name] | {"SHA-256": f"`{digest}`"} for name, digest in data.summary.digests.items()],
+        [rows[name] | {"SHA-256": f"`{digest}`"} for name, digest in data.digests.items()],
         [{**setting, "sequences of test that are in train": share}],
         [rows[name] | _targets(task, split) for name, split in data.splits.items()],
         [setting | {name: found.metric.sentence(v) for name, v in found.scores.items()}],
@@ -199,7 +199,7 @@ def describe(task: Task, baselines_of: Callable[[TaskSpec], TaskBaselines | None
 
 def spec_of(task: Task, data: Data) -> TaskSpec:
     """The specification of a task and its data."""
-    digests = {**data.summary.digests}
+    digests = {**data.digests}
     return TaskSpec(name=task.name, key=task.key, options=task.options, block=0, digests=digests)
 
 

@@ -124,7 +124,7 @@ def test_splits_are_loaded_and_hashed_once_for_many_runs(plan, run_here, reads):
 def test_the_splits_of_one_task_at_a_time_are_in_memory(plan, request_of, reads):
     one = plan()
     other = resolve(request_of("softmax", "majority", majority={"seed": next(SEEDS)}))
-    assert one.data.summary.digests and one.data.summary.sizes == {
+    assert one.data.digests and one.data.summary.sizes == {
         "train": 64,
         "dev": 16,
         "test": 18,
