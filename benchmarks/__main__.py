@@ -7,21 +7,16 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from benchmarks.claims import ClaimRecord
 
 
 def main() -> int:
     """Measure, print a table, and return 1 where a claim is not met or a section fails."""
-    from benchmarks.claims import RESULTS
+    from benchmarks.page import RESULTS, SECTIONS, line_of
     from benchmarks.runner import measure
-    from benchmarks.sections import LONG, SECTIONS
     from harness.environment import keep_freed_memory, pick_device
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    listed = f"{', '.join(SECTIONS)}; by default all but {', '.join(LONG)}"
+    listed = f"{', '.join(SECTIONS)}; by default all but workers, which takes minutes"
     parser.add_argument("names", nargs="*", metavar="NAME", help=listed)
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the records")
@@ -36,7 +31,7 @@ def main() -> int:
     keep_freed_memory()
     device = pick_device(arguments.device)
     records, failed = [], []
-    for name in arguments.names or [one for one in SECTIONS if one not in LONG]:
+    for name in arguments.names or [name for name in SECTIONS if name != "workers"]:
         start = time.perf_counter()
         try:
             records += measure(name, device, arguments.out, tiny=arguments.tiny)
@@ -46,17 +41,6 @@ def main() -> int:
         print(f"{name}: {time.perf_counter() - start:.0f} s", flush=True)
     print("\n".join(["", *map(line_of, records), *(f"{name}: FAILED" for name in failed)]))
     return 1 if failed or any(record.met is False for record in records) else 0
-
-
-def line_of(record: "ClaimRecord") -> str:
-    """One claim: its name, ratio with quartiles, bound, and whether it is met."""
-    from benchmarks.page import MET, quartiles_text
-
-    if record.ratio is None:
-        return f"{record.name:28} not measured: {record.reason}"
-    bound = "" if record.bound is None else f"at most {record.bound:.3g}"
-    met = MET[record.met].upper() if record.met is False else MET[record.met]
-    return f"{record.name:28} {quartiles_text(record.ratio):26} {bound:15} {met}"
 
 
 if __name__ == "__main__":

@@ -26,17 +26,9 @@ KINDS: tuple[Kind, ...] = ("cpu", "cuda")
 
 
 class Claim(NamedTuple):
-    """A ratio that is measured, and the most that it may be.
+    """A line of the table: what is divided by what, and the bound of the median by kind of device.
 
-    Attributes:
-        name: of its record.
-        what: what is divided by what.
-        bounds: the largest median that satisfies the claim, by kind of device; None where the ratio
-            is for comparison only. It is not measured on other devices.
-        limit: what the ratio cannot fall below, and why.
-        quantity: `time` or `memory` of the calls `of` and `over`; empty for other ratios.
-        of: the call whose quantity is divided.
-        over: the call by whose quantity it is divided.
+    `limit` is what the ratio cannot fall below, and why.
     """
 
     name: str
@@ -52,16 +44,12 @@ class ClaimRecord(Frozen):
     """A claim with what was measured.
 
     Attributes:
-        schema_version: of this class.
-        name: of the claim, as are `what`, `bound` and `limit`; the bound is None for a comparison.
+        bound: of the claim, as are `name`, `what` and `limit`; None for a comparison.
         setting: shapes, precision and rounds, in words.
-        ratio: its quartiles over rounds; None where it cannot be measured.
+        ratio: its quartiles over rounds; None where it cannot be measured, for a `reason`.
         met: whether the median is at most the bound; None without a bound or a ratio.
-        reason: why there is no ratio.
         figures: what the ratios were computed from, by name with its unit.
-        taken: UTC, ISO 8601.
-        seconds: that the measurement took.
-        environment: of the measurement.
+        taken: UTC, ISO 8601; the measurement took `seconds`.
     """
 
     schema_version: Literal[1] = 1
@@ -88,19 +76,12 @@ class ClaimRecord(Frozen):
 
 
 class ProfileRecord(Frozen):
-    """Where the time of a training step goes.
+    """Where the time of a training step goes, of a variant on a workload: a task and a recipe.
 
     Attributes:
-        schema_version: of this class.
-        name: of the file.
-        workload: task and recipe.
-        attention: the variant.
-        precision: of the matrix products.
         milliseconds: of a step, without the profiler.
         shares: fraction of the profiled time by group of operations; their sum is 1.
         operations: fraction of the profiled time of the operations that take most.
-        taken: UTC, ISO 8601.
-        environment: of the measurement.
     """
 
     schema_version: Literal[1] = 1
@@ -146,11 +127,7 @@ def write(record: ClaimRecord | ProfileRecord, folder: Path, kind: Kind) -> Path
 
 
 def read(folder: Path, kind: Kind, model: type[RecordT]) -> list[RecordT]:
-    """The records of a class in `folder`, in order of name.
-
-    Raises:
-        ValidationError: a file is no such record.
-    """
+    """The records of a class in `folder`, in order of name; ValidationError for another file."""
     paths = [
         path for path in sorted(folder.glob(f"*-{kind}.json"))
         if path.name.startswith("profile-") == (model is ProfileRecord)

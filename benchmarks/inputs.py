@@ -91,8 +91,8 @@ def measure_pathfinder(runner: Runner) -> None:
     task = Pathfinder(train=images - 2 * tenth, dev=tenth, test=tenth)
     alone, together = [], []
     for _ in range(3):
-        alone.append(runner.clock(lambda: task.generate_by(1), 1) / images)
-        together.append(runner.clock(lambda: task.generate_by(WORKERS), 1) / images)
+        alone.append(runner.clock(lambda: task.generate(1), 1) / images)
+        together.append(runner.clock(lambda: task.generate(WORKERS), 1) / images)
     training = Quartiles.of(steps).median / batch
     figures = milliseconds({f"{WORKERS} processes": together, "one process": alone})
     how = f"{images:,} images; {shape_of(plan)}, {plan.spec.train.precision}"

@@ -1,7 +1,6 @@
 """Attention layers, forward and backward: Primal-Attention, every variant, and library packages."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -27,7 +26,7 @@ def size_of(length: int) -> Size:
 
 
 def both_passes(layer: nn.Module, batch: int, length: int, runner: Runner) -> Call:
-    """A call that computes tokens, auxiliary losses, and the gradients of input and parameters."""
+    """A call that computes tokens, losses, and the gradients of input and parameters."""
     layer.to(runner.device)
     x = torch.randn(batch, length, 64, device=runner.device, requires_grad=True)
     # Given, so that nothing but the layer is measured.
@@ -134,7 +133,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 class WithProjections(ProjectedAttention):
-    """A function of queries, keys and values, (b, h, n, e) each, with projections around it."""
+    """A function of queries, keys and values, (b, h, n, e) each, between projections."""
 
     traits = Traits(causal=False, cross=False, linear=False, stochastic=False, recurrent=False)
 
@@ -163,28 +162,18 @@ class Tokens(nn.Module):
         return Attended(self.inner(x))
 
 
-def package(name: str) -> Any:
-    return load("this benchmark", name, name.replace("_", "-"))
-
-
-def local() -> nn.Module:
-    build = package("local_attention").LocalAttention
-    return WithProjections(build(64, exact_windowsize=True, autopad=True, use_rotary_pos_emb=False))
-
-
-PACKAGES: dict[str, Callable[[], nn.Module]] = {
-    "linear_attention_transformer.linear_attn": lambda: WithProjections(
-        package("linear_attention_transformer").linear_attention_transformer.linear_attn
-    ),
-    "local_attention.LocalAttention": local,
-    "linformer.LinformerSelfAttention": lambda: Tokens(
-        package("linformer").LinformerSelfAttention(SIZE.dim, LENGTH, k=256, heads=SIZE.heads)
-    ),
-    "torch.nn.MultiheadAttention": lambda: Tokens(
-        nn.MultiheadAttention(SIZE.dim, SIZE.heads, batch_first=True)
-    ),
-}
-"""Makes of layers that are no variants."""
+def layer_of(name: str) -> nn.Module:
+    """A layer of a package that is no variant, by the name in the claims; Unsupported without."""
+    module, _, kind = name.rpartition(".")
+    if name == "torch.nn.MultiheadAttention":
+        return Tokens(nn.MultiheadAttention(SIZE.dim, SIZE.heads, batch_first=True))
+    package: Any = load("this benchmark", module, module.replace("_", "-"))
+    if module == "linformer":
+        return Tokens(package.LinformerSelfAttention(SIZE.dim, LENGTH, k=256, heads=SIZE.heads))
+    if module == "local_attention":
+        options = {"exact_windowsize": True, "autopad": True, "use_rotary_pos_emb": False}
+        return WithProjections(package.LocalAttention(64, **options))
+    return WithProjections(getattr(package.linear_attention_transformer, kind))
 
 
 @section("library_twins")
@@ -198,9 +187,9 @@ def measure_twins(runner: Runner) -> None:
     for native, twin in dict.fromkeys((one.of, one.over) for one in runner.claims.values()):
         torch.manual_seed(0)
         options = OPTIONS.get(native, {})
-        build = PACKAGES.get(twin) or partial(variants.find(twin), SIZE, **options)
         try:
-            layers = {native: variants.find(native)(SIZE, **options), twin: build()}
+            layers: dict[str, nn.Module] = {native: variants.find(native)(SIZE, **options)}
+            layers[twin] = layer_of(twin) if "." in twin else variants.find(twin)(SIZE, **options)
         except Unsupported as error:
             runner.skip(native, twin, str(error))
             continue

@@ -35,13 +35,10 @@ class Kind(NamedTuple):
     """A kind of score.
 
     Attributes:
-        draw: the sums of each cluster of rows of several seeds, from the mean (r, k) of each run
-            and the standard deviation of the means that remains to be added.
+        draw: the sums of each cluster (r, k, c) of r rows of k seeds, from the mean (r, k) of each
+            run, the standard deviation of the means that remains to be added, and `sizes`.
         sizes: answers of each cluster.
-        interval: of a row.
-        level: the mean of a seed that does not fail.
-        failed: the mean of a seed that fails.
-        baseline: the score of the only baseline.
+        level, failed: the mean of a seed that does not fail, or fails; there is one `baseline`.
         point: the unit of differences.
     """
 
@@ -74,7 +71,7 @@ SCENARIOS = {
 
 
 def answers(means: Floats, sd: float, sizes: Floats, rng: Rng) -> Floats:
-    """Correct answers (r, k, c): see `Kind`."""
+    """Correct answers: see `Kind.draw`."""
 
     def normal(*shape: int) -> NDArray[np.float32]:
         return rng.standard_normal(shape, dtype=np.float32)
@@ -91,7 +88,7 @@ def answers(means: Floats, sd: float, sizes: Floats, rng: Rng) -> Floats:
 
 
 def losses(means: Floats, sd: float, sizes: Floats, rng: Rng) -> Floats:
-    """Log-likelihoods in nats (r, k, c): see `Kind`."""
+    """Log-likelihoods in nats: see `Kind.draw`."""
     (rows, seeds), clusters = means.shape, len(sizes)
     of_run = means + sd * rng.standard_normal(means.shape)
     shared = 0.07 * rng.standard_normal(clusters) + 0.01 * rng.standard_normal((rows, 1, clusters))
@@ -101,7 +98,7 @@ def losses(means: Floats, sd: float, sizes: Floats, rng: Rng) -> Floats:
 
 
 def returns(means: Floats, sd: float, sizes: Floats, rng: Rng) -> Floats:
-    """Normalised returns (r, k, c): see `Kind`."""
+    """Normalised returns: see `Kind.draw`."""
 
     def skewed(*shape: int) -> Floats:
         return 1 - rng.exponential(size=shape)

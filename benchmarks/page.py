@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from benchmarks.claims import BEFORE, CLAIMS, RESULTS, ClaimRecord, Kind, ProfileRecord, read
-from benchmarks.sections import SECTIONS
+from benchmarks.runner import REGISTERED
 from harness.records.fields import Quartiles
 from harness.records.record import Environment
 from reports.markdown import escape_prose
@@ -18,6 +19,12 @@ from reports.render import rendered
 from reports.text import NOTHING, number, threads_of
 
 PAGE = Path("docs/performance.md")
+
+for _name in ("leaderboard_statistics", "inputs", "layers", "processes", "profiles", "steps"):
+    import_module(f"benchmarks.{_name}")
+
+SECTIONS = {name: REGISTERED[name] for name in CLAIMS}
+"""Every section of claims by name, in the order of the table: most informative first."""
 
 NAMES: dict[Kind, str] = {"cpu": "CPU", "cuda": "GPU"}
 
@@ -38,6 +45,15 @@ def quartiles_text(values: Quartiles) -> str:
     """The median, and the quartiles in brackets where they differ from it."""
     q1, median, q3 = number(values.q1), number(values.median), number(values.q3)
     return median if q1 == median == q3 else f"{median} [{q1}, {q3}]"
+
+
+def line_of(record: ClaimRecord) -> str:
+    """One claim: its name, ratio with quartiles, bound, and whether it is met."""
+    if record.ratio is None:
+        return f"{record.name:28} not measured: {record.reason}"
+    bound = "" if record.bound is None else f"at most {record.bound:.3g}"
+    met = MET[record.met].upper() if record.met is False else MET[record.met]
+    return f"{record.name:28} {quartiles_text(record.ratio):26} {bound:15} {met}"
 
 
 def _device(root: Path, kind: Kind) -> dict[str, Any]:

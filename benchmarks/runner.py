@@ -1,7 +1,4 @@
-"""Measures the claims of a section, and writes a record of each as it is measured.
-
-The training steps are made by plans and trainers of the harness, the layers as for its costs.
-"""
+"""Measures the claims of a section, with the plans, trainers, costs and timer of the harness."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,16 +29,9 @@ FEW = {"train": 640, "dev": 32, "test": 32}
 
 
 class Runner:
-    """What a section measures with.
+    """What a section measures with: `records` of its `claims` about a device, in the folder `out`.
 
-    Attributes:
-        device: where to measure.
-        out: the folder of the records.
-        tiny: whether sizes are the smallest, to test the code: such ratios mean nothing.
-        kind: the kind of device.
-        claims: of the section, on such a device, by name.
-        records: of the claims that are measured.
-        clock: times a call, the device synchronised before and after.
+    If `tiny`, sizes are the smallest, to test the code: such ratios mean nothing.
     """
 
     def __init__(self, section: str, device: torch.device, out: Path, *, tiny: bool) -> None:
@@ -63,20 +53,14 @@ class Runner:
         return tiny if self.tiny else full
 
     def plan(
-        self,
-        attention: str,
-        task: str,
-        recipe: str,
-        precision: str = "auto",
+        self, attention: str, task: str, recipe: str, precision: str = "auto",
         **settings: Mapping[str, Value],
-    ) -> Plan:
+    ) -> Plan:  # fmt: skip
         """The plan of a run on the device; of recipe `smoke` where sizes are the smallest.
 
-        Softmax is SDPA. `settings` are options by owner that differ from the recipe's.
-
-        Raises:
-            UserError: the data are missing.
-        """  # fmt: skip
+        Softmax is SDPA. `settings` are options by owner that differ from the recipe's. UserError
+        where the data are missing.
+        """
         few = {} if self.tiny or task not in GENERATED else {task: FEW}
         sdpa = {REFERENCE: {"backend": SDPA}} if attention == REFERENCE else {}
         return resolve(
@@ -133,21 +117,12 @@ class Runner:
         return seconds
 
     def record(
-        self,
-        name: str,
-        setting: str,
-        ratios: Sequence[float] = (),
-        figures: Mapping[str, Quartiles] | None = None,
-        reason: str = "",
-    ) -> None:
+        self, name: str, setting: str, ratios: Sequence[float] = (),
+        figures: Mapping[str, Quartiles] | None = None, reason: str = "",
+    ) -> None:  # fmt: skip
         """Write the record of a claim, unless the section makes no such claim on this device.
 
-        Args:
-            name: of the claim.
-            setting: shapes, precision and rounds, in words.
-            ratios: one for each round; empty where it cannot be measured.
-            figures: what the ratios were computed from, by name with its unit.
-            reason: why it cannot be measured here; empty where it was.
+        See `ClaimRecord`; `ratios`, one for each round, are empty where there is a `reason`.
         """
         if name not in self.claims:
             return
@@ -172,17 +147,12 @@ class Runner:
 Measure = Callable[[Runner], None]
 
 REGISTERED: dict[str, Measure] = {}
-"""What measures the claims of a section. Its docstring is the text below the page's heading."""
+"""What measures the claims of a section."""
 
 
 def section(name: str) -> Callable[[Measure], Measure]:
-    """A decorator: the function measures the claims of the section `name`."""
-
-    def register(measure: Measure) -> Measure:
-        REGISTERED[name] = measure
-        return measure
-
-    return register
+    """The function measures the section `name`; its docstring is the text of the page."""
+    return lambda measure: REGISTERED.setdefault(name, measure)
 
 
 def measure(name: str, device: torch.device, out: Path, *, tiny: bool) -> list[ClaimRecord]:

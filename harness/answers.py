@@ -7,7 +7,8 @@ from torch import Tensor
 from harness.records.answers import ClusterValues, CorrectAnswers
 from harness.train import Trainer
 from tasks.contract import Batch, Split
-from tasks.control.rollouts import TrajectoryTask, Windows
+from tasks.control.control import Control
+from tasks.control.windows import Windows
 
 
 def by_cluster(values: Shaped[Tensor, "n ..."], split: Split) -> CorrectAnswers | ClusterValues:
@@ -56,7 +57,7 @@ def clusters_of(split: Split) -> Int[Tensor, " n"]:
     return ids.gather(1, uses.argmax(1, keepdim=True))[:, 0]
 
 
-def roll_out(trainer: Trainer, task: TrajectoryTask, test: Split) -> ClusterValues:
+def roll_out(trainer: Trainer, task: Control, test: Split) -> ClusterValues:
     """The normalised return of each test episode, with the actions of the trainer's model."""
     trainer.model.eval()
 

@@ -11,7 +11,7 @@ from harness.records.fields import now
 from harness.records.spec import TaskSpec
 from harness.records.store import BaselineStore
 from tasks import Task, create
-from tasks.baselines import BASELINES_VERSION, discs, listops, pixels, steps, tokens
+from tasks.baselines import BASELINES_VERSION, grey_images, listops, steps, tokens
 from tasks.baselines.fitting import Features, trees
 from tasks.contract import Score, Splits
 from zoo.registry import Value
@@ -90,11 +90,11 @@ def models(task: Task) -> dict[str, Callable[[Splits], Score]]:
     """The shallow models of a task of `SETTINGS`, by name."""
     name = task.key.partition("@")[0]
     if name == "image":
-        return dict(pixels.MODELS)
+        return dict(grey_images.PIXEL_MODELS)
     if name == "text":
         ngrams = partial(tokens.fit_ngrams, vocabulary=task.vocabulary)
         return {f"{order}-grams": partial(ngrams, order=order) for order in (1, 2, 3, 4)}
-    features: dict[str, Features] = dict(discs.SETS)
+    features: dict[str, Features] = dict(grey_images.DISC_FEATURES)
     if name == "listops":
         features = {
             tokens.end_name("first", count): partial(tokens.first_tokens, count=count)

@@ -14,8 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from harness.records.spec import TrainSpec
 from tasks.contract import Batch, Split
-from tasks.data.images import ImageSplit
-from tasks.data.transforms import transform_of
+from tasks.data.images import ImageSplit, transform_of
 from zoo.registry import UserError
 
 POOL = 100

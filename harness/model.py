@@ -12,8 +12,7 @@ from harness.records import models as specs
 from harness.records.spec import RunSpec
 from tasks.contract import Batch, Task
 from tasks.control.windows import RETURN, STATES, TIME
-from tasks.data.images import ImageTask
-from tasks.data.transforms import require_timm
+from tasks.data.images import ImageTask, require_timm
 from zoo.composition import build
 from zoo.contract import Attention
 from zoo.kernels.dropout import Dropout

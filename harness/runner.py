@@ -24,7 +24,7 @@ from harness.reference import with_fastest_backend
 from harness.torch_state import unchanged
 from harness.train import DivergedError, Progress, Trainer, fit
 from tasks.contract import SPLITS, Split
-from tasks.control.rollouts import TrajectoryTask
+from tasks.control.control import Control
 from zoo.registry import UserError, in_one_line
 
 SAVE_EVERY = 120.0
@@ -107,7 +107,7 @@ class Attempt:
             torch.compiler.reset()
         self.callback.phase("load data")
         train, dev, test = (plan.data.splits[name].to(device) for name in SPLITS)
-        if spec.train.best_on_test and isinstance(plan.task, TrajectoryTask):
+        if spec.train.best_on_test and isinstance(plan.task, Control):
             raise UserError(f"{plan.task.key} has no test answers; give train.best_on_test=false")
         plan = with_fastest_backend(plan, self.store)
         self._measure(plan, train)
@@ -188,7 +188,7 @@ class Attempt:
     def _evaluate(self, trainer: Trainer, test: Split) -> Final:
         """The results of the checkpoint that was best on dev."""
         trainer.model.load_state_dict(self.progress.best_state)
-        if isinstance(self.plan.task, TrajectoryTask):
+        if isinstance(self.plan.task, Control):
             sample = roll_out(trainer, self.plan.task, test)
         else:
             sample = by_cluster(trainer.evaluate(test).values, test)

@@ -23,11 +23,7 @@ class ShuffledBlocks(Task):
     """
 
     def __init__(self, task: Task, block: int) -> None:
-        """Wrap `task`.
-
-        Raises:
-            UserError: `block` is below 1, or the task has other inputs than sequences.
-        """
+        """Wrap `task`; UserError if `block` is below 1, or its inputs are no sequences."""
         if block < 1:
             raise UserError(f"block={block} must be at least 1; raise it")
         if task.inputs != "sequences":
@@ -45,11 +41,7 @@ class ShuffledBlocks(Task):
         return f"{self.task.key}, blocks of {self.block} shuffled"
 
     def load(self, split: SplitName) -> Split:
-        """See `Task.load`.
-
-        Raises:
-            UserError: the task has target positions, which would no longer match their tokens.
-        """
+        """See `Task.load`; UserError for target positions: they would not match their tokens."""
         plain = self.task.load(split)
         if plain.target_positions is not None:
             raise UserError(f"{self.task.key} has target positions; shuffle another task")

@@ -27,13 +27,7 @@ SEPARATORS = {".csv": ",", ".tsv": "\t"}
 
 
 class Rows(NamedTuple):
-    """The rows of a table, in order.
-
-    Attributes:
-        texts: UTF-8, none of them empty.
-        labels: the labels, none of them empty.
-        splits: the values of the split column; empty where none is read.
-    """
+    """The rows of a table, in order: texts in UTF-8, labels, and splits where they are read."""
 
     texts: list[bytes]
     labels: list[str]
@@ -141,9 +135,7 @@ class Table(ByteTask):
 def read_rows(file: Path, modified: int, size: int, columns: tuple[str, str, str]) -> Rows:
     """The columns of texts, labels and splits; the last name may be empty.
 
-    Raises:
-        UserError: the file cannot be read, is empty or not UTF-8, lacks a column, or has an empty
-            cell in one of them.
+    UserError where the file cannot be read, has no rows, lacks a column, or has an empty cell.
     """
     try:
         table = _parse(file)

@@ -76,7 +76,7 @@ def set_threads():
 @pytest.fixture(scope="session")
 def transformers() -> ModuleType:
     """The package, which imports torchvision where there is any, of whatever build."""
-    from tasks.data.transforms import require_timm
+    from tasks.data.images import require_timm
 
     if find_spec("transformers") is None:
         pytest.skip("needs the extra 'transformers'")

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tasks.control.environment import Environment
-from tasks.control.policies import balance
+from tasks.control.environment import Environment, balance
 from tasks.data.trajectories import Trajectories, write
 
 PENDULUM = "InvertedPendulum-v5"
@@ -19,7 +18,7 @@ def record_short(path: Path, lengths=(25, 7, 40, 3, 30, 12), **attributes) -> st
         states, actions = [environment.reset(i)], []
         for step in range(length):
             actions.append(balance(states[-1], step) + 0.1 * rng.uniform(-1, 1, 1))
-            states.append(environment.step(actions[-1]).observation)
+            states.append(environment.step(actions[-1])[0])
         parts.append(
             Trajectories(
                 np.stack(states[:-1]),

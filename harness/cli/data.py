@@ -74,7 +74,7 @@ def record(
     ] = 0,
 ) -> None:
     """Record trajectories of a scripted policy with noise, for task control."""
-    from tasks.control.policies import record
+    from tasks.control.environment import record
     from tasks.data.trajectories import write
 
     trajectories = record(environment, episodes, seed)

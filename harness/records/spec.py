@@ -23,7 +23,7 @@ class Augment(Frozen):
     """How images are augmented in training.
 
     Attributes:
-        transform: `none`, a random `crop`, or as `deit`; see `tasks.data.transforms`.
+        transform: `none`, a random `crop`, or as `deit`; see `tasks.data.images`.
         mixup: alpha of mixup (Zhang et al., 2018, arXiv 1710.09412); 0 for none.
         cutmix: alpha of CutMix (Yun et al., 2019, arXiv 1905.04899); 0 for none. With both, each
             batch has one of them.

@@ -37,12 +37,8 @@ ORDERS = 8
 def losses(splits: Mapping[SplitName, Split], classes: int) -> dict[str, float]:
     """Mean cross-entropies in nats on test, by name: of single tokens, and of the best order.
 
-    The order is chosen on dev, and test is read with it. The context of a token is the tokens of
-    its split before it, also of the window before.
-
-    Args:
-        splits: whose targets are the next token at every position.
-        classes: number of classes.
+    The order is chosen on dev, and test is read with it. Targets are the next token at every
+    position; its context is the tokens of its split before it, also of the window before.
     """
     streams = {name: _stream(split) for name, split in splits.items()}
     dev = [*cross_entropies(streams["train"], streams["dev"], classes)]

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float64, Int32
 from scipy.sparse import csr_array, vstack
 
-from tasks.baselines.fitting import best_on_dev, linear, trees
+from tasks.baselines.fitting import Features, best_on_dev, linear, trees
 from tasks.contract import Score, Split, Splits
 
 ORDERS = (2, 3, 4)
@@ -151,3 +151,24 @@ def end_accuracy(end: str, splits: Splits) -> dict[str, float]:
 def end_name(end: str, count: int) -> str:
     """The name of the baseline that reads so many tokens at one end."""
     return f"{end} {count} token{'s' * (count > 1)}"
+
+
+def same_in_train(features: Features, splits: Splits) -> float:
+    """Test accuracy of the most frequent class of the examples of train with equal features.
+
+    Where there are none, the answer is the most frequent class of train; in case of a tie, the
+    lowest class.
+    """
+    targets = {name: splits[name].targets.numpy() for name in ("train", "test")}
+    rows = np.concatenate([features(splits["train"]), features(splits["test"])])
+    kinds, kind = np.unique(rows, axis=0, return_inverse=True)
+    train, test = np.split(kind.ravel(), [len(targets["train"])])
+    counts = np.zeros((len(kinds), targets["train"].max() + 1), np.int64)
+    np.add.at(counts, (train, targets["train"]), 1)
+    counts[counts.sum(1) == 0] = counts.sum(0)
+    return float((counts.argmax(1)[test] == targets["test"]).mean())
+
+
+def sequences(split: Split) -> np.ndarray:
+    """The tokens of each example, which has one sequence without padding."""
+    return split.sequences[split.sequence_ids[:, 0]].numpy()

@@ -13,10 +13,12 @@ the return that followed (*return-to-go*), the state and the action, which is th
 >>> train = task.load("train")
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from statistics import fmean
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -24,10 +26,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tasks.contract import Baseline, Split, SplitName, Splits, Task
-from tasks.control.environment import Environment
-from tasks.control.policies import uniform
-from tasks.control.rollouts import PUBLISHED, Policy, Reference, Windows, returns_of
-from tasks.control.windows import EPSILON, STATES, Scale, episodes, windows
+from tasks.control.environment import Environment, uniform
+from tasks.control.windows import STATES, Policy, Scale, Windows, episodes, returns_of, windows
 from tasks.data import trajectories
 from tasks.data.trajectories import Trajectories
 from tasks.registry import tasks
@@ -35,6 +35,54 @@ from zoo.registry import UserError, require_at_least
 
 TEST_SEED = 10**6
 """The environment's seed in the first test episode; the next ones have the following seeds."""
+
+LARGEST_ACTION = 1 + 1e-6
+"""Times the bound of the environment: not more than rounding."""
+
+
+class Reference(NamedTuple):
+    """The mean returns of a random and of an expert policy: 0 and 100 when normalised.
+
+    Fu et al., "D4RL: Datasets for Deep Data-Driven Reinforcement Learning", 2020, arXiv 2004.07219.
+    """
+
+    random: float
+    expert: float
+
+    def normalised(self, value: float) -> float:
+        """The normalised return of the return `value`."""
+        return 100 * (value - self.random) / (self.expert - self.random)
+
+    def denormalised(self, value: float) -> float:
+        """The return whose normalised return is `value`."""
+        return self.random + value / 100 * (self.expert - self.random)
+
+    @classmethod
+    def parse(cls, text: str) -> "Reference":
+        """The two numbers of an option, `RANDOM,EXPERT`.
+
+        Raises:
+            UserError: it is of another form, or the second does not exceed the first.
+        """
+        try:
+            random, expert = map(float, text.split(","))
+        except ValueError:
+            random, expert = math.nan, math.nan
+        if not (math.isfinite(random) and math.isfinite(expert) and random < expert):
+            raise UserError(
+                f"control.reference={text!r} is not of the form RANDOM,EXPERT; give two returns, "
+                "the second must exceed the first"
+            )
+        return cls(random, expert)
+
+
+PUBLISHED = {
+    "Ant": Reference(-325.6, 3879.7),
+    "HalfCheetah": Reference(-280.178953, 12135.0),
+    "Hopper": Reference(-20.272305, 3234.3),
+    "Walker2d": Reference(1.629008, 4592.3),
+}
+"""The references of D4RL, whatever the version (d4rl/infos.py, REF_MIN_SCORE, REF_MAX_SCORE)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +122,8 @@ class Control(Task):
 
     def __post_init__(self) -> None:
         """Read the file; raise UserError where an option or the file cannot be used."""
-        require_at_least(1, "control", context=self.context, steps=self.steps)
-        require_at_least(1, "control", episodes=self.episodes)
+        counts = {"context": self.context, "steps": self.steps, "episodes": self.episodes}
+        require_at_least(1, "control", **counts)
         require_at_least(0, "control", seed=self.seed)
         if not self.scale > 0 or not 0 < self.dev < 1:
             raise UserError(
@@ -188,7 +236,7 @@ class Control(Task):
                 "environment as control.env"
             )
         largest = float((np.abs(data.actions) / environment.bound).max())
-        if largest > 1 + EPSILON:
+        if largest > LARGEST_ACTION:
             raise UserError(
                 f"{self.path} has an action of {largest:.3g} times the bound of "
                 f"{environment.name}; give its environment as control.env"

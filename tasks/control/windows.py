@@ -1,10 +1,11 @@
-"""Windows of trajectories: returns-to-go, states and actions of successive steps.
+"""Windows of trajectories, and rollouts: the returns of a policy that is given windows.
 
 Axis letters as in `tasks.contract`, and `v` steps, `e` trajectories or episodes, `k` steps of a
 window, `s` values of a state, `a` values of an action. The channels of a step are its time step,
 counted from 0, the return-to-go, its state and its action.
 """
 
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from tasks.answers import Actions
 from tasks.contract import Split
+from tasks.control.environment import Environment
 from tasks.data.trajectories import Trajectories
 
 TIME, RETURN, STATES = 0, 1, 2
@@ -21,6 +23,12 @@ TIME, RETURN, STATES = 0, 1, 2
 
 EPSILON = 1e-6
 """Added to the standard deviation of a value, as in the published code of the model."""
+
+Windows = Float[Tensor, "e k f"]
+
+Policy = Callable[[Windows, int], Float[Tensor, "e a"]]
+"""The actions of all episodes, in [-1, 1], from windows and the number of their steps; the other
+steps of the windows are 0, and so is the last action."""
 
 
 class Scale(NamedTuple):
@@ -84,15 +92,9 @@ def windows(data: Trajectories, chosen: Bool[np.ndarray, " e"], scale: Scale, le
 def episodes(
     observations: Float[np.ndarray, "e s"], target: float, scale: Scale, length: int
 ) -> Split:
-    """A window for the first step of each episode, with the target return.
+    """A window of `length` steps for the first observation of each episode; `target` is a return.
 
     Its action is 0, and its targets are NaN.
-
-    Args:
-        observations: the first one of each episode.
-        target: target return, not normalised.
-        scale: how the numbers are scaled.
-        length: k, steps of a window.
     """
     count, actions = len(observations), len(scale.actions)
     sequences = torch.zeros(count, length, STATES + observations.shape[1] + actions)
@@ -114,3 +116,41 @@ def _unfolded(steps: Float[np.ndarray, "v f"], length: int) -> Float[Tensor, "v 
     """The window of `length` rows from each row on, a view; zeros follow the last row."""
     padded = np.concatenate([steps, np.zeros((length - 1, steps.shape[1]), steps.dtype)])
     return torch.from_numpy(padded).unfold(0, length, 1).mT
+
+
+def returns_of(
+    policy: Policy, start: Split, environments: Sequence[Environment], scale: Scale, limit: int
+) -> list[float]:
+    """The return of each episode, from its first step to its end or to `limit` steps.
+
+    All episodes take their steps together; those that have ended are ignored. After each step the
+    return-to-go is lowered by the reward.
+
+    Args:
+        policy: gives the actions.
+        start: the first step of each episode; see `episodes`.
+        environments: one for each episode, at that step.
+        scale: of the windows.
+        limit: the most steps of an episode.
+    """
+    count, length, channels = start.sequences.shape
+    actions = len(scale.actions)
+    history = torch.zeros(count, limit + 1, channels)
+    history[:, 0] = start.sequences[:, 0].cpu()
+    returns, active = np.zeros(count), np.ones(count, bool)
+    for step in range(limit):
+        first = max(0, step + 1 - length)
+        inputs = torch.zeros(count, length, channels)
+        inputs[:, : step + 1 - first] = history[:, first : step + 1]
+        history[:, step, -actions:] = policy(inputs, step + 1 - first).clamp(-1, 1)
+        history[:, step + 1, TIME] = step + 1
+        for i in np.flatnonzero(active).tolist():
+            action = history[i, step, -actions:].numpy()
+            observation, reward, *ended = environments[i].step(action)
+            returns[i] += reward
+            active[i] = not any(ended)
+            history[i, step + 1, RETURN] = history[i, step, RETURN] - reward / scale.returns
+            history[i, step + 1, STATES:-actions] = torch.from_numpy(scale.states(observation))
+        if not active.any():
+            break
+    return returns.tolist()

@@ -47,21 +47,13 @@ def data_home() -> Path:
 
 
 def find(key: str) -> Path | None:
-    """The file of the data set `key`, unread, or None; the newest of several.
-
-    Raises:
-        UserError: the folder cannot be read.
-    """
+    """The file of the data set `key`, unread, or None; the newest of several."""
     # A listing that runs while one file replaces another may miss both; the next has one of them.
     return max(_files(key) or _files(key), key=_age, default=None)
 
 
 def find_all(name: str) -> list[Path]:
-    """The files of every data set whose key is `name`, or `name` followed by options.
-
-    Raises:
-        UserError: the folder cannot be read.
-    """
+    """The files of every data set whose key is `name`, or `name` followed by options."""
     return _files(name, r"(\[.*\])?")
 
 
@@ -72,7 +64,7 @@ def read(key: str, arrays: Mapping[str, str], how_to_get: str) -> list[np.ndarra
         key: the data set.
         arrays: the type and shape of each array by name, as in `"uint8 n 1024"`; a letter is the
             same number in all of them.
-        how_to_get: what to do to get the data set, for a message.
+        how_to_get: the remedy of every error.
 
     Raises:
         UserError: the data set is absent, damaged, or has other arrays.
@@ -241,7 +233,10 @@ def _age(path: Path) -> tuple[int, str]:
 
 
 def _files(key: str, options: str = "") -> list[Path]:
-    """The files whose key is `key` followed by the regular expression `options`."""
+    """The files whose key is `key` followed by the regular expression `options`.
+
+    UserError where the folder cannot be read.
+    """
     folder = data_home()
     pattern = re.compile(rf"{re.escape(key)}{options}\.[0-9a-f]{{64}}\.npz")
     try:

@@ -1,7 +1,7 @@
 """Sequences of different lengths, concatenated, and seeded subsets of examples."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,14 +55,14 @@ class Corpus:
         """Number of sequences."""
         return len(self.ends)
 
-    def sequence(self, index: int) -> UInt8[np.ndarray, " l"]:
-        """One sequence."""
-        start = self.ends[index - 1] if index else 0
-        return self.values[start : self.ends[index]]
+    def sequences(self) -> list[bytes]:
+        """The values of each sequence."""
+        parts = np.split(self.values, self.ends[:-1])
+        return [part.tobytes() for part in parts[: len(self)]]
 
     def repeats(self) -> Bool[np.ndarray, " s"]:
         """Which sequences occur more than once."""
-        sequences = [self.sequence(index).tobytes() for index in range(len(self))]
+        sequences = self.sequences()
         counts = Counter(sequences)
         return np.array([counts[sequence] > 1 for sequence in sequences])
 
@@ -99,9 +99,9 @@ def pad(
     require_memory(len(chosen) * length, what, "lower max_len")
     sequences = np.zeros((len(chosen), length), np.uint8)
     lengths = np.empty(len(chosen), np.int32)
+    parts = np.split(values, ends[:-1])
     for row, index in enumerate(chosen.tolist()):
-        start = ends[index - 1] if index else 0
-        truncated = values[start : ends[index]][:length]
+        truncated = parts[index][:length]
         lengths[row] = len(truncated)
         np.add(truncated, first, out=sequences[row, : len(truncated)])
     return torch.from_numpy(sequences), torch.from_numpy(lengths)
@@ -117,22 +117,13 @@ def in_split(
     split: SplitName,
     repeats: Bool[np.ndarray, " n"] | None = None,
 ) -> Int64[np.ndarray, " count"]:
-    """The indices of `split` in its published split, see `official`; train and dev are disjoint.
+    """The indices of `split` in its published split, see `official`, ascending.
 
-    `targets` are the classes of the published split, `repeats` says which examples occur in it more
-    than once; None for none.
+    Dev is a tenth of every class of `targets`, drawn by `Generator.random`, whose stream NumPy
+    guarantees. Examples that occur more than once, where `repeats` is true, are in train.
     """
-    return np.arange(len(targets)) if split == "test" else hold_out(targets, repeats)[split]
-
-
-def hold_out(
-    targets: UInt8[np.ndarray, " n"], repeats: Bool[np.ndarray, " n"] | None = None
-) -> Mapping[str, Int64[np.ndarray, " count"]]:
-    """The indices of train, and of dev: a tenth of every class, both ascending.
-
-    Examples that occur more than once are in train. The choice uses `Generator.random` only, whose
-    stream NumPy guarantees.
-    """
+    if split == "test":
+        return np.arange(len(targets))
     keys = np.random.Generator(np.random.PCG64(DEV_SEED)).random(len(targets))
     if repeats is not None:
         keys[repeats] = 1.0  # above all others
@@ -141,7 +132,7 @@ def hold_out(
         members = np.flatnonzero(targets == value)
         members = members[keys[members].argsort(kind="stable")]
         is_dev[members[: len(members) // 10]] = True
-    return {"train": np.flatnonzero(~is_dev), "dev": np.flatnonzero(is_dev)}
+    return np.flatnonzero(is_dev == (split == "dev"))
 
 
 def require_shares(owner: str, dev: float, test: float, seed: int) -> None:
@@ -164,19 +155,11 @@ def stratified(
     owner: str,
     items: str,
 ) -> Int64[np.ndarray, " n"]:
-    """The index in `SPLITS` of the split of each example.
+    """The index in `SPLITS` of the split of each example; `dev` and `test` are shares of a class.
 
-    Args:
-        targets: class of each example.
-        keys: random numbers, in whose order the examples of a class are assigned.
-        classes: name of each class.
-        dev: share of dev.
-        test: share of test; None where no example is in test.
-        owner: what the examples are from, for a message.
-        items: what the examples are, for a message.
-
-    Raises:
-        UserError: a class has fewer examples than there are splits.
+    The examples of a class are assigned in the order of `keys`, random numbers; none is in test
+    where its share is None. UserError where a class, of those names, has fewer examples than there
+    are splits; the message says that `owner` has the `items`.
     """
     splits = np.zeros(len(targets), np.int64)
     needed = 2 if test is None else 3

@@ -93,10 +93,7 @@ class Source:
 
 
 def digests_of(data: str) -> dict[str, Any]:
-    """The `arrays` and `files` of a `Source`: what `digests.csv` says about `data`.
-
-    A row without a number of bytes is an array that is cached, one with 0 a file of unknown size.
-    """
+    """The `arrays` and `files` of a `Source` in `digests.csv`; 0 bytes: a file of unknown size."""
     text = resources.files("tasks.data").joinpath("digests.csv").read_text("utf-8")
     rows = [row for row in csv.DictReader(text.splitlines()) if row["data"] == data]
     arrays = {r["item"]: r["digest"].removeprefix("sha256:") for r in rows if not r["bytes"]}
@@ -139,9 +136,7 @@ class SourceFiles:
     def __iter__(self) -> Iterator[Member]:
         """Each file; where its content is known, after its verification.
 
-        Raises:
-            UserError: a file occurs twice, is not regular, or has another size or digest; or there
-                is none.
+        UserError where one occurs twice, is not regular or not as known, or where there is none.
         """
         self.location = str(self.path)
         names: set[str] = set()
@@ -230,8 +225,7 @@ def require_regular(path: Path) -> None:
 def stamp(path: str, what: str) -> tuple[Path, int, int]:
     """The file at `path`, when it was changed, and its size: what its content is cached by.
 
-    Raises:
-        UserError: it does not exist, where `what` is the remedy, is not regular, or cannot be read.
+    UserError where it cannot be read; where it does not exist, `what` is the remedy.
     """
     file = Path(path)
     try:

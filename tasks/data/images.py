@@ -1,12 +1,18 @@
-"""Images as files in folders: their list, their splits, and the decoding of a batch."""
+"""Images as files in folders: their list, their splits, and the decoding of a batch.
+
+Transforms are by timm, which belongs to the extra `vision`.
+"""
 
 import hashlib
 import os
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -15,8 +21,8 @@ from PIL import Image
 from torch import Tensor
 
 from tasks.contract import Batch, Split
+from tasks.data.extras import import_extra
 from tasks.data.files import require_regular, unreadable
-from tasks.data.transforms import Transform, transform_of
 from zoo.registry import UserError, in_one_line
 
 SUFFIXES = (".jpeg", ".jpg", ".png", ".webp")
@@ -24,6 +30,22 @@ SUFFIXES = (".jpeg", ".jpg", ".png", ".webp")
 
 FORMATS = ("JPEG", "PNG", "WEBP")
 """Formats that pillow may decode, whatever the suffix."""
+
+Augmentation = Literal["none", "crop", "deit"]
+
+AUGMENTATIONS: Mapping[Augmentation, Mapping[str, Any]] = {
+    "none": {"is_training": False, "crop_pct": 0.875},
+    "crop": {"is_training": True, "color_jitter": None},
+    "deit": {
+        "is_training": True,
+        "auto_augment": "rand-m9-mstd0.5-inc1",
+        "re_prob": 0.25,
+        "re_mode": "pixel",
+    },
+}
+"""Arguments of `timm.data.create_transform`. In evaluation a side is resized to size / 0.875."""
+
+Transform = Callable[[Image.Image], Tensor]
 
 
 @runtime_checkable
@@ -38,11 +60,8 @@ class ImageTask(Protocol):
 class Listing:
     """The images of a folder, in the order of their classes and names.
 
-    Attributes:
-        root: the folder that names are relative to.
-        names: path of each file, encoded as the file system does.
-        sizes: bytes of each file.
-        targets: class of each.
+    `names` are the paths in `root`, encoded as the file system does, `sizes` the bytes of each
+    file, and `targets` its class.
     """
 
     root: str
@@ -79,11 +98,7 @@ class ImageSplit(Split):
         return cls(**plain, files=files, classes=classes, pixels=pixels)
 
     def gather(self, examples: Int[Tensor, " b"], length: int | None = None) -> Batch:
-        """The images as evaluation reads them; see `Split.gather`.
-
-        Raises:
-            UserError: a file is damaged or missing.
-        """
+        """The images as evaluation reads them; see `Split.gather`, and `image` for errors."""
         transform = transform_of("none", self.pixels)
         with ThreadPoolExecutor(torch.get_num_threads()) as threads:
             images = [*threads.map(lambda i: self.image(i, transform), examples.tolist())]
@@ -91,11 +106,7 @@ class ImageSplit(Split):
         return Batch(stacked, None, self.targets[examples])
 
     def image(self, example: int, transform: Transform) -> Float[Tensor, "3 h w"]:
-        """One image, decoded and transformed.
-
-        Raises:
-            UserError: the file is damaged or missing.
-        """
+        """One image, decoded and transformed; UserError where it is damaged or missing."""
         path = Path(self.files.root) / os.fsdecode(self.files.names[example])
         return transform(decode(path))
 
@@ -113,22 +124,14 @@ class ImageSplit(Split):
 
 
 def class_names(folder: Path) -> list[str]:
-    """The folders in `folder`, one for each class, sorted.
-
-    Raises:
-        UserError: it cannot be read.
-    """
+    """The folders in `folder`, one for each class, sorted."""
     return sorted(
         entry.name for entry in _entries(folder) if entry.is_dir() and entry.name[0] != "."
     )
 
 
 def list_images(root: Path, part: str, classes: Sequence[str]) -> Listing:
-    """The images of the folders `root/part/CLASS`; part may be empty.
-
-    Raises:
-        UserError: a folder cannot be read, or has no image.
-    """
+    """The images of the folders `root/part/CLASS`; UserError where one has none."""
     rows: list[tuple[bytes, int, int]] = []
     for target, name in enumerate(classes):
         folder = root / part / name
@@ -152,11 +155,7 @@ def list_images(root: Path, part: str, classes: Sequence[str]) -> Listing:
 
 
 def decode(path: Path) -> Image.Image:
-    """The image of a file, in colour.
-
-    Raises:
-        UserError: the file is missing, damaged, too large, of another format, or not regular.
-    """
+    """The image of a file, in colour; UserError where it cannot be read."""
     require_regular(path)
     try:
         with Image.open(path, formats=FORMATS) as image:
@@ -173,3 +172,55 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
             return [*entries]
     except OSError as error:
         raise unreadable(folder, error) from error
+
+
+@cache
+def transform_of(augmentation: Augmentation, pixels: int) -> Transform:
+    """From a decoded image to a normalised tensor, (3, h, w); random except for `none`.
+
+    `crop` is a random part of the image, resized, and half of the time mirrored. `deit` adds the
+    operations of RandAugment and erases a rectangle in a quarter of the images, as DeiT (Touvron et
+    al., 2021, arXiv 2012.12877).
+
+    Raises:
+        UserError: timm is not installed.
+    """
+    require_timm()
+    from timm.data.transforms_factory import create_transform
+
+    options = AUGMENTATIONS[augmentation]
+    result: Any = create_transform(pixels, interpolation="bicubic", **options)
+    return result
+
+
+@cache
+def require_timm() -> None:
+    """Import timm, and torchvision beside a PyTorch of another build too; else UserError."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        _declare_operators()
+        for module in ("torchvision", "timm.data", "timm.models.vision_transformer"):
+            import_extra("a task of images", module, "vision")
+
+
+def _declare_operators() -> None:
+    """Declare the operators of torchvision where its library was built for another PyTorch.
+
+    The wheel for CUDA does not load beside PyTorch for CPUs, and torchvision describes its
+    operators to PyTorch on import even then. None is used here.
+    """
+    spec = find_spec("torchvision")
+    folders = spec.submodule_search_locations if spec else None
+    libraries = [path for folder in folders or () for path in Path(folder).glob("_C.*")]
+    try:
+        for path in libraries:
+            torch.ops.load_library(path)
+    except OSError:
+        library = torch.library.Library("torchvision", "FRAGMENT")
+        for name in ("nms", "qnms"):
+            library.define(f"{name}(Tensor boxes, Tensor scores, float threshold) -> Tensor")
+        # The operators exist for as long as the library does.
+        _DECLARED.append(library)
+
+
+_DECLARED: list[torch.library.Library] = []

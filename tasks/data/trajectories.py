@@ -36,9 +36,8 @@ class Trajectories(NamedTuple):
     """All steps of all trajectories, in order.
 
     Attributes:
-        observations: (v, s), the state before each step.
+        observations: (v, s), the state before each step; there are `rewards`, (v,).
         actions: (v, a), as the environment takes them.
-        rewards: (v,).
         ends: (e,), the first step after each trajectory, ascending; the last is v.
         terminal: (e,), whether a trajectory ended by a terminal state, not by a limit of steps.
         attributes: what the file has of `ATTRIBUTES`.
@@ -61,12 +60,12 @@ class Trajectories(NamedTuple):
 
     @property
     def lengths(self) -> Int64[np.ndarray, " e"]:
-        """Steps of each trajectory, (e,)."""
+        """Steps of each trajectory."""
         return np.diff(self.ends, prepend=0)
 
     @property
     def returns(self) -> Float64[np.ndarray, " e"]:
-        """The sum of the rewards of each trajectory, (e,)."""
+        """The sum of the rewards of each trajectory."""
         return np.add.reduceat(self.rewards, self.ends - self.lengths)
 
 
@@ -112,9 +111,9 @@ def _read(file: Path, modified: int, size: int) -> Trajectories:
             attributes = _attributes(file, opened.attrs)
             names = [name for name in opened if re.fullmatch(r"episode_\d+", name)]
             if not names:
-                return _d4rl(Group(file, opened), attributes)
+                return _d4rl(file, opened, attributes)
             names.sort(key=lambda name: int(name.removeprefix("episode_")))
-            episodes = [_minari(Group(file, opened[name])) for name in names]
+            episodes = [_minari(file, opened[name]) for name in names]
     except UserError:
         raise
     except Exception as error:  # h5py has no error type for damaged files
@@ -125,50 +124,33 @@ def _read(file: Path, modified: int, size: int) -> Trajectories:
     return Trajectories.join(episodes, attributes)
 
 
-class Group:
-    """The arrays of a file, or of one of its groups."""
+def _array(file: Path, group: Any, name: str, axes: int, count: int | None = None) -> np.ndarray:
+    """The array of a group, with `axes` axes, and `count` rows where that is given.
 
-    def __init__(self, file: Path, group: Any) -> None:
-        """Read `group` of `file`, both open."""
-        self.file, self.group = file, group
-        self.label = f"{file} {group.name.strip('/')}".strip()
-
-    def array(self, name: str, axes: int, count: int | None = None) -> np.ndarray:
-        """The array of that name, with `axes` axes, and `count` rows where that is given.
-
-        Raises:
-            UserError: there is none, or it is of other numbers or of another shape.
-        """
-        found = self.group.get(name)
-        if found is None or not hasattr(found, "dtype") or found.dtype.kind not in "biuf":
-            raise UserError(
-                f"{self.label} has no array of numbers {name!r}; give a file in the form of D4RL "
-                "or Minari"
-            )
-        if found.external or found.is_virtual:
-            raise UserError(
-                f"{self.label}: the numbers of {name} are in other files; copy them into this one"
-            )
-        if len(found.shape) != axes or not found.size:
-            raise UserError(
-                f"{self.label}: {name} has shape {found.shape}, {axes} axes needed; correct it"
-            )
-        if count is not None and len(found) != count:
-            raise UserError(
-                f"{self.label}: {name} has {len(found)} rows, {count} expected; correct it"
-            )
-        require_memory(found.nbytes, f"{self.label}: {name}", "give a smaller file")
+    UserError where there is none, or it is of other numbers or of another shape.
+    """
+    found, label = group.get(name), f"{file} {group.name.strip('/')}".strip()
+    if found is None or not hasattr(found, "dtype") or found.dtype.kind not in "biuf":
+        raise UserError(
+            f"{label} has no array of numbers {name!r}; give a file in the form of D4RL or Minari"
+        )
+    if found.external or found.is_virtual:
+        problem = f"the numbers of {name} are in other files; copy them into this one"
+    elif len(found.shape) != axes or not found.size:
+        problem = f"{name} has shape {found.shape}, {axes} axes needed; correct it"
+    elif count is not None and len(found) != count:
+        problem = f"{name} has {len(found)} rows, {count} expected; correct it"
+    else:
+        require_memory(found.nbytes, f"{label}: {name}", "give a smaller file")
         values = found[()]
-        if not np.isfinite(values).all():
-            raise UserError(f"{self.label}: {name} has values that are not finite; correct it")
-        return values
+        if np.isfinite(values).all():
+            return values
+        problem = f"{name} has values that are not finite; correct it"
+    raise UserError(f"{label}: {problem}")
 
 
 def _require_no_external_link(file: Path, opened: Any) -> None:
-    """Raise UserError where a link of the file, at any depth, leads to another file.
-
-    No link is followed: opening a named pipe would block for ever.
-    """
+    """Follow no link of the file, at any depth, to another: a named pipe would block for ever."""
     h5py: Any = import_extra("trajectories", "h5py", "control")
 
     def external(name: str, link: Any) -> str | None:  # h5py replaces errors that it raises
@@ -178,15 +160,16 @@ def _require_no_external_link(file: Path, opened: Any) -> None:
         raise UserError(f"{file}: {name} is a link to another file; copy it into this one")
 
 
-def _d4rl(group: Group, attributes: Attributes) -> Trajectories:
-    rewards = group.array("rewards", 1)
-    terminal, truncated = (group.array(name, 1, len(rewards)) > 0 for name in ENDS["d4rl"])
+def _d4rl(file: Path, group: Any, attributes: Attributes) -> Trajectories:
+    rewards = _array(file, group, "rewards", 1)
+    count = len(rewards)
+    terminal, truncated = (_array(file, group, name, 1, count) > 0 for name in ENDS["d4rl"])
     ends = np.flatnonzero(terminal | truncated) + 1
     if not len(ends):
-        raise UserError(f"{group.label}: terminals and timeouts mark no end; mark the last steps")
+        raise UserError(f"{file}: terminals and timeouts mark no end; mark the last steps")
     return Trajectories(
-        group.array("observations", 2, len(rewards))[: ends[-1]].astype(np.float32),
-        group.array("actions", 2, len(rewards))[: ends[-1]].astype(np.float32),
+        _array(file, group, "observations", 2, count)[: ends[-1]].astype(np.float32),
+        _array(file, group, "actions", 2, count)[: ends[-1]].astype(np.float32),
         rewards[: ends[-1]].astype(np.float64),
         ends,
         terminal[ends - 1],
@@ -194,14 +177,14 @@ def _d4rl(group: Group, attributes: Attributes) -> Trajectories:
     )
 
 
-def _minari(group: Group) -> Trajectories:
+def _minari(file: Path, group: Any) -> Trajectories:
     """One episode; it ends with its last step, whatever its flags are."""
-    rewards = group.array("rewards", 1)
+    rewards = _array(file, group, "rewards", 1)
     count = len(rewards)
-    terminal, _ = (group.array(name, 1, count) > 0 for name in ENDS["minari"])
+    terminal, _ = (_array(file, group, name, 1, count) > 0 for name in ENDS["minari"])
     return Trajectories(
-        group.array("observations", 2, count + 1)[:-1].astype(np.float32),
-        group.array("actions", 2, count).astype(np.float32),
+        _array(file, group, "observations", 2, count + 1)[:-1].astype(np.float32),
+        _array(file, group, "actions", 2, count).astype(np.float32),
         rewards.astype(np.float64),
         np.array([count]),
         terminal[-1:],

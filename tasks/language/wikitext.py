@@ -26,13 +26,14 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
+import torch
 from jaxtyping import Int, UInt8
 
+from tasks.answers import NextTokens
 from tasks.contract import Split, SplitName
 from tasks.data import cache
 from tasks.data.files import Source, SourceFiles, digests_of
 from tasks.data.sources import ImportedTask
-from tasks.language.windows import START, windows
 from tasks.registry import tasks
 from zoo.registry import UserError, require_at_least
 
@@ -43,6 +44,9 @@ DEV_SHARE = 10
 """One in this many articles of the valid file is dev, where train is of that file too."""
 
 UNKNOWN, END_OF_LINE = b"<unk>", b"<eos>"
+
+START = 0
+"""The token before the first of a split; class c is token c + 1."""
 
 FILES = ("train", "valid", "test")
 
@@ -173,6 +177,50 @@ def article_starts(text: UInt8[np.ndarray, " v"]) -> Int[np.ndarray, " articles"
     """The byte at which each article begins, ascending; the first is 0."""
     starts = [match.start() for match in HEADING.finditer(text.tobytes())]
     return np.array([0, *starts[1:]], np.int64)
+
+
+def windows(
+    classes: Int[np.ndarray, " v"],
+    articles: Int[np.ndarray, " articles"],
+    length: int,
+    vocabulary: int,
+    measure: str,
+    requested: int = 0,
+) -> Split:
+    """Successive windows: the targets of window i are the tokens from i * length on.
+
+    The input of a position is the token before its target, so that the target at position j of a
+    window is predicted from j + 1 tokens, the last of the window before it included. Every token is
+    a target once. After the end of the stream, targets are -1 and tokens arbitrary: no real token
+    is before them, so that a causal model needs no mask.
+
+    Args:
+        classes: the tokens of the stream, as classes.
+        articles: where each article begins, ascending, from 0 on. A window belongs to the one that
+            contains its first target; the windows of an article are a cluster.
+        length: l.
+        vocabulary: vocabulary size, which decides the integer type.
+        measure: how the loss is shown, a name in `tasks.metrics`.
+        requested: how many windows, evenly spaced; 0 for all.
+    """
+    count = -(-len(classes) // length)
+    dtype = next(t for t in (np.uint8, np.int16, np.int32) if vocabulary <= np.iinfo(t).max + 1)
+    targets = np.full(count * length, -1, np.int64)
+    targets[: len(classes)] = classes
+    tokens = np.full(count * length, START, dtype)
+    tokens[1 : len(classes)] = classes[:-1] + 1
+    numbers = np.arange(count)
+    chosen = numbers[:requested] * count // requested if requested else slice(None)
+    clusters = np.searchsorted(articles, numbers[chosen] * length, side="right") - 1
+    positions = torch.arange(length, dtype=torch.int32).expand(len(clusters), length)
+    return Split.single(
+        torch.from_numpy(tokens.reshape(count, length)[chosen]),
+        None,
+        torch.from_numpy(targets.reshape(count, length)[chosen]),
+        positions,
+        NextTokens(measure=measure),
+        clusters=torch.from_numpy(clusters.astype(np.int32)),
+    )
 
 
 class Vocabulary(NamedTuple):

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from jaxtyping import UInt8
 
-from tasks.baselines import pixels as shallow
+from tasks.baselines.grey_images import PIXEL_MODELS
 from tasks.contract import Baseline, Split, SplitName
 from tasks.data.corpus import in_split, official
 from tasks.data.files import Source, SourceFiles, digests_of
@@ -89,7 +89,7 @@ class Image(ImportedTask):
 
     def shallow_baselines(self) -> Mapping[str, Baseline]:
         """See `Task.shallow_baselines`: classifiers of the pixels at their places."""
-        return shallow.MODELS
+        return PIXEL_MODELS
 
     @classmethod
     def convert(cls, files: SourceFiles) -> dict[str, np.ndarray]:

@@ -31,9 +31,6 @@ from zoo.registry import UserError, require_at_least
 BLOCK = 4096
 """Roots drawn from one stream of random numbers; changing it changes the data of every seed."""
 
-OVERHEAD_BYTES = 200
-"""Memory that a tree takes in addition to its tokens, during generation."""
-
 MAX_EMPTY_BLOCKS = 256
 """Consecutive blocks without a new tree, after which generation stops."""
 
@@ -111,13 +108,8 @@ class ListOps(TreeTask, GeneratedTask):
         reason = f"2 above min_len={self.min_len}"
         require_at_least(self.min_len + 2, "listops", reason, max_len=self.max_len)
 
-    def generate_by(self, workers: int) -> dict[str, np.ndarray]:
-        """See `GeneratedTask.generate_by`.
-
-        Raises:
-            UserError: there are not enough distinct trees of these lengths.
-            MemoryError: the memory is too small; or ValueError, where no machine's is enough.
-        """
+    def generate(self, workers: int) -> dict[str, np.ndarray]:
+        """See `GeneratedTask.generate`; UserError where too few trees have these lengths."""
         sizes = {split: getattr(self, split) for split in SPLITS}
         distinct = self._distinct(sum(sizes.values()), workers)
         # The most frequent trees are drawn first: without a shuffle they would all be in train.
@@ -130,16 +122,13 @@ class ListOps(TreeTask, GeneratedTask):
         return arrays
 
     def _distinct(self, needed: int, workers: int) -> list[tuple[bytes, int]]:
-        # Fails at once where the system does not provide as much memory; none of it is used.
-        np.empty((needed, self.min_len + OVERHEAD_BYTES), np.uint8)
         distinct: dict[bytes, int] = {}
         empty_blocks = 0
         with ThreadPoolExecutor(workers) as pool:
             parts = (pool.map(self.draw, range(i, i + workers)) for i in count(0, workers))
             for block in chain.from_iterable(parts):
                 before = len(distinct)
-                for index, target in enumerate(block.targets.tolist()):
-                    distinct[block.sequence(index).tobytes()] = target
+                distinct |= zip(block.sequences(), block.targets.tolist(), strict=True)
                 empty_blocks = 0 if len(distinct) > before else empty_blocks + 1
                 if len(distinct) >= needed or empty_blocks == MAX_EMPTY_BLOCKS:
                     break
@@ -153,8 +142,7 @@ class ListOps(TreeTask, GeneratedTask):
     def draw(self, block: int) -> Corpus:
         """Draw one block of roots, and keep the trees of the right length, duplicates included."""
         tokens = np.empty(BLOCK * self.max_len, np.uint8)
-        ends = np.empty(BLOCK, np.int64)
-        targets = np.empty(BLOCK, np.uint8)
+        ends, targets = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.uint8)
         rng = _stream(self.seed, block)
         kept = trees.draw_trees(rng, BLOCK, self.min_len, self.max_len, tokens, ends, targets)
         used = ends[kept - 1] if kept else 0
@@ -228,12 +216,9 @@ def _stream(*seeds: int) -> np.random.Generator:
 
 
 def tokenise(source: str) -> UInt8[np.ndarray, " l"]:
-    """The tokens of a tree in the published form `( ( ( [MAX 1 ) 2 ) ] )`, or without round ones.
+    """The tokens of a tree in the published form `( ( ( [MAX 1 ) 2 ) ] )`; UserError for others.
 
     Round brackets, which only pair what is between them, are dropped; every `]` is a token.
-
-    Raises:
-        UserError: a word is not one of ListOps'.
     """
     words = [word for word in source.split() if word not in ("(", ")")]
     for word in words:

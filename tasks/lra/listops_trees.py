@@ -36,19 +36,10 @@ def draw_trees(
     ends: Int64[np.ndarray, " draws"],
     targets: UInt8[np.ndarray, " draws"],
 ) -> int:
-    """Draw that many trees and keep those with min_len < length < max_len.
+    """Draw that many trees, keep those with min_len < length < max_len, and return their number.
 
-    Args:
-        rng: the source of randomness.
-        draws: number of roots drawn.
-        min_len: kept trees are longer.
-        max_len: kept trees are shorter.
-        tokens: receives the kept trees, concatenated; room for draws * max_len.
-        ends: receives the end of each kept tree in `tokens`.
-        targets: receives the value of each kept tree.
-
-    Returns:
-        The number of trees kept.
+    `tokens`, with room for draws * max_len, receives the kept trees, concatenated, `ends` the end
+    of each, and `targets` its value.
     """
     count = 0
     end = 0

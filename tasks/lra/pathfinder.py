@@ -12,15 +12,10 @@ pixels long at size 32 and 5 at 64 and 128. At size 128 the gap between paddles 
 drawn per image. Each distractor has a third of a snake's paddles; together they have about 20, 22
 and 35 at 32, 64 and 128 pixels.
 
-Three properties of the original that its description does not mention: at 32 pixels the first
-paddle of the first snake and of each distractor points up and left, at 121 to 150 degrees from the
-x axis, because no other angle has a free pixel. So most distractors fail: about 1.2 of the hard
-set's 5 are drawn. And as the newest paddle of a snake is not yet in the mask of the other, both end
-on one pixel in 0.3 % of the hard set's images, whose class is undetermined.
-
-Deviations: the arena publishes one set; here sets are drawn from a seed, by the same rules. In the
-easy and intermediate sets the number of distractors follows the formula of the hard one. No image
-occurs twice. The task `pathfinder-lra` reads the official files, to repeat a published run.
+Deviations: the arena publishes one set; here sets are drawn from a seed, by the same rules, side
+effects included (docs/decisions/0014-pathfinder-follows-the-original-rules.md). In the easy and
+intermediate sets the number of distractors follows the formula of the hard one. No image occurs
+twice. The task `pathfinder-lra` reads the official files, to repeat a published run.
 """
 
 import io
@@ -37,7 +32,7 @@ import torch
 from jaxtyping import Int64, UInt8
 from PIL import Image
 
-from tasks.baselines import discs as shallow
+from tasks.baselines.grey_images import DISC_MODELS
 from tasks.contract import SPLITS, Baseline, Split, SplitName
 from tasks.data.files import Member, Source, SourceFiles, damaged
 from tasks.data.sources import CachedTask, GeneratedTask, ImportedTask
@@ -62,16 +57,7 @@ ORDER_SEED = 0
 
 
 class Drawing(NamedTuple):
-    """One image, and how it was made.
-
-    Attributes:
-        pixels: (h, h), levels.
-        target: 1 where both discs lie on one snake, else 0.
-        paddles: (p, 3), see `drawing.draw`.
-        discs: (2, 2), the centres (y, x) of the discs.
-        attempts: attempts at the pair of snakes.
-        margin: gap between paddles.
-    """
+    """One image, its class and how it was made: see `drawing.draw`; `margin` is between paddles."""
 
     pixels: UInt8[np.ndarray, "h h"]
     target: int
@@ -91,16 +77,14 @@ class SnakeTask(CachedTask):
 
     def load(self, split: SplitName) -> Split:
         """See `Task.load`; also raises UserError where a split has fewer images than requested."""
-        pixels, targets = self.arrays(
-            {f"{split}_pixels": f"uint8 n {self.max_len}", f"{split}_targets": "uint8 n"}
-        )
+        form = {f"{split}_pixels": f"uint8 n {self.max_len}", f"{split}_targets": "uint8 n"}
+        pixels, targets = map(torch.from_numpy, self.arrays(form))
         chosen = self.subset(split, np.arange(len(targets)))
-        pixels, targets = torch.from_numpy(pixels[chosen]), torch.from_numpy(targets[chosen])
-        return Split.single(pixels, None, targets)
+        return Split.single(pixels[chosen], None, targets[chosen])
 
     def shallow_baselines(self) -> Mapping[str, Baseline]:
         """See `Task.shallow_baselines`: boosted trees on the positions of the discs."""
-        return shallow.MODELS
+        return DISC_MODELS
 
 
 @tasks.register("pathfinder")
@@ -134,8 +118,8 @@ class Pathfinder(SnakeTask, GeneratedTask):
         self._derive(max_len=self.size**2)
         self._require()
 
-    def generate_by(self, workers: int) -> dict[str, np.ndarray]:
-        """See `GeneratedTask.generate_by`."""
+    def generate(self, workers: int) -> dict[str, np.ndarray]:
+        """See `GeneratedTask.generate`."""
         total = self.train + self.dev + self.test
         pixels = np.empty((total, self.size, self.size), np.uint8)
         targets = np.empty(total, np.uint8)

@@ -28,7 +28,7 @@ from numba import njit
 from numpy.random import Generator
 
 from tasks.lra.pathfinder_rendering import Cells, Levels, Paddles, Patch, put, render
-from tasks.lra.pathfinder_tables import ANGLES, FULL, Tables
+from tasks.lra.pathfinder_tables import ANGLES, BORDER, FULL, Tables
 
 Paddle: TypeAlias = Int64[np.ndarray, " 3"]
 Point: TypeAlias = Int64[np.ndarray, " 2"]
@@ -61,14 +61,9 @@ def draw(
 ) -> tuple[int, int, int]:
     """Draw one image.
 
-    Args:
-        rng: the source of randomness.
-        tables: the tables of the size.
-        image: receives the pixels.
-        paddles: receives (y, x, direction) of each paddle, y and x being its tail where the
-            direction is an integer angle, its head where not: the first snake's, the second's, and
-            then the distractors'.
-        discs: receives the centres of both discs.
+    `image` receives the pixels, `discs` the centres (y, x) of both discs, and `paddles` (y, x,
+    direction) of each paddle, its tail where the direction is an integer angle, its head where not:
+    the first snake's, the second's, and then the distractors'.
 
     Returns:
         The class (1 where both discs are on one snake), the number of paddles, and the number of
@@ -96,7 +91,7 @@ def draw(
 def grow_pair(rng: Generator, tables: Tables, mask: Levels, paddles: Paddles) -> bool:
     """Try once to draw the two snakes; `mask` is overwritten."""
     mask[:] = FULL
-    mask[tables.border : -tables.border, tables.border : -tables.border] = 0
+    mask[BORDER:-BORDER, BORDER:-BORDER] = 0
     pivots = np.empty((2, 2), np.int64)
     first, second = paddles[: tables.contour], paddles[tables.contour : 2 * tables.contour]
     if not seed(rng, tables, mask, True, first[0], pivots[0]):

@@ -8,13 +8,9 @@ A paddle is drawn with Pillow at twice the size as a line of length 2L, and halv
 filter; its mask is the line dilated by a disc of radius 2m, halved in the same way. Both are 8-bit
 images.
 
-Sines have double precision, without rounding, as in the original: c + d sin(angle) may lie
-just above the whole number that it is in mathematics, and `step` then adds 1. As 4 sin(pi) =
-4.9e-16, that depends on c: it is lost in the sum where c is 8 or more. Vectors are therefore
-floats, added to a point when it is known. The sines of the integer angles, and of the reversed ones
-(by pi more, or less), are in `pathfinder_sines.csv`, since sine functions differ between machines
-in the last bit. No other direction but those along the axes, where they agree, has a coordinate
-near a whole number.
+Vectors are doubles, added to a point when it is known, and the sines of the integer angles, and of
+the reversed ones, are in `pathfinder_sines.csv`, correctly rounded: see
+docs/decisions/0014-pathfinder-follows-the-original-rules.md.
 """
 
 from dataclasses import dataclass
@@ -96,7 +92,6 @@ class Tables(NamedTuple):
 
     Attributes:
         size: side of the window.
-        border: pixels on every side of it that the mask covers from the start.
         contour: paddles of a snake.
         distractor_contour: paddles of a distractor.
         distractors: number of them.
@@ -116,7 +111,6 @@ class Tables(NamedTuple):
     """
 
     size: int
-    border: int
     contour: int
     distractor_contour: int
     distractors: int
@@ -152,7 +146,6 @@ def drawing_tables(size: int, contour: int, margin: int) -> Tables:
     distractor_contour = contour // 3
     return Tables(
         size=size,
-        border=BORDER,
         contour=contour,
         distractor_contour=distractor_contour,
         distractors=scale.distractors // distractor_contour,

@@ -24,10 +24,10 @@ SHUFFLED = 2**20
 
 
 class Stream:
-    """Uniform draws of one split."""
+    """Uniform draws of one split: the stream `number` of a seed."""
 
     def __init__(self, seed: int, number: int) -> None:
-        """Begin the stream `number` of those that `seed` gives."""
+        """Begin the stream."""
         seeds = np.random.SeedSequence(entropy=seed, spawn_key=(number,))
         self._generator = np.random.Generator(np.random.PCG64(seeds))
 
@@ -62,13 +62,7 @@ class Stream:
 
 
 class Examples(NamedTuple):
-    """Generated examples.
-
-    Attributes:
-        sequences: (n, l), tokens without padding.
-        targets: (n,) or (n, a).
-        target_positions: (n, a); None where an example has one target.
-    """
+    """Generated examples, without padding; None as positions where each has one target."""
 
     sequences: Int[np.ndarray, "n l"]
     targets: Shaped[np.ndarray, "n ..."]
@@ -101,16 +95,13 @@ class SyntheticTask(Task):
     def load(self, split: SplitName) -> Split:
         """See `Task.load`."""
         stream = Stream(self.seed, SPLITS.index(split))
-        examples = self.draw(stream, getattr(self, split))
+        sequences, targets, positions = self.draw(stream, getattr(self, split))
         dtype = np.uint8 if self.vocabulary <= 2**8 else np.int16
-        positions = examples.target_positions
         return Split.single(
-            torch.from_numpy(examples.sequences.astype(dtype)),
-            None,
-            torch.from_numpy(examples.targets),
+            torch.from_numpy(sequences.astype(dtype)), None, torch.from_numpy(targets),
             None if positions is None else torch.from_numpy(positions.astype(np.int32)),
             self.answers,
-        )
+        )  # fmt: skip
 
     def _require(self, **minima: int) -> None:
         """See `Task._require`; also raises UserError where the vocabulary is too large."""

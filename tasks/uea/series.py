@@ -1,19 +1,19 @@
-"""Time series of the UEA archive: import, dev split, missing values, normalisation.
+"""Time series of the UEA archive: the ten sets in Table 1 of Chen et al. (2023), each a task.
 
 Bagnall et al., "The UEA multivariate time series classification archive, 2018", arXiv 1811.00075.
+`sets.csv` has a row for each set, with the sizes of the archive: train has four fifths of TRAIN.
 
-* Dev is a fifth of every class of the official TRAIN file, chosen by a fixed seed; the published
-  runs have none and report the best test accuracy over epochs (Chen et al., 2023, Table 1).
-* A missing value is interpolated linearly within its channel of its series, and has the nearest
-  value beyond both ends; a channel without any value has the channel's mean in train.
-* Every channel is divided by its standard deviation after its mean is subtracted. Both are of
-  all time points of the train split, without dev.
-* Series are truncated to `max_len`, by default the longest of TRAIN, as in the published runs.
+Dev, normalisation and length: decision 30. A missing value is interpolated linearly within its
+channel of its series, and has the nearest value beyond both ends; a channel without any value has
+the channel's mean in train.
 """
 
+import csv
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, make_dataclass
+from importlib import resources
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,8 +22,9 @@ from jaxtyping import Float32, Float64, Int64, UInt8
 from tasks.baselines import rocket
 from tasks.contract import Baseline, Split, SplitName
 from tasks.data.corpus import DEV_SEED, official
-from tasks.data.files import SourceFiles, damaged
+from tasks.data.files import Source, SourceFiles, damaged, digests_of
 from tasks.data.sources import ImportedTask
+from tasks.registry import tasks
 from tasks.uea.ts_format import read
 from zoo.registry import UserError, require_at_least
 
@@ -32,6 +33,8 @@ DEV_SHARE = 5
 
 SHOWN_CHANNELS, SHOWN_POINTS = 3, 12
 """What is shown of a series as text."""
+
+OPTIONS = ("max_len", "train", "dev", "test")
 
 Series = list[Float32[np.ndarray, "_ f"]]
 
@@ -95,10 +98,10 @@ class SeriesTask(ImportedTask):
         for file in files:
             part = "train" if "_TRAIN" in file.name else "test"
             content = read(file)
-            found = content.series[0].shape[1], len(content.labels)
-            if found != (cls.channels, cls.classes):
+            channels, classes = content.series[0].shape[1], len(content.labels)
+            if (channels, classes) != (cls.channels, cls.classes):
                 expected = f"{cls.channels} and {cls.classes} expected"
-                problem = f"has {found[0]} channels and {found[1]} classes, {expected}"
+                problem = f"has {channels} channels and {classes} classes, {expected}"
                 raise damaged(file.location, problem)
             lengths = [len(series) for series in content.series]
             arrays[f"{part}_values"] = np.concatenate(content.series)
@@ -112,28 +115,17 @@ class SeriesTask(ImportedTask):
     def _filled(self, split: SplitName) -> tuple[Series, UInt8[np.ndarray, " n"]]:
         """The series of a split, truncated and without missing values, and their classes."""
         part = official(split)
-        values, ends, targets = self.arrays(
-            {
-                f"{part}_values": f"float32 v {self.channels}",
-                f"{part}_ends": "int64 s",
-                f"{part}_targets": "uint8 s",
-            }
-        )
+        fields = {"values": f"float32 v {self.channels}", "ends": "int64 s", "targets": "uint8 s"}
+        values, ends, targets = self.arrays({f"{part}_{n}": kind for n, kind in fields.items()})
         indices = np.arange(len(targets)) if split == "test" else hold_out(targets)[split]
-        chosen = self.subset(split, indices)
-        starts = ends - np.diff(ends, prepend=0)
-        series = [
-            filled(values[start:end][: self.max_len])
-            for start, end in zip(starts[chosen], ends[chosen], strict=True)
-        ]
-        return series, targets[chosen]
+        chosen, parts = self.subset(split, indices), np.split(values, ends[:-1])
+        return [filled(parts[index][: self.max_len]) for index in chosen], targets[chosen]
 
 
 def hold_out(targets: UInt8[np.ndarray, " n"]) -> Mapping[str, Int64[np.ndarray, " count"]]:
-    """The indices of train and of dev, both ascending: one in `DEV_SHARE` of every class is in dev.
+    """The indices of train and of dev, both ascending: `n // DEV_SHARE` of `n` are in dev.
 
-    Of `n` examples `n // DEV_SHARE` are in dev, also where classes are small: they are chosen at
-    equal distances from all examples sorted by class, and at random within a class.
+    They are chosen at equal distances from all examples sorted by class, at random within a class.
     """
     keys = np.random.Generator(np.random.PCG64(DEV_SEED)).random(len(targets))
     order = np.lexsort((keys, targets))
@@ -167,3 +159,33 @@ def normalised(series: Float32[np.ndarray, "l f"], scale: Scale) -> Float32[np.n
     """A series in standard deviations from the mean; 0 in a channel without any value."""
     values = (series.astype(np.float64) - scale.mean) / scale.deviation
     return np.nan_to_num(values, nan=0.0).astype(np.float32)
+
+
+def make_task(row: Mapping[str, str]) -> type[SeriesTask]:
+    """The task of a row of `sets.csv`; each of its two files may be compressed by xz."""
+    archive = row["archive"]
+    sizes = {name: int(row[name]) for name in ("classes", "channels", *OPTIONS)}
+    source = Source(
+        title=f"{archive} of the UEA multivariate time series archive: {sizes['channels']} "
+        f"channels, {sizes['classes']} classes",
+        origin=f"https://www.timeseriesclassification.com/description.php?Dataset={archive}",
+        terms="no single licence; cite Bagnall et al., arXiv 1811.00075",
+        give=f"the folder of {archive}",
+        pattern=rf"(?:uea_)?{re.escape(archive)}_(?:TRAIN|TEST)\.ts(?:\.xz)?",
+        examples={"train": sizes["train"] + sizes["dev"], "test": sizes["test"]},
+        **digests_of(archive),
+    )
+    attributes = {
+        "__doc__": row["description"], "__module__": __name__, "name": row["name"], "version": 1,
+        "classes": sizes["classes"], "channels": sizes["channels"], "source": source,
+    }  # fmt: skip
+    task: Any = make_dataclass(
+        archive.replace("-", ""), [(option, int, sizes[option]) for option in OPTIONS],
+        bases=(SeriesTask,), namespace=attributes, frozen=True, kw_only=True,
+    )  # fmt: skip
+    return task
+
+
+_TABLE = resources.files("tasks.uea").joinpath("sets.csv").read_text("utf-8")
+for _row in csv.DictReader(_TABLE.splitlines()):
+    tasks.register(_row["name"])(make_task(_row))

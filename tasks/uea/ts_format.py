@@ -28,13 +28,7 @@ MISSING = "?"
 
 
 class Recordings(NamedTuple):
-    """The content of a file.
-
-    Attributes:
-        series: (l, f) of each series; NaN where a value is missing.
-        targets: the class of each, as an index into `labels`.
-        labels: the names of the classes, in the order of the header.
-    """
+    """The series, NaN where a value is missing, and their classes, by index in `labels`."""
 
     series: list[Float32[np.ndarray, "_ f"]]
     targets: list[int]
@@ -42,11 +36,7 @@ class Recordings(NamedTuple):
 
 
 def read(file: Member) -> Recordings:
-    """Read a file, which may be compressed by xz.
-
-    Raises:
-        UserError: it is not such a file; the message names the line.
-    """
+    """Read a file, which may be compressed by xz; UserError, with the line, for any other."""
     if file.name.endswith(".xz"):
         file = file._replace(stream=io.BytesIO(lzma.decompress(file.stream.read())))
     lines = _text(file)
@@ -54,15 +44,13 @@ def read(file: Member) -> Recordings:
     recordings = Recordings([], [], labels)
     for location, line in lines:
         *channels, label = line.split(":")
-        if label.strip() not in labels:
-            raise damaged(
-                location, f"ends in the class {label.strip()[:20]!r}, which is not in @classLabel"
-            )
+        if (name := label.strip()) not in labels:
+            raise damaged(location, f"ends in the class {name[:20]!r}, which is not in @classLabel")
         recordings.series.append(_series(channels, location))
-        recordings.targets.append(labels.index(label.strip()))
-        widths = [series.shape[1] for series in (recordings.series[0], recordings.series[-1])]
-        if widths[0] != widths[1]:
-            raise damaged(location, f"has {widths[1]} channels, the first series has {widths[0]}")
+        recordings.targets.append(labels.index(name))
+        first, latest = (recordings.series[i].shape[1] for i in (0, -1))
+        if first != latest:
+            raise damaged(location, f"has {latest} channels, the first series has {first}")
     if not recordings.series:
         raise damaged(file.location, "has no series after @data")
     return recordings

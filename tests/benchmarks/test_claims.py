@@ -11,11 +11,11 @@ import torch
 from pydantic import ValidationError
 
 from benchmarks import processes, runner
-from benchmarks.__main__ import line_of, main
+from benchmarks.__main__ import main
 from benchmarks.claims import CLAIMS, Claim, ClaimRecord, ProfileRecord, read
+from benchmarks.page import SECTIONS, line_of
 from benchmarks.profiles import GROUPS, OTHER, autograd_functions, group_of, grouped
 from benchmarks.runner import REGISTERED, Runner, measure
-from benchmarks.sections import SECTIONS
 from tasks.lra.pathfinder import Pathfinder
 from zoo.kernels import dropout
 

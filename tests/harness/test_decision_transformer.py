@@ -196,7 +196,7 @@ def test_the_command_runs_and_reports_with_normalised_returns(tmp_path, call, un
 
 
 def test_recording_writes_the_file_and_prints_its_references(tmp_path, call, monkeypatch):
-    monkeypatch.setattr("tasks.control.policies.REFERENCE_EPISODES", 1)
+    monkeypatch.setattr("tasks.control.environment.REFERENCE_EPISODES", 1)
     path = tmp_path / "a.hdf5"
     code, out, _ = call("data", "record", "InvertedPendulum-v5", str(path), "--episodes", "2")
     assert code == 0 and path.exists() and "expert_return: 1000" in out

@@ -15,7 +15,7 @@ from harness.records.store import BaselineStore, Store
 from harness.runner import run
 from tasks.contract import Split
 from tasks.data import cache
-from tasks.language.windows import windows
+from tasks.language.wikitext import windows
 from tests.harness.specs import encoder
 from zoo.composition import Composition, build
 from zoo.contract import Size

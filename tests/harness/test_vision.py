@@ -22,7 +22,7 @@ from harness.records.store import BaselineStore
 from harness.train import Trainer
 from tasks.answers import CLASSES, Number
 from tasks.contract import Batch
-from tasks.data.transforms import require_timm, transform_of
+from tasks.data.images import require_timm, transform_of
 from tests.harness.conftest import requested
 from zoo.registry import UserError
 

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from tasks import BASELINES_VERSION, Task, baselines, create, metrics
 from tasks.answers import Classes, Number
-from tasks.baselines import context, discs, fitting, listops, lookup, pixels, tokens
+from tasks.baselines import context, fitting, grey_images, listops, tokens
 from tasks.contract import SPLITS, Split
 
 
@@ -171,28 +171,28 @@ def test_the_features_of_a_tree_count_operators_and_digits_by_depth():
 def test_the_discs_of_an_image_are_found_and_their_surroundings_read():
     images = torch.zeros(1, 32, 32, dtype=torch.uint8)
     images[0, 3:29, 16] = 250  # a paddle: brighter, and narrower than a disc
-    disc = (200 * torch.tensor(discs.DISC)).to(torch.uint8)
+    disc = (200 * torch.tensor(grey_images.DISC)).to(torch.uint8)
     for y, x in ((20, 5), (1, 30)):
         images[0, y - 1 : y + 2, x - 1 : x + 2] = disc
     images[0, 19:23, 4:8] = 240  # what makes the first disc brighter is no second one
-    assert discs.find_discs(images).tolist() == [[1, 30, 20, 5]]
-    around = discs.find_surroundings(images)[0, 4:].view(2, 5, 5)
+    assert grey_images.find_discs(images).tolist() == [[1, 30, 20, 5]]
+    around = grey_images.find_surroundings(images)[0, 4:].view(2, 5, 5)
     assert torch.equal(around[0, 1:4, 1:4].to(torch.uint8), disc)
     assert around[0, 0].sum() == around[0, :, 4].sum() == 0  # beyond the image
     assert around[1].sum() == 16 * 240
 
 
 def test_a_perceptron_learns_what_no_linear_model_of_the_pixels_can(monkeypatch):
-    monkeypatch.setattr(pixels, "WIDTHS", (32,))
-    monkeypatch.setattr(pixels, "BATCH", 32)
+    monkeypatch.setattr(grey_images, "WIDTHS", (32,))
+    monkeypatch.setattr(grey_images, "BATCH", 32)
     splits = {}
-    monkeypatch.setattr(pixels, "RATE", 0.01)
+    monkeypatch.setattr(grey_images, "RATE", 0.01)
     for number, name in enumerate(SPLITS):
         bits = torch.randint(2, (200, 4), generator=torch.Generator().manual_seed(number))
         splits[name] = Split.single((bits * 255).to(torch.uint8), None, bits[:, 0] ^ bits[:, 1])
     before = torch.get_rng_state()
-    assert pixels.perceptron(splits).test > 0.95
-    assert pixels.MODELS["pixels, linear"](splits).test < 0.7
+    assert grey_images.perceptron(splits).test > 0.95
+    assert grey_images.PIXEL_MODELS["pixels, linear"](splits).test < 0.7
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -377,9 +377,9 @@ def test_a_class_is_that_of_the_equal_examples_of_train():
     test = Split.single(torch.tensor([[1, 1], [1, 2], [2, 1]]), None, torch.tensor([1, 2, 1]))
     splits = {"train": train, "dev": test, "test": test}
     # Token by token [2, 1] is not in train, whose most frequent class is 1 as well as 2.
-    assert lookup.same_in_train(lookup.sequences, splits) == 1.0
+    assert tokens.same_in_train(tokens.sequences, splits) == 1.0
     counts = partial(tokens.bag_of_tokens, vocabulary=3)
-    assert lookup.same_in_train(counts, splits) == pytest.approx(2 / 3)
+    assert tokens.same_in_train(counts, splits) == pytest.approx(2 / 3)
 
 
 def test_a_table_of_counts_solves_majority_and_a_short_sequence_is_remembered():

@@ -181,7 +181,7 @@ def test_temporary_files_that_nobody_writes_are_removed(home):
 def test_nothing_is_made_for_a_cache_that_cannot_be_written(home, images, monkeypatch, tmp_path):
     home.write_text("a file")
     monkeypatch.setenv(cache.HOME_VARIABLE, str(home / "below"))
-    monkeypatch.setattr(ListOps, "generate", lambda self: pytest.fail("generated"))
+    monkeypatch.setattr(ListOps, "generate", lambda self, workers: pytest.fail("generated"))
     monkeypatch.setattr(Image, "convert", lambda files: pytest.fail("converted"))
     for use, verb in (
         (lambda: cache.write("set@1", ARRAYS), "written"),

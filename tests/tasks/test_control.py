@@ -7,10 +7,9 @@ import torch
 from tasks import create
 from tasks.baselines import compute
 from tasks.contract import SPLITS
-from tasks.control.control import TEST_SEED
-from tasks.control.environment import Environment, Outcome
-from tasks.control.rollouts import PUBLISHED, Reference, returns_of
-from tasks.control.windows import Scale, episodes, returns_to_go, windows
+from tasks.control.control import PUBLISHED, TEST_SEED, Reference
+from tasks.control.environment import Environment
+from tasks.control.windows import Scale, episodes, returns_of, returns_to_go, windows
 from tasks.data.trajectories import Trajectories, read
 from tests.tasks.test_trajectories import arrays, save
 from tests.trajectories import record_short
@@ -75,12 +74,12 @@ class Counting(Environment):
     def __init__(self, length: int, *, truncated: bool) -> None:
         self.length, self.truncated, self.taken = length, truncated, []
 
-    def step(self, action) -> Outcome:
+    def step(self, action) -> tuple[np.ndarray, float, bool, bool]:
         self.taken.append(float(action[0]))
         count = len(self.taken)
         ended = count >= self.length
         state = np.array([count], np.float32)
-        return Outcome(state, float(count), ended and not self.truncated, ended and self.truncated)
+        return state, float(count), ended and not self.truncated, ended and self.truncated
 
 
 def test_each_episode_has_its_own_rewards_up_to_its_own_end():
@@ -149,7 +148,7 @@ def test_a_policy_is_given_the_window_so_far_and_gets_the_rewards_of_the_environ
     environment = Environment("InvertedPendulum-v5")
     for i, window in enumerate(second):
         environment.reset(TEST_SEED + i)
-        state = environment.step(np.array([0.25])).observation
+        state, *_ = environment.step(np.array([0.25]))
         expected = task._scale(environment).states(state)
         assert window[1, 2:6].tolist() == pytest.approx(expected.tolist())
     fourth = calls[3][0]

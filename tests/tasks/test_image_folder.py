@@ -12,7 +12,7 @@ from PIL import Image
 
 from tasks import create
 from tasks.contract import SPLITS, Split
-from tasks.data import transforms
+from tasks.data import images
 from tasks.data.images import decode
 from zoo.registry import UserError
 
@@ -168,9 +168,9 @@ def test_a_pipe_is_rejected_where_files_are_listed_and_where_one_is_read(publish
 
 def test_without_timm_the_error_names_the_extra(plain, monkeypatch):
     split = load(plain)["test"]
-    transforms.transform_of.cache_clear()
-    transforms.require_timm.cache_clear()
-    monkeypatch.setattr(transforms, "_declare_operators", lambda: None)
+    images.transform_of.cache_clear()
+    images.require_timm.cache_clear()
+    monkeypatch.setattr(images, "_declare_operators", lambda: None)
     monkeypatch.setitem(sys.modules, "timm.data", None)
     monkeypatch.setitem(sys.modules, "torchvision", ModuleType("torchvision"))
     with pytest.raises(UserError, match=r"images needs timm.data, which .*'\.\[vision\]'"):

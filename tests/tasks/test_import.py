@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tasks.data import sources
-from tasks.data.corpus import hold_out
+from tasks.data.corpus import in_split
 from tasks.data.files import Member
 from tasks.data.sources import ImportedTask, import_all
 from tasks.lra.image import Image
@@ -40,7 +40,7 @@ def test_a_source_is_declared_completely(name):
 
 def test_the_held_out_examples_are_fixed():
     targets = np.repeat(np.arange(2, dtype=np.uint8), 40)
-    assert hold_out(targets)["dev"].tolist() == [3, 11, 13, 20, 48, 53, 59, 62]
+    assert in_split(targets, "dev").tolist() == [3, 11, 13, 20, 48, 53, 59, 62]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tasks.baselines.kneser_ney import cross_entropies, discounts, losses, order_probabilities
-from tasks.language.windows import windows
+from tasks.language.wikitext import windows
 
 CLASSES = 5
 

@@ -32,7 +32,7 @@ def published() -> list[tuple[int, str]]:
 def raw() -> list[np.ndarray]:
     """Trees as drawn, except a few of more than 20,000 tokens."""
     drawn = [ListOps(min_len=0, max_len=20_000, seed=5).draw(block) for block in range(4)]
-    return [block.sequence(index) for block in drawn for index in range(len(block))]
+    return [np.frombuffer(tree, np.uint8) for block in drawn for tree in block.sequences()]
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +194,7 @@ def test_frequent_trees_are_spread_over_the_splits():
 @pytest.mark.parametrize("workers", [2, 3])
 def test_the_data_do_not_depend_on_the_number_of_workers(workers):
     task = ListOps(**SMALL, seed=3)
-    single_thread, threads = task.generate_by(1), task.generate_by(workers)
+    single_thread, threads = task.generate(1), task.generate(workers)
     for name, array in single_thread.items():
         assert array.tobytes() == threads[name].tobytes()
     splits = {name: task.load(name) for name in ("train", "dev", "test")}
@@ -206,7 +206,7 @@ def test_the_data_do_not_depend_on_the_number_of_workers(workers):
 
 @pytest.mark.parametrize(("seed", "pinned"), [(0, "d7aad65c0bca55fb"), (1, "76b1daa6a71e74f2")])
 def test_the_data_of_this_version_are_fixed(seed, pinned):
-    arrays = ListOps(**SMALL, seed=seed).generate_by(2)
+    arrays = ListOps(**SMALL, seed=seed).generate(2)
     digest = hashlib.sha256(b"".join(arrays[name].tobytes() for name in sorted(arrays)))
     assert digest.hexdigest()[:16] == pinned
 
@@ -215,7 +215,7 @@ def test_every_setting_is_generated_once(home, monkeypatch):
     for seed in (0, 1):
         ListOps(**SMALL, seed=seed).load("dev")
     assert len(list(home.glob("*.npz"))) == 2
-    monkeypatch.setattr(ListOps, "generate", lambda self: pytest.fail("generated again"))
+    monkeypatch.setattr(ListOps, "generate", lambda self, workers: pytest.fail("generated again"))
     assert len(ListOps(**SMALL, seed=1).load("test")) == 50
 
 
@@ -258,4 +258,4 @@ def test_empty_blocks_end_the_search_only_if_consecutive(monkeypatch):
     # Every tree comes twice: of two consecutive blocks one has a new tree.
     monkeypatch.setattr(ListOps, "draw", lambda task, block: digits[block // 2 % 10])
     task = ListOps(min_len=0, max_len=4, train=8, dev=1, test=1)
-    assert len(task.generate_by(1)["train_targets"]) == 8
+    assert len(task.generate(1)["train_targets"]) == 8

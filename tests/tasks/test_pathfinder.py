@@ -100,7 +100,7 @@ def test_images_are_in_their_order_in_raster_order():
 def test_the_data_do_not_depend_on_the_number_of_workers(workers):
     task = Pathfinder(**SMALL, seed=3)
     assert sum(SMALL.values()) > 2 * BLOCK
-    single_thread, threads = task.generate_by(1), task.generate_by(workers)
+    single_thread, threads = task.generate(1), task.generate(workers)
     for name, array in single_thread.items():
         assert array.tobytes() == threads[name].tobytes()
     images = np.concatenate([single_thread[f"{name}_pixels"] for name in SMALL])
@@ -111,7 +111,7 @@ def test_the_data_do_not_depend_on_the_number_of_workers(workers):
 def test_the_data_of_this_version_are_fixed():
     digest = hashlib.sha256()
     for size, contour in ((32, 14), (64, 6), (128, 6)):
-        arrays = Pathfinder(size=size, contour=contour, train=8, dev=1, test=1).generate_by(2)
+        arrays = Pathfinder(size=size, contour=contour, train=8, dev=1, test=1).generate(2)
         for name in sorted(arrays):
             digest.update(arrays[name].tobytes())
     assert digest.hexdigest()[:16] == "e3fd2421cf8dd549", (
@@ -130,7 +130,7 @@ def test_a_repeated_image_is_replaced(monkeypatch):
         ),
     )
     task = Pathfinder(train=5, dev=3, test=2)
-    arrays = task.generate_by(2)
+    arrays = task.generate(2)
     assert arrays["train_pixels"][2].tolist() == draw(task, 2).pixels.ravel().tolist()
     assert arrays["dev_pixels"][0].tolist() == draw(task, 5).pixels.ravel().tolist()
     for name, row, index in (("dev", 1, 6), ("test", 1, 9)):

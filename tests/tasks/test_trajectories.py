@@ -6,8 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from tasks.control.environment import Environment
-from tasks.control.policies import record
+from tasks.control.environment import Environment, record
 from tasks.data.trajectories import ENDS, Trajectories, read, write
 from zoo.registry import UserError
 
@@ -208,7 +207,7 @@ def test_a_missing_package_names_the_extra(tmp_path, monkeypatch):
 def test_a_recording_depends_on_its_seed_alone_and_is_read_as_it_was_written(tmp_path, monkeypatch):
     pytest.importorskip("mujoco")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("tasks.control.policies.REFERENCE_EPISODES", 1)
+    monkeypatch.setattr("tasks.control.environment.REFERENCE_EPISODES", 1)
     first = record(PENDULUM, 3, seed=5)
     write(tmp_path / "a.hdf5", first)
     write(tmp_path / "b.hdf5", record(PENDULUM, 3, seed=5))
@@ -225,14 +224,14 @@ def test_a_recording_depends_on_its_seed_alone_and_is_read_as_it_was_written(tmp
 
 def test_recorded_steps_are_those_of_the_environment(monkeypatch):
     pytest.importorskip("mujoco")
-    monkeypatch.setattr("tasks.control.policies.REFERENCE_EPISODES", 1)
+    monkeypatch.setattr("tasks.control.environment.REFERENCE_EPISODES", 1)
     data = record(PENDULUM, 2, seed=0)
     environment = Environment(PENDULUM)
     rng = np.random.default_rng([0, 1, 0])
     assert np.array_equal(environment.reset(int(rng.integers(2**31))), data.observations[0])
     for step in range(min(3, int(data.ends[0]) - 1)):
-        outcome = environment.step(data.actions[step] / environment.bound)
-        assert outcome.observation == pytest.approx(data.observations[step + 1], abs=1e-5)
+        observation, *_ = environment.step(data.actions[step] / environment.bound)
+        assert observation == pytest.approx(data.observations[step + 1], abs=1e-5)
 
 
 @pytest.mark.parametrize(

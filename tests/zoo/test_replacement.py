@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import zoo
-from tasks.data.transforms import require_timm
+from tasks.data.images import require_timm
 
 D, H, N = 32, 4, 9
 PAD = torch.arange(N) >= torch.tensor([[N], [5], [7]])

@@ -1,0 +1,154 @@
+"""Classifiers of grey images that read each pixel at its place, or the places of two discs alone.
+
+* Of CIFAR-10: a logistic regression, and a multi-layer perceptron 1024-512-256-10 with dropout 0.3,
+  AdamW at 1e-3 falling linearly to 0, weight decay 0.01, batches of 256, 15 epochs. Of its epochs,
+  dev chooses one.
+* Of Pathfinder: boosted trees on the places of the discs. A disc covers a block of bright pixels, a
+  paddle is narrower: the level of a place is the lowest of the nine pixels around it, each divided
+  by the level of a disc there. The two places of the highest level are taken for the discs.
+
+Axis letters: `n` images, `h` side of an image, `f` features.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import numpy as np
+import torch
+from jaxtyping import Float32, Int64, UInt8
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tasks.baselines.fitting import Features, linear, trees
+from tasks.contract import Score, Split, Splits
+
+DISC = ((0.9, 1.0, 0.5), (1.0, 1.0, 0.75), (0.5, 0.7, 0.2))
+"""The pixels around the centre of a disc as the generator draws it, as a share of the highest."""
+
+APART = 2
+"""Places within so many pixels, in both directions, are the same disc."""
+
+AROUND = 2
+"""Pixels on each side of a disc that are its surroundings: 5 x 5."""
+
+Images = UInt8[Tensor, "n h h"]
+
+
+def find_discs(images: Images) -> Int64[Tensor, "n 4"]:
+    """(y, x) of both discs, in the order of their pixels."""
+    side = images.shape[-1]
+    padded, levels = F.pad(images.float(), (1, 1, 1, 1)), torch.full(images.shape, torch.inf)
+    for y, row in enumerate(DISC):
+        for x, share in enumerate(row):
+            levels = levels.minimum(padded[:, y : y + side, x : x + side] / share)
+    first = levels.flatten(1).argmax(1)
+    near_y, near_x = (
+        (torch.arange(side) - place[:, None]).abs() <= APART
+        for place in (first // side, first % side)
+    )
+    others = levels.masked_fill(near_y[:, :, None] & near_x[:, None, :], -1.0)
+    places = torch.stack([first, others.flatten(1).argmax(1)], 1).sort(1).values
+    return torch.stack([places // side, places % side], 2).flatten(1)
+
+
+def find_surroundings(images: Images) -> Int64[Tensor, "n f"]:
+    """`find_discs`, and the 5 x 5 levels around each disc; 0 beyond the image."""
+    places = find_discs(images)
+    width = 2 * AROUND + 1
+    blocks = F.pad(images, (AROUND,) * 4).unfold(1, width, 1).unfold(2, width, 1)
+    rows = torch.arange(len(images))[:, None]
+    around = blocks[rows, places[:, ::2], places[:, 1::2]]
+    return torch.cat([places, around.flatten(1).long()], 1)
+
+
+def _of_images(find: Callable[[Images], Int64[Tensor, "n f"]]) -> Features:
+    def features(split: Split) -> UInt8[np.ndarray, "n f"]:
+        side = int(split.sequences.shape[1] ** 0.5)
+        found = [find(part.unflatten(1, (side, side))) for part, _ in split.chunks()]
+        return torch.cat(found)[split.sequence_ids[:, 0]].to(torch.uint8).numpy()
+
+    return features
+
+
+DISC_FEATURES: Mapping[str, Features] = {
+    "disc places": _of_images(find_discs),
+    "disc places, 5 x 5 pixels": _of_images(find_surroundings),
+}
+"""Sets of features by name."""
+
+DISC_MODELS = {name: partial(trees, features) for name, features in DISC_FEATURES.items()}
+
+WIDTHS = (512, 256)
+DROPOUT = 0.3
+EPOCHS = 15
+BATCH = 256
+RATE, DECAY = 1e-3, 0.01
+WHITE = 255
+PENALTIES = (1e-2, 1e-3)
+EVALUATED = 4096
+"""Images that are classified at a time."""
+
+
+def pixels(split: Split) -> Float32[Tensor, "n f"]:
+    """The grey levels of an image, in [0, 1]."""
+    return split.sequences[split.sequence_ids[:, 0]].float() / WHITE
+
+
+def perceptron(splits: Splits) -> Score:
+    """Accuracies of the multi-layer perceptron after the epoch that is best on dev."""
+    inputs = {name: pixels(split) for name, split in splits.items()}
+    mean, deviation = inputs["train"].mean(0), inputs["train"].std(0, correction=0)
+    inputs = {name: (part - mean) / deviation.clamp_min(1e-3) for name, part in inputs.items()}
+    classes = int(max(split.targets.max() for split in splits.values())) + 1
+    best = Score(-1.0, 0.0)
+    # Dropout and initialisation draw from the global generator, which is restored.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = _network(inputs["train"].shape[1], classes)
+        optimiser = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=DECAY)
+        steps = EPOCHS * -(-len(inputs["train"]) // BATCH)
+        schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, steps)
+        for _ in range(EPOCHS):
+            _train(model, schedule, inputs["train"], splits["train"].targets)
+            dev = _accuracy(model, inputs["dev"], splits["dev"].targets)
+            if dev > best.dev:
+                best = Score(dev, _accuracy(model, inputs["test"], splits["test"].targets))
+    return best
+
+
+def _network(inputs: int, classes: int) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for width in WIDTHS:
+        layers += [nn.Linear(inputs, width), nn.ReLU(), nn.Dropout(DROPOUT)]
+        inputs = width
+    return nn.Sequential(*layers, nn.Linear(inputs, classes))
+
+
+def _train(
+    model: nn.Module,
+    schedule: torch.optim.lr_scheduler.LRScheduler,
+    inputs: Float32[Tensor, "n f"],
+    targets: Int64[Tensor, " n"],
+) -> None:
+    model.train()
+    for batch in torch.randperm(len(inputs)).split(BATCH):
+        schedule.optimizer.zero_grad()
+        F.cross_entropy(model(inputs[batch]), targets[batch]).backward()
+        schedule.optimizer.step()
+        schedule.step()
+
+
+@torch.no_grad()
+def _accuracy(
+    model: nn.Module, inputs: Float32[Tensor, "n f"], targets: Int64[Tensor, " n"]
+) -> float:
+    model.eval()
+    answers = torch.cat([model(part).argmax(1) for part in inputs.split(EVALUATED)])
+    return (answers == targets).double().mean().item()
+
+
+PIXEL_MODELS: Mapping[str, Callable[[Splits], Score]] = {
+    "pixels, linear": partial(linear, lambda split: pixels(split).numpy(), penalties=PENALTIES),
+    "pixels, perceptron": perceptron,
+}
+"""The classifiers by name."""

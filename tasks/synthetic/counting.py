@@ -1,0 +1,153 @@
+"""Sequences of random tokens: a sum, the most frequent token, and no question at all.
+
+Adding: Hochreiter and Schmidhuber, 1997. One number is marked in each half of the sequence; an
+answer is correct where its error is below 0.08. They require 0.04 of a target scaled to [0, 1];
+here it is the sum, in [0, 2]. Deviation: the numbers lie on a grid over [0, 1], so that each is a
+token.
+
+Majority is a function of the counts of symbols, which depends on every token equally; which such
+functions transformers of constant depth can compute: Hahn, 2020, arXiv 1906.06755.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from tasks.answers import Number
+from tasks.baselines import tokens
+from tasks.contract import Baseline
+from tasks.registry import tasks
+from tasks.synthetic.base import Examples, Stream, SyntheticTask
+
+
+@tasks.register("adding")
+@dataclass(frozen=True, kw_only=True)
+class Adding(SyntheticTask):
+    """Token 1 + i is the number i / (levels - 1); the same number marked is `levels` higher.
+
+    As a marked number has another token, the sum is linear in how often each token occurs: the
+    baseline *bag of tokens* solves it. The task tests whether a model can be optimised to find two
+    tokens among many at any length, not whether it moves information between positions.
+
+    Attributes:
+        max_len: numbers per example.
+        levels: how many different numbers there are.
+    """
+
+    name = "adding"
+    version = 2
+    caveat = (
+        "*bag of tokens* is the task: the sum is linear in how often each token occurs, and no "
+        "information has to move between positions. The first 16 tokens give little more than the "
+        "mean of train."
+    )
+    classes = 1
+    vocabulary_option = "levels"
+    answers = Number(tolerance=0.08)
+
+    max_len: int = 128
+    levels: int = 101
+
+    def __post_init__(self) -> None:
+        """Raise UserError where an option is out of range."""
+        self._derive(vocabulary=1 + 2 * self.levels)
+        self._require(max_len=2, levels=2)
+
+    def draw(self, stream: Stream, count: int) -> Examples:
+        """See `SyntheticTask.draw`."""
+        numbers = stream.integers(self.levels, count, self.max_len)
+        half = self.max_len // 2
+        first, second = stream.integers(half, count), stream.integers(self.max_len - half, count)
+        marked = np.stack([first, half + second], axis=1)
+        addends = np.take_along_axis(numbers, marked, axis=1)
+        sequences = 1 + numbers
+        np.put_along_axis(sequences, marked, 1 + self.levels + addends, axis=1)
+        return Examples(sequences, (addends.sum(1) / (self.levels - 1)).astype(np.float32))
+
+    def word(self, token: int) -> str:
+        """See `Task.word`: the number, in brackets where it is marked."""
+        marked, level = divmod(token - 1, self.levels)
+        number = f"{level / (self.levels - 1):g}"
+        return f"[{number}]" if marked else number
+
+
+@tasks.register("majority")
+@dataclass(frozen=True, kw_only=True)
+class Majority(SyntheticTask):
+    """The most frequent symbol; the lowest in case of a tie.
+
+    Token 1 + i is the symbol i.
+
+    Attributes:
+        max_len: tokens per example.
+        symbols: number of different symbols, and of classes.
+    """
+
+    name = "majority"
+    version = 1
+    caveat = (
+        "A linear model of the counts, *bag of tokens*, is the task: tokens have to be counted, "
+        "not compared. A table of the counts in train, *same counts in train*, is another way."
+    )
+
+    max_len: int = 64
+    symbols: int = 2
+
+    def __post_init__(self) -> None:
+        """Raise UserError where an option is out of range."""
+        self._derive(classes=self.symbols, vocabulary=1 + self.symbols)
+        self._require(max_len=1, symbols=2)
+
+    def shallow_baselines(self) -> Mapping[str, Baseline]:
+        """See `Task.shallow_baselines`: the class of the same sequence, and of the same counts."""
+        counts = partial(tokens.bag_of_tokens, vocabulary=self.vocabulary)
+        return {
+            "same sequence in train": partial(tokens.same_in_train, tokens.sequences),
+            "same counts in train": partial(tokens.same_in_train, counts),
+        }
+
+    def draw(self, stream: Stream, count: int) -> Examples:
+        """See `SyntheticTask.draw`."""
+        symbols = stream.integers(self.symbols, count, self.max_len)
+        counts = np.stack([(symbols == symbol).sum(1) for symbol in range(self.symbols)], axis=1)
+        return Examples(1 + symbols, counts.argmax(1))
+
+    def word(self, token: int) -> str:
+        """See `Task.word`: the number of the symbol, and of its class."""
+        return str(token - 1)
+
+
+@tasks.register("scaling")
+@dataclass(frozen=True, kw_only=True)
+class Scaling(SyntheticTask):
+    """Random tokens and random classes: no model can exceed chance.
+
+    Attributes:
+        max_len: tokens per example.
+        vocabulary: vocabulary size.
+        causal: whether the model is causal.
+    """
+
+    name = "scaling"
+    version = 1
+    caveat = "Classes are random: no rule and no model can exceed chance, which is 50 %."
+    classes = 2
+    vocabulary_option = "vocabulary"
+
+    max_len: int = 1024
+    vocabulary: int = 256
+    causal: bool = False
+    train: int = 256
+    dev: int = 32
+    test: int = 32
+
+    def __post_init__(self) -> None:
+        """Raise UserError where an option is out of range."""
+        self._require(max_len=1, vocabulary=2)
+
+    def draw(self, stream: Stream, count: int) -> Examples:
+        """See `SyntheticTask.draw`."""
+        sequences = 1 + stream.integers(self.vocabulary - 1, count, self.max_len)
+        return Examples(sequences, stream.integers(self.classes, count))
