@@ -115,7 +115,6 @@ class Split:
         )  # fmt: skip
 
     def __len__(self) -> int:
-        """Number of examples."""
         return len(self.targets)
 
     def to(self, device: torch.device | str) -> "Split":

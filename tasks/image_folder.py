@@ -19,9 +19,6 @@ from tasks.data.images import ImageSplit, Listing, class_names, list_images
 from tasks.registry import tasks
 from zoo.registry import UserError, require_at_least
 
-MIN_SIDE = 8
-"""Smallest size of an image, in pixels along each side."""
-
 
 @tasks.register("image-folder")
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +55,7 @@ class ImageFolder(Task):
 
     def __post_init__(self) -> None:
         """Read the classes; raise UserError where an option or a folder cannot be used."""
-        require_at_least(MIN_SIDE, self.name, size=self.size)
+        require_at_least(8, self.name, size=self.size)
         require_at_least(1, self.name, patch=self.patch)
         if self.size % self.patch:
             raise UserError(
@@ -72,7 +69,7 @@ class ImageFolder(Task):
     def load(self, split: SplitName) -> Split:
         """See `Task.load`: the list of the files, which are read batch by batch."""
         if split == "test" and self._has_val:
-            files = list_images(self._root, "val", self._names)
+            files = list_images(Path(self.path), "val", self._names)
         else:
             files = self._files.select(self._split_indices == SPLITS.index(split))
         return ImageSplit.of(files, self.classes, self.size)
@@ -85,14 +82,10 @@ class ImageFolder(Task):
         """See `Task.class_name`: the name of the folder."""
         return self._names[target]
 
-    @property
-    def _root(self) -> Path:
-        return Path(self.path)
-
     @cached_property
     def _has_val(self) -> bool:
         """Whether there are folders `train` and `val`."""
-        found = [(self._root / name).is_dir() for name in ("train", "val")]
+        found = [(Path(self.path) / name).is_dir() for name in ("train", "val")]
         if any(found) and not all(found):
             raise UserError(
                 f"{self.path} has only one of the folders train and val; add the other, or give a "
@@ -103,16 +96,16 @@ class ImageFolder(Task):
     @cached_property
     def _names(self) -> Sequence[str]:
         """The classes."""
-        if not self._root.is_dir():
+        if not Path(self.path).is_dir():
             raise UserError(
                 f"image-folder.path={self.path} is not a folder; give one with train/CLASS/ and "
                 "val/CLASS/, or with CLASS/"
             )
-        names = class_names(self._root / "train" if self._has_val else self._root)
+        names = class_names(Path(self.path) / "train" if self._has_val else Path(self.path))
         if len(names) < 2:
             raise UserError(f"{self.path} has {len(names)} folders of classes; give at least two")
         if self._has_val:
-            for name in sorted({*names} ^ {*class_names(self._root / "val")}):
+            for name in sorted({*names} ^ {*class_names(Path(self.path) / "val")}):
                 raise UserError(
                     f"{self.path} has class {name!r} in {'train' if name in names else 'val'} "
                     "only; add it to the other folder, or remove it"
@@ -122,7 +115,7 @@ class ImageFolder(Task):
     @cached_property
     def _files(self) -> Listing:
         """The images of train and dev, and of test where it is drawn."""
-        return list_images(self._root, "train" if self._has_val else "", self._names)
+        return list_images(Path(self.path), "train" if self._has_val else "", self._names)
 
     @cached_property
     def _split_indices(self) -> Int64[np.ndarray, " n"]:

@@ -20,8 +20,6 @@ Candidates: TypeAlias = Callable[[Split], Int[Tensor, "n c"]]
 Keys: TypeAlias = Callable[[Split], Int[Tensor, "n a"]]
 """What a rule knows of a query, as a number."""
 
-MOST_FREQUENT = "most frequent in context"
-
 VALUES = 1 << 24
 """Numbers of an intermediate tensor, at most."""
 
@@ -36,10 +34,10 @@ def baselines(candidates: Candidates, splits: Splits, classes: int) -> Mapping[s
     if (asked == asked[:1]).all():
         names = {"position": positions}  # which then has one rank
     rules = {
-        f"by {name} of the query": partial(by_query, candidates, keys, classes=classes)
-        for name, keys in names.items()
+        f"by {name} of the query": partial(by_query, candidates, n) for name, n in names.items()
     }
-    return {MOST_FREQUENT: partial(most_frequent, candidates, classes=classes), **rules}
+    rules = {"most frequent in context": partial(most_frequent, candidates), **rules}
+    return {name: partial(rule, classes=classes) for name, rule in rules.items()}
 
 
 def random(candidates: Candidates, splits: Splits) -> float:
@@ -68,12 +66,9 @@ def by_query(candidates: Candidates, keys: Keys, splits: Splits, classes: int) -
     train, test = splits["train"], splits["test"]
     both = torch.cat([keys(train).flatten(), keys(test).flatten()])
     numbers = both.unique(return_inverse=True)[1]
-    learned, asked = (
-        part.view(split.targets.shape)
-        for part, split in zip(
-            numbers.split([train.targets.numel(), test.targets.numel()]), (train, test), strict=True
-        )
-    )
+    count = train.targets.numel()
+    learned = numbers[:count].view_as(train.targets)
+    asked = numbers[count:].view_as(test.targets)
     found = candidates(train)
     correct = torch.zeros(int(numbers.max()) + 1, found.shape[1])
     present = torch.zeros_like(correct)
@@ -86,16 +81,16 @@ def by_query(candidates: Candidates, keys: Keys, splits: Splits, classes: int) -
     return _accuracy(candidates, test, classes, lambda part: votes[asked[part]])
 
 
-def ranks(split: Split) -> Int[Tensor, "n a"]:
-    """The rank of each query."""
-    return positions(split).argsort(1).argsort(1)
-
-
 def positions(split: Split) -> Int[Tensor, "n a"]:
     """The position of each query."""
     if split.target_positions is None:
         return torch.zeros(len(split), 1, dtype=torch.int64)
     return split.target_positions.long()
+
+
+def ranks(split: Split) -> Int[Tensor, "n a"]:
+    """The rank of each query."""
+    return positions(split).argsort(1).argsort(1)
 
 
 def ranks_and_positions(split: Split) -> Int[Tensor, "n a"]:

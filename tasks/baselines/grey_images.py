@@ -12,6 +12,7 @@ Axis letters: `n` images, `h` side of an image, `f` features.
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import chain, pairwise
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tasks.baselines.fitting import Features, linear, trees
-from tasks.contract import Score, Split, Splits
+from tasks.contract import CHUNK, Score, Split, Splits
 
 DISC = ((0.9, 1.0, 0.5), (1.0, 1.0, 0.75), (0.5, 0.7, 0.2))
 """The pixels around the centre of a disc as the generator draws it, as a share of the highest."""
@@ -78,20 +79,14 @@ DISC_FEATURES: Mapping[str, Features] = {
 
 DISC_MODELS = {name: partial(trees, features) for name, features in DISC_FEATURES.items()}
 
-WIDTHS = (512, 256)
-DROPOUT = 0.3
-EPOCHS = 15
-BATCH = 256
+WIDTHS, DROPOUT = (512, 256), 0.3
+EPOCHS, BATCH = 15, 256
 RATE, DECAY = 1e-3, 0.01
-WHITE = 255
-PENALTIES = (1e-2, 1e-3)
-EVALUATED = 4096
-"""Images that are classified at a time."""
 
 
 def pixels(split: Split) -> Float32[Tensor, "n f"]:
     """The grey levels of an image, in [0, 1]."""
-    return split.sequences[split.sequence_ids[:, 0]].float() / WHITE
+    return split.sequences[split.sequence_ids[:, 0]].float() / 255
 
 
 def perceptron(splits: Splits) -> Score:
@@ -104,7 +99,9 @@ def perceptron(splits: Splits) -> Score:
     # Dropout and initialisation draw from the global generator, which is restored.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model = _network(inputs["train"].shape[1], classes)
+        widths = inputs["train"].shape[1], *WIDTHS
+        hidden = [(nn.Linear(*pair), nn.ReLU(), nn.Dropout(DROPOUT)) for pair in pairwise(widths)]
+        model = nn.Sequential(*chain.from_iterable(hidden), nn.Linear(widths[-1], classes))
         optimiser = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=DECAY)
         steps = EPOCHS * -(-len(inputs["train"]) // BATCH)
         schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, steps)
@@ -114,14 +111,6 @@ def perceptron(splits: Splits) -> Score:
             if dev > best.dev:
                 best = Score(dev, _accuracy(model, inputs["test"], splits["test"].targets))
     return best
-
-
-def _network(inputs: int, classes: int) -> nn.Sequential:
-    layers: list[nn.Module] = []
-    for width in WIDTHS:
-        layers += [nn.Linear(inputs, width), nn.ReLU(), nn.Dropout(DROPOUT)]
-        inputs = width
-    return nn.Sequential(*layers, nn.Linear(inputs, classes))
 
 
 def _train(
@@ -143,12 +132,12 @@ def _accuracy(
     model: nn.Module, inputs: Float32[Tensor, "n f"], targets: Int64[Tensor, " n"]
 ) -> float:
     model.eval()
-    answers = torch.cat([model(part).argmax(1) for part in inputs.split(EVALUATED)])
+    answers = torch.cat([model(part).argmax(1) for part in inputs.split(CHUNK)])
     return (answers == targets).double().mean().item()
 
 
 PIXEL_MODELS: Mapping[str, Callable[[Splits], Score]] = {
-    "pixels, linear": partial(linear, lambda split: pixels(split).numpy(), penalties=PENALTIES),
+    "pixels, linear": partial(linear, lambda split: pixels(split).numpy(), penalties=(1e-2, 1e-3)),
     "pixels, perceptron": perceptron,
 }
 """The classifiers by name."""

@@ -11,12 +11,8 @@ D is one of three discounts of each order, for counts of 1, 2 and more, from the
 n-grams with count i: D_i = i - (i + 1) n_1 / (n_1 + 2 n_2) n_{i+1} / n_i. A history that is not in
 train is left out.
 
-No maintained Python package estimates it at this size: `kenlm` on PyPI only queries models, and
-`nltk.lm` reads all n-grams again for each probability.
-
 All n-grams are looked up at once: the n-gram that ends at a position has a number, from the number
-of the (n-1)-gram before it and the token. `v` and `w` are the tokens of train and of another
-stream.
+of the (n-1)-gram before it and the token. `w` are the tokens of the other stream.
 """
 
 from collections.abc import Iterator, Mapping
@@ -59,67 +55,67 @@ def order_probabilities(
     train: Tokens, other: Tokens, classes: int, orders: int
 ) -> Iterator[Probabilities]:
     """The probability of each token of `other` given those before it, for each order from 1 on."""
-    lower = np.full(len(other), 1 / classes)
+    tokens, lower = np.concatenate([train, other]), np.full(len(other), 1 / classes)
     grams = None
     for _ in range(orders):
-        before, grams = grams, NGrams.of(train, other, classes, grams)
+        before, grams = grams, NGrams.of(tokens, len(train), classes, grams)
         if before is not None:
-            # Each n-gram has one more token before its last n - 1.
-            suffixes = before.train[grams.first]
+            # Each n-gram of train has one more token before its last n - 1.
+            suffixes = before.numbers[grams.positions[grams.counts > 0]]
             continuations = np.bincount(suffixes, minlength=len(before.counts))
             lower = before.interpolate(continuations, lower)
         yield grams.interpolate(grams.counts, lower)
 
 
 class NGrams(NamedTuple):
-    """The n-grams of train of one order, numbered from 0, and where they are in both streams.
+    """The n-grams of one order, numbered from 0, in train and the other stream behind it.
 
     A history is numbered as the (n-1)-gram that it is; -1 is none.
 
     Attributes:
         histories: of each n-gram.
-        first: where each n-gram first ends in train.
+        positions: where each n-gram ends, once.
         counts: how often each n-gram occurs in train.
-        train: the n-gram that ends at each position of train.
-        other: the same of the other stream.
+        numbers: the n-gram that ends at each position.
         other_history: the history of each position of the other stream.
     """
 
     histories: Int64[np.ndarray, " grams"]
-    first: Int64[np.ndarray, " grams"]
+    positions: Int64[np.ndarray, " grams"]
     counts: Int64[np.ndarray, " grams"]
-    train: Int64[np.ndarray, " v"]
-    other: Int64[np.ndarray, " w"]
+    numbers: Int64[np.ndarray, " both"]
     other_history: Int64[np.ndarray, " w"]
 
     @classmethod
-    def of(cls, train: Tokens, other: Tokens, classes: int, shorter: "NGrams | None") -> "NGrams":
-        """The n-grams of the next order after `shorter`; of order 1 after None."""
-        history = _preceding(shorter.train) if shorter else np.zeros_like(train)
-        other_history = _preceding(shorter.other) if shorter else np.zeros_like(other)
+    def of(cls, tokens: Tokens, train: int, classes: int, shorter: "NGrams | None") -> "NGrams":
+        """The n-grams of the next order after `shorter`; of order 1 after None.
+
+        The first `train` tokens are train.
+        """
+        history = np.zeros_like(tokens)
+        if shorter:
+            history = np.roll(shorter.numbers, 1)
+            history[[0, train]] = -1
         (complete,) = (history >= 0).nonzero()
-        codes, first, numbers, counts = np.unique(
-            (history * classes + train)[complete],
-            return_index=True, return_inverse=True, return_counts=True,
-        )  # fmt: skip
-        in_train = np.full(len(train), -1)
-        in_train[complete] = numbers
-        queries = other_history * classes + other
-        indices = np.minimum(np.searchsorted(codes, queries), len(codes) - 1)
-        in_other = np.where((codes[indices] == queries) & (other_history >= 0), indices, -1)
-        return cls(codes // classes, complete[first], counts, in_train, in_other, other_history)
+        codes, first, found = np.unique(
+            (history * classes + tokens)[complete], return_index=True, return_inverse=True
+        )
+        numbers = np.full(len(tokens), -1)
+        numbers[complete] = found
+        counts = np.bincount(found[complete < train], minlength=len(codes))
+        return cls(codes // classes, complete[first], counts, numbers, history[train:])
 
     def interpolate(
         self, counts: Int64[np.ndarray, " grams"], lower: Float64[np.ndarray, " w"]
     ) -> Float64[np.ndarray, " w"]:
         """The probabilities of the other stream, from the probabilities of the order below."""
         discount = discounts(counts)[np.minimum(counts, 3)]
-        # A history may be the end of train: then nothing follows it.
-        size = max(self.histories.max(), self.other_history.max()) + 1
+        size = self.histories.max() + 1
         totals = np.bincount(self.histories, counts, minlength=size)
         removed = np.bincount(self.histories, discount, minlength=size)
-        kept = np.append(np.maximum(counts - discount, 0), 0.0)[self.other]  # 0 for number -1
+        kept = np.maximum(counts - discount, 0)[self.numbers[-len(lower) :]]
         known = self.other_history >= 0
+        # A history may be the end of train: then nothing follows it.
         known[known] = totals[self.other_history[known]] > 0
         history, probabilities = self.other_history[known], lower.copy()
         probabilities[known] = (kept[known] + removed[history] * lower[known]) / totals[history]
@@ -138,11 +134,6 @@ def discounts(counts: Int64[np.ndarray, " grams"]) -> Float64[np.ndarray, "4"]:
     shared = n[0] / (n[0] + 2 * n[1])
     found = [i - (i + 1) * shared * n[i] / n[i - 1] for i in (1, 2, 3)]
     return np.array([0.0, *found]) if min(found) > 0 else usual
-
-
-def _preceding(numbers: Int64[np.ndarray, " v"]) -> Int64[np.ndarray, " v"]:
-    """The number at the position before each; -1 before the first."""
-    return np.concatenate([[-1], numbers[:-1]])
 
 
 def _stream(split: Split) -> Tokens:

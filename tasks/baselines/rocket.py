@@ -30,15 +30,12 @@ GROUPS, WIDTH = 100, 20
 LENGTHS = (7, 9, 11)
 """Lengths of a kernel, each as probable."""
 
-ALPHAS = tuple(10.0**power for power in range(-3, 4))
-"""Penalties of the ridge classifier; the best on dev is tested, the largest of equal ones."""
-
 VALUES = 1 << 24
 """Outputs of a convolution that are in memory at once."""
 
 
 class Kernels(NamedTuple):
-    """The kernels of a group: weights (k, f, w), bias (k,), dilation, and padding at both ends."""
+    """The kernels of a group, with their padding at both ends."""
 
     weights: Float32[Tensor, "k f w"]
     bias: Float32[Tensor, " k"]
@@ -107,7 +104,8 @@ def ridge(splits: Splits) -> Score:
     mean, deviation = inputs["train"].mean(0), inputs["train"].std(0)
     inputs = {name: (part - mean) / np.maximum(deviation, 1e-8) for name, part in inputs.items()}
     targets = splits["train"].targets.numpy()
-    models = (RidgeClassifier(alpha=alpha).fit(inputs["train"], targets) for alpha in ALPHAS[::-1])
+    penalties = (10.0**power for power in range(3, -4, -1))
+    models = (RidgeClassifier(alpha=alpha).fit(inputs["train"], targets) for alpha in penalties)
     return best_of(models, inputs, splits)
 
 

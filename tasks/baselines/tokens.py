@@ -19,12 +19,6 @@ ORDERS = (2, 3, 4)
 BITS = 20
 """Bits of the hash of an n-gram, where more n-grams are possible than it has values."""
 
-MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
-"""2^64 over the golden ratio: the high bits of a product are a hash (Knuth, vol. 3, 6.4)."""
-
-NGRAM_PENALTIES = (1e-5, 1e-6)
-"""As `fitting.PENALTIES`; rows have length 1, so that weights are large."""
-
 NGRAM_WORK = 100_000_000
 """Tokens of train times classes up to which n-grams are fitted: minutes beyond it."""
 
@@ -33,9 +27,6 @@ POSITIONS = (1, 2, 4, 8, 16, 32, 64)
 
 ENDS = 8
 """Tokens at the beginning and as many at the end, read together."""
-
-SEARCH = 10_000
-"""Examples of train in the fits that choose the number of tokens or the length of n-grams."""
 
 
 def bag_of_tokens(split: Split, vocabulary: int) -> Float64[np.ndarray, "n f"]:
@@ -67,7 +58,8 @@ def ngrams(split: Split, vocabulary: int, order: int) -> csr_array:
         for offset in range(order):
             codes = codes * np.uint64(vocabulary) + tokens[:, offset : offset + width]
         if vocabulary**order > size:
-            codes = (codes * MULTIPLIER) >> np.uint64(64 - BITS)
+            # 2^64 over the golden ratio: the high bits are a hash (Knuth, vol. 3, 6.4).
+            codes = (codes * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(64 - BITS)
         real = np.arange(width) < (lengths.numpy() - order + 1)[:, None]
         starts = np.concatenate([[0], real.sum(1).cumsum()])
         columns = codes[real].astype(np.int32)
@@ -122,30 +114,26 @@ def ngram_accuracies(splits: Splits, vocabulary: int, classes: int) -> dict[str,
     work = int(train.lengths.sum()) * classes
     if train.sequence_ids.shape[1] > 1 or work > NGRAM_WORK:
         return {}
-    candidates = {
-        f"{order}-grams": partial(fit_ngrams, vocabulary=vocabulary, order=order)
-        for order in ORDERS
-    }
-    name, score = best_on_dev(candidates, splits, SEARCH)
-    return {name: score.test}
+    fit = partial(fit_ngrams, vocabulary=vocabulary)
+    return best_on_dev({f"{order}-grams": partial(fit, order=order) for order in ORDERS}, splits)
 
 
 def fit_ngrams(splits: Splits, vocabulary: int, order: int) -> Score:
     """Accuracies of a logistic regression on `ngrams`."""
     features = partial(ngrams, vocabulary=vocabulary, order=order)
-    return linear(features, splits, NGRAM_PENALTIES)
+    return linear(features, splits, (1e-5, 1e-6))  # rows have length 1: weights are large
 
 
 def end_accuracy(end: str, splits: Splits) -> dict[str, float]:
     """Test accuracy of boosted trees on the tokens of an end, their number chosen on dev."""
-    features = {"first": first_tokens, "last": last_tokens}[end]
+    features = first_tokens if end == "first" else last_tokens
+    longest = splits["train"].sequences.shape[1]
     candidates = {
         end_name(end, count): partial(trees, partial(features, count=count))
         for count in POSITIONS
-        if count <= splits["train"].sequences.shape[1]
+        if count <= longest
     }
-    name, score = best_on_dev(candidates, splits, SEARCH)
-    return {name: score.test}
+    return best_on_dev(candidates, splits)
 
 
 def end_name(end: str, count: int) -> str:

@@ -4,9 +4,8 @@ Chen et al., "Decision Transformer: Reinforcement Learning via Sequence Modeling
 2106.01345. An example is a window of up to `context` successive steps of a trajectory, each with
 the return that followed (*return-to-go*), the state and the action, which is the target.
 
-* Train and dev are trajectories of the file: a share of them, chosen by the seed, is dev.
-* Test has no targets: an example is the first step of an episode with a fixed seed, and the test
-  is the return of a model's actions from there; see `Control.returns`.
+Test has no targets: an example is the first step of an episode with a fixed seed, and the test is
+the return of a model's actions from there; see docs/decisions/0036-control.md.
 
 >>> import tasks
 >>> task = tasks.create("control", path="pendulum.hdf5")
@@ -35,9 +34,6 @@ from zoo.registry import UserError, require_at_least
 
 TEST_SEED = 10**6
 """The environment's seed in the first test episode; the next ones have the following seeds."""
-
-LARGEST_ACTION = 1 + 1e-6
-"""Times the bound of the environment: not more than rounding."""
 
 
 class Reference(NamedTuple):
@@ -236,7 +232,7 @@ class Control(Task):
                 "environment as control.env"
             )
         largest = float((np.abs(data.actions) / environment.bound).max())
-        if largest > LARGEST_ACTION:
+        if largest > 1 + 1e-6:  # more than rounding
             raise UserError(
                 f"{self.path} has an action of {largest:.3g} times the bound of "
                 f"{environment.name}; give its environment as control.env"

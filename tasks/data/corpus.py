@@ -52,7 +52,6 @@ class Corpus:
         return cls(values, ends, np.asarray(targets, np.uint8))
 
     def __len__(self) -> int:
-        """Number of sequences."""
         return len(self.ends)
 
     def sequences(self) -> list[bytes]:

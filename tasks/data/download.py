@@ -14,9 +14,6 @@ from tasks.data.files import File
 from tasks.data.sources import base_key, find_imported
 from zoo.registry import UserError, in_one_line
 
-TIMEOUT_SECONDS = 30.0
-"""How long to wait for the next bytes of a server."""
-
 RETRIES = 3
 """Attempts after the first, some seconds apart."""
 
@@ -35,12 +32,12 @@ class Fetched(NamedTuple):
 
 
 def fetch_data(
-    task: str, progress: Progress, offline: bool = False, timeout: float = TIMEOUT_SECONDS
+    task: str, progress: Progress, offline: bool = False, timeout: float = 30.0
 ) -> Fetched:
     """Download the data of the imported task `task`, and import them.
 
-    What was downloaded before is used; with `offline`, nothing else. `progress` is called while
-    bytes arrive; `timeout` is how long to wait for the next bytes of a server, in seconds.
+    What was downloaded before is used; with `offline`, nothing else. `timeout` is how long to wait
+    for the next bytes of a server, in seconds.
 
     Raises:
         UserError: the task is unknown or has no public source that can be verified, the download
@@ -67,11 +64,7 @@ def fetch_data(
 
 
 def download(file: File, folder: Path, progress: Progress, timeout: float) -> None:
-    """Download `file` to `folder` unless it is there.
-
-    Raises:
-        UserError: the server gives something else, or `folder` cannot be written.
-    """
+    """Download `file` to `folder` unless it is there; UserError where that fails."""
     import pooch
     import requests
 

@@ -9,6 +9,7 @@ import os
 import re
 import stat
 import tarfile
+import tomllib
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ import numpy as np
 from zoo.registry import UserError
 
 LARGEST = 1 << 30
-"""Bytes of a known file of unpublished size, at most."""
+"""Bytes of a file, at most, unless its size is known."""
 
 
 class File(NamedTuple):
@@ -101,6 +102,12 @@ def digests_of(data: str) -> dict[str, Any]:
     return {"arrays": arrays, "files": tuple(known)}
 
 
+def source_of(data: str) -> Source:
+    """The source of the data of a task: what `sources.toml` and `digests.csv` say about it."""
+    text = resources.files("tasks.data").joinpath("sources.toml").read_text("utf-8")
+    return Source(**tomllib.loads(text)[data], **digests_of(data))
+
+
 class Member(NamedTuple):
     """One open file: the part of its path that the pattern matches, its location, its bytes."""
 
@@ -108,7 +115,7 @@ class Member(NamedTuple):
     location: str
     stream: IO[bytes]
 
-    def read(self, limit: int) -> bytes:
+    def read(self, limit: int = LARGEST) -> bytes:
         """All bytes of a file; raises UserError where it has more than `limit`."""
         return _limited(self.stream.read(limit + 1), limit, self.location)
 

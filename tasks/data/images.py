@@ -28,9 +28,6 @@ from zoo.registry import UserError, in_one_line
 SUFFIXES = (".jpeg", ".jpg", ".png", ".webp")
 """Suffixes of the files of images, in lower case; other files are ignored."""
 
-FORMATS = ("JPEG", "PNG", "WEBP")
-"""Formats that pillow may decode, whatever the suffix."""
-
 Augmentation = Literal["none", "crop", "deit"]
 
 AUGMENTATIONS: Mapping[Augmentation, Mapping[str, Any]] = {
@@ -158,7 +155,7 @@ def decode(path: Path) -> Image.Image:
     """The image of a file, in colour; UserError where it cannot be read."""
     require_regular(path)
     try:
-        with Image.open(path, formats=FORMATS) as image:
+        with Image.open(path, formats=("JPEG", "PNG", "WEBP")) as image:  # whatever the suffix
             return image.convert("RGB")
     except Exception as error:  # pillow has no error type for damaged files
         raise UserError(

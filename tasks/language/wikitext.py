@@ -4,14 +4,9 @@ Merity et al., 2016, arXiv 1609.07843: the published text of words, in which rar
 and numbers are divided as in `1 @,@ 000`. A token is a byte of this text, or a word: the text
 between spaces, and `<eos>` at the end of each line, as in the published numbers.
 
-By default the large train file is not needed: train is the first nine tenths of the articles of the
-published valid file, dev the rest of it, and test the published test file. Numbers of this setting
-are no numbers of WikiText-103, whose train is about 500 times as large: those need
-`splits=official`.
-
-The words of the vocabulary are the most frequent of train; all others are `<unk>`, in every split.
-A test word that is `<unk>` is predicted and counted as such, so that a smaller vocabulary gives a
-lower perplexity: two perplexities are compared at the same vocabulary and the same train only.
+By default train and dev are of the published valid file, whose numbers are none of WikiText-103.
+Words that are not among the most frequent of train are `<unk>`, in every split: perplexities are
+compared at the same vocabulary and train only. See docs/decisions/0032-language-models.md.
 """
 
 import lzma
@@ -32,7 +27,7 @@ from jaxtyping import Int, UInt8
 from tasks.answers import NextTokens
 from tasks.contract import Split, SplitName
 from tasks.data import cache
-from tasks.data.files import Source, SourceFiles, digests_of
+from tasks.data.files import SourceFiles, source_of
 from tasks.data.sources import ImportedTask
 from tasks.registry import tasks
 from zoo.registry import UserError, require_at_least
@@ -49,9 +44,6 @@ START = 0
 """The token before the first of a split; class c is token c + 1."""
 
 FILES = ("train", "valid", "test")
-
-TEXT_LIMIT = 1 << 30
-"""Bytes of a file; train has 540 million."""
 
 
 @tasks.register("wikitext")
@@ -75,16 +67,7 @@ class WikiText(ImportedTask):
     name = "wikitext"
     version = 1
     causal = True
-    source = Source(
-        title="WikiText-103 (v1, text of words): valid and test, and train where `splits=official`",
-        origin="https://www.salesforce.com/blog/"
-        "the-wikitext-long-term-dependency-language-modeling-dataset/",
-        terms="CC BY-SA 3.0 and GFDL (Wikipedia text); cite Merity et al., arXiv 1609.07843",
-        give="the folder of wikitext-103 or wikitext-103-v1.zip, or wikitext103_valid.txt.xz and "
-        "wikitext103_test.txt.xz",
-        pattern=r"wiki\.(?:train|valid|test)\.tokens|wikitext103_(?:valid|test)\.txt\.xz",
-        **digests_of("wikitext"),
-    )
+    source = source_of("wikitext")
 
     level: Literal["bytes", "words"] = "bytes"
     splits: Literal["valid", "official"] = "valid"
@@ -95,7 +78,6 @@ class WikiText(ImportedTask):
     test: int = 0
 
     def __post_init__(self) -> None:
-        """Raise UserError where an option is out of range."""
         require_at_least(1, "wikitext", max_len=self.max_len)
         require_at_least(2, "wikitext", words=self.words)
         require_at_least(0, "wikitext", train=self.train, dev=self.dev, test=self.test)
@@ -144,7 +126,7 @@ class WikiText(ImportedTask):
         texts: dict[str, bytes] = dict.fromkeys(FILES, b"")
         for file in files:
             (name,) = (name for name in FILES if name in file.name)
-            content = file.read(TEXT_LIMIT)
+            content = file.read()
             if file.name.endswith(".xz"):
                 # The published files have a space on an empty line.
                 content = re.sub(rb"(?m)^$\n", b" \n", lzma.decompress(content))
@@ -153,10 +135,8 @@ class WikiText(ImportedTask):
 
     def text(self, split: SplitName) -> UInt8[np.ndarray, " v"]:
         """The bytes of a split."""
-        official: Mapping[SplitName, str] = {"train": "train", "dev": "valid", "test": "test"}
-        file = official[split]
-        if self.splits == "valid" and split == "train":
-            file = "valid"
+        train = "valid" if self.splits == "valid" else "train"
+        file = {"train": train, "dev": "valid", "test": "test"}[split]
         (text,) = self.arrays({f"{file}_text": "uint8 v"})
         if not len(text):
             raise UserError(
@@ -190,17 +170,16 @@ def windows(
     """Successive windows: the targets of window i are the tokens from i * length on.
 
     The input of a position is the token before its target, so that the target at position j of a
-    window is predicted from j + 1 tokens, the last of the window before it included. Every token is
-    a target once. After the end of the stream, targets are -1 and tokens arbitrary: no real token
-    is before them, so that a causal model needs no mask.
+    window is predicted from j + 1 tokens, the last of the window before it included. After the end
+    of the stream, targets are -1 and tokens arbitrary: a causal model needs no mask.
 
     Args:
         classes: the tokens of the stream, as classes.
         articles: where each article begins, ascending, from 0 on. A window belongs to the one that
             contains its first target; the windows of an article are a cluster.
         length: l.
-        vocabulary: vocabulary size, which decides the integer type.
-        measure: how the loss is shown, a name in `tasks.metrics`.
+        vocabulary: its size, which decides the integer type.
+        measure: a name in `tasks.metrics`.
         requested: how many windows, evenly spaced; 0 for all.
     """
     count = -(-len(classes) // length)
@@ -224,12 +203,7 @@ def windows(
 
 
 class Vocabulary(NamedTuple):
-    """The most frequent words of train.
-
-    Attributes:
-        numbers: the class of each of them; `<unk>` is class 0.
-        names: the word of each class.
-    """
+    """The most frequent words of train, by class; `<unk>` is class 0."""
 
     numbers: Mapping[bytes, int]
     names: list[str]
@@ -261,7 +235,7 @@ def words_of(text: bytes) -> Iterator[list[bytes]]:
         yield [*line.split(), END_OF_LINE]
 
 
-@lru_cache(maxsize=1)  # once for the splits of a run
+@lru_cache(maxsize=1)  # once for the splits of a run, or after another import of its data
 def vocabulary_of(task: WikiText, data: Path | None) -> Vocabulary:
-    """The vocabulary of a task; `data` are its data, another file where they are imported again."""
+    """The vocabulary of a task, whose data are in that file."""
     return Vocabulary.of(task.text("train").tobytes(), task.words)

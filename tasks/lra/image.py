@@ -18,16 +18,13 @@ from jaxtyping import UInt8
 from tasks.baselines.grey_images import PIXEL_MODELS
 from tasks.contract import Baseline, Split, SplitName
 from tasks.data.corpus import in_split, official
-from tasks.data.files import Source, SourceFiles, digests_of
+from tasks.data.files import SourceFiles, source_of
 from tasks.data.sources import ImportedTask
 from tasks.registry import tasks
 from zoo.registry import UserError, require_at_least
 
 SIDE = 32
 PIXELS = SIDE**2
-
-FILE_LIMIT = 50_000_000
-"""Bytes of a file, at most."""
 
 
 @tasks.register("image")
@@ -50,18 +47,7 @@ class Image(ImportedTask):
         "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
     )  # fmt: skip
 
-    source = Source(
-        title="CIFAR-10 in grey, 8 bits per pixel: trunc(255.5 (0.2989 R + 0.5870 G + 0.1140 B) / "
-        "255)",
-        origin="https://www.cs.toronto.edu/~kriz/cifar.html",
-        terms="no licence stated; cite Krizhevsky, Learning Multiple Layers of Features from Tiny "
-        "Images, 2009",
-        give="the folder of cifar10_gray_uint8.npz, or cifar-10-batches-bin or "
-        "cifar-10-binary.tar.gz",
-        pattern=r"cifar10_gray_uint8\.npz|data_batch_[1-5]\.bin|test_batch\.bin",
-        examples={"train": 50_000, "test": 10_000},
-        **digests_of("image"),
-    )
+    source = source_of("image")
 
     size: int = SIDE
     train: int = 45_000
@@ -69,7 +55,6 @@ class Image(ImportedTask):
     test: int = 10_000
 
     def __post_init__(self) -> None:
-        """Raise UserError where an option is out of range."""
         require_at_least(1, self.name, size=self.size)
         if SIDE % self.size:
             raise UserError(f"image.size={self.size} does not divide {SIDE}; give 8, 16 or 32")
@@ -78,9 +63,8 @@ class Image(ImportedTask):
     def load(self, split: SplitName) -> Split:
         """See `Task.load`; also raises UserError where a split has fewer images than requested."""
         part = official(split)
-        pixels, targets = self.arrays(
-            {f"{part}_pixels": f"uint8 n {PIXELS}", f"{part}_targets": "uint8 n"}
-        )
+        form = {f"{part}_pixels": f"uint8 n {PIXELS}", f"{part}_targets": "uint8 n"}
+        pixels, targets = self.arrays(form)
         chosen, block = self.subset(split, in_split(targets, split)), SIDE // self.size
         blocks = pixels[chosen].reshape(-1, self.size, block, self.size, block)
         means = (blocks.sum((2, 4), dtype=np.int64) // block**2).astype(np.uint8)
@@ -99,7 +83,7 @@ class Image(ImportedTask):
         """
         arrays, batches = {}, {}
         for file in files:
-            content = file.read(FILE_LIMIT)
+            content = file.read()
             if file.name.endswith(".npz"):
                 with np.load(io.BytesIO(content), allow_pickle=False) as packed:
                     for split in ("train", "test"):

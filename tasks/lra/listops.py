@@ -22,7 +22,7 @@ from jaxtyping import UInt8
 from tasks.baselines import listops as shallow
 from tasks.contract import SPLITS, Baseline, Split, SplitName
 from tasks.data.corpus import Corpus, specification
-from tasks.data.files import Source, SourceFiles, damaged
+from tasks.data.files import SourceFiles, damaged, source_of
 from tasks.data.sources import CachedTask, GeneratedTask, ImportedTask
 from tasks.lra import listops_trees as trees
 from tasks.registry import tasks
@@ -33,9 +33,6 @@ BLOCK = 4096
 
 MAX_EMPTY_BLOCKS = 256
 """Consecutive blocks without a new tree, after which generation stops."""
-
-SHUFFLE = 1
-"""Distinguishes the stream that shuffles from those that draw."""
 
 OFFICIAL_LENGTH = 2000
 """Tokens of an official tree, at most."""
@@ -103,7 +100,6 @@ class ListOps(TreeTask, GeneratedTask):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Raise UserError where an option is out of range."""
         self._require(min_len=0)
         reason = f"2 above min_len={self.min_len}"
         require_at_least(self.min_len + 2, "listops", reason, max_len=self.max_len)
@@ -112,8 +108,9 @@ class ListOps(TreeTask, GeneratedTask):
         """See `GeneratedTask.generate`; UserError where too few trees have these lengths."""
         sizes = {split: getattr(self, split) for split in SPLITS}
         distinct = self._distinct(sum(sizes.values()), workers)
-        # The most frequent trees are drawn first: without a shuffle they would all be in train.
-        order = _stream(self.seed, 0, SHUFFLE).random(len(distinct)).argsort(kind="stable")
+        # The most frequent trees are drawn first: without a shuffle they would all be in train. The
+        # last number tells its stream from those that draw.
+        order = _stream(self.seed, 0, 1).random(len(distinct)).argsort(kind="stable")
         shuffled = iter([distinct[index] for index in order])
         arrays = {}
         for split, size in sizes.items():
@@ -165,15 +162,7 @@ class OfficialListOps(TreeTask, ImportedTask):
     name = "listops-lra"
     version = 1
     max_len = OFFICIAL_LENGTH
-    source = Source(
-        title="ListOps as published with the Long Range Arena: trees of 500 to 2,000 tokens",
-        origin="https://storage.googleapis.com/long-range-arena/lra_release.gz",
-        terms="Apache-2.0 (google-research/long-range-arena); cite Nangia and Bowman, arXiv "
-        "1804.06028, and Tay et al., arXiv 2011.04006",
-        give="the folder of listops-1000 or lra_release.gz",
-        pattern=r"basic_(?:train|val|test)\.tsv",
-        examples={"train": 96_000, "dev": 2_000, "test": 2_000},
-    )
+    source = source_of("listops-lra")
 
     train: int = 96_000
     dev: int = 2_000

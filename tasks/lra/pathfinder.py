@@ -34,7 +34,7 @@ from PIL import Image
 
 from tasks.baselines.grey_images import DISC_MODELS
 from tasks.contract import SPLITS, Baseline, Split, SplitName
-from tasks.data.files import Member, Source, SourceFiles, damaged
+from tasks.data.files import Member, SourceFiles, damaged, source_of
 from tasks.data.sources import CachedTask, GeneratedTask, ImportedTask
 from tasks.lra import pathfinder_drawing as drawing
 from tasks.lra.pathfinder_tables import SCALES, drawing_tables
@@ -44,16 +44,10 @@ from zoo.registry import UserError
 BLOCK = 64
 """Images that a thread draws in a row."""
 
-CONTOURS = (6, 9, 14)
-"""Paddles of a snake in the easy, the intermediate and the hard set."""
-
 OFFICIAL_SIDE = 32
 
 FILE_LIMIT = 1 << 20
 """Bytes of an official image or list; a list of 1,000 images has about 60,000."""
-
-ORDER_SEED = 0
-"""Seed of the order of the official images that is cut into train, dev and test."""
 
 
 class Drawing(NamedTuple):
@@ -110,8 +104,7 @@ class Pathfinder(SnakeTask, GeneratedTask):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Raise UserError where an option is out of range."""
-        for option, choices in {"size": tuple(SCALES), "contour": CONTOURS}.items():
+        for option, choices in {"size": tuple(SCALES), "contour": (6, 9, 14)}.items():
             if (value := getattr(self, option)) not in choices:
                 listing = ", ".join(map(str, choices))
                 raise UserError(f"pathfinder.{option}={value} is not one of {listing}; give one")
@@ -185,15 +178,7 @@ class OfficialPathfinder(SnakeTask, ImportedTask):
     name = "pathfinder-lra"
     version = 1
     max_len = OFFICIAL_SIDE**2
-    source = Source(
-        title="Pathfinder as published with the Long Range Arena: 32 x 32, hard",
-        origin="https://storage.googleapis.com/long-range-arena/lra_release.gz",
-        terms="Apache-2.0 (google-research/long-range-arena); cite Linsley et al., arXiv "
-        "1805.08315, and Tay et al., arXiv 2011.04006",
-        give="the folder of lra_release or lra_release.gz",
-        pattern=r"pathfinder32/curv_contour_length_14/(?:imgs|metadata)/.*",
-        examples={"train": 160_000, "dev": 20_000, "test": 20_000},
-    )
+    source = source_of("pathfinder-lra")
 
     train: int = 160_000
     dev: int = 20_000
@@ -218,7 +203,7 @@ class OfficialPathfinder(SnakeTask, ImportedTask):
             raise damaged(files.path, "lists an image twice in its metadata")
         if missing := [name for name in names if name not in images]:
             raise damaged(files.path, f"contains no {missing[0]}")
-        order = np.random.Generator(np.random.PCG64(ORDER_SEED)).random(len(names)).argsort()
+        order = np.random.Generator(np.random.PCG64(0)).random(len(names)).argsort()
         pixels = np.empty((len(names), cls.max_len), np.uint8)
         for row, index in enumerate(order):
             pixels[row] = images[names[index]].ravel()

@@ -21,7 +21,7 @@ import torch
 
 from tasks.contract import SPLITS, Split, SplitName
 from tasks.data.corpus import FIRST_BYTE, ByteTask, pad
-from tasks.data.files import Source, SourceFiles, damaged
+from tasks.data.files import SourceFiles, damaged, source_of
 from tasks.data.sources import ImportedTask
 from tasks.registry import tasks
 from zoo.registry import UserError
@@ -52,15 +52,7 @@ class Retrieval(ByteTask, ImportedTask):
     sequences = 2
     labels = ("no citation", "citation")
 
-    source = Source(
-        title="ACL Anthology Network (AAN): pairs of papers, and whether one cites the other",
-        origin="https://storage.googleapis.com/long-range-arena/lra_release.gz",
-        terms="no licence stated for the texts; cite Radev et al., 2013, and Tay et al., arXiv "
-        "2011.04006",
-        give="the folder of lra_release or lra_release.gz",
-        pattern=r"new_aan_pairs\.(?:train|eval|test)\.tsv",
-        examples={"train": 147_086, "dev": 18_090, "test": 17_437},
-    )
+    source = source_of("retrieval")
 
     max_len: int = 4000
     train: int = 147_086
@@ -68,7 +60,6 @@ class Retrieval(ByteTask, ImportedTask):
     test: int = 17_437
 
     def __post_init__(self) -> None:
-        """Raise UserError where an option is out of range."""
         if not 1 <= self.max_len <= TEXT_BYTES:
             raise UserError(
                 f"retrieval.max_len={self.max_len} is out of range; give 1 to {TEXT_BYTES}"

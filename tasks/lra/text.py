@@ -21,7 +21,7 @@ import numpy as np
 
 from tasks.contract import Split, SplitName
 from tasks.data.corpus import FIRST_BYTE, ByteTask, Corpus, in_split, official, specification
-from tasks.data.files import Source, SourceFiles, damaged, digests_of
+from tasks.data.files import SourceFiles, damaged, source_of
 from tasks.data.sources import ImportedTask
 from tasks.registry import tasks
 from zoo.registry import require_at_least
@@ -31,9 +31,6 @@ REVIEW_LIMIT = 1 << 20
 
 REVIEW = re.compile(r"(train|test)/(neg|pos)/(\d+)_\d+\.txt")
 """The path of a review in the official folder."""
-
-PACKED = 10_000_000
-"""Bytes of a repacked file, at most."""
 
 
 @tasks.register("text")
@@ -51,18 +48,7 @@ class Text(ByteTask, ImportedTask):
     classes = 2
     labels = ("bad", "good")
 
-    source = Source(
-        title="Large Movie Review Dataset v1.0 (IMDb), labelled part: negative then positive, each "
-        "by number",
-        origin="https://ai.stanford.edu/~amaas/data/sentiment/",
-        terms="no licence stated; cite Maas et al., ACL 2011; research use, the texts belong to "
-        "their authors",
-        give="the folder of imdb_train.jsonl.xz and imdb_test.jsonl.xz, or aclImdb or "
-        "aclImdb_v1.tar.gz",
-        pattern=r"imdb_(?:train|test)\.jsonl\.xz|(?:train|test)/(?:neg|pos)/[^/]*",
-        examples={"train": 25_000, "test": 25_000},
-        **digests_of("text"),
-    )
+    source = source_of("text")
 
     max_len: int = 4000
     train: int = 22_500
@@ -70,7 +56,6 @@ class Text(ByteTask, ImportedTask):
     test: int = 25_000
 
     def __post_init__(self) -> None:
-        """Raise UserError where an option is out of range."""
         require_at_least(1, "text", max_len=self.max_len)
 
     def load(self, split: SplitName) -> Split:
@@ -86,7 +71,7 @@ class Text(ByteTask, ImportedTask):
         for file in files:
             if file.name.endswith(".xz"):
                 reviews = splits["train" if "train" in file.name else "test"]
-                lines = lzma.decompress(file.read(PACKED)).splitlines()
+                lines = lzma.decompress(file.read()).splitlines()
                 for number, row in enumerate(map(json.loads, lines)):
                     reviews[row["label"], number] = row["text"].encode()
             elif parts := REVIEW.fullmatch(file.name):

@@ -130,7 +130,6 @@ class SymbolTask(SyntheticTask):
     symbols: int = 16
 
     def __post_init__(self) -> None:
-        """Raise UserError where an option is out of range."""
         self._derive(classes=self.symbols, vocabulary=FIRST_SYMBOL + self.symbols)
         self._require(symbols=2)
 

@@ -33,7 +33,6 @@ class CopyTask(SymbolTask):
     causal: bool = True
 
     def __post_init__(self) -> None:
-        """Raise UserError where an option is out of range."""
         super().__post_init__()
         require_at_least(1, self.name, count=self.count)
         reason = f"2 for each of count={self.count}"

@@ -51,7 +51,6 @@ class Adding(SyntheticTask):
     levels: int = 101
 
     def __post_init__(self) -> None:
-        """Raise UserError where an option is out of range."""
         self._derive(vocabulary=1 + 2 * self.levels)
         self._require(max_len=2, levels=2)
 
@@ -96,7 +95,6 @@ class Majority(SyntheticTask):
     symbols: int = 2
 
     def __post_init__(self) -> None:
-        """Raise UserError where an option is out of range."""
         self._derive(classes=self.symbols, vocabulary=1 + self.symbols)
         self._require(max_len=1, symbols=2)
 
@@ -144,7 +142,6 @@ class Scaling(SyntheticTask):
     test: int = 32
 
     def __post_init__(self) -> None:
-        """Raise UserError where an option is out of range."""
         self._require(max_len=1, vocabulary=2)
 
     def draw(self, stream: Stream, count: int) -> Examples:

@@ -18,9 +18,6 @@ from zoo.registry import UserError, require_at_least
 SPECIAL = 1
 """Induction's token between symbols; its token 0 does not occur."""
 
-EXPONENT = 0.01
-"""The a of the power law x^(a - 1) by which MQAR draws queries, x the distance to the pairs."""
-
 
 @tasks.register("induction")
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +47,6 @@ class Induction(SymbolTask):
     causal: bool = True
 
     def __post_init__(self) -> None:
-        """Raise UserError where an option is out of range."""
         # All but the first special token follow the symbols.
         self._derive(classes=self.symbols)
         self._derive(vocabulary=FIRST_SYMBOL + self.symbols + self.specials - 1)
@@ -111,9 +107,8 @@ class Induction(SymbolTask):
         if self.specials == 1:
             return stream.integers(self.max_len - 2, count)[:, None]
         pairs, spare = divmod(self.max_len - 1, 2)
-        return 2 * stream.distinct(self.specials, pairs, count) + stream.integers(
-            spare + 1, count, 1
-        )
+        positions = 2 * stream.distinct(self.specials, pairs, count)
+        return positions + stream.integers(spare + 1, count, 1)
 
 
 @tasks.register("mqar")
@@ -159,7 +154,6 @@ class MultiQueryRecall(SyntheticTask):
     causal: bool = True
 
     def __post_init__(self) -> None:
-        """Raise UserError where an option is out of range."""
         pairs, vocabulary = self.pairs, self.vocabulary
         if vocabulary % 2:
             raise UserError(f"mqar.vocabulary={vocabulary} must be even; add one")
@@ -215,7 +209,7 @@ class MultiQueryRecall(SyntheticTask):
     def _query_slots(self, stream: Stream, count: int) -> Int[np.ndarray, "n pairs"]:
         """The slot of each query, all different; slot i is position 2 i after the pairs."""
         slots = np.arange(1, (self.max_len - 2 * self.pairs) // 2 + 1)
-        weights = slots ** (EXPONENT - 1)
+        weights = slots ** (0.01 - 1)  # the published power law of the distance to the pairs
         # The smallest of exponential variables of these rates: a weighted draw without replacement
         # (Efraimidis and Spirakis, 2006).
         times = -np.log1p(-stream.uniform(count, len(slots))) / weights

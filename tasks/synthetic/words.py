@@ -51,7 +51,6 @@ class WordProblem(SyntheticTask):
     causal: bool = True
 
     def __post_init__(self) -> None:
-        """Raise UserError where an option is out of range."""
         order = len(self.products())
         self._derive(classes=order, vocabulary=1 + order)
         self._require(train_len=1)
@@ -128,7 +127,6 @@ class ModularAddition(WordProblem):
     symbols: int = 5
 
     def __post_init__(self) -> None:
-        """Raise UserError where an option is out of range."""
         require_at_least(2, self.name, symbols=self.symbols)
         what = f"the table of {self.name}.symbols={self.symbols:.3g}"
         require_memory(16 * self.symbols**2, what, "lower it")  # and its sums before the remainder

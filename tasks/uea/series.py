@@ -63,7 +63,6 @@ class SeriesTask(ImportedTask):
     test: int
 
     def __post_init__(self) -> None:
-        """Raise UserError where an option is out of range."""
         require_at_least(1, self.name, max_len=self.max_len)
 
     def load(self, split: SplitName) -> Split:
