@@ -57,7 +57,7 @@ def measure_primal(runner: Runner) -> None:
     calls = {n: both_passes(layer, batch, size.max_len, runner) for n, layer in layers.items()}
     shape = f"B={batch} N={size.max_len} D={size.dim} H={size.heads} s={RANK}, fp32"
     seconds = runner.compare(calls, shape, rounds=31)["primal"]
-    limits = measure_limits(runner.device, "fp32", budget=0.1 if runner.tiny else 1.0)
+    limits = measure_limits(runner.device, "fp32", budget=runner.budget / 3)
     numbers = 4 * batch * size.max_len * size.dim + 2 * sum(p.numel() for p in primal.parameters())
     least = 4 * numbers / limits.bytes_per_second
     runner.record(

@@ -20,22 +20,15 @@ from reports.advice.rules import between
 from reports.prediction import DEPTHS, Model, of_model
 
 
-def budget_of(runner: Runner) -> float:
-    """Seconds of sampling for a measurement: the default of `harness cost`."""
-    return 0.1 if runner.tiny else 3.0
-
-
 def records_of(
     specs: Sequence[CostSpec],
     runner: Runner,
     measure: Callable[[CostSpec, Limits, float, float], Measured] = measure_cell,
 ) -> list[CostRecord]:
     """The records of measurements, each made in its process as `harness cost` does."""
-    budget = budget_of(runner)
-    limits = measure_limits(runner.device, "fp32", budget=budget / 3)
-    measured = partial(
-        measure_in_process, limits=limits, budget=budget, timeout=300.0, measure=measure
-    )
+    limits = measure_limits(runner.device, "fp32", budget=runner.budget / 3)
+    how = {"limits": limits, "budget": runner.budget, "timeout": 300.0, "measure": measure}
+    measured = partial(measure_in_process, **how)
     with TemporaryDirectory() as folder:
         records = [one for one, _ in sweep(specs, CostStore(Path(folder)), measured, rerun=True)]
     by_id = {record.spec.id: record for record in records}
@@ -54,7 +47,7 @@ def measure_overhead(runner: Runner) -> None:
         alone = [float((inside / spec.id).read_text()) for spec in specs]
     runner.record(
         "cost-overhead",
-        f"layers, training, N={lengths}; {budget_of(runner):g} s of samples for each",
+        f"layers, training, N={lengths}; {runner.budget:g} s of samples for each",
         [a / b for a, b in zip(whole[1:], alone[1:], strict=True)],
         {
             "measurement (s)": Quartiles.of(whole[1:]),
@@ -100,7 +93,7 @@ def measure_prediction(runner: Runner) -> None:
     errors = [errors_of(done[: len(USED)], record) for record in done[len(USED) :]]
     how = (
         f"{ATTENTION}, {PRECISION}, one sample; from {len(USED)} models, of {len(others)} others; "
-        f"{budget_of(runner):g} s of sampling each"
+        f"{runner.budget:g} s of sampling each"
     )
     for name, values in zip(("time", "memory"), zip(*errors, strict=True), strict=True):
         figures = {f"largest, {name}": Quartiles.of([max(values)])}

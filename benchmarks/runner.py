@@ -40,6 +40,7 @@ class Runner:
         self.kind: Kind = "cpu" if device.type == "cpu" else "cuda"
         self.claims = {one.name: one for one in CLAIMS[section] if self.kind in one.bounds}
         self.records: list[ClaimRecord] = []
+        self.budget = 0.1 if tiny else 3.0  # seconds of sampling, the default of `harness cost`
         self.clock = wall_clock(device)
         self._start = time.perf_counter()
 

@@ -79,21 +79,16 @@ def plain_step(model: Any, plan: Plan, runner: Runner, next_batch: Callable[[], 
 def measure_loops(runner: Runner) -> None:
     """The training step of the harness compared with plain PyTorch loops, on laptop ListOps."""
     plan = runner.plan("primal", "listops", "laptop")
-    trainer = runner.trainer(plan)
+    trainer, eager = runner.trainer(plan), runner.trainer(plan, compiled=False)
+    batch = first_batch(eager)
     calls = {
         "harness": lambda: trainer.step(0),
-        "plain loop": plain_loop(plan, runner),
+        # Its batch is gathered before.
+        "plain loop": plain_step(eager.model, plan, runner, lambda: batch),
         "eager loop": eager_loop(plan, runner),
     }
     shape = f"{shape_of(plan)}, {plan.spec.train.precision}"
     runner.compare(calls, shape, rounds=31)
-
-
-def plain_loop(plan: Plan, runner: Runner) -> Call:
-    """A step around the model of the harness, on a batch that is gathered before."""
-    trainer = runner.trainer(plan, compiled=False)
-    batch = first_batch(trainer)
-    return plain_step(trainer.model, plan, runner, lambda: batch)
 
 
 def eager_loop(plan: Plan, runner: Runner) -> Call:
@@ -133,7 +128,6 @@ def measure_seeds(runner: Runner) -> None:
 
 
 def one_by_one(trainers: list[Trainer], batch: Batch) -> None:
-    """Loss and gradients of each model."""
     for trainer in trainers:
         trainer.model.zero_grad()
         loss_of(trainer, trainer.model(batch), batch).backward()

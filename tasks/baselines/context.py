@@ -29,6 +29,10 @@ RARE = 1e-6
 
 def baselines(candidates: Candidates, splits: Splits, classes: int) -> Mapping[str, Baseline]:
     """The rules for a task with candidates, by name."""
+
+    def ranks_and_positions(split: Split) -> Int[Tensor, "n a"]:
+        return ranks(split) * split.sequences.shape[1] + positions(split)
+
     names = {"rank": ranks, "position": positions, "rank and position": ranks_and_positions}
     asked = positions(splits["train"])
     if (asked == asked[:1]).all():
@@ -91,11 +95,6 @@ def positions(split: Split) -> Int[Tensor, "n a"]:
 def ranks(split: Split) -> Int[Tensor, "n a"]:
     """The rank of each query."""
     return positions(split).argsort(1).argsort(1)
-
-
-def ranks_and_positions(split: Split) -> Int[Tensor, "n a"]:
-    """Rank and position as one number."""
-    return ranks(split) * split.sequences.shape[1] + positions(split)
 
 
 def _accuracy(

@@ -25,7 +25,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tasks.contract import Baseline, Split, SplitName, Splits, Task
-from tasks.control.environment import Environment, uniform
+from tasks.control.environment import Environment
 from tasks.control.windows import STATES, Policy, Scale, Windows, episodes, returns_of, windows
 from tasks.data import trajectories
 from tasks.data.trajectories import Trajectories
@@ -183,8 +183,8 @@ class Control(Task):
         """See `Task.shallow_baselines`: uniform actions, and the trajectories of the file."""
 
         def act(rng: np.random.Generator, windows: Windows, count: int) -> Float[Tensor, "e a"]:
-            actions = np.stack([uniform(rng, self.classes) for _ in windows])
-            return torch.from_numpy(actions.astype(np.float32))
+            actions = [rng.uniform(-1, 1, self.classes) for _ in windows]
+            return torch.from_numpy(np.stack(actions).astype(np.float32))
 
         def random(splits: Splits) -> float:
             policy = partial(act, np.random.default_rng(TEST_SEED))

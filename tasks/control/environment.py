@@ -135,11 +135,6 @@ def record(name: str, episodes: int, seed: int) -> Trajectories:
     return Trajectories.join(parts, {"env_id": name, **references})
 
 
-def uniform(rng: np.random.Generator, actions: int) -> Float[np.ndarray, " a"]:
-    """An action drawn uniformly from [-1, 1]."""
-    return rng.uniform(-1, 1, actions)
-
-
 def _episode(environment: Environment, noise: float, seeds: list[int]) -> Trajectories:
     """One episode; `noise` is the share of uniform actions."""
     rng, policy = np.random.default_rng(seeds), SCRIPTED[environment.name]
@@ -148,7 +143,7 @@ def _episode(environment: Environment, noise: float, seeds: list[int]) -> Trajec
     terminated = truncated = False
     while not (terminated or truncated):
         action = (1 - noise) * policy(observation, len(steps))
-        action = action + noise * uniform(rng, len(environment.bound))
+        action = action + noise * rng.uniform(-1, 1, len(environment.bound))
         following, reward, terminated, truncated = environment.step(action)
         steps.append((observation, action * environment.bound, reward))
         observation = following

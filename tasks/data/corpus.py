@@ -30,6 +30,10 @@ class ByteTask(Task):
         return [text.decode(errors="replace") for text in texts]
 
 
+FIELDS = {"values": "uint8 v", "ends": "int64 s", "targets": "uint8 s"}
+"""Of a `Corpus`, for `cache.read`."""
+
+
 @dataclass(frozen=True)
 class Corpus:
     """Sequences with a class each.
@@ -66,21 +70,14 @@ class Corpus:
         return np.array([counts[sequence] > 1 for sequence in sequences])
 
     def arrays(self, prefix: str) -> dict[str, np.ndarray]:
-        """The fields by the names of `specification`."""
-        fields = (self.values, self.ends, self.targets)
-        return dict(zip(specification(prefix), fields, strict=True))
+        """The fields, as `PREFIX_FIELD`."""
+        return {f"{prefix}_{name}": getattr(self, name) for name in FIELDS}
 
     def split(self, chosen: Int64[np.ndarray, " n"], length: int, first: int) -> Split:
         """The chosen sequences as a split; arguments as in `pad`."""
         sequences, lengths = pad(self.values, self.ends, chosen, length, first)
         targets = torch.from_numpy(self.targets[chosen])
         return Split.single(sequences, lengths, targets)
-
-
-def specification(prefix: str) -> dict[str, str]:
-    """The arrays of a cached corpus, for `cache.read`."""
-    fields = {"values": "uint8 v", "ends": "int64 s", "targets": "uint8 s"}
-    return {f"{prefix}_{field}": kind for field, kind in fields.items()}
 
 
 def pad(

@@ -38,13 +38,10 @@ class CachedTask(Task):
         """Whether the cache holds the data; they are not read."""
         return cache.find(self.cache_key) is not None
 
-    def arrays(self, specification: Mapping[str, str]) -> list[np.ndarray]:
-        """The arrays of `specification`, verified; see `cache.read`.
-
-        Raises:
-            UserError: they are missing or damaged.
-        """
-        return cache.read(self.cache_key, specification, self.how_to_get())
+    def arrays(self, fields: Mapping[str, str], prefix: str = "") -> list[np.ndarray]:
+        """The arrays `PREFIX_FIELD`, verified; see `cache.read` for fields and errors."""
+        names = {f"{prefix}_{name}".lstrip("_"): form for name, form in fields.items()}
+        return cache.read(self.cache_key, names, self.how_to_get())
 
     def subset(self, split: SplitName, indices: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " c"]:
         """As many evenly spaced indices of a split as the option of its name says.
@@ -138,14 +135,14 @@ class GeneratedTask(CachedTask):
         """See `CachedTask.cache_key`: another one for other options."""
         return self.key
 
-    def arrays(self, specification: Mapping[str, str]) -> list[np.ndarray]:
+    def arrays(self, fields: Mapping[str, str], prefix: str = "") -> list[np.ndarray]:
         """See `CachedTask.arrays`: generated where missing; the cache may be not writable."""
         if not self.is_cached():
             cache.require_writable()
             with cache.one_at_a_time(self.key):
                 if not self.is_cached():
                     cache.write(self.key, self.generate(os.cpu_count() or 1))
-        return super().arrays(specification)
+        return super().arrays(fields, prefix)
 
 
 class CacheEntry(NamedTuple):

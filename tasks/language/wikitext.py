@@ -137,7 +137,7 @@ class WikiText(ImportedTask):
         """The bytes of a split."""
         train = "valid" if self.splits == "valid" else "train"
         file = {"train": train, "dev": "valid", "test": "test"}[split]
-        (text,) = self.arrays({f"{file}_text": "uint8 v"})
+        (text,) = self.arrays({"text": "uint8 v"}, file)
         if not len(text):
             raise UserError(
                 "wikitext.splits=official needs the train file, which was not imported; "

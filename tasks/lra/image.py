@@ -62,9 +62,8 @@ class Image(ImportedTask):
 
     def load(self, split: SplitName) -> Split:
         """See `Task.load`; also raises UserError where a split has fewer images than requested."""
-        part = official(split)
-        form = {f"{part}_pixels": f"uint8 n {PIXELS}", f"{part}_targets": "uint8 n"}
-        pixels, targets = self.arrays(form)
+        fields = {"pixels": f"uint8 n {PIXELS}", "targets": "uint8 n"}
+        pixels, targets = self.arrays(fields, official(split))
         chosen, block = self.subset(split, in_split(targets, split)), SIDE // self.size
         blocks = pixels[chosen].reshape(-1, self.size, block, self.size, block)
         means = (blocks.sum((2, 4), dtype=np.int64) // block**2).astype(np.uint8)

@@ -21,7 +21,7 @@ from jaxtyping import UInt8
 
 from tasks.baselines import listops as shallow
 from tasks.contract import SPLITS, Baseline, Split, SplitName
-from tasks.data.corpus import Corpus, specification
+from tasks.data.corpus import FIELDS, Corpus
 from tasks.data.files import SourceFiles, damaged, source_of
 from tasks.data.sources import CachedTask, GeneratedTask, ImportedTask
 from tasks.lra import listops_trees as trees
@@ -65,7 +65,7 @@ class TreeTask(CachedTask):
 
     def load(self, split: SplitName) -> Split:
         """See `Task.load`; also raises UserError where a split has fewer trees than requested."""
-        corpus = Corpus(*self.arrays(specification(split)))
+        corpus = Corpus(*self.arrays(FIELDS, split))
         return corpus.split(self.subset(split, np.arange(len(corpus))), self.max_len, 0)
 
     def word(self, token: int) -> str:

@@ -71,8 +71,8 @@ class SnakeTask(CachedTask):
 
     def load(self, split: SplitName) -> Split:
         """See `Task.load`; also raises UserError where a split has fewer images than requested."""
-        form = {f"{split}_pixels": f"uint8 n {self.max_len}", f"{split}_targets": "uint8 n"}
-        pixels, targets = map(torch.from_numpy, self.arrays(form))
+        fields = {"pixels": f"uint8 n {self.max_len}", "targets": "uint8 n"}
+        pixels, targets = map(torch.from_numpy, self.arrays(fields, split))
         chosen = self.subset(split, np.arange(len(targets)))
         return Split.single(pixels[chosen], None, targets[chosen])
 

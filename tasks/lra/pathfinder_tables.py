@@ -140,8 +140,11 @@ def drawing_tables(size: int, contour: int, margin: int) -> Tables:
     toward = _unit(np.arctan2(*heads.T))
     # A paddle is drawn forward from its tail, or backward from its head toward the pivot.
     canvases = [_line(scale, margin, vector) for vector in np.concatenate([compass, -toward])]
-    masks = np.stack([_halved(_dilated(canvas, OVERSAMPLING * margin)) for canvas in canvases])
+    around = _disc(OVERSAMPLING * margin)
+    dilated = [binary_dilation(canvas > 0, around).astype(np.uint8) for canvas in canvases]
+    masks = np.stack([_halved(FULL * canvas) for canvas in dilated])
     fits = [_fit(mask, scale.paddle + margin) for mask in masks[:ANGLES]]
+    longest = max(map(len, fits))
     growth = np.concatenate([compass, toward])
     distractor_contour = contour // 3
     return Tables(
@@ -156,7 +159,7 @@ def drawing_tables(size: int, contour: int, margin: int) -> Tables:
         heads=heads,
         lines=np.stack([_halved(canvas) for canvas in canvases]),
         masks=masks,
-        fits=_padded(fits),
+        fits=np.stack([np.pad(row, ((0, longest - len(row)), (0, 0))) for row in fits]),
         fit_counts=np.array([len(cells) for cells in fits]),
         onset=scale.paddle * compass,
         joints=(scale.paddle + margin) * reversed_compass,
@@ -193,10 +196,6 @@ def _line(scale: Scale, margin: int, vector: Float64[np.ndarray, " 2"]) -> UInt8
     return np.array(canvas)
 
 
-def _dilated(canvas: UInt8[np.ndarray, "w w"], radius: int) -> UInt8[np.ndarray, "w w"]:
-    return FULL * binary_dilation(canvas > 0, _disc(radius)).astype(np.uint8)
-
-
 def _disc(radius: int) -> Bool[np.ndarray, "w w"]:
     y, x = np.ogrid[-radius : radius + 1, -radius : radius + 1]
     return y**2 + x**2 <= radius**2
@@ -217,11 +216,6 @@ def _fit(mask: UInt8[np.ndarray, "w w"], reach: int) -> Int64[np.ndarray, "k 2"]
     corners = ((-1, -1), (-1, 1), (1, -1), (1, 1))
     inside_corners = all((cells * corner <= 0).all(axis=1).any() for corner in corners)
     return cells if inside_corners else cells[:0]
-
-
-def _padded(rows: list[Int64[np.ndarray, "_ 2"]]) -> Int64[np.ndarray, "a k 2"]:
-    longest = max(map(len, rows))
-    return np.stack([np.pad(row, ((0, longest - len(row)), (0, 0))) for row in rows])
 
 
 def _turns(

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tasks.contract import Split, SplitName
-from tasks.data.corpus import FIRST_BYTE, ByteTask, Corpus, in_split, official, specification
+from tasks.data.corpus import FIELDS, FIRST_BYTE, ByteTask, Corpus, in_split, official
 from tasks.data.files import SourceFiles, damaged, source_of
 from tasks.data.sources import ImportedTask
 from tasks.registry import tasks
@@ -60,7 +60,7 @@ class Text(ByteTask, ImportedTask):
 
     def load(self, split: SplitName) -> Split:
         """See `Task.load`; also raises UserError where a split has fewer reviews than requested."""
-        corpus = Corpus(*self.arrays(specification(official(split))))
+        corpus = Corpus(*self.arrays(FIELDS, official(split)))
         chosen = self.subset(split, in_split(corpus.targets, split, corpus.repeats()))
         return corpus.split(chosen, self.max_len, FIRST_BYTE)
 

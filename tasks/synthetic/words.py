@@ -98,11 +98,6 @@ class WordProblem(SyntheticTask):
         return str(token - 1)
 
 
-def is_even(permutation: tuple[int, ...]) -> bool:
-    """Whether the number of pairs in the wrong order is even."""
-    return sum(a > b for a, b in combinations(permutation, 2)) % 2 == 0
-
-
 @tasks.register("parity")
 class Parity(WordProblem):
     """Whether the number of ones so far is odd: the group Z2, at every position."""
@@ -153,4 +148,7 @@ class A5(WordProblem):
 
     name = "a5"
     version = 1
-    elements = tuple(p for p in permutations(range(5)) if is_even(p))
+    # The number of pairs in the wrong order is even.
+    elements = tuple(
+        p for p in permutations(range(5)) if sum(a > b for a, b in combinations(p, 2)) % 2 == 0
+    )

@@ -113,9 +113,8 @@ class SeriesTask(ImportedTask):
 
     def _filled(self, split: SplitName) -> tuple[Series, UInt8[np.ndarray, " n"]]:
         """The series of a split, truncated and without missing values, and their classes."""
-        part = official(split)
         fields = {"values": f"float32 v {self.channels}", "ends": "int64 s", "targets": "uint8 s"}
-        values, ends, targets = self.arrays({f"{part}_{n}": kind for n, kind in fields.items()})
+        values, ends, targets = self.arrays(fields, official(split))
         indices = np.arange(len(targets)) if split == "test" else hold_out(targets)[split]
         chosen, parts = self.subset(split, indices), np.split(values, ends[:-1])
         return [filled(parts[index][: self.max_len]) for index in chosen], targets[chosen]
