@@ -54,9 +54,13 @@ class Runner:
         return tiny if self.tiny else full
 
     def plan(
-        self, attention: str, task: str, recipe: str, precision: str = "auto",
+        self,
+        attention: str,
+        task: str,
+        recipe: str,
+        precision: str = "auto",
         **settings: Mapping[str, Value],
-    ) -> Plan:  # fmt: skip
+    ) -> Plan:
         """The plan of a run on the device; of recipe `smoke` where sizes are the smallest.
 
         Softmax is SDPA. `settings` are options by owner that differ from the recipe's. UserError
@@ -118,9 +122,13 @@ class Runner:
         return seconds
 
     def record(
-        self, name: str, setting: str, ratios: Sequence[float] = (),
-        figures: Mapping[str, Quartiles] | None = None, reason: str = "",
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        setting: str,
+        ratios: Sequence[float] = (),
+        figures: Mapping[str, Quartiles] | None = None,
+        reason: str = "",
+    ) -> None:
         """Write the record of a claim, unless the section makes no such claim on this device.
 
         See `ClaimRecord`; `ratios`, one for each round, are empty where there is a `reason`.

@@ -136,7 +136,7 @@ class GeneratedTask(CachedTask):
         return self.key
 
     def arrays(self, fields: Mapping[str, str], prefix: str = "") -> list[np.ndarray]:
-        """See `CachedTask.arrays`: generated where missing; the cache may be not writable."""
+        """See `CachedTask.arrays`: generated where missing, if the cache can be written."""
         if not self.is_cached():
             cache.require_writable()
             with cache.one_at_a_time(self.key):

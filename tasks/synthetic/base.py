@@ -97,11 +97,10 @@ class SyntheticTask(Task):
         stream = Stream(self.seed, SPLITS.index(split))
         sequences, targets, positions = self.draw(stream, getattr(self, split))
         dtype = np.uint8 if self.vocabulary <= 2**8 else np.int16
-        return Split.single(
-            torch.from_numpy(sequences.astype(dtype)), None, torch.from_numpy(targets),
-            None if positions is None else torch.from_numpy(positions.astype(np.int32)),
-            self.answers,
-        )  # fmt: skip
+        tokens = torch.from_numpy(sequences.astype(dtype))
+        if positions is not None:
+            positions = torch.from_numpy(positions.astype(np.int32))
+        return Split.single(tokens, None, torch.from_numpy(targets), positions, self.answers)
 
     def _require(self, **minima: int) -> None:
         """See `Task._require`; also raises UserError where the vocabulary is too large."""
