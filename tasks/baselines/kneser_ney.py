@@ -24,7 +24,6 @@ from jaxtyping import Float64, Int64
 from tasks.contract import Split, SplitName
 
 Tokens = Int64[np.ndarray, "..."]
-Probabilities = Float64[np.ndarray, "..."]
 
 ORDERS = 8
 """The highest order that is tried; dev chooses."""
@@ -53,7 +52,7 @@ def cross_entropies(
 
 def order_probabilities(
     train: Tokens, other: Tokens, classes: int, orders: int
-) -> Iterator[Probabilities]:
+) -> Iterator[Float64[np.ndarray, " w"]]:
     """The probability of each token of `other` given those before it, for each order from 1 on."""
     tokens, lower = np.concatenate([train, other]), np.full(len(other), 1 / classes)
     grams = None

@@ -4,7 +4,6 @@ Policies are formulas, not trained models, so that a small data set can be made 
 """
 
 import math
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,6 @@ from zoo.registry import UserError, first_line, require_at_least, unknown
 
 Action = Float[np.ndarray, " a"]
 Observation = Float32[np.ndarray, " s"]
-
-ScriptedPolicy = Callable[[Observation, int], Action]
-"""The action in [-1, 1] for an observation and its time step."""
 
 REFERENCE_EPISODES = 20
 """Episodes whose mean return is a reference score."""
@@ -98,8 +94,8 @@ GAIT: Float[np.ndarray, "3 6"] = np.array(
 )
 """Amplitude, phase and mean of the action of each joint."""
 
-SCRIPTED: Mapping[str, ScriptedPolicy] = {"HalfCheetah-v5": run, "InvertedPendulum-v5": balance}
-"""The policies by environment."""
+SCRIPTED = {"HalfCheetah-v5": run, "InvertedPendulum-v5": balance}
+"""The policies by environment: the action in [-1, 1] for an observation and its time step."""
 
 
 def record(name: str, episodes: int, seed: int) -> Trajectories:

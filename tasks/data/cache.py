@@ -49,12 +49,25 @@ def data_home() -> Path:
 def find(key: str) -> Path | None:
     """The file of the data set `key`, unread, or None; the newest of several."""
     # A listing that runs while one file replaces another may miss both; the next has one of them.
-    return max(_files(key) or _files(key), key=_age, default=None)
+    return max(find_all(key, "") or find_all(key, ""), key=_age, default=None)
 
 
-def find_all(name: str) -> list[Path]:
-    """The files of every data set whose key is `name`, or `name` followed by options."""
-    return _files(name, r"(\[.*\])?")
+def find_all(name: str, options: str = r"(\[.*\])?") -> list[Path]:
+    """The files of the data sets whose key is `name`, and then matches `options`: by default any.
+
+    Raises:
+        UserError: the folder cannot be read.
+    """
+    folder = data_home()
+    pattern = re.compile(rf"{re.escape(name)}{options}\.[0-9a-f]{{64}}\.npz")
+    try:
+        return sorted(path for path in folder.iterdir() if pattern.fullmatch(path.name))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise UserError(
+            f"{folder} cannot be read ({error.strerror}); set {HOME_VARIABLE} to a folder that can"
+        ) from error
 
 
 def read(key: str, arrays: Mapping[str, str], how_to_get: str) -> list[np.ndarray]:
@@ -206,13 +219,13 @@ def _difference(stored: Mapping[str, np.ndarray], expected: Mapping[str, str]) -
 def _rename(partial: Path, key: str) -> Path:
     """Give a complete file its final name, and remove the older files of its key."""
     final = partial.with_name(f"{key}.{digest(partial)}.npz")
-    others = set(_files(key)) - {final}
+    others = set(find_all(key, "")) - {final}
     newest = max((_age(other)[0] for other in others), default=0)
     if _age(partial)[0] <= newest:  # by a coarse clock
         os.utime(partial, ns=(newest + 1, newest + 1))
     partial.replace(final)
     # Of several processes at once, none removes the newest file.
-    for other in set(_files(key)) - {final}:
+    for other in set(find_all(key, "")) - {final}:
         if _age(other) < _age(final):
             with suppress(OSError):  # a system may not delete a file that is being read
                 other.unlink()
@@ -230,20 +243,3 @@ def _age(path: Path) -> tuple[int, str]:
         return path.stat().st_mtime_ns, path.name
     except OSError:
         return 0, path.name
-
-
-def _files(key: str, options: str = "") -> list[Path]:
-    """The files whose key is `key` followed by the regular expression `options`.
-
-    UserError where the folder cannot be read.
-    """
-    folder = data_home()
-    pattern = re.compile(rf"{re.escape(key)}{options}\.[0-9a-f]{{64}}\.npz")
-    try:
-        return sorted(path for path in folder.iterdir() if pattern.fullmatch(path.name))
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise UserError(
-            f"{folder} cannot be read ({error.strerror}); set {HOME_VARIABLE} to a folder that can"
-        ) from error

@@ -23,9 +23,6 @@ from tasks.registry import tasks
 from tasks.synthetic.base import Examples, Stream, SyntheticTask
 from zoo.registry import require_at_least, require_memory
 
-Table = Int[np.ndarray, "order order"]
-"""The element number of each product, by the numbers of its factors."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class WordProblem(SyntheticTask):
@@ -57,8 +54,8 @@ class WordProblem(SyntheticTask):
         reason = f"the tokens of train, train_len={self.train_len}"
         require_at_least(self.train_len, self.name, reason, max_len=self.max_len)
 
-    def products(self) -> Table:
-        """The multiplication table of the group: the left factor is applied first."""
+    def products(self) -> Int[np.ndarray, "order order"]:
+        """The number of each product, by those of its factors: the left one is applied first."""
         number = {element: index for index, element in enumerate(self.elements)}
         rows = [[number[tuple(b[i] for i in a)] for b in number] for a in number]
         return np.array(rows)
@@ -127,7 +124,7 @@ class ModularAddition(WordProblem):
         require_memory(16 * self.symbols**2, what, "lower it")  # and its sums before the remainder
         super().__post_init__()
 
-    def products(self) -> Table:
+    def products(self) -> Int[np.ndarray, "order order"]:
         """See `WordProblem.products`: the table of addition."""
         numbers = np.arange(self.symbols)
         return (numbers[:, None] + numbers) % self.symbols
