@@ -121,7 +121,6 @@ def is_met(ratio: Quartiles | None, bound: float | None) -> bool | None:
 
 
 def write(record: ClaimRecord | ProfileRecord, folder: Path, kind: Kind) -> Path:
-    """Write a record to the file of its name and kind of device."""
     text = record.model_dump_json(indent=1) + "\n"
     return write_atomic(folder / f"{record.name}-{kind}.json", text.encode())
 

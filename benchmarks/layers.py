@@ -138,12 +138,10 @@ class WithProjections(ProjectedAttention):
     traits = Traits(causal=False, cross=False, linear=False, stochastic=False, recurrent=False)
 
     def __init__(self, inner: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
-        """Wrap `inner`."""
         super().__init__(SIZE)
         self.inner = inner
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        """See `ProjectedAttention.attend`; nothing is padded."""
         return self.inner(q, k, v)
 
 
@@ -151,12 +149,10 @@ class Tokens(nn.Module):
     """A layer of a package, with the output of an attention layer: its tokens, and no losses."""
 
     def __init__(self, inner: nn.Module) -> None:
-        """Wrap `inner`."""
         super().__init__()
         self.inner = inner
 
     def forward(self, x: Tensor) -> Attended:
-        """The tokens, (b, n, d)."""
         if isinstance(self.inner, nn.MultiheadAttention):
             return Attended(self.inner(x, x, x, need_weights=False)[0])
         return Attended(self.inner(x))

@@ -164,7 +164,6 @@ def measure_statistics(runner: Runner) -> None:
 
 
 def largest(shares: Mapping[str, Floats]) -> float:
-    """The largest mean of all."""
     return max(float(share.mean()) for share in shares.values())
 
 

@@ -101,7 +101,6 @@ def measure_prediction(runner: Runner) -> None:
 
 
 def spec_of(shape: Shape, runner: Runner) -> CostSpec:
-    """The measurement of a training step of a model."""
     depth, width, length = shape
     specs = runner.costs(
         [ATTENTION], [length], level="step", dim=width, heads=max(1, width // 32),

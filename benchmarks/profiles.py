@@ -126,7 +126,6 @@ def grouped(times: dict[str, float]) -> dict[str, float]:
 
 
 def group_of(name: str) -> str:
-    """The group of an operation."""
     if name.removesuffix("Backward") in autograd_functions(dropout):
         return "dropout"
     matching = (group for group, form in GROUPS.items() if re.search(form, name.lower()))

@@ -84,7 +84,6 @@ class ImageFolder(Task):
 
     @cached_property
     def _has_val(self) -> bool:
-        """Whether there are folders `train` and `val`."""
         found = [(Path(self.path) / name).is_dir() for name in ("train", "val")]
         if any(found) and not all(found):
             raise UserError(
@@ -95,7 +94,6 @@ class ImageFolder(Task):
 
     @cached_property
     def _names(self) -> Sequence[str]:
-        """The classes."""
         if not Path(self.path).is_dir():
             raise UserError(
                 f"image-folder.path={self.path} is not a folder; give one with train/CLASS/ and "

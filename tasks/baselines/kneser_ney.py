@@ -136,5 +136,4 @@ def discounts(counts: Int64[np.ndarray, " grams"]) -> Float64[np.ndarray, "4"]:
 
 
 def _stream(split: Split) -> Tokens:
-    """The tokens of a split, in order."""
     return split.targets[split.answers.counted(split.targets)].numpy()

@@ -233,7 +233,6 @@ def _rename(partial: Path, key: str) -> Path:
 
 
 def _digest_of(path: Path) -> str:
-    """The SHA-256 in the name of a file of the cache."""
     return path.name.split(".")[-2]
 
 

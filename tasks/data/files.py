@@ -175,7 +175,6 @@ class SourceFiles:
         return found.group(1) if found and not Path(path).name.startswith(".") else ""
 
     def _open(self) -> Iterator[tuple[Member, int]]:
-        """Each file and its size."""
         if not self.path.exists():
             raise UserError(f"{self.path} does not exist; give {self.source.give}")
         walk = os.walk(self.path)

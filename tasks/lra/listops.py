@@ -184,7 +184,6 @@ class OfficialListOps(TreeTask, ImportedTask):
 
 
 def _parse(line: bytes, location: str) -> tuple[bytes, int]:
-    """The tokens and the value of a line."""
     source, _, target = line.rstrip(b"\r\n").partition(b"\t")
     try:
         tokens = tokenise(source.decode("ascii"))

@@ -236,7 +236,6 @@ def _image(file: Member) -> UInt8[np.ndarray, "h h"]:
 
 
 def _list(file: Member) -> list[tuple[str, int]]:
-    """The name and the class of each image of a batch."""
     entries = []
     for location, line in file.lines(FILE_LIMIT):
         if line.startswith(b"\x93NUMPY"):

@@ -124,7 +124,6 @@ class Retrieval(ByteTask, ImportedTask):
 
 
 def _parse(line: bytes, location: str) -> tuple[list[bytes], int]:
-    """The two texts and the label of a line."""
     columns = line.removesuffix(b"\n").removesuffix(b"\r").split(b"\t")
     if len(columns) != len(COLUMNS):
         raise damaged(
