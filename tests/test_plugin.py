@@ -1,16 +1,20 @@
-"""The example plug-in: installed and run by the commands of `docs/add_a_variant.md`."""
+"""The examples of `docs/add_a_variant.md`: a plug-in, installed and run, and a recurrence."""
 
 import json
 import os
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from zoo.conformance import parametrize, run
+
 ROOT = Path(__file__).parents[1]
 PLUGIN = ROOT / "docs" / "examples" / "plugin"
+RECURRENCE = PLUGIN.parent / "running_mean.py"
 FILES = ("attention_free.py", "pyproject.toml")
 PAGE = (ROOT / "docs" / "add_a_variant.md").read_text("utf-8")
 COMMANDS = re.findall(r"^    harness (.*)$", PAGE, re.MULTILINE)
@@ -82,10 +86,24 @@ def printed(python, tmp_path_factory) -> dict[str, str]:
     return {**dict(zip(names, texts, strict=True)), "runs": str(folder / "runs")}
 
 
-@pytest.mark.parametrize(("language", "name"), [("python", FILES[0]), ("toml", FILES[1])])
-def test_the_page_shows_the_files_of_the_example(language, name):
-    first = re.search(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    assert first[1] == (PLUGIN / name).read_text("utf-8")
+@pytest.mark.parametrize("path", [PLUGIN / FILES[0], PLUGIN / FILES[1], RECURRENCE])
+def test_the_page_shows_the_files_of_its_examples(path):
+    assert path.read_text("utf-8") in re.findall(r"^```\w+\n(.*?)^```", PAGE, re.M | re.DOTALL)
+
+
+def test_the_class_of_a_recurrence_takes_thirty_lines_at_most():
+    text = RECURRENCE.read_text("utf-8")
+    assert len(text[text.index("class ") :].splitlines()) <= 30
+
+
+sys.path.append(str(RECURRENCE.parent))
+
+
+@pytest.mark.slow
+@parametrize(import_module("running_mean").RunningMean)
+def test_the_recurrence_passes_every_check(configuration, check, no_type_checks):
+    result = run(check, configuration)
+    assert result.passed, result.detail
 
 
 def test_the_page_has_the_commands_that_are_tested_here():

@@ -2,6 +2,7 @@
 
 import itertools
 import sys
+from collections.abc import Iterator
 from functools import cache
 from types import MappingProxyType
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from reports.pages.certificates import FIGURES
-from tests.certificates import committed_figures
+from tests.certificates import committed
 from tests.zoo.faulty import FAULTY
 from tests.zoo.faulty.correct import (
     TRAITS,
@@ -27,8 +28,6 @@ from tests.zoo.faulty.planted import tokens_where
 from tests.zoo.primal_oracle import make_columns_orthonormal
 from zoo.conformance import (
     CHECKS,
-    Check,
-    Configuration,
     Outcome,
     Result,
     checks_for,
@@ -42,7 +41,6 @@ from zoo.conformance.leaks import separating_masks
 from zoo.conformance.tensors import distance
 from zoo.projected import ProjectedAttention
 from zoo.registry import UserError
-from zoo.variants import variants
 from zoo.variants.primal import Primal
 from zoo.variants.softmax import Softmax
 
@@ -50,24 +48,6 @@ NAN = float("nan")
 PAIRS = [(0, 1), (47, 48), (63, 64), (36, 37), (148, 149), (0, 149), (5, 131)]
 SLOW = {check.name for check in CHECKS if not check.fast} | {"causality, fp32"}
 """Checks that take seconds: long inputs, large batches, compilers."""
-WHOLE = {"linear", "primal", "softmax"}
-"""Variants that all checks run on, in both forms; the certificates have those of every variant."""
-OF_EVERY_VARIANT = {
-    "truncation equivalence", "all parameters get gradients", "identities", "precisions",
-    "auxiliary loss does not dominate",
-}  # fmt: skip
-"""Fast checks of the first form of a variant, beside those whose figures are on the page."""
-
-
-def runs(configuration: Configuration, check: Check) -> bool:
-    """Whether the tests run a check that applies, and leave it not to the certificates alone.
-
-    `test_certificates` fails for a variant whose source, or the source of a check, has changed
-    since all of its checks passed.
-    """
-    if configuration.name in WHOLE:
-        return not (configuration.repeats and check.name in ("compiles", "export"))
-    return check.name in FIGURES or (check.name in OF_EVERY_VARIANT and not configuration.repeats)
 
 
 REGISTERED = [
@@ -77,26 +57,24 @@ REGISTERED = [
         id=f"{configuration.label}: {check.name}",
         marks=[pytest.mark.slow] if check.name in SLOW else [],
     )
-    for name, variant in variants.items()
-    if not variant.unchecked
-    for configuration in configurations(name, variant)
+    for configuration in configurations("primal", Primal)
     for check in checks_for(configuration)
-    if runs(configuration, check)
+    if not (configuration.causal and check.name in ("compiles", "export"))
 ]
+"""The checks of one variant: certificates have those of all, each with a digest of its sources."""
 
 
 # One graph cannot trace the wrapper that checks shapes elsewhere in the tests.
 pytestmark = pytest.mark.usefixtures("no_type_checks")
 
 
-def results_of(name: str, variant: type) -> list[Result]:
+def results_of(name: str, variant: type) -> Iterator[Result]:
     """The results of the check called `name`, for each form of `variant` that it applies to."""
-    return [
+    return (
         run(check, configuration)
         for configuration in configurations(variant.__name__, variant)
-        for check in checks_for(configuration)
-        if check.name == name
-    ]
+        for check in checks_for(configuration, only=[name])
+    )
 
 
 def failure(name: str, variant: type) -> str:
@@ -110,8 +88,8 @@ def test_a_registered_variant_passes_its_checks(configuration, check):
     assert result.passed, result.detail
     if check.name in FIGURES:
         # The page was written elsewhere: these figures do not depend on the machine.
-        on_page = committed_figures()[check.name, configuration.label]
-        assert on_page == result.detail, f"run: harness check {configuration.name} --store results"
+        on_page = {(one.check, one.form): one.detail for one in committed()["primal"].results}
+        assert on_page[check.name, configuration.label] == result.detail
 
 
 @cache
@@ -133,20 +111,16 @@ def test_what_the_compiler_reports_about_its_tracing_is_no_warning(recwarn):
     assert not recwarn.list
 
 
-GROUPS = frozenset(check.group for check in CHECKS)
-
-
 @pytest.mark.parametrize(
     ("variant", "groups"),
     [
-        pytest.param(Correct, GROUPS, marks=pytest.mark.slow),
-        (MeanOfAll, GROUPS),
-        # Without a bidirectional form it is `Correct`, which passes the others above.
+        # It has no parameter, as no registered variant.
+        (MeanOfAll, {check.group for check in CHECKS}),
+        # Without a bidirectional form it is `softmax`, and without its claim `linear`: both have
+        # certificates of all checks.
         (CausalOnly, {"rejections", "receptive field"}),
-        (EqualsSoftmaxAfterPreparation, {"identities"}),
-        (ActivatesTransposedView, GROUPS - {"rejections"}),
-        # Without its claim it is `linear`, which passes the others above.
         (Recurrent, {"recurrence", "rejections"}),
+        (EqualsSoftmaxAfterPreparation, {"identities"}),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -200,26 +174,44 @@ BOTH = "value and gradient"
 BLOCKS = [[(border - 1, border) for border in range(block, 150, block)] for block in (32, 37, 48)]
 
 
-@pytest.mark.parametrize("pairs", [*([pair] for pair in PAIRS), *BLOCKS], ids=str)
-def test_causality_finds_a_leak_between_any_two_positions(pairs):
-    assert failure("causality", causal_leak(pairs, BOTH))
+SETTINGS = [
+    ("value", lambda layer, x, mask: layer.training),
+    ("gradient", lambda layer, x, mask: layer.training),
+    ("value", lambda layer, x, mask: not layer.training),
+    ("gradient", lambda layer, x, mask: not layer.training),
+    (BOTH, lambda layer, x, mask: layer.size.rotary),
+    (BOTH, lambda layer, x, mask: mask is None),
+    ("value", lambda layer, x, mask: mask is not None),
+    ("gradient", lambda layer, x, mask: mask is not None),
+]
+SAMPLES = [(two, (0, 149), BOTH) for two in itertools.permutations(range(4), 2)]
+LEAKS = {
+    "causality": [
+        *(causal_leak(pairs, BOTH) for pairs in ([[pair] for pair in PAIRS] + BLOCKS)),
+        *(causal_leak([(47, 48)], *setting) for setting in SETTINGS),
+    ],
+    "padding invariance": [
+        *(padding_leak([pair], BOTH) for one in PAIRS for pair in (one, one[::-1])),
+        *(padding_leak(pairs, BOTH) for pairs in BLOCKS),
+        padding_leak([(47, 48)], "value"),
+        padding_leak([(48, 47)], "gradient"),
+        *(loss_leak(48, effect) for effect in (BOTH, "value", "gradient")),
+    ],
+    "batch independence": [
+        batch_leak((a, i), (b, j), effect)
+        for (a, b), (i, j), effect in [
+            *SAMPLES, ((0, 3), (48, 48), "value"), ((3, 0), (48, 48), "gradient"),
+        ]
+    ],
+}  # fmt: skip
+"""Between any two positions or samples, in any setting, of values or of gradients."""
 
 
 @pytest.mark.parametrize(
-    ("effect", "applies"),
-    [
-        ("value", lambda layer, x, mask: layer.training),
-        ("gradient", lambda layer, x, mask: layer.training),
-        ("value", lambda layer, x, mask: not layer.training),
-        ("gradient", lambda layer, x, mask: not layer.training),
-        (BOTH, lambda layer, x, mask: layer.size.rotary),
-        (BOTH, lambda layer, x, mask: mask is None),
-        ("value", lambda layer, x, mask: mask is not None),
-        ("gradient", lambda layer, x, mask: mask is not None),
-    ],
+    ("check", "leak"), [(check, leak) for check, leaks in LEAKS.items() for leak in leaks]
 )
-def test_causality_finds_a_leak_in_any_setting(effect, applies):
-    assert failure("causality", causal_leak([(47, 48)], effect, applies))
+def test_a_leak_is_found(check, leak):
+    assert failure(check, leak)
 
 
 def test_causality_names_the_output_and_the_tokens():
@@ -229,39 +221,6 @@ def test_causality_names_the_output_and_the_tokens():
     assert detail.endswith("an output before 48 has a gradient with respect to token 48")
     detail = failure("causality", ScalesByLength)
     assert detail.endswith("output 0 changes where the tokens from 1 on are left out")
-
-
-@pytest.mark.parametrize(
-    ("pairs", "effect"),
-    [
-        *(([pair], BOTH) for pair in (*PAIRS, *(pair[::-1] for pair in PAIRS))),
-        *((pairs, BOTH) for pairs in BLOCKS),
-        ([(47, 48)], "value"),
-        ([(48, 47)], "gradient"),
-    ],
-    ids=str,
-)
-def test_padding_invariance_finds_a_leak_between_any_two_positions(pairs, effect):
-    assert failure("padding invariance", padding_leak(pairs, effect))
-
-
-@pytest.mark.parametrize("effect", [BOTH, "value", "gradient"])
-def test_padding_invariance_finds_a_loss_that_depends_on_a_padded_token(effect):
-    assert failure("padding invariance", loss_leak(48, effect))
-
-
-@pytest.mark.parametrize(
-    ("samples", "pair", "effect"),
-    [
-        *((two, (0, 149), BOTH) for two in itertools.permutations(range(4), 2)),
-        ((0, 3), (48, 48), "value"),
-        ((3, 0), (48, 48), "gradient"),
-    ],
-    ids=str,
-)
-def test_batch_independence_finds_a_leak_between_any_two_samples(samples, pair, effect):
-    (a, b), (i, j) = samples, pair
-    assert failure("batch independence", batch_leak((a, i), (b, j), effect))
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 150])
@@ -310,17 +269,11 @@ def raises(error: BaseException):
     return fail
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
-def test_a_variant_that_exits_fails_and_does_not_end_the_process(check):
-    (configuration,) = configurations("exits", attends(raises(SystemExit(0))))
-    result = run(check, configuration)
-    needless = (
-        check.group in ("rejections", "recurrence", "identities")
-        or check.name == "auxiliary loss does not dominate"
-    )
+@pytest.mark.parametrize("name", ["lengths", "compiles", "export", "vmap"])
+def test_a_variant_that_exits_fails_and_does_not_end_the_process(name):
     # Dynamo itself fails at sys.exit.
-    expected = not result.passed and (check.name == "compiles" or "SystemExit" in result.detail)
-    assert needless or expected
+    expected = "raised " if name == "compiles" else "SystemExit"
+    assert expected in failure(name, attends(raises(SystemExit(0))))
 
 
 def test_an_interrupt_ends_the_checks_and_another_exception_is_a_failure():

@@ -186,14 +186,6 @@ def layer_of(name, **changes):
     return variant(replace(EVEN, causal=variant.traits.forms[0], **changes))
 
 
-@pytest.mark.parametrize("name", ["softmax", "primal", "mamba2"])
-def test_a_call_without_a_context_is_self_attention(name):
-    layer, x = layer_of(name).eval(), torch.randn(2, 9, 8)
-    mask = torch.arange(9) < torch.tensor([[9], [5]])
-    torch.testing.assert_close(layer(x, mask=mask).tokens, layer(x, x, mask).tokens)
-    torch.testing.assert_close(layer(x).tokens, layer(x, x, None).tokens)
-
-
 TOKENS, REAL = torch.randn(2, 9, 8), torch.ones(2, 9, dtype=torch.bool)
 
 

@@ -180,12 +180,3 @@ def test_a_sample_without_real_tokens_gives_zero_and_finite_gradients(variant, c
     assert (out[0] == 0).all()
     assert (out[1] != 0).any()
     assert all(part.isfinite().all() for part in gradients(out, *inputs))
-
-
-@pytest.mark.parametrize(("variant", "causal"), PROJECTED)
-def test_heads_are_independent(variant, causal):
-    layer = variant(size(causal=causal)).double().eval()
-    inputs = sides(layer, 40)
-    scaled = [torch.cat([part[:, :1], 30 * part[:, 1:]], 1) for part in inputs]
-    before, after = layer.attend(*inputs, None), layer.attend(*scaled, None)
-    torch.testing.assert_close(before[:, 0], after[:, 0], rtol=1e-12, atol=1e-14)

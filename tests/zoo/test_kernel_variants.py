@@ -4,26 +4,20 @@ import math
 
 import pytest
 import torch
-from torch.nn import functional as F
 
 import zoo
 from tests.zoo import oracle
 from tests.zoo.formulas import CASES
-from tests.zoo.oracle import FORMS, HEADS, PADDED, WIDTH, agree, create, gradients, qkv
+from tests.zoo.oracle import FORMS, HEADS, PADDED, WIDTH, create, gradients, qkv
 from tests.zoo.test_formulas import by_head
 from zoo.kernels.collisions import collision_probabilities
 from zoo.registry import UserError
-from zoo.variants import linear, performer, taylor
+from zoo.variants import performer, taylor
 from zoo.variants.flowformer import unit_flow
 
 
 def formula(name: str, layer: zoo.Attention, *qkv: torch.Tensor) -> torch.Tensor:
     return by_head(next(case for case in CASES if case.name == name), layer, *qkv)
-
-
-def test_the_features_of_linear_are_elu_plus_one_with_its_gradient():
-    x = torch.tensor([-5.0, -1.0, 0.0, 1.0, 5.0], dtype=torch.float64, requires_grad=True)
-    agree(linear.features(x), F.elu(x) + 1, x)
 
 
 @FORMS

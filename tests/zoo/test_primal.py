@@ -116,19 +116,6 @@ def test_the_two_orders_of_averaging_agree_on_equal_samples_only():
         assert (abs(batch - sample) < 1e-12) is same
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_padded_tokens_change_neither_output_nor_loss(path, form):
-    layer, x = build(form), torch.randn(3, 63, DIM).double()
-    mask = paddings(63)["holes"]
-    other = torch.where(mask[:, :, None], x, 1e8 * torch.randn_like(x))
-    before, after = layer(x, x, mask), layer(other, other, mask)
-    assert torch.equal(before.tokens[mask], after.tokens[mask])
-    assert torch.equal(before.losses["ksvd"], after.losses["ksvd"])
-    for b in range(3):
-        truncated = x[b, mask[b]][None]
-        agree(after.tokens[b, mask[b]], layer(truncated, truncated, None).tokens[0])
-
-
 def test_independent_projections_mix_no_tokens_and_dependent_ones_do():
     x = torch.randn(2, 30, DIM).double()
     changed = x.clone()

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 import zoo
 from tests.zoo.oracle import HEADS, WIDTH, agree, create, draw, figures, qkv, ragged, valid
-from tests.zoo.test_delta import inputs as terms
+from tests.zoo.test_recurrence import gated_inputs
 from zoo.conformance import configurations
 from zoo.conformance.tensors import random_tokens
 from zoo.contract import Unsupported
@@ -209,7 +209,7 @@ def test_the_delta_rules_of_transformers_agree(oracle_of):
         (100, False, qwen3.torch_chunk_gated_delta_rule),
         (100, True, kimi.chunk_kimi_delta_attention),
     ):
-        q, k, v, decay, beta, _ = terms(n, channels, dtype=torch.float32)
+        q, k, v, decay, beta, _ = gated_inputs(n, channels, dtype=torch.float32)
         beta = beta[..., :1]
         parts = [part.detach().requires_grad_() for part in (q, k, v, decay, beta)]
         mine = delta.attend(parts[0] * 6**-0.5, *parts[1:4], parts[4], parts[4])

@@ -1,16 +1,22 @@
-"""Sums token by token equal those in chunks, forward and backward."""
+"""Recurrences token by token, in chunks and with gates, and decoding with a cache."""
 
 from functools import partial
 
 import pytest
 import torch
+from torch import Tensor
+from torch.nn import functional as F
 
 import zoo
-from zoo.cost import flops
-from zoo.kernels import eager, recurrence
+from tests.zoo.formulas import loop
+from tests.zoo.oracle import DIM, HEADS, agree, decode, gradients
+from zoo.composition import Composition, build
+from zoo.cost import flops, state_bytes
+from zoo.kernels import delta, eager, recurrence
 from zoo.kernels.delta import decayed_chunks
+from zoo.kernels.key_value_cache import RECENT
 from zoo.kernels.recurrence import token_sums
-from zoo.variants.retention import log_gamma
+from zoo.variants import variants
 
 
 def inputs(n, width=5, dtype=torch.float64):
@@ -26,38 +32,21 @@ def definition(causal, q, k, v, log_decay):
     return decayed_chunks(q, k, v, log_decay, chunk=4, causal=causal)
 
 
-def results(function, parts):
-    """The sums, and gradients of a total in which every entry has its own weight."""
-    out = function(*parts)
-    weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(5)).to(out)
-    return [out, *torch.autograd.grad((out * weights).sum(), [x for x in parts if x.requires_grad])]
-
-
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "all"])
 @pytest.mark.parametrize("n", [1, 2, 63, 100])
 def test_sums_and_gradients_are_those_of_the_definition(n, causal):
-    parts, defined = inputs(n), partial(definition, causal)
-    kernel = partial(token_sums, fail, causal)
-    torch.testing.assert_close(
-        results(kernel, parts), results(defined, parts), rtol=1e-9, atol=1e-9
-    )
-
-
-@pytest.mark.parametrize("causal", [True, False], ids=["causal", "all"])
-def test_one_decay_for_each_head_needs_no_gradient(causal):
-    *parts, _ = inputs(63)
-    log_decay = log_gamma(3)[None, :, None, None]
-    kernel = partial(token_sums, fail, causal)
-    expected = results(partial(definition, causal), [*parts, log_decay])
-    torch.testing.assert_close(results(kernel, [*parts, log_decay]), expected, rtol=1e-9, atol=1e-9)
+    parts, near = inputs(n), (1e-9, 1e-9)
+    out = token_sums(fail, causal, *parts)
+    agree(out, definition(causal, *parts), *parts, outputs=near, slopes=near)
 
 
 def test_a_head_is_the_same_on_any_number_of_threads(set_threads):
-    parts, kernel = inputs(40, dtype=torch.float32), partial(token_sums, fail, False)
-    set_threads(1)
-    one = results(kernel, parts)
-    set_threads(4)
-    assert all(map(torch.equal, results(kernel, parts), one))
+    parts, results = inputs(40, dtype=torch.float32), []
+    for threads in (1, 4):
+        set_threads(threads)
+        out = token_sums(fail, False, *parts)
+        results.append([out, *gradients(out, *parts)])
+    assert all(map(torch.equal, *results))
 
 
 def test_gradients_can_be_differentiated_again():
@@ -90,3 +79,156 @@ def test_the_backend_is_named():
     layer = zoo.create("retention", dim=8, heads=2, max_len=9)
     assert layer.backend_for(torch.empty(1, 9, 8)) == "recurrent"
     assert layer.backend_for(torch.empty(1, 9, 8, device="meta")) == "chunked"
+
+
+GATES = pytest.mark.parametrize("channels", [False, True], ids=["heads", "channels"])
+PATHS = pytest.mark.parametrize("path", ["cpu", "chunked"])
+
+
+def gated_inputs(
+    n: int, channels: bool, *, strength: float = 1.0, dtype=torch.float64
+) -> list[Tensor]:
+    """Keys of length 1 with positive channels, gates up to 2, decays near 0 and near 1."""
+    q, k = torch.randn(2, HEADS, n, 6), F.silu(torch.randn(2, HEADS, n, 6))
+    v, key, value = torch.randn(2, HEADS, n, 5), 6 if channels else 1, 5 if channels else 1
+    closed = (torch.arange(n) % 3 == 0)[:, None] * torch.rand(2, HEADS, n, key)
+    decay = -strength * closed - 0.01 * torch.rand(2, HEADS, n, key)
+    gates = 2 * torch.rand(2, HEADS, n, key), torch.rand(2, HEADS, n, value)
+    parts = q, F.normalize(k.double(), dim=-1), v, decay, *gates
+    return [part.to(dtype).requires_grad_() for part in parts]
+
+
+@pytest.fixture
+def on_path(path, monkeypatch):
+    if path == "chunked":
+        monkeypatch.setattr(eager, "on_cpu", lambda x: False)
+
+
+@PATHS
+@pytest.mark.parametrize(
+    ("n", "channels", "erases"),
+    [
+        (1, False, True),
+        (1, True, False),
+        (63, True, True),
+        (63, False, False),
+        (300, False, True),
+        (300, True, False),
+    ],
+)
+def test_outputs_and_gradients_are_those_of_the_definition(n, channels, path, erases, on_path):
+    parts = gated_inputs(n, channels)
+    parts = parts if erases else parts[:4]
+    rest = () if erases else (None, None)
+    out = delta.attend(*parts, *rest)
+    # The gradient of the decay of a single token is 0.
+    agree(out, loop(*parts), *parts[: 3 if n == 1 else 6],
+          outputs=(1e-12, 1e-12), slopes=(1e-11, 1e-12))  # fmt: skip
+
+
+@GATES
+@PATHS
+def test_a_token_without_key_and_decay_leaves_no_trace(channels, path, on_path):
+    parts, real = gated_inputs(70, channels), torch.arange(70) % 4 != 1
+    real &= torch.arange(70) > 2
+    padded = list(parts)
+    padded[1], padded[3] = (torch.where(real[:, None], parts[i], 0.0) for i in (1, 3))
+    expected = delta.attend(*(part[:, :, real] for part in parts))
+    torch.testing.assert_close(delta.attend(*padded)[:, :, real], expected, rtol=1e-12, atol=1e-12)
+
+
+@PATHS
+@pytest.mark.parametrize(
+    ("strength", "channels"), [(0.0, False), (1.0, True), (30.0, False), (1e3, True), (1e6, True)]
+)
+def test_gates_of_any_strength_are_exact_in_fp32(strength, channels, path, on_path):
+    parts = gated_inputs(300, channels, strength=strength, dtype=torch.float32)
+    exact = [part.detach().double().requires_grad_() for part in parts]
+    out, expected = delta.attend(*parts), loop(*exact)
+    assert (out - expected).abs().max() < 5e-5 * expected.abs().max()
+    weights = torch.randn_like(out)
+    slopes = torch.autograd.grad((out * weights).sum(), parts)
+    for one, other in zip(
+        slopes, torch.autograd.grad((expected * weights).sum(), exact), strict=True
+    ):
+        assert (one - other).norm() < 1e-4 * other.norm()
+
+
+@GATES
+def test_gradients_of_gates_can_be_differentiated_again(channels):
+    assert torch.autograd.gradgradcheck(delta.attend, gated_inputs(4, channels), fast_mode=True)
+
+
+def test_a_value_is_read_as_it_was_written():
+    q, k, v, *_ = gated_inputs(9, False)
+    ones, zeros = torch.ones(2, HEADS, 9, 1).double(), torch.zeros(2, HEADS, 9, 1).double()
+    torch.testing.assert_close(delta.attend(k, k, v, zeros, ones, ones), v)
+    # A gate of 2 reflects the state: its norm stays.
+    state = torch.randn(2, HEADS, 6, 5).double()
+    token = (part[:, :, :1] for part in (q, k, v, zeros, 2 * ones, zeros))
+    torch.testing.assert_close(delta.step(*token, state)[1].norm(), state.norm())
+
+
+def test_operations_of_gates_are_counted():
+    q, k, v, *gates = gated_inputs(7, True)
+    counted = flops(lambda: delta.attend(q, k, v, *gates).sum().backward())
+    assert counted == sum(recurrence.OPERATIONS[6]) * 2 * HEADS * 7 * 6 * 5
+
+
+LENGTH = 2 * RECENT + 7
+
+caching = pytest.mark.parametrize("name", ["softmax", "yoso"])
+
+
+def layer_of(name: str, **options) -> zoo.Attention:
+    return zoo.create(name, dim=DIM, heads=HEADS, max_len=LENGTH, causal=True, **options)
+
+
+def test_every_causal_variant_decodes_or_its_published_package_cannot():
+    without = {name for name in zoo.names(causal=True) if not variants.find(name).decodes()}
+    assert without == {"performer-lib", *(name for name in without if name.startswith("fla-"))}
+
+
+@caching
+def test_a_step_copies_the_newest_tokens_alone(name):
+    layer, x = layer_of(name), torch.randn(2, LENGTH, DIM)
+    state, shared = layer.start(2), 0
+    for token in x.unbind(1):
+        before, (_, state) = state, layer.step(token, state)
+        shared += all(old is new for old, new in zip(before[1:3], state[1:3], strict=True))
+    assert shared == LENGTH - 2
+    assert state_bytes(state) == 2 * 2 * LENGTH * DIM * 4 + 2 * 8
+
+
+@caching
+def test_a_state_can_be_continued_twice(name):
+    layer, x = layer_of(name).eval(), torch.randn(2, 9, DIM)
+    other = torch.cat([x[:, :5], torch.randn(2, 4, DIM)], 1)
+    state = layer.start(2)
+    for token in x[:, :5].unbind(1):
+        _, state = layer.step(token, state)
+    for tokens in (x, other):
+        branch = state
+        for token in tokens[:, 5:].unbind(1):
+            output, branch = layer.step(token, branch)
+        torch.testing.assert_close(output, layer(tokens).tokens[:, -1], rtol=1e-4, atol=1e-5)
+
+
+def test_the_cache_has_the_dtype_of_autocast():
+    layer = layer_of("softmax")
+    with torch.autocast("cpu", torch.bfloat16):
+        state = layer.start(1)
+        _, state = layer.step(torch.randn(1, DIM), state)
+    assert {part.dtype for part in state[1:]} == {torch.bfloat16}
+    assert {part.dtype for part in layer.start(1)[1:]} == {torch.float32}
+
+
+def test_layers_of_a_composition_decode():
+    size = zoo.Size(dim=DIM, heads=HEADS, max_len=30, causal=True, dropout=0.0)
+    stack = build(Composition.parse("softmax+primal").layers(3), size, {})
+    layers = [zoo.EncoderLayer(attention, feed_forward=16).double().eval() for attention in stack]
+    x = torch.randn(2, 30, DIM, dtype=torch.float64)
+    expected = actual = x
+    for layer in layers:
+        expected, actual = layer(expected).tokens, decode(layer, actual)[0]
+    torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-9)

@@ -33,6 +33,7 @@ def causal_leak(
                     tokens = _add(tokens, i, 0.01 * real * EFFECTS[effect](x[:, j]))
             return Attended(tokens)
 
+    CausalLeak.__name__ += f" {pairs} {effect}"
     return CausalLeak
 
 
@@ -48,6 +49,7 @@ def padding_leak(pairs: list[tuple[int, int]], effect: str) -> type[Attention]:
                     tokens = _add(tokens, i, 0.01 * real * EFFECTS[effect](x[:, j]))
             return Attended(tokens)
 
+    PaddingLeak.__name__ += f" {pairs} {effect}"
     return PaddingLeak
 
 
@@ -64,6 +66,7 @@ def batch_leak(to: tuple[int, int], source: tuple[int, int], effect: str) -> typ
                 tokens = _add(tokens, i, 0.01 * leak)
             return Attended(tokens)
 
+    BatchLeak.__name__ += f" {to} {source} {effect}"
     return BatchLeak
 
 
@@ -71,8 +74,6 @@ def loss_leak(token: int, effect: str) -> type[Attention]:
     """The loss depends on one token, although it is padded."""
 
     class LossLeak(Bidirectional):
-        traits = Bidirectional.traits
-
         def forward(self, x, context, mask):
             tokens = super().forward(x, context, mask).tokens
             losses = {}
@@ -80,6 +81,7 @@ def loss_leak(token: int, effect: str) -> type[Attention]:
                 losses = {"size": EFFECTS[effect](x[:, token]).mean() + 0 * tokens.mean()}
             return Attended(tokens, losses)
 
+    LossLeak.__name__ += f" {token} {effect}"
     return LossLeak
 
 

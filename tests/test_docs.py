@@ -1,19 +1,22 @@
-"""The examples of `docs/library.md` run, and print what the page shows."""
+"""`docs/library.md`: its examples run. `docs/primal.md`: each statement names its tests."""
 
+import ast
 import re
 import sys
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-PAGE = Path(__file__).parents[1] / "docs" / "library.md"
+ROOT = Path(__file__).parents[1]
+LIBRARY = ROOT / "docs" / "library.md"
 PRINTED = re.compile(r"^\s*print\(.*\)  # (.*)$", re.MULTILINE)
 
 
-def sections() -> dict[str, str]:
+def examples() -> dict[str, str]:
     """The Python code under each heading that has some."""
-    parts = re.split(r"^## (.*)$", PAGE.read_text("utf-8"), flags=re.MULTILINE)
+    parts = re.split(r"^## (.*)$", LIBRARY.read_text("utf-8"), flags=re.MULTILINE)
     code = {
         heading: "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
         for heading, text in zip(parts[1::2], parts[2::2], strict=True)
@@ -21,7 +24,7 @@ def sections() -> dict[str, str]:
     return {heading: block for heading, block in code.items() if block}
 
 
-SECTIONS = sections()
+SECTIONS = examples()
 FIRST = "Create a layer"
 
 
@@ -56,8 +59,43 @@ def test_the_examples_of_a_section_run(
         monkeypatch.setattr("torch._inductor.config.compile_threads", 1)
         monkeypatch.setattr("torch._inductor.config.cpp_cache_precompile_headers", False)
     if code != SECTIONS[FIRST]:
-        exec(compile(SECTIONS[FIRST], PAGE, "exec"), vars(module))
+        exec(compile(SECTIONS[FIRST], LIBRARY, "exec"), vars(module))
         capsys.readouterr()
-    exec(compile(code, PAGE, "exec"), vars(module))
+    exec(compile(code, LIBRARY, "exec"), vars(module))
     printed = capsys.readouterr().out.splitlines()
     assert [line for line in PRINTED.findall(code) if line not in printed] == [], printed
+
+
+PAGE = (ROOT / "docs" / "primal.md").read_text("utf-8")
+POINTER = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+
+
+def statements() -> dict[int, str]:
+    """The text of each numbered statement, up to the next one."""
+    parts = re.split(r"^\*\*(\d+)\. ", PAGE, flags=re.MULTILINE)
+    return {int(number): text for number, text in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def names_in(path: str) -> set[str]:
+    file = ROOT / path
+    tree = ast.parse(file.read_text("utf-8")) if file.exists() else ast.Module([], [])
+    names = {one.name for one in tree.body if isinstance(one, ast.FunctionDef)}
+    return {name for name in names if name.startswith("test_")}
+
+
+def test_statements_are_numbered_in_order_and_each_names_a_test():
+    numbers = [*statements()]
+    assert len(numbers) > 20 and all(b == a + 1 for a, b in pairwise([0, *numbers]))
+    assert [number for number, text in statements().items() if not POINTER.search(text)] == []
+
+
+def test_every_test_that_the_page_names_exists():
+    named = POINTER.findall(PAGE)
+    assert [f"{path}::{name}" for path, name in named if name not in names_in(path)] == []
+    # Nothing that looks like a pointer is written in another form.
+    assert PAGE.count("tests/") == PAGE.count("::test_") == len(named)
+
+
+def test_formulas_are_closed():
+    for paragraph in PAGE.split("\n\n"):
+        assert paragraph.count("$") % 2 == 0, paragraph

@@ -1,0 +1,208 @@
+"""Kernels of one function each equal their definitions, forward and backward."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from tests.zoo.oracle import FORMS, agree, gradients, qkv
+from zoo.contract import Size
+from zoo.cost import peak_bytes
+from zoo.kernels import causal_sum, collisions, sampled_tokens
+from zoo.kernels.collisions import Form, tiled
+from zoo.kernels.depthwise import BLOCK, convolve
+from zoo.kernels.rotary import apply_rotary
+from zoo.kernels.sampled_tokens import in_place
+from zoo.variants.primal import Primal
+
+
+def sides(n: int, dtype=torch.float64) -> list[torch.Tensor]:
+    """Queries, keys and values of different widths, features of either sign."""
+    return [torch.randn(2, 3, n, width, dtype=dtype).requires_grad_() for width in (5, 5, 4)]
+
+
+@pytest.mark.parametrize(
+    ("n", "chunk"),
+    [(1, 64), (63, 1), (63, 64), (64, 64), (65, 64), (65, 7), (200, 64), (200, 2000)],
+)
+def test_chunked_sums_and_gradients_are_those_of_the_definition(n, chunk):
+    inputs = sides(n)
+    out, expected = causal_sum.chunked(*inputs, chunk), causal_sum.plain(*inputs)
+    agree(out, expected, *inputs, outputs=(1e-10, 1e-10), slopes=(1e-10, 1e-10))
+
+
+@pytest.mark.parametrize(
+    ("cut", "scale"), [(1, 0.0), (31, -1.0), (32, 1e6), (33, 1e6), (64, 0.0), (99, -1.0)]
+)
+def test_the_future_never_changes_a_past_sum(scale, cut):
+    inputs = sides(100, torch.float32)
+    changed = [torch.cat([part[:, :, :cut], scale * part[:, :, cut:]], 2) for part in inputs]
+    before, after = (causal_sum.chunked(*parts, 32) for parts in (inputs, changed))
+    assert torch.equal(before[:, :, :cut], after[:, :, :cut])
+    assert not torch.equal(before[:, :, cut:], after[:, :, cut:])
+
+
+def test_zero_by_zero_is_zero_with_gradients_of_zero():
+    inputs = [torch.zeros(1, 1, 3, width, requires_grad=True) for width in (2, 2, 4)]
+    out = causal_sum.mean(*inputs, False, 8)
+    assert (out == 0).all()
+    assert all((gradient == 0).all() for gradient in gradients(out, *inputs))
+
+
+def test_an_underflowing_denominator_gives_zero():
+    numerator = torch.ones(1, 1, 3, 2)
+    denominator = torch.tensor([1e-40, 1e-33, 1e-25]).reshape(1, 1, 3, 1)
+    out = causal_sum.ratio(numerator, denominator)
+    assert (out[:, :, :2] == 0).all()
+    torch.testing.assert_close(out[:, :, 2], torch.full((1, 1, 2), 1e25))
+
+
+def units(n: int, m: int) -> list[torch.Tensor]:
+    q, k, v = qkv(n, m)
+    return [*(torch.nn.functional.normalize(part.detach(), dim=-1) for part in (q, k)), v.detach()]
+
+
+@FORMS
+@pytest.mark.parametrize(
+    ("n", "tau", "bound"),
+    [(1, 8, False), (63, 1, True), (63, 8, True), (100, 1, False), (100, 2, True), (100, 3, False)],
+)
+def test_tiles_equal_the_definition(n, tau, bound, causal, monkeypatch):
+    # Seven queries a tile at n = 100, and the last one smaller.
+    monkeypatch.setattr(collisions, "TILE", 700)
+    inputs = [part.requires_grad_() for part in units(n, n)]
+    form = Form(causal, tau, bound)
+    agree(tiled(*inputs, form), collisions.plain(*inputs, form), *inputs)
+
+
+def test_tiles_store_no_matrix_of_weights():
+    inputs = [part.requires_grad_() for part in units(100, 100)]
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: saved.append(x) or x, lambda x: x):
+        tiled(*inputs, Form(False, 8, False))
+    assert max(part.numel() for part in saved) == inputs[0].numel()
+
+
+def test_the_derivative_at_a_cosine_of_one_is_bounded():
+    s = torch.ones(1, 1, 1, 1, requires_grad=True)
+    (slope,) = torch.autograd.grad(collisions.collision_probabilities(s, 8, False).sum(), s)
+    assert slope.item() == pytest.approx(8 / torch.pi / (64 * torch.finfo(s.dtype).eps) ** 0.5)
+
+
+def grouped(v, taps):
+    weight = taps[:, None, :, None]
+    return F.conv2d(v, weight, padding=(taps.shape[1] // 2, 0), groups=len(taps))
+
+
+@pytest.mark.parametrize(
+    ("n", "taps"),
+    [
+        (1, 3), (63, 1), (63, 35), (BLOCK, 3), (BLOCK + 1, 3), (BLOCK, 2 * BLOCK + 1), (200, 35),
+        (200, 2 * BLOCK + 1),
+    ],
+)  # fmt: skip
+def test_a_band_equals_a_grouped_convolution(n, taps):
+    v = torch.randn(2, 3, n, 5, dtype=torch.float64, requires_grad=True)
+    kernel = torch.randn(3, taps, dtype=torch.float64, requires_grad=True)
+    expected, actual = grouped(v, kernel), convolve(v, kernel)
+    torch.testing.assert_close(actual, expected)
+    torch.testing.assert_close(
+        torch.autograd.grad(actual.square().sum(), [v, kernel]),
+        torch.autograd.grad(expected.square().sum(), [v, kernel]),
+    )
+
+
+def complex_rotation(x: torch.Tensor) -> torch.Tensor:
+    """Equation 34, pairs as complex numbers."""
+    n, pairs = x.shape[-2], x.shape[-1] // 2
+    theta = 10_000.0 ** -(torch.arange(pairs).double() / pairs)
+    rotation = torch.polar(torch.ones(n, pairs).double(), torch.arange(n).double()[:, None] * theta)
+    actual = torch.complex(x[..., :pairs], x[..., pairs : 2 * pairs]) * rotation
+    return torch.cat([actual.real, actual.imag, x[..., 2 * pairs :]], dim=-1)
+
+
+@pytest.mark.parametrize("width", [8, 7, 1])
+def test_pairs_of_channels_rotate_as_complex_numbers(width):
+    x = torch.randn(2, 3, 11, width).double()
+    torch.testing.assert_close(apply_rotary(x), complex_rotation(x), rtol=0, atol=1e-12)
+
+
+def test_given_positions_replace_the_order():
+    x = torch.randn(2, 3, 4, 8).double()
+    positions = torch.tensor([[5, 0, 2, 9], [1, 1, 7, 3]])
+    full = apply_rotary(
+        x.new_zeros(2, 3, 10, 8).scatter(2, positions[:1, None, :, None].expand(2, 3, 4, 8), x)
+    )
+    torch.testing.assert_close(apply_rotary(x, positions)[0], full[0][:, positions[0]])
+    assert not torch.allclose(apply_rotary(x, positions)[1], full[1][:, positions[0]])
+
+
+def test_large_positions_are_exact_in_single_precision():
+    x = torch.randn(1, 1, 1, 8)
+    position = torch.tensor([[1_000_000]])
+    exact = apply_rotary(x.double(), position)
+    torch.testing.assert_close(apply_rotary(x, position).double(), exact, rtol=0, atol=1e-5)
+
+
+def test_primal_rotates_queries_and_keys():
+    size = Size(dim=12, heads=2, max_len=20, causal=False, dropout=0.0, rotary=True)
+    layer = Primal(size, rank=3, projections="independent").double().eval()
+    x = torch.randn(2, 13, 12).double()
+    u = complex_rotation(layer.query_key(x).unflatten(-1, (4, 6)).transpose(1, 2))
+    phi = (u / u.norm(dim=-1, keepdim=True)).unflatten(1, (2, 2))
+    e, r = (phi @ layer.directions).unbind(1)
+    heads = layer.merge(torch.cat([e, r], dim=-1))
+    expected = layer.out(heads.transpose(1, 2).flatten(2))
+    torch.testing.assert_close(layer(x, x, None).tokens, expected)
+
+
+# A token that is sampled twice, and samples with different positions.
+POSITIONS = torch.tensor([[0, 3, 3, 8], [1, 1, 7, 8]])
+
+
+def sampled(through, x):
+    """The sample, and the gradient where x is also used itself."""
+    tokens, sample = through(x, POSITIONS)
+    weights = torch.arange(1.0, sample.numel() + 1, dtype=x.dtype).view_as(sample)
+    loss = tokens.square().sum() + (sample.square() * weights).sum()
+    return sample, *torch.autograd.grad(loss, x)
+
+
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_both_give_the_same_tokens_and_gradients(contiguous):
+    x = torch.randn(2, 9, 5).double().requires_grad_()
+    tokens = x if contiguous else torch.randn(5, 9, 2).double().requires_grad_().permute(2, 1, 0)
+    for one, other in zip(
+        sampled(in_place, tokens), sampled(sampled_tokens.plain, tokens), strict=True
+    ):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+def test_the_gradient_of_a_sample_that_is_used_alone_is_zero_elsewhere():
+    x = torch.randn(2, 9, 5).double().requires_grad_()
+    (gradient,) = torch.autograd.grad(in_place(x, POSITIONS)[1].sum(), x)
+    assert gradient[0, [0, 3, 8], 0].tolist() == [1, 2, 1]
+    assert gradient[0, [1, 2, 4, 5, 6, 7]].abs().max() == 0
+
+
+def test_second_derivatives_are_correct():
+    x = torch.randn(1, 9, 2).double().requires_grad_()
+
+    def cubes(x):
+        tokens, sample = in_place(x, POSITIONS[:1])
+        return tokens.pow(3).sum() + sample.pow(3).sum()
+
+    assert torch.autograd.gradgradcheck(cubes, x)
+
+
+def test_no_second_tensor_of_the_length_of_the_tokens_is_made_for_the_gradient():
+    x = torch.randn(2, 5000, 8, requires_grad=True)
+
+    def step(through):
+        tokens, sample = through(x, POSITIONS)
+        torch.autograd.grad((2 * tokens).sum() + sample.sum(), x)
+
+    peaks = [
+        peak_bytes(lambda take=take: step(take), x.device)
+        for take in (in_place, sampled_tokens.plain)
+    ]
+    assert peaks[1] - peaks[0] > 0.9 * x.nbytes

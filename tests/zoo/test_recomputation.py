@@ -1,0 +1,232 @@
+"""What is computed again in the backward pass equals its definition, and takes less memory."""
+
+from functools import cache
+
+import pytest
+import torch
+from torch.func import functional_call
+
+import zoo
+from zoo import recompute
+from zoo.conformance import checks_for, configurations, run
+from zoo.cost import peak_bytes
+from zoo.kernels import feature_sum
+from zoo.variants import variants
+
+LEAN = ["cosformer", "cosine", "linear", "performer"]
+
+
+def results(layer, x, context=None, mask=None):
+    """Outputs at real tokens, gradients of a weighted sum of them, and the next random number."""
+    torch.manual_seed(4)
+    tokens = layer(x, context, mask).tokens
+    weights = torch.randn(tokens.shape, generator=torch.Generator().manual_seed(7)).to(tokens)
+    gradients = torch.autograd.grad((tokens * weights).sum(), [x, *layer.parameters()])
+    return [tokens, *gradients, torch.rand(1)]
+
+
+def masks(n):
+    mask = torch.rand(3, n) < 0.6
+    mask[1] = False
+    return mask
+
+
+@pytest.fixture
+def pieces(monkeypatch):
+    """Call with a variant of two heads to process 111 tokens at a time.
+
+    It returns the list of all parts since.
+    """
+    whole = feature_sum.parts
+
+    def use(name):
+        seen = []
+
+        def recorded(x, features):
+            for part in whole(x, features):
+                seen.append(part)
+                yield part
+
+        features = {"cosformer": 12, "performer": 256}.get(name, 6)
+        monkeypatch.setattr(feature_sum, "LARGE", 1)
+        monkeypatch.setattr(feature_sum, "PART_FEATURES", 37 * 3 * 2 * features)
+        monkeypatch.setattr(feature_sum, "parts", recorded)
+        return seen
+
+    return use
+
+
+@pytest.mark.parametrize(("n", "padded"), [(1, False), (50, True), (100, False), (300, True)])
+@pytest.mark.parametrize("name", LEAN)
+def test_outputs_and_gradients_are_those_of_the_definition(name, n, padded, pieces):
+    layer = zoo.create(name, dim=12, heads=2, max_len=n).double()
+    x = torch.randn(3, n, 12, dtype=torch.float64).requires_grad_()
+    mask = masks(n) if padded else None
+    expected = results(layer, x, mask=mask)
+    seen = pieces(name)
+    torch.testing.assert_close(results(layer, x, mask=mask), expected, rtol=1e-9, atol=1e-9)
+    # Keys and queries, forward and backward; two samples of 50 tokens, and tokens of one of 300.
+    assert len(seen) >= 4 * -(-3 * n // 111)
+    assert (slice(0, min(3, 111 // n) or 1), slice(0, min(n, 111))) in seen
+
+
+@pytest.mark.parametrize("name", ["cosine", "linear", "performer"])
+def test_cross_attention_is_that_of_the_definition(name, pieces):
+    layer = zoo.create(name, dim=12, heads=2, max_len=100).double()
+    x = torch.randn(3, 63, 12, dtype=torch.float64).requires_grad_()
+    context, mask = torch.randn(3, 100, 12, dtype=torch.float64), masks(100)
+    expected = results(layer, x, context, mask)
+    pieces(name)
+    torch.testing.assert_close(results(layer, x, context, mask), expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", LEAN)
+def test_gradients_can_be_differentiated_again(name, pieces):
+    layer = zoo.create(name, dim=4, heads=2, max_len=9).double()
+    mask = torch.ones(2, 9, dtype=torch.bool)
+    mask[1, 5:] = False
+    x = (0.7 * torch.randn(2, 9, 4, dtype=torch.float64)).requires_grad_()
+    pieces(name)
+    assert torch.autograd.gradgradcheck(
+        lambda x: layer(x, mask=mask).tokens[mask], (x,), atol=1e-4, rtol=1e-3, fast_mode=True
+    )
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-20])
+@pytest.mark.parametrize("name", LEAN)
+def test_tokens_without_a_direction_have_the_gradients_of_the_definition(name, scale, pieces):
+    layer = zoo.create(name, dim=12, heads=2, max_len=63).double()
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            if parameter.ndim == 1 and name != "cosine":
+                parameter.zero_()
+        layer.query.bias.zero_()
+        layer.context.bias.zero_()
+    x = torch.randn(3, 63, 12, dtype=torch.float64)
+    x[:, ::7] *= scale
+    x.requires_grad_()
+    expected = results(layer, x)
+    pieces(name)
+    torch.testing.assert_close(results(layer, x), expected, rtol=1e-9, atol=1e-9)
+
+
+BOUNDS = {
+    "flowformer": 1, "gated-linear": 1, "local": 1, "longformer": 2, "reformer": 2, "retention": 1,
+}  # fmt: skip
+"""The variants that are computed so; bounds of their memory over that of fused softmax."""
+
+CHOSEN = sorted(BOUNDS)
+
+
+@pytest.fixture
+def samples(monkeypatch):
+    """Call to compute short inputs sample by sample; returns the list of all calls since."""
+    seen, once = [], recompute.recomputed
+
+    def recorded(function, *inputs):
+        seen.append(inputs)
+        return once(function, *inputs)
+
+    def use():
+        monkeypatch.setattr(recompute, "LARGE", 1)
+        monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+        monkeypatch.setattr(recompute, "recomputed", recorded)
+        return seen
+
+    return use
+
+
+@pytest.mark.parametrize(("n", "padded"), [(1, False), (63, True), (300, False)])
+@pytest.mark.parametrize("name", CHOSEN)
+def test_sample_by_sample_outputs_and_gradients_are_those_of_the_definition(
+    name, n, padded, samples
+):
+    layer = zoo.create(name, dim=12, heads=2, max_len=n).double()
+    x = torch.randn(3, n, 12, dtype=torch.float64).requires_grad_()
+    mask = masks(n) if padded else None
+    expected = results(layer, x, mask=mask)
+    seen = samples()
+    torch.testing.assert_close(results(layer, x, mask=mask), expected, rtol=1e-9, atol=1e-9)
+    # The last is not computed again; two parts of three samples are of two and one. Local
+    # attention stores little and computes nothing again.
+    again = {"local": 0, "gated-linear": 1, "retention": 1}
+    assert len(seen) == again.get(name, 2)
+
+
+@pytest.mark.parametrize("name", ["flowformer", "retention"])
+def test_gradients_are_those_at_replaced_parameters(name, samples):
+    layer = zoo.create(name, dim=12, heads=2, max_len=20).double()
+    x = torch.randn(3, 20, 12, dtype=torch.float64)
+    replaced = {
+        key: torch.randn_like(value).requires_grad_() for key, value in layer.named_parameters()
+    }
+
+    def gradients():
+        tokens = functional_call(layer, replaced, (x,)).tokens
+        return torch.autograd.grad(tokens.square().sum(), list(replaced.values()))
+
+    expected, seen = gradients(), samples()
+    torch.testing.assert_close(gradients(), expected, rtol=1e-9, atol=1e-9)
+    assert seen
+
+
+def test_every_thread_has_a_head(samples, monkeypatch):
+    seen, layer = samples(), zoo.create("retention", dim=12, heads=2, max_len=20)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    layer(torch.randn(3, 20, 12))
+    assert [len(x) for (x,) in seen] == [2]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 6)
+    layer(torch.randn(5, 20, 12))
+    assert [len(x) for (x,) in seen[1:]] == [3]
+
+
+@pytest.mark.parametrize("name", ["local", "longformer", "reformer"])
+def test_samples_have_different_dropout(name, samples):
+    samples()
+    layer = zoo.create(name, dim=12, heads=2, max_len=63, dropout=0.5)
+    first, second = layer(torch.randn(1, 63, 12).expand(2, -1, -1)).tokens
+    assert not torch.allclose(first, second)
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_evaluation_computes_the_whole_batch_once(name, samples):
+    seen, layer = samples(), zoo.create(name, dim=12, heads=2, max_len=63).eval()
+    with torch.no_grad():
+        layer(torch.randn(3, 63, 12))
+    assert not seen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cosine", "linear", "longformer", "retention"])
+def test_checks_of_more_than_values_pass(name, pieces, samples, no_type_checks):
+    seen = pieces(name) if name in LEAN else samples()
+    # The others follow from outputs and gradients, which are those of the definition.
+    chosen = {"large inputs", "seeded determinism", "vmap", "side-effect-free forward"}
+    chosen |= {"precisions", "compiles"} if name in LEAN else set()
+    configuration = configurations(name, variants.find(name))[0]
+    outcomes = [run(check, configuration) for check in checks_for(configuration, only=chosen)]
+    assert len(outcomes) == len(chosen) and seen
+    assert not [outcome for outcome in outcomes if not outcome.passed]
+
+
+def training_peak(name: str, **options) -> int:
+    """Peak memory of forward and backward of four samples of 4,096 tokens, in bytes."""
+    layer = zoo.create(name, dim=64, heads=2, max_len=4096, **options)
+    x = torch.randn(4, 4096, 64)
+    upstream, inputs = torch.randn_like(x), [x.requires_grad_(), *layer.parameters()]
+    return peak_bytes(
+        lambda: torch.autograd.grad((layer(x).tokens * upstream).sum(), inputs),
+        torch.device("cpu"),
+    )
+
+
+@cache
+def softmax_peak() -> int:
+    """That of softmax by `scaled_dot_product_attention`."""
+    return training_peak("softmax", backend="sdpa")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "bound"), [*((name, 1) for name in LEAN), *BOUNDS.items()])
+def test_memory_of_training_is_within_its_bound_of_fused_softmax(name, bound):
+    assert training_peak(name) <= bound * softmax_peak()
