@@ -1,7 +1,5 @@
 """The public names of `zoo`: `create`, `names`, `check` and `EncoderLayer`."""
 
-import copy
-import io
 import subprocess
 import sys
 import tomllib
@@ -39,8 +37,9 @@ def create(name: str, **keywords) -> zoo.Attention:
     return zoo.create(name, **sizes_of(name, keywords))
 
 
-def encoder_layer(name: str, **keywords) -> zoo.EncoderLayer:
-    return zoo.EncoderLayer.create(name, feed_forward=24, **sizes_of(name, keywords))
+def encoder_layer(name: str, *, feed_forward: int = 24, **keywords) -> zoo.EncoderLayer:
+    sizes = sizes_of(name, keywords)
+    return zoo.EncoderLayer.create(name, feed_forward=feed_forward, **sizes)
 
 
 def tokens(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -50,14 +49,6 @@ def tokens(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 def ragged() -> torch.Tensor:
     """A mask of three samples with padding after the real tokens."""
     return torch.arange(LENGTH) < torch.tensor([[LENGTH], [7], [25]])
-
-
-@pytest.fixture
-def no_compilation(monkeypatch):
-    """Without the checks that take longest; the conformance tests run them."""
-    checks = zoo.conformance.CHECKS
-    rest = tuple(check for check in checks if check.fast or check.name == "linear FLOPs")
-    monkeypatch.setattr("zoo.conformance.CHECKS", rest)
 
 
 def test_every_public_name_is_found_and_listed():
@@ -182,7 +173,6 @@ def test_a_package_has_type_annotations_for_its_users(package):
         ("primle", {}, "unknown attention variant 'primle'; did you mean 'primal'?"),
         ("primal", {"rnk": 3}, "unknown option of primal 'rnk'; did you mean 'rank'?"),
         ("primal", {"causl": True}, "unknown option of primal 'causl'; did you mean 'causal'?"),
-        ("primal", {"rank": 2.5}, "primal.rank=2.5 is not"),
         ("primal", {"causal": "no"}, "causal='no' is not a bool; give True or False"),
         ("softmax+primal", {}, "'softmax\\+primal' names several variants"),
         ("nystrom", {"causal": True}, "nystrom is not causal; causal variants: "),
@@ -206,11 +196,9 @@ def test_create_rejects_with_value_rule_and_remedy(name, keywords, message, no_t
     ],
 )
 def test_names_filters_by_traits(traits):
-    expected = []
-    for name, variant in variants.items():
-        values = vars(variant.traits)
-        if {trait: values[trait] for trait in traits} == traits:
-            expected.append(name)
+    expected = [
+        name for name, one in variants.items() if traits.items() <= vars(one.traits).items()
+    ]
     assert zoo.names(**traits) == expected and zoo.names() == variants.names()
     assert 0 < len(expected) < len(variants.names())
 
@@ -237,20 +225,17 @@ class IgnoresTheMask(variants.find("linear")):
         return super().attend(q, k, v, None)
 
 
-@pytest.mark.slow
-def test_check_runs_the_checks_on_a_name_with_options(no_type_checks, no_compilation):
+def test_check_runs_the_checks_on_a_name_or_a_class_with_options(no_type_checks, monkeypatch):
+    chosen = {"padding invariance", "truncation equivalence", "batch independence"}
+    few = [check for check in zoo.conformance.CHECKS if check.name in chosen]
+    monkeypatch.setattr("zoo.conformance.CHECKS", few)
     results = zoo.check("none")
     assert {result.variant for result in results} == {"none", "none, causal"}
     assert [result.check for result in results if not result.passed] == []
     with pytest.raises(zoo.UserError, match="unknown option of none 'rank'"):
         zoo.check("none", rank=3)
-
-
-@pytest.mark.slow
-def test_check_runs_the_checks_on_a_class_and_finds_its_defect(no_type_checks, no_compilation):
-    passed = {result.check: result.passed for result in zoo.check(IgnoresTheMask)}
-    assert not (passed["padding invariance"] or passed["truncation equivalence"])
-    assert passed["gradients"] and passed["batch independence"] and passed["linear FLOPs"]
+    failed = {result.check for result in zoo.check(IgnoresTheMask) if not result.passed}
+    assert failed == {"padding invariance", "truncation equivalence"}
 
 
 def reference_of(layer: zoo.EncoderLayer, dropout: float = 0.0) -> nn.TransformerEncoderLayer:
@@ -306,33 +291,6 @@ def test_dropout_is_applied_where_the_layer_of_pytorch_applies_it(monkeypatch):
     assert not torch.allclose(output, layer.eval()(x).tokens, atol=1e-2)
 
 
-@some_variants
-def test_a_fresh_copy_with_the_same_state_dict_gives_the_same_output(name):
-    layer, other = encoder_layer(name).eval(), encoder_layer(name).eval()
-    file = io.BytesIO()
-    torch.save(layer.state_dict(), file)
-    file.seek(0)
-    other.load_state_dict(torch.load(file, weights_only=True))
-    outputs, x = [], tokens(3, LENGTH)
-    for module in (layer, other, copy.deepcopy(layer)):
-        torch.manual_seed(5)
-        outputs.append(module(x, ragged()).tokens)
-    assert torch.equal(outputs[0], outputs[1]) and torch.equal(outputs[0], outputs[2])
-
-
-@some_variants
-def test_several_layers_train_with_padding_dropout_and_autocast(name):
-    layers = nn.ModuleList(encoder_layer(name, dropout=0.1) for _ in range(3))
-    x, losses = tokens(3, LENGTH), []
-    with torch.autocast("cpu", torch.bfloat16):
-        for layer in layers:
-            x, auxiliary = layer(x, ragged())
-            losses += auxiliary.values()
-    assert x.dtype == torch.float32
-    (x[ragged()].square().mean() + sum(losses)).backward()
-    assert all(p.grad is not None and p.grad.isfinite().all() for p in layers.parameters())
-
-
 @pytest.mark.parametrize("name", ["primal", "softmax"])
 def test_steps_give_the_output_of_forward(name):
     layer = encoder_layer(name, causal=True, dropout=0.2).double()
@@ -341,10 +299,9 @@ def test_steps_give_the_output_of_forward(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["primal", "softmax"])
-def test_a_compiled_layer_equals_the_eager_one(name, no_type_checks):
+def test_a_compiled_layer_equals_the_eager_one(no_type_checks):
     torch.compiler.reset()
-    layer, x = with_random_parameters(encoder_layer(name)), tokens(3, LENGTH)
+    layer, x = with_random_parameters(encoder_layer("primal")), tokens(3, LENGTH)
     results = []
     for module in (layer, torch.compile(layer, fullgraph=True, backend="aot_eager")):
         layer.zero_grad()
@@ -363,13 +320,9 @@ class ReturnsATensor(variants.find("none")):
     ("build", "error", "message"),
     [
         (lambda: zoo.EncoderLayer("primal", feed_forward=8), zoo.UserError, "EncoderLayer.create"),
-        (lambda: zoo.EncoderLayer(create("none"), feed_forward=0), zoo.UserError, "at least 1"),
+        (lambda: encoder_layer("none", feed_forward=0), zoo.UserError, "at least 1"),
         (lambda: encoder_layer("none", dropout=1.0), zoo.UserError, "dropout=1.0 must be in"),
-        (
-            lambda: zoo.EncoderLayer(create("none"), feed_forward=8.0),
-            zoo.UserError,
-            "8.0 is not an",
-        ),
+        (lambda: encoder_layer("none", feed_forward=8.0), zoo.UserError, "8.0 is not an"),
         (lambda: encoder_layer("none", dropout="1"), zoo.UserError, "dropout='1' is not a float"),
         (lambda: encoder_layer("none", rank=3), zoo.UserError, "unknown option of none 'rank'"),
         (lambda: encoder_layer(ReturnsATensor)(tokens(1, 2)), TypeError, "returned a Tensor"),

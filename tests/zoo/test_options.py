@@ -1,6 +1,8 @@
 """Options: completed by the signature, converted from text, checked against types and bounds."""
 
 import inspect
+import json
+from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
@@ -8,6 +10,8 @@ from pydantic import Field
 
 from zoo.registry import UserError, changed, options_of, require_at_least, resolve
 from zoo.variants import variants
+
+COSTS = Path(__file__).parents[2] / "results" / "cost"
 
 
 def cut(
@@ -137,58 +141,28 @@ def test_an_option_below_its_bound_is_rejected():
         require_at_least(1, "cut", depth=1, speed=0)
 
 
-DEFAULT_OPTIONS = {
-    "agf": {"degree": 5, "a": 2.0, "b": -1.0, "reg": 0.01},
-    "conv": {"taps": 16},
-    "cosformer": {"chunk": 128},
-    "cosine": {"chunk": 128},
-    "differential": {"version": "v2", "depth": 0},
-    "flowformer": {},
-    "fox": {},
-    "gated-linear": {"gate_rank": 16, "temperature": 16.0, "chunk": 64},
-    "linear": {"chunk": 128},
-    "linformer": {"rank": 256, "sharing": "headwise"},
-    "local": {"window": 64},
-    "log-linear": {"levels": 15, "temperature": 16.0, "chunk": 64},
-    "longformer": {"window": 64, "global_tokens": 1, "separate": True},
-    "mesa": {"chunk": 16},
-    "moba": {"block": 64, "topk": 3},
-    "none": {},
-    "nystrom": {"landmarks": 64, "iterations": 6, "conv": 0},
+OF_LIBRARIES = {
     "nystrom-lib": {"landmarks": 64, "iterations": 6, "conv": 0},
-    "performer": {"features": 256, "orthogonal": True, "redraw": False, "chunk": 128},
     "performer-lib": {"features": 256},
-    "primal": {
-        "rank": 30,
-        "rank_multi": 10,
-        "eta": 0.1,
-        "projections": "auto",
-        "trace": "weights",
-        "ksvd_mean": "batch",
-        "backend": "auto",
-        "feature_map": "cosine",
-        "sides": "both",
-        "lambda_form": "squared",
-        "initialisation": "published",
-        "initial_scale": 1.0,
-    },
-    "reformer": {"bucket": 64, "hashes": 2},
     "reformer-lib": {"bucket": 64, "hashes": 2},
-    "retention": {"chunk": 128},
-    "rwkv7": {"rank": 32, "chunk": 32},
-    "sinks": {"window": 64, "tokens": 4, "learned": False},
-    "soft": {"landmarks": 64, "iterations": 20},
-    "softmax": {"backend": "auto"},
-    "taylor": {"feature_dim": 16, "chunk": 64},
-    "yoso": {"tau": 8, "gradient": "exact"},
 }
-"""Records contain every option: another default makes other runs."""
+"""Defaults of the variants that no published cost has."""
 
 
-@pytest.mark.parametrize("name", sorted(DEFAULT_OPTIONS.keys() & {*variants.names()}))
-def test_defaults_do_not_change(name):
-    defaults = {option: p.default for option, p in options_of(variants.find(name)).items()}
-    assert defaults == DEFAULT_OPTIONS[name]
+def test_defaults_are_those_of_the_published_costs():
+    """Records contain every option: another default makes other runs."""
+    records = [json.loads(path.read_text("utf-8")) for path in COSTS.glob("*.json")]
+    recorded = {
+        (name, (*record["spec"]["options"][name].items(),)): options
+        for record in records
+        for name, options in record["options"].items()
+    }
+    recorded |= {(name, ()): options for name, options in OF_LIBRARIES.items()}
+    assert {name for name, _ in recorded} == {
+        name for name, one in variants.built_in() if not one.unchecked
+    }
+    for (name, changes), options in recorded.items():
+        assert resolve(name, variants.find(name), dict(changes)) == options
 
 
 NUMBERS = [
