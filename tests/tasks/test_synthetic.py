@@ -256,13 +256,6 @@ def test_scaling_cannot_be_learned_from_its_tokens():
     assert 0.45 < split.targets.double().mean() < 0.55
 
 
-def test_an_example_written_out_by_hand():
-    _, split = draw("selective-copying", max_len=10, count=2, symbols=3, train=1)
-    assert split.sequences.tolist() == [[0, 4, 0, 0, 2, 0, 0, 0, 1, 1]]
-    assert split.targets.tolist() == [[2, 0]]
-    assert split.target_positions.tolist() == [[8, 9]]
-
-
 FIXED = {
     "a5@1": "0d7a2af645662d0a",
     "adding@2": "015172820acb2960",

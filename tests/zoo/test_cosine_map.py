@@ -210,15 +210,6 @@ def test_gradients_of_half_precision_are_those_of_double_precision_within_roundi
 
 
 @pytest.mark.parametrize("through", [chunked, plain])
-def test_features_have_norm_one_and_zero_at_padding(through):
-    mask = torch.rand(3, 63) < 0.6
-    _, grams = call(through, inputs(63), mask)
-    # The trace of phi^T phi is the sum of squared lengths.
-    lengths = grams.diagonal(dim1=-2, dim2=-1).sum(-1)
-    torch.testing.assert_close(lengths, mask.sum(1).double()[:, None].expand(-1, GROUPS))
-
-
-@pytest.mark.parametrize("through", [chunked, plain])
 def test_a_zero_vector_has_the_feature_zero_and_finite_gradients(through):
     x, weight, bias, output_map, output_bias = inputs(9)
     with torch.no_grad():

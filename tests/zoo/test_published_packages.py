@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F
 
 import zoo
-from tests.zoo.oracle import HEADS, WIDTH, agree, create, draw, figures, qkv, ragged, valid
+from tests.zoo.oracle import HEADS, WIDTH, agree, create, draw, figures, qkv, ragged
 from tests.zoo.test_recurrence import gated_inputs
 from zoo.conformance import configurations
 from zoo.conformance.tensors import random_tokens
@@ -45,12 +45,6 @@ def performer_pytorch():
     return load("tests", "performer_pytorch", "performer-pytorch").performer_pytorch
 
 
-def test_linear_agrees(performer_pytorch):
-    q, k, v = qkv(63)
-    theirs = performer_pytorch.linear_attention(F.elu(q) + 1, F.elu(k) + 1, v)
-    same(create("linear").attend(q, k, v, None), theirs)
-
-
 def test_performer_agrees_with_its_package_without_its_epsilon(performer_pytorch, monkeypatch):
     # Its epsilon of 1e-4 in every feature is a bias that the formula does not have.
     exact = partial(performer_pytorch.softmax_kernel, eps=0.0)
@@ -59,21 +53,6 @@ def test_performer_agrees_with_its_package_without_its_epsilon(performer_pytorch
     layer, inputs = create("performer", features=32), qkv(63, 63, 0.5)
     layer.projection.copy_(theirs.projection_matrix)
     same(layer.attend(*inputs, None), theirs(*inputs), 1e-9)
-
-
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("padded", [False, True])
-def test_local_agrees(causal, padded):
-    package = pytest.importorskip("local_attention")
-    theirs = package.LocalAttention(
-        16, causal=causal, exact_windowsize=True, use_rotary_pos_emb=False
-    )
-    inputs, mask = qkv(96), torch.ones(2, 96, dtype=torch.bool)
-    if padded:
-        # At the end: it numbers padded tokens too.
-        mask[0, 60:] = False
-    out = create("local", causal=causal, window=16).attend(*inputs, mask if padded else None)
-    same(valid(out, mask), valid(theirs(*inputs, mask=mask), mask), 1e-10)
 
 
 def test_nystrom_agrees_on_one_sample_and_head():

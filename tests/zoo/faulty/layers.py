@@ -80,8 +80,6 @@ for name, check, applies, change in (
 
 @fails("precisions")
 class ReturnsFp32(Bidirectional):
-    """Returns fp32 for bf16 inputs."""
-
     def forward(self, x, context, mask):
         tokens = super().forward(x, context, mask).tokens
         return Attended(tokens.to(torch.promote_types(tokens.dtype, torch.float32)))
@@ -89,16 +87,12 @@ class ReturnsFp32(Bidirectional):
 
 @fails("truncation equivalence")
 class RotatesByPaddedPosition(Correct):
-    """Its rotary positions count padded tokens."""
-
     def _project(self, x, context, positions=None):
         return super()._project(x, context)
 
 
 @fails("position sensitivity")
 class IgnoresRotaryPositions(Bidirectional):
-    """Accepts rotary positions, and does not apply them."""
-
     def apply_rotary(self, x, positions=None):
         return x
 
@@ -116,8 +110,6 @@ class NegatesGradients(Correct):
 
 @fails("rejects cross-attention")
 class AcceptsContextWithoutClaim(Attention):
-    """Accepts another context, without claiming cross-attention."""
-
     traits = SELF_ONLY
 
     def __init__(self, size):
@@ -130,32 +122,24 @@ class AcceptsContextWithoutClaim(Attention):
 
 @fails("rejects causal")
 class BuildsCausalWithoutClaim(Bidirectional):
-    """Builds the bidirectional form where the causal one is requested."""
-
     def __init__(self, size):
         super().__init__(replace(size, causal=False))
 
 
 @fails("rejects bidirectional")
 class BuildsBidirectionalWithoutClaim(CausalOnly):
-    """Builds the causal form where the bidirectional one is requested."""
-
     def __init__(self, size):
         super().__init__(replace(size, causal=True))
 
 
 @fails("rejects non-boolean mask")
 class AcceptsFloatMask(Bidirectional):
-    """Takes any mask for a boolean one."""
-
     def __call__(self, x, context=None, mask=None):
         return super().__call__(x, context, None if mask is None else mask.bool())
 
 
 @fails("declared losses")
 class ReturnsUndeclaredLoss(Correct):
-    """Returns a loss that its traits do not name."""
-
     def forward(self, x, context, mask):
         tokens = super().forward(x, context, mask).tokens
         return Attended(tokens, {"secret": tokens.square().mean()} if self.training else {})
@@ -163,8 +147,6 @@ class ReturnsUndeclaredLoss(Correct):
 
 @fails("padding invariance")
 class AveragesLossOverPadding(Correct):
-    """Its loss is a mean over all tokens, padded ones included."""
-
     traits = replace(TRAITS, losses=("size",))
 
     def forward(self, x, context, mask):
@@ -174,8 +156,6 @@ class AveragesLossOverPadding(Correct):
 
 @fails("declared losses")
 class ReturnsLossInEvaluation(Bidirectional):
-    """Returns its loss in both modes."""
-
     traits = replace(TRAITS, causal=False, losses=("size",))
 
     def forward(self, x, context, mask):
@@ -186,8 +166,6 @@ class ReturnsLossInEvaluation(Bidirectional):
 
 @fails("declared losses")
 class ReturnsLossPerSample(ReturnsLossInEvaluation):
-    """Its loss is not a scalar."""
-
     def forward(self, x, context, mask):
         tokens = super().forward(x, context, mask).tokens
         return Attended(tokens, {"size": tokens.square().mean((1, 2))} if self.training else {})
@@ -205,8 +183,6 @@ class HalvesGradientOfLoss(ReturnsLossInEvaluation):
 
 @fails("auxiliary loss does not dominate")
 class ReturnsLargeLoss(ReturnsLossInEvaluation):
-    """Its auxiliary loss is so large that it dominates training."""
-
     def forward(self, x, context, mask):
         tokens, losses = super().forward(x, context, mask)
         return Attended(tokens, {"size": 1e4 * losses["size"]} if self.training else {})
@@ -214,8 +190,6 @@ class ReturnsLargeLoss(ReturnsLossInEvaluation):
 
 @fails("all parameters get gradients")
 class MultipliesByZero(Bidirectional):
-    """One of its parameters has a gradient of zero."""
-
     def __init__(self, size):
         super().__init__(size)
         self.spare = nn.Parameter(torch.ones(size.head_dim))
@@ -226,8 +200,6 @@ class MultipliesByZero(Bidirectional):
 
 @fails("side-effect-free forward")
 class WritesBuffer(Correct):
-    """Writes a buffer in forward."""
-
     def __init__(self, size):
         super().__init__(size)
         self.register_buffer("calls", torch.zeros(()))
@@ -239,8 +211,6 @@ class WritesBuffer(Correct):
 
 @fails("side-effect-free forward")
 class AppendsToList(Correct):
-    """Appends to a list in forward."""
-
     def __init__(self, size):
         super().__init__(size)
         self.log = []
@@ -252,8 +222,6 @@ class AppendsToList(Correct):
 
 @fails("side-effect-free forward")
 class WritesToInput(Bidirectional):
-    """Changes the tokens that it is called with."""
-
     def forward(self, x, context, mask):
         attended = super().forward(x, context, mask)
         x.data.mul_(2)
@@ -262,8 +230,6 @@ class WritesToInput(Bidirectional):
 
 @fails("state_dict round trip")
 class WeightOutsideStateDict(Correct):
-    """Draws a weight that is not part of its state dict."""
-
     def __init__(self, size):
         super().__init__(size)
         self.secret = torch.randn(size.head_dim)

@@ -11,8 +11,6 @@ from zoo.variants.softmax import naive
 
 @fails("step equals forward")
 class ScalesSteps(Recurrent):
-    """The output of a step is too large by one part in a thousand."""
-
     def recur(self, q, k, v, state):
         heads, state = super().recur(q, k, v, state)
         return 1.001 * heads, state
@@ -20,8 +18,6 @@ class ScalesSteps(Recurrent):
 
 @fails("constant-size state")
 class CachesKeys(Recurrent):
-    """Its state contains a cache of all keys."""
-
     def begin(self, batch):
         return *super().begin(batch), self.zero_state(batch, self.size.heads, 0, self.size.head_dim)
 
@@ -32,8 +28,6 @@ class CachesKeys(Recurrent):
 
 @fails("side-effect-free step")
 class WritesToState(Recurrent):
-    """Overwrites the state that it is given."""
-
     def recur(self, q, k, v, state):
         heads, (sums,) = super().recur(q, k, v, state)
         state[0].copy_(sums.detach())
@@ -67,15 +61,11 @@ class BatchIsNotFirstAxis(Recurrent):
 
 @fails("rejects recurrence")
 class RecurrentWithoutClaim(Recurrent):
-    """Returns a state without the claim `recurrent`."""
-
     traits = replace(Recurrent.traits, recurrent=False)
 
 
 @fails("constant-size state")
 class AllocatesCacheForMaxLen(Correct):
-    """Allocates a cache of all keys and values for `max_len` tokens, and claims `recurrent`."""
-
     traits = replace(TRAITS, recurrent=True)
 
     def begin(self, batch):
@@ -97,8 +87,6 @@ class AllocatesCacheForMaxLen(Correct):
 
 @fails("step equals forward")
 class IgnoresPositionsInSteps(Recurrent):
-    """Steps with the position of the first token, which is wrong under rotary positions."""
-
     def step(self, x, state):
         count, *inner = state
         tokens, (_, *after) = super().step(x, (torch.zeros_like(count), *inner))
@@ -107,8 +95,6 @@ class IgnoresPositionsInSteps(Recurrent):
 
 @fails("step equals forward")
 class StepDiffersAfter200(Recurrent):
-    """After 200 tokens, the output of a step is too large by one part in a hundred."""
-
     def step(self, x, state):
         tokens, after = super().step(x, state)
         return torch.where(state[0][:, None] > 200, 1.01 * tokens, tokens), after
@@ -116,8 +102,6 @@ class StepDiffersAfter200(Recurrent):
 
 @fails("constant-size state")
 class StateGrowsAfter200(Recurrent):
-    """After 200 tokens, the state contains a cache of later inputs."""
-
     def start(self, batch):
         return *super().start(batch), self.zero_state(batch, 0, self.size.dim)
 
