@@ -96,10 +96,7 @@ def test_it_is_another_task_of_the_same_shape():
     ("make", "message"),
     [
         (lambda: ShuffledBlocks(Counting(), 0), "block=0 must be at least 1"),
-        (
-            lambda: ShuffledBlocks(create("mqar", train=5), 8).load("train"),
-            "has target positions",
-        ),
+        (lambda: ShuffledBlocks(create("mqar", train=5), 8).load("train"), "has target positions"),
     ],
 )
 def test_what_cannot_be_shuffled_is_an_error(make, message):

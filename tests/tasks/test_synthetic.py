@@ -317,16 +317,8 @@ def test_every_token_is_below_the_vocabulary_and_none_is_padding(name):
         ("parity", {"test": 0}, "parity.test=0 must be at least 1; raise it"),
         ("s3", {"max_len": 31}, "s3.max_len=31 must be at least 32, the tokens of train"),
         ("majority", {"seed": -1}, "majority.seed=-1 must be at least 0; raise it"),
-        (
-            "scaling",
-            {"vocabulary": 2**15 + 1},
-            "=32769 makes a vocabulary of 32769",
-        ),
-        (
-            "adding",
-            {"levels": 20_000},
-            "=20000 makes a vocabulary of 40001 tokens, 32768",
-        ),
+        ("scaling", {"vocabulary": 2**15 + 1}, "=32769 makes a vocabulary of 32769"),
+        ("adding", {"levels": 20_000}, "=20000 makes a vocabulary of 40001 tokens, 32768"),
         ("induction", {"symbols": 2**15}, "induction.symbols=32768 makes a vocabulary of 32770"),
         ("mqar", {"vocabulary": 2**15 + 2}, "mqar.vocabulary=32770 makes a vocabulary of 32770"),
     ],

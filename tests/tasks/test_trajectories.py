@@ -235,8 +235,7 @@ def test_recorded_steps_are_those_of_the_environment(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
-    [("Nothing-v1", "cannot be built"), ("CartPole-v1", "bounded actions")],
+    ("name", "message"), [("Nothing-v1", "cannot be built"), ("CartPole-v1", "bounded actions")]
 )
 def test_an_unfit_environment_is_rejected(name, message):
     pytest.importorskip("mujoco")

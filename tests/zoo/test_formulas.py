@@ -73,10 +73,7 @@ def forms(cases: list[Case]):
 
 
 @forms(CASES)
-@pytest.mark.parametrize(
-    ("n", "padded"),
-    [(1, False), (63, True), (100, False)],
-)
+@pytest.mark.parametrize(("n", "padded"), [(1, False), (63, True), (100, False)])
 def test_output_and_gradients_are_those_of_the_formula(case, causal, n, padded):
     compare(case, causal, n, padded=padded)
 

@@ -5,14 +5,7 @@ import torch
 from torch import Tensor
 
 from tests.zoo.oracle import DIM, HEADS, in_half_precision
-from tests.zoo.primal_oracle import (
-    OPTIONS,
-    agree,
-    agree_with_gradients,
-    build,
-    expected,
-    positions,
-)
+from tests.zoo.primal_oracle import OPTIONS, agree, agree_with_gradients, build, expected, positions
 from zoo.contract import Size
 from zoo.kernels import cosine_map
 from zoo.registry import UserError

@@ -215,8 +215,7 @@ def training_peak(name: str, **options) -> int:
     x = torch.randn(4, 4096, 64)
     upstream, inputs = torch.randn_like(x), [x.requires_grad_(), *layer.parameters()]
     return peak_bytes(
-        lambda: torch.autograd.grad((layer(x).tokens * upstream).sum(), inputs),
-        torch.device("cpu"),
+        lambda: torch.autograd.grad((layer(x).tokens * upstream).sum(), inputs), torch.device("cpu")
     )
 
 

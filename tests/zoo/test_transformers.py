@@ -200,11 +200,7 @@ WINDOWS = {"sliding_window": 4, "attention_chunk_size": 4}
         ("bidirectional_sliding_window", {}, "sliding_window_bidirectional_overlay"),
         ("causal", {"or_mask_function": prefix}, "prefix"),
         ("causal", {"and_mask_function": document}, "document"),
-        (
-            "causal",
-            {"block_sequence_ids": torch.arange(N).expand(3, N) // 5},
-            "blockwise_overlay",
-        ),
+        ("causal", {"block_sequence_ids": torch.arange(N).expand(3, N) // 5}, "blockwise_overlay"),
         ("causal", {"position_ids": torch.arange(N)[None] % 7}, "packed_sequence_mask_function"),
     ],
 )
