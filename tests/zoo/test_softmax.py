@@ -18,31 +18,6 @@ def size(**changes) -> Size:
     return Size(**{**base, **changes})
 
 
-def by_the_formula(q, k, v, mask, causal):
-    """Equation 1, one query at a time."""
-    out = torch.zeros_like(q)
-    for b in range(q.shape[0]):
-        for i in range(q.shape[2]):
-            allowed = torch.ones(k.shape[2], dtype=torch.bool) if mask is None else mask[b].clone()
-            if causal:
-                allowed[i + 1 :] = False
-            if allowed.any():
-                scores = torch.einsum("he,hme->hm", q[b, :, i], k[b][:, allowed]) / 2.0
-                weights = scores.exp() / scores.exp().sum(1, keepdim=True)
-                out[b, :, i] = torch.einsum("hm,hme->he", weights, v[b][:, allowed])
-    return out
-
-
-@FORMS
-@PADDED
-def test_the_literal_form_is_the_formula(padded, causal):
-    q, k, v = qkv(13, 13)
-    mask = ragged(13) if padded else None
-    with torch.no_grad():
-        expected = by_the_formula(q, k, v, mask, causal)
-        torch.testing.assert_close(naive(q, k, v, mask, causal, 0.0), expected)
-
-
 @pytest.mark.parametrize("attend", [sdpa, naive])
 def test_a_query_whose_every_key_is_padded_receives_zero(attend):
     q, k, v = qkv(4, 9)
