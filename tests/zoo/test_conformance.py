@@ -21,7 +21,6 @@ from tests.zoo.faulty.correct import (
     MeanOfAll,
     Recurrent,
 )
-from tests.zoo.faulty.heads import AddsDropoutInEvaluation, ScalesByLength
 from tests.zoo.faulty.layers import EqualsSoftmaxAfterPreparation, NegatesGradients, ReturnsFp32
 from tests.zoo.faulty.leaks import batch_leak, causal_leak, loss_leak, padding_leak
 from tests.zoo.faulty.planted import tokens_where
@@ -45,6 +44,7 @@ from zoo.variants.primal import Primal
 from zoo.variants.softmax import Softmax
 
 NAN = float("nan")
+BY_NAME = {variant.__name__: variant for variant in FAULTY}
 PAIRS = [(0, 1), (47, 48), (63, 64), (36, 37), (148, 149), (0, 149), (5, 131)]
 SLOW = {check.name for check in CHECKS if not check.fast} | {"causality, fp32"}
 """Checks that take seconds: long inputs, large batches, compilers."""
@@ -219,7 +219,7 @@ def test_causality_names_the_output_and_the_tokens():
     assert detail.endswith("output 47 changes with the tokens from 48 on")
     detail = failure("causality", causal_leak([(47, 48)], "gradient"))
     assert detail.endswith("an output before 48 has a gradient with respect to token 48")
-    detail = failure("causality", ScalesByLength)
+    detail = failure("causality", BY_NAME["ScalesByLength"])
     assert detail.endswith("output 0 changes where the tokens from 1 on are left out")
 
 
@@ -285,7 +285,7 @@ def test_an_interrupt_ends_the_checks_and_another_exception_is_a_failure():
 
 
 def test_an_expected_failure_passes_and_an_unexpected_pass_does_not():
-    class Declared(AddsDropoutInEvaluation):
+    class Declared(BY_NAME["AddsDropoutInEvaluation"]):
         expected_failures = MappingProxyType(
             {"eval is deterministic": "dropout is always on", "lengths": "none"}
         )
@@ -299,7 +299,7 @@ def test_an_expected_failure_passes_and_an_unexpected_pass_does_not():
 
 
 def test_an_expected_failure_of_the_causal_form_does_not_apply_to_the_other():
-    class Declared(ScalesByLength):
+    class Declared(BY_NAME["ScalesByLength"]):
         expected_failures = MappingProxyType({"padding invariance, causal": "not true"})
 
     bidirectional, causal = results_of("padding invariance", Declared)

@@ -1,224 +1,77 @@
-"""Defects of what the heads attend with, and of what they give: each function becomes a variant."""
+"""Defects of what the heads attend with, and of what they give."""
 
 from dataclasses import replace
 
 import torch
 from torch.nn import functional as F
 
-from tests.zoo.faulty.correct import TRAITS, Correct
-from tests.zoo.faulty.planted import fails, inputs, outputs
-from zoo.contract import Identity, Traits
+from tests.zoo.faulty.correct import TRAITS, Bidirectional, Correct
+from tests.zoo.faulty.planted import claiming, inputs, outputs
+from zoo.contract import Identity
 from zoo.variants.linear import Linear
 from zoo.variants.softmax import naive
 
-BF16 = torch.bfloat16
-STOCHASTIC = replace(TRAITS, stochastic=True)
-LINEAR = Traits(causal=False, cross=True, linear=True, stochastic=False, recurrent=False)
-SOFTMAX = Identity(other="softmax", where="always")
-EXACT = Identity(other="softmax", where="always", other_options={"backend": "naive"}, exact=True)
+BF16, NAN = torch.bfloat16, float("nan")
+STOCHASTIC = claiming(Correct, traits=replace(TRAITS, stochastic=True))
+QUADRATIC, LEAN = (
+    claiming(base, traits=replace(TRAITS, causal=False, linear=True)) for base in (Correct, Linear)
+)
+LIKE_SOFTMAX, EXACTLY_SOFTMAX = (
+    claiming(Bidirectional, identities=(Identity(other="softmax", where="always", **options),))
+    for options in ({}, {"other_options": {"backend": "naive"}, "exact": True})
+)
 
 
 def autocast() -> bool:
     return torch.is_autocast_enabled("cpu")
 
 
-def real(v, mask):
-    """Values, with zeros for padding."""
-    return v if mask is None else v.masked_fill(~mask[:, None, :, None], 0.0)
+def not_causal(applies, heads=slice(None)):
+    """Outputs that are not causal in `heads` where `applies(layer, q)`."""
+
+    def change(h):
+        if h.layer.size.causal and applies(h.layer, h.q):
+            h.y[:, heads] = naive(h.q, h.k, h.v, h.mask, False, 0.0)[:, heads]
+        return h.y
+
+    return change
 
 
-def number(mask, v):
-    """The number of real tokens of each sample."""
-    return v.shape[2] if mask is None else mask.sum(1)[:, None, None, None].to(v.dtype)
-
-
-@outputs("causality", Correct)
-def ScalesByMaximumOfAllTokens(layer, y, q, k, v, mask):
-    return y * (1 + real(v, mask).abs().amax((-2, -1), keepdim=True))
-
-
-@outputs("causality", Correct)
-def ScalesByLength(layer, y, q, k, v, mask):
-    return y * (1 + number(mask, v) / 100)
-
-
-@outputs("causality", Correct)
-def ScalesByPadding(layer, y, q, k, v, mask):
-    return y if mask is None else y * (1 + number(~mask, v) / 100)
-
-
-@outputs("causality, fp32", Correct)
-def SubtractsLaterTokens(layer, y, q, k, v, mask):
+def less_later_tokens(h):
     """Computes the sum of earlier tokens as the sum of all tokens minus that of later ones."""
-    v = real(v, mask)
-    future = v.flip(2).cumsum(2).flip(2) - v
-    return y + 0.1 * (v.sum(2, keepdim=True) - future) if layer.size.causal else y
+    future = h.real.flip(2).cumsum(2).flip(2) - h.real
+    return h.y + 0.1 * (h.real.sum(2, keepdim=True) - future) if h.layer.size.causal else h.y
 
 
-def leaks(name, check, applies, heads=slice(None)):
-    """A variant that is not causal in `heads` where `applies(layer, q)`."""
-
-    def attend(self, q, k, v, mask):
-        outputs = naive(q, k, v, mask, self.size.causal, 0.0)
-        if self.size.causal and applies(self, q):
-            outputs[:, heads] = naive(q, k, v, mask, False, 0.0)[:, heads]
-        return outputs
-
-    fails(check)(type(name, (Correct,), {"attend": attend}))
+def of_first_token(h):
+    first = h._replace(v=torch.ones_like(h.v)).real[:, :, :1]
+    return h.v + first * torch.tanh(h.q * h.k[:, :, :1]) if h.layer.size.causal else h.y
 
 
-leaks("LeaksBeyond1000Tokens", "causality, long inputs", lambda _, q: q.shape[2] > 1000)
-leaks("LeaksWithOneHead", "causality", lambda _, q: q.shape[1] == 1)
-leaks("LeaksFromThirdHeadOn", "causality", lambda *_: True, slice(2, None))
-leaks("LeaksInTrainingWithDropout", "causality",
-      lambda layer, _: layer.training and layer.size.dropout > 0)  # fmt: skip
-
-
-@outputs("causal receptive field", Correct)
-def CausalFormWithoutMixing(layer, y, q, k, v, mask):
-    return v + 0.1 * torch.tanh(q * k) if layer.size.causal else y
-
-
-@outputs("causal receptive field", Correct)
-def CausalFormOfFirstToken(layer, y, q, k, v, mask):
-    first = real(torch.ones_like(v), mask)[:, :, :1]
-    return v + first * torch.tanh(q * k[:, :, :1]) if layer.size.causal else y
-
-
-@inputs("cross-attention")
-def IgnoresPaddingOfContext(layer, q, k, v, mask):
-    return q, k, v, mask if q.shape[2] == k.shape[2] else None
-
-
-@outputs("padding invariance", Correct)
-def MasksValuesOnly(layer, y, q, k, v, mask):
-    """Padded keys remain in the denominator."""
-    return naive(q, k, real(v, mask), None, layer.size.causal, 0.0)
-
-
-@inputs("padding invariance", Correct)
-def MasksInDoublePrecisionOnly(layer, q, k, v, mask):
-    return q, k, v, mask if q.dtype == torch.float64 else None
-
-
-@inputs("padding invariance")
-def MasksWithoutAutocastOnly(layer, q, k, v, mask):
-    return q, k, v, None if autocast() else mask
-
-
-@outputs("padding invariance")
-def AddsTraceOfPadding(layer, y, q, k, v, mask):
-    """The trace is far more than rounding."""
-    return y if mask is None else y + 1e-7 * v.tanh().mean(2, keepdim=True)
-
-
-@outputs("fully masked input")
-def DividesByZero(layer, y, q, k, v, mask):
+def divided_by_zero(h):
     """Without a real key its weights are 0 / 0."""
-    scores = q @ k.mT / q.shape[-1] ** 0.5
-    if mask is not None:
-        scores = scores.masked_fill(~mask[:, None, None, :], -torch.inf)
-    return scores.softmax(-1) @ v
+    scores = h.q @ h.k.mT / h.q.shape[-1] ** 0.5
+    if h.mask is not None:
+        scores = scores.masked_fill(~h.mask[:, None, None, :], -torch.inf)
+    return scores.softmax(-1) @ h.v
 
 
-@outputs("fully masked input")
-def DividesByCountOfBatch(layer, y, q, k, v, mask):
-    return y if mask is None else y * (mask.sum() / mask.sum()).to(v.dtype)
+def scaled_by_count_of_batch(h):
+    counts = h.mask is not None and h.layer.training
+    return h.y * (1 + (h.mask.to(h.v.dtype).mean() if counts else 1.0))
 
 
-@outputs("fully masked input")
-def ReplacesNaNInForwardOnly(layer, y, q, k, v, mask):
-    """The gradient of the division by 0 remains."""
-    count = number(mask, v)
-    return y if mask is None else torch.where(count > 0, y / count * count, 0.0)
-
-
-@inputs("batch independence", Correct)
-def ScalesByMaximumOfBatch(layer, q, k, v, mask):
-    return q, k / k.abs().max().clamp_min(1e-6), v, mask
-
-
-@outputs("batch independence")
-def ScalesByBatchSize(layer, y, q, k, v, mask):
-    return y * (1 + len(q) / 100)
-
-
-@outputs("batch independence", Correct, traits=STOCHASTIC)
-def ScalesByMeanOfBatchInTraining(layer, y, q, k, v, mask):
-    return y * (v.abs().mean() if layer.training else 1.0)
-
-
-@outputs("batch independence", Correct, traits=STOCHASTIC)
-def ScalesByCountOfBatchInTraining(layer, y, q, k, v, mask):
-    share = mask.to(v.dtype).mean() if mask is not None and layer.training else 1.0
-    return y * (1 + share)
-
-
-@outputs("precisions")
-def DoublesInHalfPrecision(layer, y, q, k, v, mask):
-    return y * (2 if v.dtype == BF16 and not autocast() else 1)
-
-
-@outputs("precisions")
-def ScalesInSinglePrecision(layer, y, q, k, v, mask):
-    return y * (1.01 if v.dtype == torch.float32 and not autocast() else 1)
-
-
-@outputs("precisions")
-def DoublesUnderAutocast(layer, y, q, k, v, mask):
-    return y * (2 if autocast() else 1)
-
-
-@outputs("lengths")
-def SlicesByZero(layer, y, q, k, v, mask):
+def sliced_by_zero(h):
     """Pads to blocks of 64 and removes the rest with a slice that is wrong for a rest of 0."""
-    surplus = -q.shape[2] % 64
-    return F.pad(y, (0, 0, 0, surplus))[:, :, :-surplus]
+    surplus = -h.q.shape[2] % 64
+    return F.pad(h.y, (0, 0, 0, surplus))[:, :, :-surplus]
 
 
-@outputs("large inputs", Correct)
-def OverflowsForLargeInputs(layer, y, q, k, v, mask):
+def overflowing(h):
     """Exponentials without subtracting a maximum."""
-    weights = (q @ k.mT).exp()
-    weights = weights if mask is None else weights * mask[:, None, None, :]
-    return weights @ v / weights.sum(-1, keepdim=True).clamp_min(1e-30)
-
-
-@outputs("large inputs")
-def OverflowsInBackward(layer, y, q, k, v, mask):
-    """The value is clamped, and its gradient is not."""
-    return y + 0.01 * q.exp().clamp_max(1.0)
-
-
-@outputs("train equals eval")
-def ScalesInTraining(layer, y, q, k, v, mask):
-    return y * (1.1 if layer.training else 1.0)
-
-
-@outputs("eval is deterministic", Correct)
-def AddsDropoutInEvaluation(layer, y, q, k, v, mask):
-    return F.dropout(y, 0.1)
-
-
-@outputs("eval is deterministic")
-def AppliesGivenDropoutInEvaluation(layer, y, q, k, v, mask):
-    return F.dropout(y, layer.size.dropout)
-
-
-@outputs("eval is deterministic")
-def AppliesSmallDropoutInEvaluation(layer, y, q, k, v, mask):
-    p = layer.size.dropout
-    return F.dropout(y, p, layer.training or 0 < p <= 0.1)
-
-
-@outputs("no dropout in eval")
-def ScalesByDropoutInEvaluation(layer, y, q, k, v, mask):
-    return y * (1.0 if layer.training else 1 - layer.size.dropout)
-
-
-@outputs("declared dropout", drops_weights=True)
-def IgnoresDropout(layer, y, q, k, v, mask):
-    return y
+    weights = (h.q @ h.k.mT).exp()
+    weights = weights if h.mask is None else weights * h.mask[:, None, None, :]
+    return weights @ h.v / weights.sum(-1, keepdim=True).clamp_min(1e-30)
 
 
 def unseeded() -> torch.Generator:
@@ -228,119 +81,113 @@ def unseeded() -> torch.Generator:
     return generator
 
 
-@outputs("seeded determinism", Correct, traits=STOCHASTIC)
-def DrawsUnseededNoise(layer, y, q, k, v, mask):
-    noise = torch.randn(v.shape, generator=unseeded()).to(v.dtype)
-    return y + noise if layer.training else y
+def with_noise(h):
+    noise = torch.randn(h.v.shape, generator=unseeded()).to(h.v.dtype)
+    return h.y + noise if h.layer.training else h.y
 
 
-@outputs("seeded determinism")
-def DrawsUnseededDropout(layer, y, q, k, v, mask):
-    p = layer.size.dropout
-    kept = torch.rand(v.shape[-2:], generator=unseeded()) > p
-    return y * kept if layer.training and p else y
+def with_unseeded_dropout(h):
+    p = h.layer.size.dropout
+    kept = torch.rand(h.v.shape[-2:], generator=unseeded()) > p
+    return h.y * kept if h.layer.training and p else h.y
 
 
-@inputs("compiles")
-def BranchesOnValues(layer, q, k, v, mask):
-    """No single graph can."""
-    return q if q.abs().max() < 1e4 else q.clamp(-1e4, 1e4), k, v, mask
-
-
-@inputs("compiles")
-def BranchesOnMask(layer, q, k, v, mask):
-    return q, k, v, None if mask is None or mask.all() else mask
-
-
-@outputs("compiles")
-def DiffersWhenCompiled(layer, y, q, k, v, mask):
-    return y * (1.1 if torch.compiler.is_compiling() else 1.0)
-
-
-@outputs("vmap")
-def WritesIntoUnbatchedBuffer(layer, y, q, k, v, mask):
-    """Its output buffer has room for one set of parameters."""
-    return torch.zeros(q.shape, dtype=q.dtype).copy_(y)
-
-
-@outputs("vmap")
-def WritesIntoUnbatchedBufferIfPadded(layer, y, q, k, v, mask):
-    return y if mask is None else torch.zeros(q.shape, dtype=q.dtype).copy_(y)
-
-
-@outputs("export")
-def FixesTheBatch(layer, y, q, k, v, mask):
-    """Its graph is for the number of samples of its export."""
-    return y * (len(q) / q.shape[0])
-
-
-@outputs("export")
-def DiffersWhenExported(layer, y, q, k, v, mask):
-    return y * (1 + 1e-6 * (mask is not None and torch.compiler.is_exporting()))
-
-
-@outputs("identities", identities=(SOFTMAX,))
-def DiffersFromSoftmaxWithPadding(layer, y, q, k, v, mask):
-    return y if mask is None else y * (1 + 1e-10)
-
-
-@inputs("identities", identities=(SOFTMAX,))
-def StopsGradientsOfKeys(layer, q, k, v, mask):
-    return q, k.detach(), v, mask
-
-
-@inputs("identities", identities=(EXACT,))
-def RoundsDifferently(layer, q, k, v, mask):
-    return q * 3, k / 3, v, mask
-
-
-@outputs("linear FLOPs", Correct, traits=LINEAR)
-def QuadraticWithLinearClaim(layer, y, q, k, v, mask):
-    return y
-
-
-@inputs("linear FLOPs", Correct, traits=LINEAR)
-def PadsKeysToMaxLen(layer, q, k, v, mask):
-    missing = layer.size.max_len - k.shape[2]
-    mask = torch.ones(k.shape[0], k.shape[2], dtype=torch.bool) if mask is None else mask
-    return q, *(F.pad(part, (0, 0, 0, missing)) for part in (k, v)), F.pad(mask, (0, missing))
-
-
-@outputs("linear FLOPs", Linear, traits=LINEAR)
-def QuadraticWithPadding(layer, y, q, k, v, mask):
-    return y if mask is None else y + 0 * (q @ k.mT).sum(-1, keepdim=True)
-
-
-@outputs("linear FLOPs", Linear, traits=LINEAR)
-def QuadraticAbove5000(layer, y, q, k, v, mask):
-    return y if k.shape[2] <= 5000 else y + 0 * (q @ k.mT).sum(-1, keepdim=True)
-
-
-@outputs("linear FLOPs", Linear, traits=LINEAR)
-def GrowsWithRootOfLength(layer, y, q, k, v, mask):
+def of_few_tokens(h):
     """Each token attends to as many tokens as the root of the length."""
-    few = 4 * int(q.shape[2] ** 0.5)
-    return y + 0 * (q @ k[:, :, :few].mT @ v[:, :, :few])
+    few = 4 * int(h.q.shape[2] ** 0.5)
+    return h.y + 0 * (h.q @ h.k[:, :, :few].mT @ h.v[:, :, :few])
 
 
-def every_pair(q, k):
-    """Ones, from few operations and an allocation for all pairs."""
-    return torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).any(1)[:, None]
+def of_every_pair(h):
+    return h.y + 0 * (h.q @ h.k.mT).sum(-1, keepdim=True)
 
 
-@outputs("linear memory", Linear, traits=LINEAR)
-def AllocatesEveryPair(layer, y, q, k, v, mask):
-    return y * every_pair(q, k)
+def allocating_every_pair(h):
+    """Times ones, from few operations and an allocation for all pairs."""
+    return h.y * torch.ones(h.q.shape[2], h.k.shape[2], dtype=torch.bool).any(1)[:, None]
 
 
-@outputs("linear memory", Linear, traits=LINEAR)
-def AllocatesEveryPairAbove5000(layer, y, q, k, v, mask):
-    return y if k.shape[2] <= 5000 else y * every_pair(q, k)
-
-
-@inputs("all parameters get gradients", Correct)
-def DetachesQueries(layer, q, k, v, mask):
-    return q.detach(), k, v, mask
+for name, check, base, change in (
+    ("ScalesByMaximumOfAllTokens", "causality", Correct,
+     lambda h: h.y * (1 + h.real.abs().amax((-2, -1), keepdim=True))),
+    ("ScalesByLength", "causality", Correct, lambda h: h.y * (1 + h.count / 100)),
+    ("ScalesByPadding", "causality", Correct,
+     lambda h: h.y if h.mask is None else h.y * (1 + h._replace(mask=~h.mask).count / 100)),
+    ("SubtractsLaterTokens", "causality, fp32", Correct, less_later_tokens),
+    ("LeaksBeyond1000Tokens", "causality, long inputs", Correct,
+     not_causal(lambda _, q: q.shape[2] > 1000)),
+    ("LeaksWithOneHead", "causality", Correct, not_causal(lambda _, q: q.shape[1] == 1)),
+    ("LeaksFromThirdHeadOn", "causality", Correct, not_causal(lambda *_: True, slice(2, None))),
+    ("LeaksInTrainingWithDropout", "causality", Correct,
+     not_causal(lambda layer, _: layer.training and layer.size.dropout > 0)),
+    ("CausalFormWithoutMixing", "causal receptive field", Correct,
+     lambda h: h.v + 0.1 * torch.tanh(h.q * h.k) if h.layer.size.causal else h.y),
+    ("CausalFormOfFirstToken", "causal receptive field", Correct, of_first_token),
+    # Padded keys remain in the denominator.
+    ("MasksValuesOnly", "padding invariance", Correct,
+     lambda h: naive(h.q, h.k, h.real, None, h.layer.size.causal, 0.0)),
+    # The trace is far more than rounding.
+    ("AddsTraceOfPadding", "padding invariance", Bidirectional,
+     lambda h: h.y if h.mask is None else h.y + 1e-7 * h.v.tanh().mean(2, keepdim=True)),
+    ("DividesByZero", "fully masked input", Bidirectional, divided_by_zero),
+    ("DividesByCountOfBatch", "fully masked input", Bidirectional,
+     lambda h: h.y if h.mask is None else h.y * (h.mask.sum() / h.mask.sum()).to(h.v.dtype)),
+    # The gradient of the division by 0 remains.
+    ("ReplacesNaNInForwardOnly", "fully masked input", Bidirectional,
+     lambda h: h.y if h.mask is None else torch.where(h.count > 0, h.y / h.count * h.count, 0.0)),
+    ("ScalesByBatchSize", "batch independence", Bidirectional,
+     lambda h: h.y * (1 + len(h.q) / 100)),
+    ("ScalesByMeanOfBatchInTraining", "batch independence", STOCHASTIC,
+     lambda h: h.y * (h.v.abs().mean() if h.layer.training else 1.0)),
+    ("ScalesByCountOfBatchInTraining", "batch independence", STOCHASTIC, scaled_by_count_of_batch),
+    ("DoublesInHalfPrecision", "precisions", Bidirectional,
+     lambda h: h.y * (2 if h.v.dtype == BF16 and not autocast() else 1)),
+    ("ScalesInSinglePrecision", "precisions", Bidirectional,
+     lambda h: h.y * (1.01 if h.v.dtype == torch.float32 and not autocast() else 1)),
+    ("DoublesUnderAutocast", "precisions", Bidirectional, lambda h: h.y * (1 + autocast())),
+    ("SlicesByZero", "lengths", Bidirectional, sliced_by_zero),
+    ("OverflowsForLargeInputs", "large inputs", Correct, overflowing),
+    # The value is clamped, and its gradient is not.
+    ("OverflowsInBackward", "large inputs", Bidirectional,
+     lambda h: h.y + 0.01 * h.q.exp().clamp_max(1.0)),
+    ("ScalesInTraining", "train equals eval", Bidirectional,
+     lambda h: h.y * (1.1 if h.layer.training else 1.0)),
+    ("AddsDropoutInEvaluation", "eval is deterministic", Correct, lambda h: F.dropout(h.y, 0.1)),
+    ("AppliesGivenDropoutInEvaluation", "eval is deterministic", Bidirectional,
+     lambda h: F.dropout(h.y, h.layer.size.dropout)),
+    ("AppliesSmallDropoutInEvaluation", "eval is deterministic", Bidirectional,
+     lambda h: F.dropout(h.y, h.layer.size.dropout,
+                         h.layer.training or 0 < h.layer.size.dropout <= 0.1)),
+    ("ScalesByDropoutInEvaluation", "no dropout in eval", Bidirectional,
+     lambda h: h.y * (1.0 if h.layer.training else 1 - h.layer.size.dropout)),
+    ("IgnoresDropout", "declared dropout", claiming(Bidirectional, drops_weights=True),
+     lambda h: h.y),
+    ("DrawsUnseededNoise", "seeded determinism", STOCHASTIC, with_noise),
+    ("DrawsUnseededDropout", "seeded determinism", Bidirectional, with_unseeded_dropout),
+    ("DiffersWhenCompiled", "compiles", Bidirectional,
+     lambda h: h.y * (1.1 if torch.compiler.is_compiling() else 1.0)),
+    # Its output buffer has room for one set of parameters.
+    ("WritesIntoUnbatchedBuffer", "vmap", Bidirectional,
+     lambda h: torch.zeros(h.q.shape, dtype=h.q.dtype).copy_(h.y)),
+    ("WritesIntoUnbatchedBufferIfPadded", "vmap", Bidirectional,
+     lambda h: h.y if h.mask is None else torch.zeros(h.q.shape, dtype=h.q.dtype).copy_(h.y)),
+    # Its graph is for the number of samples of its export.
+    ("FixesTheBatch", "export", Bidirectional, lambda h: h.y * (len(h.q) / h.q.shape[0])),
+    ("DiffersWhenExported", "export", Bidirectional,
+     lambda h: h.y * (1 + 1e-6 * (h.mask is not None and torch.compiler.is_exporting()))),
+    ("DiffersFromSoftmaxWithPadding", "identities", LIKE_SOFTMAX,
+     lambda h: h.y if h.mask is None else h.y * (1 + 1e-10)),
+    ("QuadraticWithLinearClaim", "linear FLOPs", QUADRATIC, lambda h: h.y),
+    ("QuadraticWithPadding", "linear FLOPs", LEAN,
+     lambda h: h.y if h.mask is None else of_every_pair(h)),
+    ("QuadraticAbove5000", "linear FLOPs", LEAN,
+     lambda h: h.y if h.k.shape[2] <= 5000 else of_every_pair(h)),
+    ("GrowsWithRootOfLength", "linear FLOPs", LEAN, of_few_tokens),
+    ("AllocatesEveryPair", "linear memory", LEAN, allocating_every_pair),
+    ("AllocatesEveryPairAbove5000", "linear memory", LEAN,
+     lambda h: h.y if h.k.shape[2] <= 5000 else allocating_every_pair(h)),
+):  # fmt: skip
+    outputs(name, check, base, change)
 
 
 class Scaled(torch.autograd.Function):
@@ -361,32 +208,56 @@ class Scaled(torch.autograd.Function):
         return ctx.factor * gradient, None
 
 
-def wrong_gradient(name, check, applies, factor=1.3):
-    """A variant whose gradient of the keys is wrong where `applies(layer, k, mask)`."""
-
-    def change(layer, q, k, v, mask):
-        return q, Scaled.apply(k, factor) if applies(layer, k, mask) else k, v, mask
-
-    change.__name__ = name
-    inputs(check)(change)
+def wrong(applies, factor=1.3):
+    """Heads in which the gradient of the keys is wrong where `applies(heads)`."""
+    return lambda h: h._replace(k=Scaled.apply(h.k, factor)) if applies(h) else h
 
 
-NAN, LOW = float("nan"), "gradients, fp32 and bf16"
-wrong_gradient(
-    "GradientWrongBeyond1000Tokens", "gradients, long inputs", lambda _, k, mask: k.shape[2] > 1000
-)
-wrong_gradient("GradientWrongBeyond64Tokens", "gradients", lambda _, k, mask: k.shape[2] > 64)
-wrong_gradient("GradientWrongWithoutMask", "gradients", lambda _, k, mask: mask is None)
-wrong_gradient(
-    "GradientNaNInEvaluationWithoutMask", "gradients",
-    lambda layer, k, mask: k.shape[2] > 64 and mask is None and not layer.training, NAN,
-)  # fmt: skip
-wrong_gradient("GradientWrongOutsideFp64", LOW, lambda _, k, mask: k.dtype != torch.float64)
-wrong_gradient(
-    "GradientWrongInBf16Module", LOW, lambda _, k, mask: k.dtype == BF16 and not autocast()
-)
-wrong_gradient("GradientWrongUnderAutocast", LOW, lambda *_: autocast())
-wrong_gradient(
-    "GradientNaNInBf16ModuleWithMask", LOW,
-    lambda _, k, mask: k.dtype == BF16 and mask is not None, NAN,
-)  # fmt: skip
+def masked(applies):
+    """Heads with their mask where `applies(heads)` alone."""
+    return lambda h: h if applies(h) else h._replace(mask=None)
+
+
+def padded_to_max_len(h):
+    missing = h.layer.size.max_len - h.k.shape[2]
+    mask = torch.ones(h.k.shape[0], h.k.shape[2], dtype=torch.bool) if h.mask is None else h.mask
+    k, v = (F.pad(part, (0, 0, 0, missing)) for part in (h.k, h.v))
+    return h._replace(k=k, v=v, mask=F.pad(mask, (0, missing)))
+
+
+LOW = "gradients, fp32 and bf16"
+for name, check, base, change in (
+    ("IgnoresPaddingOfContext", "cross-attention", Bidirectional,
+     masked(lambda h: h.q.shape[2] == h.k.shape[2])),
+    ("MasksInDoublePrecisionOnly", "padding invariance", Correct,
+     masked(lambda h: h.q.dtype == torch.float64)),
+    ("MasksWithoutAutocastOnly", "padding invariance", Bidirectional,
+     masked(lambda _: not autocast())),
+    ("ScalesByMaximumOfBatch", "batch independence", Correct,
+     lambda h: h._replace(k=h.k / h.k.abs().max().clamp_min(1e-6))),
+    # No single graph can.
+    ("BranchesOnValues", "compiles", Bidirectional,
+     lambda h: h if h.q.abs().max() < 1e4 else h._replace(q=h.q.clamp(-1e4, 1e4))),
+    ("BranchesOnMask", "compiles", Bidirectional,
+     masked(lambda h: h.mask is not None and not h.mask.all())),
+    ("StopsGradientsOfKeys", "identities", LIKE_SOFTMAX, lambda h: h._replace(k=h.k.detach())),
+    ("RoundsDifferently", "identities", EXACTLY_SOFTMAX,
+     lambda h: h._replace(q=h.q * 3, k=h.k / 3)),
+    ("PadsKeysToMaxLen", "linear FLOPs", QUADRATIC, padded_to_max_len),
+    ("DetachesQueries", "all parameters get gradients", Correct,
+     lambda h: h._replace(q=h.q.detach())),
+    ("GradientWrongBeyond1000Tokens", "gradients, long inputs", Bidirectional,
+     wrong(lambda h: h.k.shape[2] > 1000)),
+    ("GradientWrongBeyond64Tokens", "gradients", Bidirectional,
+     wrong(lambda h: h.k.shape[2] > 64)),
+    ("GradientWrongWithoutMask", "gradients", Bidirectional, wrong(lambda h: h.mask is None)),
+    ("GradientNaNInEvaluationWithoutMask", "gradients", Bidirectional,
+     wrong(lambda h: h.k.shape[2] > 64 and h.mask is None and not h.layer.training, NAN)),
+    ("GradientWrongOutsideFp64", LOW, Bidirectional, wrong(lambda h: h.k.dtype != torch.float64)),
+    ("GradientWrongInBf16Module", LOW, Bidirectional,
+     wrong(lambda h: h.k.dtype == BF16 and not autocast())),
+    ("GradientWrongUnderAutocast", LOW, Bidirectional, wrong(lambda _: autocast())),
+    ("GradientNaNInBf16ModuleWithMask", LOW, Bidirectional,
+     wrong(lambda h: h.k.dtype == BF16 and h.mask is not None, NAN)),
+):  # fmt: skip
+    inputs(name, check, base, change)

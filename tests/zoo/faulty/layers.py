@@ -10,37 +10,25 @@ from tests.zoo.faulty.heads import Scaled
 from tests.zoo.faulty.planted import arguments, fails, tokens_where
 from zoo.contract import Attended, Attention, Identity
 
-
-@arguments("cross-attention", Correct)
-def IgnoresContext(layer, x, context, mask):
-    return x, x, None if context is not x else mask
-
-
-@arguments("cross-attention")
-def IgnoresContextInTraining(layer, x, context, mask):
-    if not layer.training:
-        return x, context, mask
-    return x, x, mask if context is x else None
-
-
-@arguments("cross-attention")
-def IgnoresContextOfSameLength(layer, x, context, mask):
-    return x, context if context.shape != x.shape else x, mask
-
-
-@arguments("cross-attention")
-def IgnoresMaskOfContextInTraining(layer, x, context, mask):
-    return x, context, None if layer.training and context is not x else mask
-
-
-@arguments("padding invariance", Correct)
-def MasksInEvaluationOnly(layer, x, context, mask):
-    return x, context, None if layer.training else mask
-
-
-@arguments("padding invariance, long inputs")
-def IgnoresMaskBeyond1000Tokens(layer, x, context, mask):
-    return x, context, mask if x.shape[1] <= 1000 else None
+for name, check, base, change in (
+    ("IgnoresContext", "cross-attention", Correct,
+     lambda layer, x, context, mask: (x, x, None if context is not x else mask)),
+    ("IgnoresContextInTraining", "cross-attention", Bidirectional,
+     lambda layer, x, context, mask: (
+         (x, x, mask if context is x else None) if layer.training else (x, context, mask)
+     )),
+    ("IgnoresContextOfSameLength", "cross-attention", Bidirectional,
+     lambda layer, x, context, mask: (x, context if context.shape != x.shape else x, mask)),
+    ("IgnoresMaskOfContextInTraining", "cross-attention", Bidirectional,
+     lambda layer, x, context, mask: (
+         x, context, None if layer.training and context is not x else mask
+     )),
+    ("MasksInEvaluationOnly", "padding invariance", Correct,
+     lambda layer, x, context, mask: (x, context, None if layer.training else mask)),
+    ("IgnoresMaskBeyond1000Tokens", "padding invariance, long inputs", Bidirectional,
+     lambda layer, x, context, mask: (x, context, mask if x.shape[1] <= 1000 else None)),
+):  # fmt: skip
+    arguments(name, check, base, change)
 
 
 def first(tokens):

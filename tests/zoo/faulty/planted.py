@@ -1,7 +1,9 @@
 """What plants one defect in a correct variant, and the table of all defects."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
+
+from torch import Tensor
 
 from tests.zoo.faulty.correct import Bidirectional
 from zoo.contract import Attended, Attention
@@ -9,7 +11,30 @@ from zoo.contract import Attended, Attention
 FAULTY: dict[type[Attention], str] = {}
 """The check that must detect each defect."""
 
-Decorator = Callable[[Callable[..., Any]], type[Attention]]
+Change = Callable[..., Any]
+
+
+class Heads(NamedTuple):
+    """What the heads of a layer attend with, and their outputs."""
+
+    layer: Attention
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    mask: Tensor | None
+    y: Any = None
+
+    @property
+    def real(self) -> Tensor:
+        """Values, with zeros for padding."""
+        return self.v if self.mask is None else self.v.masked_fill(~self.mask[:, None, :, None], 0)
+
+    @property
+    def count(self) -> Any:
+        """The number of real tokens of each sample."""
+        if self.mask is None:
+            return self.v.shape[2]
+        return self.mask.sum(1)[:, None, None, None].to(self.v.dtype)
 
 
 def fails(check: str) -> Callable[[type[Attention]], type[Attention]]:
@@ -22,43 +47,39 @@ def fails(check: str) -> Callable[[type[Attention]], type[Attention]]:
     return add
 
 
-def inputs(check: str, base: type = Bidirectional, **attributes: Any) -> Decorator:
-    """The function gives other q, k, v and mask of the heads, from (layer, q, k, v, mask)."""
-
-    def plant(change: Callable[..., Any]) -> type[Attention]:
-        def attend(self, *heads):
-            return base.attend(self, *change(self, *heads))
-
-        return fails(check)(type(change.__name__, (base,), {"attend": attend, **attributes}))
-
-    return plant
+def claiming(base: type, **attributes: Any) -> type:
+    """`base` with other class attributes."""
+    return type(f"Claiming{base.__name__}", (base,), attributes)
 
 
-def outputs(check: str, base: type = Bidirectional, **attributes: Any) -> Decorator:
-    """The function gives other outputs of the heads, from (layer, outputs, q, k, v, mask)."""
+def inputs(name: str, check: str, base: type, change: Change) -> None:
+    """A variant that attends with `change(heads)`."""
 
-    def plant(change: Callable[..., Any]) -> type[Attention]:
-        def attend(self, *heads):
-            return change(self, base.attend(self, *heads), *heads)
+    def attend(self, *heads):
+        return base.attend(self, *change(Heads(self, *heads))[1:5])
 
-        return fails(check)(type(change.__name__, (base,), {"attend": attend, **attributes}))
-
-    return plant
+    fails(check)(type(name, (base,), {"attend": attend}))
 
 
-def arguments(check: str, base: type = Bidirectional) -> Decorator:
-    """The function gives another x, context and mask, from (layer, x, context, mask)."""
+def outputs(name: str, check: str, base: type, change: Change) -> None:
+    """A variant whose heads give `change(heads)`."""
 
-    def plant(change: Callable[..., Any]) -> type[Attention]:
-        def forward(self, x, context, mask):
-            return base.forward(self, *change(self, x, context, mask))
+    def attend(self, *heads):
+        return change(Heads(self, *heads, base.attend(self, *heads)))
 
-        return fails(check)(type(change.__name__, (base,), {"forward": forward}))
-
-    return plant
+    fails(check)(type(name, (base,), {"attend": attend}))
 
 
-def tokens_where(name: str, applies: Callable[..., Any], change: Callable[..., Any]) -> type:
+def arguments(name: str, check: str, base: type, change: Change) -> None:
+    """A variant that is called with `change(layer, x, context, mask)`, as the last three."""
+
+    def forward(self, x, context, mask):
+        return base.forward(self, *change(self, x, context, mask))
+
+    fails(check)(type(name, (base,), {"forward": forward}))
+
+
+def tokens_where(name: str, applies: Change, change: Change) -> type:
     """A variant with `change(tokens)` for tokens, where `applies(layer, x, context, mask)`."""
 
     def forward(self, x, context, mask):
