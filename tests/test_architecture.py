@@ -98,9 +98,8 @@ def import_cycle(modules: Mapping[str, ast.Module]) -> list[str]:
         for name in imported(module, without_type_checking(tree)):
             parts = name.split(".")
             ends = (".".join(parts[:end]) for end in range(len(parts), 0, -1))
-            target = next(
-                (one for end in ends for one in (end, f"{end}.__init__") if one in modules), module
-            )
+            found = (one for end in ends for one in (end, f"{end}.__init__") if one in modules)
+            target = next(found, module)
             graph[module] |= {target} - {module}
     try:
         TopologicalSorter(graph).prepare()

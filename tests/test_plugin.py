@@ -119,9 +119,8 @@ def test_the_page_has_the_commands_that_are_tested_here():
 def test_the_plug_in_is_created_by_its_name_and_listed_with_its_traits(printed):
     assert printed["create"].startswith("AttentionFree(")
     (row,) = [line for line in printed["list"].splitlines() if line.startswith("aft-simple")]
-    assert row.split(maxsplit=1)[1] == (
-        "AFT-simple: the weights of the values do not depend on the query"
-    )
+    summary = "AFT-simple: the weights of the values do not depend on the query"
+    assert row.split(maxsplit=1)[1] == summary
     entry = json.loads(printed["entry"])
     assert (entry["cross"], entry["linear"], entry["causal"]) == (True, True, False)
     assert entry["paper"] == "Zhai et al., 2021, arXiv 2105.14103"

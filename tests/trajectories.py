@@ -19,16 +19,9 @@ def record_short(path: Path, lengths=(25, 7, 40, 3, 30, 12), **attributes) -> st
         for step in range(length):
             actions.append(balance(states[-1], step) + 0.1 * rng.uniform(-1, 1, 1))
             states.append(environment.step(actions[-1])[0])
-        parts.append(
-            Trajectories(
-                np.stack(states[:-1]),
-                np.clip(np.stack(actions), -1, 1).astype(np.float32) * environment.bound,
-                np.ones(length),
-                np.array([length]),
-                np.array([False]),
-                {},
-            )
-        )
+        taken = np.clip(np.stack(actions), -1, 1).astype(np.float32) * environment.bound
+        ends = np.array([length]), np.array([False])
+        parts.append(Trajectories(np.stack(states[:-1]), taken, np.ones(length), *ends, {}))
     own = {"env_id": PENDULUM, "random_return": 5.0, "expert_return": 105.0, **attributes}
     write(path, Trajectories.join(parts, own))
     return str(path)

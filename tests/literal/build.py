@@ -79,9 +79,8 @@ def translated(literal: LiteralClassifier, tensors: dict[str, Tensor]) -> dict[s
     def stacked(ours: str, theirs: list[str]) -> None:
         for kind in ("weight", "bias"):
             parts = remaining.pop(f"{ours}.{kind}").chunk(len(theirs))
-            converted.update(
-                {f"{name}.{kind}": part for name, part in zip(theirs, parts, strict=True)}
-            )
+            names = (f"{name}.{kind}" for name in theirs)
+            converted.update(zip(names, parts, strict=True))
 
     for ours, theirs in (("token", "token_embedding"), ("position", "position_embedding")):
         converted[f"{theirs}.weight"] = remaining.pop(f"{ours}.weight")

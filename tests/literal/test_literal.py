@@ -85,9 +85,8 @@ def losses_and_gradients(model: nn.Module, batch: Batch) -> dict[str, tuple[floa
     results = {}
     # Each loss by itself: a large gradient of one would hide a wrong one of the other.
     for name, loss in losses.items():
-        gradients = torch.autograd.grad(
-            loss, list(parameters.values()), retain_graph=True, materialize_grads=True
-        )
+        options = {"retain_graph": True, "materialize_grads": True}
+        gradients = torch.autograd.grad(loss, list(parameters.values()), **options)
         results[name] = (loss.item(), dict(zip(parameters, gradients, strict=True)))
     return results
 

@@ -242,10 +242,8 @@ def test_baselines_are_means_of_the_metric_and_single_answers_are_left_out(monke
         chance=lambda classes: 2 / classes,
     )
     monkeypatch.setattr(metrics, "find", {"top-two": top_two}.__getitem__)
-    splits = {
-        name: replace(split, answers=Classes(measure="top-two"))
-        for name, split in load(Uneven()).items()
-    }
+    answers = Classes(measure="top-two")
+    splits = {name: replace(one, answers=answers) for name, one in load(Uneven()).items()}
     targets = splits["test"].targets
     second = splits["train"].targets.bincount(minlength=3)[1:].argmax() + 1
     assert baselines.compute(Uneven(), splits) == {
@@ -354,9 +352,8 @@ def test_what_was_correct_for_a_key_is_learned_from_train_place_by_place():
     splits = {}
     for name, rows in places.items():
         found = torch.tensor(rows)
-        splits[name] = Split.single(
-            found, None, found[:, [0, 2]], torch.tensor([[1, 3]]).expand(len(found), 2)
-        )
+        at = torch.tensor([[1, 3]]).expand(len(found), 2)
+        splits[name] = Split.single(found, None, found[:, [0, 2]], at)
     rule = partial(context.by_query, lambda split: split.sequences.long(), classes=3)
     assert rule(context.positions, splits) == pytest.approx(5 / 6)
     by_rank = rule(lambda split: context.positions(split) * 0, splits)

@@ -29,10 +29,8 @@ class Counting(Task):
 
 def sequences(block, split="train"):
     shuffled = ShuffledBlocks(Counting(), block).load(split)
-    return [
-        row[:n]
-        for row, n in zip(shuffled.sequences.tolist(), shuffled.lengths.tolist(), strict=True)
-    ]
+    rows = zip(shuffled.sequences.tolist(), shuffled.lengths.tolist(), strict=True)
+    return [row[:n] for row, n in rows]
 
 
 @pytest.mark.parametrize("block", [1, 8, 16])

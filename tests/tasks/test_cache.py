@@ -224,9 +224,8 @@ def test_a_failed_write_leaves_the_cache_as_it_was(home, monkeypatch, error, rai
 
 @pytest.mark.parametrize("kind", ["imported", "generated"])
 def test_a_full_disk_is_one_line(reviews, home, monkeypatch, kind):
-    monkeypatch.setattr(
-        np, "savez", fail_half_way(OSError(errno.ENOSPC, "No space left on device"))
-    )
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(np, "savez", fail_half_way(full))
     message = rf"cannot be written to {home} \(No space left on device\); make room there"
     with pytest.raises(UserError, match=message):
         if kind == "imported":
@@ -237,10 +236,8 @@ def test_a_full_disk_is_one_line(reviews, home, monkeypatch, kind):
 
 
 def run(script: str) -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, "-c", "import numpy as np; from tasks.data import cache\n" + script],
-        stdout=subprocess.PIPE,
-    )
+    command = [sys.executable, "-c", "import numpy as np; from tasks.data import cache\n" + script]
+    return subprocess.Popen(command, stdout=subprocess.PIPE)
 
 
 @pytest.mark.slow

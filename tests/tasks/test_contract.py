@@ -142,9 +142,8 @@ def test_the_digest_is_of_names_shapes_and_numbers_of_four_bytes():
     def four(*numbers: int) -> bytes:
         return b"".join(number.to_bytes(4, "little") for number in numbers)
 
-    written = (
-        b"lengths 2 " + four(2, 1) + b"sequence_ids 2x1 " + four(0, 1) + b"targets 2 " + four(0, 1)
-    )
+    head = b"lengths 2 " + four(2, 1) + b"sequence_ids 2x1 " + four(0, 1) + b"targets 2 "
+    written = head + four(0, 1)
     assert split.digest() == hashlib.sha256(written + four(1, 2, 3)).hexdigest()
 
 

@@ -32,9 +32,8 @@ def test_every_step_begins_a_window_of_its_own_trajectory(path):
     for name in ("train", "dev"):
         split = task.load(name)
         batch = split.gather(torch.arange(len(split)))
-        windows = zip(
-            batch.mask[:, 0].sum(1).tolist(), batch.tokens[:, 0], batch.targets, strict=True
-        )
+        masks, tokens = batch.mask[:, 0].sum(1).tolist(), batch.tokens[:, 0]
+        windows = zip(masks, tokens, batch.targets, strict=True)
         for count, window, targets in windows:
             steps = window[:count]
             (at,) = np.flatnonzero(np.abs(data.actions[:, 0] / 3 - float(steps[0, -1])) < 1e-7)
@@ -42,9 +41,8 @@ def test_every_step_begins_a_window_of_its_own_trajectory(path):
             end = data.ends[data.ends > at][0]
             assert count == min(5, end - at)
             assert torch.equal(targets[:count], steps[:, -1:]) and targets[count:].isnan().all()
-            assert steps[:, 1].tolist() == pytest.approx(
-                [(end - at - k) / 10 for k in range(count)]
-            )
+            to_go = [(end - at - k) / 10 for k in range(count)]
+            assert steps[:, 1].tolist() == pytest.approx(to_go)
             assert steps[1:, 0].tolist() == [steps[0, 0] + k for k in range(1, count)]
     assert sorted(starts) == list(range(len(data.rewards)))
 
@@ -120,9 +118,8 @@ def test_test_is_the_first_step_of_each_episode_with_the_target_return(path):
     assert test.sequences[:, 0, 1].tolist() == pytest.approx([5.5, 5.5])  # 5 + 50 % of 100
     assert not torch.equal(test.sequences[0], test.sequences[1])
     assert test.digest() == task.load("test").digest()
-    assert (
-        test.digest() != create("control", path=path, context=3, episodes=2).load("test").digest()
-    )
+    other = create("control", path=path, context=3, episodes=2).load("test")
+    assert test.digest() != other.digest()
 
 
 def test_a_policy_is_given_the_window_so_far_and_gets_the_rewards_of_the_environment(path):
@@ -139,9 +136,8 @@ def test_a_policy_is_given_the_window_so_far_and_gets_the_rewards_of_the_environ
     assert [count for _, count in calls[:5]] == [1, 2, 3, 3, 3] and len(calls) == 2 * length
     first, second = calls[0][0], calls[1][0]
     assert torch.equal(first[:, :1], test.sequences[:, :1]) and not first[:, 1:].any()
-    assert (
-        torch.equal(second[:, 0, :-1], first[:, 0, :-1]) and second[:, 0, -1].tolist() == [0.25] * 2
-    )
+    assert torch.equal(second[:, 0, :-1], first[:, 0, :-1])
+    assert second[:, 0, -1].tolist() == [0.25] * 2
     assert second[:, 1, 0].tolist() == [1, 1] and not second[:, 1, -1].any()
     lowered = first[:, 0, 1] - 1 / 1000
     assert second[:, 1, 1].tolist() == pytest.approx(lowered.tolist())

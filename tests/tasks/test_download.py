@@ -146,11 +146,8 @@ def test_cached_data_are_not_fetched_again_unless_damaged(fetch, reviews, server
 def test_a_faulty_server_is_one_line_and_leaves_no_file(fetch, home, fault):
     received = [0]
     with pytest.raises(UserError, match=FAULTS[fault]) as error:
-        fetch(
-            fault,
-            progress=lambda _, count, size: received.append(count - size),
-            timeout=1.0 if fault == "slow" else 300.0,
-        )
+        report = lambda _, count, size: received.append(count - size)  # noqa: E731
+        fetch(fault, progress=report, timeout=1.0 if fault == "slow" else 300.0)
     assert "\n" not in str(error.value) and max(received) <= 0
     assert files(home) == []
 

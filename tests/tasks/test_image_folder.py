@@ -53,14 +53,12 @@ def load(folder: Path, **options) -> dict[str, Split]:
 
 def test_the_published_validation_set_is_test_and_dev_a_share_of_each_class_of_train(published):
     splits = load(published, dev=0.2)
-    assert names(splits["test"]) == [
-        f"val/{c}/{i:02}.JPEG" for c in ("cat", "dog") for i in (0, 1, 2)
-    ]
+    expected = [f"val/{c}/{i:02}.JPEG" for c in ("cat", "dog") for i in (0, 1, 2)]
+    assert names(splits["test"]) == expected
     assert splits["test"].targets.tolist() == [0, 0, 0, 1, 1, 1]
     train, dev = names(splits["train"]), names(splits["dev"])
-    assert sorted(train + dev) == [
-        f"train/{c}/{i:02}.JPEG" for c in ("cat", "dog") for i in range(10)
-    ]
+    expected = [f"train/{c}/{i:02}.JPEG" for c in ("cat", "dog") for i in range(10)]
+    assert sorted(train + dev) == expected
     assert splits["dev"].targets.tolist() == [0, 0, 1, 1]
     assert [name.split("/")[1] for name in dev] == ["cat", "cat", "dog", "dog"]
     task = create("image-folder", path=str(published), size=64, patch=16)
@@ -69,11 +67,8 @@ def test_the_published_validation_set_is_test_and_dev_a_share_of_each_class_of_t
 
 def test_without_published_splits_all_three_are_drawn(plain):
     splits = load(plain, dev=0.2, test=0.3)
-    assert [splits[name].targets.bincount().tolist() for name in SPLITS] == [
-        [5] * 2,
-        [2] * 2,
-        [3] * 2,
-    ]
+    counts = [splits[name].targets.bincount().tolist() for name in SPLITS]
+    assert counts == [[5] * 2, [2] * 2, [3] * 2]
     assert len({name for split in splits.values() for name in names(split)}) == 20
     small = load(plain, dev=0.01, test=0.01)
     assert [len(small[name]) for name in SPLITS] == [16, 2, 2]
@@ -139,9 +134,8 @@ def test_a_folder_needs_two_classes_with_images_for_each_split(tmp_path):
 def test_every_image_is_decoded_in_colour(tmp_path, mode):
     # ImageNet has grey and CMYK images, and a PNG file with the suffix of the others.
     path = tmp_path / "one.JPEG"
-    Image.new("RGB", (5, 4), (250, 20, 20)).convert(mode).save(
-        path, "PNG" if mode == "P" else "JPEG"
-    )
+    image = Image.new("RGB", (5, 4), (250, 20, 20)).convert(mode)
+    image.save(path, "PNG" if mode == "P" else "JPEG")
     image = decode(path)
     assert (image.mode, image.size) == ("RGB", (5, 4))
 

@@ -111,10 +111,9 @@ def test_the_order_is_chosen_on_dev_and_targets_after_the_end_are_left_out():
 def test_test_does_not_choose_the_order():
     cycle, noise = np.arange(600) % CLASSES, np.random.default_rng(2).integers(0, CLASSES, 100)
     streams = {"train": cycle, "dev": cycle[:100], "test": noise}
-    splits = {
-        name: windows(tokens, np.array([0]), 32, CLASSES + 1, "perplexity")
-        for name, tokens in streams.items()
-    }
+    splits = {}
+    for name, tokens in streams.items():
+        splits[name] = windows(tokens, np.array([0]), 32, CLASSES + 1, "perplexity")
     on_dev, on_test = (
         int(np.argmin([*cross_entropies(cycle, streams[name], CLASSES)])) + 1
         for name in ("dev", "test")

@@ -27,10 +27,8 @@ NAMES = ("train", "dev", "test")
 
 def texts_of(split) -> list[list[bytes]]:
     """The texts of each example."""
-    return [
-        [bytes(token - 1 for token in tokens) for tokens in split.tokens(i)]
-        for i in range(len(split))
-    ]
+    texts = (split.tokens(i) for i in range(len(split)))
+    return [[bytes(token - 1 for token in tokens) for tokens in example] for example in texts]
 
 
 class TestImage:
@@ -303,9 +301,8 @@ class TestRetrieval:
                 Retrieval(max_len=max_len)
 
     def test_texts_that_differ_only_after_the_cached_bytes_are_one(self, papers):
-        (papers / "new_aan_pairs.eval.tsv").write_bytes(
-            b"0.0\tE\tF\t" + LONG + b"\t" + LONG + b" and more\n"
-        )
+        line = b"0.0\tE\tF\t" + LONG + b"\t" + LONG + b" and more\n"
+        (papers / "new_aan_pairs.eval.tsv").write_bytes(line)
         Retrieval.import_files(papers)
         dev = Retrieval(**FEW).load("dev")
         assert (len(dev.sequences), dev.sequence_ids.tolist()) == (1, [[0, 0]])

@@ -114,21 +114,17 @@ def test_the_data_of_this_version_are_fixed():
         arrays = Pathfinder(size=size, contour=contour, train=8, dev=1, test=1).generate(2)
         for name in sorted(arrays):
             digest.update(arrays[name].tobytes())
-    assert digest.hexdigest()[:16] == "e3fd2421cf8dd549", (
-        "a changed generator must raise the version"
-    )
+    assert digest.hexdigest()[:16] == "e3fd2421cf8dd549", "a changed generator raises the version"
 
 
 def test_a_repeated_image_is_replaced(monkeypatch):
     draw = Pathfinder.draw
     firsts = {6: 2, 9: 5}
-    monkeypatch.setattr(
-        Pathfinder,
-        "draw",
-        lambda task, index, attempt=0: draw(
-            task, index if attempt else firsts.get(index, index), attempt
-        ),
-    )
+
+    def repeating(task, index, attempt=0):
+        return draw(task, index if attempt else firsts.get(index, index), attempt)
+
+    monkeypatch.setattr(Pathfinder, "draw", repeating)
     task = Pathfinder(train=5, dev=3, test=2)
     arrays = task.generate(2)
     assert arrays["train_pixels"][2].tolist() == draw(task, 2).pixels.ravel().tolist()

@@ -196,9 +196,8 @@ def test_only_angles_whose_kernel_reaches_every_corner_start_a_snake(case):
 
 
 def test_at_32_pixels_a_snake_starts_up_and_to_the_left():
-    assert (np.flatnonzero(drawing_tables(32, 14, 1).fit_counts) - 180).tolist() == [
-        *range(-150, -120)
-    ]
+    angles = np.flatnonzero(drawing_tables(32, 14, 1).fit_counts) - 180
+    assert angles.tolist() == [*range(-150, -120)]
 
 
 def test_the_sines_are_those_of_the_double_angles_correctly_rounded():
@@ -228,10 +227,12 @@ def test_a_central_tail_is_free_where_a_band_on_every_side_is_covered(band):
         cells = tables.fits[angle, : tables.fit_counts[angle]]
         free = np.empty((1024, 2), np.int64)
         count = kernels.find_central(32, band, cells, free)
+        cells = cells + 8
         expected = [
-            [y, x] for y in range(32) for x in range(32)
-            if not wide[y + 8 + cells[:, 0], x + 8 + cells[:, 1]].any()
-        ]  # fmt: skip
+            [y, x]
+            for y, x in np.ndindex(32, 32)
+            if not wide[y + cells[:, 0], x + cells[:, 1]].any()
+        ]
         assert free[:count].tolist() == expected
 
 
@@ -252,9 +253,8 @@ def test_the_weight_of_a_head_is_its_free_neighbourhood_times_squared_cosine():
     mask = np.random.default_rng(0).integers(0, 256, (32, 32), dtype=np.uint8)
     weights = np.empty(len(tables.heads))
     for pivot, direction in (((16, 16), 33), ((2, 30), 365), ((31, 0), 200)):
-        total = kernels.weigh(
-            mask, tables.near, tables.heads, np.array(pivot), tables.turns[direction], weights
-        )
+        turns = tables.turns[direction]
+        total = kernels.weigh(mask, tables.near, tables.heads, np.array(pivot), turns, weights)
         expected = []
         for offset in rules.circle:
             head = (pivot[0] + offset[0], pivot[1] + offset[1])

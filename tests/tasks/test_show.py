@@ -50,9 +50,8 @@ def test_an_answer_has_the_name_of_its_token(name):
         if name == "copying":
             assert words[: len(answers)] == answers
         if name == "mqar":
-            assert [
-                words[words.index(words[at]) + 1] for at in split.target_positions[example]
-            ] == answers
+            keys = [words.index(words[at]) for at in split.target_positions[example]]
+            assert [words[key + 1] for key in keys] == answers
 
 
 def test_a_tree_is_shown_as_it_is_written():

@@ -140,9 +140,8 @@ def test_a_column_of_a_repeated_name_is_an_error(tmp_path, suffix):
 
 
 def test_a_train_split_of_one_class_is_an_error(tmp_path):
-    rows = [(t, a, "train" if a == "a" else SPLITS[i % 2 + 1]) for i, (t, a) in enumerate(
-        sorted(PLAIN, key=lambda row: row[1])
-    )]  # fmt: skip
+    rows = enumerate(sorted(PLAIN, key=lambda row: row[1]))
+    rows = [(t, a, "train" if a == "a" else SPLITS[i % 2 + 1]) for i, (t, a) in rows]
     path = write(tmp_path / "my.csv", rows, ("text", "label", "s"))
     with pytest.raises(UserError, match="has the class 'a' only in train; add rows of another"):
         create("table", path=path, split="s").load("train")

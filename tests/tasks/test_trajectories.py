@@ -64,9 +64,8 @@ def test_both_forms_have_the_same_trajectories_in_order_of_their_numbers(tmp_pat
     content = arrays(lengths)
     plain = read(save(tmp_path / "d4rl.hdf5", content))
     assert same(plain, read(save(tmp_path / "minari.hdf5", as_minari(content, lengths))))
-    assert plain.lengths.tolist() == list(lengths) and plain.terminal.tolist() == [False] * 11 + [
-        True
-    ]
+    assert plain.lengths.tolist() == list(lengths)
+    assert plain.terminal.tolist() == [False] * 11 + [True]
     assert plain.returns[-1] == pytest.approx(content["rewards"][-2:].sum())
 
 

@@ -211,10 +211,8 @@ def test_the_number_of_channels_is_part_of_the_digest():
         return Split.single(torch.arange(24.0).reshape(shape), None, torch.zeros(2).long())
 
     wide = split(2, 3, 4)
-    assert (
-        wide.digest()
-        != replace(wide, sequences=wide.sequences.view(2, 3, 2, 2).flatten(3)[..., 0]).digest()
-    )
+    narrow = wide.sequences.view(2, 3, 2, 2).flatten(3)[..., 0]
+    assert wide.digest() != replace(wide, sequences=narrow).digest()
     assert wide.gather(torch.tensor([1])).tokens.dtype == torch.float32
 
 

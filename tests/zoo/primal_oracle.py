@@ -117,11 +117,9 @@ def agree_with_gradients(
         agree(one, other)
         weights = torch.randn(one.shape).double()
         # Each by itself: a large gradient of one would hide a wrong one of another.
+        options = {"retain_graph": True, "materialize_grads": True}
         slopes = [
-            torch.autograd.grad(
-                (part * weights).sum(), leaves, retain_graph=True, materialize_grads=True
-            )
-            for part in (one, other)
+            torch.autograd.grad((part * weights).sum(), leaves, **options) for part in (one, other)
         ]
         for slope, expected_slope in zip(*slopes, strict=True):
             error = (slope - expected_slope).abs().max()

@@ -168,9 +168,8 @@ def test_upcast_gives_fp32_without_autocast_and_returns_the_dtype_of_the_layer(u
         tokens = layer(x, x, None).tokens
     assert tokens.dtype == torch.bfloat16
     assert layer.autocast is not upcast
-    assert {part.dtype for part in layer.arguments[:3]} == {
-        torch.float32 if upcast else torch.bfloat16
-    }
+    expected = torch.float32 if upcast else torch.bfloat16
+    assert {part.dtype for part in layer.arguments[:3]} == {expected}
     layer, x = layer.double(), x.double()
     assert layer(x, x, None).tokens.dtype == torch.float64
     assert {part.dtype for part in layer.arguments[:3]} == {torch.float64}

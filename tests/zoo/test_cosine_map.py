@@ -116,9 +116,8 @@ def test_without_gram_matrices_tokens_and_gradients_are_those_of_the_tokens_alon
     torch.manual_seed(7)
     pulled = torch.randn(expected_tokens.shape, dtype=torch.float64)
     expected = torch.autograd.grad(expected_tokens, given, pulled)
-    torch.testing.assert_close(
-        [tokens, *gradients], [expected_tokens, *expected], rtol=1e-10, atol=1e-10
-    )
+    pairs = [tokens, *gradients], [expected_tokens, *expected]
+    torch.testing.assert_close(*pairs, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("chosen", range(5))

@@ -40,11 +40,8 @@ def test_bits_are_those_of_splitmix64():
 
 @pytest.mark.parametrize("count", [0, 1, 3, 4, 5, 4095, 4096, 4097, 70_001])
 def test_an_entry_is_dropped_if_its_bits_are_below_the_threshold(count):
-    seed, ones = (
-        int(seeded(lambda: torch.empty((), dtype=torch.int64).random_())),
-        torch.ones(count),
-    )
-    draws = published(seed, count)
+    seed = int(seeded(lambda: torch.empty((), dtype=torch.int64).random_()))
+    draws, ones = published(seed, count), torch.ones(count)
     for threshold in (66, 6554, int(draws.max(initial=1))):
         kept, p = torch.from_numpy(draws >= threshold), threshold / LEVELS
         assert torch.equal(seeded(dropout, ones, p) != 0, kept)

@@ -50,11 +50,8 @@ def layer_of(case: Case, causal: bool, *, rotary: bool = False) -> Attention:
 
 
 def compare(case: Case, causal: bool, n: int, *, padded: bool, rotary: bool = False) -> None:
-    layer, x, mask = (
-        layer_of(case, causal, rotary=rotary),
-        draw(n),
-        ragged(n, 1) if padded else None,
-    )
+    layer, x = layer_of(case, causal, rotary=rotary), draw(n)
+    mask = ragged(n, 1) if padded else None
     out = valid(layer(x, mask=mask).tokens, mask)
     expected = by_sample(partial(case.formula, layer), x, mask)
     agree(out, expected, x, *layer.parameters(), outputs=case.outputs, slopes=case.slopes)

@@ -105,10 +105,8 @@ def test_a_band_equals_a_grouped_convolution(n, taps):
     kernel = torch.randn(3, taps, dtype=torch.float64, requires_grad=True)
     expected, actual = grouped(v, kernel), convolve(v, kernel)
     torch.testing.assert_close(actual, expected)
-    torch.testing.assert_close(
-        torch.autograd.grad(actual.square().sum(), [v, kernel]),
-        torch.autograd.grad(expected.square().sum(), [v, kernel]),
-    )
+    slopes = (torch.autograd.grad(y.square().sum(), [v, kernel]) for y in (actual, expected))
+    torch.testing.assert_close(*slopes)
 
 
 def complex_rotation(x: torch.Tensor) -> torch.Tensor:
@@ -201,8 +199,6 @@ def test_no_second_tensor_of_the_length_of_the_tokens_is_made_for_the_gradient()
         tokens, sample = through(x, POSITIONS)
         torch.autograd.grad((2 * tokens).sum() + sample.sum(), x)
 
-    peaks = [
-        peak_bytes(lambda take=take: step(take), x.device)
-        for take in (in_place, sampled_tokens.plain)
-    ]
+    both = in_place, sampled_tokens.plain
+    peaks = [peak_bytes(lambda take=take: step(take), x.device) for take in both]
     assert peaks[1] - peaks[0] > 0.9 * x.nbytes

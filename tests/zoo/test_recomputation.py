@@ -157,9 +157,8 @@ def test_sample_by_sample_outputs_and_gradients_are_those_of_the_definition(
 def test_gradients_are_those_at_replaced_parameters(name, samples):
     layer = zoo.create(name, dim=12, heads=2, max_len=20).double()
     x = torch.randn(3, 20, 12, dtype=torch.float64)
-    replaced = {
-        key: torch.randn_like(value).requires_grad_() for key, value in layer.named_parameters()
-    }
+    named = layer.named_parameters()
+    replaced = {key: torch.randn_like(value).requires_grad_() for key, value in named}
 
     def gradients():
         tokens = functional_call(layer, replaced, (x,)).tokens

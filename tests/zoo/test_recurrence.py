@@ -21,9 +21,8 @@ from zoo.variants import variants
 
 def inputs(n, width=5, dtype=torch.float64):
     q, k, v = (torch.randn(2, 3, n, width, dtype=dtype) for _ in range(3))
-    log_decay = (
-        -torch.rand(2, 3, n, width, dtype=dtype) * torch.tensor([0.01, 1.0, 50.0])[:, None, None]
-    )
+    strength = torch.tensor([0.01, 1.0, 50.0])[:, None, None]
+    log_decay = -torch.rand(2, 3, n, width, dtype=dtype) * strength
     return [x.requires_grad_() for x in (q, k, v, log_decay.to(dtype))]
 
 

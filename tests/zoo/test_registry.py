@@ -97,9 +97,8 @@ def plug_ins(monkeypatch):
 
     def install(*named: tuple[str, str]) -> None:
         points = [metadata.EntryPoint(name, origin, GROUP) for name, origin in named]
-        monkeypatch.setattr(
-            metadata, "entry_points", lambda group: points if group == GROUP else []
-        )
+        only = {GROUP: points}
+        monkeypatch.setattr(metadata, "entry_points", lambda group: only.get(group, []))
 
     install()
     return install

@@ -50,9 +50,8 @@ def timm():
 def encoder(
     *, batch_first: bool = True, norm_first: bool = False, dropout: float = 0.0
 ) -> nn.Module:
-    layer = nn.TransformerEncoderLayer(
-        D, H, 64, dropout, batch_first=batch_first, norm_first=norm_first
-    )
+    options = {"batch_first": batch_first, "norm_first": norm_first}
+    layer = nn.TransformerEncoderLayer(D, H, 64, dropout, **options)
     nested = batch_first and not norm_first
     return nn.TransformerEncoder(layer, 2, enable_nested_tensor=nested).eval()
 
@@ -63,9 +62,8 @@ def test_softmax_in_an_encoder_of_pytorch_changes_nothing(batch_first, norm_firs
     model = encoder(batch_first=batch_first, norm_first=norm_first)
     causal, full = copy.deepcopy(model), copy.deepcopy(model)
     replaced = zoo.replace(full, "softmax", max_len=N)
-    assert replaced == [
-        (f"layers.{i}.self_attn", "MultiheadAttention", "softmax") for i in range(2)
-    ]
+    paths = [f"layers.{i}.self_attn" for i in range(2)]
+    assert replaced == [(path, "MultiheadAttention", "softmax") for path in paths]
     zoo.replace(causal, "softmax", max_len=N, causal=True)
     x = torch.randn(3, N, D) if batch_first else torch.randn(N, 3, D)
     real = ~PAD if batch_first else ~PAD.T
