@@ -1,9 +1,11 @@
-"""Published packages: corrected variants that agree with them, and variants that wrap them."""
+"""Packages: variants that agree with them, variants that wrap them, and what these need."""
 
 import importlib.util
 import sys
 from functools import partial
 from importlib import import_module
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 
 import pytest
 import torch
@@ -14,9 +16,10 @@ from tests.zoo.oracle import HEADS, WIDTH, agree, create, draw, figures, qkv, ra
 from tests.zoo.test_recurrence import gated_inputs
 from zoo.conformance import configurations
 from zoo.conformance.tensors import random_tokens
-from zoo.contract import Unsupported
+from zoo.contract import Size, Unsupported
 from zoo.kernels import delta
 from zoo.packages import load
+from zoo.variants import fla, variants
 from zoo.variants.performer_lib import PerformerLib
 
 PACKAGES = {
@@ -208,3 +211,73 @@ def test_the_scan_of_mamba2_of_transformers_agrees(oracle_of):
     theirs = theirs[0] if isinstance(theirs, tuple) else theirs
     y = theirs.reshape(2, n, -1) * F.silu(layer.gate(x))
     torch.testing.assert_close(layer(x).tokens, layer.out(layer.norm(y)), rtol=1e-4, atol=2e-6)
+
+
+FLA_SIZE = Size(dim=8, heads=2, max_len=300, causal=False, dropout=0.0)
+FLA_MASK = torch.arange(9) < torch.tensor([9, 6])[:, None]
+FLA_LAYERS = [name for name, variant in variants.items() if issubclass(variant, fla.FlashLinear)]
+every_layer = pytest.mark.parametrize("name", FLA_LAYERS)
+
+
+class Published(torch.nn.Module):
+    """Replaces a layer of `fla.layers`: doubles tokens, and records its arguments."""
+
+    def __init__(self, hidden_size, num_heads, head_dim=None):
+        super().__init__()
+        self.arguments = (hidden_size, num_heads, head_dim)
+
+    def forward(self, hidden_states, attention_mask=None):
+        self.mask = attention_mask
+        return 2 * hidden_states, None, None
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """A machine with flash-linear-attention, triton and CUDA."""
+    for name in ("fla", "triton", "fla.layers"):
+        module = ModuleType(name)
+        module.__spec__ = ModuleSpec(name, None)
+        monkeypatch.setitem(sys.modules, name, module)
+    for name in FLA_LAYERS:
+        setattr(sys.modules["fla.layers"], variants.find(name).__name__, Published)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+
+
+@every_layer
+def test_the_layer_of_the_package_gets_tokens_and_mask(name, installed):
+    layer, x = variants.find(name)(FLA_SIZE), torch.randn(2, 9, 8)
+    assert torch.equal(layer(x, mask=FLA_MASK).tokens, 2 * x)
+    assert layer.inner.arguments[:2] == (8, 2)
+    assert torch.equal(layer.inner.mask, FLA_MASK.int())
+    layer(x)
+    assert layer.inner.mask is None
+
+
+def test_the_gated_delta_net_gets_the_width_of_a_head(installed):
+    assert fla.GatedDeltaNet(FLA_SIZE).inner.arguments == (8, 2, 4)
+
+
+@pytest.mark.parametrize(
+    ("missing", "reason"),
+    [
+        ("fla", "flash-linear-attention is not installed; pip install flash-linear-attention"),
+        ("triton", "triton is not installed; pip install triton"),
+        ("cuda", "its kernels need a CUDA device, and there is none"),
+    ],
+)
+def test_a_missing_requirement_is_named(missing, reason, installed, monkeypatch):
+    assert fla.missing_requirement() == ""
+    if missing == "cuda":
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    else:
+        monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(Unsupported, match=f"^fla-deltanet cannot run here: {reason}"):
+        fla.DeltaNet(FLA_SIZE)
+
+
+@pytest.mark.skipif(not fla.missing_requirement(), reason="they can run here")
+@every_layer
+def test_a_layer_that_cannot_run_is_listed_and_cannot_be_built(name):
+    assert name in variants.names()
+    with pytest.raises(Unsupported, match=f"^{name} cannot run here: .*; (pip install|run it)"):
+        variants.find(name)(FLA_SIZE)
