@@ -26,14 +26,6 @@ class First(ProjectedAttention):
         return v[:, :, :1].expand_as(q)
 
 
-class FirstCross(First):
-    traits = replace(NOTHING, cross=True)
-
-
-class FirstShared(First):
-    shared_qk = True
-
-
 @pytest.mark.parametrize(
     ("wrong", "complaint"),
     [
@@ -238,33 +230,6 @@ def test_arguments_that_are_no_tensors_are_rejected():
         require_inputs(EVEN, TOKENS.numpy(), TOKENS, None)
     with pytest.raises(UserError, match="mask is a list; give a boolean tensor"):
         require_inputs(EVEN, TOKENS, TOKENS, [[True] * 9] * 2)
-
-
-def test_heads_are_consecutive_slices_of_each_projection():
-    layer, x, context = FirstCross(SIZE), torch.randn(2, 4, 6), torch.randn(2, 5, 6)
-    mask = torch.ones(2, 5, dtype=torch.bool)
-    tokens = layer(x, context, mask).tokens
-    q, k, v, given = layer.arguments
-    keys, values = layer.context(context)[..., :6], layer.context(context)[..., 6:]
-    assert given is mask
-    for head in range(2):
-        part = slice(3 * head, 3 * head + 3)
-        torch.testing.assert_close(q[:, head], layer.query(x)[..., part])
-        torch.testing.assert_close(k[:, head], keys[..., part])
-        torch.testing.assert_close(v[:, head], values[..., part])
-    # Merging undoes the split: what every query received is the first value, all heads of it.
-    first = values[:, :1].expand(-1, 4, -1)
-    torch.testing.assert_close(tokens, layer.out(first))
-
-
-def test_shared_queries_and_keys_are_one_projection():
-    layer, x = FirstShared(SIZE), torch.randn(2, 4, 6)
-    tokens = layer(x, x, None).tokens
-    q, k, v, _ = layer.arguments
-    assert q is k
-    assert v.shape == q.shape
-    assert layer.context.out_features == 6
-    torch.testing.assert_close(tokens[:, 2], layer.out(layer.context(x))[:, 0])
 
 
 def test_a_layer_that_returns_a_tensor_is_rejected(no_type_checks):
