@@ -67,7 +67,6 @@ def no_type_checks(monkeypatch):
 
 @pytest.fixture
 def set_threads():
-    """Sets the number of threads, for the test."""
     before = torch.get_num_threads()
     yield torch.set_num_threads
     torch.set_num_threads(before)

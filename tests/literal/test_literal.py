@@ -47,7 +47,6 @@ def spec_of(task: Task, attention: str, dropout: float = 0.0, **options) -> RunS
 
 
 def built(spec: RunSpec, task: Task) -> Classifier:
-    """The harness's model of a run."""
     return build_model(spec, task)
 
 

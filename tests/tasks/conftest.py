@@ -100,7 +100,6 @@ def packed_reviews(folder: Path) -> Path:
 
 
 def pack(folder: Path, name: str) -> Path:
-    """Make an archive of `folder` next to it."""
     path = folder.parent / name
     with tarfile.open(path, "w:gz") as archive:
         archive.add(folder, folder.name)
@@ -108,13 +107,11 @@ def pack(folder: Path, name: str) -> Path:
 
 
 def known(path: Path, url: str = "") -> File:
-    """The description of a file as it is."""
     content = path.read_bytes()
     return File(path.name, len(content), f"sha256:{sha256(content)}", url)
 
 
 def digests(arrays) -> dict[str, str]:
-    """The digest of each array."""
     return {name: sha256(array.tobytes()) for name, array in arrays.items()}
 
 

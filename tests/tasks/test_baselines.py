@@ -148,7 +148,6 @@ def test_every_second_example_keeps_its_sequences():
 
 
 def tree(text):
-    """One tree of ListOps, followed by padding."""
     from tasks.lra.listops import tokenise
 
     row = torch.from_numpy(tokenise(text))
@@ -198,8 +197,6 @@ def test_a_perceptron_learns_what_no_linear_model_of_the_pixels_can(monkeypatch)
 
 @dataclass(frozen=True, kw_only=True)
 class WithOwn(FirstToken):
-    """It has a baseline of its own."""
-
     def shallow_baselines(self):
         return {"own": lambda splits: len(splits["test"]) / 90}
 
@@ -282,8 +279,6 @@ def test_a_train_split_of_one_class_has_shallow_baselines():
 
 @dataclass(frozen=True, kw_only=True)
 class FirstNumber(FirstToken):
-    """The first token as a number."""
-
     def load(self, split):
         plain = super().load(split)
         return replace(plain, targets=plain.targets.float(), answers=Number(0.4))

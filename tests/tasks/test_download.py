@@ -82,7 +82,6 @@ def server(reviews, monkeypatch):
 
 @pytest.fixture
 def fetch(reviews, server, declare):
-    """Fetches the reviews from a server of that behaviour."""
     path = reviews.parent / "aclImdb_v1.tar.gz"
     server[0][path.name] = path.read_bytes()
 
@@ -95,7 +94,6 @@ def fetch(reviews, server, declare):
 
 
 def files(home) -> list[str]:
-    """The files of the cache except locks."""
     return sorted(p.name for p in home.rglob("*") if p.is_file() and p.suffix != ".lock")
 
 

@@ -18,7 +18,6 @@ from zoo.registry import UserError
 
 
 def fill(folder: Path, count: int) -> None:
-    """Write images of different sizes, and a file that is none."""
     folder.mkdir(parents=True)
     for i in range(count):
         Image.fromarray(np.full((9 + i, 8, 3), i, np.uint8)).save(folder / f"{i:02}.JPEG")

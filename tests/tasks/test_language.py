@@ -31,7 +31,6 @@ TRAIN = "".join(map(article, range(30, 33))).encode()
 
 @pytest.fixture
 def official(tmp_path, declare) -> Path:
-    """The folder of the published files."""
     folder = tmp_path / "wikitext-103"
     folder.mkdir()
     for name, text in (("train", TRAIN), ("valid", VALID), ("test", TEST)):

@@ -26,7 +26,6 @@ NAMES = ("train", "dev", "test")
 
 
 def texts_of(split) -> list[list[bytes]]:
-    """The texts of each example."""
     texts = (split.tokens(i) for i in range(len(split)))
     return [[bytes(token - 1 for token in tokens) for tokens in example] for example in texts]
 

@@ -25,7 +25,6 @@ def draw(name, split="train", **options):
 
 
 def copied(sequence, _):
-    """The symbols, first to last."""
     return [token - 2 for token in sequence if token > 1]
 
 
@@ -65,7 +64,6 @@ def permuted(sequence, elements):
 
 
 def even_permutations_of_five():
-    """Those with determinant 1."""
     return [p for p in permutations(range(5)) if np.linalg.det(np.eye(5)[list(p)]) > 0]
 
 

@@ -26,7 +26,6 @@ ROWS = [(f'"é", {i}' if i % 4 else f"other\t{i}", "b" if i % 4 else "a") for i 
 
 
 def content(task):
-    """The (text, label) pairs of each split."""
     texts_of = {}
     for name in SPLITS:
         split = task.load(name)

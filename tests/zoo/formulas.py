@@ -65,7 +65,6 @@ def projected(attend: Callable[..., Tensor], layer: Any, x: Tensor, context: Any
 
 
 def distances(n: int) -> Tensor:
-    """i - j of each pair of tokens."""
     return torch.arange(n)[:, None] - torch.arange(n)
 
 
@@ -212,7 +211,6 @@ def nystrom(layer: Any, h: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def gaussian(x: Tensor, y: Tensor) -> Tensor:
-    """The Gaussian kernel from differences of vectors."""
     return torch.exp(-(x[:, None] - y).square().sum(-1) / (2 * x.shape[1] ** 0.5))
 
 

@@ -51,7 +51,6 @@ def gated(
 def create(
     name: str, *, causal: bool = False, dim: int = DIM, max_len: int = 1000, **options
 ) -> Attention:
-    """A layer in double precision."""
     sizes = {"dim": dim, "heads": HEADS, "max_len": max_len, "causal": causal}
     return zoo.create(name, **sizes, **options).double()
 

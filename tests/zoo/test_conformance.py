@@ -77,7 +77,6 @@ def results_of(name: str, variant: type) -> Iterator[Result]:
 
 
 def failure(name: str, variant: type) -> str:
-    """The detail of the first result of the check called `name` that does not pass."""
     return next(result.detail for result in results_of(name, variant) if not result.passed)
 
 
@@ -235,8 +234,6 @@ def test_position_sensitivity_reports_that_it_uses_rotary_positions():
 
 
 def attends(change, base: type = Bidirectional, **attributes) -> type:
-    """A variant whose heads are `change(outputs)`."""
-
     def attend(self, *heads):
         return change(base.attend(self, *heads))
 
@@ -244,8 +241,6 @@ def attends(change, base: type = Bidirectional, **attributes) -> type:
 
 
 def raises(error: BaseException):
-    """A function that raises `error`."""
-
     def fail(*_):
         raise error
 

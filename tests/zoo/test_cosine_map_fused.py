@@ -28,7 +28,6 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def few(n: int, batch: int = 1) -> list[Tensor]:
-    """Leaves of two groups, with a map for each sample."""
     return inputs(n, maps=batch, batch=batch, groups=2)
 
 
@@ -117,7 +116,6 @@ def test_the_products_that_kernels_compute_are_counted():
 
 
 def layer(backend: str) -> Primal:
-    """A layer with its parameters drawn from the same seed, on DEVICE."""
     torch.manual_seed(5)
     size = Size(dim=DIM, heads=HEADS, max_len=100, causal=False, dropout=0.0)
     return Primal(size, rank=3, rank_multi=5, backend=backend).to(DEVICE)

@@ -14,7 +14,6 @@ MANY = 2**16 + 3
 
 
 def seeded(function, *inputs, seed: int = 5):
-    """The result of `function`, with the default generator at a seed."""
     torch.manual_seed(seed)
     return function(*inputs)
 
@@ -183,8 +182,6 @@ def test_pytorchs_dropout_is_used_where_loops_cannot_run(monkeypatch):
 
 
 class Twice(nn.Module):
-    """Both methods of the layer."""
-
     def __init__(self):
         super().__init__()
         self.dropout = Dropout(0.5)

@@ -23,7 +23,6 @@ def autocast() -> torch.autocast:
 
 
 def exact(x: Tensor, layer: nn.LayerNorm, gradient: Tensor) -> list[Tensor]:
-    """Output and gradients in float64."""
     inputs = [part.detach().double().requires_grad_() for part in (x, *layer.parameters())]
     y = F.layer_norm(inputs[0], layer.normalized_shape, *inputs[1:], layer.eps)
     return [y, *torch.autograd.grad(y, inputs, gradient.double())]

@@ -259,7 +259,6 @@ def reference_of(layer: zoo.EncoderLayer, dropout: float = 0.0) -> nn.Transforme
 
 
 def with_random_parameters(layer: zoo.EncoderLayer) -> zoo.EncoderLayer:
-    """The layer with random parameters, norms and biases included."""
     for parameter in layer.parameters():
         nn.init.normal_(parameter, std=0.3)
     return layer

@@ -173,7 +173,6 @@ def test_a_wrong_name_is_rejected_with_the_most_similar_one():
 
 @pytest.fixture
 def register(monkeypatch):
-    """Registers feature maps until the end of a test."""
     maps = feature_maps.feature_maps
     maps.names()
     monkeypatch.setattr(maps, "_registered", dict(maps._registered))

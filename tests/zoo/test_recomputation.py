@@ -220,7 +220,6 @@ def training_peak(name: str, **options) -> int:
 
 @cache
 def softmax_peak() -> int:
-    """That of softmax by `scaled_dot_product_attention`."""
     return training_peak("softmax", backend="sdpa")
 
 

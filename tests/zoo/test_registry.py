@@ -13,8 +13,6 @@ GROUP = "shop.tools"
 
 
 class Tool:
-    """The base class of the registry of these tests."""
-
     use: ClassVar[str]
 
 
@@ -27,8 +25,6 @@ class Useless(Tool):
 
 
 class Signed(Tool):
-    """A base class with a name."""
-
     name: ClassVar[str]
 
 

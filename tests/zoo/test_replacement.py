@@ -139,8 +139,6 @@ def test_a_layer_in_two_places_stays_the_same_layer():
 
 
 class Classes(Attention):
-    """Attends from the first token only."""
-
     def forward(self, x):
         return super().forward(x)[:, :1]
 

@@ -9,7 +9,6 @@ from zoo.kernels import threads
 
 @pytest.fixture(params=["openmp", "pool"])
 def team(request, monkeypatch):
-    """Each way to share a loop."""
     if request.param == "pool":
         monkeypatch.setattr(threads, "_openmp", lambda: None)
     elif threads._openmp() is None:

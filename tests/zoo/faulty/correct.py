@@ -30,8 +30,6 @@ class Bidirectional(Correct):
 
 
 class CausalOnly(Correct):
-    """The same without a bidirectional form."""
-
     traits = replace(TRAITS, cross=False, bidirectional=False)
 
 

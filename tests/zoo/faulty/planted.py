@@ -38,8 +38,6 @@ class Heads(NamedTuple):
 
 
 def fails(check: str) -> Callable[[type[Attention]], type[Attention]]:
-    """Decorate a faulty variant with the check that must detect it."""
-
     def add(variant: type[Attention]) -> type[Attention]:
         FAULTY[variant] = check
         return variant
@@ -48,7 +46,6 @@ def fails(check: str) -> Callable[[type[Attention]], type[Attention]]:
 
 
 def claiming(base: type, **attributes: Any) -> type:
-    """`base` with other class attributes."""
     return type(f"Claiming{base.__name__}", (base,), attributes)
 
 
