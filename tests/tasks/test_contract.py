@@ -89,13 +89,56 @@ def test_every_class_has_a_name_of_its_own(name):
         ("listop", {}, "unknown task 'listop'; did you mean 'listops'"),
         ("listops", {"minlen": 50}, "did you mean 'min_len'"),
         ("listops", {"min_len": "x"}, "listops.min_len=x is not of type int"),
-        ("listops", {"min_len": -1}, "listops.min_len=-1 must be at least 0"),
         ("table", {}, "table needs the option 'path'"),
     ],
 )
 def test_a_task_that_cannot_be_created_is_an_error(name, options, message):
     with pytest.raises(UserError, match=message):
         library.create(name, **options)
+
+
+RULES = {
+    "copying.max_len=31": "must be at least 32, 2 for each of count=16; raise it",
+    "copying.symbols=1": "must be at least 2; raise it",
+    "induction.max_len=2": "must be at least 3, 2 for each",
+    "induction.max_len=8 specials=4": "must be at least 9, 2 for each of",
+    "mqar.max_len=31": "must be at least 32, 4 for each of pairs=8",
+    "mqar.vocabulary=7": "must be even; add one",
+    "mqar.vocabulary=16": "must be at least 18, 2 for each of pairs=8 and 2 more",
+    "adding.levels=1": "must be at least 2; raise it",
+    "parity.train=0": "must be at least 1; raise it",
+    "parity.dev=0": "must be at least 1; raise it",
+    "parity.test=0": "must be at least 1; raise it",
+    "s3.max_len=31": "must be at least 32, the tokens of train",
+    "majority.seed=-1": "must be at least 0; raise it",
+    "scaling.vocabulary=32769": "makes a vocabulary of 32769",
+    "adding.levels=20000": "makes a vocabulary of 40001 tokens, 32768",
+    "induction.symbols=32768": "makes a vocabulary of 32770",
+    "mqar.vocabulary=32770": "makes a vocabulary of 32770",
+    "listops.min_len=-1": "must be at least 0",
+    "listops.max_len=501 min_len=500": "must be at least 502, 2 above min_len=500",
+    "listops.dev=0": "must be at least 1",
+    "listops.test=-3": "must be at least 1",
+    "listops.seed=-1": "must be at least 0",
+    "listops.seed=4294967296": "must be below 2",
+    "pathfinder.size=33": "is not one of 32, 64, 128; give one",
+    "pathfinder.contour=7": "is not one of 6, 9, 14; give one",
+    "pathfinder.train=0": "must be at least 1",
+    "pathfinder.seed=4294967296": "must be below 2",
+    "wikitext.max_len=0": "must be at least 1",
+    "wikitext.words=1": "must be at least 2",
+    "wikitext.train=-1": "must be at least 0",
+    "uea-japanese-vowels.max_len=0": "must be at least 1",
+    "text.max_len=0": "must be at least 1",
+}
+
+
+@pytest.mark.parametrize("text", RULES)
+def test_an_option_out_of_range_is_rejected_with_its_rule(text):
+    first, *others = text.split()
+    name, _, option = first.partition(".")
+    with pytest.raises(UserError, match=f"{first} {RULES[text]}"):
+        library.create(name, **dict(one.split("=") for one in (option, *others)))
 
 
 def test_options_may_be_text():

@@ -117,14 +117,6 @@ def test_fewer_windows_are_evenly_spaced(imported):
         tasks.create("wikitext", test=999).load("test")
 
 
-@pytest.mark.parametrize(
-    ("option", "value", "least"), [("max_len", 0, 1), ("words", 1, 2), ("train", -1, 0)]
-)
-def test_an_option_out_of_range_is_rejected(option, value, least):
-    with pytest.raises(UserError, match=f"wikitext.{option}={value} must be at least {least}"):
-        tasks.create("wikitext", **{option: value})
-
-
 def test_repacked_files_have_the_same_texts_but_no_train(official, tmp_path):
     folder = tmp_path / "repacked"
     folder.mkdir()

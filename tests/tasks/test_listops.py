@@ -227,22 +227,6 @@ def test_more_trees_than_any_memory_can_hold_are_an_error_at_once(home, monkeypa
     assert not list(home.glob("*.npz"))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"min_len": -1}, "listops.min_len=-1 must be at least 0"),
-        ({"min_len": 500, "max_len": 501}, "max_len=501 must be at least 502, 2 above min_len=500"),
-        ({"dev": 0}, "listops.dev=0 must be at least 1"),
-        ({"test": -3}, "listops.test=-3 must be at least 1"),
-        ({"seed": -1}, "listops.seed=-1 must be at least 0"),
-        ({"seed": 2**32}, "listops.seed=4294967296 must be below 2"),
-    ],
-)
-def test_an_option_out_of_range_is_an_error(options, message):
-    with pytest.raises(UserError, match=message):
-        ListOps(**options)
-
-
 def test_too_few_distinct_trees_are_an_error_with_their_number(home, monkeypatch):
     monkeypatch.setattr(listops, "MAX_EMPTY_BLOCKS", 3)
     # Below four tokens there are the ten digits only.

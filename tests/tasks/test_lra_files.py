@@ -171,8 +171,6 @@ class TestText:
         with pytest.raises(UnicodeDecodeError):
             texts_of(truncated)[0][0].decode()
         assert [*home.iterdir()] == [imported]  # one import for every length
-        with pytest.raises(UserError, match=r"text.max_len=0 must be at least 1"):
-            Text(max_len=0)
 
     def test_train_and_dev_partition_the_official_train_reviews(self, imported):
         texts = []

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from tasks.lra.pathfinder import BLOCK, Drawing, Pathfinder
-from zoo.registry import UserError
 
 pytestmark = pytest.mark.slow  # numba compiles the kernels for ten to twenty seconds
 
@@ -157,17 +156,3 @@ def test_a_failed_image_ends_the_generation_at_once(home, monkeypatch, error):
         Pathfinder(train=100 * BLOCK, dev=1, test=1).load("train")
     assert len(drawn) <= (os.cpu_count() or 1) + 1
     assert not list(home.glob("*.npz"))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"size": 33}, "pathfinder.size=33 is not one of 32, 64, 128; give one"),
-        ({"contour": 7}, "pathfinder.contour=7 is not one of 6, 9, 14; give one"),
-        ({"train": 0}, "pathfinder.train=0 must be at least 1"),
-        ({"seed": 2**32}, "pathfinder.seed=4294967296 must be below 2"),
-    ],
-)
-def test_an_option_out_of_range_is_an_error(options, message):
-    with pytest.raises(UserError, match=message):
-        Pathfinder(**options)

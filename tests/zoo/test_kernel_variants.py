@@ -11,7 +11,6 @@ from tests.zoo.formulas import CASES
 from tests.zoo.oracle import FORMS, HEADS, PADDED, WIDTH, create, gradients, qkv
 from tests.zoo.test_formulas import by_head
 from zoo.kernels.collisions import collision_probabilities
-from zoo.registry import UserError
 from zoo.variants import performer, taylor
 from zoo.variants.flowformer import unit_flow
 
@@ -176,11 +175,6 @@ def test_the_loss_of_agf_measures_how_far_both_factors_are_from_orthogonal(padde
             for factor in (u[b, real, h].softmax(1), vh[b, real, h].softmax(0)):
                 expected.append((factor.T @ factor - torch.eye(WIDTH)).abs().mean())
     torch.testing.assert_close(actual, 0.3 * 2 * torch.stack(expected).mean())
-
-
-def test_parameters_for_which_the_polynomials_have_no_recurrence_are_rejected():
-    with pytest.raises(UserError, match=r"agf\.a=-1.0 and agf.b=-1.0"):
-        create("agf", a=-1.0, b=-1.0)
 
 
 @pytest.mark.parametrize("dim", [64, 128])

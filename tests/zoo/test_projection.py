@@ -97,9 +97,3 @@ def test_cross_attention_has_no_short_convolution(name):
     layer, (x, context) = layer_of(name), torch.randn(2, 2, 9, 16).double()
     with pytest.raises(Unsupported, match=r"attends to its own input only|short_conv=4"):
         layer(x, context)
-
-
-@pytest.mark.parametrize("value", [-1, True])
-def test_taps_that_are_no_count_are_rejected(value):
-    with pytest.raises(zoo.UserError, match="short_conv="):
-        zoo.create("softmax", dim=16, heads=2, max_len=64, short_conv=value)

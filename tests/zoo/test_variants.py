@@ -22,7 +22,6 @@ from tests.zoo.oracle import (
     softmax_attention,
 )
 from zoo.kernels.delta import decayed_chunks
-from zoo.registry import UserError
 from zoo.variants.log_linear import weighted_sum
 from zoo.variants.mesa import regress
 from zoo.variants.retention import log_gamma
@@ -142,14 +141,6 @@ def test_long_sequences_of_retention_are_exact_in_fp32(causal):
         decay = decay.masked_fill(distance < 0, 0.0) if causal else decay
         exact = (decay * (q[0, h, queries] @ k[0, h].T)) @ v[0, h]
         assert (out[0, h, queries] - exact).norm() / exact.norm() < 1e-6
-
-
-@pytest.mark.parametrize(
-    ("name", "options"), [("retention", {}), ("differential", {"version": "v1"})]
-)
-def test_a_head_of_odd_width_is_rejected(name, options):
-    with pytest.raises(UserError, match="dim=6 over heads=2 leaves 3; "):
-        zoo.create(name, dim=6, heads=2, max_len=9, **options)
 
 
 @pytest.mark.parametrize("levels", [3, 15])
