@@ -23,41 +23,51 @@ FORMS = ["dependent", "independent", "moments"]
 NAMES = pytest.mark.parametrize("name", sorted(feature_maps.names()))
 
 
+def one_head(name: str, form: str, max_len: int, **options) -> Primal:
+    size = Size(dim=WIDTH, heads=1, max_len=max_len, causal=False, dropout=0.0)
+    given = {"rank": 2, "rank_multi": 10, "eta": 1.0, "trace": "data"} | options
+    return make(form, size, feature_map=name, **given).double()
+
+
+@torch.no_grad()
+def solve(layer: Primal, x: torch.Tensor, context: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Give a layer the exact solution for one sample; K, its singular values, K V and K^T U."""
+    phi, n, m = layer.phi, x.shape[1], context.shape[1]
+    phi_q = phi(layer.query_key(x[0])[:, :WIDTH])
+    phi_k = phi(layer.query_key(context[0])[:, WIDTH:])
+    kernel = phi_q @ phi_k.T
+    u, s, vt = torch.linalg.svd(kernel)
+    u, s, v = u[:, :2], s[:2], vt[:2].T
+    for side, target, tokens in ((0, phi_k.T @ v, context), (1, phi_q.T @ u, x)):
+        if layer.by_features:
+            # W_e|X = Phi_k^T X W_e / n.
+            target = torch.linalg.solve(x[0], n * (v, u)[side])
+        elif layer.projections == "dependent":
+            sampled = tokens[0, positions(tokens.shape[1], 20)]
+            sampled = sampled if layer.features == WIDTH else phi(sampled)
+            target = torch.linalg.pinv(sampled.T) @ target
+        layer.directions[side, 0] = target
+    scale = (n * m) ** 0.5 / s
+    inverses = {
+        "squared": torch.sqrt,
+        "exponential": torch.log,
+        "softplus": lambda x: x.expm1().log(),
+    }
+    layer.scales.copy_(inverses[layer.lambda_form](scale)[None])
+    layer.out.weight.copy_(torch.eye(WIDTH))
+    layer.out.bias.zero_()
+    layer.merge.bias.zero_()
+    return kernel, s, kernel @ v, kernel.T @ u
+
+
 def solved(name: str, form: str, **options):
-    """A layer of one head at the exact KSVD solution for x, with x, K V and K^T U.
+    """A layer at the exact KSVD solution for x, with x, K V and K^T U.
 
     Tokens are few enough for any V to be a linear function of them, which `moments` needs.
     """
     n = WIDTH if form == "moments" else 20
-    size = Size(dim=WIDTH, heads=1, max_len=n, causal=False, dropout=0.0)
-    given = {"rank": 2, "rank_multi": 10, "eta": 1.0, "trace": "data"} | options
-    layer = make(form, size, feature_map=name, **given).double()
-    x = torch.randn(1, n, WIDTH).double()
-    phi = feature_maps.find(name)
-    with torch.no_grad():
-        phi_q, phi_k = (phi(side) for side in layer.query_key(x[0]).chunk(2, dim=1))
-        kernel = phi_q @ phi_k.T
-        u, s, vt = torch.linalg.svd(kernel)
-        u, s, v = u[:, :2], s[:2], vt[:2].T
-        targets = torch.stack([phi_k.T @ v, phi_q.T @ u])
-        if form == "dependent":
-            sampled = x[0] if layer.features == WIDTH else phi(x[0])
-            targets = torch.linalg.pinv(sampled.T) @ targets
-        if form == "moments":
-            # W_e|X = Phi_k^T X W_e / n.
-            targets = torch.linalg.solve(x[0], n * torch.stack([v, u]))
-        layer.directions.copy_(targets[:, None])
-        layer.scales.copy_(parameters_of(n / s, layer.lambda_form)[None])
-        layer.out.weight.copy_(torch.eye(WIDTH))
-        layer.out.bias.zero_()
-        layer.merge.bias.zero_()
-    return layer, x, kernel @ v, kernel.T @ u
-
-
-def parameters_of(scale: torch.Tensor, form: str) -> torch.Tensor:
-    """The parameters with which Lambda is `scale`."""
-    inverses = {"squared": torch.sqrt, "exponential": torch.log}
-    return inverses.get(form, lambda scale: scale.expm1().log())(scale)
+    layer, x = one_head(name, form, n, **options), torch.randn(1, n, WIDTH).double()
+    return layer, x, *solve(layer, x, x)[2:]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -193,32 +203,15 @@ def inputs() -> tuple[torch.Tensor, torch.Tensor]:
 
 @NAMES
 def test_scores_are_the_left_singular_vectors_and_the_objective_is_zero_at_the_solution(name):
-    size = Size(dim=3, heads=1, max_len=M, causal=False, dropout=0.0)
-    options = {"rank": 2, "rank_multi": 10, "eta": 1.0, "trace": "data", "sides": "right"}
-    layer = Primal(size, feature_map=name, **options).double()
+    layer = one_head(name, "dependent", M, sides="right")
     x, context = torch.randn(1, N, 3).double(), torch.randn(1, M, 3).double()
-    phi = feature_maps.find(name)
-    with torch.no_grad():
-        phi_q = phi(layer.query_key(x[0])[:, :3])
-        phi_k = phi(layer.query_key(context[0])[:, 3:])
-        kernel = phi_q @ phi_k.T
-        u, s, vt = torch.linalg.svd(kernel)
-        u, s, v = u[:, :2], s[:2], vt[:2].T
-        for side, target, tokens in ((0, phi_k.T @ v, context), (1, phi_q.T @ u, x)):
-            sampled = tokens[0, positions(tokens.shape[1], M)]
-            sampled = sampled if layer.features == 3 else phi(sampled)
-            layer.directions[side, 0] = torch.linalg.pinv(sampled.T) @ target
-        layer.merge.weight.copy_(torch.eye(3, 2))
-        layer.merge.bias.zero_()
-        layer.out.weight.copy_(torch.eye(3))
-        layer.out.bias.zero_()
-        layer.scales.copy_(((N * M) ** 0.5 / s).sqrt()[None])
-        e, losses = layer(x, context, None)
-        r = phi_k @ (phi_q.T @ u)
-    agree(e[0, :, :2], kernel @ v)
+    kernel, s, dual_e, r = solve(layer, x, context)
+    layer.merge.weight.data.copy_(torch.eye(3, 2))
+    e, losses = layer(x, context, None)
+    agree(e[0, :, :2], dual_e)
     assert losses["ksvd"] < 1e-18
     # Brought to x through the kernel, the scores of keys are those of queries again.
-    agree(kernel @ r, (kernel @ v) * s)
+    agree(kernel @ r, dual_e * s)
     # Stationary: a hundred times the step is ten thousand times the objective.
     change, steps = torch.randn_like(layer.directions), []
     for size in (1e-4, 1e-2):
