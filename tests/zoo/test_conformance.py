@@ -146,12 +146,10 @@ def test_a_faulty_variant_fails_the_check_for_its_defect(variant, check):
     assert failure(check, variant)
 
 
-@pytest.mark.parametrize("length", [1, 2, 17, 128, 160])
-def test_a_length_at_which_outputs_are_not_finite_is_found_and_named(length):
-    variant = tokens_where(
-        "NaNAtLength", lambda _, x, *__: x.shape[1] == length, lambda tokens: NAN * tokens
-    )
-    assert f"failed at [{length}]" in failure("lengths", variant)
+def test_the_lengths_at_which_outputs_are_not_finite_are_found_and_named():
+    bad = [1, 2, 17, 128, 160]
+    variant = tokens_where("NaNs", lambda _, x, *__: x.shape[1] in bad, lambda tokens: NAN * tokens)
+    assert f"failed at {bad}" in failure("lengths", variant)
 
 
 @pytest.mark.slow
