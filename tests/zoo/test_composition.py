@@ -3,15 +3,10 @@
 import pytest
 
 from zoo.composition import Composition, build
-from zoo.contract import Size, Unsupported
+from zoo.contract import Size
 from zoo.registry import UserError
 
 SIZE = Size(dim=16, heads=2, max_len=20, causal=False, dropout=0.0)
-
-
-def names(text: str, depth: int, options=None) -> list[str]:
-    layers = Composition.parse(text).layers(depth)
-    return [layer.name() for layer in build(layers, SIZE, options or {})]
 
 
 @pytest.mark.parametrize(
@@ -33,21 +28,10 @@ def test_a_pattern_gives_layers_one_by_one_and_repeats(text, depth, layers):
     assert Composition.parse(text).layers(depth) == tuple(kinds[one] for one in layers)
 
 
-def test_a_depth_that_is_no_multiple_of_the_pattern_is_rejected_with_the_next_that_is():
-    with pytest.raises(Unsupported, match=r"depth=6 is no multiple of the 4 layers .* depth=8"):
-        Composition.parse("primal*3+softmax").layers(6)
-
-
 def test_the_layers_share_no_parameter():
     stack = build(("softmax",) * 3, SIZE, {})
     parameters = [p for layer in stack for p in layer.parameters()]
     assert len({id(p) for p in parameters}) == len(parameters) == 3 * 6
-
-
-def test_each_variant_is_named_once():
-    assert Composition.parse("softmax+primal").names == ("softmax", "primal")
-    with pytest.raises(UserError, match="'primal\\+primal' names primal twice; give 'primal'"):
-        Composition.parse("primal+primal")
 
 
 def test_options_go_to_the_variant_that_they_are_for():
@@ -87,18 +71,16 @@ BAD = {
     "softmax*2)": "unexpected '\\)'",
     "()*2": "'\\)' in place of a variant",
     "softmax*2+primel": "unknown attention variant 'primel'",
+    "primal+primal": "'primal\\+primal' names primal twice; give 'primal'",
+    "softmax+primal": r"depth=1 is less than the 2 variants of softmax\+primal",
+    "primal*3+softmax": "depth=1 is no multiple of the 4 layers .* depth=4",
 }
 
 
 @pytest.mark.parametrize("text", BAD)
-def test_an_invalid_name_is_rejected(text):
+def test_an_invalid_name_and_one_of_more_layers_than_there_are_is_rejected(text):
     with pytest.raises(UserError, match=BAD[text]):
-        Composition.parse(text)
-
-
-def test_a_depth_below_the_number_of_variants_is_rejected():
-    with pytest.raises(UserError, match=r"depth=1 is less than the 2 variants of softmax\+primal"):
-        names("softmax+primal", 1)
+        Composition.parse(text).layers(1)
 
 
 def test_an_unknown_option_or_one_of_another_type_is_rejected():
