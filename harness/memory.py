@@ -137,9 +137,5 @@ def matched(request: Request, announce: Callable[[str], None] = lambda line: Non
 
 
 def parameters(plan: Plan, width: int | None = None) -> int:
-    """Trainable parameters of the model of a plan, with another feed-forward width if given.
-
-    Raises:
-        Unsupported: the variant does not support the task.
-    """
+    """Trainable parameters of the model of a plan, with another feed-forward width if given."""
     return trainable(_built(plan, **({} if width is None else {WIDTH: width})))

@@ -123,11 +123,7 @@ class Locks:
 
     @contextmanager
     def alone(self, name: str) -> Iterator[None]:
-        """Wait until no other process holds the lock of that name, and hold it.
-
-        Raises:
-            UserError: the file system has no locks, or the folder cannot be written.
-        """
+        """Wait until no other process holds the lock, and hold it; raises what `acquire` does."""
         held = self._lock(name, wait=True)
         try:
             yield

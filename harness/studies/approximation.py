@@ -136,9 +136,6 @@ def generated(
     """The errors on generated inputs, at one length and standard deviation of logits.
 
     Projections are of a new layer of softmax; its queries are scaled to give the logits.
-
-    Raises:
-        Unsupported: the variant has no projections for queries, keys and values.
     """
     torch.manual_seed(0)
     softmax = create("softmax", dim=sizes.dim, heads=sizes.heads, max_len=length)
@@ -153,7 +150,7 @@ def on_run(run: KeptRun, name: str, options: Options, samples: int) -> Iterator[
     """The errors in each layer of a trained model of softmax, on the inputs that it has on dev.
 
     Raises:
-        Unsupported: no layer of the run is softmax; see also `generated`.
+        Unsupported: no layer of the run is softmax; see also `layer_inputs.alike`.
     """
     plan = restore(run.record.spec)
     model = build_model(plan.spec, plan.task).eval()
