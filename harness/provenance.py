@@ -152,13 +152,9 @@ def options_of(spec: RunSpec | CostSpec) -> dict[str, dict[str, Value]]:
 
 def expected_failures_of(plan: Plan) -> dict[str, str]:
     """The check failures that the variants of a run declare, by variant and check."""
-    return {
-        f"{name}: {check}": reason
-        for name in plan.spec.variants
-        for check, reason in variants.find(name)
-        .expected_failures_of(causal=plan.task.causal)
-        .items()
-    }
+    causal, kinds = plan.task.causal, {name: variants.find(name) for name in plan.spec.variants}
+    declared = {name: kind.expected_failures_of(causal=causal) for name, kind in kinds.items()}
+    return {f"{name}: {check}": why for name, of in declared.items() for check, why in of.items()}
 
 
 def is_foreign(names: Iterable[str]) -> bool:
