@@ -207,7 +207,6 @@ class DecodedBatches(Dataset):
         )
 
     def __getitem__(self, number: int) -> Images | str:
-        """Batch `number`, or what is wrong with an image of it."""
         try:
             return np.stack([self._image(number, i) for i in self.order.batch(number).tolist()])
         except UserError as error:  # as text, since a process that decodes adds its traceback

@@ -39,7 +39,6 @@ class Interrupts:
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> "Interrupts":
-        """Install the handlers."""
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 if signal.getsignal(number) not in (signal.SIG_IGN, None):

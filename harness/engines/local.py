@@ -44,23 +44,19 @@ class Serial:
         self.ended: list[tuple[Job, Result]] = []
 
     def can_start(self) -> bool:
-        """See `harness.jobs.Pool.can_start`."""
         return not self.ended and self.isolated.can_start()
 
     def submit(self, job: Job) -> None:
-        """See `harness.jobs.Pool.submit`."""
         if job.is_isolated:
             self.isolated.submit(job)
         else:
             self.ended.append((job, take(job, self.callback)))
 
     def finished(self) -> Sequence[tuple[Job, Result]]:
-        """See `harness.jobs.Pool.finished`."""
         ended, self.ended = self.ended, []
         return ended or self.isolated.finished()
 
     def close(self) -> None:
-        """See `harness.jobs.Pool.close`."""
         self.isolated.close()
 
 
@@ -90,18 +86,15 @@ class Workers:
         self.busy: dict[Connection, tuple[Worker, Job]] = {}
 
     def can_start(self) -> bool:
-        """See `harness.jobs.Pool.can_start`."""
         return bool(self.idle or self.free_gpus)
 
     def submit(self, job: Job) -> None:
-        """See `harness.jobs.Pool.submit`."""
         worker = self.idle.pop() if self.idle else self._start()
         self.busy[worker.connection] = worker, job
         with suppress(OSError):  # the process has ended, which `finished` reports
             worker.connection.send((job.portable, self.threads))
 
     def finished(self) -> list[tuple[Job, Result]]:
-        """See `harness.jobs.Pool.finished`."""
         ended = []
         for connection in wait([*self.busy], SECONDS_PER_WAIT):
             worker, job = self.busy.pop(connection)  # type: ignore[arg-type]
@@ -109,7 +102,7 @@ class Workers:
         return ended
 
     def close(self) -> None:
-        """See `harness.jobs.Pool.close`; a second interrupt ends the processes at once."""
+        # A second interrupt ends the processes at once.
         workers = [*self.idle, *(worker for worker, _ in self.busy.values())]
         try:
             for worker in workers:

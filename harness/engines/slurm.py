@@ -34,7 +34,6 @@ class SlurmTask:
         self.job, self.threads = job, threads
 
     def __call__(self) -> Result:
-        """Compute the run; called by submitit in the process of the job."""
         number, signals = signal.SIGUSR2, []
         requeue: Any = signal.getsignal(number)  # submitit's
 

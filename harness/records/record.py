@@ -99,7 +99,6 @@ class Implementation(Frozen):
     precision: Precision
 
     def __str__(self) -> str:
-        """As text for tables."""
         return f"{self.backend}, {self.precision}"
 
 
