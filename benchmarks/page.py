@@ -14,8 +14,7 @@ from benchmarks.claims import BEFORE, CLAIMS, RESULTS, ClaimRecord, Kind, Profil
 from benchmarks.runner import REGISTERED
 from harness.records.fields import Quartiles
 from harness.records.record import Environment
-from reports.markdown import escape_prose
-from reports.render import rendered
+from reports.markdown import escape_prose, rendered
 from reports.text import NOTHING, number, threads_of
 
 PAGE = Path("docs/performance.md")

@@ -17,7 +17,7 @@ from harness.records.fields import Quartiles
 from harness.records.frame import of_costs
 from harness.records.store import CostStore
 from reports.advice.rules import between
-from reports.prediction import DEPTHS, Model, of_model
+from reports.layer_costs import DEPTHS, Model, of_model
 
 
 def records_of(

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from reports.markdown import escape, frame_table
-from reports.render import memory_of, rendered
-from reports.scaling import crossover, exponent
-from reports.text import NOTHING, frame_lines, grid, headed, number, plain, text_table, threads_of
+from reports.layer_costs import crossover, exponent
+from reports.markdown import escape, frame_table, memory_of, rendered
+from reports.text import NOTHING, grid, headed, number, plain, text_table, threads_of, without_nan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
 
 MIB = 2**20
 
-REASON, WIDTH = 80, 100
-"""The most characters of a reason in a table, and of a line of a terminal."""
+REASON = 80
+"""The most characters of a reason in a table."""
 
 OUTDATED = "no time ratio: measured before the fastest softmax was the reference; give --rerun"
 """What is said of a row whose ratios are to SDPA softmax."""
@@ -148,17 +147,8 @@ def text_of(cost: Cost, value: Callable[[Cost], str]) -> str:
     return value(cost) if cost["status"] == "ok" else cost["status"].replace("_", " ")
 
 
-def time_text(cost: Cost) -> str:
-    """Milliseconds, and the ratio to the fastest softmax."""
-    return _with_ratio(1000 * cost["seconds"], cost["ratio"])
-
-
-def memory_text(cost: Cost) -> str:
-    """MiB, the state of decoding included, and the ratio to SDPA softmax."""
-    return _with_ratio(cost["memory"] / MIB, cost["memory_ratio"])
-
-
-def _with_ratio(value: float, ratio: float) -> str:
+def with_ratio(value: float, ratio: float) -> str:
+    """A value with its ratio to softmax, if there is one."""
     return number(value) if pd.isna(ratio) else f"{number(value)} ({number(ratio)}×)"
 
 
@@ -169,8 +159,17 @@ def files(costs: pd.DataFrame) -> dict[str, bytes]:
     if not (found := sweeps(costs)):
         return {}
     table = headed(pd.concat(found.values()), CSV, HEADINGS)
-    images = style.table_with_images("cost", table, draw, found)
-    return {"cost.md": page(found).encode(), **images}
+    shown = [
+        {
+            "title": title, "rows": rows(sweep).to_dict("index"), "references": references(sweep),
+            "time": _table(sweep, "seconds", 1000, "ratio"),
+            "memory": _table(sweep, "memory", 1 / MIB, "memory_ratio"),
+            "remarks": remarks(sweep), "memory_name": memory_of(sweep["pass"].iloc[0]),
+        }
+        for title, sweep in found.items()
+    ]  # fmt: skip
+    page = rendered("cost.md.j2", sweeps=shown).encode()
+    return {"cost.md": page, **style.table_with_images("cost", table, draw, found)}
 
 
 def lines(costs: pd.DataFrame) -> list[dict[Any, Any]]:
@@ -179,7 +178,10 @@ def lines(costs: pd.DataFrame) -> list[dict[Any, Any]]:
     for sweep in sweeps(costs).values():
         fitted = rows(sweep)["time"].map(lambda one: one.value if one else None)
         found.append(sweep.assign(time_exponent=sweep["label"].map(fitted)))
-    return frame_lines(headed(pd.concat(found), [*CSV, "time_exponent"], HEADINGS)) if found else []
+    if not found:
+        return []
+    table = headed(pd.concat(found), [*CSV, "time_exponent"], HEADINGS)
+    return without_nan(table).to_dict("records")
 
 
 def terminal(costs: pd.DataFrame) -> str:
@@ -193,21 +195,8 @@ def terminal(costs: pd.DataFrame) -> str:
             for label, one in fitted.items()
         ]
         notes = [plain(text) for text in (references(sweep), *remarks(sweep)) if text]
-        parts.append("\n".join([plain(title), text_table(head, texts, WIDTH), *notes]))
+        parts.append("\n".join([plain(title), text_table(head, texts), *notes]))
     return "\n\n".join(parts) or "no records"
-
-
-def page(found: Mapping[str, pd.DataFrame]) -> str:
-    """The page of `sweeps`: for each of them what it says of its rows, its times and memory."""
-    shown = [
-        {
-            "title": title, "rows": rows(sweep).to_dict("index"), "references": references(sweep),
-            "time": _table(sweep, time_text), "memory": _table(sweep, memory_text),
-            "remarks": remarks(sweep), "memory_name": memory_of(sweep["pass"].iloc[0]),
-        }
-        for title, sweep in found.items()
-    ]  # fmt: skip
-    return rendered("cost.md.j2", sweeps=shown)
 
 
 def draw(found: Mapping[str, pd.DataFrame]) -> "Figure":
@@ -295,5 +284,6 @@ def _grid(sweep: pd.DataFrame, value: Callable[[Cost], str]) -> pd.DataFrame:
     return grid(sweep, "label", "length", texts)
 
 
-def _table(sweep: pd.DataFrame, value: Callable[[Cost], str]) -> str:
-    return frame_table(_grid(sweep, value).map(escape).rename(columns="{:,}".format), "attention")
+def _table(sweep: pd.DataFrame, column: str, scale: float, ratio: str) -> str:
+    texts = _grid(sweep, lambda cost: with_ratio(scale * cost[column], cost[ratio]))
+    return frame_table(texts.map(escape).rename(columns="{:,}".format), "attention")

@@ -19,12 +19,7 @@ COLUMNS = [
 
 
 def files(runs: pd.DataFrame, points: pd.DataFrame) -> dict[str, bytes]:
-    """What `curves.csv`, `curves.png` and `curves.svg` hold, by name.
-
-    Args:
-        runs: see `harness.records.frame.of_records`.
-        points: see `harness.records.frame.of_curves`.
-    """
+    """What `curves.csv`, `.png` and `.svg` hold, of frames of `harness.records.frame`, by name."""
     found = curves(runs, points)
     return style.table_with_images("curves", found[COLUMNS], draw, found)
 
@@ -32,17 +27,16 @@ def files(runs: pd.DataFrame, points: pd.DataFrame) -> dict[str, bytes]:
 def curves(runs: pd.DataFrame, points: pd.DataFrame) -> pd.DataFrame:
     """A line for each point of each run that the leaderboard shows, with its question and row."""
     shown = questions(runs)
-    names = ["id", "machine", "started", "question", "row", "attention", "seed", "dev_metric"]
-    names += ["score", "better"]
+    names = [
+        "id", "machine", "started", "question", "row", "attention", "seed", "dev_metric", "score",
+        "better",
+    ]  # fmt: skip
     found = shown[names].merge(points, on=["id", "machine", "started"])
     return found.sort_values(["question", "row", "seed", "step"], ignore_index=True)
 
 
 def over_seeds(points: pd.DataFrame, value: str) -> pd.DataFrame:
-    """The mean of a value over the seeds that reached a step, with its range, by row and step.
-
-    Columns: `attention`, `row`, `step`; `seconds`, their mean; `mean`, `low`, `high`.
-    """
+    """The mean of a value over the seeds that reached a step, with its range, by row and step."""
     groups = points.dropna(subset=value).groupby(["attention", "row", "step"], as_index=False)
     return groups.agg(
         seconds=("seconds", "mean"), mean=(value, "mean"), low=(value, "min"), high=(value, "max")

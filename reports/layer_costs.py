@@ -1,11 +1,20 @@
-"""The costs of layers that a suite plans, from a frame of `harness cost`."""
+"""The costs of layers that a suite plans, how they grow with the number of tokens, those of models.
 
-from typing import TYPE_CHECKING
+Nothing is extrapolated in width or length: an exponent is fitted to the longest measured lengths, a
+crossover lies between two measured lengths or is given as a bound, and the cost of a model is
+predicted by [decision 66](../docs/decisions/0066-cost-of-a-model.md).
+"""
 
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
 import pandas as pd
+from scipy.special import stdtrit
 
-if TYPE_CHECKING:
-    from harness.records.suites import CostPlan
+from harness.records.interval import UPPER
+from harness.records.suites import CostPlan
 
 OF_COSTS = [
     "row", "level", "pass", "length", "batching", "dim", "heads", "causal", "precision", "device",
@@ -14,8 +23,26 @@ OF_COSTS = [
 ]  # fmt: skip
 """The columns of costs that a matrix is made from."""
 
+VALUES = ("seconds", "seconds.q1", "seconds.q3", "memory")
+"""What is predicted, of one sample."""
 
-def of_plan(costs: pd.DataFrame, plan: "CostPlan") -> pd.DataFrame:
+DEPTHS = (1, 4)
+"""The depths that are measured where a model has no prediction."""
+
+ByLength = Mapping[int, float] | pd.Series
+
+FITTED = 4
+"""The longest lengths that an exponent is fitted to: shorter ones have constant costs."""
+
+
+class Model(NamedTuple):
+    """Layers, and model width."""
+
+    depth: int
+    width: int
+
+
+def of_plan(costs: pd.DataFrame, plan: CostPlan) -> pd.DataFrame:
     """The costs of layers as the plan says, at any length, of the machine with most of them."""
     setting = {"level": "layer"} | plan.model_dump(include={"precision", "dim", "heads"})
     costs = costs.reindex(columns=[*costs] or OF_COSTS)
@@ -25,21 +52,20 @@ def of_plan(costs: pd.DataFrame, plan: "CostPlan") -> pd.DataFrame:
     return found[machines == machines.mode().max()]
 
 
-def measured(costs: pd.DataFrame, plan: "CostPlan") -> pd.DataFrame:
+def measured(costs: pd.DataFrame, plan: CostPlan) -> pd.DataFrame:
     """The costs of `of_plan` that were measured, at the lengths of the plan.
 
     Of several measurements of a row the one with a ratio to the fastest softmax is used, then the
-    one of the form that is not causal, then the fastest: the column `computed_by` says what
-    computed it.
+    one of the form that is not causal, then the fastest.
     """
     found = of_plan(costs, plan)
     found = found[found["length"].isin(plan.lengths) & (found["status"] == "ok")]
-    found = found.assign(unrelated=found["ratio"].isna())
-    found = found.sort_values(["unrelated", "causal", "seconds"])
-    return found.drop_duplicates(["row", "pass", "length"]).drop(columns="unrelated")
+    found = found.sort_values(["causal", "seconds"])
+    found = found.sort_values("ratio", key=pd.Series.isna, kind="stable")
+    return found.drop_duplicates(["row", "pass", "length"])
 
 
-def by_row_of(costs: pd.DataFrame, plan: "CostPlan") -> pd.DataFrame:
+def by_row_of(costs: pd.DataFrame, plan: CostPlan) -> pd.DataFrame:
     """The columns of costs of the matrix of a suite, by row; see `reports.suites.matrix`."""
     found, lengths = measured(costs, plan).set_index("row"), sorted(plan.lengths)
     train, decode = found[found["pass"] == "train"], found[found["pass"] == "decode"]
@@ -52,3 +78,132 @@ def by_row_of(costs: pd.DataFrame, plan: "CostPlan") -> pd.DataFrame:
     parts += [token.rename(columns={"seconds": "decode_seconds"})]
     computed_by = train.sort_values("length").groupby("row")["computed_by"].last()
     return pd.concat(parts, axis=1).join(computed_by, how="outer")
+
+
+def of_model(costs: pd.DataFrame, model: Model, precision: str) -> pd.DataFrame:
+    """The costs of one sample of a model, as a frame, from those of others on one machine."""
+    done = costs[(costs["status"] == "ok") & (costs["precision"] == precision)]
+    samples = done.assign(**{name: done[name] / done["batch"] for name in VALUES[:3]})
+    samples["memory"] = done["memory"] / done["memory_batch"]
+    predicted, names = [], ["row", "attention", "pass", "causal", "length", "level"]
+    for keys, lines in samples.groupby(names):
+        by_width = {
+            int(same["dim"].iloc[0]): values
+            for _, same in lines.groupby("dim")
+            if (values := _at_depth(same, model.depth)) is not None
+        }
+        values = _at_width(by_width, model.width)
+        if values is not None:
+            predicted.append(
+                dict(zip(names, keys, strict=True)) | dict(zip(VALUES, values, strict=True))
+            )
+    shared = {"status": "ok", "ratio": np.nan, "batch": 1, "memory_batch": 1}
+    machine = {name: done[name].iloc[0] for name in ("device", "machine", "threads") if len(done)}
+    return pd.DataFrame(predicted, columns=[*names, *VALUES]).assign(**shared, **machine)
+
+
+def _at_depth(costs: pd.DataFrame, depth: int) -> np.ndarray | None:
+    """The values at a depth; None for a model that is measured at fewer than two depths."""
+    if (costs["level"] == "layer").all():
+        layers = costs[costs["pass"].isin(["prefill", "decode"])]
+        return depth * layers[[*VALUES]].min().to_numpy() if len(layers) else None
+    means = costs.groupby("depth")[[*VALUES]].min()
+    if len(means) < 2:
+        return None
+    line = np.polyfit(means.index.to_numpy(float), means.to_numpy(), 1)
+    found = line[0] * depth + line[1]
+    return found if (found > 0).all() else None
+
+
+def _at_width(values: dict[int, np.ndarray], width: int) -> np.ndarray | None:
+    """Between the measured widths on either side, linear in logarithms; None outside of them."""
+    below = [measured for measured in values if measured <= width]
+    above = [measured for measured in values if measured >= width]
+    if not below or not above:
+        return None
+    first, last = max(below), min(above)
+    share = np.log(width / first) / np.log(last / first) if last > first else 0.0
+    return values[first] ** (1 - share) * values[last] ** share
+
+
+class Exponent(NamedTuple):
+    """The exponent b of `cost = a N^b` with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def text(self) -> str:
+        """The exponent with its interval."""
+        return f"{self.value:z.2f} [{self.low:z.2f}, {self.high:z.2f}]"
+
+
+class Crossover(NamedTuple):
+    """The length from which a ratio stays below 1, as an interval, and the measured lengths.
+
+    An end of 0 is below the shortest length, an infinite one above the longest.
+    """
+
+    low: float
+    high: float
+    shortest: int
+    longest: int
+
+    @property
+    def text(self) -> str:
+        """The lengths from which a row costs less than softmax, within the measured lengths."""
+        if (self.low, self.high) == (0, math.inf):
+            return "undecided"
+        if self.high == math.inf:
+            return f"above {min(self.low, self.longest):,.0f}"
+        if self.low == 0:
+            return f"below {max(self.high, self.shortest):,.0f}"
+        # Memory has no interval.
+        return f"{self.low:,.0f}" + (f" to {self.high:,.0f}" if self.low < self.high else "")
+
+
+def _points(values: ByLength) -> list[tuple[float, float]]:
+    return sorted((float(length), float(value)) for length, value in dict(values).items())
+
+
+def exponent(costs: ByLength) -> Exponent | None:
+    """The slope of log cost of a sample against log length over the `FITTED` longest lengths.
+
+    The interval is Student's for the slope of a least-squares line, whose residuals are the
+    deviation from a power law rather than noise alone. None with fewer than three lengths.
+    """
+    points = _points(costs)[-FITTED:]
+    if len(points) < 3:
+        return None
+    lengths, values = np.log(points).T
+    (slope, _), covariance = np.polyfit(lengths, values, 1, cov=True)
+    half = stdtrit(len(points) - 2, UPPER) * covariance[0, 0] ** 0.5
+    return Exponent(float(slope), float(slope - half), float(slope + half))
+
+
+def crossover(low: ByLength, high: ByLength) -> Crossover | None:
+    """The interval of lengths from which a ratio stays below 1; None without lengths.
+
+    `low` and `high` are the ends of the interval of the ratio, by length.
+    """
+    lengths = sorted(low.keys())
+    if not lengths:
+        return None
+    # The lower end of the ratio's interval crosses first.
+    return Crossover(_crossing(low), _crossing(high), lengths[0], lengths[-1])
+
+
+def _crossing(ratios: ByLength) -> float:
+    """The length from which the ratios stay below 1: 0 where all are, infinite if the last is not.
+
+    Between two lengths the logarithm of the ratio is linear in the logarithm of the length.
+    """
+    points = _points(ratios)
+    above = [position for position, (_, ratio) in enumerate(points) if ratio >= 1]
+    if not above:
+        return 0.0
+    if above[-1] == len(points) - 1:
+        return math.inf
+    (before, start), (after, end) = np.log(points[above[-1] : above[-1] + 2]).tolist()
+    return math.exp(before + start / (start - end) * (after - before))

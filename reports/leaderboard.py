@@ -1,6 +1,6 @@
 """The leaderboard: runs of no suite, shown as a suite with a question for each task and recipe."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from textwrap import wrap
 from typing import Any, NamedTuple
 
@@ -10,14 +10,10 @@ from harness.records.record import Metric
 from harness.records.store import Broken
 from reports import suites
 from reports.columns import COLUMNS, metric_of
-from reports.markdown import escape
+from reports.markdown import escape, rendered
 from reports.questions import failures, left_out, lines, newest, questions
-from reports.render import rendered
 from reports.statistics import LEVEL
-from reports.text import best_first, frame_csv, plain, text_table
-
-WIDTH = 100
-"""Characters of a line on a terminal."""
+from reports.text import WIDTH, best_first, frame_csv, plain, text_table
 
 FAILING_COVERAGE = {2: 42, 3: 62, 5: 82}
 """Percentage of intervals, by the number of seeds, that contain the mean over all seeds where a
@@ -57,11 +53,6 @@ class Implicit(NamedTuple):
     key: str = "leaderboard"
     rows: tuple[Any, ...] = ()
 
-    @classmethod
-    def of(cls, names: Iterable[str]) -> "Implicit":
-        """Questions of these names; see `reports.questions`."""
-        return cls(tuple(map(Asked, dict.fromkeys(names))))
-
 
 class Leaderboard(NamedTuple):
     """Frames of the runs of no suite.
@@ -69,8 +60,7 @@ class Leaderboard(NamedTuple):
     Attributes:
         every: the runs of the newest version of each task, with the trials.
         runs: those that are shown; see `reports.questions`.
-        rows: see `rows_of`.
-        pairs: the differences between rows; see `reports.statistics`.
+        pairs: the differences between `rows`; see `reports.statistics`.
         rules: the baselines of the tasks; see `harness.records.frame.baselines`.
         older: the runs that are left out, in one line.
     """
@@ -92,7 +82,7 @@ def leaderboard(runs: pd.DataFrame, baselines: pd.DataFrame) -> Leaderboard:
 
 
 def _as_suite(runs: pd.DataFrame) -> tuple[pd.DataFrame, Implicit]:
-    suite = Implicit.of(runs["question"])
+    suite = Implicit(tuple(map(Asked, runs["question"].unique())))
     return runs.assign(suite=suite.key), suite
 
 
@@ -129,11 +119,11 @@ def _costs(runs: pd.DataFrame) -> pd.DataFrame:
     measured = runs[runs["step_seconds"].notna()]
     related = measured["memory_ratio"].notna()
     some = related.groupby([measured[name] for name in key]).transform("any")
-    groups = measured[related | ~some].groupby(key)
-    names = groups[["reference", "inference_reference"]].agg(
+    measured = measured[related | ~some]
+    names = measured.groupby(key)[["reference", "inference_reference"]].agg(
         lambda names: " or ".join(sorted({*names} - {""}))
     )
-    numbers = measured[OF_COSTS].apply(pd.to_numeric)[related | ~some]
+    numbers = measured[OF_COSTS].apply(pd.to_numeric)
     return numbers.groupby([measured[name] for name in key]).median().join(names)
 
 
@@ -172,9 +162,8 @@ def table(found: Leaderboard) -> pd.DataFrame:
     rows = found.rows.drop(columns=["train.precision", "setting", "text", "interval"])
     rows = rows.assign(kind="measured").join(groups[fields].first(), on=key)
     rows = rows.join(groups["commit"].agg(_commits).rename("commits"), on=key)
-    first = rows.drop_duplicates("question")[
-        ["question", "task", "data", "metric", "unit", "better"]
-    ]
+    shared = ["question", "task", "data", "metric", "unit", "better"]
+    first = rows.drop_duplicates("question")[shared]
     rules = found.rules[["data", "name", "score"]].rename(columns={"name": "row", "score": "mean"})
     rules = first.merge(rules, on="data").assign(kind="baseline")
     rules = rules.assign(order=best_first(rules["mean"], rules["better"]))
@@ -193,7 +182,7 @@ def terminal(found: Leaderboard) -> str:
         parts.append("\n".join([
             *_wrapped(section["title"]),
             *_wrapped(section["verdict"]),
-            text_table([column.short for column in columns], rows, WIDTH),
+            text_table([column.short for column in columns], rows),
             *_wrapped(f"test, baselines: {section['metric']}; in brackets: not above a baseline"),
             *(_wrapped(f"baselines: {rules}") if rules else []),
         ]))  # fmt: skip
@@ -202,10 +191,8 @@ def terminal(found: Leaderboard) -> str:
 
 def sections(found: Leaderboard) -> list[dict[str, Any]]:
     """What the page and the terminal show of each question."""
-    return [
-        _section(found, rows)
-        for _, rows in (found.rows.groupby("question") if len(found.rows) else ())
-    ]
+    groups = found.rows.groupby("question") if len(found.rows) else ()
+    return [_section(found, rows) for _, rows in groups]
 
 
 def _section(found: Leaderboard, rows: pd.DataFrame) -> dict[str, Any]:
@@ -257,8 +244,8 @@ def environments(runs: pd.DataFrame) -> list[str]:
     """Each machine with the versions of its packages, and the commits of its runs."""
     packages = sorted(name for name in map(str, runs) if name.startswith("versions."))
     machines = [
-        f"{run['machine']}, {run['memory_gib']:.1f} GiB, {run['threads']} threads; {run['system']}"
-        + "; "
+        f"{run['machine']}, {run['memory_gib']:.1f} GiB, {run['threads']} threads; "
+        f"{run['system']}; "
         + ", ".join(f"{name[9:]} {run[name]}" for name in packages if pd.notna(run[name]))
         for run in lines(runs)
     ]

@@ -1,11 +1,13 @@
-"""Writes Markdown: tables, escaped texts, and parts of a page between two marks."""
+"""Writes pages: templates, tables and escaped texts of Markdown, parts between two marks."""
 
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from reports.text import plain
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from reports.text import NOTHING, number, plain, whole_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,8 +86,6 @@ def block(text: str) -> str:
 def insert(page: str, mark: str, content: str) -> str:
     """`page` with `content` between the lines `<!-- mark -->` and `<!-- /mark -->`.
 
-    Inserting the same content twice changes nothing.
-
     Raises:
         ValueError: the page lacks one of the lines, or has one of them twice.
     """
@@ -100,3 +100,23 @@ def insert(page: str, mark: str, content: str) -> str:
     # A comment in the content could be read as a mark at the next call.
     body = content.strip("\n").replace("<!--", "&lt;!--")
     return "".join([*lines[: first + 1], f"\n{body}\n\n" if body else "\n", *lines[last:]])
+
+
+def rendered(template: str, **values: Any) -> str:
+    """A template of `reports/templates` with values; a name that it lacks is an error.
+
+    Filters: `md` escapes a text for Markdown, `number` and `whole` write a number or a dash; the
+    function `table` makes a table of Markdown, and `nothing` is the dash.
+    """
+    environment = Environment(
+        loader=PackageLoader("reports"), undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
+    environment.filters |= {"md": escape, "number": number, "whole": whole_text}
+    environment.globals |= {"table": table, "nothing": NOTHING}
+    return environment.get_template(template).render(**values)
+
+
+def memory_of(operation: str) -> str:
+    """The name of the memory of a pass: the peak of a call, in decoding with the state."""
+    return "decoding memory" if operation == "decode" else "peak memory"

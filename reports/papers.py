@@ -1,32 +1,57 @@
-"""Numbers that papers published, measured by others, and results of suites beside them.
+"""Numbers that papers published, measured by others, and results and costs of suites beside them.
 
 They are read from CSV files, and never combined with records.
 """
 
-import io
+from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib.resources import files
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from reports.render import rendered
-
-if TYPE_CHECKING:
-    from harness.records.suites import Suite
+from harness.records.suites import Suite
+from reports.cost import problem, text_of
+from reports.markdown import escape, frame_table, rendered
+from reports.text import NOTHING, WIDE, frame_csv, grid, headed, number, text_table, without_nan
 
 PRINTED = 0.05
 """Half a unit of the last printed digit of a result."""
 
+CSV = [
+    "task", "row", "attention", "options", "length", "batch", "precision", "device", "machine",
+    "threads", "status", "reason", "computed_by", "backend", "time.q1", "time", "time.q3",
+    "published_time", "memory", "published_memory", "time_over_first", "published_time_over_first",
+    "measured_ratio", "reference", "memory_over_first", "published_memory_over_first",
+    "memory_ratio", "source", "commit",
+]  # fmt: skip
+"""The columns of the CSV file."""
+
+HEADINGS = {
+    "time.q1": "seconds_per_1k_steps_q1", "time": "seconds_per_1k_steps_median",
+    "time.q3": "seconds_per_1k_steps_q3", "published_time": "published_seconds_per_1k_steps",
+    "memory": "peak_memory_gb", "published_memory": "published_peak_memory_gb",
+    "time_over_first": "time_over_naive_softmax", "measured_ratio": "time_over_softmax",
+    "published_time_over_first": "published_time_over_softmax", "reference": "softmax",
+    "memory_over_first": "memory_over_naive_softmax",
+    "published_memory_over_first": "published_memory_over_softmax",
+    "memory_ratio": "memory_over_sdpa_softmax",
+}  # fmt: skip
+"""The headings of columns that have another name there."""
+
+TABLES = {
+    "Seconds per 1,000 steps": "time", "Peak memory in GB": "memory",
+    "Time relative to naive softmax": "time_over_first",
+    "Peak memory relative to naive softmax": "memory_over_first",
+}  # fmt: skip
+"""The tables of the page that have published numbers, each with its column."""
+
 
 @cache
 def _numbers() -> pd.DataFrame:
-    folder = files("reports") / "published"
-    tables = sorted(file.name for file in folder.iterdir() if file.name.endswith(".csv"))
-    texts = [(folder / name).read_text(encoding="utf-8") for name in tables]
-    parts = [pd.read_csv(io.StringIO(text), dtype=str) for text in texts]
-    found = pd.concat(parts, ignore_index=True)
+    tables = sorted(Path(__file__).with_name("published").glob("*.csv"))
+    found = pd.concat([pd.read_csv(file, dtype=str) for file in tables], ignore_index=True)
     found = found.assign(reference=found["source"] + ", " + found["table"])
     return found.rename(columns={"value": "printed"}).assign(value=found["value"].astype(float))
 
@@ -45,18 +70,12 @@ def published(**fields: str) -> pd.DataFrame:
     return found
 
 
-def results(answers: pd.DataFrame, seeds: pd.DataFrame, suite: "Suite") -> pd.DataFrame:
-    """The results of a suite with the published numbers, a line for each row and question.
+def results(answers: pd.DataFrame, seeds: pd.DataFrame, suite: Suite) -> pd.DataFrame:
+    """The `reports.suites.answers` of a suite with the published numbers; `seeds` are its results.
 
-    Args:
-        answers: of `reports.suites.answers`.
-        seeds: of `reports.suites.results`.
-        suite: with `published`.
-
-    Returns:
-        The columns of `answers`, and `best_on_test` (the mean over seeds of the best of all
-        evaluations on test), `published`, `published_text` (as printed) and `published_is`
-        (`within`, `above` or `below` the interval here, as rounded in print; else empty).
+    New columns: `best_on_test` (the mean over seeds of the best of all evaluations on test),
+    `published`, `published_text` (as printed) and `published_is` (`within`, `above` or `below` the
+    interval here, as rounded in print; else empty).
     """
     runs = seeds[seeds["status"] == "ok"].groupby(["question", "row"])
     best = runs["best_on_test"].mean() if "best_on_test" in seeds else runs["score"].mean() * np.nan
@@ -76,7 +95,7 @@ def results(answers: pd.DataFrame, seeds: pd.DataFrame, suite: "Suite") -> pd.Da
     return found.assign(published_is=np.select(where, ["below", "above", "within"], ""))
 
 
-def means(results: pd.DataFrame, suite: "Suite") -> pd.DataFrame:
+def means(results: pd.DataFrame, suite: Suite) -> pd.DataFrame:
     """The mean of each row here and as published, over the questions that have both.
 
     Where only the mean of a whole table is published, the mean here is over all of its questions.
@@ -93,14 +112,131 @@ def means(results: pd.DataFrame, suite: "Suite") -> pd.DataFrame:
     return pd.DataFrame.from_dict(lines, orient="index", columns=["questions", "here", "published"])
 
 
-def section(results: pd.DataFrame, suite: "Suite") -> str:
+def section(results: pd.DataFrame, suite: Suite) -> str:
     """The part of the page of a suite that has the published numbers, of `results`."""
     asked = results.loc[results["text"] != "", "question"].unique()
     shown = results[results["question"].isin(asked)]
+    missing = [one.title for one in suite.questions if one.name not in asked]
     return rendered(
-        "published.md.j2",
-        suite=suite,
-        rows=shown.to_dict("records"),
-        means=means(results, suite).to_dict("index"),
-        missing=[one.title for one in suite.questions if one.name not in asked],
+        "published.md.j2", suite=suite, rows=shown.to_dict("records"),
+        means=means(results, suite).to_dict("index"), missing=missing,
+    )  # fmt: skip
+
+
+def step_costs(wanted: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
+    """The costs of training steps with the published ones, a line for each row and question.
+
+    Args:
+        wanted: a line for each row and question: `question`, `row`, `attention`, `task` (its key)
+            and `shape`, of the cost. The first row is the one that published ratios refer to.
+        costs: see `harness.records.frame.of_costs`: of several machines and precisions those with
+            the most of these steps are used.
+
+    Returns:
+        Columns: as `wanted` and `costs`; `time` (seconds of 1,000 steps) with its
+        quartiles, `memory` (peak of a step, 10^9 bytes), `time_over_first`, `memory_over_first`
+        (relative to the first row), each of them with `published_` before its name, too; and
+        `source`. Empty where nothing was measured.
+    """
+    costs = costs[costs["shape"].isin(wanted["shape"])] if len(costs) else costs
+    if costs.empty:
+        return pd.DataFrame()
+    machine = costs.groupby(["machine", "threads", "precision"]).ngroup()
+    chosen = costs[machine == machine.mode().max()].drop(columns=["row", "attention", "memory"])
+    found = wanted.merge(
+        chosen.sort_values("started").drop_duplicates("shape", keep="last"), "left", "shape"
     )
+    # Of several rows of a variant, the first is the published one.
+    repeated = found.duplicated(["question", "attention"])
+    keys = found[["task"]].assign(attention=found["attention"].mask(repeated, ""))
+    time, memory = (
+        published(unit=unit).set_index([*keys]).reindex(pd.MultiIndex.from_frame(keys))
+        for unit in ("s/1K steps", "GB")
+    )
+    found = found.assign(
+        time=1000 * found["seconds"], memory=found["peak_bytes"] / 1e9,
+        published_time=time["value"].to_numpy(), published_memory=memory["value"].to_numpy(),
+        source=time["reference"].fillna("").to_numpy(),
+        **{f"time.{q}": 1000 * found[f"seconds.{q}"] for q in ("q1", "q3")},
+    )  # fmt: skip
+    first = found.drop_duplicates("question").set_index("question").loc[found["question"]]
+    over = found[["time", "memory", "published_time", "published_memory", "measured_ratio"]]
+    over = over.div(first[over.columns].to_numpy()).add_suffix("_over_first")
+    # Two ratios to one softmax, which alternates with both, are better than two times.
+    ratio = over.pop("measured_ratio_over_first")
+    same = found["reference"].fillna("").to_numpy() == first["reference"].fillna("").to_numpy()
+    over["time_over_first"] = ratio.where(same | ratio.isna(), over["time_over_first"])
+    return found.join(over)
+
+
+def step_files(found: pd.DataFrame, suite: Suite) -> dict[str, bytes]:
+    """What `SUITE.md` and `SUITE.csv` hold, by name, of `step_costs`."""
+    table = frame_csv(headed(found, CSV, HEADINGS))
+    return {f"{suite.name}.md": _page(found, suite).encode(), f"{suite.name}.csv": table}
+
+
+def step_lines(found: pd.DataFrame) -> list[dict[Any, Any]]:
+    """Each line of `step_costs` by the headings of the CSV file."""
+    return without_nan(headed(found, CSV, HEADINGS)).to_dict("records")
+
+
+def step_text(found: pd.DataFrame) -> str:
+    """Seconds per 1,000 steps of each row on each question, the published ones in brackets."""
+    texts = [
+        _text(line, "time")
+        + ("" if np.isnan(line["published_time"]) else f" ({number(line['published_time'])})")
+        for line in found.to_dict("records")
+    ]
+    cells = grid(found, "row", "question", texts, found["question"].unique())
+    cells = cells.loc[found["row"].unique()]
+    head = ["s/1K steps (published)", *map(str, cells)]
+    return text_table(head, ([str(row), *line] for row, *line in cells.itertuples()), WIDE)
+
+
+def _page(found: pd.DataFrame, suite: Suite) -> str:
+    measured = found[found["status"].notna()]
+    failed = [
+        f"{line['row']}, {line['question']}: {text}"
+        for line in measured.to_dict("records")
+        if (text := problem(line))
+    ]
+    columns = {
+        title: {"here": name, "published": f"published_{name}"} for title, name in TABLES.items()
+    }
+    ratios = {"time": "measured_ratio", "peak memory": "memory_ratio"}
+    return rendered(
+        "paper_costs.md.j2", suite=suite, of=measured.iloc[0].to_dict(), failed=failed,
+        tables={title: _table(found, names) for title, names in columns.items()},
+        over_softmax=_table(found, ratios), comparisons=[*_comparisons(found)],
+    )  # fmt: skip
+
+
+def _text(line: Mapping[Any, Any], column: str) -> str:
+    """A published value, or a measured one, or why there is none."""
+    if column.startswith("published"):
+        return number(line[column])
+    if not isinstance(line["status"], str):
+        return NOTHING
+    return text_of(line, lambda of: number(of[column]))
+
+
+def _table(found: pd.DataFrame, columns: Mapping[str, str]) -> str:
+    """A line for each row, with the texts of these columns of each question by their headings."""
+    cells = {
+        f"{question}, {what}": [escape(_text(line, name)) for line in lines.to_dict("records")]
+        for question, lines in found.groupby("question", sort=False)
+        for what, name in columns.items()
+    }
+    return frame_table(pd.DataFrame(cells, found["row"].unique()), "attention")
+
+
+def _comparisons(found: pd.DataFrame) -> Iterator[tuple[str, str]]:
+    """For each row, how far its figures are from the published ones."""
+    for row, lines in found.groupby("row", sort=False):
+        parts = []
+        for name, column in (("time", "time"), ("peak memory", "memory")):
+            ratios = (lines[column] / lines[f"published_{column}"]).dropna()
+            if len(ratios):
+                ends = dict.fromkeys(number(end) for end in (ratios.min(), ratios.max()))
+                parts.append(f"{name} is {' to '.join(ends)} times")
+        yield str(row), f"{' and '.join(parts)} the published one. " if parts else ""

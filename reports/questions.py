@@ -172,7 +172,8 @@ def _shared(run: Run, varied: str) -> dict[str, str]:
     }
     shared = {name: run[name] for name in FIRST}
     shared["overrides"] = ", ".join(f"{path}={overrides[path]}" for path in sorted(overrides))
-    shared["grid"] = grid_text(grid)
+    tuned = (f"{field_text(path)} {', '.join(map(str, grid[path]))}" for path in grid)
+    shared["grid"] = "; ".join(tuned)
     owner, _, option = varied.partition(".")
     if owner in ("task", run["task.name"]):
         # The data of the task depend on its option.
@@ -193,10 +194,7 @@ def _without(key: str, changed: str) -> str:
 
 
 def _titles(shared: pd.DataFrame, group: pd.Series, threads: pd.Series) -> dict[Hashable, str]:
-    """The title of each group: task, recipe with its changes, machine; by the group's number.
-
-    Where several have the same title, each is followed by every field in which they differ.
-    """
+    """The title of each group by its number; groups of one title have the fields that differ."""
     first = shared[~group.duplicated()].set_axis(group[~group.duplicated()])
     titles = pd.Series({
         number: _title(setting, sorted({*threads[group[group == number].index]}))
@@ -233,12 +231,6 @@ def _recipe(shared: Mapping[str, str]) -> str:
         ]  # fmt: skip
         parts.append(f"{'Model' if part == 'model' else 'Training'}: {', '.join(texts)}.")
     return " ".join(parts)
-
-
-def grid_text(grid: Mapping[str, Sequence[object]]) -> str:
-    """The values of each tuned field of a grid, as `learning rate 0.001, 0.003`."""
-    texts = ((field_text(path), ", ".join(map(str, values))) for path, values in grid.items())
-    return "; ".join(map(" ".join, texts))
 
 
 def _chosen(run: Run, varied: str) -> dict[str, object]:

@@ -33,35 +33,25 @@ COLUMNS = ["table", "question", *PAIRS]
 """Of the pairs of several tables: a suite, or the leaderboard."""
 
 
-def at_baselines(sample: Sample, baselines: Sequence[float]) -> NDArray[np.bool_]:
-    """Whether the accuracy of a seed equals a baseline's, (k, baselines).
-
-    Two accuracies on one test split are the same where a two-sided test at 5 % does not tell them
-    apart; a baseline is taken to have the sampling error of the seed. What is below all baselines
-    is at the lowest one.
-    """
-    levels = np.array(baselines)
-    difference = sample.means[:, None] - levels
-    margin = 2**0.5 * stdtrit(sample.freedom, UPPER) * sample.errors[:, None]
-    return (np.abs(difference) <= margin) | ((difference < 0) & (levels == levels.min()))
-
-
 def is_comparable(sample: Sample, baselines: Sequence[float]) -> bool:
-    """Whether the seeds of a row can be compared with other rows: two at least.
+    """Whether the seeds of a row, two at least, can be compared with other rows.
 
     A seed that stays at a baseline is from another distribution than seeds that vary about a level.
     Of two rows that fail equally often, three seeds of one may all succeed and three of the other
-    all fail: each row agrees with itself, and no test of three seeds can tell this from a
-    difference. With fewer than `MANY_SEEDS` seeds none may therefore be at a baseline. With more it
-    is enough that they are not all at the same one: rows that fail in part have a wide error.
+    all fail: no test of three seeds can tell this from a difference. With fewer than `MANY_SEEDS`
+    seeds none may therefore be at a baseline. With more it is enough that they are not all at the
+    same one: rows that fail in part have a wide error. Without any of the `baselines`, accuracies,
+    a failure is not recognised, and no row is comparable.
 
-    Args:
-        sample: of the row.
-        baselines: their accuracies. Without any a failure is not recognised: no row is comparable.
+    A seed is at a baseline where a two-sided test at 5 % does not tell their accuracies apart, the
+    baseline with the sampling error of the seed; what is below all is at the lowest one.
     """
     if sample.seeds < 2 or not len(baselines):
         return False
-    failed = at_baselines(sample, baselines)
+    levels = np.array(baselines)
+    difference = sample.means[:, None] - levels
+    margin = 2**0.5 * stdtrit(sample.freedom, UPPER) * sample.errors[:, None]
+    failed = (np.abs(difference) <= margin) | ((difference < 0) & (levels == levels.min()))
     return not (failed.all(0) if sample.seeds >= MANY_SEEDS else failed).any()
 
 
@@ -75,13 +65,9 @@ def separable_pairs(samples: Sequence[Sample]) -> NDArray[np.bool_]:
 
 
 class Differences(NamedTuple):
-    """The differences between the means of rows i and j, (r, r), each with what it is judged by.
+    """The means of rows i minus those of rows j, (r, r), with their standard errors.
 
-    Attributes:
-        mean: of row i, minus the mean of row j.
-        error: standard error.
-        share: of the variance, what was estimated from few seeds.
-        freedom: degrees of freedom of that share.
+    `share` of the variance was estimated from few seeds, with `freedom` degrees of freedom.
     """
 
     mean: Array
@@ -110,17 +96,20 @@ class Differences(NamedTuple):
 def differences(samples: Sequence[Sample]) -> Differences:
     """The differences of all pairs of rows.
 
-    A difference d of means has the variance of test examples, from the differences by cluster of
+    A difference of means has the variance of test examples, from the differences by cluster of
     answers to the same examples, and the variance of the seeds of either row, which are
-    independent. As in
-    McNemar's test, the former is about 0, its value if the rows do not differ. The degrees of
-    freedom of the seeds are Welch's.
+    independent. As in McNemar's test, the former is about 0, its value if the rows do not differ.
+    The degrees of freedom of the seeds are Welch's.
     """
     means = np.array([one.mean for one in samples])
     seeds = np.array([max(one.between, one.interaction) for one in samples])
     noise = np.array([one.interaction for one in samples])
     freedom = np.array([one.seeds - 1 for one in samples])
-    over_examples = np.maximum(_examples(samples) - noise[:, None] - noise, 0)
+    answers = np.array([one.average for one in samples]) / samples[0].answers
+    products = answers @ answers.T
+    norms = products.diagonal()
+    examples = np.maximum(norms[:, None] + norms - 2 * products, 0)
+    over_examples = np.maximum(examples - noise[:, None] - noise, 0)
     over_seeds = seeds[:, None] + seeds
     variance = over_seeds + over_examples
     squares = seeds**2 / freedom
@@ -139,14 +128,6 @@ def tail(t: Array, share: Array, freedom: Array) -> Array:
     which Holm's correction needs, Satterthwaite's approximation is too small with three seeds.
     """
     return 2 * (share * stdtr(freedom, -t) + (1 - share) * ndtr(-t))
-
-
-def _examples(samples: Sequence[Sample]) -> Array:
-    """Variance of each difference of means over test examples, about 0, (r, r)."""
-    answers = np.array([one.average for one in samples]) / samples[0].answers
-    products = answers @ answers.T
-    squares = products.diagonal()
-    return np.maximum(squares[:, None] + squares - 2 * products, 0)
 
 
 def holm(p: Array) -> Array:
@@ -222,12 +203,9 @@ def between(found: pd.DataFrame, first: str, second: str) -> pd.DataFrame:
 def rank_groups(separable: NDArray[np.bool_]) -> list[str]:
     """The groups of each row as letters: two rows share one if and only if they are not separable.
 
-    A row between two others may share a group with either. The groups are the maximal sets of rows
-    without a separable pair, found by insertion and absorption (Piepho, "An algorithm for a
-    letter-based representation of all-pairwise comparisons", 2004), in order of their first rows.
-
-    Args:
-        separable: of each pair of rows, (r, r); the most accurate row first.
+    The groups are the maximal sets of rows without a separable pair, (r, r), of which the best row
+    is first; found by insertion and absorption (Piepho, "An algorithm for a letter-based
+    representation of all-pairwise comparisons", 2004), in order of their first rows.
     """
     sets = [frozenset(range(len(separable)))] if len(separable) else []
     for first, second in np.argwhere(np.triu(separable)).tolist():
@@ -243,14 +221,10 @@ def rank_groups(separable: NDArray[np.bool_]) -> list[str]:
 
 
 def score_groups(rows: pd.DataFrame, sign: float) -> dict[Hashable, int]:
-    """The groups of rows, the best mean first, from 1.
+    """The groups of rows, the best mean first, from 1; `sign` is -1 where less is better.
 
     A row begins a group if it differs from the first row of the last group: its interval is below
-    that row's, or the two are separable.
-
-    Args:
-        rows: of a question, with `mean`, `low`, `high` and `rank_group`, empty where not ranked.
-        sign: -1 where less is better.
+    that row's, or the two are separable. Columns of rows: `mean`, `low`, `high`, `rank_group`.
     """
     scores = sign * rows[["mean", "low", "high"]]
     scores = scores.sort_values("mean", ascending=False, kind="stable")

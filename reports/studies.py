@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from reports.markdown import escape, table
-from reports.text import NOTHING, digest, frame_csv, number
+from reports.text import number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     Panels = Sequence[tuple[str, Callable[[Axes], object], int]]
 
@@ -33,12 +34,10 @@ def study_files(
         panels: of the figure: a title, a function that draws, and lines of the legend.
         frame: the rows.
     """
-    csv = frame_csv(frame)
-    return {
-        f"{name}.md": _page(head, sections).encode(),
-        f"{name}.csv": csv,
-        **_figure(name, panels, digest(f"{name}.csv", csv)),
-    }
+    from reports.figures import style
+
+    page = _page(head, sections).encode()
+    return {f"{name}.md": page, **style.table_with_images(name, frame, _draw, panels)}
 
 
 def _page(head: str, sections: Sections) -> str:
@@ -54,29 +53,22 @@ def _cell(value: Any) -> str:
     if isinstance(value, tuple):
         mean, low, high = map(number, value)
         return f"{mean} [{low}, {high}]"
-    if value is None or value != value:
-        return NOTHING
     if isinstance(value, str):
         return escape(value)
     return f"{value:,}" if isinstance(value, Integral) else number(value)
 
 
-def _figure(name: str, panels: "Panels", source: str) -> dict[str, bytes]:
-    import matplotlib as mpl
-    from cycler import cycler
-
+def _draw(panels: "Panels") -> "Figure":
     from reports.figures import style
 
     shown = panels[: style.MOST_PANELS]
     heights = [max(HEIGHT, 1 + style.LINE_HEIGHT * entries) for *_, entries in shown]
-    cycle = cycler(color=style.COLOURS)
-    with mpl.rc_context({**style.STYLE, "axes.prop_cycle": cycle}):
-        figure, axes = style.panels(heights)
-        for panel, (title, draw, _) in zip(axes, shown, strict=True):
-            style.heading(panel, title)
-            draw(panel)
-            handles, labels = panel.get_legend_handles_labels()
-            for handle, label in zip(handles, labels, strict=True):
-                handle.set_label(style.label(label))
-            style.legend(panel, handles)
-        return style.save(figure, name, source)
+    figure, axes = style.panels(heights)
+    for panel, (title, draw, _) in zip(axes, shown, strict=True):
+        style.heading(panel, title)
+        draw(panel)
+        handles, labels = panel.get_legend_handles_labels()
+        for handle, label in zip(handles, labels, strict=True):
+            handle.set_label(style.label(label))
+        style.legend(panel, handles)
+    return figure

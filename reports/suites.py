@@ -15,13 +15,13 @@ import pandas as pd
 
 from harness.records.interval import Interval, Sample, in_unit, interval, interval_of
 from harness.records.record import FINAL, Metric
+from harness.records.suites import Suite
 from reports.layer_costs import by_row_of
 from reports.statistics import LEVEL, is_comparable, joined, probability_of_best, rank_groups
 from reports.statistics import pairs as pairs_of
 from reports.text import best_first
 
 if TYPE_CHECKING:
-    from harness.records.suites import Suite
     from reports.leaderboard import Implicit
 
 NOT_RUN: Mapping[str, Any] = {
@@ -57,10 +57,7 @@ def results(runs: pd.DataFrame, suite: "Suite | Implicit") -> pd.DataFrame:
 
 
 def _chosen(trials: pd.DataFrame, rates: int) -> pd.Index:
-    """The trial of a row that is the best on dev, see `harness.records.record.best_trial`.
-
-    None of them before all have ended; all of them if none has finished.
-    """
+    """The best trial of a row on dev; none before all have ended, all if none has finished."""
     finished = trials[trials["status"] == "ok"]
     if finished.empty:
         return trials.index
@@ -136,14 +133,14 @@ def probabilities_of_best(
     return pd.Series([*found.values()], index, dtype=float, name="best")
 
 
-def matrix(answers: pd.DataFrame, costs: pd.DataFrame, suite: "Suite") -> pd.DataFrame:
+def matrix(answers: pd.DataFrame, costs: pd.DataFrame, suite: Suite) -> pd.DataFrame:
     """The matrix of a suite, by row, in order of questions answered, then of time.
 
     Columns: `attention`; `answered`, the number of questions; for each question its name (the
     mean), `NAME.low`, `NAME.high`, `NAME.rank_group`; `time.LENGTH` and `memory.LENGTH`, of
     training a layer relative to softmax; `decode_seconds` and `state_bytes`, of a token at the
     longest length; `computed_by`, what computes the layer in training; `known_failures` of
-    its checks. Rows are ordered by the time at the middle length.
+    its checks.
     """
     by_row = answers.groupby("row", sort=False)
     table = by_row.agg(attention=("attention", "first"), answered=("answered", "sum"))
@@ -153,20 +150,19 @@ def matrix(answers: pd.DataFrame, costs: pd.DataFrame, suite: "Suite") -> pd.Dat
         columns = {"mean": name} | parts
         table = table.join(of_question[[*columns]].rename(columns=columns))
     table = table.join(by_row_of(costs, suite.cost)).join(by_row["known_failures"].max())
-    return table.sort_values(["answered", time_column(suite)], ascending=[False, True])
+    return table.sort_values(["answered", f"time.{middle_length(suite)}"], ascending=[False, True])
 
 
-def time_column(suite: "Suite") -> str:
-    """The column of the matrix that orders rows which answer as many questions."""
+def middle_length(suite: Suite) -> int:
+    """The length in tokens by whose time the rows of the matrix are ordered."""
     lengths = sorted(suite.cost.lengths)
-    return f"time.{lengths[len(lengths) // 2]}"
+    return lengths[len(lengths) // 2]
 
 
 class _Column(NamedTuple):
     """The results of a question: what is needed to compare its rows.
 
     Attributes:
-        metric: of its scores.
         scores: of each row, with its interval.
         seeds: the number of finished runs of each row.
         samples: the stored answers of the finished seeds by row; higher is better.
@@ -221,10 +217,7 @@ def _columns(
 
 
 def _column(finished: pd.DataFrame, baselines: pd.DataFrame | None) -> _Column:
-    """The results of a question; of several versions of the data the latest.
-
-    Without `baselines` rows are compared with models without attention alone.
-    """
+    """The results of a question; of several versions of the data the latest."""
     latest = finished.sort_values("started").iloc[-1]
     finished = finished[finished["data"] == latest["data"]]
     fields = {name: latest[name] for name in ("unit", "better", "digits", "scale", "exponential")}
@@ -286,10 +279,7 @@ def _status(statuses: pd.Series) -> str:
 
 
 def _rank_groups(column: _Column, rows: Container[str]) -> dict[str, str]:
-    """The rank groups of the rows that are compared with others.
-
-    Holm's method counts all pairs that are compared, as `pairs` does.
-    """
+    """The rank groups of rows that are compared; Holm's method counts all pairs, as `pairs`."""
     compared = column.compared
     found = pairs_of(compared, column.metric)
     found = found[found["p_holm"] <= LEVEL]

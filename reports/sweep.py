@@ -13,9 +13,8 @@ from matplotlib.ticker import NullLocator
 from reports.columns import metric_of
 from reports.figures import style
 from reports.leaderboard import rows_of
-from reports.markdown import escape, frame_table
+from reports.markdown import escape, frame_table, rendered
 from reports.questions import lines, questions, whole
-from reports.render import rendered
 from reports.text import NOTHING, grid, whole_text
 
 MOST_TICKS = 6
@@ -33,16 +32,10 @@ COLUMNS = [
 def files(
     runs: pd.DataFrame, baselines: pd.DataFrame, field: str, default: object = None
 ) -> dict[str, bytes]:
-    """What the page, the table and the figure of the sweeps over an option hold, by name.
-
-    Args:
-        runs: see `harness.records.frame.of_records`.
-        baselines: see `harness.records.frame.baselines`: of one version, complete.
-        field: the option, as `task.pairs`.
-        default: the value of runs of a variant whose record leaves the option out.
+    """What the page, the table and the figure of `sweeps` hold, by name.
 
     Raises:
-        ValueError: no runs differ in it alone.
+        ValueError: no runs differ in the option alone.
     """
     found = sweeps(runs, baselines, field, default)
     if found.empty:
@@ -58,6 +51,12 @@ def sweeps(
     runs: pd.DataFrame, baselines: pd.DataFrame, field: str, default: object = None
 ) -> pd.DataFrame:
     """A line for each row at each value of an option, where the runs of a question have several.
+
+    Args:
+        runs: see `harness.records.frame.of_records`.
+        baselines: see `harness.records.frame.baselines`: of one version, complete.
+        field: the option, as `task.pairs`.
+        default: the value of runs of a variant whose record leaves the option out.
 
     Columns: `question` (of all values), `setting`, `field`, `value`; `attention`, `row`, `metric`,
     `unit`, `mean`, `low`, `high`, `text`, `interval`, `seeds` (of all runs), `failures`;
@@ -112,10 +111,9 @@ def draw(found: pd.DataFrame) -> Figure:
     figure, axes = style.panels_of_rows([swept["row"].nunique() for _, swept, _ in panels])
     for panel, (title, swept, plot) in zip(axes, panels, strict=False):
         style.heading(panel, str(title))
-        last = swept.sort_values(
-            ["order", "mean"], ascending=[False, swept["better"].iloc[0] != "higher"]
-        )
-        plot(panel, swept, [*dict.fromkeys(last["row"])])
+        ascending = [False, swept["better"].iloc[0] != "higher"]
+        last = swept.sort_values(["order", "mean"], ascending=ascending)
+        plot(panel, swept, [*last["row"].unique()])
         panel.set_ylabel(f"test {metric_of(lines(swept)[0]).title}")
     return figure
 
@@ -124,9 +122,8 @@ def _values(axes: Axes, swept: pd.DataFrame, order: list[str]) -> None:
     values = _in_order(swept)
     places = swept["value"].map(values.index)
     shifts = swept["row"].map(order.index) - (len(order) - 1) / 2
-    style.draw_rows(
-        axes, swept.assign(place=places + SHIFT * shifts), "place", "mean", order, bars=True
-    )
+    placed = swept.assign(place=places + SHIFT * shifts)
+    style.draw_rows(axes, placed, "place", "mean", order, bars=True)
     strongest = swept.drop_duplicates("value").set_index("value")["rule_score"].reindex(values)
     axes.plot(range(len(values)), strongest, color=style.GREY, linestyle="--",
               label="strongest baseline")  # fmt: skip
@@ -134,16 +131,18 @@ def _values(axes: Axes, swept: pd.DataFrame, order: list[str]) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set(xlabel=style.label(swept["field"].iloc[0]), xlim=(-0.4, len(values) - 0.6))
     missing = swept[swept["text"] == ""]
-    style.not_shown(
-        axes, [f"{line['row']} at {line['value']}: {line['failures']}" for line in lines(missing)]
-    )
+    reasons = [f"{line['row']} at {line['value']}: {line['failures']}" for line in lines(missing)]
+    style.not_shown(axes, reasons)
 
 
 def _states(axes: Axes, swept: pd.DataFrame, order: list[str]) -> None:
     swept = swept[swept["state_bytes"] > 0].sort_values("state_bytes")
     style.draw_rows(axes, swept, "state_bytes", "mean", order, bars=True)
     axes.set(xscale="log", xlabel="state of decoding, bytes (log)")
-    ticks = _powers(swept["state_bytes"].min(), swept["state_bytes"].max())
+    # Powers of two that include both ends, few enough to be read.
+    first = int(math.log2(swept["state_bytes"].min()))
+    last = math.ceil(math.log2(swept["state_bytes"].max()))
+    ticks = [2**power for power in range(first, last + 1, 1 + (last - first) // MOST_TICKS)]
     axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
     axes.xaxis.set_minor_locator(NullLocator())
 
@@ -163,12 +162,11 @@ def _section(swept: pd.DataFrame) -> dict[str, Any]:
     ]
     foot = ["*strongest baseline*", *strongest]
     return {
-        "title": swept["question"].iloc[0],
-        "setting": swept["setting"].iloc[0],
+        "title": swept["question"].iloc[0], "setting": swept["setting"].iloc[0],
         "metric": metric_of(lines(swept)[0]).title,
         "scores": frame_table(grid(swept, "row", "value", scores, values), field, foot),
         "states": frame_table(recurrent, field) if len(recurrent) else "",
-    }
+    }  # fmt: skip
 
 
 def _text(line: Mapping[Hashable, Any]) -> str:
@@ -186,9 +184,3 @@ def _order(value: object) -> tuple[bool, float, str]:
     """Numbers in order, then other values."""
     is_number = isinstance(value, int | float)
     return not is_number, float(value) if is_number else 0.0, str(value)
-
-
-def _powers(low: float, high: float) -> list[int]:
-    """Powers of two that include both ends, few enough to be read."""
-    first, last = int(math.log2(low)), math.ceil(math.log2(high))
-    return [2**power for power in range(first, last + 1, 1 + (last - first) // MOST_TICKS)]

@@ -3,7 +3,7 @@
 import hashlib
 import io
 import json
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
 NOTHING = "–"
 """In place of a value that is not there."""
+
+WIDTH, WIDE = 100, 120
+"""Characters of a line on a terminal, and of a wide table."""
 
 
 def number(value: float | None) -> str:
@@ -43,7 +46,7 @@ def plain(text: str, limit: int | None = None) -> str:
     return line if limit is None or len(line) <= limit else f"{line[: limit - 1]}…"
 
 
-def text_table(head: Sequence[str], rows: Iterable[Sequence[str]], width: int) -> str:
+def text_table(head: Sequence[str], rows: Iterable[Sequence[str]], width: int = WIDTH) -> str:
     """A table in lines of at most `width` characters; a long cell continues on the next line.
 
     A first column of names, at most a third of the width, does not.
@@ -57,23 +60,19 @@ def text_table(head: Sequence[str], rows: Iterable[Sequence[str]], width: int) -
     table.columns[0].no_wrap = all(len(line[0]) <= width // 3 for line in lines)
     for line in lines:
         table.add_row(*map(Text, line))
-    console = Console(file=io.StringIO(), width=width, color_system=None)
-    with console.capture() as captured:
-        console.print(table)
-    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+    stream = io.StringIO()
+    Console(file=stream, width=width, color_system=None).print(table)
+    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
 
 
 def grid(
-    frame: "pd.DataFrame",
-    index: str,
-    columns: str,
-    texts: Sequence[str],
+    frame: "pd.DataFrame", index: str, columns: str, texts: Sequence[str],
     order: Iterable[Any] | None = None,
-) -> "pd.DataFrame":
+) -> "pd.DataFrame":  # fmt: skip
     """The text of each line in the row of its `index` and the column of its `columns`.
 
     Both are sorted, unless the `order` of columns is given. A dash where there is no line.
-    """  # fmt: skip
+    """
     found = frame.assign(text=texts).pivot(index=index, columns=columns, values="text")
     return (found if order is None else found.reindex(columns=[*order])).fillna(NOTHING)
 
@@ -96,11 +95,6 @@ def csv_cell(value: object) -> object:
         return value
     text = plain(value)
     return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
-
-
-def frame_lines(frame: "pd.DataFrame") -> "list[dict[Hashable, Any]]":
-    """The lines of a frame, None where it has no value."""
-    return without_nan(frame).to_dict("records")
 
 
 def without_nan(frame: "pd.DataFrame") -> "pd.DataFrame":

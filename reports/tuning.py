@@ -11,9 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from reports.figures import style
-from reports.markdown import escape, frame_table
+from reports.markdown import escape, frame_table, rendered
 from reports.questions import failure, field_text, lines, questions, whole
-from reports.render import rendered
 from reports.text import best_first, grid
 
 
@@ -30,17 +29,6 @@ class Study(NamedTuple):
     setting: str
     grid: Mapping[str, Sequence[Any]]
     trials: pd.DataFrame
-
-    @property
-    def points(self) -> dict[str, str]:
-        """Every point of the grid in order: its text by its JSON."""
-        points = [
-            dict(zip(self.grid, values, strict=True)) for values in product(*self.grid.values())
-        ]
-        return {
-            json.dumps(point): ", ".join(f"{field_text(p)} {v}" for p, v in point.items())
-            for point in points
-        }
 
 
 def files(runs: pd.DataFrame) -> dict[str, bytes]:
@@ -59,17 +47,15 @@ def studies(runs: pd.DataFrame) -> Iterator[Study]:
         points = [json.dumps({path: whole(run[path]) for path in grid}) for run in lines(trials)]
         order = best_first(trials["dev"], trials["dev_better"])
         trials = trials.assign(point=points, order=order)
-        trials = trials.sort_values(["order", "distance", "point"]).drop_duplicates(
-            ["row", "point"]
-        )
+        trials = trials.sort_values(["order", "distance", "point"])
+        trials = trials.drop_duplicates(["row", "point"])
         best = trials["dev"].notna() & ~trials["row"].duplicated()
         yield Study(str(title), trials["setting"].iloc[0], grid, trials.assign(best=best))
 
 
 def draw(found: Sequence[Study]) -> Figure:
     """A panel for each study, up to `MOST_PANELS`."""
-    counts = [study.trials["row"].nunique() for study in found]
-    figure, axes = style.panels_of_rows(counts)
+    figure, axes = style.panels_of_rows([study.trials["row"].nunique() for study in found])
     for panel, study in zip(axes, found, strict=False):
         style.heading(panel, study.title)
         _panel(panel, study)
@@ -77,14 +63,16 @@ def draw(found: Sequence[Study]) -> Figure:
 
 
 def _section(study: Study) -> dict[str, Any]:
-    """The table of a study: a line for each row, a cell for each point."""
-    texts = [_text(trial) for trial in lines(study.trials)]
-    cells = grid(study.trials, "row", "point", texts, study.points).rename(columns=study.points)
-    return {
-        "title": study.title,
-        "setting": study.setting,
-        "table": frame_table(cells, "attention"),
+    """The table of a study: a line for each row, a cell for each point of the grid in order."""
+    points = [dict(zip(study.grid, v, strict=True)) for v in product(*study.grid.values())]
+    heads = {
+        json.dumps(point): ", ".join(f"{field_text(p)} {v}" for p, v in point.items())
+        for point in points
     }
+    texts = [_text(trial) for trial in lines(study.trials)]
+    cells = grid(study.trials, "row", "point", texts, heads).rename(columns=heads)
+    table = frame_table(cells, "attention")
+    return {"title": study.title, "setting": study.setting, "table": table}
 
 
 def _text(trial: Mapping[Hashable, Any]) -> str:

@@ -15,14 +15,9 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     try:
         with Interrupts():
             # Imported here, so that an interrupt during the imports is one line on stderr as well.
-            from harness.cli import process
+            from harness.cli import commands, process
 
-            def run() -> int:
-                from harness.cli.commands import execute
-
-                return execute(sys.argv[1:] if argv is None else argv)
-
-            process.execute(run)
+            process.execute(lambda: commands.execute(sys.argv[1:] if argv is None else argv))
     except KeyboardInterrupt as error:
         code, what = (143, "terminated") if isinstance(error, Terminated) else (130, "interrupted")
         sys.stderr.write(f"harness: {what}\n")

@@ -4,7 +4,7 @@ import json
 import shlex
 import subprocess
 import sys
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,10 +18,7 @@ from zoo.registry.pattern import MOST_LAYERS
 
 if TYPE_CHECKING:
     from harness.records.suites import Suite
-    from reports.prediction import Model
-
-STDERR = 2
-"""The file descriptor."""
+    from reports.layer_costs import Model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +60,7 @@ def advise(options: AdviseOptions) -> Answer:
     --depth and --width, time and memory are of a model, predicted from measured models.
     """
     from harness.records.suites import find
-    from reports.prediction import Model
+    from reports.layer_costs import Model
 
     depth, width, store = options.depth, options.width, options.store
     if bool(depth) != bool(width):
@@ -77,24 +74,23 @@ def advise(options: AdviseOptions) -> Answer:
     name = options.suite if options.suite.endswith(".toml") else chosen.key
     table, result = _advice(chosen, name, query, store, model)
     done: set[str] = set()
-    # What is run may show what is to be measured.
-    while options.measure and (commands := _missing(result, done)):
-        for command in commands:
+    while options.measure:
+        # What is run may show what is to be measured.
+        wanted = [result["run"], *result["commands"]]
+        missing = [command for command in wanted if command and command not in done]
+        if not missing:
+            break
+        for command in missing:
             argv = [*shlex.split(command)[1:], "--store", str(store)]
-            subprocess.run([sys.executable, "-m", "harness.cli", *argv], stdout=STDERR, check=False)
-        done.update(commands)
+            # Its stdout is the stderr of this process.
+            subprocess.run([sys.executable, "-m", "harness.cli", *argv], stdout=2, check=False)
+        done.update(missing)
         table, result = _advice(chosen, name, query, store, model)
     if options.as_json:
         return Answer({"query": query, "setting": table["setting"], **result})
     from reports.advice import advice_text
 
     return Answer(advice_text(table, query, result, model))
-
-
-def _missing(result: Mapping[str, Any], done: Container[str]) -> list[str]:
-    """The commands that make what an answer lacks, without those that are done."""
-    return [command for command in (result["run"], *result["commands"])
-            if command and command not in done]  # fmt: skip
 
 
 def _query(options: AdviseOptions, suite: "Suite") -> dict[str, Any]:
@@ -128,9 +124,11 @@ def _advice(
     suite: "Suite", name: str, query: Mapping[str, Any], store: Path | None, model: "Model | None"
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The table of the records, and what follows from it."""
+    from harness.records.suites import FOLDER
     from reports.advice import advise
 
-    path = table_path(suite)
+    # The table of the published records, which `harness.cli.pages` writes.
+    path = FOLDER / f"{suite.name}.json"
     if store or model or not path.exists():
         table = table_of(suite, stores.results_of(suite.name, *stores.stores_of(store)), model)
     else:
@@ -144,36 +142,14 @@ def table_of(
 ) -> dict[str, Any]:
     """The table of the advisor for a layer, or for a model; see `reports.advice.table`."""
     from reports import advice, suites
-    from reports.layer_costs import of_plan
-    from reports.prediction import of_model
+    from reports.layer_costs import of_model, of_plan
 
-    plan, costs = suite.cost, content.costs
+    plan, costs, document = suite.cost, content.costs, described()
     costs = of_model(costs, model, plan.precision) if model else of_plan(costs, plan)
-    traits = {entry["name"]: entry for entry in described()["variants"]}
+    traits = {entry["name"]: entry for entry in document["variants"]}
+    of_tasks = {entry["name"]: entry["causal"] for entry in document["tasks"]}
+    causal = [q.name for q in suite.questions if q.options.get("causal", of_tasks.get(q.task))]
     answers = suites.answers(content.runs, suite, content.rules)
-    seeds = suites.results(content.runs, suite)
-    return advice.table(answers, seeds, costs, suite, traits, model, causal_questions(suite))
-
-
-def causal_questions(suite: "Suite") -> list[str]:
-    """The questions of a suite whose models are causal."""
-    causal = {entry["name"]: entry["causal"] for entry in described()["tasks"]}
-    return [
-        question.name
-        for question in suite.questions
-        if question.options.get("causal", causal.get(question.task))
-    ]
-
-
-def table_path(suite: "Suite") -> Path:
-    """The file of the table of the published records, which `harness.cli.pages` writes."""
-    from harness.records.suites import FOLDER
-
-    return FOLDER / f"{suite.name}.json"
-
-
-def published_tables(suites: "Sequence[Suite]", content: stores.Content) -> dict[str, bytes]:
-    """The content of those files by name, for the content of a store."""
-    tables = {table_path(suite).name: table_of(suite, content) for suite in suites}
-    compact = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
-    return {name: f"{compact.encode(table)}\n".encode() for name, table in tables.items()}
+    return advice.table(
+        answers, suites.results(content.runs, suite), costs, suite, traits, model, causal
+    )

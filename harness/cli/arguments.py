@@ -1,6 +1,7 @@
 """Options that several commands share, each declared once, and the parsers of their values.
 
 A command takes a dataclass, whose fields are its options: see `harness.cli.process.add_command`.
+Here and in the commands a value that is malformed, unknown or not possible is a `UserError`.
 """
 
 import os
@@ -31,24 +32,13 @@ LONGEST_NAME = 4096
 
 
 def path(text: str | Path) -> Path:
-    """Read a path, or a default.
-
-    Raises:
-        BadParameter: the text is empty, which would name the current folder.
-    """
+    """Read a path, or a default; `BadParameter` if it is empty, which names the current folder."""
     if not str(text):
         raise typer.BadParameter("the path is empty; give a path, or '.' for the current folder.")
     return Path(text)
 
 
-JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print one JSON document; progress goes to stderr.")
-]
-
 Count = Annotated[int, {"min": 0}]
-Seconds = Annotated[float, {"min": 0}]
-# A larger number exceeds the largest timeout of the operating system.
-Timeout = Annotated[float, {"min": 1, "max": 10**6}]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +69,7 @@ class Machine:
 
 @dataclass(frozen=True, kw_only=True)
 class Runs(Machine):
-    """What is trained: every variant on every task with every seed.
+    """What is trained, every variant on every task with every seed, and where.
 
     Attributes:
         attention: A, A+B, MODULE:CLASS, or A,B,...; repeatable.
@@ -89,6 +79,10 @@ class Runs(Machine):
         positions: learned, rotary or none; by default learned, or a question's.
         compile: torch.compile; by default on CUDA only.
         set_: NAME.OPTION=VALUE; NAME is a variant, a task, train or model; repeatable.
+        engine: Where runs are: local, ray or slurm; see docs/grids.md.
+        workers: Runs at once; 0 is 1 on this machine, and all that have room elsewhere.
+        threads: CPU threads of a run; 0 is a worker's share of this machine, 1 elsewhere.
+        slurm: NAME=VALUE for Slurm, as partition=gpu; repeatable.
     """
 
     attention: list[str] | None = None
@@ -98,41 +92,21 @@ class Runs(Machine):
     positions: str = ""
     compile: bool | None = None
     set_: list[str] | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Execution:
-    """Where runs are.
-
-    Attributes:
-        engine: Where runs are: local, ray or slurm; see docs/grids.md.
-        workers: Runs at once; 0 is 1 on this machine, and all that have room elsewhere.
-        threads: CPU threads of a run; 0 is a worker's share of this machine, 1 elsewhere.
-        slurm: NAME=VALUE for Slurm, as partition=gpu; repeatable.
-    """
-
     engine: str = "local"
     workers: Count = 0
     threads: Count = 0
     slurm: list[str] | None = None
 
-    def resources(self, device: str) -> "Resources":
-        """What the runs of a grid may use on a device.
-
-        Raises:
-            UserError: there is no such engine or device, this machine has fewer CPUs, or no memory
-                for as many workers, or a text of `slurm` has another form.
-        """
+    def resources(self) -> "Resources":
+        """What the runs of a grid may use."""
         from harness import engines
         from harness.environment import pick_device
 
         if self.engine not in engines.names():
             raise UserError(unknown("engine", self.engine, engines.names()))
-        texts = " ".join(self.slurm or ())
-        parameters: dict[str, str] = {}
-        for text in self.slurm or ():
-            name, _, parameters[name] = text.partition("=")
+        parameters = {n: value for n, _, value in (t.partition("=") for t in self.slurm or ())}
         if not all(name and value for name, value in parameters.items()):
+            texts = " ".join(self.slurm or ())
             raise UserError(f"--slurm {texts}: give NAME=VALUE, as partition=gpu")
         if parameters and self.engine != "slurm":
             raise UserError("--slurm is for jobs of Slurm; give --engine slurm as well")
@@ -142,7 +116,7 @@ class Execution:
                     f"--threads {self.threads} exceeds the {cores} CPUs of this machine; give fewer"
                 )
             require_memory(self.workers * WORKER_BYTES, f"--workers {self.workers}", "give fewer")
-        kind: Any = pick_device(device).type
+        kind: Any = pick_device(self.device).type
         return engines.Resources(
             engine=self.engine, workers=self.workers, threads=self.threads, device=kind,
             parameters=parameters,
@@ -150,11 +124,7 @@ class Execution:
 
 
 def names_in(texts: Sequence[str]) -> list[str]:
-    """Split at commas; each name once, in order.
-
-    Raises:
-        UserError: a name is empty, or has more than `LONGEST_NAME` characters.
-    """
+    """Split at commas, each name once; `UserError` if one is empty or over `LONGEST_NAME` long."""
     names: dict[str, None] = {}
     for text in texts:
         parts = [part.strip() for part in text.split(",")]
@@ -169,11 +139,7 @@ def names_in(texts: Sequence[str]) -> list[str]:
 
 
 def attentions_in(texts: Sequence[str]) -> list[str]:
-    """As `names_in`; the class at MODULE:CLASS becomes a variant with the name of the class.
-
-    Raises:
-        UserError: a name is empty, or the name of a class is taken.
-    """
+    """As `names_in`; the class at MODULE:CLASS becomes a variant with the name of the class."""
     if ":" not in "".join(texts):
         return names_in(texts)
     from zoo.variants import variants
@@ -203,23 +169,12 @@ def tokens(text: str) -> tuple[int]:
 
 
 def integers_in(
-    what: str,
-    text: str,
-    allowed: range,
-    example: str,
+    what: str, text: str, allowed: range, example: str,
     read: Callable[[str], Iterable[int]] = tokens,
-) -> list[int]:
-    """Read integers separated by commas, each once.
+) -> list[int]:  # fmt: skip
+    """Read integers separated by commas, each once; `read` gives those of a part between commas.
 
-    Args:
-        what: what they are, for the message.
-        text: the integers.
-        allowed: those that are possible.
-        example: for the message.
-        read: the integers of a part between commas.
-
-    Raises:
-        UserError: one is not an integer, or is not in `allowed`; or they are more than `MOST`.
+    `allowed` are possible, up to `MOST` in all; a message says `what` they are, with an `example`.
     """
     try:
         every = chain.from_iterable(map(read, names_in([text])))
@@ -242,15 +197,7 @@ def seeds_in(text: str, allowed: range = range(2**32)) -> list[int]:
 
 
 def values_in(option: str, texts: Sequence[str] | None) -> dict[str, list[str]]:
-    """Read NAME.OPTION=VALUE,VALUE,... texts: the values by `NAME.OPTION`.
-
-    Args:
-        option: of the command line, for the message.
-        texts: one for each field.
-
-    Raises:
-        UserError: a text has another form, or a field is given twice.
-    """
+    """Read the NAME.OPTION=VALUE,VALUE,... texts of an option: the values by `NAME.OPTION`."""
     values: dict[str, list[str]] = {}
     for owner, name, text in _assignments(option, texts, "VALUE,VALUE", "train.lr=5e-4,1e-3,2e-3"):
         if (field := f"{owner}.{name}") in values:
@@ -260,11 +207,7 @@ def values_in(option: str, texts: Sequence[str] | None) -> dict[str, list[str]]:
 
 
 def settings_of(texts: Sequence[str] | None) -> dict[str, dict[str, str]]:
-    """Read NAME.OPTION=VALUE texts: the values by name and option.
-
-    Raises:
-        UserError: a text has another form, or an option is given two values.
-    """
+    """Read NAME.OPTION=VALUE texts: the values by name and option."""
     settings: dict[str, dict[str, str]] = {}
     for owner, name, value in _assignments("--set", texts, "VALUE", "primal.rank=40"):
         first = settings.setdefault(owner, {}).setdefault(name, value)

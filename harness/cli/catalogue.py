@@ -8,11 +8,11 @@ import inspect
 import json
 import re
 import warnings
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.cli.docstrings import meanings
 from zoo.registry import UserError, entry_points, options_of
 
 if TYPE_CHECKING:
@@ -148,6 +148,22 @@ def _options(factory: Any) -> list[Entry]:
     ]
 
 
+def meanings(factory: type) -> dict[str, str]:
+    """What docstrings of a class and its bases say of each parameter: the help of its option.
+
+    That is an entry of a section, `name: text`, or a first line that begins with its name.
+    """
+    texts: dict[str, str] = {}
+    for owner in reversed(factory.__mro__):
+        for documented in (owner, vars(owner).get("__init__")):
+            docstring = inspect.cleandoc(getattr(documented, "__doc__", None) or "")
+            found = re.findall(r"^ {4}(\w[\w, ]*): (.+(?:\n {8}.+)*)", docstring, re.MULTILINE)
+            found += re.findall(r"\A`(\w+)`: (.+)", docstring)
+            for names, text in found:
+                texts |= dict.fromkeys(names.split(", "), " ".join(text.split()).rstrip("."))
+    return texts
+
+
 def _type(annotation: Any) -> str:
     """The type of an option with its bounds, or its choices."""
     from pydantic import TypeAdapter
@@ -162,7 +178,7 @@ def _type(annotation: Any) -> str:
 
 def page(costs: "pd.DataFrame", certificates: "Mapping[str, Certificate]") -> str:
     """The page of variants as Markdown, with the crossovers of a sweep among `costs`."""
-    from reports.render import rendered
+    from reports.markdown import rendered
     from reports.text import NOTHING
 
     (crossovers, setting), lines, head = training_crossovers(costs), rows(certificates), HEAD
@@ -175,9 +191,8 @@ def page(costs: "pd.DataFrame", certificates: "Mapping[str, Certificate]") -> st
 def training_crossovers(costs: "pd.DataFrame") -> tuple[dict[str, list[str]], str]:
     """From which length a variant costs less than softmax, of the largest sweep of trained layers.
 
-    Returns:
-        By variant the length for time and the one for memory, from the fastest of its rows; and
-        what was measured. Both are empty without such a sweep.
+    By variant the length for time and the one for memory, from the fastest of its rows; and what
+    was measured. Both are empty without such a sweep.
     """
     from reports import cost
     from reports.text import NOTHING
@@ -211,3 +226,44 @@ def rows(certificates: "Mapping[str, Certificate]") -> list[list[str]]:
             texts += ["yes" if claim else "no" for claim in claims]
             found.append([*map(escape_prose, texts)])
     return found
+
+
+def hint(option: str, argv: Sequence[str], *, recipe: bool) -> str:
+    """The `--set OWNER.NAME=VALUE` that an unknown option, as `--lr`, means; empty if none does.
+
+    A variant that the arguments name is preferred, a task is named by them. With `recipe` the
+    command trains, and has fields of `model` and `train`.
+    """
+    name, named = option.lstrip("-").replace("-", "_"), set(re.split("[,+=]", ",".join(argv)))
+    owners = list(_owners(name, named, recipe))
+    owners = [owner for owner in owners if owner in {"train", "model", *named}] or owners
+    if not owners:
+        return ""
+    others = f" (also an option of {', '.join(owners[1:])})" if owners[1:] else ""
+    return f"give --set {owners[0]}.{name}={_value(option, argv)}{others}"
+
+
+def _owners(name: str, tasks: Container[str], recipe: bool) -> Iterator[str]:
+    """The owners of options of that name: the recipe, then variants, then `tasks`."""
+    from harness.records.models import MODELS
+    from harness.records.spec import TrainSpec
+
+    of_models = {field for kind in MODELS.values() for field in kind.model_fields} - {"kind"}
+    for owner, fields in (("train", {*TrainSpec.model_fields}), ("model", of_models)):
+        if recipe and name in fields:
+            yield owner
+    document = described()
+    chosen = (task for task in document["tasks"] if task["name"] in tasks)
+    for entry in (*document["variants"], *chosen):
+        if any(option["name"] == name for option in entry["options"]):
+            yield entry["name"]
+
+
+def _value(option: str, argv: Sequence[str]) -> str:
+    """The value that the option has on the command line, if it has one."""
+    for text, following in zip(argv, [*argv[1:], ""], strict=True):
+        name, equals, value = text.partition("=")
+        value = value if equals else following
+        if name == option and value and not value.startswith("--"):
+            return value
+    return "VALUE"

@@ -71,11 +71,7 @@ def check(options: CheckOptions) -> Answer:
 
 
 def require_passed(name: str, settings: Mapping[str, Any]) -> None:
-    """Run every check of a registered variant.
-
-    Raises:
-        UserError: one fails that is not declared.
-    """
+    """Run every check of a registered variant; `UserError` if one fails that is not declared."""
     rows = _rows(_pairs(name, settings))
     if failed := _failed(rows):
         raise UserError(
@@ -136,33 +132,22 @@ def _without_logs() -> Iterator[None]:
 
 def _certify(name: str, form: "Configuration", rows: Sequence[Row], store: Path) -> Path:
     """Write the certificate of the results in `rows`; its path."""
-    from datetime import UTC, datetime
-
     from harness.environment import describe
     from harness.provenance import certified_digest
     from harness.records.certificate import Certificate, CheckResult, write_certificate
+    from harness.records.fields import now
 
+    names = CheckResult.model_fields.keys() - {"form"}
+    results = (CheckResult(form=row["variant"], **{n: row[n] for n in names}) for row in rows)
     certificate = Certificate(
-        variant=name,
-        code=certified_digest(form.variant),
-        taken=datetime.now(UTC).isoformat(timespec="seconds"),
-        environment=describe("cpu"),
-        results=tuple(
-            CheckResult(
-                form=row["variant"], **{k: row[k] for k in CheckResult.model_fields if k in row}
-            )
-            for row in rows
-        ),
-    )
+        variant=name, code=certified_digest(form.variant), taken=now(),
+        environment=describe("cpu"), results=tuple(results),
+    )  # fmt: skip
     return write_certificate(store, certificate)
 
 
 def _names(texts: list[str]) -> list[str]:
-    """The names in the values of `--only`: each is a name, which may contain a comma, or a list.
-
-    Raises:
-        UserError: there is no check of that name.
-    """
+    """The names in the values of `--only`: each is a name, which may contain a comma, or a list."""
     from zoo.conformance import CHECKS, require_check
 
     whole = {check.name for check in CHECKS}

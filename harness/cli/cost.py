@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,11 +21,7 @@ if TYPE_CHECKING:
 LONGEST = 2**24
 """The most tokens of a sample, and the largest width."""
 
-SUITE = "laptop"
-"""The suite whose settings the command prints."""
-
 EXAMPLE = "256:16384 or 1000,2k"
-
 
 Size = Annotated[int, {"min": 1, "max": LONGEST}]
 
@@ -58,16 +55,13 @@ class CostOptions(arguments.Stored, arguments.Machine):
     heads: Size = 2
     causal: bool = False
     set_: list[str] | None = None
-    seconds: arguments.Seconds = 3.0
-    timeout: arguments.Timeout = 600.0
+    seconds: Annotated[float, {"min": 0}] = 3.0
+    # A larger number exceeds the largest timeout of the operating system.
+    timeout: Annotated[float, {"min": 1, "max": 10**6}] = 600.0
     rerun: bool = False
 
     def request(self) -> "CostRequest":
-        """What is to be measured.
-
-        Raises:
-            UserError: an option is malformed, or is not possible on this machine.
-        """
+        """What is to be measured."""
         from harness import environment
         from harness.cost.plan import CostRequest
         from harness.records.cost import LEVELS, PASSES
@@ -112,23 +106,21 @@ def cost(options: CostOptions) -> Answer:
     made = frame.of_costs(records)
     if options.as_json:
         return Answer({"rows": costs.lines(made), "files": files}, code)
-    notes = [note for note in (_precision(options, request), _of_suite(request)) if note]
-    return Answer("\n".join(["", costs.terminal(made), *notes]), code)
-
-
-def _precision(options: CostOptions, request: "CostRequest") -> str:
-    """Why the costs are of their precision; empty where it is given."""
-    cpu = request.device == "cpu"
-    reason = "as in suites" if cpu else "bf16 where the device computes it natively, else fp32"
-    given = options.precision != "auto"
-    return "" if given else f"Precision: {request.precision}, {reason}; see --precision."
+    parts = ["", costs.terminal(made)]
+    if options.precision == "auto":
+        on_cpu, others = "as in suites", "bf16 where the device computes it natively, else fp32"
+        reason = on_cpu if request.device == "cpu" else others
+        parts.append(f"Precision: {request.precision}, {reason}; see --precision.")
+    if text := _of_suite(request):
+        parts.append(text)
+    return Answer("\n".join(parts), code)
 
 
 def _of_suite(request: "CostRequest") -> str:
-    """The options that measure the costs of the matrix of `SUITE`; empty where they are set."""
+    """The options that measure the costs of the matrix of `laptop`; empty where they are set."""
     from harness.records.suites import find
 
-    suite = find(SUITE)
+    suite = find("laptop")
     plan, ours = suite.cost, vars(request) | {"batch": request.batching}
     shared = plan.model_dump(include={"precision", "dim", "heads"})
     texts: list[str] = []
@@ -144,23 +136,13 @@ def _of_suite(request: "CostRequest") -> str:
 def measure_all(
     specs: "Sequence[CostSpec]", store: Path, seconds: float, timeout: float, rerun: bool
 ) -> "tuple[list[CostRecord], int]":
-    """Measure what has no record, and print each as it ends.
+    """Measure what has no record, or all with `rerun`, and print each as it ends.
 
-    Args:
-        specs: what is measured.
-        store: folder of the store.
-        seconds: of sampling for each, about.
-        timeout: seconds of each, at most.
-        rerun: repeat finished measurements.
+    `seconds` of sampling and `timeout` are of each, the former about.
 
     Returns:
         The records, and the exit code: 1 if a process crashed or failed.
-
-    Raises:
-        UserError: the store cannot be written.
     """
-    from functools import partial
-
     import torch
 
     from harness.cost.cell import measure_limits
@@ -168,7 +150,7 @@ def measure_all(
     from harness.interrupts import continued
     from harness.records.frame import of_costs
     from harness.records.store import CostStore
-    from reports.cost import text_of, time_text
+    from reports.cost import text_of, with_ratio
 
     folder = CostStore.within(store)
     folder.require_writable()
@@ -178,7 +160,7 @@ def measure_all(
     with continued(by_same_command=not rerun):
         for record, new in sweep(specs, folder, measure, rerun=rerun):
             (line,) = of_costs([record]).to_dict("records")
-            text = text_of(line, lambda measured: f"{time_text(measured)} ms")
+            text = text_of(line, lambda m: f"{with_ratio(1000 * m['seconds'], m['ratio'])} ms")
             note = "" if new else "  (already present)"
             spec = record.spec
             typer.echo(f"{line['label']}, {spec.operation}, {spec.length:,} tokens: {text}{note}")
@@ -187,11 +169,7 @@ def measure_all(
 
 
 def lengths_in(text: str) -> list[int]:
-    """Read `FIRST:LAST`, by doubling, or lengths separated by commas.
-
-    Raises:
-        UserError: the text has neither form, or a length is out of range.
-    """
+    """Read `FIRST:LAST`, by doubling, or lengths separated by commas."""
     span = re.fullmatch(r"(\w+):(\w+)", text)
     parts = ",".join(span.groups()) if span else text
     numbers = arguments.integers_in("lengths", parts, range(1, LONGEST + 1), EXAMPLE)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.arguments import MOST, JsonOption
+from harness.cli.arguments import MOST
 from harness.cli.process import Answer, Command
 from zoo.registry import printable
 
@@ -13,7 +13,11 @@ data = typer.Typer(help="List, download, import and record data sets.", no_args_
 
 
 @data.command(name="list", cls=Command)
-def list_(as_json: JsonOption = False) -> Answer:
+def list_(
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document; progress goes to stderr.")
+    ] = False,
+) -> Answer:
     """Print which data sets are present and where, and how to get those that are missing."""
     from tasks.data.sources import status
 
@@ -53,12 +57,10 @@ def fetch(
 
     Nothing is downloaded if the cache has the data.
     """
-    from rich.console import Console
-
     from harness.cli.progress import download
     from tasks.data.download import fetch_data
 
-    with download(Console(stderr=True), task) as watch:
+    with download(task) as watch:
         fetched = fetch_data(task, watch, offline)
     typer.echo(printable(f"{'present' if fetched.present else 'fetched'}: {fetched.path}"))
     typer.echo(f"terms: {fetched.terms}")

@@ -4,16 +4,23 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
+import torch
 
 from harness.cli.process import Answer
+from harness.cli.progress import fitting
 from harness.cli.runs import execute
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from harness.engines import Resources
-    from harness.records.suites import Question, Suite, SuiteRow
+from harness.cost import cell, sweep
+from harness.engines import Resources
+from harness.environment import describe, pick_device
+from harness.plan import Plan, resolve
+from harness.records import suites
+from harness.records.frame import of_records
+from harness.records.suites import Question, Suite, SuiteRow
+from harness.suite import layer_costs, requests, rows_of
+from reports.text import text_table
 
 SUITE, SEED = "laptop", 1
 
@@ -23,36 +30,20 @@ LENGTHS = (256, 1024, 4096)
 SECONDS, TIMEOUT = 0.5, 60.0
 """Of sampling for a length, and of all of it."""
 
-WIDTH = 100
-"""Characters of a line."""
-
 Document = dict[str, Any]
 
 
 def first(
-    attentions: Sequence[str],
-    device: str,
-    store: Path,
-    resources: "Resources",
-    as_json: bool,
+    attentions: Sequence[str], device: str, store: Path, resources: Resources, as_json: bool,
     name: str = SUITE,
-) -> Answer:
-    """Train each variant on the first questions of the suite, and measure a layer of it.
-
-    Raises:
-        UserError: a variant is unknown, or the store cannot be written.
-    """
-    from harness.environment import describe, pick_device
-    from harness.records.frame import of_records
-    from harness.records.suites import find, published
-    from harness.suite import rows_of
-
-    suite = find(name)
+) -> Answer:  # fmt: skip
+    """Train each variant on the first questions of the suite, and measure a layer of it."""
+    suite = suites.find(name)
     kind: Any = pick_device(device).type
     if resources.engine == "local" and not resources.workers and kind == "cpu":
         workers = min(len(suite.first), os.cpu_count() or 1)
         resources = replace(resources, workers=workers, threads=resources.threads or 1)
-    rows, answers = rows_of(suite, attentions, {}), published(suite)
+    rows, answers = rows_of(suite, attentions, {}), suites.published(suite)
     questions = [suite.question(question) for question in suite.first]
     plans = _plans(name, questions, rows, answers, kind)
     made = execute(plans, store, cost=False, resources=resources) if plans else []
@@ -73,16 +64,10 @@ def first(
 
 
 def _plans(
-    name: str,
-    questions: "Sequence[Question]",
-    rows: "Sequence[SuiteRow]",
-    answers: "pd.DataFrame",
+    name: str, questions: Sequence[Question], rows: Sequence[SuiteRow], answers: pd.DataFrame,
     device: Any,
-) -> list[Any]:
+) -> list[Plan]:  # fmt: skip
     """A run of each row on each question that it has a form for, at its published rate."""
-    from harness.plan import resolve
-    from harness.suite import requests
-
     rates = answers.set_index(["row", "question"])["rate"].to_dict()
     plans = []
     for question in questions:
@@ -94,17 +79,8 @@ def _plans(
     return plans
 
 
-def place(
-    row: str, question: "Question", runs: "pd.DataFrame", answers: "pd.DataFrame"
-) -> Document:
-    """The accuracy of a row on a question in percent, and its place among the other rows.
-
-    Args:
-        row: its label.
-        question: of the suite.
-        runs: of the command.
-        answers: the published ones; see `harness.records.suites.published`.
-    """
+def place(row: str, question: Question, runs: pd.DataFrame, answers: pd.DataFrame) -> Document:
+    """The accuracy of a row on a question in percent, and its place among the published answers."""
     found: Document = {"title": question.title, "asks": question.asks, "failed": False}
     names = (row, question.name)
     run = next((r for r in runs.to_dict("records") if (r["row"], r["question"]) == names), None)
@@ -129,27 +105,20 @@ def place(
     }
 
 
-def _layer(suite: "Suite", row: "SuiteRow", device: Any) -> list[Document]:
+def _layer(suite: Suite, row: SuiteRow, device: Any) -> list[Document]:
     """What training a layer of a row costs, compared with the fastest softmax; none for A+B."""
-    import torch
-
-    from harness.cli.progress import Output, fitting
-    from harness.cost.cell import measure_limits
-    from harness.cost.sweep import measure_in_process
-    from harness.suite import layer_costs
-
     batch: Any = {"train": "1"}
     changes = {"lengths": LENGTHS, "passes": ("train",), "batch": batch}
     specs = layer_costs(suite.cost.model_copy(update=changes), row, device)
     by_length = {spec.length: spec for spec in reversed(specs) if spec.attention == row.attention}
     if not by_length:
         return []
-    limits = measure_limits(torch.device(device), suite.cost.precision, 0.1)
+    rates = cell.measure_limits(torch.device(device), suite.cost.precision, 0.1)
     found: list[Document] = []
-    with fitting(Output(), f"{row.label}, cost of a layer") as on_step:
+    with fitting(f"{row.label}, cost of a layer") as on_step:
         for length, spec in sorted(by_length.items()):
             on_step(f"{length:,} tokens", len(found), len(by_length))
-            outcome = measure_in_process(spec, limits, budget=SECONDS, timeout=TIMEOUT)
+            outcome = sweep.measure_in_process(spec, rates, budget=SECONDS, timeout=TIMEOUT)
             line: Document = {"tokens": length, "reason": outcome.reason or outcome.status}
             if measured := outcome.measured:
                 line |= {
@@ -164,26 +133,23 @@ def _layer(suite: "Suite", row: "SuiteRow", device: Any) -> list[Document]:
 
 def text(document: Document, machine: str) -> str:
     """What the command prints of a row: at most 25 lines."""
-    from harness.records.suites import find
-    from reports.text import text_table
-
     row, layer = document["row"], document["layer"]
     parts = [f"{row} among the published rows of {machine}"]
     for found in document["questions"]:
         body = f"not run: {found.get('reason')}"
         if found["score"] is not None:
-            body = text_table(["place", "row", "accuracy, %"], _lines(row, found), WIDTH)
+            body = text_table(["place", "row", "accuracy, %"], _lines(row, found))
         parts.append(f"{found['title']}: {found['asks']}\n{body}")
     if layer:
         head = ["training a layer, 1 sample; tokens", *(f"{line['tokens']:,}" for line in layer)]
         ratios = [
-            [f"{what} relative to softmax", *(_ratio(line, f"{name}_ratio") for line in layer)]
-            for what, name in (("time", "time"), ("peak memory", "memory"))
+            [f"{what} relative to softmax", *(_ratio(line, name) for line in layer)]
+            for what, name in (("time", "time_ratio"), ("peak memory", "memory_ratio"))
         ]
-        kind, _, count = find(SUITE).cost.batch["train"].rpartition("=")
+        kind, _, count = suites.find(SUITE).cost.batch["train"].rpartition("=")
         many = f"{int(count):,} {'tokens in all' if kind else 'samples'}"
         note = f"(the matrix, results/{SUITE}.md: a batch of {many})"
-        parts.append(f"{text_table(head, ratios, WIDTH)}\n{note}")
+        parts.append(f"{text_table(head, ratios)}\n{note}")
     name = row.partition("[")[0]
     parts.append(
         f"all questions: harness run --suite {SUITE} --attention {name}\n"

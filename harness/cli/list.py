@@ -1,6 +1,6 @@
 """`harness list`: the variants, the tasks, the recipes and the suites."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from textwrap import fill
@@ -8,10 +8,8 @@ from typing import Annotated, Any
 
 from harness.cli.catalogue import Entry, described
 from harness.cli.process import Answer
+from reports.text import WIDTH, text_table
 from zoo.registry import UserError, unknown
-
-WIDTH = 100
-"""Characters of a line."""
 
 CLAIMS = {
     "bidirectional": "bidirectional",
@@ -79,12 +77,13 @@ def listing(document: Mapping[str, Sequence[Any]]) -> str:
         defaults = {option["name"]: option["default"] for option in task["options"]}
         texts = (name if value is None else f"{name}={value}" for name, value in defaults.items())
         size = [_text(task["classes"]), _text(task["length"]), "yes" if task["causal"] else ""]
-        rows.append([_title(task), *size, "\n".join([", ".join(texts), *_needs(task)])])
+        options = "\n".join([", ".join(texts), *_needs(task)])
+        rows.append([f"{task['name']}@{task['version']}", *size, options])
     sections = [
-        _table(["attention", "mechanism"], mechanisms),
-        _table(["claim", ""], [*claims, ["auxiliary loss", ", ".join(losses)]]),
+        text_table(["attention", "mechanism"], mechanisms),
+        text_table(["claim", ""], [*claims, ["auxiliary loss", ", ".join(losses)]]),
         "A+B has A in every layer but the last, and B in the last.",
-        _table(["task", "classes", "length", "causal", "options"], rows),
+        text_table(["task", "classes", "length", "causal", "options"], rows),
         "A CSV, TSV or Parquet file of texts and labels is a task, too.",
         f"recipes, --budget: {', '.join(document['budgets'])}, or the path of a TOML file",
         f"suites, --suite: {', '.join(document['suites'])},\nor the path of a TOML file",
@@ -97,7 +96,7 @@ def details(entry: Entry) -> str:
     """A variant or a task as text: what it is, and its options."""
     if "version" in entry:
         names = ("classes", "length", "causal")
-        lines = [f"{_title(entry)}: {entry['title']}"]
+        lines = [f"{entry['name']}@{entry['version']}: {entry['title']}"]
         lines += [f"{name}: {entry[name]}" for name in names if entry[name] is not None]
     else:
         claims = [text for claim, text in CLAIMS.items() if entry[claim]]
@@ -109,7 +108,7 @@ def details(entry: Entry) -> str:
     rows = [[option["name"], option["type"], _text(option["default"]), option["meaning"]]
             for option in entry["options"]]  # fmt: skip
     lines = [fill(line, WIDTH) for line in (*lines, *_needs(entry))]
-    return "\n".join([*lines, "", _table(head, rows) if rows else "no options"])
+    return "\n".join([*lines, "", text_table(head, rows) if rows else "no options"])
 
 
 def _is_installed(package: str) -> bool | None:
@@ -129,15 +128,5 @@ def _needs(entry: Entry) -> list[str]:
     return [f"needs {', '.join(texts)}"] if texts else []
 
 
-def _title(task: Entry) -> str:
-    return f"{task['name']}@{task['version']}"
-
-
 def _text(value: object) -> str:
     return "" if value is None else str(value)
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    from reports.text import text_table
-
-    return text_table(head, rows, WIDTH)

@@ -7,6 +7,7 @@ any. Measurements are records, and this program makes none; `--fit` fits missing
 import csv
 import json
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,15 +15,19 @@ from pathlib import Path
 import pandas as pd
 import typer
 
-from harness import studies
+from harness import baselines, studies
 from harness.cli import cards, catalogue, first, report, stores, study
-from harness.cli.process import script
+from harness.cli.advise import table_of
+from harness.cli.process import add_command, execute, group, invoke
+from harness.provenance import certified_digest
 from harness.records.baselines import read_studies, write_study
 from harness.records.certificate import Certificate, read_certificates
-from harness.records.suites import find, published
+from harness.records.suites import find, names, published
 from reports.markdown import insert
+from reports.pages import suite as suite_pages
 from reports.pages.certificates import certificates_page
 from reports.pages.findings import findings
+from reports.text import frame_csv
 from zoo.conformance import checks_for, configurations
 from zoo.variants import variants
 
@@ -53,7 +58,10 @@ def main(options: PagesOptions) -> None:
     root = options.root
     if options.fit:
         cards.fit_missing(root / "results")
-        _fit_studies(root / "results" / "shallow")
+        folder = root / "results" / "shallow"
+        for name in baselines.SETTINGS:
+            if not (folder / f"{name}.json").exists():
+                typer.echo(write_study(folder, baselines.shallow_study(name)))
     stale = [*_stale_certificates(read_certificates(root / "results"))]
     for made in (make(root) for make in GENERATORS):
         if options.check:
@@ -96,8 +104,6 @@ def _same(first: str, second: str) -> bool:
 
 def _stale_certificates(found: Mapping[str, Certificate]) -> Iterator[str]:
     """The variants whose certificate is missing, or of other code or of other checks."""
-    from harness.provenance import certified_digest
-
     for name, variant in variants.built_in():
         if variant.unchecked:
             continue
@@ -107,15 +113,6 @@ def _stale_certificates(found: Mapping[str, Certificate]) -> Iterator[str]:
         present = [(result.form, result.check) for result in one.results] if one else []
         if one is None or present != expected or one.code != certified_digest(variant):
             yield f"the certificate of {name}: harness check {name} --store results"
-
-
-def _fit_studies(folder: Path) -> None:
-    """Fit the shallow models of each task that has no record."""
-    from harness.baselines import SETTINGS, shallow_study
-
-    for name in SETTINGS:
-        if not (folder / f"{name}.json").exists():
-            typer.echo(write_study(folder, shallow_study(name)))
 
 
 def _studies(root: Path) -> Files:
@@ -145,26 +142,44 @@ def _screen(root: Path) -> Files:
 
 
 def _documents(root: Path) -> Files:
-    """The list of what is registered, and the pages of records that are no runs."""
+    """The list of what is registered, and the pages of records that are no published runs."""
     from benchmarks.page import PAGE, page
 
     certificates = read_certificates(root / "results").values()
-    studies = read_studies(root / "results" / "shallow")
+    fitted, small = read_studies(root / "results" / "shallow"), root / "results" / "small"
     return {
         root / "harness" / "cli" / "list.json": catalogue.content(),
         root / "docs" / "certificates.md": certificates_page(certificates).encode(),
-        root / "docs" / "findings.md": findings(studies).encode(),
+        root / "docs" / "findings.md": findings(fitted).encode(),
         root / PAGE: page(root).encode(),
+        # Of features that no other record shows.
+        **stores.within(small, report.files_of(report.results_in(stores.content(small)))),
     }
 
 
 def _reports(root: Path) -> Files:
-    return report.made(root / "results", root)
-
-
-def _small(root: Path) -> Files:
-    """The pages of small runs, of features that no other record shows."""
-    return report.pages(root / "results" / "small")
+    """The pages of the published records, and what the README and the package show of them."""
+    store, readme, tables = root / "results", root / "README.md", dict[str, bytes]()
+    content, text = stores.content(store), readme.read_text("utf-8")
+    found, compact = (
+        report.results_in(content),
+        json.JSONEncoder(separators=(",", ":"), allow_nan=False),
+    )
+    for of in found.suites:
+        # The README and the package have the answers of suites that no paper published.
+        if (name := of.suite.name) not in names() or of.suite.published:
+            continue
+        tables[f"{name}.json"] = f"{compact.encode(table_of(of.suite, content))}\n".encode()
+        tables[f"{name}.csv"] = frame_csv(suite_pages.published(of))
+        text = insert(text, name, suite_pages.readme_table(of))
+        text = insert(text, f"{name}: the fastest of the best", suite_pages.readme_answer(of))
+    page = catalogue.page(content.costs, read_certificates(store))
+    return {
+        **stores.within(store, report.files_of(found)),
+        root / "docs" / "variants.md": page.encode(),
+        **stores.within(root / "harness" / "recipes" / "suites", tables),
+        readme: text.encode(),
+    }
 
 
 def _cards(root: Path) -> Files:
@@ -172,9 +187,11 @@ def _cards(root: Path) -> Files:
 
 
 GENERATORS: tuple[Callable[[Path], Files], ...] = (
-    _documents, _reports, _small, _studies, _screen, _cards,
+    _documents, _reports, _studies, _screen, _cards,
 )  # fmt: skip
 
 
 if __name__ == "__main__":
-    script("pages", main)
+    app = group()
+    add_command(app, main)
+    execute(lambda: invoke(app, "python -m harness.cli.pages", sys.argv[1:]))

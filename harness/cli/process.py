@@ -9,7 +9,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, redirect_stdout, suppress
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, Field, fields
 from functools import wraps
 from inspect import Parameter
 from pathlib import Path
@@ -19,7 +19,7 @@ import typer
 from typer.core import TyperCommand
 
 from harness.cli.arguments import path
-from harness.cli.docstrings import meanings
+from harness.cli.catalogue import hint, meanings
 from harness.interrupts import Interrupts, Terminated
 from zoo.registry import UserError, in_one_line, printable
 
@@ -32,13 +32,7 @@ FLAGS = {"attention": ("--attention", "-a"), "task": ("--task", "-t"), "as_json"
 
 
 class Answer(NamedTuple):
-    """What a command returns that ends with a table.
-
-    Attributes:
-        content: the text to print, if any; with `--json`, a document of mappings, sequences, texts
-            and numbers.
-        code: the exit code.
-    """
+    """The text that a command prints at its end, or with `--json` a document; and the exit code."""
 
     content: Any = ""
     code: int = 0
@@ -51,26 +45,29 @@ class Command(TyperCommand):
         """Run the command, then print its answer, line by line as `printable` text.
 
         With `--json`, the answer is all that is printed on stdout: one document, in which numbers
-        that are not finite are null. The rest goes to stderr.
-
-        Raises:
-            Exit: the command returned an `Answer`.
+        that are not finite are null. The rest goes to stderr. An `Answer` ends with `typer.Exit`.
         """
         as_json = ctx.params.get("as_json")
         with redirect_stdout(sys.stderr) if as_json else nullcontext():
             answer = super().invoke(ctx)
         if answer is None:
             return
-        if text := _document(answer.content) if as_json else answer.content:
+        text = answer.content
+        if as_json:
+            from pydantic_core import to_jsonable_python
+
+            finite = to_jsonable_python(text, inf_nan_mode="null")
+            text = json.dumps(finite, indent=2, allow_nan=False)
+        if text:
             typer.echo("\n".join(map(printable, text.split("\n"))))
         raise typer.Exit(answer.code)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments. Typer alone would use the last value of a repeated option.
+        """Parse the arguments.
 
         Raises:
-            UsageError: an option is unknown, one that takes one value is given more than once, or a
-                number is not finite: no bound of an option excludes NaN.
+            UsageError: an option is unknown; one that takes one value is repeated, of which Typer
+                would use the last; or a number is not finite: no bound of an option excludes NaN.
         """
         try:
             _, _, order = self.make_parser(ctx).parse_args(args=list(args))
@@ -78,8 +75,6 @@ class Command(TyperCommand):
             option, names = getattr(error, "option_name", ""), {one.name for one in self.params}
             if not option or "set_" not in names:
                 raise
-            from harness.cli.hints import hint
-
             if not (text := hint(option, args, recipe="task" in names)):
                 raise
             raise USAGE_ERROR(f"No such option: {option}; {text}.", ctx) from None
@@ -102,15 +97,9 @@ def group(**options: Any) -> typer.Typer:
     return typer.Typer(no_args_is_help=True, **plain, **options)
 
 
-def add_command(app: typer.Typer, function: Callable[..., Any]) -> None:
-    """Add a command. Its parameters are its options; of a dataclass, the fields."""
+def add_command(app: typer.Typer, function: Callable[[Any], Any]) -> None:
+    """Add a command, whose options are the fields of the dataclass that `function` takes."""
     kind: Any = next(iter(inspect.signature(function).parameters.values())).annotation
-    command = flat(function, kind) if is_dataclass(kind) else function
-    app.command(name=function.__name__.rstrip("_"), cls=Command)(command)
-
-
-def flat(function: Callable[[Any], Any], kind: Any) -> Callable[..., Any]:
-    """A function that takes the fields of the dataclass `kind`, which `function` takes."""
 
     @wraps(function)
     def command(**values: Any) -> Any:
@@ -119,7 +108,7 @@ def flat(function: Callable[[Any], Any], kind: Any) -> Callable[..., Any]:
     texts = meanings(kind)
     options = [option(field, texts[field.name]) for field in fields(kind)]
     command.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
-    return command
+    app.command(name=function.__name__.rstrip("_"), cls=Command)(command)
 
 
 def option(field: Field[Any], text: str) -> Parameter:
@@ -144,22 +133,8 @@ def option(field: Field[Any], text: str) -> Parameter:
     return Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def script(name: str, command: Callable[..., None]) -> NoReturn:
-    """Run `command` as the program `python -m harness.cli.NAME`, with its parameters as options."""
-
-    def run() -> int:
-        app = typer.Typer(add_completion=False, rich_markup_mode=None)
-        add_command(app, command)
-        return invoke(app, f"python -m harness.cli.{name}", sys.argv[1:])
-
-    execute(run)
-
-
 def invoke(app: typer.Typer, name: str, argv: Sequence[str]) -> int:
-    """Run the commands of `app`, which the help calls `name`; return the exit code.
-
-    Where a command of commands is given alone, the help lists them: that is no error.
-    """
+    """Run the commands of `app`, which the help calls `name`; return the exit code."""
     # Not `app()`, which makes an exit code of every interrupt, SIGTERM included.
     command = typer.main.get_command(app)
     try:
@@ -168,6 +143,7 @@ def invoke(app: typer.Typer, name: str, argv: Sequence[str]) -> int:
     except typer.Exit as end:
         return end.exit_code
     except USAGE_ERROR as error:
+        # A command of commands that is given alone lists them: that is no error.
         if not (text := error.format_message()).startswith("Usage:"):
             raise
         typer.echo(text)
@@ -190,20 +166,6 @@ def execute(command: Callable[[], int]) -> NoReturn:
     sys.exit(code)
 
 
-def _document(content: Any) -> str:
-    from pydantic_core import to_jsonable_python
-
-    return json.dumps(to_jsonable_python(content, inf_nan_mode="null"), indent=2, allow_nan=False)
-
-
-def _rejected(error: BaseException) -> str:
-    """The value that Typer rejected, where its message gives only the rule."""
-    from pydantic import ValidationError
-
-    cause = error.__cause__ or error.__context__
-    return f", not {cause.errors()[0]['input']!r}." if isinstance(cause, ValidationError) else ""
-
-
 def _outcome(command: Callable[[], int]) -> tuple[int, str]:
     """The exit code of `command`, and what to print on stderr."""
     if sys.stdout is None:
@@ -215,10 +177,14 @@ def _outcome(command: Callable[[], int]) -> tuple[int, str]:
     except UserError as error:
         return 2, f"harness: {printable(str(error))}"
     except USAGE_ERROR as error:
-        text = error.format_message()
+        from pydantic import ValidationError
+
+        text, cause = " ".join(error.format_message().split()), error.__cause__ or error.__context__
+        if isinstance(cause, ValidationError):
+            # The message gives only the rule.
+            text += f", not {cause.errors()[0]['input']!r}."
         path = error.ctx.command_path if error.ctx else "harness"
-        text = printable(f"{' '.join(text.split())}{_rejected(error)}")
-        return 2, f"harness: {text} See: {path} --help"
+        return 2, f"harness: {printable(text)} See: {path} --help"
     except BrokenPipeError:
         return 1, ""
     except OSError as error:
@@ -235,19 +201,14 @@ def _outcome(command: Callable[[], int]) -> tuple[int, str]:
         raise
     except BaseException as error:
         # No command raises it: a plug-in that calls `sys.exit(0)` has not succeeded.
-        return (
-            1,
-            f"harness: a plug-in or library ended the command ({printable(in_one_line(error))})",
-        )
+        text = printable(in_one_line(error))
+        return 1, f"harness: a plug-in or library ended the command ({text})"
     finally:
         _output_error()
 
 
 def _output_error(text: str = "") -> str:
-    """Write `text` to stdout and flush it; return why that fails, empty if it does not.
-
-    A write that fails once fails again, with a buffer or without.
-    """
+    """Write `text` to stdout and flush it; return why that fails, as every later write does."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()

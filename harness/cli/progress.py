@@ -131,13 +131,8 @@ def summary(
 ) -> str:
     """The state of a grid in one line.
 
-    Args:
-        done: runs with a final record.
-        total: all runs.
-        running: runs that are in progress.
-        failed: runs that failed.
-        others: runs of processes of other commands.
-        left: seconds until the end, about; None where unknown.
+    `done` runs have a final record, `others` are in processes of other commands; `left` are the
+    seconds until the end, about, None where unknown.
     """
     parts = [f"{done} of {total} runs done", f"{running} running", f"{failed} failed"]
     parts += [f"{others} running elsewhere"] if others else []
@@ -151,12 +146,9 @@ class GridView:
     """Shows a grid; a `harness.grid.View`."""
 
     def __init__(
-        self,
-        bar: Progress,
-        errors: Console,
-        name_of: Callable[[RunSpec], str],
+        self, bar: Progress, errors: Console, name_of: Callable[[RunSpec], str],
         clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Show the grid on `bar`, tracebacks on `errors`; `name_of` gives the name of a record."""
         self._bar, self._console, self._errors = bar, bar.console, errors
         self._name_of, self._clock = name_of, clock
@@ -237,15 +229,6 @@ class GridView:
 
 
 @contextmanager
-def grid(
-    console: Console, errors: Console, name_of: Callable[[RunSpec], str]
-) -> Iterator[GridView]:
-    """Show a grid on `console`, and failures on `errors`; `name_of` gives the name of a record."""
-    with bars(console) as bar:
-        yield GridView(bar, errors, name_of)
-
-
-@contextmanager
 def counting(
     console: Console, name: str, count: ProgressColumn, *, lines: bool
 ) -> Iterator[Callable[[str, int, int], None]]:
@@ -265,11 +248,11 @@ def counting(
         yield on_step
 
 
-def fitting(console: Console, name: str) -> AbstractContextManager[Callable[..., None]]:
+def fitting(name: str) -> AbstractContextManager[Callable[..., None]]:
     """Show what is fitted or measured; see `counting`."""
-    return counting(console, name, MofNCompleteColumn(), lines=True)
+    return counting(Output(), name, MofNCompleteColumn(), lines=True)
 
 
-def download(console: Console, name: str) -> AbstractContextManager[Callable[..., None]]:
-    """Show a download in bytes; see `counting`."""
-    return counting(console, name, DownloadColumn(), lines=False)
+def download(name: str) -> AbstractContextManager[Callable[..., None]]:
+    """Show a download in bytes on stderr; see `counting`."""
+    return counting(Console(stderr=True), name, DownloadColumn(), lines=False)

@@ -19,11 +19,9 @@ if TYPE_CHECKING:
 
     from harness.records.record import Record
     from harness.records.suites import Suite
+    from harness.suite import Step
     from reports.leaderboard import Leaderboard
     from reports.pages.suite import Tables
-
-WIDTH = 100
-"""Characters of a line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,29 +53,31 @@ class ReportOptions(Stored):
 
 def report(options: ReportOptions) -> Answer:
     """Write a page of each suite, the leaderboard, and the pages of tuning and costs."""
-    from harness.cli.runs import fit_baselines
     from harness.records.files import require_writable
     from reports import cost, leaderboard
     from reports.pages import suite as suite_pages
-    from reports.text import frame_lines
+    from reports.text import without_nan
 
-    store, as_json = options.store, options.as_json
+    store, as_json, complete = options.store, options.as_json, True
     stores.require_folder(store)
     folder = options.out or store
-    complete = not options.baselines or fit_baselines(stores.read(store, curves=False)[0], store)
+    if options.baselines:
+        from harness.cli.runs import fit_baselines
+
+        complete = fit_baselines(stores.read(store, curves=False)[0], store)
     content = stores.content(store)
     stores.require_records(content, store)
-    found = _results(content, options.suite or ())
+    found = results_in(content, options.suite or ())
     if options.compare:
         text = comparison(options.compare, found.differences, found.suites)
         return Answer(found.differences.to_dict("records") if as_json else text)
     curves = _curves(options) if options.curves or options.tensorboard else {}
-    files = stores.within(folder, {**_files(found, latex=options.latex), **curves})
+    files = stores.within(folder, {**files_of(found, latex=options.latex), **curves})
     require_writable(folder, str(folder), "give another --out")
     written, code = stores.write_pages(files), 0 if complete else 1
     costs = found.content.costs
     if as_json:
-        rows = frame_lines(leaderboard.table(found.leaderboard))
+        rows = without_nan(leaderboard.table(found.leaderboard)).to_dict("records")
         answers = [line for of in found.suites for line in of.answers.to_dict("records")]
         lines = cost.lines(costs)
         return Answer({"answers": answers, "rows": rows, "costs": lines, "files": written}, code)
@@ -110,15 +110,8 @@ def _curves(options: ReportOptions) -> dict[str, bytes]:
     return curves.files(frame.of_records(records), frame.of_curves(records))
 
 
-class _Results(NamedTuple):
-    """What pages show of a store.
-
-    Attributes:
-        content: the store.
-        suites: the frames of each suite that runs are of.
-        leaderboard: of the other runs.
-        steps: the suites whose results are costs of training steps, with these costs.
-    """
+class Results(NamedTuple):
+    """What pages show of a store: `leaderboard` is of the runs that are of no suite."""
 
     content: stores.Content
     suites: "list[Tables]"
@@ -133,9 +126,8 @@ class _Results(NamedTuple):
         return joined([*(of.pairs for of in self.suites), self.leaderboard.pairs])
 
 
-def _results(content: stores.Content, files: Sequence[str] = ()) -> _Results:
+def results_in(content: stores.Content, files: Sequence[str] = ()) -> Results:
     """The results in a store, also of the suites of `files`, which are not built in."""
-    from harness.cli.suite import step_tables
     from harness.records.suites import find
     from reports.leaderboard import leaderboard
     from reports.pages.suite import tables
@@ -150,54 +142,35 @@ def _results(content: stores.Content, files: Sequence[str] = ()) -> _Results:
             continue
         suites.append(tables(suite, runs, rules, content.costs))
     others = runs[runs["suite"] == ""] if len(runs) else runs
-    steps = step_tables(content.costs, files)
-    return _Results(content, suites, leaderboard(others, rules), steps)
+    steps = _step_tables(content.costs, files)
+    return Results(content, suites, leaderboard(others, rules), steps)
 
 
-def made(store: Path, root: Path) -> dict[Path, bytes]:
-    """The files of a checkout that are made from a store: its pages, and what pages show of it.
+def _step_tables(costs: "pd.DataFrame", files: Sequence[str]) -> "list[tuple[Suite, pd.DataFrame]]":
+    """Each suite whose results are costs of training steps, with these costs."""
+    if costs.empty or not costs["level"].eq("step").any():
+        return []
+    from harness.records.suites import find, names
+    from harness.suite import steps
 
-    Raises:
-        UserError: the store cannot be read.
-    """
-    from harness.cli.advise import published_tables
-    from harness.cli.catalogue import page
-    from harness.records.certificate import read_certificates
-    from harness.records.suites import names
-    from reports.markdown import insert
-    from reports.pages.readme import readme_answer, readme_table
-    from reports.pages.suite import published
-    from reports.text import frame_csv
-
-    content, readme = stores.content(store), root / "README.md"
-    found, text = _results(content), readme.read_text("utf-8")
-    # The README and the package have the answers of suites that no paper published.
-    packaged = [of for of in found.suites if of.suite.name in names() and not of.suite.published]
-    tables = published_tables([of.suite for of in packaged], content)
-    for of in packaged:
-        tables[f"{of.suite.name}.csv"] = frame_csv(published(of))
-        text = insert(text, of.suite.name, readme_table(of))
-        text = insert(text, f"{of.suite.name}: the fastest of the best", readme_answer(of))
-    return {
-        **stores.within(store, _files(found, latex=False)),
-        root / "docs" / "variants.md": page(content.costs, read_certificates(store)).encode(),
-        **stores.within(root / "harness" / "recipes" / "suites", tables),
-        readme: text.encode(),
-    }
+    of_steps = [suite for suite in map(find, [*names(), *files]) if suite.level == "step"]
+    found = [(s, step_frame(steps(s, s.questions, s.rows, "cpu"), costs)) for s in of_steps]
+    return [(suite, measured) for suite, measured in found if len(measured)]
 
 
-def pages(store: Path) -> dict[Path, bytes]:
-    """The pages of a store, by their paths.
+def step_frame(steps: "Sequence[Step]", costs: "pd.DataFrame") -> "pd.DataFrame":
+    """The costs of training steps beside the published ones; see `reports.papers.step_costs`."""
+    import pandas as pd
 
-    Raises:
-        UserError: the store cannot be read.
-    """
-    return dict(stores.within(store, _files(_results(stores.content(store)), latex=False)))
+    from reports import papers
+
+    wanted = [{**step._asdict(), "shape": step.spec.shape} for step in steps]
+    return papers.step_costs(pd.DataFrame(wanted).drop(columns="spec"), costs)
 
 
-def _files(found: _Results, *, latex: bool) -> dict[str, bytes]:
+def files_of(found: Results, *, latex: bool = False) -> dict[str, bytes]:
     """The pages of a store by name."""
-    from reports import cost, leaderboard, paper_costs, tuning
+    from reports import cost, leaderboard, papers, tuning
     from reports.pages import suite as suite_pages
     from reports.text import frame_csv
 
@@ -207,7 +180,7 @@ def _files(found: _Results, *, latex: bool) -> dict[str, bytes]:
     for of in found.suites:
         files |= suite_pages.files(of, latex=latex)
     for suite, steps in found.steps:
-        files |= paper_costs.files(steps, suite)
+        files |= papers.step_files(steps, suite)
     return files
 
 
@@ -215,18 +188,15 @@ def summary(records: "Sequence[Record]", store: Path) -> "tuple[list[dict[Hashab
     """The leaderboard of records, whose baselines are in a store: its lines, and as text."""
     from harness.records import frame
     from reports import leaderboard
-    from reports.text import frame_lines
+    from reports.text import without_nan
 
     found = leaderboard.leaderboard(frame.of_records(records), stores.rules_of(store))
-    return frame_lines(leaderboard.table(found)), leaderboard.terminal(found)
+    rows = without_nan(leaderboard.table(found)).to_dict("records")
+    return rows, leaderboard.terminal(found)
 
 
 def comparison(text: str, pairs: "pd.DataFrame", suites: "Sequence[Tables]") -> str:
-    """The differences between the two rows that `text` names as A,B, as text.
-
-    Raises:
-        UserError: it names another number of rows, or one that no table compares.
-    """
+    """The differences between the two rows that `text` names as A,B; `UserError` if it does not."""
     from reports.statistics import between
     from reports.text import text_table
 
@@ -247,7 +217,7 @@ def comparison(text: str, pairs: "pd.DataFrame", suites: "Sequence[Tables]") -> 
         for one in between(pairs, *names).itertuples()
     ]  # fmt: skip
     head = [f"{names[0]} minus {names[1]}", "difference", "95 % interval", "p", "p (Holm)"]
-    parts = [text_table(head, lines, WIDTH)] if lines else []
+    parts = [text_table(head, lines)] if lines else []
     for table in answers:
         missing = table[table["row"].isin(names) & (table["not_compared"] != "")]
         parts += [f"{one.question}: {one.row}: {one.not_compared}" for one in missing.itertuples()]

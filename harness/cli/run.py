@@ -8,20 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from harness.cli import arguments, report, runs, stores
+from harness.cli import arguments, report, stores
 from harness.cli.process import Answer
 from zoo.registry import UserError, printable
 
 if TYPE_CHECKING:
+    from harness.cli.runs import Outcomes
     from harness.plan import Plan
-    from harness.records.record import Record
-
-    Outcomes = list[tuple[Record, bool]]
-    """The record of each run, and whether it was made now."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(arguments.Stored, arguments.Execution, arguments.Runs):
+class RunOptions(arguments.Stored, arguments.Runs):
     """The options of `harness run`.
 
     Attributes:
@@ -54,8 +51,10 @@ class RunOptions(arguments.Stored, arguments.Execution, arguments.Runs):
 
     def execute(self, plans: "Sequence[Plan]", **changes: Any) -> "Outcomes":
         """See `harness.cli.runs.execute`."""
+        from harness.cli import runs
+
         how = {"rerun": self.rerun, "keep": self.keep_checkpoints, "cost": self.cost, **changes}
-        return runs.execute(plans, self.store, resources=self.resources(self.device), **how)
+        return runs.execute(plans, self.store, resources=self.resources(), **how)
 
     def others(self, allowed: Collection[str]) -> list[str]:
         """The flags of the options beside those that differ from their defaults."""
@@ -91,11 +90,11 @@ def run(options: RunOptions) -> Answer:
     if options.remeasure:
         options.require_only(REMEASURE, "--remeasure repeats the measurements of a store")
         return _remeasure(options)
-    resources = options.resources(options.device)
+    resources = options.resources()
     if options.suite:
+        options.require_only(SUITE, f"suite {options.suite} fixes it")
         from harness.cli import suite
 
-        options.require_only(SUITE, f"suite {options.suite} fixes it")
         return suite.run(options)
     if not options.attention:
         raise UserError("no --attention is given; give for example --attention primal")
@@ -108,11 +107,12 @@ def run(options: RunOptions) -> Answer:
         return first(names, options.device, options.store, resources, options.as_json)
     outcomes, count = train(options)
     records = [record for record, _ in outcomes]
-    if options.tensorboard:
-        from harness.events import write_events
+    from harness.cli.runs import fit_baselines
+    from harness.events import write_events
 
+    if options.tensorboard:
         write_events(records, options.tensorboard)
-    runs.fit_baselines(records, options.store)
+    fit_baselines(records, options.store)
     if options.over:
         _write_sweep(options)
     complete = len(records) == count and all(record.status == "ok" for record in records)
@@ -120,15 +120,8 @@ def run(options: RunOptions) -> Answer:
 
 
 def train(options: RunOptions) -> "tuple[Outcomes, int]":
-    """Make the runs that the options name.
-
-    Returns:
-        Records of runs, and how many there are if none is skipped.
-
-    Raises:
-        UserError: an option is malformed, or is not possible.
-    """
-    from harness.cli import tuning
+    """Make the runs that the options name; return them, and their number if none is skipped."""
+    from harness.cli import runs
     from harness.events import require_tensorboard
     from harness.memory import matched
     from harness.records.files import require_writable
@@ -152,10 +145,11 @@ def train(options: RunOptions) -> "tuple[Outcomes, int]":
     runs.require_valid(requests)
     if options.match:
         requests = [matched(request, announce=typer.echo) for request in requests]
-    resources = options.resources(options.device)
-    requests = runs.in_faster_precision(requests, options.precision, options.store, resources)
+    requests = runs.in_faster_precision(
+        requests, options.precision, options.store, options.resources()
+    )
     if options.tune:
-        return tuning.run(requests, options.grid, options.seeds, options.execute)
+        return runs.tune(requests, options.grid, options.seeds, options.execute)
     plans = runs.resolve(requests)
     if options.over:
         require_one_processor(plans, Store(options.store))

@@ -1,36 +1,43 @@
-"""The runs that the options of a command name, and their records."""
+"""The runs that the options of a command name, tuned where they are to be, and their records."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
 import typer
 
-from harness.cli.arguments import Runs, attentions_in, names_in, seeds_in, settings_of
+from harness import baselines, environment, grid, plan, recipes, tuning
+from harness.cli import progress
+from harness.cli.arguments import Runs, attentions_in, names_in, seeds_in, settings_of, values_in
+from harness.engines import Resources, create
+from harness.interrupts import continued
+from harness.plan import Plan, Request
+from harness.precision import faster
+from harness.records import frame
+from harness.records.record import Record
+from harness.records.store import BaselineStore, Store
+from harness.runner import reason_of
+from reports.questions import failure, lines, newest
 from zoo.registry import UserError
 
-if TYPE_CHECKING:
-    from harness.engines import Resources
-    from harness.plan import Plan, Request
-    from harness.records.record import Record
+Outcomes = list[tuple[Record, bool]]
+"""The record of each run, and whether it was made now."""
 
 TASK = "listops"
 
+SEEDS = "1-5"
+"""The seeds of the runs at the chosen point of a grid."""
 
-def requests(runs: Runs) -> "list[Request]":
+
+def requests(runs: Runs) -> list[Request]:
     """A request for each task, variant and seed; the seed is 0 where none is given.
 
     Without a task it is the task of the question whose recipe `budget` is, or `TASK`.
-
-    Raises:
-        UserError: an option is malformed, or is not possible on this machine.
     """
-    from harness import environment, recipes
-    from harness.plan import Request
-
     device = environment.pick_device(runs.device)
     question = recipes.find(runs.budget).question
     for name in ("positions", "precision") if question else ():
@@ -56,53 +63,34 @@ def requests(runs: Runs) -> "list[Request]":
 
 
 def in_faster_precision(
-    requests: "Sequence[Request]",
-    precision: str,
-    folder: Path,
-    resources: "Resources",
-    announce: Callable[[str], None] = typer.echo,
-) -> "list[Request]":
+    requests: Sequence[Request], precision: str, folder: Path, resources: Resources
+) -> list[Request]:
     """The requests; where `precision` is `auto`, each in its faster one: `harness.precision`.
 
     A question of a suite has a precision.
     """
-    import torch
-
-    from harness import recipes
-    from harness.environment import keep_freed_memory, use_threads
-    from harness.precision import faster
-    from harness.records.store import Store
-
     if precision != "auto" or all(recipes.find(request.recipe).question for request in requests):
         return list(requests)
     # Before the first trial: it rejects every wrong name and value.
     resolve(requests)
-    keep_freed_memory()
+    environment.keep_freed_memory()
     share = max(1, torch.get_num_threads() // max(1, resources.workers))
-    with use_threads(resources.threads or share):
-        return [faster(request, Store(folder), announce) for request in requests]
+    with environment.use_threads(resources.threads or share):
+        return [faster(request, Store(folder), typer.echo) for request in requests]
 
 
-def resolve(requests: "Sequence[Request]") -> "list[Plan]":
-    """The plans of requests.
-
-    Raises:
-        UserError: `harness.plan.resolve` raises it.
-    """
-    from harness import plan
-
+def resolve(requests: Sequence[Request]) -> list[Plan]:
+    """The plans of requests; what they change is printed."""
     return [plan.resolve(request, announce=typer.echo) for request in requests]
 
 
-def require_valid(requests: "Sequence[Request]") -> None:
+def require_valid(requests: Sequence[Request]) -> None:
     """Reject what is wrong in any request, before the first stage: nothing is read or timed.
 
     Raises:
         UserError: an option is unknown, ill-typed or out of range, or one has an owner that is
             neither a variant nor a task of a run, nor train or model.
     """
-    from harness import plan
-
     owners = set[str]().union(*map(plan.owners, requests))
     for owner in {owner for request in requests for owner in request.settings} - owners:
         raise UserError(
@@ -111,60 +99,90 @@ def require_valid(requests: "Sequence[Request]") -> None:
 
 
 def execute(
-    plans: "Sequence[Plan]",
-    folder: Path,
-    *,
-    rerun: bool = False,
-    keep: bool = False,
-    cost: bool = True,
-    resources: "Resources | None" = None,
-) -> "list[tuple[Record, bool]]":
+    plans: Sequence[Plan], folder: Path, *, rerun: bool = False, keep: bool = False,
+    cost: bool = True, resources: Resources | None = None,
+) -> Outcomes:  # fmt: skip
     """Check every run, then make those without a final record; see `harness.grid.run_all`.
 
     They are made in this process, or where `resources` says.
     """
-    from harness import grid
-    from harness.cli import progress
-    from harness.engines import Resources, create
-    from harness.environment import keep_freed_memory
-    from harness.interrupts import continued
-    from harness.records.store import Store
-
-    keep_freed_memory()
+    environment.keep_freed_memory()
     store = Store(folder)
     runnable = grid.check(plans, store)
     store.require_writable()
-    shown = progress.grid(progress.Output(), progress.Output(stderr=True), attrgetter("file_name"))
-    with shown as view, continued(by_same_command=not rerun):
+    with progress.bars(progress.Output()) as bar, continued(by_same_command=not rerun):
+        view = progress.GridView(bar, progress.Output(stderr=True), attrgetter("file_name"))
         pool = create(resources or Resources(), folder, view.callback)
         return grid.run_all(runnable, store, pool, view, rerun=rerun, keep=keep, cost=cost)
 
 
-def fit_baselines(records: "Sequence[Record]", folder: Path) -> bool:
-    """Fit the baselines of each task of finished records that the store in `folder` lacks.
+def tune(
+    requests: Sequence[Request],
+    grid_texts: Sequence[str] | None,
+    seeds: str | None,
+    execute: Callable[[Sequence[Plan]], Outcomes],
+    needs_seeds: Callable[[Record], bool] = lambda chosen: True,
+) -> tuple[Outcomes, int]:
+    """Make the trials of a row for each request, then its runs at the chosen point.
 
-    Those that cannot be fitted are warnings.
+    Args:
+        requests: a run of each row.
+        grid_texts: of `--grid`.
+        seeds: of the runs at the chosen point; `SEEDS` if None.
+        execute: runs plans; returns a record of each plan that can run, and whether it is new.
+        needs_seeds: whether a row has further seeds, by its chosen trial; called after all trials.
 
     Returns:
-        Whether the store now has all of them.
+        The records of the runs at the chosen points, and of the trials of rows without them: the
+        chosen one, or all where none finished; and their number if none is skipped or fails.
     """
-    from harness import baselines
-    from harness.cli.progress import Output, fitting
-    from harness.interrupts import continued
-    from harness.plan import recorded_data
-    from harness.records import frame
-    from harness.records.store import BaselineStore
-    from harness.runner import reason_of
-    from reports.questions import newest
+    numbers = seeds_in(SEEDS if seeds is None else seeds)
+    tuning.require_other_seeds(numbers)
+    texts = values_in("--grid", grid_texts)
+    rows = [tuning.row(request, texts, announce=typer.echo) for request in requests]
+    trials = {r.spec.id: r for r, _ in execute([p for one in rows for p in one.trials])}
+    finals, ended, expected = [], [], 0
+    for tuned in rows:
+        chosen = tuned.best(trials)
+        more = chosen is None or needs_seeds(chosen)
+        expected += len(numbers) if more else 1
+        if chosen is None:
+            ended += [trials[p.spec.id] for p in tuned.trials if p.spec.id in trials]
+        elif more:
+            finals += tuned.finals(chosen.spec, numbers)
+        else:
+            ended.append(chosen)
+        _show(tuned, trials)
+    outcomes = execute(finals) if finals else []
+    return [*outcomes, *((trial, False) for trial in ended)], expected
 
+
+def _show(row: tuning.Row, trials: Mapping[str, Record]) -> None:
+    """Print the score on dev at each point, and the point that is chosen."""
+    records = [trials[p.spec.id] for p in row.trials if p.spec.id in trials]
+    if not records:
+        return
+    chosen = row.best(trials)
+    typer.echo(f"{row.request.attention} on {row.trials[0].spec.task.key}, on dev:")
+    for record, line in zip(records, lines(frame.of_records(records)), strict=True):
+        grid_point = ", ".join(f"{path}={value}" for path, value in record.spec.point.items())
+        result = record.selection.sentence(record.final.dev) if record.final else failure(line)
+        typer.echo(f"  {grid_point}: {result}{' (chosen)' if record is chosen else ''}")
+
+
+def fit_baselines(records: Sequence[Record], folder: Path) -> bool:
+    """Fit the baselines of each task of finished records that the store in `folder` lacks.
+
+    Those that cannot be fitted are warnings. Return whether the store now has all of them.
+    """
     store, complete = BaselineStore.within(folder), True
     shown = {*newest(frame.of_records(records)).get("id", ())}
     finished = [run.spec.task for run in records if run.final and run.spec.id in shown]
     specs = {spec.file_name: spec for spec in finished}
     for spec in specs.values():
         try:
-            with fitting(Output(), f"baselines of {spec.key}") as on_step, continued():
-                baselines.fit(spec, recorded_data, store, on_step)
+            with progress.fitting(f"baselines of {spec.key}") as on_step, continued():
+                baselines.fit(spec, plan.recorded_data, store, on_step)
         except Exception as error:
             # Of a plug-in or a library: the records are complete without them.
             complete = False

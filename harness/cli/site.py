@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.cli import stores
-from harness.cli.advise import causal_questions
+from harness.cli.advise import table_of
 from harness.cli.catalogue import described
 
 
@@ -31,7 +31,7 @@ def site(options: SiteOptions) -> None:
     from harness.records.baselines import read_studies
     from harness.records.files import require_writable
     from harness.records.suites import find
-    from reports.site import NAME, Content
+    from reports.site import NAME
     from reports.site import site as page
 
     chosen, folder = find(options.suite), options.store or stores.stores_of(None)[0]
@@ -39,9 +39,8 @@ def site(options: SiteOptions) -> None:
     found = stores.results_of(chosen.name, folder, curves=True)
     studies = read_studies(folder / "shallow")
     require_writable(options.out, str(options.out), "give another --out")
-    content = Content(
-        suite=chosen, runs=found.runs, costs=found.costs, baselines=found.rules,
-        records=found.records, variants=described()["variants"],
-        studies=studies, causal=causal_questions(chosen),
+    html = page(
+        chosen, table_of(chosen, found), found.runs, found.costs, found.rules,
+        records=found.records, variants=described()["variants"], studies=studies,
     )  # fmt: skip
-    stores.write_pages({options.out / NAME: page(content)})
+    stores.write_pages({options.out / NAME: html})

@@ -16,6 +16,7 @@ def status(options: Stored) -> Answer:
     from harness.cli.stores import require_folder, with_warnings
     from harness.records.overview import overview
     from harness.records.store import Store
+    from reports.text import threads_of
 
     store = options.store
     require_folder(store)
@@ -43,15 +44,11 @@ def status(options: Stored) -> Answer:
     text = summary(done, total, running, failed, left=found.seconds_left)
     lines = [f"{text}; {interrupted} interrupted, {waiting} waiting"]
     for row in rows:
-        what = _where(row["state"]) if row["state"] else row["reason"]
+        what = row["reason"]
+        if state := row["state"]:
+            what = (
+                f"{state.phase}, step {state.step}/{state.steps}; process {state.pid} of "
+                f"{state.host}, {threads_of(state.threads)}, since {state.since}"
+            )
         lines.append(printable(f"{row['status']:11}  {row['name']}  {what}".rstrip()))
     return Answer("\n".join(lines))
-
-
-def _where(state: Any) -> str:
-    """How far a run is, and whose it is; `state` is a `harness.records.locks.State`."""
-    threads = "1 thread" if state.threads == 1 else f"{state.threads} threads"
-    return (
-        f"{state.phase}, step {state.step}/{state.steps}; process {state.pid} of {state.host}, "
-        f"{threads}, since {state.since}"
-    )

@@ -31,7 +31,6 @@ class Content:
     Attributes:
         records: the runs, and `runs` as a frame.
         broken: the files that are no records.
-        runs: a row each.
         costs: the measurements of `harness cost`.
         rules: the complete baselines of this version of the tasks.
     """
@@ -78,10 +77,8 @@ def read(store: Path, *, curves: bool = True) -> "tuple[list[Record], list[Broke
     """Every record of a store; without `curves` with the last point of its curve alone."""
     from harness.records.store import Store
 
-    folder = Store(store)
-    return with_warnings(
-        folder.read() if curves else folder.read(lambda record: record.without_curve)
-    )
+    how = () if curves else (lambda record: record.without_curve,)
+    return with_warnings(Store(store).read(*how))
 
 
 def rules_of(*stores: Path) -> "pd.DataFrame":
@@ -117,11 +114,7 @@ def require_records(found: Content, store: Path) -> None:
 
 
 def stores_of(store: Path | None) -> list[Path]:
-    """The folders of the published records, and of a user's.
-
-    Raises:
-        UserError: there is none of them.
-    """
+    """The folders of the published records, and of a user's; `UserError` if there is none."""
     found = [folder for folder in (PUBLISHED, store) if folder and folder.is_dir()]
     if not found:
         raise UserError(
@@ -137,11 +130,7 @@ def within(folder: Path, files: Mapping[str, bytes]) -> dict[Path, bytes]:
 
 
 def write_pages(files: Mapping[Path, bytes]) -> list[Path]:
-    """Write all files, or none of them; print and return their paths.
-
-    Raises:
-        UserError: one cannot be written.
-    """
+    """Write all files, or none of them; print and return their paths; `UserError` if it fails."""
     from harness.records.files import write_all
 
     try:

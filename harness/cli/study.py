@@ -57,8 +57,7 @@ def command_of(kind: "type[Study]") -> Any:
 def write(study: "Study") -> tuple[dict[str, Any], int]:
     """Make the results of a study that its store lacks, and write the pages of all that it has.
 
-    Returns:
-        The results as `rows`, the paths as `files`, and the exit code: 1 if a run failed.
+    They are the `rows`, the paths the `files`; the exit code is 1 if a run failed.
     """
     from harness.records.store import Store, StudyStore
     from harness.records.study import frame_of
@@ -101,9 +100,8 @@ def _train(study: "Study") -> int:
 
 def _record(study: "Study", part: "Part", store: Any) -> "StudyRecord":
     """The record of a part, computed unless the store has it."""
-    from datetime import UTC, datetime
-
     from harness.environment import describe
+    from harness.records.fields import now
     from harness.records.study import StudyRecord, StudySpec, table_of
 
     spec = StudySpec(study=study.name, subject=part.subject, options=dict(part.options))
@@ -115,8 +113,7 @@ def _record(study: "Study", part: "Part", store: Any) -> "StudyRecord":
     def announce(line: str) -> None:
         typer.echo(f"{part.subject}: {line}", err=True)
 
-    started = datetime.now(UTC).isoformat(timespec="seconds")
-    table = table_of([*part.rows(announce)])
+    started, table = now(), table_of([*part.rows(announce)])
     record = StudyRecord(spec=spec, started=started, environment=describe("cpu"), table=table)
     store.write(record)
     return record

@@ -4,23 +4,13 @@ from collections.abc import Mapping, Sequence
 from textwrap import fill
 from typing import Any
 
-from reports.advice.rules import (
-    RULES,
-    Values,
-    advise,
-    bytes_in,
-    bytes_text,
-    label_of,
-    setting_of,
-)
+from reports.advice.rules import RULES, Values, advise, bytes_in, bytes_text, label_of, setting_of
 from reports.advice.table import table
-from reports.prediction import Model
-from reports.render import memory_of, rendered
-from reports.text import NOTHING, number, text_table
+from reports.layer_costs import Model
+from reports.markdown import memory_of, rendered
+from reports.text import NOTHING, WIDE, number, text_table
 
 __all__ = ["RULES", "Values", "advice_text", "advise", "bytes_in", "bytes_text", "table"]
-
-WIDTH = 120
 
 
 def advice_text(table: Values, query: Values, result: Values, model: Model | None = None) -> str:
@@ -34,8 +24,8 @@ def advice_text(table: Values, query: Values, result: Values, model: Model | Non
 
 
 def _listed(what: str, names: Sequence[str]) -> str:
-    """Names after a word, in lines of `WIDTH`."""
-    return fill(f"{what}: {', '.join(names)}", WIDTH, subsequent_indent="  ",
+    """Names after a word, in lines of `WIDE`."""
+    return fill(f"{what}: {', '.join(names)}", WIDE, subsequent_indent="  ",
                 break_long_words=False, break_on_hyphens=False)  # fmt: skip
 
 
@@ -47,21 +37,15 @@ def _members(table: Values, query: Values, result: Values, key: str) -> str:
     scale, time = (1, "time, x softmax") if table["units"][key] == "ratio" else (1e3, "time, ms")
     memory = memory_of(query["pass"])
     head = ["attention", *used, time, memory, "faster from", "in the set", "tied with"]
-    return text_table(head, [_cells(member, scale) for member in result["members"]], WIDTH)
-
-
-def _rank_group(number: int, seeds: int) -> str:
-    return f"group {number} (1 seed)" if seeds == 1 else f"group {number}"
+    return text_table(head, [_cells(member, scale) for member in result["members"]], WIDE)
 
 
 def _cells(member: Mapping[str, Any], scale: float) -> list[str]:
     time, low, high = (number(scale * member[name]) for name in ("time", "time.q1", "time.q3"))
+    groups = zip(member["groups"], member["seeds"], strict=True)
     return [
-        member["row"],
-        *map(_rank_group, member["groups"], member["seeds"]),
-        f"{time} [{low}, {high}]{' inferred' * member['inferred']}",
-        bytes_text(member["memory"]),
+        member["row"], *(f"group {group}{' (1 seed)' * (seeds == 1)}" for group, seeds in groups),
+        f"{time} [{low}, {high}]{' inferred' * member['inferred']}", bytes_text(member["memory"]),
         member["crossover"]["text"] if member["crossover"] else NOTHING,
-        f"{100 * member['probability']:.0f} %",
-        ", ".join(member["tied"]) or NOTHING,
-    ]
+        f"{100 * member['probability']:.0f} %", ", ".join(member["tied"]) or NOTHING,
+    ]  # fmt: skip

@@ -2,10 +2,6 @@
 
 `rules.json` says which rows are left out and what is compared; `advise` here and in
 `reports/site/site.js` executes it over one table of plain values, and a test compares the two.
-
-A row is in the Pareto set where no other row is at least as good in every objective and better in
-one. The objectives are the groups of the questions that are needed, time and memory; less is
-better.
 """
 
 import json
@@ -32,6 +28,9 @@ DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 STATES = ("impossible", "failed", "missing", "baseline")
 """Why a row has no answer to a question that counts: it has no form for it, ..."""
+
+COSTS = ("time", "time.q1", "time.q3", "memory", "seconds")
+"""The values of a point, after its length."""
 
 IQR = 1.349
 """The interquartile range of a normal distribution, in standard deviations."""
@@ -73,9 +72,10 @@ def advise(table: Values, query: Values) -> Values:
         query: `length`, `pass`, `causal`, `memory` (bytes, or None), `needs` (questions).
 
     Returns:
-        `members` of the Pareto set in order of time, each with its figures, the `probability` of
-        membership and the rows that it is `tied` with; `dominated` rows; `excluded` rows by reason;
-        `inferred`: the rows of both whose cost was not measured; needed questions without evidence
+        `members` of the Pareto set (no other row is at least as good in groups, time and memory and
+        better in one) in order of time, each with its figures, the `probability` of membership and
+        the rows that it is `tied` with; `dominated` rows; `excluded` rows by reason; `inferred`:
+        the rows of both whose cost was not measured; needed questions without evidence
         (`unanswered`), of these `not_run`, on which no row was run, and the command that does
         (`run`); `commands` that measure what else is missing; `refused`: why there is no answer,
         empty where there is one.
@@ -92,6 +92,7 @@ def advise(table: Values, query: Values) -> Values:
     candidates = groups.pop("", [])
     refused = _refusal(lengths, query, key, used)
     members = [] if refused or not candidates else _members(candidates, used, key)
+    run = RULES["run"].format(suite=table["suite"], questions=",".join(not_run))
     chosen = [member["row"] for member in members]
     others = [name for fact in candidates if (name := fact["row"]["row"]) not in chosen]
     return {
@@ -106,15 +107,9 @@ def advise(table: Values, query: Values) -> Values:
         "inferred": [f["row"]["row"] for f in candidates if f["row"]["inferred"] and not refused],
         "unanswered": [name for name in query["needs"] if name not in used],
         "not_run": not_run,
-        "run": _run(table, not_run),
+        "run": run if not_run else "",
         "commands": _commands(table, query, groups, causal),
     }
-
-
-def _run(table: Values, questions: Sequence[str]) -> str:
-    """The command that runs every row on questions; empty without any."""
-    text: str = RULES["run"].format(suite=table["suite"], questions=",".join(questions))
-    return text if questions else ""
 
 
 def setting_of(query: Mapping[str, Any]) -> tuple[str, bool]:
@@ -127,18 +122,15 @@ def _facts(row: Values, key: str, length: int, needs: Sequence[str]) -> Values:
     """What the rules read of a row; a time of None where the length is not measured."""
     values = between(row["points"].get(key, []), length)
     states = [row["states"][name] for name in needs]
-    names = ("time", "time.q1", "time.q3", "memory", "seconds")
     return {
-        "row": row,
-        **dict(zip(names, values or [None] * 5, strict=True)),
-        "causal": row["causal"],
-        "bidirectional": row["bidirectional"],
+        "row": row, "causal": row["causal"], "bidirectional": row["bidirectional"],
+        **dict(zip(COSTS, values or [None] * 5, strict=True)),
         "unfinished": int(length >= row["unfinished"].get(key, math.inf)),
         "groups": [row["groups"].get(name, 0) for name in needs],
         "seeds": [row["seeds"].get(name, 0) for name in needs],
         "states": dict(zip(needs, states, strict=True)),
         **{state: states.count(state) for state in STATES},
-    }
+    }  # fmt: skip
 
 
 def between(points: Sequence[Sequence[float]], length: int) -> list[float] | None:
@@ -158,12 +150,10 @@ def _excluded(fact: Values, query: Mapping[str, Any]) -> str:
     """The group of the first rule that leaves a row out; empty where none does."""
     for rule in RULES["exclude"]:
         value = fact[rule["column"]]
-        bounds = {name: query.get(rule[name], rule[name]) if isinstance(rule[name], str)
-                  else rule[name] for name in ("below", "above") if name in rule}  # fmt: skip
-        out = value is None if "missing" in rule else False
-        out |= bounds.get("below") is not None and value < bounds["below"]
-        out |= bounds.get("above") is not None and value > bounds["above"]
-        if out:
+        # A bound is a number, or the name of a field of the query.
+        low, high = (query.get(rule.get(name), rule.get(name)) for name in ("below", "above"))
+        is_out = (low is not None and value < low) or (high is not None and value > high)
+        if is_out or ("missing" in rule and value is None):
             return rule["group"]
     return ""
 
@@ -193,40 +183,31 @@ def _members(candidates: Sequence[Values], needs: Sequence[str], key: str) -> li
     draws = range(len(candidates[0]["row"]["z"]))
     inside = _pareto(np.array([[_objectives(fact) for fact in candidates]]))[0]
     drawn = np.array([[_drawn(fact, needs, draw) for fact in candidates] for draw in draws])
-    names = ("time", "time.q1", "time.q3", "memory", "seconds", "groups", "seeds")
     return [
         {
-            "row": fact["row"]["row"],
-            **{name: fact[name] for name in names},
-            "inferred": fact["row"]["inferred"],
-            "crossover": fact["row"]["crossovers"].get(key),
+            "row": one["row"]["row"], **{name: one[name] for name in (*COSTS, "groups", "seeds")},
+            "inferred": one["row"]["inferred"], "crossover": one["row"]["crossovers"].get(key),
             "probability": float(share),
-            "tied": [
-                other["row"]["row"]
-                for other in candidates
-                if other is not fact and _tied(fact, other)
-            ],
+            "tied": [f["row"]["row"] for f in candidates if f is not one and _tied(one, f)],
         }
-        for fact, is_in, share in zip(candidates, inside, _pareto(drawn).mean(0), strict=True)
+        for one, is_in, share in zip(candidates, inside, _pareto(drawn).mean(0), strict=True)
         if is_in
-    ]
+    ]  # fmt: skip
 
 
 def _tied(first: Values, other: Values) -> bool:
     """Whether the data do not separate two rows in any objective."""
     tie = RULES["tie"]
-    return (
-        all(first[name] == other[name] for name in tie["equal"])
-        and all(
-            first[f"{name}.q1"] <= other[f"{name}.q3"]
-            and other[f"{name}.q1"] <= first[f"{name}.q3"]
-            for name in tie["overlap"]
-        )
-        and all(
-            abs(first[name] - other[name]) <= share * max(first[name], other[name])
-            for name, share in tie["within"].items()
-        )
-    )
+    overlaps = [
+        a[f"{name}.q1"] <= b[f"{name}.q3"]
+        for name in tie["overlap"]
+        for a, b in ((first, other), (other, first))
+    ]
+    within = [
+        abs(first[name] - other[name]) <= share * max(first[name], other[name])
+        for name, share in tie["within"].items()
+    ]
+    return all([first[name] == other[name] for name in tie["equal"]] + overlaps + within)
 
 
 def _refusal(lengths: Sequence[int], query: Values, key: str, used: Sequence[str]) -> str:

@@ -2,21 +2,17 @@
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from harness.records.families import family_of, layer_counts
+from harness.records.suites import Suite
 from reports.advice.rules import DIGITS, RULES, Values, key_of, label_of
-from reports.prediction import DEPTHS, Model
-from reports.scaling import crossover
+from reports.layer_costs import DEPTHS, Model, crossover
 from reports.statistics import score_groups
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from harness.records.suites import Suite
 
 Points = dict[str, list[list[float]]]
 """By setting, the values at each measured length: see `_points`."""
@@ -24,16 +20,15 @@ Points = dict[str, list[list[float]]]
 DRAWS = 200
 """Bootstrap samples of a probability."""
 
+TRAITS = ("causal", "bidirectional", "linear", "recurrent")
+"""The claims of a row, which hold for every variant of a composition."""
+
 
 def table(
-    answers: "pd.DataFrame",
-    seeds: "pd.DataFrame",
-    costs: "pd.DataFrame",
-    suite: "Suite",
-    traits: Mapping[str, Mapping[str, Any]],
-    model: Model | None = None,
+    answers: pd.DataFrame, seeds: pd.DataFrame, costs: pd.DataFrame, suite: Suite,
+    traits: Mapping[str, Mapping[str, Any]], model: Model | None = None,
     causal: Collection[str] = (),
-) -> Values:
+) -> Values:  # fmt: skip
     """What the rules read, of plain values.
 
     Args:
@@ -55,8 +50,8 @@ def table(
         name = question.name
         of_question = answers[answers["question"] == name].set_index("row")
         finals = seeds[(seeds["question"] == name) & (seeds["status"] == "ok")]
-        _add_question(rows, name, of_question, finals, generator)
-        _mark_impossible(rows, name, "causal" if name in causal else "bidirectional")
+        form = "causal" if name in causal else "bidirectional"
+        _add_question(rows, name, form, of_question, finals, generator)
     every = [key_of(name, causal) for name in RULES["passes"] for causal in (False, True)]
     lengths = {key: keys[key]["length"].unique() for key in every if key in keys}
     questions = {question.name: question.title for question in suite.questions}
@@ -72,19 +67,20 @@ def table(
 
 
 def _rows(
-    costs: "pd.DataFrame", suite: "Suite", traits: Mapping[str, Mapping[str, Any]],
+    costs: pd.DataFrame, suite: Suite, traits: Mapping[str, Mapping[str, Any]],
     units: Mapping[str, str], depth: int, generator: np.random.Generator,
 ) -> Iterator[Values]:  # fmt: skip
     """What is known of the cost of each row."""
     parts = {str(label): _points(lines, units) for label, lines in costs.groupby("row")}
     for row in suite.rows:
-        measured = parts.get(row.label, {})
+        measured, variants = parts.get(row.label, {}), [*layer_counts(row.attention)]
         # Parts are measured with their default options.
         points = measured or ({} if row.options else _composed(row.attention, depth, parts))
         yield {
-            "row": row.label, "attention": row.attention, "parts": [*layer_counts(row.attention)],
+            "row": row.label, "attention": row.attention, "parts": variants,
             "set": [f"{v}.{o}={row.options[v][o]}" for v in row.options for o in row.options[v]],
-            **_traits(row.attention, traits),
+            **{trait: int(all(traits[name][trait] for name in variants)) for trait in TRAITS},
+            "family": family_of(row.attention),
             "points": points, "inferred": int(bool(points) and not measured),
             "crossovers": _crossovers(points, units),
             "unfinished": _unfinished(costs[costs["row"] == row.label]),
@@ -93,28 +89,13 @@ def _rows(
         }  # fmt: skip
 
 
-def _mark_impossible(rows: Sequence[Values], question: str, form: str) -> None:
-    """Name the rows without a run of a question that have no form for it."""
-    for row in rows:
-        if not row[form] and row["states"][question] == "missing":
-            row["states"][question] = "impossible"
-
-
-def _keys(costs: "pd.DataFrame") -> "dict[str, pd.DataFrame]":
+def _keys(costs: pd.DataFrame) -> dict[str, pd.DataFrame]:
     done = costs[costs["status"] == "ok"]
     groups: Any = done.groupby(["pass", "causal"])
     return {key_of(*key): lines for key, lines in groups}
 
 
-def _traits(attention: str, traits: Mapping[str, Mapping[str, Any]]) -> Values:
-    """Claims that hold for every variant of a composition, and its family."""
-    parts = [traits[name] for name in layer_counts(attention)]
-    names = ("causal", "bidirectional", "linear", "recurrent")
-    claims = {name: int(all(part[name] for part in parts)) for name in names}
-    return {**claims, "family": family_of(attention)}
-
-
-def _points(costs: "pd.DataFrame", units: Mapping[str, str]) -> Points:
+def _points(costs: pd.DataFrame, units: Mapping[str, str]) -> Points:
     """By setting, for each length: length, time with quartiles, bytes and seconds of a sample.
 
     Of several measurements that with a ratio is used, then the fastest: `backend` may differ.
@@ -151,10 +132,7 @@ def _composed(attention: str, depth: int, parts: Mapping[str, Points]) -> Points
 
 
 def _crossovers(points: Points, units: Mapping[str, str]) -> dict[str, Values]:
-    """By setting: the lengths, low to high, from which a row is faster than softmax, and as text.
-
-    An end of 0 is below the shortest length, one of None above the longest.
-    """
+    """By setting: the lengths from which a row is faster than softmax; see `Crossover`."""
     found = {}
     for key, values in points.items():
         ends = [{int(point[0]): point[end] for point in values} for end in (2, 3)]
@@ -164,13 +142,13 @@ def _crossovers(points: Points, units: Mapping[str, str]) -> dict[str, Values]:
     return found
 
 
-def _unfinished(costs: "pd.DataFrame") -> dict[str, int]:
+def _unfinished(costs: pd.DataFrame) -> dict[str, int]:
     """By setting, the shortest length at which a measurement did not end in `ok`."""
     failed: Any = costs[costs["status"] != "ok"].groupby(["pass", "causal"])["length"].min()
     return {key_of(*key): int(length) for key, length in failed.items()}
 
 
-def _setting(costs: "pd.DataFrame", suite: "Suite", model: Model | None) -> Values:
+def _setting(costs: pd.DataFrame, suite: Suite, model: Model | None) -> Values:
     """What the costs share, with the options of the commands that measure more of them."""
     plan = suite.cost
     dim = model.width if model else plan.dim
@@ -187,10 +165,10 @@ def _setting(costs: "pd.DataFrame", suite: "Suite", model: Model | None) -> Valu
 
 
 def _add_question(
-    rows: Sequence[Values], name: str, answers: "pd.DataFrame", finals: "pd.DataFrame",
+    rows: Sequence[Values], name: str, form: str, answers: pd.DataFrame, finals: pd.DataFrame,
     generator: np.random.Generator,
 ) -> None:  # fmt: skip
-    """State, group and drawn groups of every row in one question.
+    """State, group and drawn groups of every row in one question, which needs a form of a row.
 
     Groups are those of `reports.statistics.score_groups`. A drawn score is the mean of seeds drawn
     with replacement; of one seed, it is drawn from the interval of its test split. Its group is
@@ -201,35 +179,31 @@ def _add_question(
     above = scored[scored["answered"]]
     sign = -1.0 if (above["mean"] < above["baseline_value"]).any() else 1.0
     of_rows = score_groups(above, sign)
-    cuts = _cuts(sign * above["mean"], of_rows)
+    groups = (sign * above["mean"]).groupby(of_rows)
+    # Halfway between each group and the one before: a mean below i cuts is in group i + 1.
+    cuts = (groups.min().to_numpy()[:-1] + groups.max().to_numpy()[1:]) / 2
     for row in rows:
-        label = row["row"]
+        label, missing = row["row"], "missing" if row[form] else "impossible"
         if label not in scored.index:
             failed = label in answers.index and answers.at[label, "status"] != ""
-            row["states"][name] = "failed" if failed else "missing"
+            row["states"][name] = "failed" if failed else missing
             continue
         answer = scored.loc[label]
         scores = finals.loc[finals["row"] == label, "score"].dropna().to_numpy(float)
         drawn = sign * _resampled(scores, answer, generator)
         # Without baselines, nothing is known of it.
-        otherwise = "baseline" if answer["at_baseline"] else "missing"
+        otherwise = "baseline" if answer["at_baseline"] else missing
         row["states"][name] = "ok" if answer["answered"] else otherwise
         by_cuts = 1 + int((sign * answer["mean"] < cuts).sum())
         group = of_rows.get(label, by_cuts)
-        groups = np.clip(1 + (drawn[:, None] < cuts).sum(1) + group - by_cuts, 1, 35)
+        drawn_groups = np.clip(1 + (drawn[:, None] < cuts).sum(1) + group - by_cuts, 1, 35)
         row["groups"][name] = group
         row["seeds"][name] = int(answer["seeds"])
-        row["draws"][name] = "".join(DIGITS[value] for value in groups)
-
-
-def _cuts(means: "pd.Series", groups: Mapping[Any, int]) -> NDArray[np.float64]:
-    """Halfway between each group and the one before: a mean below i cuts is in group i + 1."""
-    by_group = means.groupby(groups)
-    return (by_group.min().to_numpy()[:-1] + by_group.max().to_numpy()[1:]) / 2
+        row["draws"][name] = "".join(DIGITS[value] for value in drawn_groups)
 
 
 def _resampled(
-    scores: NDArray[np.float64], answer: "pd.Series", generator: np.random.Generator
+    scores: NDArray[np.float64], answer: pd.Series, generator: np.random.Generator
 ) -> NDArray[np.float64]:
     """Draws of the mean of an answer, in its unit."""
     if len(scores) > 1 and scores.mean():

@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from io import BytesIO
 from textwrap import fill
-from typing import Any, NamedTuple
+from typing import Any
 
 import matplotlib as mpl
 import pandas as pd
 import seaborn
+from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -24,19 +25,20 @@ from reports.text import digest, frame_csv, plain
 
 GREY = "#6f6f6f"
 
+COLOURS: tuple[str, ...] = tuple(seaborn.color_palette("colorblind", 10).as_hex())
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
+DASHES = (0, (4, 3))
+
 STYLE: dict[Any, Any] = {
     **seaborn.axes_style("whitegrid"), **seaborn.plotting_context("paper"),
-    "axes.spines.right": False, "axes.spines.top": False, "figure.dpi": 160, "grid.color": ".9",
+    "axes.prop_cycle": cycler(color=COLOURS), "axes.spines.right": False,
+    "axes.spines.top": False, "figure.dpi": 160, "grid.color": ".9",
     # The fonts of other machines would give other bytes.
     "font.family": "DejaVu Sans", "legend.fontsize": 8, "legend.frameon": False,
     "svg.hashsalt": "figures",
     # Texts come from records: "$" begins no formula.
     "text.parse_math": False,
 }  # fmt: skip
-
-COLOURS: tuple[str, ...] = tuple(seaborn.color_palette("colorblind", 10).as_hex())
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
-DASHES = (0, (4, 3))
 
 WIDTH, HEIGHT, LINE_HEIGHT = 6.8, 3.8, 0.165
 """Inches of a panel with its legend, and of a line of the legend."""
@@ -58,14 +60,7 @@ TEXT, LABEL, LINE = 400, 34, 74
 """The most characters of a note, of a label, and of a line of small print."""
 
 
-class PointStyle(NamedTuple):
-    """Colour and marker of one row of a panel."""
-
-    colour: str
-    marker: str
-
-
-def point_styles(rows: Iterable[tuple[str, str]]) -> dict[str, PointStyle]:
+def point_styles(rows: Iterable[tuple[str, str]]) -> dict[str, tuple[str, str]]:
     """Colour and marker of each row of a panel, given as (attention, label), the best row first.
 
     Coloured are the best row of each family, then others in order, `MOST_COLOURED` in all; rows of
@@ -75,10 +70,11 @@ def point_styles(rows: Iterable[tuple[str, str]]) -> dict[str, PointStyle]:
     best = {family_of(attention[label]): label for label in reversed(attention)}
     others = [label for label in attention if label not in best.values()]
     firsts = [label for label in attention if label in best.values()]
-    styles, used = dict.fromkeys(attention, PointStyle(FAINT, "")), Counter[str]()
+    used, grey = Counter[str](), (FAINT, "")
+    styles: dict[str, tuple[str, str]] = dict.fromkeys(attention, grey)
     for label in [*firsts, *others][:MOST_COLOURED]:
         colour = colour_of(attention[label])
-        styles[label] = PointStyle(colour, MARKERS[used[colour]])
+        styles[label] = colour, MARKERS[used[colour]]
         used[colour] += 1
     return styles
 
@@ -104,26 +100,13 @@ def panels_of_rows(counts: Sequence[int]) -> tuple[Figure, list[Axes]]:
 
 
 def draw_rows(
-    axes: Axes,
-    lines: pd.DataFrame,
-    x: str,
-    y: str,
-    order: Sequence[str],
-    *,
-    band: bool = False,
+    axes: Axes, lines: pd.DataFrame, x: str, y: str, order: Sequence[str], *, band: bool = False,
     bars: bool = False,
-) -> None:
-    """Draw a line for each row, and list them beside the panel.
+) -> None:  # fmt: skip
+    """Draw a line for each row, in the `order` of rows, and list them beside the panel.
 
-    Args:
-        axes: of the panel.
-        lines: a line for each point, in order of the axis. Columns: `attention`, `row`, `x`, `y`;
-            `low` and `high`, the ends of what `band` fills, or `bars` shows.
-        x: a column.
-        y: a column.
-        order: the rows, the best one first.
-        band: whether to fill what is between the ends.
-        bars: whether to draw the ends of each point.
+    `lines` has a line for each point, in order of the axis. Columns: `attention`, `row`, `x`, `y`;
+    `low` and `high`, the ends of what `band` fills, or `bars` draws.
     """
     attention = dict(zip(lines["row"], lines["attention"], strict=True))
     shown = [row for row in order if row in attention][:SLOTS]
@@ -207,24 +190,19 @@ def table_with_images(
 def images(
     name: str, source: str | None, draw: Callable[..., Figure], *content: Any
 ) -> dict[str, bytes]:
-    """What `draw` makes of the content, as PNG and SVG by file name; see `save`."""
-    with mpl.rc_context(STYLE):
-        return save(draw(*content), name, source)
-
-
-def save(figure: Figure, name: str, source: str | None = None) -> dict[str, bytes]:
-    """The figure as PNG and SVG, by file name; the same figure gives the same bytes.
+    """What `draw` makes of the content, as PNG and SVG by file name; the same gives the same bytes.
 
     Both have `source`, an identifier of the data that they were drawn from, as their description.
     """
     files = {}
-    for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
-        stream = BytesIO()
-        with warnings.catch_warnings():
-            # A character that the font lacks is drawn as a box.
-            warnings.filterwarnings("ignore", "Glyph .* missing from font")
+    with mpl.rc_context(STYLE), warnings.catch_warnings():
+        # A character that the font lacks is drawn as a box.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        figure = draw(*content)
+        for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
+            stream = BytesIO()
             figure.savefig(stream, format=kind, metadata={**metadata, "Description": source})
-        files[f"{name}.{kind}"] = stream.getvalue()
+            files[f"{name}.{kind}"] = stream.getvalue()
     return files
 
 

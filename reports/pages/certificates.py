@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 
 from harness.records.certificate import Certificate, CheckResult
-from reports.markdown import escape
-from reports.render import rendered
+from reports.markdown import escape, rendered
 
 PASSED, NOT_CLAIMED, FAILED = "✓", "–", "✗"
 

@@ -9,8 +9,8 @@ import pandas as pd
 
 from harness.records.baselines import ShallowModel, ShallowStudy
 from harness.records.interval import wilson
+from reports.markdown import rendered
 from reports.papers import published
-from reports.render import rendered
 
 with (files("reports") / "pages" / "shallow.csv").open(encoding="utf-8") as file:
     REFERENCE = {

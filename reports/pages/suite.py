@@ -1,8 +1,8 @@
-"""A suite: its page, tables and figure, on a terminal and for LaTeX."""
+"""A suite: its page, tables and figure, on a terminal, for LaTeX and in a README."""
 
 import io
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from statistics import fmean
 from textwrap import fill
@@ -10,20 +10,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
+from harness.records.families import family_of
+from harness.records.suites import Suite
 from reports import papers, suites
 from reports.layer_costs import measured
-from reports.render import rendered
+from reports.markdown import escape, rendered, table
 from reports.statistics import LEVEL, score_groups
-from reports.text import NOTHING, frame_csv, number, text_table, threads_of, whole_text
+from reports.text import NOTHING, WIDE, frame_csv, number, text_table, threads_of, whole_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    from harness.records.suites import Suite
-
-WIDTH = 120
-"""Characters of a line on a terminal."""
 
 OF_A_SEED = [
     "suite", "question", "row", "attention", "task", "seed", "status", "reason", "metric", "score",
@@ -32,8 +29,9 @@ OF_A_SEED = [
 ]  # fmt: skip
 """The columns of the table of seeds."""
 
-FASTEST = 3
-"""The most rows that do not differ from the best that the table of questions names."""
+FASTEST, README_ROWS, README_FIRST = 3, 8, 3
+"""The most rows that do not differ from the best that the table of questions names; the rows of the
+table of a README, or more if its first and named rows are more; how many are the first."""
 
 TEX = str.maketrans({
     **{character: f"\\{character}" for character in "&%$#_{}"},
@@ -50,25 +48,28 @@ Lane = tuple[int, list[str]]
 
 
 class Tables(NamedTuple):
-    """The frames of a suite.
+    """The frames of a suite; see `reports.suites`.
 
     Attributes:
-        suite: it.
-        answers, pairs, matrix: see `reports.suites`.
         seeds: the runs behind the answers, a line each.
         setting: what the costs were measured on, as text.
     """
 
-    suite: "Suite"
+    suite: Suite
     answers: pd.DataFrame
     pairs: pd.DataFrame
     matrix: pd.DataFrame
     seeds: pd.DataFrame
     setting: str
 
+    @property
+    def cells(self) -> dict[Hashable, Any]:
+        """The lines of the answers by row and question."""
+        return self.answers.set_index(["row", "question"]).to_dict("index")
+
 
 def tables(
-    suite: "Suite", runs: pd.DataFrame, baselines: pd.DataFrame, costs: pd.DataFrame
+    suite: Suite, runs: pd.DataFrame, baselines: pd.DataFrame, costs: pd.DataFrame
 ) -> Tables:
     """The frames of a suite, from the frames of a store; see `reports.suites`."""
     answers, plan = suites.answers(runs, suite, baselines), suite.cost
@@ -83,10 +84,7 @@ def tables(
 
 
 def files(of: Tables, *, latex: bool) -> dict[str, bytes]:
-    """What the files of a suite hold, by name.
-
-    The runs are in a Parquet file, too, where pyarrow is installed.
-    """
+    """What the files of a suite hold, by name; one is of Parquet where pyarrow is installed."""
     from reports.figures import style
 
     name, matrix = of.suite.name, of.matrix.reset_index()
@@ -115,23 +113,19 @@ def published(of: Tables) -> pd.DataFrame:
 def _rendered(template: str, of: Tables) -> bytes:
     return rendered(
         template, **of._asdict(), questions=_questions(of), lengths=sorted(of.suite.cost.lengths),
-        middle=middle_length(of.suite), cells=_cells(of), options=_options(of.suite),
-        models=_models(of.suite),
-        tex=lambda text: text.translate(TEX),
+        middle=suites.middle_length(of.suite), cells=of.cells, options=_options(of.suite),
+        models=_models(of.suite), tex=lambda text: text.translate(TEX),
     ).encode()  # fmt: skip
 
 
-def _options(suite: "Suite") -> str:
+def _options(suite: Suite) -> str:
     """The options of variants that the recipes of the questions set, as text."""
-    tables = {name: table for one in suite.questions for name, table in one.variants.items()}
-    texts = [
-        f"{name} {', '.join(f'{option}={value}' for option, value in table.items())}"
-        for name, table in tables.items()
-    ]
-    return "; ".join(texts)
+    chosen = {name: options for one in suite.questions for name, options in one.variants.items()}
+    texts = {name: ", ".join(map("{}={}".format, of, of.values())) for name, of in chosen.items()}
+    return "; ".join(map(" ".join, texts.items()))
 
 
-def _models(suite: "Suite") -> str:
+def _models(suite: Suite) -> str:
     """The models of the questions as text, without those that have the model of a recipe."""
     titles: dict[str, list[str]] = {}
     for question in suite.questions:
@@ -139,16 +133,6 @@ def _models(suite: "Suite") -> str:
             shape = "{depth} x width {dim}, heads {heads}".format(**question.model)
             titles.setdefault(shape, []).append(question.name)
     return "; ".join(f"{', '.join(names)}: {shape}" for shape, names in titles.items())
-
-
-def middle_length(suite: "Suite") -> int:
-    """The length by whose time rows are ordered, in tokens."""
-    return int(suites.time_column(suite).partition(".")[2])
-
-
-def _cells(of: Tables) -> Mapping[Hashable, Any]:
-    """The lines of the answers by row and question."""
-    return of.answers.set_index(["row", "question"]).to_dict("index")
 
 
 def _questions(of: Tables) -> list[dict[str, Any]]:
@@ -177,13 +161,13 @@ def fastest(of: Tables, question: str) -> dict[str, str]:
     less_is_better = bool((ranked["mean"] < ranked["baseline_value"]).any())
     groups = score_groups(ranked, -1.0 if less_is_better else 1.0)
     best = [row for row, group in groups.items() if group == 1]
-    times = of.matrix[suites.time_column(of.suite)].reindex(best)
+    times = of.matrix[f"time.{suites.middle_length(of.suite)}"].reindex(best)
     return {str(row): number(time) for row, time in times.dropna().sort_values().items()}
 
 
 def terminal(of: Tables) -> str:
     """The matrix as text: mean and rank group of each answer, in brackets at a baseline."""
-    suite, cells, middle = of.suite, _cells(of), middle_length(of.suite)
+    suite, cells, middle = of.suite, of.cells, suites.middle_length(of.suite)
 
     def text(row: Hashable, question: str) -> str:
         cell = cells[row, question]
@@ -208,19 +192,58 @@ def terminal(of: Tables) -> str:
         f"attention. Time and peak memory: training a layer of {middle:,} tokens over "
         f"softmax. Decode: a token after {max(suite.cost.lengths):,}; state: its bytes."
     )
-    return f"{text_table(head, lines, WIDTH)}\n\n{fill(legend, WIDTH)}"
+    return f"{text_table(head, lines, WIDE)}\n\n{fill(legend, WIDE)}"
 
 
-def asked_rows(matrix: pd.DataFrame, suite: "Suite") -> pd.DataFrame:
+def asked_rows(matrix: pd.DataFrame, suite: Suite) -> pd.DataFrame:
     """The rows that were run on a question."""
     return matrix[matrix[[question.name for question in suite.questions]].notna().any(axis=1)]
 
 
-def draw(matrix: pd.DataFrame, suite: "Suite") -> "Figure":
+def readme_table(of: Tables) -> str:
+    """Rows of the matrix with what they answer and cost; *1 seed* is explained if one has it."""
+    asked, middle = asked_rows(of.matrix, of.suite), suites.middle_length(of.suite)
+    # The first rows of the suite, those of `readme_answer`, the best of each other family.
+    named = [row.label for row in of.suite.rows[:README_FIRST]]
+    named += [row for _, row, _ in _fastest(of)]
+    chosen = [row for row in dict.fromkeys(named) if row in asked.index]
+    families = asked["attention"].map(family_of)
+    others = asked.index[~families.duplicated() & ~families.isin(families[chosen])]
+    rows = asked.loc[[*chosen, *others][: max(README_ROWS, len(chosen))]]
+    answers = of.answers[of.answers["answered"]]
+    single = answers["seeds"].eq(1).map({True: " (*1 seed*)", False: ""})
+    texts = answers["question"].map(escape) + single
+    answered = texts.groupby(answers["row"]).agg(", ".join)
+    numbers = rows[[f"time.{middle}", f"memory.{middle}", "state_bytes"]]
+    lines = [
+        [escape(str(row)), answered.get(row, NOTHING), *map(number, values)]
+        for row, *values in numbers.itertuples()
+    ]
+    head = ["attention", "answers", f"time at {middle:,}", "peak memory", "state, bytes"]
+    is_single = any("*1 seed*" in text for _, text, *_ in lines)
+    return table(head, lines) + "\n*1 seed*: of one finished run." * is_single
+
+
+def readme_answer(of: Tables) -> str:
+    """The fastest of the best rows of each question that has any, as a list."""
+    return "\n".join(
+        f"- {title}: **{escape(f'{row} ({time})')}**" for title, row, time in _fastest(of)
+    )
+
+
+def _fastest(of: Tables) -> Iterator[tuple[str, str, str]]:
+    """Title, row and time of the fastest of the best rows of each question that has any."""
+    for question in of.suite.questions:
+        for row, time in [*fastest(of, question.name).items()][:1]:
+            yield question.title, row, time
+
+
+def draw(matrix: pd.DataFrame, suite: Suite) -> "Figure":
     """A point for each row of the matrix that has a time, in bands of questions answered."""
     from reports.figures import style
 
-    asked, column = asked_rows(matrix, suite), suites.time_column(suite)
+    asked, length = asked_rows(matrix, suite), suites.middle_length(suite)
+    column = f"time.{length}"
     rows = asked[asked[column].notna()]
     times = {str(row): float(time) for row, time in rows[column].items()}
     lanes = _lanes(times, {str(row): int(count) for row, count in rows["answered"].items()})
@@ -234,7 +257,6 @@ def draw(matrix: pd.DataFrame, suite: "Suite") -> "Figure":
             axes.annotate(style.label(label), (times[label], lane), (5, 0), va="center",
                           textcoords="offset points", fontsize=8, color=text)  # fmt: skip
     _scales(axes, [1.0, *times.values()], [answered for answered, _ in lanes])
-    length = middle_length(suite)
     axes.set(xlabel=f"time of training, {length:,} tokens, relative to the fastest softmax (log)",
              ylabel=f"answered, of {len(suite.questions)} questions")  # fmt: skip
     style.not_shown(axes, [f"{label}: no cost" for label in asked.index if label not in times])

@@ -14,8 +14,7 @@ from PIL import Image as Pillow
 import tasks
 from harness.baselines import fit
 from harness.cli import cards
-from harness.cli.cards import card, describe, page_of
-from harness.cli.examples import png
+from harness.cli.cards import card, describe, page_of, png
 from harness.data import Data
 from harness.records.store import BaselineStore
 from tasks import Split, Task

@@ -13,8 +13,7 @@ import tasks
 from harness import recipes
 from harness.cli import cards
 from harness.cli.cards import Description
-from harness.cli.catalogue import BUILT_IN, HEAD, paper_of, registered, rows
-from harness.cli.docstrings import meanings
+from harness.cli.catalogue import BUILT_IN, HEAD, meanings, paper_of, registered, rows
 from harness.records.families import family_of
 from tasks.registry import tasks as task_registry
 from tests.certificates import committed

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from harness.cli.progress import GridView, bars, grid
+from harness.cli.progress import GridView, bars
 from harness.jobs import Reported
 from harness.records.locks import State
 from harness.records.record import Point
@@ -18,7 +18,8 @@ from tests.harness.specs import Clock
 def test_a_traceback_goes_where_no_bar_erases_it(plan, terminal, errors_terminal):
     out, err = io.StringIO(), io.StringIO()
     console = Console(file=out, force_terminal=terminal)
-    with grid(console, Console(file=err, force_terminal=errors_terminal), str) as view:
+    with bars(console) as bar:
+        view = GridView(bar, Console(file=err, force_terminal=errors_terminal), str)
         view.callback(plan().spec).failed("Traceback: boom")
     shared = terminal and errors_terminal
     assert ("Traceback: boom" in out.getvalue()) == shared

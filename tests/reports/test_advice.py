@@ -8,8 +8,7 @@ import pytest
 
 from harness.records.frame import costs
 from reports.advice import advice_text, advise, bytes_in, bytes_text, table
-from reports.layer_costs import of_plan
-from reports.prediction import Model, of_model
+from reports.layer_costs import Model, of_model, of_plan
 from reports.statistics import score_groups
 from reports.suites import answers, results
 from tests.conftest import ROOT

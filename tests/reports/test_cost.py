@@ -154,7 +154,7 @@ def test_the_figure_has_a_curve_of_each_row_for_time_and_memory():
 def test_a_sweep_without_any_measured_cost_has_a_page_and_no_panel():
     failed = record("yoso", 256, status="crashed", reason="it was ended by SIGSEGV")
     assert not cost.draw(sweeps(failed)).axes
-    assert "SIGSEGV" in cost.page(sweeps(failed))
+    assert b"SIGSEGV" in cost.files(of_costs([failed]))["cost.md"]
 
 
 def test_the_crossovers_are_those_of_the_fastest_row_of_the_largest_training_sweep():

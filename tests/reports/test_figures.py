@@ -40,19 +40,19 @@ def entries(axes):
 def test_eight_rows_are_coloured_the_best_of_each_family_first():
     rows = [(name, f"{name} {i}") for i in range(3) for name in FAMILIES]
     styles = style.point_styles(rows)
-    coloured = {label: one for label, one in styles.items() if one.colour != style.FAINT}
+    coloured = {label: one for label, one in styles.items() if one[0] != style.FAINT}
     assert [*coloured] == ["a1 0", "a2 0", "b1 0", "b2 0", "c 0", "a1 1", "a2 1", "b1 1"]
     assert len(set(coloured.values())) == 8 and len(styles) == 15
     last = style.point_styles([*rows[:12], ("plug-in", "plug-in")])
-    assert last["plug-in"].colour == families.colour_of("unknown") != style.FAINT
-    assert last["b1 1"].colour == style.FAINT
+    assert last["plug-in"][0] == families.colour_of("unknown") != style.FAINT
+    assert last["b1 1"][0] == style.FAINT
 
 
 def test_a_family_has_one_colour_and_a_composition_that_of_its_last_layer():
     styles = style.point_styles([("a1", "1"), ("c+a2", "2"), ("c", "3"), ("unknown", "4")])
-    assert styles["1"].colour == styles["2"].colour == families.colour_of("a1")
-    assert styles["1"].marker != styles["2"].marker
-    assert len({one.colour for one in styles.values()}) == 3
+    assert styles["1"][0] == styles["2"][0] == families.colour_of("a1")
+    assert styles["1"][1] != styles["2"][1]
+    assert len({one[0] for one in styles.values()}) == 3
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.9, 1.2), (0.1, 4), (3, 3000), (1e-5, 1e7), (14, 86)])

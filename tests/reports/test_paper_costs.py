@@ -5,7 +5,7 @@ import pytest
 
 from harness.records.frame import of_costs
 from harness.records.suites import find
-from reports import paper_costs
+from reports import papers
 from tests.reports.conftest import make_cost, snapshot
 
 SUITE = find("chen2023-cost")
@@ -36,7 +36,7 @@ def steps(*costs, task="listops@1", others=()):
         }
         for one in costs
     ]  # fmt: skip
-    return paper_costs.steps(pd.DataFrame(wanted), of_costs([*costs, *others]))
+    return papers.step_costs(pd.DataFrame(wanted), of_costs([*costs, *others]))
 
 
 @pytest.mark.parametrize(
@@ -60,11 +60,11 @@ def test_the_page_the_table_and_the_terminal_are_the_approved_ones():
     out = cost("linear", status="out_of_memory", reason="64 GiB were asked for")
     others = [cost("softmax", options=SDPA), cost("yoso"), cost("nystrom", ratio=None), out]
     found = steps(naive(), cost(), *others)
-    made = paper_costs.files(found, SUITE)
+    made = papers.step_files(found, SUITE)
     snapshot("chen2023-cost.md", made["chen2023-cost.md"].decode())
     snapshot("chen2023-cost.csv", made["chen2023-cost.csv"].decode())
-    snapshot("chen2023-cost.txt", paper_costs.terminal(found) + "\n")
-    assert paper_costs.lines(found)[1]["task"] == "listops@1"
+    snapshot("chen2023-cost.txt", papers.step_text(found) + "\n")
+    assert papers.step_lines(found)[1]["task"] == "listops@1"
 
 
 def test_a_second_row_of_softmax_is_no_published_one():
@@ -87,4 +87,4 @@ def test_the_machine_with_most_steps_is_shown_and_nothing_of_other_shapes():
     other = [cost(machine="other", seconds=1.0), cost(machine="other", seconds=1.0, dim=128)]
     found = steps(naive(), cost(), others=other)
     assert {*found["machine"]} == {"CPU"} and len(found) == 2
-    assert paper_costs.steps(found[["shape"]], of_costs([cost(dim=32)])).empty
+    assert papers.step_costs(found[["shape"]], of_costs([cost(dim=32)])).empty

@@ -5,7 +5,7 @@ import math
 import pandas as pd
 import pytest
 
-from reports.scaling import Crossover, crossover, exponent
+from reports.layer_costs import Crossover, crossover, exponent
 
 LENGTHS = [256, 512, 1024, 2048, 4096]
 BELOW, ABOVE = dict.fromkeys(LENGTHS, 0.5), dict.fromkeys(LENGTHS, 2.0)
@@ -14,7 +14,7 @@ BELOW, ABOVE = dict.fromkeys(LENGTHS, 0.5), dict.fromkeys(LENGTHS, 2.0)
 @pytest.mark.parametrize("power", [0.0, 1.0, 1.5, 2.0])
 def test_a_power_law_has_its_exponent_and_no_width(power):
     fitted = exponent({n: 3e-6 * n**power for n in LENGTHS})
-    assert fitted and fitted == pytest.approx((power, power, power, 512, 4096), abs=1e-6)
+    assert fitted and fitted == pytest.approx((power, power, power), abs=1e-6)
 
 
 def test_only_the_longest_lengths_are_fitted_and_two_have_no_exponent():
@@ -30,7 +30,7 @@ def test_the_interval_of_an_exponent_is_that_of_the_slope_of_a_least_squares_lin
     # Student's 97.5 % quantile with two degrees of freedom.
     half = 4.302653 * math.sqrt(4 * 0.1**2 / 2 / 5)
     fitted = exponent(pd.Series(costs))
-    assert fitted and fitted[:3] == pytest.approx((1, 1 - half, 1 + half))
+    assert fitted and fitted == pytest.approx((1, 1 - half, 1 + half))
 
 
 @pytest.mark.parametrize(

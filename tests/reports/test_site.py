@@ -4,6 +4,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from harness.records.baselines import read_studies
 from harness.records.frame import costs
 from reports.advice import advise, table
 from reports.layer_costs import of_plan
-from reports.site import NAME, Content, site
+from reports.site import NAME, site
 from reports.suites import answers, results
 from tests.conftest import ROOT
 from tests.reports.conftest import make_record
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no chromium; HARNESS_CH
 
 
 @pytest.fixture(scope="module")
-def content() -> Content:
+def content() -> SimpleNamespace:
     suite, runs, baselines = suite_frames()
     records = []
     for row in ("softmax", "linear"):
@@ -35,17 +36,20 @@ def content() -> Content:
         (point,) = record.curve
         curve = [point.model_copy(update={"step": n, "loss": 3 / n}) for n in (1, 2, 3)]
         records.append(record.model_copy(update={"curve": curve}))
-    return Content(
-        suite=suite, runs=runs, costs=costs(ROOT / "results"), baselines=baselines,
-        records=records, variants=described()["variants"],
-        studies=read_studies(ROOT / "results/shallow"), causal=["recall-32"],
+    variants, measured = described()["variants"], costs(ROOT / "results")
+    found = answers(runs, suite, baselines), results(runs, suite), of_plan(measured, suite.cost)
+    traits = {entry["name"]: entry for entry in variants}
+    return SimpleNamespace(
+        suite=suite, table=table(*found, suite, traits, causal=["recall-32"]), runs=runs,
+        costs=measured, baselines=baselines, records=records, variants=variants,
+        studies=read_studies(ROOT / "results/shallow"),
     )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def path(content: Content, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def path(content: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("site") / NAME
-    file.write_bytes(site(content))
+    file.write_bytes(site(**vars(content)))
     return file
 
 
@@ -98,14 +102,9 @@ def test_the_page_is_one_small_file(path: Path):
     assert "@import" not in text
 
 
-def test_both_engines_give_the_same_advice_to_200_queries(content: Content, open_page: Any):
-    suite, generator = content.suite, np.random.default_rng(7)
-    traits = {entry["name"]: entry for entry in content.variants}
-    answered = answers(content.runs, suite, content.baselines)
-    values = table(
-        answered, results(content.runs, suite), of_plan(content.costs, suite.cost), suite, traits
-    )
-    queries = [random_query(generator, [q.name for q in suite.questions]) for _ in range(200)]
+def test_both_engines_give_the_same_advice_to_200_queries(content: SimpleNamespace, open_page: Any):
+    generator, values = np.random.default_rng(7), content.table
+    queries = [random_query(generator, [*values["questions"]]) for _ in range(200)]
     found = open_page().evaluate("queries => queries.map(query => advise(table, query))", queries)
     expected = [advise(values, query) for query in queries]
     assert sum(bool(one["members"]) for one in expected) > 20
@@ -136,7 +135,7 @@ def test_a_column_sorts_the_matrix_by_mouse_and_keyboard(open_page: Any):
     assert rows_of(page) == sorted(rows_of(page))
 
 
-def test_filters_hide_rows_and_columns(open_page: Any, content: Content):
+def test_filters_hide_rows_and_columns(open_page: Any, content: SimpleNamespace):
     page = open_page()
     traits = {entry["name"]: entry for entry in content.variants}
     page.locator("#filters [name=recurrent]").check(force=True)

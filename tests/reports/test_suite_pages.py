@@ -7,8 +7,7 @@ import pytest
 
 from harness.records.families import family_of
 from harness.records.frame import costs
-from reports.pages.readme import readme_answer, readme_table
-from reports.pages.suite import WIDTH, fastest, files, tables, terminal
+from reports.pages.suite import fastest, files, readme_answer, readme_table, tables, terminal
 from tests.conftest import ROOT
 from tests.reports.conftest import snapshot
 from tests.suite_frames import suite_frames as laptop_frames
@@ -37,7 +36,7 @@ def test_the_page_the_latex_and_the_terminal_are_the_approved_ones(found, made):
     for name in ("mine.md", "mine.tex"):
         snapshot(name, made[name].decode())
     snapshot("mine.txt", terminal(found) + "\n")
-    assert max(map(len, terminal(found).splitlines())) <= WIDTH
+    assert max(map(len, terminal(found).splitlines())) <= 120
 
 
 def test_the_tables_hold_every_digit_and_a_line_for_each_seed(found, made):
