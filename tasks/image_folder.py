@@ -5,13 +5,12 @@
 >>> train = task.load("train")
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Int64
 
 from tasks.contract import SPLITS, Split, SplitName, Task
 from tasks.data.corpus import require_shares, stratified
@@ -68,11 +67,7 @@ class ImageFolder(Task):
 
     def load(self, split: SplitName) -> Split:
         """See `Task.load`: the list of the files, which are read batch by batch."""
-        if split == "test" and self._has_val:
-            files = list_images(Path(self.path), "val", self._names)
-        else:
-            files = self._files.select(self._split_indices == SPLITS.index(split))
-        return ImageSplit.of(files, self.classes, self.size)
+        return ImageSplit.of(self._splits[split], self.classes, self.size)
 
     def show(self, split: Split, example: int) -> list[str]:
         """See `Task.show`: the path of the image."""
@@ -111,16 +106,14 @@ class ImageFolder(Task):
         return names
 
     @cached_property
-    def _files(self) -> Listing:
-        """The images of train and dev, and of test where it is drawn."""
-        return list_images(Path(self.path), "train" if self._has_val else "", self._names)
-
-    @cached_property
-    def _split_indices(self) -> Int64[np.ndarray, " n"]:
-        """The index in `SPLITS` of the split of each of `_files`."""
-        targets = self._files.targets
-        keys = np.random.Generator(np.random.PCG64(self.seed)).random(len(targets))
+    def _splits(self) -> Mapping[SplitName, Listing]:
+        """The images of each split."""
+        root, names = Path(self.path), self._names
+        files = list_images(root, "train" if self._has_val else "", names)
+        keys = np.random.Generator(np.random.PCG64(self.seed)).random(len(files.targets))
         test = None if self._has_val else self.test
-        return stratified(
-            targets, keys, self._names, dev=self.dev, test=test, owner=self.path, items="images"
+        indices = stratified(
+            files.targets, keys, names, dev=self.dev, test=test, owner=self.path, items="images"
         )
+        splits = {name: files.select(indices == i) for i, name in enumerate(SPLITS)}
+        return splits | {"test": list_images(root, "val", names)} if self._has_val else splits

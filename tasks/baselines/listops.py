@@ -20,10 +20,8 @@ OPERATOR_TOKENS = range(FIRST_OPERATOR, FIRST_OPERATOR + len(OPERATORS))
 def tree_features(split: Split, *, subtrees: bool, deeper: bool) -> UInt8[np.ndarray, "n f"]:
     """The root operator, how often each digit is an operand of it, and how many operands are trees.
 
-    Args:
-        split: the trees.
-        subtrees: add how often each operator begins an operand of the root.
-        deeper: add how often each digit is an operand at depth 2, by the operator above it.
+    With `subtrees`, also how often each operator begins an operand of the root; with `deeper`, how
+    often each digit is an operand at depth 2, by the operator above it.
     """
     parts = []
     for sequences, lengths in split.chunks():

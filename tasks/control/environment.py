@@ -105,11 +105,6 @@ def record(name: str, episodes: int, seed: int) -> Trajectories:
     in [0, 1] and the same for all steps of an episode: the returns of the episodes differ widely.
     The reference scores are mean returns over episodes with w = 1 and with w = 0.
 
-    Args:
-        name: environment, one of `SCRIPTED`.
-        episodes: number of episodes.
-        seed: seed of all random numbers.
-
     Raises:
         UserError: the environment has no scripted policy, gymnasium is missing, or a number is out
             of range.

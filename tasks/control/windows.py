@@ -124,14 +124,8 @@ def returns_of(
     """The return of each episode, from its first step to its end or to `limit` steps.
 
     All episodes take their steps together; those that have ended are ignored. After each step the
-    return-to-go is lowered by the reward.
-
-    Args:
-        policy: gives the actions.
-        start: the first step of each episode; see `episodes`.
-        environments: one for each episode, at that step.
-        scale: of the windows.
-        limit: the most steps of an episode.
+    return-to-go is lowered by the reward. `start` has the first step of each episode, at which its
+    environment is; see `episodes`.
     """
     count, length, channels = start.sequences.shape
     actions = len(scale.actions)

@@ -11,7 +11,7 @@ none of the ten sets has them.
 
 import io
 import lzma
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -40,7 +40,7 @@ def read(file: Member) -> Recordings:
     if file.name.endswith(".xz"):
         file = file._replace(stream=io.BytesIO(lzma.decompress(file.stream.read())))
     lines = _text(file)
-    labels = _labels(_header(lines, file.location), file.location)
+    labels = _labels(lines, file.location)
     recordings = Recordings([], [], labels)
     for location, line in lines:
         *channels, label = line.split(":")
@@ -65,20 +65,18 @@ def _text(file: Member) -> Iterator[tuple[str, str]]:
             yield location, text
 
 
-def _header(lines: Iterable[tuple[str, str]], location: str) -> dict[str, list[str]]:
-    """The values of each key, by its name in lower case; `lines` is read up to `@data`."""
+def _labels(lines: Iterable[tuple[str, str]], location: str) -> tuple[str, ...]:
+    """The classes that the header names; `lines` is read up to `@data`."""
     header: dict[str, list[str]] = {}
     for line_location, line in lines:
         key, *values = line.split()
         if not key.startswith("@"):
             raise damaged(line_location, "is neither a key such as @data nor a comment")
         if key.lower() == "@data":
-            return header
+            break
         header[key.lower()] = values
-    raise damaged(location, "has no line @data")
-
-
-def _labels(header: Mapping[str, list[str]], location: str) -> tuple[str, ...]:
+    else:
+        raise damaged(location, "has no line @data")
     flag, *labels = header.get("@classlabel", ["false"])
     if flag.lower() != "true" or not labels:
         raise UserError(f"{location} names no classes in @classLabel; give a set with classes")
