@@ -25,9 +25,9 @@ class CachedTask(Task):
     """A task whose data are in the cache."""
 
     @classmethod
-    @abstractmethod
     def how_to_get(cls) -> str:
         """How to get the data where they are missing, for a message."""
+        return "run the task: its data are generated on first use"
 
     @property
     def cache_key(self) -> str:
@@ -124,11 +124,6 @@ class GeneratedTask(CachedTask):
         super()._require(**minima)
         if self.seed >= 2**32:
             raise UserError(f"{self.name}.seed={self.seed} must be below 2**32={2**32}; lower it")
-
-    @classmethod
-    def how_to_get(cls) -> str:
-        """See `CachedTask.how_to_get`."""
-        return "run the task: its data are generated on first use"
 
     @property
     def cache_key(self) -> str:
