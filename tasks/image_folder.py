@@ -116,4 +116,6 @@ class ImageFolder(Task):
             files.targets, keys, names, dev=self.dev, test=test, owner=self.path, items="images"
         )
         splits = {name: files.select(indices == i) for i, name in enumerate(SPLITS)}
-        return splits | {"test": list_images(root, "val", names)} if self._has_val else splits
+        if self._has_val:
+            splits["test"] = list_images(root, "val", names)
+        return splits
