@@ -106,7 +106,7 @@ class ImageFolder(Task):
         return names
 
     @cached_property
-    def _splits(self) -> Mapping[SplitName, Listing]:
+    def _splits(self) -> Mapping[str, Listing]:
         """The images of each split."""
         root, names = Path(self.path), self._names
         files = list_images(root, "train" if self._has_val else "", names)
