@@ -130,10 +130,8 @@ def test_the_features_are_chosen_on_dev():
             sequences[:, 5] = sequences[:, 0]
         targets = sequences[:, 5 if name == "test" else 0]
         splits[name] = Split.single(sequences.to(torch.uint8), None, targets)
-    candidates = {
-        "last": partial(fitting.trees, partial(tokens.last_tokens, count=1)),
-        "first": partial(fitting.trees, partial(tokens.first_tokens, count=1)),
-    }
+    ends = {"last": tokens.last_tokens, "first": tokens.first_tokens}
+    candidates = {name: partial(fitting.trees, partial(end, count=1)) for name, end in ends.items()}
     found = fitting.best_on_dev(candidates, splits, 200)
     assert [*found] == ["first"] and found["first"] < 0.6
     assert candidates["first"](splits).dev == 1.0

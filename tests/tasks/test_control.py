@@ -49,10 +49,9 @@ def test_every_step_begins_a_window_of_its_own_trajectory(path):
 
 def test_returns_to_go_are_the_rewards_that_follow_and_steps_are_counted_from_0():
     states = np.array([[step**2, 7] for step in range(5)], np.float32)  # the second never changes
-    data = Trajectories(
-        states, np.zeros((5, 1), np.float32), np.array([1.0, 2, 4, 8, 16]), np.array([3, 5]),
-        np.array([True, False]), {},
-    )  # fmt: skip
+    rewards, ends = np.array([1.0, 2, 4, 8, 16]), np.array([3, 5])
+    terminal = np.array([True, False])
+    data = Trajectories(states, np.zeros((5, 1), np.float32), rewards, ends, terminal, {})
     assert returns_to_go(data).tolist() == [7, 6, 4, 24, 16]
     chosen, bound = np.ones(2, bool), np.ones(1, np.float32)
     split = windows(data, chosen, Scale.of(data, chosen, 1.0, bound), 2)

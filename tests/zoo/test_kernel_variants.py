@@ -111,18 +111,15 @@ def test_redrawing_changes_training_outputs_only():
 
 def test_the_bound_is_the_papers_surrogate_and_lies_below_the_exact_derivative():
     grid = torch.linspace(-0.999, 0.999, 500).double()[None, None, None].requires_grad_()
-    exact, bound = (
-        torch.autograd.grad(collision_probabilities(grid, 8, flag).sum(), grid)[0]
-        for flag in (False, True)
-    )
+    sums = (collision_probabilities(grid, 8, flag).sum() for flag in (False, True))
+    exact, bound = (torch.autograd.grad(total, grid)[0] for total in sums)
     weights = (1 - torch.arccos(grid) / math.pi) ** 8
     torch.testing.assert_close(bound, 4 * weights)
     torch.testing.assert_close(exact, torch.autograd.grad(weights.sum(), grid)[0])
     assert (bound <= exact).all()
     inputs = qkv(20)
-    exact, bound = (
-        create("yoso", gradient=choice).attend(*inputs, None) for choice in ("exact", "bound")
-    )
+    layers = (create("yoso", gradient=choice) for choice in ("exact", "bound"))
+    exact, bound = (layer.attend(*inputs, None) for layer in layers)
     assert torch.equal(exact, bound)
     assert not torch.allclose(gradients(exact, *inputs)[0], gradients(bound, *inputs)[0])
 
