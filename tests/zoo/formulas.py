@@ -566,9 +566,14 @@ def within_blocks(layer: Any, h: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor
     return softmax_map(layer, q, k, block[:, None] == block) @ v
 
 
+def seven_on_each_side(layer: Any, h: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return softmax_map(layer, q, k, distances(len(q)).abs() <= 7) @ v
+
+
 CONVERGED = {"outputs": (0.0, 1e-7), "slopes": (0.0, 1e-5)}
 
 LIMITS = [
+    between_projections("local", seven_on_each_side, options={"window": 7}),
     between_projections("local", softmax, options={"window": 62}),
     between_projections("moba", softmax, options={"block": 16, "topk": 4}),
     between_projections("moba", within_blocks, options={"block": 16, "topk": 1}),
