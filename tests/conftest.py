@@ -66,6 +66,12 @@ def no_type_checks(monkeypatch):
 
 
 @pytest.fixture
+def unrendered(monkeypatch):
+    """Figures are drawn and not rendered, which takes most of the time of a page."""
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda *_, **__: None)
+
+
+@pytest.fixture
 def set_threads():
     before = torch.get_num_threads()
     yield torch.set_num_threads

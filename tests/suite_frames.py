@@ -1,12 +1,15 @@
 """A made suite: frames of runs, baselines and costs whose numbers are drawn from a seed."""
 
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from harness.records.answers import CorrectAnswers
+from harness.records.frame import costs
 from harness.records.suites import Suite, find
+from tests.conftest import ROOT
 
 ANSWERS, SEED = 400, 8
 """Answers of a run; and the seed, with which some rows answer both recall and state."""
@@ -19,6 +22,7 @@ ROWS = {
 """Rows of `laptop` that are measured in the published records."""
 
 
+@cache
 def suite_frames() -> tuple[Suite, pd.DataFrame, pd.DataFrame]:
     """`ROWS` of `laptop`, their runs, some below the baseline, missing or failed; baselines."""
     suite, generator = find("laptop"), np.random.default_rng(SEED)
@@ -46,6 +50,12 @@ def suite_frames() -> tuple[Suite, pd.DataFrame, pd.DataFrame]:
                     "baseline": row.attention in ("none", "conv"), "known_failures": 0,
                 })  # fmt: skip
     return suite, pd.DataFrame(runs), pd.DataFrame(baselines)
+
+
+@cache
+def published_costs() -> pd.DataFrame:
+    """The costs in the published records."""
+    return costs(ROOT / "results")
 
 
 def random_query(generator: np.random.Generator, questions: list[str]) -> dict[str, Any]:

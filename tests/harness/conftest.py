@@ -1,5 +1,6 @@
 """Runs that take a tenth of a second; their data are generated once."""
 
+import signal
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from harness.plan import Plan, Request, resolve
 from harness.records.cost import CostStatus
 from harness.records.record import Cost, Environment, Record, Usage
 from harness.records.store import Store
-from harness.runner import run
+from harness.runner import NoProgress, run
 from harness.train import Trainer
 from tasks import Split
 from tests.harness.specs import LIMITS, MEASURED, SOME
@@ -35,20 +36,12 @@ STORED = ("run", "status", "cost", "report", "study")
 """Commands with the option `--store`."""
 
 
-class RecordingCallback:
-    """A progress callback that stores phases and the tracebacks of failures."""
+class RecordingCallback(NoProgress):
+    """Stores phases and the tracebacks of failures."""
 
     def __init__(self):
         self.phases, self.traces = [], []
-
-    def phase(self, name):
-        self.phases.append(name)
-
-    def point(self, point, steps):
-        pass
-
-    def failed(self, trace):
-        self.traces.append(trace)
+        self.phase, self.failed = self.phases.append, self.traces.append
 
 
 class Unread(Data):
@@ -134,13 +127,6 @@ def kept(plan, tmp_path, monkeypatch):
         return checkpoint.KeptRun(attention, record, files), model, run.data.splits["dev"]
 
     return make
-
-
-@pytest.fixture
-def request_of() -> Callable[..., Request]:
-    """See `requested`."""
-
-    return requested
 
 
 @pytest.fixture
@@ -230,6 +216,14 @@ def interrupt_at(monkeypatch):
 
 
 @pytest.fixture
+def interruptible():
+    """Give SIGINT its handler: a shell starts processes in the background without one."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
 def run_here(store, callback, unmeasured) -> Callable[..., Record]:
     """Runs a plan with the store; its cost is not measured."""
     return lambda plan, **options: run(plan, store, callback, **options)
@@ -261,7 +255,7 @@ def environment_is(monkeypatch) -> Callable[..., Environment]:
 
 
 @pytest.fixture
-def call(capsys, store):
+def call(capsys, store, unrendered):
     """Runs a command with the store; returns its exit code, stdout and stderr."""
 
     def run(*argv: str) -> tuple[int, str, str]:

@@ -6,6 +6,7 @@ from typing import Any
 from harness.records.cost import CostSpec, Limits, Measured
 from harness.records.fields import Quartiles
 from harness.records.models import Encoder
+from harness.records.spec import TrainSpec
 
 SOME = Quartiles(q1=1.0, median=2.0, q3=3.0)
 LIMITS = Limits(bytes_per_second=1e9, flops_per_second=1e9)
@@ -54,3 +55,12 @@ def encoder(**fields: Any) -> Encoder:
         "depth": 2, "dim": 16, "heads": 2, "feed_forward": 24, "head": 8, "dropout": 0.0,
         "attention_dropout": 0.0, "positions": "learned", **fields,
     })  # fmt: skip
+
+
+def recipe(steps: int, warmup: int, cycle_momentum: bool = False) -> TrainSpec:
+    """The specification of training without weight decay."""
+    return TrainSpec(
+        batch=4, steps=steps, warmup=warmup, lr=1e-3, betas=(0.8, 0.999),
+        cycle_momentum=cycle_momentum, eps=1e-6, weight_decay=0.0, evaluations=1, precision="fp32",
+        compiled=False,
+    )  # fmt: skip

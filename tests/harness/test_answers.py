@@ -22,15 +22,6 @@ def split_of(sequence_ids: list, targets: torch.Tensor) -> Split:
     return Split(torch.zeros(count, 1, dtype=torch.uint8), lengths, ids, targets, padded=False)
 
 
-def test_the_answers_of_one_sequence_are_a_cluster():
-    split = split_of([[0], [1]], torch.zeros(2, 3, dtype=torch.int64))
-    correct = torch.tensor([[True, False, True], [False, False, True]])
-    packed = by_cluster(correct, split)
-    assert packed.clusters == ((3, 2),)
-    assert packed.bits == "pA=="  # 101001 00
-    assert packed.cluster_sums().tolist() == [2, 1]
-
-
 def test_examples_that_share_a_sequence_are_a_cluster_and_small_clusters_come_first():
     # Sequence 5 is in three examples; the others have clusters of their own.
     ids = [[0, 5], [1, 2], [5, 3], [4, 5], [6, 7]]

@@ -136,12 +136,6 @@ def test_the_spread_of_logits_is_that_of_the_scores():
     assert spread_of_logits(layer, x) == pytest.approx(torch.stack(scores).std().item())
 
 
-@pytest.mark.parametrize("name", ["reformer", "primal", "none"])
-def test_a_variant_without_separate_projections_is_rejected(name):
-    with pytest.raises(Unsupported, match="no separate queries, keys and values"):
-        errors(name)
-
-
 def test_a_variant_with_projections_of_another_size_is_rejected():
     with pytest.raises(Unsupported, match="taylor has projections of another size than softmax"):
         errors("taylor")

@@ -8,6 +8,7 @@ import torch
 
 from harness.plan import resolve
 from tasks import Split, Task
+from tests.harness.conftest import requested
 from zoo.contract import Attended, Traits
 from zoo.projected import ProjectedAttention
 
@@ -170,23 +171,6 @@ def test_one_that_cannot_be_built_is_one_line(call, store, command, reason):
         ("exits", "failed", "SystemExit: 0"),
     ],
 )
-def test_one_that_fails_in_a_run_is_a_record_with_its_reason(
-    request_of, run_here, name, status, reason
-):
-    record = run_here(resolve(request_of(name, "majority")))
+def test_one_that_fails_in_a_run_is_a_record_with_its_reason(run_here, name, status, reason):
+    record = run_here(resolve(requested(name, "majority")))
     assert record.status == status and record.reason.startswith(reason)
-
-
-@pytest.mark.parametrize(
-    ("name", "reason"), [("bare", "bare returned a Tensor"), ("nan", "failed at")]
-)
-def test_its_checks_report_what_is_wrong(call, monkeypatch, name, reason):
-    from zoo import conformance
-
-    quick = tuple(check for check in conformance.CHECKS if check.name in ("lengths", "precisions"))
-    monkeypatch.setattr(conformance, "CHECKS", quick)
-    code, out, _ = call("check", name)
-    assert code == 1
-    *lines, _ = out.splitlines()
-    assert any("  FAIL " in line and reason in line for line in lines)
-    assert "AttributeError" not in out

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from harness import baselines
-from harness.plan import recorded_data
 from harness.records.store import BaselineStore
 from tests.harness.conftest import SMALL
+from tests.harness.specs import raising
 from zoo.registry import UserError
 
 SET = ["--task", "listops", "--budget", "smoke", "--set", "train.steps=2", *SMALL]
@@ -39,14 +39,13 @@ def fits(monkeypatch) -> list[str]:
 
 
 def fit(plan, kept, seen=None):
-    def on_step(*step):
-        if seen is not None:
-            seen.append(step)
-
-    return baselines.fit(plan.spec.task, lambda _: plan.data, kept, on_step)
+    seen = [] if seen is None else seen
+    return baselines.fit(plan.spec.task, lambda _: plan.data, kept, lambda *step: seen.append(step))
 
 
-def test_an_interrupted_fit_keeps_its_steps_and_continues_behind_them(plan, kept, fits):
+def test_an_interrupted_fit_keeps_its_steps_and_continues_behind_them(
+    plan, kept, fits, monkeypatch
+):
     one, seen = plan(), []
     with pytest.raises(KeyboardInterrupt):
         fit(one, kept, seen)
@@ -57,23 +56,9 @@ def test_an_interrupted_fit_keeps_its_steps_and_continues_behind_them(plan, kept
     whole = fit(one, kept, seen)
     assert fits == ["a", "b", "c"] and whole.left == () and len(whole.scores) == 3
     assert seen == [("a", 0, 3), ("b", 1, 3), ("c", 2, 3), ("c", 2, 3)]
-    assert fit(one, kept) == whole == kept.find(one.spec.task) and len(fits) == 3
-
-
-def test_a_complete_file_needs_no_data(plan, kept, fits):
-    one = plan()
-    fits.clear()
-    with pytest.raises(KeyboardInterrupt):
-        fit(one, kept)
-    whole = fit(one, kept)
-    assert baselines.fit(one.spec.task, None.__class__, kept, lambda *_: None) == whole
-
-
-def test_another_version_of_the_set_is_fitted_again(plan, kept, fits, monkeypatch):
-    one = plan()
-    with pytest.raises(KeyboardInterrupt):
-        fit(one, kept)
-    fit(one, kept)
+    # A complete file needs no data.
+    found = baselines.fit(one.spec.task, raising(AssertionError("data")), kept, lambda *_: None)
+    assert found == whole == kept.find(one.spec.task)
     monkeypatch.setattr(baselines, "BASELINES_VERSION", 10**6)
     assert fit(one, kept).version == 10**6
     assert fits == [*"abc", *"abc"]
@@ -92,7 +77,7 @@ def test_two_processes_fit_once(plan, kept, fits):
     assert fits == ["a", "b", "c"]
 
 
-def test_every_task_and_every_data_set_has_another_file(plan, request_of):
+def test_every_task_and_every_data_set_has_another_file(plan):
     first = plan().spec.task
     others = [
         first.model_copy(update={"key": f"{first.key}, blocks of 4 shuffled"}),
@@ -115,13 +100,6 @@ def test_a_file_that_is_no_set_of_baselines_is_named(plan, kept, change, message
     with pytest.raises(UserError, match=f"{path.name} is not a record .*{message}"):
         fit(one, kept)
     assert [broken.path for broken in kept.read()[1]] == [path]
-
-
-def test_data_that_have_changed_since_are_rejected(plan):
-    spec = plan().spec.task
-    changed = spec.model_copy(update={"digests": {**spec.digests, "test": "0" * 64}})
-    with pytest.raises(UserError, match="have changed since the run"):
-        recorded_data(changed)
 
 
 def test_a_run_fits_the_baselines_after_training_and_a_table_has_them(call, kept, unmeasured):
@@ -165,10 +143,7 @@ def test_a_table_without_the_file_names_it_and_the_command_that_makes_it(
 
 @pytest.mark.filterwarnings("always")
 def test_baselines_that_cannot_be_fitted_leave_the_records(call, store, unmeasured, monkeypatch):
-    def fail(*_):
-        raise RuntimeError("the plug-in\nis wrong")
-
-    monkeypatch.setattr(baselines, "steps", fail)
+    monkeypatch.setattr(baselines, "steps", raising(RuntimeError("the plug-in\nis wrong")))
     code, out, err = call("run", "--attention", "softmax", *SET)
     assert code == 0 and len(store.read()[0]) == 1
     assert "No verdict on baselines" in out and err.count("\n") == 1 and "the plug-in" in err

@@ -159,26 +159,20 @@ def test_a_checkpoint_is_never_executed(rejected, path, tmp_path, form):
     assert touched.exists()
 
 
-def damaged(content: bytes) -> list[bytes]:
-    """Empty, cut, too long, noise, a number cut off, text, the digest alone, and none."""
-    return [
-        b"", content[: len(content) // 2], content[:-1], content + b"\0",
-        random.Random(0).randbytes(1000), b"\x80\x02J\x00", b"not a checkpoint",
-        content[-checkpoint.TRAILER :], content[: -checkpoint.TRAILER],
-    ]  # fmt: skip
-
-
 def test_a_damaged_checkpoint_is_rejected_and_left(rejected, saved):
-    for content in damaged(saved.read_bytes()):
+    whole = saved.read_bytes()
+    for content in (
+        b"", whole[: len(whole) // 2], whole[:-1], whole + b"\0", random.Random(0).randbytes(1000),
+        b"\x80\x02J\x00", whole[-checkpoint.TRAILER :], whole[: -checkpoint.TRAILER],
+    ):  # fmt: skip
         saved.write_bytes(content)
         assert str(saved) in rejected(error=checkpoint.DamagedError, match="damaged: .* SHA-256")
         assert saved.read_bytes() == content
 
 
-@pytest.mark.parametrize("flips", [50, pytest.param(1000, marks=pytest.mark.slow)])
-def test_no_checkpoint_with_a_flipped_bit_is_continued(plan, prepare, saved, flips):
-    content, positions, trainer = saved.read_bytes(), random.Random(flips), prepare(plan())
-    for _ in range(flips):
+def test_no_checkpoint_with_a_flipped_bit_is_continued(plan, prepare, saved):
+    content, positions, trainer = saved.read_bytes(), random.Random(0), prepare(plan())
+    for _ in range(100):
         flipped, position = bytearray(content), positions.randrange(8 * len(content))
         flipped[position // 8] ^= 1 << position % 8
         saved.write_bytes(flipped)
@@ -206,12 +200,6 @@ def wrong_states(state: dict) -> dict[str, dict]:
     }  # fmt: skip
 
 
-def test_the_message_says_which_part_of_a_checkpoint_is_wrong(rejected, saved):
-    for what, content in wrong_states(checkpoint.read(saved)).items():
-        checkpoint.write(saved, content, "checkpoint")
-        assert rejected().startswith(f"{saved} is not a checkpoint of this run: {what}")
-
-
 IMPOSSIBLE = [
     {"step": -1}, {"step": 5}, {"step": 3}, {"step": 2.5}, {"seconds": -1.0}, {"best": "high"},
     {"best_step": 5}, {"elapsed": 1e308}, {"environment": 3}, {"curve": "all"},
@@ -222,6 +210,9 @@ def test_what_is_not_a_checkpoint_of_this_run_is_rejected_in_one_line(rejected, 
     rejected("primal")
     rejected(steps=100)
     state = checkpoint.read(saved)
+    for what, content in wrong_states(state).items():
+        checkpoint.write(saved, content, "checkpoint")
+        assert rejected().startswith(f"{saved} is not a checkpoint of this run: {what}")
     progress = json.loads(state["progress"])
     wrong = [{**state, "progress": json.dumps(progress | figures)} for figures in IMPOSSIBLE]
     for content in (*wrong, [1, 2], {}, {"model": 3}, torch.zeros(2)):

@@ -9,10 +9,11 @@ from statistics import fmean
 import pytest
 import typer
 
-from harness.cli import main
 from harness.cli.arguments import Stored
 from harness.cli.process import Answer, add_command, invoke
+from harness.records.store import CostStore
 from tests.harness.test_cli import TINY
+from tests.reports.conftest import make_cost, make_record
 
 
 def document(text):
@@ -75,24 +76,11 @@ def test_bad_input_gives_no_document(call):
     assert (code, out, err.count("\n")) == (2, "", 1)
 
 
-@pytest.mark.slow
-def test_output_of_workers_is_not_on_stdout(capfd, tmp_path):
-    argv = [*TINY, "-a", "none", "--seeds", "0,1", "--workers", "2", "--threads", "1", "--json"]
-    with pytest.raises(SystemExit) as end:
-        main([*argv, "--no-cost", "--store", str(tmp_path)])
-    out, err = capfd.readouterr()
-    assert end.value.code == 0, err
-    assert [run["status"] for run in document(out)["runs"]] == ["ok", "ok"]
-
-
-@pytest.mark.slow
-def test_a_report_gives_the_lines_of_its_csv_files_and_its_paths(
-    call, store, unmeasured, outcomes, tmp_path
-):
-    call(*TINY, "-a", "softmax,none")
-    call("cost", "-a", "linear", "--lengths", "8:32", "--precision", "fp32")
-    out = str(tmp_path / "pages")
-    code, text, err = call("report", "--out", out, "--json")
+def test_a_report_gives_the_lines_of_its_csv_files_and_its_paths(call, store, tmp_path):
+    for attention in ("softmax", "none"):
+        store.write(make_record(attention))
+        CostStore.within(store.folder).write(make_cost(attention, 256))
+    code, text, err = call("report", "--out", str(tmp_path / "pages"), "--json")
     found = document(text)
     assert code == 0
     assert err.splitlines() == found["files"] and all(

@@ -14,6 +14,7 @@ from harness import recipes
 from harness.cli import cards
 from harness.cli.cards import Description
 from harness.cli.catalogue import BUILT_IN, HEAD, meanings, paper_of, registered, rows
+from harness.cli.list import details
 from harness.records.families import family_of
 from tasks.registry import tasks as task_registry
 from tests.certificates import committed
@@ -63,11 +64,13 @@ def test_the_document_has_the_traits_of_each_variant(call):
             value = getattr(variant.traits, field.name)
             assert found[name][field.name] == (list(value) if field.name == "losses" else value)
     assert document["budgets"] == [*recipes.NAMES]
+    assert json.loads(call("list", "primal", "--json")[1]) == found["primal"]
+    assert call("list", "primal") == (0, f"{details(found['primal'])}\n", "")
 
 
 @pytest.mark.parametrize("name", ENTRIES)
-def test_every_option_has_its_type_its_default_and_its_meaning(call, name):
-    entry = json.loads(call("list", name, "--json")[1])
+def test_every_option_has_its_type_its_default_and_its_meaning(name):
+    entry = ENTRIES[name]
     factory = dict(variants.items() if "mechanism" in entry else task_registry.items())[name]
     options = options_of(factory)
     assert [option["name"] for option in entry["options"]] == [*options]
@@ -75,9 +78,9 @@ def test_every_option_has_its_type_its_default_and_its_meaning(call, name):
         default = options[option["name"]].default
         assert option["default"] == (None if default is options[option["name"]].empty else default)
         assert option["type"] and option["meaning"]
-    code, out, err = call("list", name)
-    assert (code, err) == (0, "") and max(map(len, out.splitlines())) <= 100
-    assert {line.split()[0] for line in out.splitlines() if line} >= {*options}
+    lines = details({**entry, "installed": dict.fromkeys(entry["requires"], False)}).splitlines()
+    assert max(map(len, lines)) <= 100
+    assert {line.split()[0] for line in lines if line} >= {*options}
 
 
 def test_types_have_bounds_and_choices_and_meanings_are_read_and_inherited():

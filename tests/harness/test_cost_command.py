@@ -83,22 +83,28 @@ def test_a_table_says_its_precision_and_how_it_is_that_of_a_suite(
     assert ends == ([compared] if compared else [])
 
 
-def test_a_row_names_the_options_that_were_set(call, store, outcomes):
-    given = "-a", "nystrom", "--lengths", "32", "--set", "nystrom.landmarks=4"
-    code, out, err = call(*SMALL, *given)
-    assert code == 0, err
-    assert "nystrom[landmarks=4]" in out
+@pytest.mark.parametrize(
+    ("options", "label", "causal"),
+    [
+        ("-a nystrom --set nystrom.landmarks=4", "nystrom[landmarks=4]",
+         {"nystrom": False, "softmax": False}),
+        # Softmax by name is the row of SDPA.
+        ("-a softmax --pass prefill", "softmax[backend=sdpa]", {"softmax": True}),
+        ("-a delta,linear", "delta", {"delta": True, "linear": False, "softmax": False}),
+    ],
+)  # fmt: skip
+def test_a_row_has_the_options_that_were_set_and_is_causal_where_it_must_be(
+    call, store, outcomes, options, label, causal
+):
+    code, out, err = call(*SMALL, "--lengths", "32", *options.split())
+    assert (code, err) == (0, "") and label in out
     specs = [record.spec for record in CostStore.within(store.folder).read()[0]]
-    own = {spec.attention: spec.overrides for spec in specs}
-    assert own == {"nystrom": {"nystrom.landmarks": 4}, "softmax": {}}
-
-
-def test_softmax_by_name_is_the_row_of_sdpa_and_prefill_is_causal(call, store, outcomes):
-    code, _, err = call(*SMALL, "-a", "softmax", "--lengths", "32", "--pass", "prefill")
-    assert code == 0, err
-    specs = [record.spec for record in CostStore.within(store.folder).read()[0]]
-    assert sorted(spec.options["softmax"]["backend"] for spec in specs) == ["naive", "sdpa"]
-    assert all(spec.causal for spec in specs)
+    assert {one.attention: one.causal for one in specs} == causal
+    assert [one.overrides for one in specs if one.overrides] == (
+        [{"nystrom.landmarks": 4}] if "landmarks" in label else []
+    )
+    backends = [one.options["softmax"]["backend"] for one in specs if one.attention == "softmax"]
+    assert sorted(backends) == ["naive", "sdpa"]
 
 
 @pytest.mark.parametrize(
@@ -119,12 +125,3 @@ def test_a_variant_without_a_pass_is_skipped_and_alone_is_rejected(call, outcome
     assert "none, decode" in out and "nystrom, decode" not in out
     code, _, err = call(*SMALL, "-a", "nystrom", "--lengths", "32", "--pass", "decode")
     assert code == 2 and "nystrom is not causal; causal variants" in err
-
-
-def test_a_variant_that_is_causal_only_is_measured_in_its_causal_form(call, store, outcomes):
-    code, _, err = call(*SMALL, "-a", "delta,linear", "--lengths", "32")
-    assert (code, err) == (0, "")
-    specs = [record.spec for record in CostStore.within(store.folder).read()[0]]
-    assert {spec.attention: spec.causal for spec in specs} == {
-        "delta": True, "linear": False, "softmax": False,
-    }  # fmt: skip

@@ -1,10 +1,19 @@
-"""Sweeps: the order of cells, what is skipped, and what is measured again."""
+"""Sweeps: the order of cells, what is skipped or measured again; how the process of a cell ends."""
+
+import multiprocessing
+import os
+import resource
+import signal
+import sys
+from functools import partial
+from pathlib import Path
 
 import pytest
+import torch
 
-from harness.cost.sweep import Outcome, sweep
+from harness.cost.sweep import Outcome, measure_in_process, sweep
 from harness.records.store import CostStore
-from tests.harness.specs import COST, MEASURED
+from tests.harness.specs import COST, LIMITS, MEASURED, raising
 from zoo.registry import UserError
 
 
@@ -116,3 +125,61 @@ def test_a_file_that_is_no_record_is_rejected_before_anything_is_measured(rerun,
     with pytest.raises(UserError, match="is not a record"):
         list(sweep(SPECS, store, measure, rerun=rerun))
     assert not measure.calls
+
+
+@pytest.fixture
+def importable(monkeypatch):
+    """Let the new process import this module, where the functions to call are."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[2])
+
+
+ENDS = {
+    "measures": lambda limits: MEASURED.model_copy(
+        update={"samples": torch.get_num_threads(), "limits": limits}
+    ),
+    "hangs": lambda _: signal.pause(),
+    "crashes": lambda _: os.kill(os.getpid(), signal.SIGSEGV),
+    "is killed": lambda _: os.kill(os.getpid(), signal.SIGKILL),
+    "exits": lambda _: sys.exit(0),
+    "is limited": lambda _: sys.exit(resource.getrlimit(resource.RLIMIT_AS)[0] > 0),
+    "raises": raising(ValueError("an error\nin two lines")),
+    "allocates everything": lambda _: torch.empty(2**44, dtype=torch.int8),
+}
+"""What a process does with its limits."""
+
+
+def end(how, spec, limits, budget, timeout):
+    return ENDS[how](limits)
+
+
+def outcome(how, timeout=120.0, spec=COST):
+    return measure_in_process(spec, LIMITS, budget=0.0, timeout=timeout, measure=partial(end, how))
+
+
+def test_a_measurement_comes_back_with_the_threads_of_its_specification(importable):
+    status, reason, result = outcome("measures", spec=COST.model_copy(update={"threads": 3}))
+    assert (status, reason) == ("ok", "")
+    assert result.samples == 3 and result.limits == LIMITS
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "reason"),
+    [
+        ("crashes", "crashed", "it was ended by SIGSEGV"),
+        ("is killed", "out_of_memory", "the system ended it, probably for its memory"),
+        ("exits", "failed", "SystemExit: 0"),
+        ("is limited", "failed", "SystemExit: True"),
+        ("raises", "failed", "ValueError: an error"),
+        ("allocates everything", "out_of_memory", "RuntimeError: "),
+    ],
+)
+def test_a_process_that_ends_early_has_a_reason(importable, how, status, reason, capfd):
+    actual = outcome(how)
+    assert (actual.status, actual.measured) == (status, None)
+    assert actual.reason.startswith(reason)
+
+
+def test_a_process_that_hangs_is_ended_after_the_timeout(importable):
+    actual = outcome("hangs", timeout=0.5)
+    assert (actual.status, actual.reason) == ("timeout", "it took more than 0.5 s")
+    assert not multiprocessing.active_children()

@@ -13,6 +13,7 @@ from harness.records.store import Store
 from harness.train import Trainer
 from tasks.answers import Actions
 from tasks.contract import Batch
+from tests.harness.conftest import requested
 from tests.trajectories import record_short
 from zoo import create
 from zoo.registry import UserError
@@ -66,11 +67,8 @@ def test_tokens_are_the_return_the_state_and_the_action_of_each_step_with_its_ti
     expected = []
     for step in batch.tokens[:, 0].unbind(1):
         time = own.time.weight[step[:, 0].long()]
-        expected += [
-            own.embed_return(step[:, 1:2]) + time,
-            own.embed_state(step[:, 2:6]) + time,
-            own.embed_action(step[:, 6:]) + time,
-        ]
+        parts = own.embed_return(step[:, 1:2]), own.embed_state(step[:, 2:6])
+        expected += [part + time for part in (*parts, own.embed_action(step[:, 6:]))]
     norm = own.embedding_norm
     x = torch.nn.functional.layer_norm(
         torch.stack(expected, 1), (16,), norm.weight, norm.bias, norm.eps
@@ -105,12 +103,12 @@ def test_the_loss_is_the_mean_squared_error_over_the_steps_that_are_there():
 
 
 @pytest.fixture
-def planned(tmp_path, request_of):
+def planned(tmp_path):
     path = record_short(tmp_path / "pendulum.hdf5")
 
     def make(attention: str = "primal", **train):
         settings = {"control": {"path": path, **SMALL}, "train": {"batch": 16, **train}}
-        return resolve(request_of(attention, "control", **settings))
+        return resolve(requested(attention, "control", **settings))
 
     return make
 
@@ -128,11 +126,11 @@ def test_the_record_has_returns_and_no_accuracy(planned, store, callback, run_he
     assert [*Store(store.folder).read()[0]] == [record]
 
 
-def test_options_of_answers_and_images_are_rejected(tmp_path, request_of, run_here):
+def test_options_of_answers_and_images_are_rejected(tmp_path, run_here):
     own = {"path": record_short(tmp_path / "a.hdf5"), **SMALL}
     with pytest.raises(UserError, match="drop_path has no meaning for trajectories"):
-        resolve(request_of("softmax", "control", control=own, model={"drop_path": 0.1}))
-    plan = resolve(request_of("softmax", "control", control=own, train={"best_on_test": True}))
+        resolve(requested("softmax", "control", control=own, model={"drop_path": 0.1}))
+    plan = resolve(requested("softmax", "control", control=own, train={"best_on_test": True}))
     record = run_here(plan)
     assert record.status == "failed" and "has no test answers" in record.reason
 

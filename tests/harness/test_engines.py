@@ -1,12 +1,14 @@
 """Grids in several processes: deaths, interrupts, equality to the bit with a run in one process."""
 
+import json
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
+import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -31,35 +33,26 @@ NEEDS = {"slurm": "submitit", "ray": "ray"}
 
 
 @pytest.fixture
-def start(data_home, store):
-    """Starts the command on the store with two workers; ended, with its group, after the test."""
-    started = []
+def grid(store, interruptible, monkeypatch, capfd):
+    """Runs cells in two processes while `disturb` does something to them.
 
-    def run(engine: str, *variants: str) -> subprocess.Popen:
-        options = ["--engine", engine, "--workers", "2", "--threads", "1"]
-        options += ["-a", ",".join(variants)]
-        command = [sys.executable, "-m", "harness.cli", *CELLS, *options]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "HARNESS_DATA": str(data_home)}
-        inherited = os.environ.get("PYTHONPATH")
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), inherited]))
-        started.append(
-            subprocess.Popen(
-                [*command, "--store", str(store.folder)], env=environment, text=True,
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-                # The process that runs the tests may ignore SIGINT, which its children inherit.
-                preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
-            )
-        )  # fmt: skip
-        return started[-1]
+    Returns the exit code, and what all processes wrote to stdout and stderr.
+    """
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    monkeypatch.setenv("PYTHONPATH", path)
 
-    yield run
-    for process in started:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+    def run(engine: str, variants: list[str], disturb: Callable[[], None], *more: str):
+        options = ["--engine", engine, "--workers", "2", "--threads", "1", "-a", ",".join(variants)]
+        with ThreadPoolExecutor(1) as threads, pytest.raises(SystemExit) as end:
+            disturbed = threads.submit(disturb)
+            main([*CELLS, *options, *more, "--store", str(store.folder)])
+        disturbed.result()
+        return (end.value.code, *capfd.readouterr())
+
+    return run
 
 
-def wait_for_checkpoint(store: Store) -> int:
+def wait_for_checkpoint(store: Store) -> psutil.Process:
     """The process of a run that has a checkpoint and is in its training; it is suspended there."""
     end = time.monotonic() + DEADLINE
     while time.monotonic() < end:
@@ -70,15 +63,14 @@ def wait_for_checkpoint(store: Store) -> int:
             process = psutil.Process(state.pid)
             process.suspend()
             if store.locks.is_held(name) and store.locks.state(name).phase == "train":
-                return state.pid
+                return process
             process.resume()  # the training had ended
         time.sleep(0.05)
     raise AssertionError("no run has written a checkpoint")
 
 
-def kill(pid: int) -> None:
+def kill(process: psutil.Process) -> None:
     """End a process, and wait until it holds no lock any more."""
-    process = psutil.Process(pid)
     process.kill()
     with suppress(psutil.NoSuchProcess):
         while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
@@ -117,30 +109,33 @@ def expected(trees_home, tmp_path_factory) -> dict:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["slurm", "ray"])
-def test_a_grid_goes_on_when_a_process_of_it_is_killed(start, store, expected, engine):
-    if find_spec(NEEDS[engine]) is None:
+@pytest.mark.parametrize("engine", ["local", "slurm", "ray"])
+def test_a_grid_goes_on_when_a_process_of_it_is_killed(grid, store, expected, engine):
+    if find_spec(NEEDS.get(engine, "torch")) is None:
         pytest.skip(f"--engine {engine} needs the extra {engine!r}")
-    process = start(engine, "softmax")
-    kill(wait_for_checkpoint(store))
-    _, err = process.communicate(timeout=DEADLINE)
-    assert (process.returncode, err) == (0, "")
+    code, out, err = grid(engine, ["softmax"], lambda: kill(wait_for_checkpoint(store)), "--json")
+    # No process writes anything else to stdout.
+    assert code == 0 and [run["status"] for run in json.loads(out)["runs"]] == ["ok"], err
     assert outcomes(store) == {"softmax": expected["softmax"]}
 
 
 @pytest.mark.slow
-def test_workers_survive_each_other_and_end_with_their_parent(start, store, expected):
-    process = start("local", *VARIANTS)
-    kill(wait_for_checkpoint(store))
-    pid = wait_for_checkpoint(store)
-    workers = psutil.Process(process.pid).children(recursive=True)
-    assert pid in [worker.pid for worker in workers]
-    # A terminal sends Ctrl-C to all processes.
-    os.killpg(process.pid, signal.SIGINT)
-    psutil.Process(pid).resume()
-    _, err = process.communicate(timeout=DEADLINE)
-    assert err == "harness: interrupted; the same command continues\n"
-    assert not psutil.wait_procs(workers, timeout=DEADLINE)[1]
+def test_an_interrupt_ends_all_workers_and_the_same_command_continues(grid, store, expected):
+    others, workers = {*multiprocessing.active_children()}, []
+
+    def interrupt():
+        process = wait_for_checkpoint(store)
+        workers.extend({*multiprocessing.active_children()} - others)
+        # A terminal sends Ctrl-C to all processes.
+        for worker in workers:
+            os.kill(worker.pid, signal.SIGINT)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        process.resume()
+        assert process.pid in [worker.pid for worker in workers]
+
+    code, _, err = grid("local", VARIANTS, interrupt)
+    assert (code, err) == (130, "harness: interrupted; the same command continues\n")
+    assert len(workers) == 2 and not any(worker.is_alive() for worker in workers)
     assert "interrupted" in {record.status for record in store.read()[0]}
     run_here(store)
     assert outcomes(store) == expected

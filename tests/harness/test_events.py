@@ -1,6 +1,7 @@
 """Event files of TensorBoard, and the commands that write them."""
 
 import sys
+from unittest import mock
 
 import pytest
 
@@ -9,39 +10,26 @@ from tests.reports.conftest import make_record
 
 
 @pytest.fixture
-def written(monkeypatch):
-    """The scalars by folder; a list of the calls that a writer would get."""
-    scalars = {}
-
-    class Writer:
-        def __init__(self, folder):
-            self.calls = scalars.setdefault(folder, [])
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_):
-            pass
-
-        def add_scalar(self, tag, value, step, walltime):
-            self.calls.append((tag, value, step, walltime))
-
-    monkeypatch.setattr(events, "require_tensorboard", lambda: Writer)
-    return scalars
+def writer(monkeypatch) -> mock.MagicMock:
+    """The class of a writer that writes nothing."""
+    made = mock.MagicMock()
+    monkeypatch.setattr(events, "require_tensorboard", lambda: made)
+    return made
 
 
-def test_every_scalar_of_a_curve_is_written_at_its_step_and_time(written, tmp_path):
+def test_every_scalar_of_a_curve_is_written_at_its_step_and_time(writer, tmp_path):
     record = make_record(started="1970-01-01T00:01:00Z")
     point = record.curve[0].model_copy(update={"losses": {"ksvd": 0.5}, "dev": 25.0})
     (folder,) = events.write_events([record.model_copy(update={"curve": [point]})], tmp_path)
     assert folder.parent == tmp_path and folder.name.endswith(record.spec.id)
-    assert written[str(folder)] == [
-        ("loss", 2.0, 300, 61.0), ("loss/ksvd", 0.5, 300, 61.0),
-        ("dev accuracy, %", 25.0, 300, 61.0),
-    ]  # fmt: skip
+    writer.assert_called_once_with(str(folder))
+    assert writer().__enter__().add_scalar.mock_calls == [
+        mock.call(tag, value, 300, walltime=61.0)
+        for tag, value in (("loss", 2.0), ("loss/ksvd", 0.5), ("dev accuracy, %", 25.0))
+    ]
 
 
-def test_events_of_an_earlier_call_are_replaced(written, tmp_path):
+def test_events_of_an_earlier_call_are_replaced(writer, tmp_path):
     record = make_record()
     (folder,) = events.write_events([record], tmp_path)
     folder.mkdir()

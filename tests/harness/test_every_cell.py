@@ -13,7 +13,7 @@ from harness.model import build_model
 from harness.plan import resolve, task_of
 from harness.train import Trainer
 from tasks import names as task_names
-from tasks.contract import Split
+from tasks.contract import SPLITS, Split
 from tasks.data.sources import ImportedTask
 from tasks.lra.pathfinder import Pathfinder
 from tests.harness.conftest import requested
@@ -52,7 +52,7 @@ class Made(Data):
         lengths = torch.randint(1, task.max_len + 1, (16,)).int()
         ids = torch.randint(16, (16, task.sequences)).int()
         targets = torch.randint(task.classes, (16,))
-        return {"train": Split(sequences, lengths, ids, targets, padded=True)}
+        return dict.fromkeys(SPLITS, Split(sequences, lengths, ids, targets, padded=True))
 
 
 @cache

@@ -110,10 +110,8 @@ def test_the_best_on_test_is_recorded_and_selects_nothing(plan, prepare, monkeyp
     monkeypatch.setattr(
         Trainer, "evaluate", lambda self, split: evaluation(next(accuracies[id(split)]))
     )
-    trainer, progress = (
-        prepare(plan(steps=3, warmup=1, evaluations=3)),
-        Progress(best_on_test=before),
-    )
+    trainer = prepare(plan(steps=3, warmup=1, evaluations=3))
+    progress = Progress(best_on_test=before)
     fit(trainer, splits["dev"], progress, nothing, nothing, test=splits["test"])
     assert (progress.best_step, progress.best, progress.best_on_test) == (1, 50.0, best)
 

@@ -1,11 +1,8 @@
 """Many runs: finished ones are not repeated, and a failing one does not stop the others."""
 
-import os
-import platform
 import re
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -19,36 +16,16 @@ from harness.measure import remeasure
 from harness.plan import resolve
 from harness.runner import failure
 from harness.train import DivergedError
+from tests.harness.conftest import requested
 from tests.reports.conftest import make_record
 from zoo.contract import Unsupported
 from zoo.registry import UserError
 
 
-class Quiet:
-    """A view that stores what a grid tells it, and shows each run by `shown`."""
-
-    def __init__(self, shown):
-        self.shown, self.started_seeds = shown, []
-
-    def callback(self, spec):
-        return self.shown
-
-    def begin(self, total, done):
-        pass
-
-    def started(self, spec):
-        self.started_seeds.append(spec.seed)
-
-    def ended(self, record, result):
-        pass
-
-    def refresh(self, running, others):
-        pass
-
-
 @pytest.fixture
-def view(callback) -> Quiet:
-    return Quiet(callback)
+def view(callback) -> MagicMock:
+    """A view that stores its calls, and shows each run by `callback`."""
+    return MagicMock(**{"callback.return_value": callback})
 
 
 @pytest.fixture
@@ -67,9 +44,11 @@ def two(plan) -> list:
     return [plan(seed=0), plan(seed=1)]
 
 
-def test_a_finished_run_is_not_repeated_unless_rerun(two, grid):
+def test_a_finished_run_is_not_repeated_unless_rerun(two, store, grid):
     assert grid(two[0]) == [(0, "ok", True)]
+    store.checkpoint(two[0].spec).touch()  # of a process that was killed then
     assert grid(*two) == [(0, "ok", False), (1, "ok", True)]
+    assert not store.checkpoint(two[0].spec).exists()
     assert grid(*two, rerun=True) == [(0, "ok", True), (1, "ok", True)]
 
 
@@ -106,21 +85,6 @@ def test_a_rerun_ignores_a_checkpoint(plan, store, grid, interrupted, environmen
     assert record.environment.threads == 99
     assert grid(plan(), rerun=True) == [(0, "ok", True)]
     assert record.final.score == store.find(plan().spec).final.score
-
-
-def test_partial_files_of_dead_processes_are_removed(store, grid):
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    store.folder.mkdir()
-    here = platform.node()
-    dead = store.folder / f".x.json.{here}.{process.pid}.partial"
-    alive = store.folder / f".y.json.{here}.{os.getpid()}.partial"
-    elsewhere = store.folder / f".x.json.another-{here}.{process.pid}.partial"
-    foreign = store.folder / ".z.partial"
-    for path in (dead, alive, elsewhere, foreign):
-        path.write_text("{")
-    grid()
-    assert sorted(store.folder.glob(".*.partial")) == sorted([alive, elsewhere, foreign])
 
 
 def test_an_interrupt_stops_the_grid(two, store, grid, interrupt_at):
@@ -165,18 +129,18 @@ def test_the_check_rejects_a_later_run_before_the_first_and_draws_no_random_numb
         check([plan(batch=65)], store)
 
 
-def test_a_variant_that_does_not_support_a_task_is_skipped(plan, request_of, store):
+def test_a_variant_that_does_not_support_a_task_is_skipped(plan, store):
     tasks = ("copying", "listops")
-    plans = [resolve(request_of(name, task)) for task in tasks for name in ("nystrom", "softmax")]
+    plans = [resolve(requested(name, task)) for task in tasks for name in ("nystrom", "softmax")]
     line = r"skipped: nystrom on copying@1\S*: nystrom is not causal; .*; or make the task bidirec"
     with pytest.warns(UserWarning, match=line + r".* --set copying.causal=false") as warned:
         runnable = check([plans[0], *plans], store)
     assert runnable == plans[1:]
     assert len(warned) == 1
     settings = {"copying": {"causal": "false"}}
-    assert check([resolve(request_of("nystrom", "copying", **settings))], store)
+    assert check([resolve(requested("nystrom", "copying", **settings))], store)
     with pytest.raises(Unsupported, match=r"^nystrom on induction@1.*nystrom is not causal"):
-        check([resolve(request_of("nystrom", "induction"))], store)
+        check([resolve(requested("nystrom", "induction"))], store)
 
 
 def test_a_final_status_is_not_repeated(plan, grid, interrupt_at):
@@ -280,10 +244,10 @@ def test_a_run_that_another_machine_began_comes_last_and_starts_again(
         grid(two[0])
     monkeypatch.setattr("harness.records.locks.platform.node", lambda: "another")
     environment_is(device="an abacus", threads=99)
-    view.started_seeds.clear()
+    view.started.reset_mock()
     with pytest.warns(UserWarning, match="is of another machine; the run starts again"):
         assert grid(*two) == [(0, "ok", True), (1, "ok", True)]
-    assert view.started_seeds == [1, 0]
+    assert [one.args[0].seed for one in view.started.call_args_list] == [1, 0]
     record = store.find(two[0].spec)
     assert record.environment.threads == 99
     assert [point.step for point in record.curve] == [1, 2, 3, 4]

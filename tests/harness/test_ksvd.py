@@ -154,12 +154,7 @@ def test_the_page_has_means_and_ranges_over_the_seeds():
     ])  # fmt: skip
     (section,) = Ksvd.sections(frame)
     line = section.table.iloc[0]
-    assert (line["loss"], line["seeds"], line["steps"], line["task loss, end"]) == (
-        "ksvd",
-        2,
-        9,
-        0.5,
-    )
+    assert [*line[["loss", "seeds", "steps", "task loss, end"]]] == ["ksvd", 2, 9, 0.5]
     assert line["J², start"] == (500, 100, 900) and line["J², end"] == (5, 1, 9)
     assert line["alignment, start"] == pytest.approx((0.3, 0.3, 0.3))
     assert section.table.iloc[1]["J², start"] == 0 and "alignment, random: 0.250" in section.text

@@ -16,10 +16,10 @@ from harness.runner import run
 from tasks.contract import Split
 from tasks.data import cache
 from tasks.language.wikitext import windows
+from tests.harness.conftest import requested
 from tests.harness.specs import encoder
 from zoo.composition import Composition, build
 from zoo.contract import Size
-from zoo.registry import UserError
 
 LENGTH, CHANGED = 12, 17
 """Of a window, and the first token that differs: the sixth of the second window."""
@@ -86,11 +86,9 @@ def text(tmp_path, monkeypatch) -> bytes:
 
 
 @pytest.mark.slow
-def test_the_record_has_the_cross_entropy_of_every_test_byte(
-    text, request_of, store, callback, unmeasured
-):
+def test_the_record_has_the_cross_entropy_of_every_test_byte(text, store, callback, unmeasured):
     options = {"max_len": 16, "train": 0, "dev": 0, "test": 0}
-    plan = resolve(request_of("linear", "wikitext", wikitext=options))
+    plan = resolve(requested("linear", "wikitext", wikitext=options))
     record = run(plan, store, callback)
     assert record.status == "ok", record.reason
     final = record.final
@@ -109,8 +107,3 @@ def test_the_record_has_the_cross_entropy_of_every_test_byte(
     assert "Kneser-Ney" in shown and "bits per byte" in shown
     kept.write(found.model_copy(update={"version": found.version + 1}))
     assert "Kneser-Ney" not in summary([record], store.folder)[1]
-
-
-def test_blocks_of_a_text_cannot_be_shuffled(text, request_of):
-    with pytest.raises(UserError, match=r"wikitext@1.* has target positions; shuffle another task"):
-        resolve(request_of("softmax", "wikitext", block=4))

@@ -1,4 +1,4 @@
-"""Locks of cells: held by one process, released with it; the states of runs."""
+"""Locks of cells: held by one process, released with it; files that are written atomically."""
 
 import errno
 import os
@@ -10,6 +10,9 @@ from pathlib import Path
 import filelock
 import pytest
 
+from harness.records.baselines import read_studies
+from harness.records.certificate import FOLDER, read_certificates
+from harness.records.files import write_all
 from harness.records.locks import Locks, State
 from tests.harness.specs import raising
 from zoo.registry import UserError
@@ -113,6 +116,7 @@ def test_leftovers_of_killed_processes_are_removed_and_nothing_else(
     store.path(running.spec).with_suffix(".checkpoint").touch()
     kept = {path for path in store.folder.rglob("*") if path.is_file()}
     kept |= {store.folder / "weights" / "x" / f".a.{host}.{os.getpid()}.partial"}
+    kept |= {store.folder / f".a.another-{host}.{ended}.partial", store.folder / ".a.partial"}
     removed = {
         store.checkpoint(finished.spec),  # killed between the record and the end of the run
         folder / f"{finished.spec.file_name}.json",
@@ -143,3 +147,41 @@ def test_a_checkpoint_that_a_process_uses_or_has_announced_is_no_leftover(plan, 
     lock.release(keep_state=True)
     store.remove_leftovers()
     assert not checkpoint.exists() and store.locks.state(name) is None
+
+
+def test_writing_replaces_the_files_and_leaves_no_other(tmp_path):
+    one, other = (tmp_path / "pages" / name for name in ("a.md", "b.md"))
+    write_all({one: b"old", other: b"same"})
+    paths = write_all({one: b"new", other: b"same"})
+    assert sorted((tmp_path / "pages").iterdir()) == paths == [one, other]
+    assert [path.read_bytes() for path in paths] == [b"new", b"same"]
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_partial_one(tmp_path, monkeypatch):
+    (path,) = write_all({tmp_path / "a.md": b"old"})
+    monkeypatch.setattr(os, "fsync", raising(OSError(errno.ENOSPC, "disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        write_all({path: b"new"})
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_no_file_changes_unless_all_can_be_written_and_the_error_names_the_file(tmp_path):
+    path, folder = tmp_path / "a.md", tmp_path / "b.md"
+    path.write_bytes(b"old")
+    folder.mkdir()
+    with pytest.raises(OSError) as caught:
+        write_all({path: b"new", folder: b"new", tmp_path / "c.md": b"new"})
+    assert caught.value.filename == str(folder)
+    assert path.read_bytes() == b"old"
+    assert sorted(tmp_path.iterdir()) == [path, folder]
+
+
+def test_a_named_pipe_is_neither_a_study_nor_a_certificate(tmp_path):
+    (tmp_path / FOLDER).mkdir()
+    for folder in (tmp_path, tmp_path / FOLDER):
+        os.mkfifo(folder / "x.json")
+    with pytest.raises(UserError, match=r"x.json is not a record of shallow models"):
+        read_studies(tmp_path)
+    with pytest.raises(UserError, match=r"x.json is not a certificate"):
+        read_certificates(tmp_path)

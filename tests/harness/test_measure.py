@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from harness import reference
-from harness.data import Data
 from harness.layer_inputs import attentions
 from harness.measure import measure
 from harness.plan import resolve
@@ -22,7 +21,9 @@ from harness.reference import (
     with_fastest_backend,
 )
 from harness.train import Trainer
-from tasks import Split, create
+from tasks import create
+from tests.harness.conftest import requested
+from tests.harness.test_every_cell import Made
 from zoo.cost import flops, peak_bytes
 
 CPU = torch.device("cpu")
@@ -72,8 +73,7 @@ def seconds(monkeypatch):
 
 
 def test_the_reference_has_ratio_exactly_one(plan):
-    one = plan("softmax")
-    cost = measure(one)
+    cost = measure(plan("softmax", steps=1, warmup=1))  # a schedule shorter than the measurement
     assert {*cost.time_ratio.model_dump().values()} == {1.0}
     assert {*cost.inference_ratio.model_dump().values()} == {1.0}
     assert cost.memory_ratio == 1.0
@@ -107,7 +107,7 @@ def test_auto_is_the_fastest_backend_in_the_precision_of_the_run(plan, trial, se
         resolved = with_fastest_backend(one)
         assert resolved.spec.options["softmax"]["backend"] == backend
         assert "backend" not in one.spec.options["softmax"]
-        assert backend in measure(one).own.backend.split("+")
+    assert backend in measure(one).own.backend.split("+")
     named = plan("softmax", settings={"softmax": {"backend": "sdpa"}})
     assert with_fastest_backend(named) is named
 
@@ -146,9 +146,9 @@ def test_a_trial_is_made_once_for_a_shape(plan, monkeypatch):
         "harness.reference.short_trial", lambda *given: made.append(1) or real(*given)
     )
     for one in (plan("softmax"), plan("primal", seed=1), plan("softmax", lr=0.5)):
-        measure(one)
+        trial_of(one)
     assert len(made) == 2  # training and inference
-    measure(plan("softmax", batch=2))
+    trial_of(plan("softmax", batch=2))
     assert len(made) == 4
 
 
@@ -174,32 +174,36 @@ def test_operations_are_counted_on_an_uncompiled_model(plan, monkeypatch):
     assert counted == [2, 2]
 
 
-def test_the_tokens_of_a_training_sequence_are_counted(request_of, seconds):
+def test_the_tokens_of_a_training_sequence_are_counted(seconds):
     options = {"train_len": 8, "max_len": 32, "train": 64, "dev": 16, "test": 16}
-    one = resolve(request_of("softmax", "parity", parity=options))
+    one = resolve(requested("softmax", "parity", parity=options))
     seconds += [[[1.0]], [[0.5]]]
     cost = measure(one)
     assert cost.own.tokens_per_second.median == one.spec.train.batch * 8 / 0.5
 
 
 def test_the_tokens_of_both_sequences_of_a_pair_are_counted(plan, seconds):
-    class Pairs(Data):
-        splits = None
-
-    one = plan("softmax")
-    task = create("retrieval", max_len=128)
-    pairs = Split(
-        torch.randint(task.vocabulary, (8, task.max_len)).short(),
-        torch.full((8,), task.max_len).int(),
-        torch.randint(8, (16, 2)).int(),
-        torch.randint(2, (16,)),
-        padded=True,
-    )
-    data = Pairs(task)
-    data.splits = {"train": pairs}
+    one, task = plan("softmax"), create("retrieval", max_len=128)
     seconds += [[[1.0]], [[0.5]]]
-    cost = measure(replace(one, task=task, data=data))
+    cost = measure(replace(one, task=task, data=Made(task)))
     assert cost.own.tokens_per_second.median == one.spec.train.batch * 2 * task.max_len / 0.5
+
+
+@pytest.mark.parametrize(
+    ("attention", "causal", "has_state"),
+    [("linear", True, True), ("linear", False, False), ("softmax", True, False)],
+)
+def test_a_cost_has_the_state_of_causal_recurrent_models(seconds, attention, causal, has_state):
+    plan = resolve(requested(attention, "mqar", mqar={"causal": causal, "train": 64}))
+    seconds += [[[1.0], [1.0]], [[0.5], [0.5]]]
+    model, size = plan.spec.model, measure(plan).own.state_bytes
+    if not has_state:
+        assert size is None
+        return
+    # An fp32 matrix and a sum for each head, and a few numbers more.
+    width = model.dim // model.heads
+    least = 4 * model.depth * model.heads * width * (width + 1)
+    assert size is not None and least <= size < 1.2 * least
 
 
 @pytest.mark.slow
@@ -271,24 +275,16 @@ def test_a_reference_that_does_not_fit_in_memory_is_left_out(plan, seconds, fail
 
 
 @pytest.mark.parametrize(
-    ("primal", "error"),
-    [(True, MemoryError("3 TiB")), (True, RuntimeError("a bug")), (False, RuntimeError("a bug"))],
-)
-def test_any_other_failure_ends_the_measurement(plan, failing, primal, error):
-    failing(primal, error)
+    ("measured", "failing_one", "error"),
+    [
+        ("primal", "primal", MemoryError("3 TiB")), ("primal", "primal", RuntimeError("a bug")),
+        ("primal", "softmax", RuntimeError("a bug")), ("softmax", "softmax", MemoryError("3 TiB")),
+    ],
+)  # fmt: skip
+def test_any_other_failure_ends_the_measurement(plan, failing, measured, failing_one, error):
+    failing(failing_one == "primal", error)
     with pytest.raises(type(error), match=str(error)):
-        measure(plan("primal"))
-
-
-def test_a_reference_that_does_not_fit_by_itself_is_out_of_memory(plan, failing):
-    failing(False, MemoryError("3 TiB"))
-    with pytest.raises(MemoryError, match="3 TiB"):
-        measure(plan("softmax"))
-
-
-def test_a_short_schedule_can_be_measured(plan):
-    one = plan("softmax", steps=1, warmup=1)
-    assert measure(one).own.parameters > 0
+        measure(plan(measured))
 
 
 def test_a_timed_model_has_a_schedule_that_does_not_end_and_batches_of_the_tasks_length(plan):

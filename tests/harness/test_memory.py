@@ -1,14 +1,14 @@
-"""What a model takes is known before it is built, and too much is rejected before anything is."""
+"""What a model takes is known before it is built; models of equal size by their width."""
 
 import pytest
 import torch
 
 from harness import memory
 from harness.grid import check
-from harness.memory import Footprint, footprint
+from harness.memory import Footprint, footprint, matched, parameters
 from harness.model import build_model
 from harness.plan import resolve
-from tests.harness.conftest import TREES
+from tests.harness.conftest import TREES, requested
 from tests.harness.specs import raising
 from zoo.registry import UserError
 from zoo.variants import variants
@@ -26,11 +26,11 @@ NAMES = [
 def test_the_estimate_is_the_number_of_parameters_of_the_model(plan, name, depth):
     planned = plan(name, settings={"model": {"depth": depth}})
     model = build_model(planned.spec, planned.task)
-    parameters = sum(part.numel() for part in model.parameters())
+    total = sum(part.numel() for part in model.parameters())
     trained = sum(part.numel() for part in model.parameters() if part.requires_grad)
     buffers = sum(part.numel() * part.element_size() for part in model.buffers())
-    used = 16 * trained + 4 * (parameters - trained) + buffers
-    assert footprint(planned) == Footprint(parameters, used)
+    used = 16 * trained + 4 * (total - trained) + buffers
+    assert footprint(planned) == Footprint(total, used)
 
 
 LARGE = [
@@ -46,11 +46,9 @@ LARGE = [
 
 
 @pytest.mark.parametrize("settings", LARGE, ids=str)
-def test_a_model_beyond_the_memory_is_rejected_before_it_is_built(
-    request_of, store, monkeypatch, settings
-):
+def test_a_model_beyond_the_memory_is_rejected_before_it_is_built(store, monkeypatch, settings):
     monkeypatch.setattr("harness.grid.build_model", raising(AssertionError("it is built")))
-    request = request_of("primal", "listops", **{"listops": TREES, **settings})
+    request = requested("primal", "listops", **{"listops": TREES, **settings})
     with pytest.raises(UserError, match=r"needs .* GiB of memory, .* GiB is all; lower") as error:
         check([resolve(request)], store)
     assert "\n" not in str(error.value)
@@ -66,3 +64,21 @@ def test_the_generator_is_left_as_it_was(plan):
     before = torch.get_rng_state()
     footprint(plan("performer"))
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("attention", ["linformer", "none", "softmax+primal", "softmax"])
+def test_a_matched_model_has_the_parameters_of_softmax_at_the_recipe(attention):
+    target = parameters(resolve(requested("softmax", "listops", listops=TREES)))
+    plain = resolve(requested(attention, "listops", listops=TREES))
+    made = resolve(matched(requested(attention, "listops", listops=TREES)))
+    assert parameters(made) == pytest.approx(target, rel=0.01)
+    if attention in ("linformer", "none"):
+        assert abs(parameters(plain) / target - 1) > 0.01
+        assert made.spec.overrides == {"model.feed_forward": made.spec.model.feed_forward}
+    assert made.spec.id != plain.spec.id
+    assert "match" not in plain.spec.model_dump_json()
+
+
+def test_a_variant_that_does_not_support_the_task_is_left_to_its_cell():
+    made = matched(requested("linformer", "mqar", mqar={"causal": True, "train": 8}))
+    assert (made.match, "model" in made.settings) == ("parameters", False)

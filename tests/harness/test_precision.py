@@ -1,14 +1,15 @@
-"""`--precision auto`: the faster precision of a row, found once."""
+"""`--precision auto`: the faster precision of a row, found once; decisions of a store."""
 
 import json
+import os
 from dataclasses import replace
 
 import pytest
 
 from harness import precision
 from harness.precision import faster, row_key
-from harness.reference import FILE
-from tests.harness.conftest import TREES
+from harness.reference import FILE, choose, key_of
+from tests.harness.conftest import TREES, requested
 from tests.harness.specs import raising
 
 tried = precision.try_precisions
@@ -25,10 +26,10 @@ def seconds(monkeypatch) -> dict[str, float]:
 
 
 @pytest.fixture
-def request_for(request_of):
+def request_for():
     """A request of a variant on short trees, as those of `plan`."""
     return lambda attention, seed=0: replace(
-        request_of(attention, "listops", listops=TREES), seed=seed
+        requested(attention, "listops", listops=TREES), seed=seed
     )
 
 
@@ -74,12 +75,8 @@ def test_a_recorded_run_and_its_row_keep_their_precision(
 
 
 def test_rows_whose_steps_take_other_times_decide_for_themselves(plan):
-    plans = [
-        plan("primal"),
-        plan("linear"),
-        plan("primal", batch=2),
-        plan("primal", settings={"primal": {"rank": 5}}),
-    ]
+    plans = [plan("primal"), plan("linear"), plan("primal", batch=2)]
+    plans += [plan("primal", settings={"primal": {"rank": 5}})]
     assert len({row_key(one.spec) for one in plans}) == len(plans)
 
 
@@ -99,3 +96,35 @@ def test_without_a_trial_the_precision_is_that_of_the_device(
     monkeypatch.setattr("harness.precision.native_precisions", lambda device: ("fp32",))
     assert decide(request) == ([request.precision], [])
     assert not store.folder.exists()
+
+
+CHOICES = ("a", "b")
+
+
+def test_the_first_decision_holds_and_nothing_is_tried_again(store):
+    assert choose(store, "x", CHOICES, lambda: None) is None and not store.folder.exists()
+    assert choose(store, "x", CHOICES, lambda: "a") == "a"
+    assert choose(store, "y", CHOICES, lambda: "b") == "b"
+    assert choose(store, "x", CHOICES, lambda: pytest.fail("tried again")) == "a"
+    assert store.read() == ([], [])
+
+
+def test_of_two_processes_that_try_at_once_the_first_decides(store):
+    # The other process decides while this one tries.
+    found = choose(store, "x", CHOICES, lambda: (choose(store, "x", CHOICES, lambda: "b"), "a")[1])
+    assert found == "b"
+
+
+@pytest.mark.parametrize("content", ["", "[1]", "[" * 5000, '{"x": 3}', '{"x": "c"}', "\x00", None])
+def test_a_damaged_file_or_a_named_pipe_is_decided_again(store, content):
+    store.require_writable()
+    path = store.folder / FILE
+    os.mkfifo(path) if content is None else path.write_text(content)
+    assert choose(store, "x", CHOICES, lambda: "a") == "a"
+    assert json.loads((store.folder / FILE).read_text())["x"] == "a"
+
+
+def test_keys_are_equal_for_equal_parts_alone():
+    assert key_of("a", {"x": 1, "y": (2,)}) == key_of("a", {"y": [2], "x": 1})
+    keys = [key_of("a", 1), key_of("b", 1), key_of("a", 2)]
+    assert len({*keys}) == 3

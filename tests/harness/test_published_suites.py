@@ -131,12 +131,9 @@ def file(tmp_path):
         precision = "fp32"
         positions = "learned"
         seeds = [0, 1]
-        [questions.listops]
-        title = "ListOps"
-        task = "listops"
-        [questions.image]
-        title = "Image"
-        task = "image"
+        [questions]
+        listops = { title = "ListOps", task = "listops" }
+        image = { title = "Image", task = "image" }
         """
     )
     return str(tmp_path / "mine.toml")

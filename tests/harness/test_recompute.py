@@ -12,7 +12,6 @@ from tasks.contract import Batch
 from tests.harness.specs import encoder
 from zoo import EncoderLayer, create
 from zoo.cost import peak_bytes
-from zoo.recompute import RECOMPUTE
 from zoo.registry import UserError
 from zoo.variants import variants
 
@@ -88,15 +87,6 @@ def test_evaluation_stores_nothing_and_recomputes_nothing():
     assert len(calls) == 1
     layer.train()(torch.randn(2, 40, 16)).tokens.sum().backward()
     assert len(calls) == 3
-
-
-@pytest.mark.parametrize("recompute", RECOMPUTE[1:])
-def test_recomputation_is_part_of_the_identity(plan, recompute):
-    chosen = plan(settings={"model": {"recompute": recompute}}).spec
-    assert chosen.overrides == {"model.recompute": recompute}
-    assert chosen.id != plan().spec.id
-    with pytest.raises(UserError, match=r"model\.recompute=all"):
-        plan(settings={"model": {"recompute": "all"}})
 
 
 def test_a_cost_sweep_of_models_takes_settings_of_the_model_for_every_row():

@@ -3,15 +3,28 @@
 import pytest
 import torch
 
-from harness.environment import use_threads
 from harness.measure import remeasure
-from harness.runner import run
+from harness.plan import resolve
+from harness.records.store import Store
+from harness.runner import NoProgress, run
+from tests.harness.conftest import TREES, requested
+from tests.reports.conftest import changed
 from zoo.registry import UserError
 
 
+@pytest.fixture(scope="module")
+def finished(trees_home, tmp_path_factory):
+    """A run that is made once for all tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HARNESS_DATA", str(trees_home))
+        plan = resolve(requested("none", "listops", listops=TREES))
+        return run(plan, Store(tmp_path_factory.mktemp("finished")), NoProgress(), cost=False)
+
+
 @pytest.fixture
-def record(plan, store, callback, unmeasured):
-    return run(plan(), store, callback)
+def record(finished, store, unmeasured):
+    store.write(made := finished.model_copy(update={"cost": unmeasured}))
+    return made
 
 
 def test_a_new_cost_replaces_the_old_one_and_nothing_else(store, record, unmeasured, monkeypatch):
@@ -35,19 +48,17 @@ def test_a_new_cost_replaces_the_old_one_and_nothing_else(store, record, unmeasu
 
 
 def test_the_commits_of_training_and_of_measuring_are_both_named(store, record, monkeypatch):
-    trained = record.environment.model_copy(update={"commit": "aaa"})
     here = record.environment.model_copy(update={"commit": "bbb"})
     monkeypatch.setattr("harness.provenance.describe", lambda kind: here)
-    store.write(record.model_copy(update={"environment": trained}))
+    store.write(changed(record, "environment", commit="aaa"))
     renewed = remeasure(record, store)
     assert renewed.environment.commits == ["aaa", "bbb"]
     assert remeasure(renewed, store).environment.commits == ["aaa", "bbb"]
 
 
-def test_the_threads_are_those_of_the_run(plan, store, callback, unmeasured, monkeypatch):
+def test_the_threads_are_those_of_the_run(store, record, unmeasured, monkeypatch):
     monkeypatch.setattr("harness.environment.os.cpu_count", lambda: 8)
-    with use_threads(3):
-        record = run(plan(), store, callback)
+    store.write(changed(record, "environment", threads=3))
     seen = []
     monkeypatch.setattr(
         "harness.measure.measure", lambda _: seen.append(torch.get_num_threads()) or unmeasured
@@ -56,30 +67,24 @@ def test_the_threads_are_those_of_the_run(plan, store, callback, unmeasured, mon
     assert seen == [3] != [torch.get_num_threads()]
 
 
-def other_machine(record):
-    return {"environment": record.environment.model_copy(update={"threads": 99})}
-
-
 def other_data(record):
     task = record.spec.task.model_copy(update={"digests": {"train": "x"}})
-    return {"spec": record.spec.model_copy(update={"task": task})}
+    return changed(record, "spec", task=task)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (other_machine, r"was started with threads 99 .*; measure it there"),
+        (lambda one: changed(one, "environment", threads=99), "with threads 99 .*; measure it"),
         (other_data, r"the data of listops@1.* have changed since the run"),
-        (
-            lambda _: {"status": "failed", "final": None},
-            "is no longer a finished run; run it again",
-        ),
+        (lambda one: one.model_copy(update={"status": "failed", "final": None}),
+         "is no longer a finished run; run it again"),
         (None, "is no longer a finished run; run it again"),
     ],
-)
+)  # fmt: skip
 def test_another_record_is_not_measured_and_stays_as_it_is(store, record, change, message):
     store.path(record.spec).unlink()
-    left = [record.model_copy(update=change(record))] if change else []
+    left = [change(record)] if change else []
     for one in left:
         store.write(one)
     with pytest.raises(UserError, match=message):

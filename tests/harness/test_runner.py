@@ -21,9 +21,12 @@ from harness.provenance import expected_failures_of, implementations, sources
 from harness.reference import FILE
 from harness.runner import run
 from harness.train import Evaluation, Trainer
+from tests.harness.conftest import requested
 from tests.harness.specs import raising
 from zoo.registry import UserError
 from zoo.variants import variants
+
+pytestmark = pytest.mark.usefixtures("interruptible")
 
 NO_MEMORY = RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 9 bytes")
 ENDS = [
@@ -53,14 +56,6 @@ def files(store) -> list[str]:
     return sorted(path.name for path in store.folder.glob("*")) if store.folder.exists() else []
 
 
-@pytest.fixture(autouse=True)
-def interruptible():
-    """Give SIGINT its handler: a shell starts processes in the background without one."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.fixture
 def elsewhere(store, tmp_path, callback, unmeasured):
     """Runs a plan with another store."""
@@ -85,8 +80,8 @@ def test_a_finished_run_is_a_complete_record(plan, store, callback):
     assert callback.phases == ["load data", "measure cost", "train", "test"]
 
 
-def test_an_example_with_several_answers_counts_once(request_of, store, run_here):
-    one = resolve(request_of("none", "mqar", mqar={"train": 32, "dev": 4, "test": 6}))
+def test_an_example_with_several_answers_counts_once(store, run_here):
+    one = resolve(requested("none", "mqar", mqar={"train": 32, "dev": 4, "test": 6}))
     assert one.data.splits["test"].targets.shape == (6, 2)
     record = run_here(one)
     assert record.final.test_examples == 6
@@ -95,12 +90,10 @@ def test_an_example_with_several_answers_counts_once(request_of, store, run_here
     assert store.read() == ([record], [])
 
 
-def test_a_record_has_the_expected_failures_of_the_form_that_ran(
-    plan, request_of, run_here, monkeypatch
-):
+def test_a_record_has_the_expected_failures_of_the_form_that_ran(plan, run_here, monkeypatch):
     declared = {"lengths": "of both forms", "gradients, causal": "of one"}
     monkeypatch.setattr(variants.find("softmax"), "expected_failures", declared)
-    usual, causal = plan(), resolve(request_of("softmax", "induction"))
+    usual, causal = plan(), resolve(requested("softmax", "induction"))
     both = {"softmax: lengths": "of both forms"}
     assert run_here(usual).expected_failures == expected_failures_of(usual) == both
     assert expected_failures_of(causal) == {**both, "softmax: gradients": "of one"}
@@ -194,9 +187,8 @@ def test_test_is_evaluated_once_after_training_with_the_best_state(plan, run_her
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("attention", ["softmax+primal", "performer"])
-def test_measuring_does_not_change_the_training(plan, store, callback, attention):
-    one = plan(attention)
+def test_measuring_does_not_change_the_training(plan, store, callback):
+    one = plan("performer")
     measured, unmeasured = (run(one, store, callback, cost=cost) for cost in (True, False))
     assert measured.cost and unmeasured.cost is None and unmeasured.status == "ok"
     assert (unmeasured.parameters, unmeasured.flops) == (measured.parameters, measured.flops)
@@ -302,11 +294,8 @@ def test_a_run_of_another_environment_is_not_continued(
     assert saved.exists() and not callback.traces
 
 
-@pytest.mark.parametrize(
-    "attention", ["softmax+primal", pytest.param("performer", marks=pytest.mark.slow)]
-)
 def test_an_interrupted_run_is_recorded_and_continues_to_the_same_result(
-    plan, store, run_here, interrupted, elsewhere, monkeypatch, attention
+    plan, store, run_here, interrupted, elsewhere, monkeypatch
 ):
     trained, real = [], harness.runner.fit
 
@@ -315,7 +304,7 @@ def test_an_interrupted_run_is_recorded_and_continues_to_the_same_result(
         real(trainer, *rest, **named)
 
     monkeypatch.setattr("harness.runner.fit", spy)
-    one = plan(attention, steps=12, evaluations=3)
+    one = plan("softmax+primal", steps=12, evaluations=3)
     uninterrupted = elsewhere(one)
     interrupted(one, 6)
     record = store.find(one.spec)

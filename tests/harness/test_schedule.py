@@ -9,14 +9,7 @@ from torch.optim.lr_scheduler import OneCycleLR
 
 from harness.records.spec import TrainSpec
 from harness.schedules import constant, cosine, one_cycle
-
-
-def recipe(steps: int, warmup: int, cycle_momentum: bool) -> TrainSpec:
-    return TrainSpec(
-        batch=4, steps=steps, warmup=warmup, lr=1e-3, betas=(0.8, 0.999),
-        cycle_momentum=cycle_momentum, eps=1e-6, weight_decay=0.0, evaluations=1, precision="fp32",
-        compiled=False,
-    )  # fmt: skip
+from tests.harness.specs import recipe
 
 
 def torchs(spec: TrainSpec) -> list[tuple[float, float]]:
@@ -68,12 +61,6 @@ def test_without_a_warm_up_of_two_steps_the_first_step_has_the_highest_rate(
     rates = torch.tensor([rate for rate, _ in values], dtype=torch.float64)
     evenly = torch.linspace(rates[0], rates[-1], steps, dtype=torch.float64)
     torch.testing.assert_close(rates, evenly)
-
-
-def test_pytorchs_scheduler_cannot_do_without_a_warm_up():
-    with pytest.raises(ZeroDivisionError):
-        torchs(recipe(30, 1, False))
-    assert max(rate for rate, _ in torchs(recipe(30, 0, False))) < 0.97e-3
 
 
 def test_a_cosine_follows_its_formula_and_ends_at_a_hundredth():

@@ -9,11 +9,11 @@ import pytest
 from pydantic import ValidationError
 
 from harness.records.models import Transformer
-from harness.records.record import Cost, Environment, Final, Point, Record
+from harness.records.record import Cost, Record
 from harness.records.spec import RunSpec, TuningSpec
 from harness.records.store import CostStore, Store
-from tasks.metric import Metric
 from tests.harness.specs import raising
+from tests.reports.conftest import make_record
 from zoo.registry import UserError
 
 SPEC = {
@@ -83,26 +83,8 @@ def spec() -> RunSpec:
 
 
 @pytest.fixture
-def record(spec, unmeasured) -> Record:
-    return Record(
-        spec=spec, status="ok", reason="", started="2026-01-01T00:00:00+00:00",
-        environment=Environment(
-            device="cpu", threads=1, memory_gib=1.0, system="Linux", versions={}, commit=""
-        ),
-        implementations={"softmax": "d4", "primal": "e5"},
-        expected_failures={},
-        is_baseline=False,
-        options=spec.options,
-        metric=Metric(name="accuracy", unit="%", better="higher", digits=1, scale=100, chance=10),
-        parameters=5,
-        flops=6,
-        curve=[Point(step=1, seconds=0.1, loss=2.0, losses={"ksvd": 0.5})],
-        cost=unmeasured,
-        final=Final(
-            score=100 / 3, test_examples=3, dev=50.0, best_step=1,
-            train_seconds=0.1, seconds=0.2,
-        ),
-    )  # fmt: skip
+def record(spec) -> Record:
+    return make_record(accuracy=1 / 3).model_copy(update={"spec": spec})
 
 
 DEFAULTS = {
@@ -205,13 +187,12 @@ def value_at(tree, path: tuple):
     return tree
 
 
-def test_a_cost_has_softmax_and_all_ratios_or_none_of_them(unmeasured):
-    parts = ("softmax", "time_ratio", "inference_ratio")
-    absent = unmeasured.model_dump() | dict.fromkeys(parts)
+def test_a_cost_has_softmax_and_all_ratios_or_none_of_them(record):
+    parts, whole = ("softmax", "time_ratio", "inference_ratio"), record.cost.model_dump()
+    absent = whole | dict.fromkeys(parts)
     assert Cost.model_validate(absent).memory_ratio is None
     for part in parts:
-        for some in (absent | {part: unmeasured.model_dump()[part]},
-                     unmeasured.model_dump() | {part: None}):  # fmt: skip
+        for some in (absent | {part: whole[part]}, whole | {part: None}):
             with pytest.raises(ValidationError, match="all given, or none of them is"):
                 Cost.model_validate(some)
 
@@ -222,6 +203,13 @@ def test_a_record_is_read_as_it_was_written(store, record):
     assert store.find(record.spec) == record
     assert store.read() == ([record], [])
     assert store.find(changed(("seed",))) is None
+
+
+def test_a_partial_file_is_not_a_record(store, record):
+    store.write(record)
+    text = record.model_dump_json()
+    (store.folder / f".{record.spec.id}-x.partial").write_text(text[: len(text) // 2])
+    assert store.read() == ([record], [])
 
 
 def test_the_name_of_a_record_is_its_specification(store, spec):
@@ -252,13 +240,6 @@ def test_a_failed_write_leaves_the_former_record_and_no_other_file(
     with pytest.raises(raised):
         store.write(record.model_copy(update={"status": "failed", "reason": "x"}))
     assert [path.read_bytes() for path in store.folder.iterdir()] == [before]
-
-
-def test_a_partial_file_is_not_a_record(store, record):
-    store.write(record)
-    text = record.model_dump_json()
-    (store.folder / f".{record.spec.id}-x.partial").write_text(text[: len(text) // 2])
-    assert store.read() == ([record], [])
 
 
 def damage(record: Record) -> dict[str, bytes]:
@@ -375,11 +356,3 @@ def test_a_file_in_place_of_the_folder_is_one_line(tmp_path, record):
     for write in (store.require_writable, lambda: store.write(record)):
         with pytest.raises(UserError, match="cannot be written"):
             write()
-
-
-def test_records_are_read_in_order_of_their_names(tmp_path, record):
-    store = Store(tmp_path)
-    for seed in (3, 1, 2):
-        one = record.spec.model_copy(update={"seed": seed})
-        store.write(record.model_copy(update={"spec": one}))
-    assert [one.spec.seed for one in store.read()[0]] == [1, 2, 3]

@@ -5,10 +5,10 @@ import json
 import pandas as pd
 import pytest
 
-from harness.measure import measure
 from harness.plan import resolve
 from harness.tuning import default_of, require_one_processor, varied
 from reports.sweep import values_of
+from tests.harness.conftest import requested
 from zoo.registry import UserError
 
 
@@ -21,15 +21,15 @@ from zoo.registry import UserError
         ("primal.rank", ["2", "4"], lambda spec: spec.options["primal"]["rank"]),
     ],
 )
-def test_every_value_is_a_run_that_differs_in_it_alone(request_of, field, values, given):
-    request = request_of("primal", "mqar", mqar={"train": 64, "vocabulary": 32})
+def test_every_value_is_a_run_that_differs_in_it_alone(field, values, given):
+    request = requested("primal", "mqar", mqar={"train": 64, "vocabulary": 32})
     specs = [resolve(one).spec for one in varied(request, field, values)]
     assert [given(spec) for spec in specs] == [*map(int, values)]
     assert {spec.task.options["vocabulary"] for spec in specs} == {32}
 
 
-def test_a_default_that_a_specification_leaves_out_is_a_value_of_a_sweep(request_of):
-    request = request_of("primal", "mqar", mqar={"train": 64, "vocabulary": 32})
+def test_a_default_that_a_specification_leaves_out_is_a_value_of_a_sweep():
+    request = requested("primal", "mqar", mqar={"train": 64, "vocabulary": 32})
     plain = resolve(request).spec
     specs = [resolve(one).spec for one in varied(request, "primal.sides", ["both", "right"])]
     # Runs from before there was this option keep their identity.
@@ -49,13 +49,13 @@ def test_a_default_that_a_specification_leaves_out_is_a_value_of_a_sweep(request
     [("linear.features", "primal on mqar has no options of 'linear'; give one of model, mqar"),
      ("task.vocabulary", "--set mqar.vocabulary=32 gives a field that is swept")],
 )  # fmt: skip
-def test_a_field_that_no_run_has_is_rejected(request_of, field, message):
+def test_a_field_that_no_run_has_is_rejected(field, message):
     with pytest.raises(UserError, match=message):
-        varied(request_of("primal", "mqar", mqar={"vocabulary": 32}), field, ["1", "2"])
+        varied(requested("primal", "mqar", mqar={"vocabulary": 32}), field, ["1", "2"])
 
 
-def test_a_sweep_of_two_processors_is_rejected_before_training(request_of, store, run_here):
-    request = request_of("primal", "mqar", mqar={"train": 64, "vocabulary": 32})
+def test_a_sweep_of_two_processors_is_rejected_before_training(store, run_here):
+    request = requested("primal", "mqar", mqar={"train": 64, "vocabulary": 32})
     plans = [resolve(one) for one in varied(request, "primal.rank", ["2", "4"])]
     require_one_processor(plans, store)
     record = run_here(plans[0])
@@ -73,29 +73,10 @@ def test_a_sweep_of_two_processors_is_rejected_before_training(request_of, store
     require_one_processor(plans, store)
 
 
-@pytest.mark.parametrize(
-    ("attention", "causal", "has_state"),
-    [("linear", True, True), ("linear", False, False), ("softmax", True, False)],
-)
-def test_a_cost_has_the_state_of_causal_recurrent_models(
-    request_of, attention, causal, has_state, monkeypatch
-):
-    monkeypatch.setattr("harness.measure.ROUNDS", 1)
-    plan = resolve(request_of(attention, "mqar", mqar={"causal": causal, "train": 64}))
-    model, size = plan.spec.model, measure(plan).own.state_bytes
-    if not has_state:
-        assert size is None
-        return
-    # An fp32 matrix and a sum for each head, and a few numbers more.
-    width = model.dim // model.heads
-    least = 4 * model.depth * model.heads * width * (width + 1)
-    assert size is not None and least <= size < 1.2 * least
-
-
 @pytest.mark.slow
 def test_a_sweep_runs_every_cell_once_and_writes_its_page(call, store, unmeasured):
     argv = ["run", "--attention", "softmax,none", "--task", "majority", "--budget", "smoke",
-            "--over", "task.max_len=8,16", "--set", "majority.train=64"]  # fmt: skip
+            "--over", "task.max_len=8,16"]  # fmt: skip
     code, out, _ = call(*argv)
     assert code == 0
     assert "sweep_task_max_len.md" in out

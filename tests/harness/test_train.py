@@ -115,21 +115,13 @@ def test_the_loss_is_the_one_of_the_splits_answers(plan, prepare):
     assert trainer.step(0)["task"].item() == pytest.approx(49, rel=0.2)
 
 
-def test_accuracy_switches_dropout_off_and_leaves_the_model_in_training(plan, prepare):
-    trainer = prepare(plan())
-    modes = []
+def test_accuracy_switches_dropout_off_and_leaves_the_model_as_it_was(plan, prepare):
+    trainer, modes = prepare(plan()), []
     trainer.model.register_forward_pre_hook(lambda model, _: modes.append(model.training))
-    trainer.evaluate(plan().data.splits["dev"])
-    assert not any(modes)
-    assert len(modes) == 4
-    assert all(module.training for module in trainer.model.modules())
-
-
-def test_accuracy_changes_no_parameter_and_no_random_number(plan, prepare):
-    trainer = prepare(plan())
     before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
     state = torch.get_rng_state()
     trainer.evaluate(plan().data.splits["dev"])
+    assert modes == [False] * 4 and all(module.training for module in trainer.model.modules())
     assert torch.equal(torch.get_rng_state(), state)
     after = trainer.model.state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)

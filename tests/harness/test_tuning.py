@@ -6,14 +6,14 @@ import pytest
 
 from harness.plan import resolve
 from harness.tuning import row
-from tests.harness.conftest import SMALL, TREES
-from tests.reports.conftest import make_record
+from tests.harness.conftest import SMALL, TREES, requested
+from tests.reports.conftest import changed, make_record
 from zoo.registry import UserError
 
 
 @pytest.fixture
-def request_a(request_of):
-    return request_of("softmax", "listops", listops=TREES, train={"steps": 4, "warmup": 0})
+def request_a():
+    return requested("softmax", "listops", listops=TREES, train={"steps": 4, "warmup": 0})
 
 
 def test_the_default_grid_is_four_rates_around_the_recipe(request_a):
@@ -48,13 +48,10 @@ def test_a_grid_of_several_fields_is_their_product(request_a):
 def test_of_trials_that_are_equal_on_dev_the_nearest_to_the_recipe_is_chosen(
     request_a, dev, chosen
 ):
-    made, one = row(request_a, {}), make_record()
-    records = {
-        trial.spec.id: one.model_copy(
-            update={"spec": trial.spec, "final": one.final.model_copy(update={"dev": float(score)})}
-        )
-        for trial, score in zip(made.trials, dev, strict=True)
-    }
+    made, records = row(request_a, {}), {}
+    for trial, score in zip(made.trials, dev, strict=True):
+        one = changed(make_record(), "final", dev=float(score))
+        records[trial.spec.id] = one.model_copy(update={"spec": trial.spec})
     assert made.best(records).spec == made.trials[chosen].spec
     assert made.best({}) is None
 
@@ -69,12 +66,12 @@ def test_of_trials_that_are_equal_on_dev_the_nearest_to_the_recipe_is_chosen(
         ({}, {"train.lr": ["-1", "2"]}, "train.lr=-1: input should be greater than 0"),
     ],
 )
-def test_a_grid_that_cannot_be_shared_is_rejected(request_of, settings, texts, message):
+def test_a_grid_that_cannot_be_shared_is_rejected(settings, texts, message):
     with pytest.raises(UserError, match=message):
-        row(request_of("softmax", "listops", listops=TREES, **settings), texts)
+        row(requested("softmax", "listops", listops=TREES, **settings), texts)
 
 
-TINY = ["--attention", "softmax,none", "--budget", "smoke", "--device", "cpu", "--precision",
+TINY = ["--attention", "softmax", "--budget", "smoke", "--device", "cpu", "--precision",
         "fp32", "--set", "train.steps=4", "--set", "train.warmup=0", "--tune", "--grid",
         "train.lr=1e-3,1e-2", *SMALL]  # fmt: skip
 
@@ -88,17 +85,14 @@ def test_tuning_again_trains_nothing_again(call, store, unmeasured):
     code, out, _ = call("run", *TINY, "--seeds", "1")
     records = store.read()[0]
     assert code == 0
-    assert (sum(map(is_trial, records)), len(records)) == (4, 6)
-    for attention in ("softmax", "none"):
-        own = [run for run in records if run.spec.attention == attention]
-        accuracies = {r.spec.train.lr: r.final.dev for r in own if is_trial(r)}
-        chosen = {run.spec.train.lr for run in own if not is_trial(run)}
-        assert [accuracies[rate] for rate in chosen] == [max(accuracies.values())]
-    assert out.count("(chosen)") == 2
+    assert (sum(map(is_trial, records)), len(records)) == (2, 3)
+    accuracies = {run.spec.train.lr: run.final.dev for run in records if is_trial(run)}
+    (chosen,) = (run.spec.train.lr for run in records if not is_trial(run))
+    assert accuracies[chosen] == max(accuracies.values()) and out.count("(chosen)") == 1
 
     code, out, _ = call("run", *TINY, "--seeds", "1,2")
     assert code == 0
-    assert out.count("already present") == 2
+    assert out.count("already present") == 1
     again = {run.spec.id: run for run in store.read()[0]}
-    assert len(again) == 8
+    assert len(again) == 4
     assert all(again[run.spec.id] == run for run in records)

@@ -168,17 +168,6 @@ def test_a_run_from_images_to_the_board(image_folder, call, store):
     assert "image-folder@1" in out and "softmax+primal" in out
 
 
-def test_a_resumed_run_equals_an_uninterrupted_one(images, store, run_here, interrupted):
-    plan = images("softmax+primal", **RECIPE)
-    expected = run_here(plan)
-    store.path(plan.spec).unlink()
-    resumed = run_here(interrupted(plan))
-    assert resumed.status == expected.status == "ok"
-    for one, other in zip(resumed.curve, expected.curve, strict=True):
-        assert (one.step, one.loss, one.losses) == (other.step, other.loss, other.losses)
-    assert resumed.final.sample == expected.final.sample
-
-
 def read(plan: Plan, seed: int = 0) -> AugmentedImages:
     return AugmentedImages(plan.data.splits["train"], plan.spec.train, seed)
 
@@ -290,28 +279,20 @@ def test_a_damaged_image_is_the_reason_of_a_failed_run(images, callback, run_her
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "message"),
+    ("fields", "message"),
     [
-        (
-            "model.positions",
-            "rotary",
-            "positions=rotary has no meaning for images; leave it out",
-        ),
-        ("model.recompute", "layer", "model.recompute has no meaning for images"),
-        ("model.norm", "post", "model.norm has no meaning for images; leave it out"),
-        ("model.pooling", "flatten", "model.pooling has no meaning for images"),
-        ("train.bucket_by_length", True, "train.bucket_by_length has no meaning for images"),
-        ("model.depth", 1, "depth=1 is less than the 2 variants of softmax.primal; raise depth"),
+        ({"model.positions": "rotary"}, "positions=rotary has no meaning for images; leave it out"),
+        ({"model.recompute": "layer"}, "model.recompute has no meaning for images"),
+        ({"model.norm": "post"}, "model.norm has no meaning for images; leave it out"),
+        ({"model.pooling": "flatten"}, "model.pooling has no meaning for images"),
+        ({"train.bucket_by_length": True}, "train.bucket_by_length has no meaning for images"),
+        ({"model.depth": 1}, "depth=1 is less than the 2 variants of softmax.primal; raise depth"),
+        ({"train.augment.mixup": 0.8, "train.batch": 3}, "batch=3 is odd; mixup and cutmix pair"),
     ],
 )
-def test_options_without_a_meaning_for_images_are_rejected(images, field, value, message):
+def test_options_that_images_cannot_have_are_rejected(images, fields, message):
     with pytest.raises(UserError, match=message):
-        model_of(images("softmax+primal", **{field: value}))
-
-
-def test_mixing_needs_an_even_batch(images):
-    with pytest.raises(UserError, match="batch=3 is odd; mixup and cutmix pair images"):
-        images(**{"train.augment.mixup": 0.8, "train.batch": 3})
+        model_of(images("softmax+primal", **fields))
 
 
 def test_vectors_positions_and_the_class_token_do_not_decay(images):

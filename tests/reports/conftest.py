@@ -55,6 +55,7 @@ def make_record(
     threads: int = 2, commit: str = "abc1234", failures: Mapping[str, str] = {},
     examples: int = 2000, correct: Sequence[bool] | None = None, is_baseline: bool | None = None,
     started: str = "2026-11-21T08:00:00Z", reference: str = "naive", role: str = "",
+    rates: Sequence[float] = (1e-3, 1e-2),
 ) -> Record:  # fmt: skip
     """A record, finished unless `status` is another; `correct` gives its answers.
 
@@ -77,7 +78,7 @@ def make_record(
                   "precision": "bf16", "compiled": False, **train},
     }  # fmt: skip
     if role:
-        grid = {"grid": {"train.lr": [1e-3, 1e-2]}, "recipe": {"train.lr": 1e-3}, "role": role}
+        grid = {"grid": {"train.lr": [*rates]}, "recipe": {"train.lr": 1e-3}, "role": role}
         spec["tuning"] = grid
     cost = {
         "own": usage(seconds, mib), "softmax": usage(*softmax) if softmax else None,
@@ -107,6 +108,11 @@ def make_record(
         "cost": cost if measured else None, "final": final if status == "ok" else None,
         "is_baseline": attention == "none" if is_baseline is None else is_baseline,
     })  # fmt: skip
+
+
+def changed(record: Any, part: str, **fields: Any) -> Any:
+    """The record with other values in one of its parts."""
+    return record.model_copy(update={part: getattr(record, part).model_copy(update=fields)})
 
 
 def make_cost(

@@ -6,13 +6,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from harness.records.frame import costs
 from reports.advice import advice_text, advise, bytes_in, bytes_text, table
 from reports.layer_costs import Model, of_model, of_plan
 from reports.statistics import score_groups
 from reports.suites import answers, results
-from tests.conftest import ROOT
-from tests.suite_frames import suite_frames
+from tests.suite_frames import published_costs, suite_frames
 
 Values = dict[str, Any]
 
@@ -138,15 +136,23 @@ def test_what_is_of_one_seed_or_inferred_is_marked():
     assert [line for line in lines if line.endswith("a+b, a+d")]
 
 
+CLAIMS = dict.fromkeys(("causal", "bidirectional", "linear", "recurrent"), True)
+
+
+def table_of(answered: pd.DataFrame, *, runs=None, cost=True, causal=(), **claims) -> Values:
+    """The table of the made suite; `claims` are those of variants that do not claim everything."""
+    suite, all_runs, _ = suite_frames()
+    traits = {one.attention: CLAIMS | claims.get(one.attention, {})
+              for one in suite.rows if "+" not in one.attention}  # fmt: skip
+    measured = of_plan(published_costs()[: None if cost else 0], suite.cost)
+    of_runs = results(all_runs if runs is None else runs, suite)
+    return table(answered, of_runs, measured, suite, traits, causal=causal)
+
+
 def test_rows_of_one_seed_each_are_grouped_by_the_intervals_of_their_test_split():
     suite, runs, baselines = suite_frames()
     answered = answers(runs, suite, baselines).assign(rank_group="")
-    claims = dict.fromkeys(("causal", "bidirectional", "linear", "recurrent"), True)
-    traits = {one.attention: claims for one in suite.rows if "+" not in one.attention}
-    own = of_plan(costs(ROOT / "results"), suite.cost)
-    rows = {
-        one["row"]: one for one in table(answered, results(runs, suite), own, suite, traits)["rows"]
-    }
+    rows = {one["row"]: one for one in table_of(answered)["rows"]}
     seen = set()
     for name, of_question in answered[answered["answered"]].groupby("question"):
         best = of_question.loc[of_question["mean"].idxmax()]
@@ -159,12 +165,7 @@ def test_rows_of_one_seed_each_are_grouped_by_the_intervals_of_their_test_split(
 
 def test_the_table_of_a_store_has_the_groups_and_states_of_the_matrix():
     suite, runs, baselines = suite_frames()
-    answered = answers(runs, suite, baselines)
-    claims = ("causal", "bidirectional", "linear", "recurrent")
-    traits = {one.attention: dict.fromkeys(claims, True)
-              for one in suite.rows if "+" not in one.attention}  # fmt: skip
-    own = of_plan(costs(ROOT / "results"), suite.cost)
-    made_table = table(answered, results(runs, suite), own, suite, traits)
+    made_table = table_of(answered := answers(runs, suite, baselines))
     assert len(made_table["rows"]) == len(suite.rows)
     groups = {
         name: score_groups(of.set_index("row"), 1.0)
@@ -190,12 +191,10 @@ def test_the_table_of_a_store_has_the_groups_and_states_of_the_matrix():
 
 
 def test_a_question_without_a_form_of_a_row_is_impossible_and_no_command_asks_it():
+    forms = {"linear": {"bidirectional": False}, "cosine": {"causal": False}}
     suite, runs, baselines = suite_frames()
-    answered, none = answers(runs[:0], suite, baselines), costs(ROOT / "results")[:0]
-    claims = {"causal": True, "bidirectional": True, "linear": True, "recurrent": True}
-    traits = {one.attention: dict(claims) for one in suite.rows if "+" not in one.attention}
-    traits["linear"]["bidirectional"] = traits["cosine"]["causal"] = False
-    found = table(answered, runs[:0], none, suite, traits, causal=["state"])
+    answered = answers(runs[:0], suite, baselines)
+    found = table_of(answered, runs=runs[:0], cost=False, causal=["state"], **forms)
     assert found["not_run"] == [question.name for question in suite.questions]
     assert not found["usable"]
     rows = {one["row"]: one["states"] for one in found["rows"]}
@@ -206,11 +205,7 @@ def test_a_question_without_a_form_of_a_row_is_impossible_and_no_command_asks_it
 
 def test_nothing_is_known_of_a_row_without_baselines():
     suite, runs, baselines = suite_frames()
-    answered = answers(runs, suite, baselines[baselines["data"] != "copy"])
-    claims = ("causal", "bidirectional", "linear", "recurrent")
-    traits = {one.attention: dict.fromkeys(claims, True)
-              for one in suite.rows if "+" not in one.attention}  # fmt: skip
-    found = table(answered, results(runs, suite), costs(ROOT / "results")[:0], suite, traits)
+    found = table_of(answers(runs, suite, baselines[baselines["data"] != "copy"]), cost=False)
     assert {one["states"]["copy"] for one in found["rows"]} == {"missing"}
     assert found["not_run"] == ["copy"]
 

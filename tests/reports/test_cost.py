@@ -8,8 +8,10 @@ import pytest
 from harness.cli.catalogue import training_crossovers
 from harness.records.frame import of_costs
 from reports import cost
+from tests.reports.conftest import changed, snapshot
 from tests.reports.conftest import make_cost as record
-from tests.reports.conftest import snapshot
+
+pytestmark = pytest.mark.usefixtures("unrendered")
 
 LENGTHS = (256, 512, 1024, 2048)
 MODEL = {
@@ -22,11 +24,6 @@ def linear_sweep():
     """Softmax with the time of one sample N^2, and a linear variant that crosses it at 1,000."""
     softmax = [record("softmax", n, seconds=n / 1000) for n in LENGTHS]
     return softmax + [record("linear", n, seconds=1.0, ratio=1000 / n) for n in LENGTHS]
-
-
-def without(one, **changes):
-    """The record with other measured values."""
-    return one.model_copy(update={"measured": one.measured.model_copy(update=changes)})
 
 
 def sweeps(*records):
@@ -46,20 +43,23 @@ def test_a_row_has_exponents_of_one_sample_and_its_crossovers():
 def store():
     """Costs that show everything that a page can show."""
     small = record("softmax", 256, operation="decode", causal=True)
-    decoding = without(small, peak_bytes=2**10, memory_bytes=2**20, state_bytes=2**20 - 2**10)
+    decoding = changed(
+        small, "measured", peak_bytes=2**10, memory_bytes=2**20, state_bytes=2**20 - 2**10
+    )
     # An old record has no sum, and its ratio is that of the calls alone.
-    old = without(decoding, memory_bytes=None, peak_bytes=2**20, state_bytes=2**20)
+    old = changed(decoding, "measured", memory_bytes=None, peak_bytes=2**20, state_bytes=2**20)
+    sdpa = {"softmax": {"backend": "sdpa"}}
     no_ratio = {"ratio": None, "memory_ratio": None, "no_ratio": "softmax is out of memory"}
     return [
-        *linear_sweep()[:-1], without(linear_sweep()[-1], reference="sdpa"),
+        *linear_sweep()[:-1], changed(linear_sweep()[-1], "measured", reference="sdpa"),
         record("yoso", 256, status="out_of_memory", reason="no|pipe <b>"),
         record("yoso", 512, status="skipped", reason="out of memory at 256 tokens"),
-        without(record("alone", 256), **no_ratio),
-        *(without(record("outdated", n, ratio=0.25), reference="") for n in LENGTHS),
+        changed(record("alone", 256), "measured", **no_ratio),
+        *(changed(record("outdated", n, ratio=0.25), "measured", reference="") for n in LENGTHS),
         record("none", 256, seconds=2, ratio=4), decoding,
-        old.model_copy(update={"spec": old.spec.model_copy(update={"attention": "old"})}),
-        without(record("softmax", 256, options={"softmax": {"backend": "sdpa"}}), backend="sdpa"),
-        without(record("linear", 256, precision="bf16"), backend="folded"),
+        changed(old, "spec", attention="old"),
+        changed(record("softmax", 256, options=sdpa), "measured", backend="sdpa"),
+        changed(record("linear", 256, precision="bf16"), "measured", backend="folded"),
         record("primal", 256, level="step", model=MODEL),
     ]  # fmt: skip
 
@@ -81,7 +81,7 @@ def test_each_line_has_the_exponent_of_the_time_of_its_row_where_there_is_one():
 
 
 def test_an_outdated_ratio_makes_no_crossover():
-    old = [without(record("linear", n, ratio=0.25), reference="") for n in LENGTHS]
+    old = [changed(record("linear", n, ratio=0.25), "measured", reference="") for n in LENGTHS]
     (sweep,) = sweeps(*old).values()
     assert cost.rows(sweep).loc["linear", "faster"] is None and cost.references(sweep) == ""
 
@@ -91,7 +91,8 @@ def test_a_crossover_in_memory_is_that_of_lengths_with_one_batch(batch, found):
     ratios = zip(LENGTHS, (2.0, 0.5, 0.5, 0.5), strict=True)
     # Without a batch of memory it is that of the call, which differs by length.
     records = [
-        without(record("linear", n), memory_ratio=ratio, memory_batch=batch) for n, ratio in ratios
+        changed(record("linear", n), "measured", memory_ratio=ratio, memory_batch=batch)
+        for n, ratio in ratios
     ]
     (sweep,) = sweeps(*records).values()
     crossing = cost.rows(sweep).loc["linear", "smaller"]
@@ -110,7 +111,7 @@ def test_a_crossover_in_memory_is_that_of_lengths_with_one_batch(batch, found):
     ],
 )  # fmt: skip
 def test_what_computes_a_row_is_named(spec, backend, expected):
-    one = without(record("linear", 256, **spec), backend=backend)
+    one = changed(record("linear", 256, **spec), "measured", backend=backend)
     assert one.computed_by == expected
 
 

@@ -1,21 +1,27 @@
-import subprocess
-import sys
+"""Figures: their styles, axes and texts; of costs, suites and studies, and curves of training."""
+
+import csv
+import io
 from itertools import pairwise
-from pathlib import Path
+from xml.etree import ElementTree
 
 import matplotlib as mpl
+import pandas as pd
 import pytest
+from markdown_it import MarkdownIt
 from matplotlib.colors import to_hex
 
-from harness.records import families
+from harness.records import families, frame
 from harness.records.frame import of_costs
-from reports import cost
+from harness.records.record import Point, Record
+from reports import cost, curves
 from reports.figures import style
 from reports.pages.suite import _lanes, draw
+from reports.studies import study_files
 from reports.suites import answers, matrix
-from tests.reports.conftest import make_cost
+from tests.reports.conftest import make_cost, make_record
+from tests.reports.test_leaderboard import HOSTILE
 
-ROOT = Path(__file__).parents[2]
 LENGTHS = (256, 512, 1024)
 FAMILIES = {"a1": "primal", "a2": "primal", "b1": "kernel", "b2": "kernel", "c": "decay"}
 
@@ -106,16 +112,6 @@ def test_no_labels_of_the_figure_of_a_suite_overlap():
         assert min(gaps, default=9) > 3
 
 
-def test_only_the_figures_import_their_libraries():
-    code = (
-        "import sys, harness.cli.commands, reports.pages, reports.leaderboard; print(*sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    found = {*done.stdout.split()}
-    assert "reports.leaderboard" in found, done.stderr
-    assert not {"seaborn", "matplotlib", "scipy.stats"} & found
-
-
 def test_the_files_name_their_source_hold_no_date_and_are_the_same_in_any_order():
     records = [make_cost("softmax", length) for length in LENGTHS]
     sweeps, again = (cost.sweeps(of_costs(records[::step])) for step in (1, -1))
@@ -123,3 +119,88 @@ def test_the_files_name_their_source_hold_no_date_and_are_the_same_in_any_order(
     assert images["cost.png"].startswith(b"\x89PNG") and b"dc:date" not in images["cost.svg"]
     assert all(b"made for a test" in content for content in images.values())
     assert images == style.images("cost", "made for a test", cost.draw, again)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", HOSTILE[::4])
+def test_pages_of_studies_hold_their_tables_alone(text):
+    frame = pd.DataFrame({"name": [text], "value": [1.0]})
+
+    def draw(axes):
+        axes.plot([0, 1], [0, 1], label=text)
+        axes.set_xticks([0], [text])
+
+    made = study_files("a", "# Head\n", [(text, frame, text)], [(text, draw, 1)], frame)
+    ElementTree.fromstring(made["a.svg"])
+    tokens = MarkdownIt("commonmark").enable("table").parse(made["a.md"].decode())
+    types = {t.type for token in tokens for t in (token, *(token.children or ()))}
+    assert not types & {"html_block", "html_inline", "image", "link_open", "code_block", "fence"}
+    assert [token.tag for token in tokens if token.type == "heading_open"] == ["h1", "h2"]
+
+
+@pytest.mark.parametrize("text", [r"$\foo{$", "$x^2$"])
+def test_no_text_is_a_formula_in_a_figure(text):
+    costs = [make_cost("softmax", length) for length in (256, 512, 1024)]
+    costs += [make_cost("linear", 256, status="failed", reason=text)]
+    assert (
+        f"linear at 256 tokens: failed: {text}" in cost.files(of_costs(costs))["cost.svg"].decode()
+    )
+
+
+def trained(seed: int, *points: tuple[int, float, float, float | None], **fields) -> Record:
+    """A run with a curve of (step, seconds, loss, dev score)."""
+    names = ("step", "seconds", "loss", "dev")
+    curve = [Point(**dict(zip(names, one, strict=True)), losses={"j": 1}) for one in points]
+    return make_record(seed=seed, **fields).model_copy(update={"curve": curve})
+
+
+RUNS = [
+    trained(0, (5, 1.0, 2.0, None), (10, 2.0, 1.0, 25.0)),
+    trained(1, (5, 3.0, 4.0, None), (10, 4.0, 2.0, 75.0)),
+    trained(2, (5, 2.0, 3.0, None), status="diverged"),
+]
+
+
+def frames(records):
+    return frame.of_records(records), frame.of_curves(records)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [("loss", [[5, 2, 3, 2, 4], [10, 3, 1.5, 1, 2]]), ("dev", [[10, 3, 50, 25, 75]])],
+)
+def test_a_curve_is_the_mean_and_range_of_the_seeds_that_reached_a_step(value, expected):
+    found = curves.over_seeds(curves.curves(*frames(RUNS)), value)
+    assert found[["step", "seconds", "mean", "low", "high"]].values.tolist() == expected
+
+
+def test_the_files_hold_every_point(unrendered):
+    made = curves.files(*frames(RUNS))
+    lines = [*csv.DictReader(io.StringIO(made["curves.csv"].decode()))]
+    assert [(line["seed"], line["step"], line["dev"], line["losses"]) for line in lines] == [
+        ("0", "5", "", '{"j": 1.0}'), ("0", "10", "25.0", '{"j": 1.0}'),
+        ("1", "5", "", '{"j": 1.0}'), ("1", "10", "75.0", '{"j": 1.0}'),
+        ("2", "5", "", '{"j": 1.0}'),
+    ]  # fmt: skip
+    assert curves.files(*frames(RUNS[::-1])) == made
+
+
+def test_a_panel_names_options_and_overrides_below_its_task():
+    shared = {"key": "text@1[dev=5,test=6]", "overrides": {"train.lr": 0.1}}
+    records = [make_record(**shared), make_record("primal", **shared)]
+    figure = drawn(curves.draw, curves.curves(*frames(records)))
+    assert [axes.get_ylabel() for axes in figure.axes] == ["loss"] * 2 + ["dev accuracy, %"] * 2
+    assert [axes.get_xlabel() for axes in figure.axes].count("seconds of training") == 2
+    assert figure.axes[0].get_title(loc="left") == "text@1"
+    below = "dev=5,test=6, recipe paper with train.lr=0.1, cuda: NVIDIA H100"
+    assert below in " ".join(figure.axes[0].texts[0].get_text().split())
+
+
+@pytest.mark.slow
+def test_a_figure_has_fewer_pixels_than_matplotlib_can_draw():
+    many = [make_record(name, key=f"a@1[n={key}]") for key in range(12) for name in ("a", "b")]
+    with mpl.rc_context(style.STYLE):
+        figure = curves.draw(curves.curves(*frames(many)))
+    assert len(figure.axes) == style.MOST_PANELS
+    tallest = 1 + style.LINE_HEIGHT * style.SLOTS
+    assert style.MOST_PANELS / 2 * tallest * figure.dpi < 2**16

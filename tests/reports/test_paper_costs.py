@@ -6,7 +6,7 @@ import pytest
 from harness.records.frame import of_costs
 from harness.records.suites import find
 from reports import papers
-from tests.reports.conftest import make_cost, snapshot
+from tests.reports.conftest import changed, make_cost, snapshot
 
 SUITE = find("chen2023-cost")
 NAIVE, SDPA = ({"softmax": {"backend": kind}} for kind in ("naive", "sdpa"))
@@ -19,7 +19,7 @@ def cost(attention="primal", seconds=0.0113, ratio: float | None = 0.5, referenc
     changes = {"reference": reference, "peak_bytes": 10**9, "memory_ratio": 2.0}
     if ratio is None:
         changes |= {"ratio": None, "memory_ratio": None, "no_ratio": "softmax is out of memory"}
-    return one.model_copy(update={"measured": one.measured.model_copy(update=changes)})
+    return changed(one, "measured", **changes)
 
 
 def naive(**changes):

@@ -9,7 +9,7 @@ from harness.records.models import Encoder
 from harness.records.record import Record
 from harness.records.spec import TrainSpec
 from reports.questions import failures, left_out, questions
-from tests.reports.conftest import make_record
+from tests.reports.conftest import changed, make_record
 
 RATES = (3e-4, 1e-3, 3e-3)
 
@@ -30,19 +30,14 @@ def titles(records):
 def tuned(attention="softmax", lr=1e-3, role="trial", rates=RATES, **fields) -> Record:
     """A run of a grid of learning rates; the rate of its recipe is 1e-3."""
     overrides = {} if lr == 1e-3 else {"train.lr": lr}
-    tree = make_record(attention, train={"lr": lr}, overrides=overrides, **fields).model_dump()
-    tree["spec"]["tuning"] = {
-        "grid": {"train.lr": rates}, "recipe": {"train.lr": 1e-3}, "role": role,
-    }  # fmt: skip
-    return Record.model_validate(tree)
+    tuning = {"role": role, "rates": rates}
+    return make_record(attention, train={"lr": lr}, overrides=overrides, **tuning, **fields)
 
 
 def matched(attention="softmax", width=128, **fields) -> Record:
     """A run of a model whose feed-forward width makes it as large as softmax."""
     width = {"model": {"feed_forward": width}, "overrides": {"model.feed_forward": width}}
-    tree = make_record(attention, **width, **fields).model_dump()
-    tree["spec"]["match"] = "parameters"
-    return Record.model_validate(tree)
+    return changed(make_record(attention, **width, **fields), "spec", match="parameters")
 
 
 def test_runs_that_differ_by_seed_only_are_one_row_in_order_of_seed():

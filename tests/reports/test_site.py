@@ -12,14 +12,13 @@ import pytest
 
 from harness.cli.catalogue import described
 from harness.records.baselines import read_studies
-from harness.records.frame import costs
 from reports.advice import advise, table
 from reports.layer_costs import of_plan
 from reports.site import NAME, site
 from reports.suites import answers, results
 from tests.conftest import ROOT
 from tests.reports.conftest import make_record
-from tests.suite_frames import random_query, suite_frames
+from tests.suite_frames import published_costs, random_query, suite_frames
 
 PROGRAM = os.environ.get("HARNESS_CHROMIUM") or shutil.which("chromium")
 MOST_BYTES = 1_500_000
@@ -36,7 +35,7 @@ def content() -> SimpleNamespace:
         (point,) = record.curve
         curve = [point.model_copy(update={"step": n, "loss": 3 / n}) for n in (1, 2, 3)]
         records.append(record.model_copy(update={"curve": curve}))
-    variants, measured = described()["variants"], costs(ROOT / "results")
+    variants, measured = described()["variants"], published_costs()
     found = answers(runs, suite, baselines), results(runs, suite), of_plan(measured, suite.cost)
     traits = {entry["name"]: entry for entry in variants}
     return SimpleNamespace(
@@ -64,23 +63,30 @@ def browser() -> Iterator[Any]:
         opened.close()
 
 
-@pytest.fixture
-def open_page(browser: Any, path: Path) -> Iterator[Any]:
-    """Opens the page; in the end no error was logged, and nothing but the file was requested."""
-    pages, errors, requests = [], [], []
+@pytest.fixture(scope="module")
+def tab(browser: Any) -> tuple[Any, list[str], list[str]]:
+    """The tab of all tests; the errors and the requests in it."""
+    page, errors, requests = browser.new_page(), [], []
+    page.on("console", lambda line: errors.append(line.text) if line.type != "log" else None)
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("request", lambda request: requests.append(request.url.partition("#")[0]))
+    return page, errors, requests
 
-    def open_(fragment: str = "", width: int = 1400, **options: Any) -> Any:
-        page = browser.new_page(viewport={"width": width, "height": 900}, **options)
-        page.on("console", lambda line: errors.append(line.text) if line.type != "log" else None)
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("request", lambda request: requests.append(request.url.partition("#")[0]))
+
+@pytest.fixture
+def open_page(tab: tuple[Any, list[str], list[str]], path: Path) -> Iterator[Any]:
+    """Opens the page; in the end no error was logged, and nothing but the file was requested."""
+    page, errors, requests = tab
+    errors.clear(), requests.clear()
+
+    def open_(fragment: str = "", width: int = 1400, scheme: str = "light") -> Any:
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme=scheme)
+        page.goto("about:blank")
         page.goto(path.as_uri() + fragment)
-        pages.append(page)
         return page
 
     yield open_
-    for page in pages:
-        page.close()
     assert not errors
     assert {*requests} == {path.as_uri()}
 
@@ -180,35 +186,33 @@ def test_an_address_restores_sort_filters_and_query(open_page: Any):
     page.fill("#advisor [name=length]", "8k")
     page.locator("#filters [name=causal]").check(force=True)
     page.locator("th[data-key=state] button").first.click()
-    again = open_page("#" + page.url.partition("#")[2])
-    assert (rows_of(again), members_of(again)) == (rows_of(page), members_of(page))
-    assert again.input_value("#advisor [name=length]") == "8k"
-    assert again.url == page.url
+    before = rows_of(page), members_of(page), page.url
+    page = open_page("#" + page.url.partition("#")[2])
+    assert (rows_of(page), members_of(page), page.url) == before
+    assert page.input_value("#advisor [name=length]") == "8k"
 
 
 @pytest.mark.parametrize(
     ("scheme", "width"),
-    [
-        ("light", 1400),
-        *(
-            pytest.param(*case, marks=pytest.mark.slow)
-            for case in (("dark", 1400), ("light", 400), ("dark", 400))
-        ),
-    ],
-)
+    # No colour depends on the width.
+    [("light", 1400), pytest.param("dark", 1400, marks=pytest.mark.slow),
+     pytest.param("light", 400, marks=pytest.mark.slow)],
+)  # fmt: skip
 def test_nothing_is_serious_to_axe_and_nothing_overflows(open_page: Any, scheme: str, width: int):
     from axe_playwright_python.sync_playwright import Axe
 
-    page = open_page(width=width, color_scheme=scheme)
+    page = open_page(width=width, scheme=scheme)
     for details in page.locator("details").all():
         details.evaluate("part => { part.open = true; }")
-    violations = Axe().run(page).response["violations"]
+    only = {"resultTypes": ["violations"]}
+    violations = Axe().run(page, options=only).response["violations"]
     assert [v["id"] for v in violations if v["impact"] in ("serious", "critical")] == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_without_javascript_it_is_a_page_of_tables(open_page: Any):
-    page = open_page(java_script_enabled=False)
+def test_without_javascript_it_is_a_page_of_tables(browser: Any, path: Path):
+    page = browser.new_page(java_script_enabled=False)
+    page.goto(path.as_uri())
     assert page.locator(".matrix tbody tr:visible").count() == 20
     assert page.locator("th[data-length]:visible").count() == 6
     assert page.locator("form:visible").count() == 0

@@ -6,11 +6,12 @@ import io
 import pytest
 
 from harness.records.families import family_of
-from harness.records.frame import costs
 from reports.pages.suite import fastest, files, readme_answer, readme_table, tables, terminal
-from tests.conftest import ROOT
 from tests.reports.conftest import snapshot
+from tests.suite_frames import published_costs
 from tests.suite_frames import suite_frames as laptop_frames
+
+pytestmark = pytest.mark.usefixtures("unrendered")
 
 
 @pytest.fixture
@@ -49,8 +50,7 @@ def test_the_tables_hold_every_digit_and_a_line_for_each_seed(found, made):
 
 def test_the_table_of_a_readme_begins_with_the_first_rows_and_marks_single_seeds():
     suite, runs, baselines = laptop_frames()
-    measured = costs(ROOT / "results")
-    page = readme_table(of := tables(suite, runs, baselines, measured))
+    page = readme_table(of := tables(suite, runs, baselines, published_costs()))
     top, _, legend = page.partition("\n\n")
     lines = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in top.splitlines()]
     names = [line[0] for line in lines[2:]]
@@ -68,7 +68,7 @@ def test_the_table_of_a_readme_begins_with_the_first_rows_and_marks_single_seeds
     assert all(marks.pop("primal-moments")) and not any(map(any, marks.values()))
     assert "1 seed" in legend
     others = runs[runs["row"] != "primal-moments"]
-    assert "1 seed" not in readme_table(tables(suite, others, baselines, measured))
+    assert "1 seed" not in readme_table(tables(suite, others, baselines, published_costs()))
 
 
 def test_a_readme_names_the_fastest_of_the_best_rows(found):

@@ -1,17 +1,20 @@
-"""Scores against one option."""
+"""Scores against one option; trials choose the recipe of a row, and have a page."""
 
 import csv
 import io
-from xml.etree import ElementTree
 
 import pandas as pd
 import pytest
 
 from harness.records import frame
-from harness.records.record import Record
+from harness.records.record import Record, best_trial
+from reports import tuning
 from reports.sweep import files, sweeps, values_of
-from tests.reports.conftest import make_record, snapshot
+from tests.reports.conftest import changed, make_record, snapshot
 from tests.reports.test_leaderboard import SIZES, language
+from tests.reports.test_questions import RATES, tuned
+
+pytestmark = pytest.mark.usefixtures("unrendered")
 
 NO_RULES = pd.DataFrame(columns=["data", "name", "score"])
 
@@ -104,7 +107,6 @@ def test_the_files_hold_every_score_state_and_strongest_baseline():
         ("linear", "4", "70.0", ""), ("linear", "8", "", "diverged: loss is nan"),
         ("linear", "16", "45.0", ""),
     ]  # fmt: skip
-    ElementTree.fromstring(made["sweep_task_pairs.svg"])
 
 
 def test_sweeps_show_the_metric():
@@ -119,3 +121,41 @@ def test_sweeps_show_the_metric():
 def test_a_store_without_a_sweep_makes_no_page():
     with pytest.raises(ValueError, match=r"no two runs of the store differ in task\.pairs alone"):
         files(frame.of_records(LADDER[:1]), NO_RULES, "task.pairs")
+
+
+def trial(lr: float = 1e-3, dev: float = 0.5, **fields) -> Record:
+    made = tuned(lr=lr, **fields)
+    return made if made.final is None else changed(made, "final", dev=100 * dev)
+
+
+TRIALS = [
+    trial(lr, dev, accuracy=1 - dev) for lr, dev in zip(RATES, (0.25, 0.75, 0.5), strict=True)
+]
+FAILED = [trial(lr, status="diverged", reason="loss is nan") for lr in RATES[1:]]
+CHOICES = {
+    "best on dev, whatever its test score": (TRIALS, 1),
+    "nearest to the recipe of equal ones": (
+        [trial(lr, 0.7) for lr in (9e-3, 1e-4, 3e-3, 2e-4)], 2
+    ),
+    "no failed one": ([*FAILED, trial(RATES[0], 0.01)], 2),
+    "none where all failed": (FAILED, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CHOICES)
+def test_a_trial_is_chosen_and_shown_as_the_best(case):
+    trials, place = CHOICES[case]
+    for order in (trials, trials[::-1]):
+        assert best_trial(order) is (None if place is None else trials[place])
+        (study,) = tuning.studies(frame.of_records(order))
+        chosen = study.trials[study.trials["best"]]["train.lr"].tolist()
+        assert chosen == ([] if place is None else [trials[place].spec.train.lr])
+
+
+def test_the_page_shows_every_trial_and_the_best_point():
+    final = tuned("softmax", 3e-4, "final", seed=1)
+    other = trial(3e-3, attention="primal", status="diverged", reason="")
+    made = tuning.files(frame.of_records([final, *TRIALS, other]))
+    snapshot("tuning.md", made["tuning.md"].decode())
+    assert {*made} == {"tuning.md", "tuning.png", "tuning.svg"}
+    assert tuning.files(frame.of_records([final])) == {} == tuning.files(frame.of_records([]))
