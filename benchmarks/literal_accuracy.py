@@ -3,7 +3,8 @@
 Run: python -m benchmarks.literal_accuracy --task image --attention softmax+primal --seeds 0,1,2
 Claim: `primal` and `softmax+primal` of the zoo are within 2 points of it, means over 3 seeds.
 
-The records name the variant of the zoo, so they are in a store of their own.
+The records name the variant of the zoo and its sources, though the literal model was trained: so
+they are in a store apart, and are not published beside others.
 """
 
 import sys

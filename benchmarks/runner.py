@@ -158,7 +158,12 @@ REGISTERED: dict[str, Measure] = {}
 
 def section(name: str) -> Callable[[Measure], Measure]:
     """The function measures the section `name`; its docstring is the text of the page."""
-    return lambda measure: REGISTERED.setdefault(name, measure)
+
+    def register(measure: Measure) -> Measure:
+        REGISTERED[name] = measure
+        return measure
+
+    return register
 
 
 def measure(name: str, device: torch.device, out: Path, *, tiny: bool) -> list[ClaimRecord]:

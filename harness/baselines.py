@@ -19,11 +19,11 @@ from zoo.registry import Value
 OnStep = Callable[[str, int, int], None]
 """Called with the name of a step that begins, the number of steps before it, and of all."""
 
-RATE = 0.1
+STUDY_RATE = 0.1
 """Learning rate of the boosted trees of a study: a third of the one of `tasks.baselines`."""
 
 # Accuracies of 2,000 trees have an interval of 4 points.
-SETTINGS: Mapping[str, Mapping[str, Value]] = {
+STUDY_SETTINGS: Mapping[str, Mapping[str, Value]] = {
     "listops": {"test": 60_000}, "text": {}, "image": {}, "pathfinder": {},
 }  # fmt: skip
 """Options of the tasks of the Long Range Arena that shallow models are studied on."""
@@ -64,12 +64,12 @@ def fit(
 
 
 def shallow_study(name: str) -> ShallowStudy:
-    """Fit every shallow model of a task of `SETTINGS`, from the simplest to the richest.
+    """Fit every shallow model of a task of `STUDY_SETTINGS`, from the simplest to the richest.
 
     They are the baselines of `tasks.baselines`, with the figures that a table leaves out: every
     number of tokens, and n-grams of every order. Trees are boosted more slowly than there.
     """
-    started, task = now(), create(name, **SETTINGS[name])
+    started, task = now(), create(name, **STUDY_SETTINGS[name])
     data, fitted = Data.of(task), []
     for label, fit in models(task).items():
         start = time.perf_counter()
@@ -87,7 +87,7 @@ def shallow_study(name: str) -> ShallowStudy:
 
 
 def models(task: Task) -> dict[str, Callable[[Splits], Score]]:
-    """The shallow models of a task of `SETTINGS`, by name."""
+    """The shallow models of a task of `STUDY_SETTINGS`, by name."""
     name = task.key.partition("@")[0]
     if name == "image":
         return dict(grey_images.PIXEL_MODELS)
@@ -102,4 +102,4 @@ def models(task: Task) -> dict[str, Callable[[Splits], Score]]:
         }
         features["first 8 and last 8 tokens"] = partial(tokens.end_tokens, count=8)
         features |= listops.SETS
-    return {label: partial(trees, columns, rate=RATE) for label, columns in features.items()}
+    return {label: partial(trees, columns, rate=STUDY_RATE) for label, columns in features.items()}

@@ -35,10 +35,10 @@ TRAILER = len(b"sha256 \n") + 64
 PARTS = ("progress", "steps", "sums", "best_state", "model", "optimizer", "random")
 """What a checkpoint holds, by name."""
 
-NAME = re.compile(r"step-(\d+)\.pt")
+WEIGHTS_NAME = re.compile(r"step-(\d+)\.pt")
 """Of a file of weights."""
 
-REMEDY = "make them again with: harness run --rerun --keep-checkpoints"
+WEIGHTS_REMEDY = "make them again with: harness run --rerun --keep-checkpoints"
 
 
 class DamagedError(UserError):
@@ -175,7 +175,7 @@ def find_weights(folder: Path) -> dict[int, Path]:
     """The files of saved weights by step, in order; empty where there are none."""
     if not folder.is_dir():
         return {}
-    found = {path: NAME.fullmatch(path.name) for path in sorted(folder.iterdir())}
+    found = {path: WEIGHTS_NAME.fullmatch(path.name) for path in sorted(folder.iterdir())}
     # Opening a named pipe would block for ever.
     return {int(match[1]): path for path, match in found.items() if match and path.is_file()}
 
@@ -223,8 +223,10 @@ def load_weights(path: Path, model: nn.Module) -> None:
     try:
         state = read(path)
     except DamagedError as error:
-        raise UserError(f"{error}; {REMEDY}") from error
+        raise UserError(f"{error}; {WEIGHTS_REMEDY}") from error
     try:
         model.load_state_dict(state)
     except DAMAGE as error:
-        raise UserError(f"{path} does not hold the weights of this run; {REMEDY}") from error
+        raise UserError(
+            f"{path} does not hold the weights of this run; {WEIGHTS_REMEDY}"
+        ) from error

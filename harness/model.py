@@ -65,7 +65,7 @@ class VisionModel(nn.Module):
 
 
 def build_vision(spec: RunSpec, task: Task) -> VisionModel:
-    """The model of a task of images; see `harness.model.build_model`.
+    """The model of a task of images; see `build_model`.
 
     Everything but the attention layers is initialised as in DeiT.
     """

@@ -1,7 +1,7 @@
 """Trials on real batches, what a store decides by them, and the fastest exact softmax.
 
-That is what times are compared with, and what `softmax.backend=auto` runs: it is found before
-anything is measured or trained, once for each shape in a process; see
+Times are compared with the fastest exact softmax, which `softmax.backend=auto` runs: it is found
+before anything is measured or trained, once for each shape in a process; see
 docs/decisions/0045-the-fastest-softmax-is-the-reference.md. A trial may end in another way each
 time, where two candidates take almost the same time: the first decision of a store holds for every
 run of it, on whichever process.
@@ -32,7 +32,7 @@ from tasks.contract import Split
 from zoo.registry import changed
 from zoo.variants import variants
 
-FILE = ".choices"
+CHOICES_FILE = ".choices"
 """The file of a store: JSON, a value by key, without the suffix of records."""
 
 LEAST_STEPS = 110
@@ -61,7 +61,7 @@ Specification = TypeVar("Specification", RunSpec, CostSpec)
 
 Choice = TypeVar("Choice", bound=str)
 
-Decisions = RootModel[dict[str, str]]
+Decisions = RootModel[dict[str, object]]
 
 
 def key_of(what: str, parts: object) -> str:
@@ -78,7 +78,7 @@ def choose(
     Nothing is decided where `find` returns None: no trial is possible. A value in the file that is
     none of `choices` is ignored.
     """
-    path = store.folder / FILE
+    path = store.folder / CHOICES_FILE
     by_name: dict[str, Choice] = {choice: choice for choice in choices}
     kept = by_name.get(_read(path).get(key, ""))
     if kept is not None or (found := find()) is None:
@@ -94,7 +94,8 @@ def choose(
 def _read(path: Path) -> dict[str, str]:
     """The decisions of a file; none where it is damaged: they are made again."""
     decisions = read_model(path, Decisions)
-    return decisions.root if decisions else {}
+    values = decisions.root.items() if decisions else ()
+    return {key: value for key, value in values if isinstance(value, str)}
 
 
 def trainer_of(plan: Plan, train: Split, compiled: bool | None = None) -> Trainer:

@@ -59,7 +59,7 @@ def main(options: PagesOptions) -> None:
     if options.fit:
         cards.fit_missing(root / "results")
         folder = root / "results" / "shallow"
-        for name in baselines.SETTINGS:
+        for name in baselines.STUDY_SETTINGS:
             if not (folder / f"{name}.json").exists():
                 typer.echo(write_study(folder, baselines.shallow_study(name)))
     stale = [*_stale_certificates(read_certificates(root / "results"))]
@@ -161,10 +161,8 @@ def _reports(root: Path) -> Files:
     """The pages of the published records, and what the README and the package show of them."""
     store, readme, tables = root / "results", root / "README.md", dict[str, bytes]()
     content, text = stores.content(store), readme.read_text("utf-8")
-    found, compact = (
-        report.results_in(content),
-        json.JSONEncoder(separators=(",", ":"), allow_nan=False),
-    )
+    found = report.results_in(content)
+    compact = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
     for of in found.suites:
         # The README and the package have the answers of suites that no paper published.
         if (name := of.suite.name) not in names() or of.suite.published:

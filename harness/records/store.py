@@ -142,6 +142,8 @@ class RecordStore(Generic[RecordT]):
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(map(str, first["loc"])) or "the file"
+            if where == "schema_version":
+                return Broken(path, "it is of another schema; run it again, or move it away")
             return Broken(path, f"{where}: {first['msg'].removeprefix('Value error, ')}")
         except (OSError, UnicodeDecodeError) as error:
             return Broken(path, in_one_line(error))

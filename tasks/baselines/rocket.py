@@ -104,6 +104,7 @@ def ridge(splits: Splits) -> Score:
     mean, deviation = inputs["train"].mean(0), inputs["train"].std(0)
     inputs = {name: (part - mean) / np.maximum(deviation, 1e-8) for name, part in inputs.items()}
     targets = splits["train"].targets.numpy()
+    # The largest first: of equal ones on dev it is tested.
     penalties = (10.0**power for power in range(3, -4, -1))
     models = (RidgeClassifier(alpha=alpha).fit(inputs["train"], targets) for alpha in penalties)
     return best_of(models, inputs, splits)

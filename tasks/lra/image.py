@@ -26,6 +26,9 @@ from zoo.registry import UserError, require_at_least
 SIDE = 32
 PIXELS = SIDE**2
 
+FILE_LIMIT = 50_000_000
+"""Bytes of a file, at most."""
+
 
 @tasks.register("image")
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +85,7 @@ class Image(ImportedTask):
         """
         arrays, batches = {}, {}
         for file in files:
-            content = file.read()
+            content = file.read(FILE_LIMIT)
             if file.name.endswith(".npz"):
                 with np.load(io.BytesIO(content), allow_pickle=False) as packed:
                     for split in ("train", "test"):

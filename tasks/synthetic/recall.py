@@ -209,7 +209,8 @@ class MultiQueryRecall(SyntheticTask):
     def _query_slots(self, stream: Stream, count: int) -> Int[np.ndarray, "n pairs"]:
         """The slot of each query, all different; slot i is position 2 i after the pairs."""
         slots = np.arange(1, (self.max_len - 2 * self.pairs) // 2 + 1)
-        weights = slots ** (0.01 - 1)  # the published power law of the distance to the pairs
+        # x^(a - 1) with the published a = 0.01, x the distance to the pairs.
+        weights = slots ** (0.01 - 1)
         # The smallest of exponential variables of these rates: a weighted draw without replacement
         # (Efraimidis and Spirakis, 2006).
         times = -np.log1p(-stream.uniform(count, len(slots))) / weights

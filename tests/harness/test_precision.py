@@ -8,7 +8,7 @@ import pytest
 
 from harness import precision
 from harness.precision import faster, row_key
-from harness.reference import FILE, choose, key_of
+from harness.reference import CHOICES_FILE, choose, key_of
 from tests.harness.conftest import TREES, requested
 from tests.harness.specs import raising
 
@@ -55,7 +55,7 @@ def test_bf16_is_taken_where_it_is_a_tenth_faster(request_for, seconds, decide, 
 def test_a_row_is_tried_once_and_every_seed_has_its_precision(request_for, seconds, decide, store):
     rows = [request_for(name, n) for name in ("primal", "linear") for n in range(3)]
     assert decide(*rows)[0] == ["bf16"] * 6
-    assert len(json.loads((store.folder / FILE).read_text())) == 2
+    assert len(json.loads((store.folder / CHOICES_FILE).read_text())) == 2
     # Another process, with another result: the first decision holds.
     seconds["bf16"] = 2.0
     again, lines = decide(*rows)
@@ -118,10 +118,17 @@ def test_of_two_processes_that_try_at_once_the_first_decides(store):
 @pytest.mark.parametrize("content", ["", "[1]", "[" * 5000, '{"x": 3}', '{"x": "c"}', "\x00", None])
 def test_a_damaged_file_or_a_named_pipe_is_decided_again(store, content):
     store.require_writable()
-    path = store.folder / FILE
+    path = store.folder / CHOICES_FILE
     os.mkfifo(path) if content is None else path.write_text(content)
     assert choose(store, "x", CHOICES, lambda: "a") == "a"
-    assert json.loads((store.folder / FILE).read_text())["x"] == "a"
+    assert json.loads((store.folder / CHOICES_FILE).read_text())["x"] == "a"
+
+
+def test_a_damaged_decision_leaves_the_others(store):
+    store.require_writable()
+    (store.folder / CHOICES_FILE).write_text('{"x": 3, "y": "b"}')
+    assert choose(store, "x", CHOICES, lambda: "a") == "a"
+    assert choose(store, "y", CHOICES, lambda: pytest.fail("tried again")) == "b"
 
 
 def test_keys_are_equal_for_equal_parts_alone():

@@ -18,7 +18,7 @@ from harness.environment import describe
 from harness.interrupts import Interrupts, Terminated
 from harness.plan import resolve
 from harness.provenance import expected_failures_of, implementations, sources
-from harness.reference import FILE
+from harness.reference import CHOICES_FILE
 from harness.runner import run
 from harness.train import Evaluation, Trainer
 from tests.harness.conftest import requested
@@ -67,7 +67,7 @@ def test_a_finished_run_is_a_complete_record(plan, store, callback):
     record = run(one, store, callback)
     assert (record.status, record.reason, record.spec) == ("ok", "", one.spec)
     assert store.read() == ([record], [])
-    assert {*files(store)} == {store.path(one.spec).name, FILE, ".locks"}
+    assert {*files(store)} == {store.path(one.spec).name, CHOICES_FILE, ".locks"}
     assert [point.step for point in record.curve] == [1, 2, 3, 4]
     assert record.final.test_examples == 18
     assert record.final.dev == max(p.dev or 0 for p in record.curve)

@@ -348,6 +348,15 @@ def test_a_fifo_or_a_folder_in_place_of_a_record_is_not_read(store, record):
         store.find(record.spec)
 
 
+def test_a_record_of_another_schema_is_left_out_with_a_remedy(store, record):
+    store.folder.mkdir()
+    content = record.model_dump_json().replace('"schema_version":3', '"schema_version":2')
+    store.path(record.spec).write_text(content)
+    records, ((_, reason),) = store.read()
+    assert records == []
+    assert reason == "it is of another schema; run it again, or move it away"
+
+
 def test_a_file_in_place_of_the_folder_is_one_line(tmp_path, record):
     (tmp_path / "runs").write_text("a file")
     store = Store(tmp_path / "runs")

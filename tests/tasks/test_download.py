@@ -143,8 +143,11 @@ def test_cached_data_are_not_fetched_again_unless_damaged(fetch, reviews, server
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_faulty_server_is_one_line_and_leaves_no_file(fetch, home, fault):
     received = [0]
+
+    def report(_: str, count: int, size: int) -> None:
+        received.append(count - size)
+
     with pytest.raises(UserError, match=FAULTS[fault]) as error:
-        report = lambda _, count, size: received.append(count - size)  # noqa: E731
         fetch(fault, progress=report, timeout=1.0 if fault == "slow" else 300.0)
     assert "\n" not in str(error.value) and max(received) <= 0
     assert files(home) == []
