@@ -121,6 +121,7 @@ def is_met(ratio: Quartiles | None, bound: float | None) -> bool | None:
 
 
 def write(record: ClaimRecord | ProfileRecord, folder: Path, kind: Kind) -> Path:
+    """Write a record about a kind of device to `folder`; the path of its file."""
     text = record.model_dump_json(indent=1) + "\n"
     return write_atomic(folder / f"{record.name}-{kind}.json", text.encode())
 

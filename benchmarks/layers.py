@@ -22,6 +22,7 @@ RANK = 30
 
 
 def size_of(length: int) -> Size:
+    """The size of the smallest layers, D=64 H=2, for sequences of up to `length` tokens."""
     return Size(dim=64, heads=2, max_len=length, causal=False, dropout=0.0)
 
 
@@ -138,10 +139,12 @@ class WithProjections(ProjectedAttention):
     traits = Traits(causal=False, cross=False, linear=False, stochastic=False, recurrent=False)
 
     def __init__(self, inner: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
+        """Build projections of `SIZE` around `inner`."""
         super().__init__(SIZE)
         self.inner = inner
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        """The output of the function, (b, h, n, e); the mask is not used."""
         return self.inner(q, k, v)
 
 
@@ -149,10 +152,12 @@ class Tokens(nn.Module):
     """A layer of a package, with the output of an attention layer: its tokens, and no losses."""
 
     def __init__(self, inner: nn.Module) -> None:
+        """Hold the layer `inner`."""
         super().__init__()
         self.inner = inner
 
     def forward(self, x: Tensor) -> Attended:
+        """Attend from tokens, (b, n, d), to themselves."""
         if isinstance(self.inner, nn.MultiheadAttention):
             return Attended(self.inner(x, x, x, need_weights=False)[0])
         return Attended(self.inner(x))

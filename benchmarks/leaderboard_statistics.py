@@ -164,6 +164,7 @@ def measure_statistics(runner: Runner) -> None:
 
 
 def largest(shares: Mapping[str, Floats]) -> float:
+    """The largest of the means of shares, between 0 and 1."""
     return max(float(share.mean()) for share in shares.values())
 
 

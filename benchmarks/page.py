@@ -31,6 +31,7 @@ MET = {True: "met", False: "not met", None: NOTHING}
 
 
 def page(root: Path) -> str:
+    """The page of the records in the folders of `root`, as Markdown."""
     devices = [_device(root, kind) for kind in NAMES]
     text = rendered(
         "performance.md.j2", devices=[one for one in devices if one["sections"]],

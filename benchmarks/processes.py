@@ -101,6 +101,7 @@ def measure_prediction(runner: Runner) -> None:
 
 
 def spec_of(shape: Shape, runner: Runner) -> CostSpec:
+    """The training step of a model of that depth, width and length, for `harness cost`."""
     depth, width, length = shape
     specs = runner.costs(
         [ATTENTION], [length], level="step", dim=width, heads=max(1, width // 32),

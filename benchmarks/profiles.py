@@ -109,6 +109,7 @@ def self_times(profiler: profile, runner: Runner) -> dict[str, float]:
 
 
 def times_of(profiler: profile, field: str, kind: DeviceType) -> dict[str, float]:
+    """The times of operations on a kind of device by name, in microseconds; those above 0."""
     times: dict[str, float] = {}
     for event in profiler.key_averages():
         one: Any = event
@@ -126,6 +127,7 @@ def grouped(times: dict[str, float]) -> dict[str, float]:
 
 
 def group_of(name: str) -> str:
+    """The group of an operation, by the name under which the profiler shows it."""
     if name.removesuffix("Backward") in autograd_functions(dropout):
         return "dropout"
     matching = (group for group, form in GROUPS.items() if re.search(form, name.lower()))

@@ -35,6 +35,7 @@ class Runner:
     """
 
     def __init__(self, section: str, device: torch.device, out: Path, *, tiny: bool) -> None:
+        """Read the claims of a section about the kind of `device`; nothing is measured yet."""
         self.device, self.out, self.tiny = device, out, tiny
         self.kind: Kind = "cpu" if device.type == "cpu" else "cuda"
         self.claims = {one.name: one for one in CLAIMS[section] if self.kind in one.bounds}
@@ -49,6 +50,7 @@ class Runner:
         return [*dict.fromkeys(claim.of.partition(",")[0] for claim in self.claims.values())]
 
     def size(self, full: int, tiny: int) -> int:
+        """`full`, or `tiny` where sizes are the smallest."""
         return tiny if self.tiny else full
 
     def plan(
@@ -75,6 +77,7 @@ class Runner:
         )  # fmt: skip
 
     def trainer(self, plan: Plan, compiled: bool | None = None) -> Trainer:
+        """The trainer of a plan, with its training data on the device."""
         return trainer_of(plan, plan.data.splits["train"].to(self.device), compiled)
 
     def costs(
@@ -180,6 +183,7 @@ def milliseconds(seconds: Mapping[str, Iterable[float]]) -> dict[str, Quartiles]
 
 
 def first_batch(trainer: Trainer) -> Batch:
+    """The first batch in the order of training."""
     return trainer.train.gather(trainer.order.batch(0))
 
 

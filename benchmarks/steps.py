@@ -128,6 +128,7 @@ def measure_seeds(runner: Runner) -> None:
 
 
 def one_by_one(trainers: list[Trainer], batch: Batch) -> None:
+    """Loss and gradients of one model after another."""
     for trainer in trainers:
         trainer.model.zero_grad()
         loss_of(trainer, trainer.model(batch), batch).backward()
@@ -147,5 +148,6 @@ def at_once(trainers: list[Trainer], batch: Batch) -> Call:
 
 
 def loss_of(trainer: Trainer, output: Any, batch: Batch) -> Any:
+    """The loss of an output of a model, with its auxiliary losses."""
     scores, losses = output
     return trainer.train.answers.loss(scores, batch.targets) + sum(losses.values())

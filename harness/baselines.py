@@ -68,6 +68,9 @@ def shallow_study(name: str) -> ShallowStudy:
 
     They are the baselines of `tasks.baselines`, with the figures that a table leaves out: every
     number of tokens, and n-grams of every order. Trees are boosted more slowly than there.
+
+    Raises:
+        UserError: its data are missing.
     """
     started, task = now(), create(name, **STUDY_SETTINGS[name])
     data, fitted = Data.of(task), []

@@ -46,7 +46,11 @@ class DamagedError(UserError):
 
 
 def save(path: Path, trainer: Trainer, progress: Progress) -> None:
-    """Write everything that the rest of the run depends on, atomically."""
+    """Write everything that the rest of the run depends on, atomically.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
     state: dict[str, Any] = {
         "progress": progress.model_dump_json(),
         "steps": trainer.spec.steps,
@@ -165,7 +169,11 @@ def _to_device(device: torch.device, tensors: dict[str, Tensor]) -> dict[str, Te
 
 
 def save_weights(folder: Path, step: int, model: nn.Module) -> Path:
-    """Write the parameters and buffers of `model` after `step` optimiser steps, atomically."""
+    """Write the parameters and buffers of `model` after `step` optimiser steps, atomically.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
     path = folder / f"step-{step:08d}.pt"
     write(path, model.state_dict(), "weights")
     return path

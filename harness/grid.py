@@ -136,6 +136,9 @@ def run_all(
 
     Returns:
         The record of each run, and whether it was computed now.
+
+    Raises:
+        UserError: a record cannot be written, or the file of its name is not a record.
     """
     store.remove_leftovers()
     grid = _Grid(plans, store, view, rerun=rerun, keep=keep, cost=cost)

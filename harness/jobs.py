@@ -146,6 +146,10 @@ def take(job: Job, callback: Callable[[RunSpec], ProgressCallback]) -> Result:
 
     Returns:
         `done`, or `busy` where another process computes it.
+
+    Raises:
+        UserError: the record cannot be written, or the file of its name is not a record.
+        KeyboardInterrupt: Ctrl-C, or SIGTERM.
     """
     store, path = job.store, job.store.checkpoint(job.spec)
     left, threads = store.locks.state(job.spec.file_name), torch.get_num_threads()
@@ -162,7 +166,11 @@ def take(job: Job, callback: Callable[[RunSpec], ProgressCallback]) -> Result:
 
 
 def give_up(job: Job, reason: str) -> Result:
-    """Write that a run failed, unless it has an outcome; return as `take` does."""
+    """Write that a run failed, unless it has an outcome; return as `take` does.
+
+    Raises:
+        UserError: the record cannot be written, or the file of its name is not a record.
+    """
     with _unfinished(job) as lock:
         if isinstance(lock, Result):
             return lock
@@ -202,7 +210,11 @@ def _restored(spec: str) -> Plan:
 
 
 def execute(job: Job, threads: int) -> Result:
-    """Compute a run in a process that was started for jobs, with that many CPU threads."""
+    """Compute a run in a process that was started for jobs, with that many CPU threads.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C, or SIGTERM.
+    """
     keep_freed_memory()
     torch.set_num_threads(threads)
     trace = Trace()

@@ -120,7 +120,7 @@ class DecisionTransformer(nn.Module):
     ) -> None:
         """Build the model around `layers`, which are causal and have the same `Size`.
 
-        A state has `state_dim` values, an action `action_dim`, an episode at most `max_steps`.
+        A state has `state_dim` values, an action `action_dim` (a), an episode at most `max_steps`.
         """
         super().__init__()
         dim = layers[0].size.dim

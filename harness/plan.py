@@ -95,13 +95,21 @@ def resolve(
 
 
 def owners(request: Request) -> set[str]:
-    """Whose options the request may set; raises what `resolve` does, but for the data."""
+    """Whose options the request may set; all of it but the data is checked.
+
+    Raises:
+        UserError: as `resolve`, but for the data.
+    """
     _, of_task, fields = without_data(request)
     return {"model", "train", of_task["name"], *fields["options"]}
 
 
 def without_data(request: Request) -> tuple[Task, dict[str, Any], dict[str, Any]]:
-    """The task of a request, and fields of the specification: of the task, and of the run."""
+    """The task of a request, and fields of the specification: of the task, and of the run.
+
+    Raises:
+        UserError: as `resolve`, but for the data.
+    """
     with unchanged(f"attention {request.attention!r}, when it is imported,"):
         composition = Composition.parse(request.attention)
     if request.positions not in get_args(Positions):
@@ -126,7 +134,11 @@ def without_data(request: Request) -> tuple[Task, dict[str, Any], dict[str, Any]
 
 
 def restore(spec: RunSpec) -> Plan:
-    """The plan of a run that was recorded; raises what `recorded_data` and `variants.find` do."""
+    """The plan of a run that was recorded.
+
+    Raises:
+        UserError: its variants or its task are unknown, or the task or its data have changed since.
+    """
     for name in spec.variants:
         variants.find(name)
     data = recorded_data(spec.task)

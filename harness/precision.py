@@ -30,6 +30,9 @@ def faster(request: Request, store: Store, announce: Callable[[str], None]) -> R
     A run that the store has a record or a checkpoint of keeps its precision, and so does every
     other run of a row: the first decision about it is kept in the store. `announce` is called with
     one line for a trial.
+
+    Raises:
+        UserError: `resolve` raises it.
     """
     names = native_precisions(torch.device(request.device))
     if len(names) < 2:

@@ -77,6 +77,9 @@ def choose(
 
     Nothing is decided where `find` returns None: no trial is possible. A value in the file that is
     none of `choices` is ignored.
+
+    Raises:
+        UserError: the store cannot be written.
     """
     path = store.folder / CHOICES_FILE
     by_name: dict[str, Choice] = {choice: choice for choice in choices}

@@ -56,7 +56,11 @@ def rows_of(
 def requests(
     name: str, question: Question, rows: Sequence[SuiteRow], device: Device, seed: int = 0
 ) -> list[Request]:
-    """A request for each row that has the form which a question of the suite `name` needs."""
+    """A request for each row that has the form which a question of the suite `name` needs.
+
+    Raises:
+        UserError: the recipe is malformed, a model cannot be built, or data are missing.
+    """
     found = [
         Request(
             attention=row.attention, task=question.task, recipe=f"{name}/{question.name}",
@@ -120,7 +124,11 @@ class Step(NamedTuple):
 def steps(
     suite: Suite, questions: Iterable[Question], rows: Sequence[SuiteRow], device: Device
 ) -> list[Step]:
-    """The training steps of rows at the shapes of questions; no data are needed."""
+    """The training steps of rows at the shapes of questions; no data are needed.
+
+    Raises:
+        UserError: a recipe is malformed, or a name is unknown.
+    """
     environment, found = describe(device), []
     for question in questions:
         recipe = recipes.of_question(suite, question.name)

@@ -91,7 +91,11 @@ def row(request: Request, texts: Texts, announce: Callable[[str], None] = lambda
 
 
 def require_other_seeds(seeds: Sequence[int]) -> None:
-    """Raise UserError where the seed of the trials is among `seeds`."""
+    """Reject the seed of the trials.
+
+    Raises:
+        UserError: it is among `seeds`.
+    """
     if TRIAL_SEED in seeds:
         raise UserError(
             f"seed {TRIAL_SEED} chooses the point of the grid, so it is not counted; give for "

@@ -41,7 +41,11 @@ class ShuffledBlocks(Task):
         return f"{self.task.key}, blocks of {self.block} shuffled"
 
     def load(self, split: SplitName) -> Split:
-        """See `Task.load`; UserError for target positions: they would not match their tokens."""
+        """See `Task.load`.
+
+        Raises:
+            UserError: the task has target positions, which would no longer match their tokens.
+        """
         plain = self.task.load(split)
         if plain.target_positions is not None:
             raise UserError(f"{self.task.key} has target positions; shuffle another task")

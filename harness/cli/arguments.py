@@ -32,7 +32,11 @@ LONGEST_NAME = 4096
 
 
 def path(text: str | Path) -> Path:
-    """Read a path, or a default; `BadParameter` if it is empty, which names the current folder."""
+    """Read a path, or a default.
+
+    Raises:
+        BadParameter: the text is empty, which would name the current folder.
+    """
     if not str(text):
         raise typer.BadParameter("the path is empty; give a path, or '.' for the current folder.")
     return Path(text)
@@ -98,7 +102,12 @@ class Runs(Machine):
     slurm: list[str] | None = None
 
     def resources(self) -> "Resources":
-        """What the runs of a grid may use."""
+        """What the runs of a grid may use.
+
+        Raises:
+            UserError: there is no such engine or device, this machine has fewer CPUs, or no memory
+                for as many workers, or a text of `slurm` has another form.
+        """
         from harness import engines
         from harness.environment import pick_device
 
@@ -124,7 +133,11 @@ class Runs(Machine):
 
 
 def names_in(texts: Sequence[str]) -> list[str]:
-    """Split at commas, each name once; `UserError` if one is empty or over `LONGEST_NAME` long."""
+    """Split at commas; each name once, in order.
+
+    Raises:
+        UserError: a name is empty, or has more than `LONGEST_NAME` characters.
+    """
     names: dict[str, None] = {}
     for text in texts:
         parts = [part.strip() for part in text.split(",")]
@@ -139,7 +152,11 @@ def names_in(texts: Sequence[str]) -> list[str]:
 
 
 def attentions_in(texts: Sequence[str]) -> list[str]:
-    """As `names_in`; the class at MODULE:CLASS becomes a variant with the name of the class."""
+    """As `names_in`; the class at MODULE:CLASS becomes a variant with the name of the class.
+
+    Raises:
+        UserError: a name is empty, or the name of a class is taken.
+    """
     if ":" not in "".join(texts):
         return names_in(texts)
     from zoo.variants import variants
@@ -175,6 +192,9 @@ def integers_in(
     """Read integers separated by commas, each once; `read` gives those of a part between commas.
 
     `allowed` are possible, up to `MOST` in all; a message says `what` they are, with an `example`.
+
+    Raises:
+        UserError: one is not an integer, or is not in `allowed`; or they are more than `MOST`.
     """
     try:
         every = chain.from_iterable(map(read, names_in([text])))
@@ -197,7 +217,11 @@ def seeds_in(text: str, allowed: range = range(2**32)) -> list[int]:
 
 
 def values_in(option: str, texts: Sequence[str] | None) -> dict[str, list[str]]:
-    """Read the NAME.OPTION=VALUE,VALUE,... texts of an option: the values by `NAME.OPTION`."""
+    """Read the NAME.OPTION=VALUE,VALUE,... texts of an option: the values by `NAME.OPTION`.
+
+    Raises:
+        UserError: a text has another form, or a field is given twice.
+    """
     values: dict[str, list[str]] = {}
     for owner, name, text in _assignments(option, texts, "VALUE,VALUE", "train.lr=5e-4,1e-3,2e-3"):
         if (field := f"{owner}.{name}") in values:
@@ -207,7 +231,11 @@ def values_in(option: str, texts: Sequence[str] | None) -> dict[str, list[str]]:
 
 
 def settings_of(texts: Sequence[str] | None) -> dict[str, dict[str, str]]:
-    """Read NAME.OPTION=VALUE texts: the values by name and option."""
+    """Read NAME.OPTION=VALUE texts: the values by name and option.
+
+    Raises:
+        UserError: a text has another form, or an option is given two values.
+    """
     settings: dict[str, dict[str, str]] = {}
     for owner, name, value in _assignments("--set", texts, "VALUE", "primal.rank=40"):
         first = settings.setdefault(owner, {}).setdefault(name, value)

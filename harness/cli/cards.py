@@ -67,6 +67,9 @@ def made(page: Path, store: Path) -> dict[Path, bytes]:
     """The page and its images, from the data in the cache and the baselines of a store.
 
     The card of a task stays as it is where its data or its baselines are missing.
+
+    Raises:
+        UserError: data are damaged.
     """
     text = page.read_text("utf-8") if page.is_file() else ""
     parts = re.split(r"^(?=## )", text, flags=re.MULTILINE)[1:]
@@ -107,7 +110,8 @@ def settings(name: str) -> list[Task]:
 def fit_missing(store: Path) -> None:
     """Fit the baselines that the cards lack, of the tasks whose data are generated or in the cache.
 
-    Damaged data are a UserError.
+    Raises:
+        UserError: data are damaged.
     """
     for task in (task for name in names() for task in settings(name)):
         if not isinstance(task, ImportedTask) or task.is_cached():

@@ -71,7 +71,11 @@ def check(options: CheckOptions) -> Answer:
 
 
 def require_passed(name: str, settings: Mapping[str, Any]) -> None:
-    """Run every check of a registered variant; `UserError` if one fails that is not declared."""
+    """Run every check of a registered variant.
+
+    Raises:
+        UserError: one fails that is not declared.
+    """
     rows = _rows(_pairs(name, settings))
     if failed := _failed(rows):
         raise UserError(

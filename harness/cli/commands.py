@@ -40,7 +40,11 @@ app.add_typer(study, name="study")
 
 
 def execute(argv: Sequence[str]) -> int:
-    """Run the command line; return the exit code."""
+    """Run the command line; return the exit code.
+
+    Raises:
+        UserError: the command had another name in the previous release.
+    """
     if argv and argv[0] in RENAMED:
         raise UserError(f"{argv[0]} is now: harness {RENAMED[argv[0]]}")
     return invoke(app, "harness", argv)

@@ -142,6 +142,9 @@ def measure_all(
 
     Returns:
         The records, and the exit code: 1 if a process crashed or failed.
+
+    Raises:
+        UserError: the store cannot be written.
     """
     import torch
 

@@ -37,7 +37,11 @@ def first(
     attentions: Sequence[str], device: str, store: Path, resources: Resources, as_json: bool,
     name: str = SUITE,
 ) -> Answer:  # fmt: skip
-    """Train each variant on the first questions of the suite, and measure a layer of it."""
+    """Train each variant on the first questions of the suite, and measure a layer of it.
+
+    Raises:
+        UserError: a variant is unknown, or the store cannot be written.
+    """
     suite = suites.find(name)
     kind: Any = pick_device(device).type
     if resources.engine == "local" and not resources.workers and kind == "cpu":

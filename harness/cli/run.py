@@ -120,7 +120,11 @@ def run(options: RunOptions) -> Answer:
 
 
 def train(options: RunOptions) -> "tuple[Outcomes, int]":
-    """Make the runs that the options name; return them, and their number if none is skipped."""
+    """Make the runs that the options name; return them, and their number if none is skipped.
+
+    Raises:
+        UserError: an option is malformed, or is not possible.
+    """
     from harness.cli import runs
     from harness.events import require_tensorboard
     from harness.memory import matched

@@ -37,6 +37,9 @@ def requests(runs: Runs) -> list[Request]:
     """A request for each task, variant and seed; the seed is 0 where none is given.
 
     Without a task it is the task of the question whose recipe `budget` is, or `TASK`.
+
+    Raises:
+        UserError: an option is malformed, or is not possible on this machine.
     """
     device = environment.pick_device(runs.device)
     question = recipes.find(runs.budget).question
@@ -80,7 +83,11 @@ def in_faster_precision(
 
 
 def resolve(requests: Sequence[Request]) -> list[Plan]:
-    """The plans of requests; what they change is printed."""
+    """The plans of requests; what they change is printed.
+
+    Raises:
+        UserError: `harness.plan.resolve` raises it.
+    """
     return [plan.resolve(request, announce=typer.echo) for request in requests]
 
 
@@ -135,6 +142,9 @@ def tune(
     Returns:
         The records of the runs at the chosen points, and of the trials of rows without them: the
         chosen one, or all where none finished; and their number if none is skipped or fails.
+
+    Raises:
+        UserError: seeds or a grid are malformed or not possible; `harness.tuning.row` raises it.
     """
     numbers = seeds_in(SEEDS if seeds is None else seeds)
     tuning.require_other_seeds(numbers)

@@ -114,7 +114,11 @@ def require_records(found: Content, store: Path) -> None:
 
 
 def stores_of(store: Path | None) -> list[Path]:
-    """The folders of the published records, and of a user's; `UserError` if there is none."""
+    """The folders of the published records, and of a user's.
+
+    Raises:
+        UserError: there is none of them.
+    """
     found = [folder for folder in (PUBLISHED, store) if folder and folder.is_dir()]
     if not found:
         raise UserError(
@@ -130,7 +134,11 @@ def within(folder: Path, files: Mapping[str, bytes]) -> dict[Path, bytes]:
 
 
 def write_pages(files: Mapping[Path, bytes]) -> list[Path]:
-    """Write all files, or none of them; print and return their paths; `UserError` if it fails."""
+    """Write all files, or none of them; print and return their paths.
+
+    Raises:
+        UserError: one cannot be written.
+    """
     from harness.records.files import write_all
 
     try:

@@ -74,7 +74,11 @@ def write(study: "Study") -> tuple[dict[str, Any], int]:
 
 
 def pages(kind: "type[Study]", folder: Path) -> dict[str, bytes]:
-    """The files of a study, from all of its results in a store; none without any."""
+    """The files of a study, from all of its results in a store; none without any.
+
+    Raises:
+        UserError: the store cannot be read.
+    """
     from reports.studies import study_files
 
     frame = kind.frame(folder)

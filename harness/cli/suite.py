@@ -35,7 +35,11 @@ SECONDS, TIMEOUT = 3.0, 600.0
 
 
 def run(options: "RunOptions") -> Answer:
-    """Run what is missing, question by question, then measure what the rows cost."""
+    """Run what is missing, question by question, then measure what the rows cost.
+
+    Raises:
+        UserError: a question or a row is unknown, data are missing, or a check fails.
+    """
     suite = find(options.suite)
     kind: Any = pick_device(options.device).type
     names = names_in([options.questions]) if options.questions else []
@@ -93,7 +97,11 @@ def _steps(steps: Sequence[suites.Step], options: "RunOptions") -> Answer:
 
 
 def cost(suite: Suite, rows: Sequence[SuiteRow], device: Any, store: Path) -> bool:
-    """Measure what has no record; return whether nothing crashed or failed."""
+    """Measure what has no record; return whether nothing crashed or failed.
+
+    Raises:
+        UserError: runs are in progress on this machine, or the store cannot be written.
+    """
     if running := Store(store).locks.running_here():
         raise UserError(
             f"{running} runs are in progress on this machine, beside which nothing is measured; "

@@ -39,7 +39,11 @@ class Work:
 
 
 def prepare(spec: CostSpec) -> Work:
-    """Build what `spec` describes, with random parameters and inputs."""
+    """Build what `spec` describes, with random parameters and inputs.
+
+    Raises:
+        Unsupported: the variant has no such pass.
+    """
     torch.manual_seed(0)
     build = _layer_work if spec.level == "layer" else _step_work
     return build(spec)

@@ -172,7 +172,11 @@ def of_question(suite: Suite, name: str) -> Recipe:
 
 
 def show(name: str) -> str:
-    """The file of the recipe called `name`; raises `UserError` where there is none."""
+    """The file of the recipe called `name`.
+
+    Raises:
+        UserError: there is none.
+    """
     if name not in NAMES:
         raise UserError(unknown("recipe", name, NAMES))
     return (FOLDER / f"{name}{SUFFIX}").read_text("utf-8")

@@ -88,6 +88,10 @@ def write_study(folder: Path, study: ShallowStudy) -> Path:
 
 
 def read_studies(folder: Path) -> list[ShallowStudy]:
-    """Every study of a folder, in order of file name."""
+    """Every study of a folder, in order of file name.
+
+    Raises:
+        UserError: a file is not a record of a study.
+    """
     what = "a record of shallow models; move it away, and fit them again"
     return [*read_models(folder, ShallowStudy, attrgetter("name"), lambda name: what).values()]

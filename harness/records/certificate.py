@@ -56,7 +56,11 @@ def write_certificate(store: Path, certificate: Certificate) -> Path:
 
 
 def read_certificates(store: Path) -> dict[str, Certificate]:
-    """The certificates of a store by variant, in order."""
+    """The certificates of a store by variant, in order.
+
+    Raises:
+        UserError: a file is not a certificate.
+    """
     return read_models(
         store / FOLDER, Certificate, attrgetter("variant"),
         lambda name: f"a certificate; delete it, and run: harness check {name} --store {store}",

@@ -86,17 +86,29 @@ OF_COSTS = {
 
 
 def frame(folder: Path | str) -> pd.DataFrame:
-    """The runs of a store, a row each; files that are no record are left out."""
+    """The runs of a store, a row each; files that are no record are left out.
+
+    Raises:
+        UserError: the folder cannot be listed.
+    """
     return of_records(Store(Path(folder)).read()[0])
 
 
 def costs(folder: Path | str) -> pd.DataFrame:
-    """The measurements of `harness cost` in a store, a row each."""
+    """The measurements of `harness cost` in a store, a row each.
+
+    Raises:
+        UserError: the folder cannot be listed.
+    """
     return of_costs(CostStore.within(Path(folder)).read()[0])
 
 
 def baselines(folder: Path | str) -> pd.DataFrame:
-    """The baselines of the tasks in a store; see `of_baselines`."""
+    """The baselines of the tasks in a store; see `of_baselines`.
+
+    Raises:
+        UserError: the folder cannot be listed.
+    """
     return of_baselines(BaselineStore.within(Path(folder)).read()[0])
 
 

@@ -123,7 +123,11 @@ class Locks:
 
     @contextmanager
     def alone(self, name: str) -> Iterator[None]:
-        """Wait until no other process holds the lock, and hold it; raises what `acquire` does."""
+        """Wait until no other process holds the lock, and hold it.
+
+        Raises:
+            UserError: the file system has no locks, or the folder cannot be written.
+        """
         held = self._lock(name, wait=True)
         try:
             yield
@@ -157,7 +161,11 @@ class Locks:
 
     @contextmanager
     def announce(self, names: Sequence[str]) -> Iterator[None]:
-        """Show other processes the runs of a command, for as long as it runs."""
+        """Show other processes the runs of a command, for as long as it runs.
+
+        Raises:
+            UserError: the file system has no locks, or the folder cannot be written.
+        """
         command = f"command-{platform.node()}-{os.getpid()}-{get_ident()}"
         # Nobody else takes a lock of this name.
         with self.alone(command):

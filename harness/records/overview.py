@@ -31,6 +31,7 @@ class Summary(Frozen):
 
     Attributes:
         modified: when it was written, in nanoseconds.
+        size: bytes.
         status: of the run; None where the file is not a record.
         reason: of the run, or why the file is not a record.
         seconds: of a finished run; None of others.
@@ -73,7 +74,11 @@ class Overview(NamedTuple):
 
 
 def overview(store: Store) -> Overview:
-    """Look at a store; nothing in it changes but its index."""
+    """Look at a store; nothing in it changes but its index.
+
+    Raises:
+        UserError: it cannot be listed.
+    """
     files = {file.removesuffix(".json"): one for file, one in summaries(store).items()}
     records = {name: one for name, one in files.items() if one.status}
     states, announced = store.locks.states(), store.locks.announced()

@@ -158,6 +158,8 @@ class Environment(Frozen):
 
     Attributes:
         device: name of the processor or GPU that trained.
+        threads: CPU threads that torch used.
+        memory_gib: memory of that device.
         versions: by package; Python is one of them.
         commit: of this project's checkout, with `+` where code differed; empty where unknown;
             several where a run was continued or measured again at another commit.

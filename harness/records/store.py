@@ -54,7 +54,11 @@ class RecordStore(Generic[RecordT]):
         return Locks(self.folder)
 
     def require_writable(self) -> None:
-        """Create the folder if it does not exist; raises `UserError` where it cannot be written."""
+        """Create the folder if it does not exist.
+
+        Raises:
+            UserError: it cannot be written.
+        """
         require_writable(self.folder, f"store {str(self.folder)!r}", "give another --store")
 
     def path(self, spec: Spec) -> Path:
@@ -84,7 +88,11 @@ class RecordStore(Generic[RecordT]):
         return content
 
     def write(self, record: RecordT) -> Path:
-        """Write the record atomically, and return its path."""
+        """Write the record atomically, and return its path.
+
+        Raises:
+            UserError: it cannot be written.
+        """
         text = record.model_dump_json(indent=1) + "\n"
         return save(self.path(record.spec), text.encode(), "record")
 
@@ -98,6 +106,9 @@ class RecordStore(Generic[RecordT]):
         """Every record, in order of file name, and every JSON file that is not a record.
 
         Of each record is kept what `shorten` returns.
+
+        Raises:
+            UserError: the folder cannot be listed.
         """
         records: list[RecordT] = []
         broken: list[Broken] = []
@@ -171,6 +182,9 @@ class Store(RecordStore[Record]):
         """The lock of a run with that many threads; None where another process holds it.
 
         The state of the run is kept where it has a checkpoint to continue from.
+
+        Raises:
+            UserError: the file system has no locks, or the folder cannot be written.
         """
         lock = self.locks.acquire(spec.file_name, threads=threads, steps=spec.train.steps)
         try:

@@ -187,7 +187,11 @@ class Suite(Frozen):
         return f"{self.name}@{self.version}"
 
     def question(self, name: str) -> Question:
-        """The question of that name; raises `UserError` where there is none."""
+        """The question of that name.
+
+        Raises:
+            UserError: there is none.
+        """
         questions = {question.name: question for question in self.questions}
         if name not in questions:
             raise UserError(unknown(f"question of {self.key}", name, questions))

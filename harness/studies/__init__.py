@@ -84,7 +84,11 @@ class Study(Stored, ABC):
         return ()
 
     def parts(self, store: "Store") -> Iterable[Part]:
-        """What is computed besides runs; raises `UserError` where an option is wrong."""
+        """What is computed besides runs.
+
+        Raises:
+            UserError: an option is wrong.
+        """
         return ()
 
     @classmethod
@@ -149,7 +153,11 @@ def names() -> dict[str, str]:
 
 
 def find(name: str) -> type[Study]:
-    """The study of that name; raises `UserError` where there is none."""
+    """The study of that name.
+
+    Raises:
+        UserError: there is none.
+    """
     if name not in (known := names()):
         raise UserError(unknown("study", name, known))
     import_module(f"{__name__}.{name}")

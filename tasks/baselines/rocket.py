@@ -35,7 +35,7 @@ VALUES = 1 << 24
 
 
 class Kernels(NamedTuple):
-    """The kernels of a group, with their padding at both ends."""
+    """The kernels of a group: weights (k, f, w), bias (k,), dilation, and padding at both ends."""
 
     weights: Float32[Tensor, "k f w"]
     bias: Float32[Tensor, " k"]

@@ -47,7 +47,11 @@ def data_home() -> Path:
 
 
 def find(key: str) -> Path | None:
-    """The file of the data set `key`, unread, or None; the newest of several."""
+    """The file of the data set `key`, unread, or None; the newest of several.
+
+    Raises:
+        UserError: the folder cannot be read.
+    """
     # A listing that runs while one file replaces another may miss both; the next has one of them.
     return max(find_all(key, "") or find_all(key, ""), key=_age, default=None)
 

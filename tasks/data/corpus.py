@@ -154,8 +154,11 @@ def stratified(
     """The index in `SPLITS` of the split of each example; `dev` and `test` are shares of a class.
 
     The examples of a class are assigned in the order of `keys`, random numbers; none is in test
-    where its share is None. UserError where a class, of those names, has fewer examples than there
-    are splits; the message says that `owner` has the `items`.
+    where its share is None. A message names a class by `classes`, and says that `owner` has
+    the `items`.
+
+    Raises:
+        UserError: a class has fewer examples than there are splits.
     """
     splits = np.zeros(len(targets), np.int64)
     needed = 2 if test is None else 3

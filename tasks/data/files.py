@@ -231,7 +231,8 @@ def require_regular(path: Path) -> None:
 def stamp(path: str, what: str) -> tuple[Path, int, int]:
     """The file at `path`, when it was changed, and its size: what its content is cached by.
 
-    UserError where it cannot be read; where it does not exist, `what` is the remedy.
+    Raises:
+        UserError: it does not exist, where `what` is the remedy, is not regular, or cannot be read.
     """
     file = Path(path)
     try:

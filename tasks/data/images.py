@@ -95,7 +95,11 @@ class ImageSplit(Split):
         return cls(**plain, files=files, classes=classes, pixels=pixels)
 
     def gather(self, examples: Int[Tensor, " b"], length: int | None = None) -> Batch:
-        """The images as evaluation reads them; see `Split.gather`, and `image` for errors."""
+        """The images as evaluation reads them; see `Split.gather`.
+
+        Raises:
+            UserError: a file is damaged or missing.
+        """
         transform = transform_of("none", self.pixels)
         with ThreadPoolExecutor(torch.get_num_threads()) as threads:
             images = [*threads.map(lambda i: self.image(i, transform), examples.tolist())]
@@ -103,7 +107,11 @@ class ImageSplit(Split):
         return Batch(stacked, None, self.targets[examples])
 
     def image(self, example: int, transform: Transform) -> Float[Tensor, "3 h w"]:
-        """One image, decoded and transformed; UserError where it is damaged or missing."""
+        """One image, decoded and transformed.
+
+        Raises:
+            UserError: the file is damaged or missing.
+        """
         path = Path(self.files.root) / os.fsdecode(self.files.names[example])
         return transform(decode(path))
 
@@ -121,14 +129,22 @@ class ImageSplit(Split):
 
 
 def class_names(folder: Path) -> list[str]:
-    """The folders in `folder`, one for each class, sorted."""
+    """The folders in `folder`, one for each class, sorted.
+
+    Raises:
+        UserError: it cannot be read.
+    """
     return sorted(
         entry.name for entry in _entries(folder) if entry.is_dir() and entry.name[0] != "."
     )
 
 
 def list_images(root: Path, part: str, classes: Sequence[str]) -> Listing:
-    """The images of the folders `root/part/CLASS`; UserError where one has none."""
+    """The images of the folders `root/part/CLASS`; part may be empty.
+
+    Raises:
+        UserError: a folder cannot be read, or has no image.
+    """
     rows: list[tuple[bytes, int, int]] = []
     for target, name in enumerate(classes):
         folder = root / part / name
@@ -192,7 +208,11 @@ def transform_of(augmentation: Augmentation, pixels: int) -> Transform:
 
 @cache
 def require_timm() -> None:
-    """Import timm, and torchvision beside a PyTorch of another build too; else UserError."""
+    """Import timm, and torchvision beside a PyTorch of another build too.
+
+    Raises:
+        UserError: one of them is missing.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         _declare_operators()

@@ -39,14 +39,21 @@ class CachedTask(Task):
         return cache.find(self.cache_key) is not None
 
     def arrays(self, fields: Mapping[str, str], prefix: str = "") -> list[np.ndarray]:
-        """The arrays `PREFIX_FIELD`, verified; see `cache.read` for fields and errors."""
+        """The arrays `PREFIX_FIELD`, verified; see `cache.read` for `fields`.
+
+        Raises:
+            UserError: they are missing or damaged.
+        """
         names = {f"{prefix}_{name}".lstrip("_"): form for name, form in fields.items()}
         return cache.read(self.cache_key, names, self.how_to_get())
 
     def subset(self, split: SplitName, indices: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " c"]:
         """As many evenly spaced indices of a split as the option of its name says.
 
-        Sorted classes keep their shares. Raises UserError where there are fewer.
+        Sorted classes keep their shares.
+
+        Raises:
+            UserError: there are fewer.
         """
         count = getattr(self, split)
         if not 1 <= count <= len(indices):
@@ -131,7 +138,12 @@ class GeneratedTask(CachedTask):
         return self.key
 
     def arrays(self, fields: Mapping[str, str], prefix: str = "") -> list[np.ndarray]:
-        """See `CachedTask.arrays`: generated where missing, if the cache can be written."""
+        """See `CachedTask.arrays`: generated where missing.
+
+        Raises:
+            UserError: the cached data are damaged, the cache cannot be written, or the options
+                cannot be satisfied.
+        """
         if not self.is_cached():
             cache.require_writable()
             with cache.one_at_a_time(self.key):
@@ -173,7 +185,11 @@ def import_all(task: str, path: Path) -> list[Path]:
 
 
 def find_imported(task: str, action: str) -> type[ImportedTask]:
-    """The imported task of that name; UserError for others: there is nothing to `action`."""
+    """The imported task of that name; `action` is what is done with it, for a message.
+
+    Raises:
+        UserError: it is unknown, or its data are not imported.
+    """
     factory = tasks.find(task)
     if not issubclass(factory, ImportedTask):
         other = f"{task}-lra"

@@ -36,8 +36,9 @@ class Trajectories(NamedTuple):
     """All steps of all trajectories, in order.
 
     Attributes:
-        observations: (v, s), the state before each step; there are `rewards`, (v,).
+        observations: (v, s), the state before each step.
         actions: (v, a), as the environment takes them.
+        rewards: (v,).
         ends: (e,), the first step after each trajectory, ascending; the last is v.
         terminal: (e,), whether a trajectory ended by a terminal state, not by a limit of steps.
         attributes: what the file has of `ATTRIBUTES`.
@@ -60,26 +61,31 @@ class Trajectories(NamedTuple):
 
     @property
     def lengths(self) -> Int64[np.ndarray, " e"]:
-        """Steps of each trajectory."""
+        """Steps of each trajectory, (e,)."""
         return np.diff(self.ends, prepend=0)
 
     @property
     def returns(self) -> Float64[np.ndarray, " e"]:
-        """The sum of the rewards of each trajectory."""
+        """The sum of the rewards of each trajectory, (e,)."""
         return np.add.reduceat(self.rewards, self.ends - self.lengths)
 
 
 def read(path: str) -> Trajectories:
     """The trajectories of a file.
 
-    UserError where h5py is not installed, or the file is not one of the two forms, has arrays that
-    do not fit each other, numbers that are not finite, or no trajectory.
+    Raises:
+        UserError: h5py is not installed, or the file cannot be read, is not one of the two forms,
+            has arrays that do not fit each other, numbers that are not finite, or no trajectory.
     """
     return _read(*stamp(path, "an HDF5 file of trajectories"))
 
 
 def write(path: Path, trajectories: Trajectories) -> None:
-    """Write trajectories in the form of D4RL, and their attributes, to a new file; or UserError."""
+    """Write trajectories in the form of D4RL, and their attributes.
+
+    Raises:
+        UserError: h5py is not installed, or the file exists or cannot be written.
+    """
     h5py: Any = import_extra("trajectories", "h5py", "control")
     last = np.zeros((2, len(trajectories.rewards)), dtype=bool)
     last[0, trajectories.ends[trajectories.terminal] - 1] = True

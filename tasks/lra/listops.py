@@ -105,7 +105,11 @@ class ListOps(TreeTask, GeneratedTask):
         require_at_least(self.min_len + 2, "listops", reason, max_len=self.max_len)
 
     def generate(self, workers: int) -> dict[str, np.ndarray]:
-        """See `GeneratedTask.generate`; UserError where too few trees have these lengths."""
+        """See `GeneratedTask.generate`.
+
+        Raises:
+            UserError: there are not enough distinct trees of these lengths.
+        """
         sizes = {split: getattr(self, split) for split in SPLITS}
         distinct = self._distinct(sum(sizes.values()), workers)
         # The most frequent trees are drawn first: without a shuffle they would all be in train. The

@@ -51,7 +51,16 @@ FILE_LIMIT = 1 << 20
 
 
 class Drawing(NamedTuple):
-    """One image, its class and how it was made: see `drawing.draw`; `margin` is between paddles."""
+    """One image, and how it was made.
+
+    Attributes:
+        pixels: (h, h), levels.
+        target: 1 where both discs lie on one snake, else 0.
+        paddles: (p, 3), see `drawing.draw`.
+        discs: (2, 2), the centres (y, x) of the discs.
+        attempts: attempts at the pair of snakes.
+        margin: gap between paddles.
+    """
 
     pixels: UInt8[np.ndarray, "h h"]
     target: int

@@ -62,7 +62,13 @@ class Stream:
 
 
 class Examples(NamedTuple):
-    """Generated examples, without padding; None as positions where each has one target."""
+    """Generated examples.
+
+    Attributes:
+        sequences: (n, l), tokens without padding.
+        targets: (n,) or (n, a).
+        target_positions: (n, a); None where an example has one target.
+    """
 
     sequences: Int[np.ndarray, "n l"]
     targets: Shaped[np.ndarray, "n ..."]
