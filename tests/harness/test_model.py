@@ -81,6 +81,15 @@ def test_tokens_at_padded_positions_never_change_the_logits(name):
 
 
 @every_form
+def test_a_real_token_changes_the_logits(name):
+    model = classifier(layer(name), layer(name), sequences=2).eval()
+    batch = draw(RAGGED, sequences=2)
+    before = logits(model, batch)
+    batch.tokens[:, :, 0] = (batch.tokens[:, :, 0] + 1) % VOCABULARY
+    assert ((logits(model, batch) - before).abs().amax(1) > 1e-6).all()
+
+
+@every_form
 def test_a_fully_padded_sequence_gives_finite_logits_and_gradients(name):
     model = classifier(layer(name), layer(name))
     outputs, losses = model(draw([[0], [LENGTH], [4]]))
@@ -136,6 +145,21 @@ def test_an_auxiliary_loss_is_averaged_over_the_layers_that_return_it():
     model = classifier(*(WithLosses(SIZE, losses) for losses in by_layer))
     _, losses = model(draw(None))
     assert {name: loss.item() for name, loss in losses.items()} == {"a": 2.0, "b": 4.0}
+
+
+def test_softmax_plus_primal_returns_the_loss_of_its_only_primal_layer():
+    model = classifier(layer("softmax"), layer("primal"))
+    returned = []
+    model.layers[1].attention.register_forward_hook(lambda *call: returned.append(call[2].losses))
+    _, losses = model(draw(None))
+    assert losses.keys() == {"ksvd"}
+    assert torch.equal(losses["ksvd"], returned[0]["ksvd"])
+    assert losses["ksvd"] > 0
+
+
+@every_form
+def test_no_loss_is_returned_in_evaluation_mode(name):
+    assert classifier(layer(name)).eval()(draw(None))[1] == {}
 
 
 @pytest.mark.parametrize("head", [12, 0])

@@ -55,6 +55,9 @@ def test_a_study_computes_once_and_writes_its_page_its_table_and_its_figure(
     (record,), broken = StudyStore.within(store.folder).read()
     assert [*document["rows"][0]] == [*record.table] and not broken
     assert len(pd.read_csv(store.folder / f"{name}.csv")) == len(document["rows"])
+    if name == "approximation":
+        layers = [row["options"] for row in document["rows"]]
+        assert [*dict.fromkeys(layers)] == ["linformer[rank=2]", "linformer[rank=4]"]
     path = StudyStore.within(store.folder).path(record.spec)
     before = path.stat().st_mtime_ns
     assert call("study", name, *OPTIONS[name])[0] == 0

@@ -168,6 +168,17 @@ def test_a_run_from_images_to_the_board(image_folder, call, store):
     assert "image-folder@1" in out and "softmax+primal" in out
 
 
+def test_a_resumed_run_equals_an_uninterrupted_one(images, store, run_here, interrupted):
+    plan = images("softmax+primal", **RECIPE)
+    expected = run_here(plan)
+    store.path(plan.spec).unlink()
+    resumed = run_here(interrupted(plan))
+    assert resumed.status == expected.status == "ok"
+    for one, other in zip(resumed.curve, expected.curve, strict=True):
+        assert (one.step, one.loss, one.losses) == (other.step, other.loss, other.losses)
+    assert resumed.final.sample == expected.final.sample
+
+
 def read(plan: Plan, seed: int = 0) -> AugmentedImages:
     return AugmentedImages(plan.data.splits["train"], plan.spec.train, seed)
 

@@ -14,13 +14,15 @@ from matplotlib.colors import to_hex
 from harness.records import families, frame
 from harness.records.frame import of_costs
 from harness.records.record import Point, Record
-from reports import cost, curves
+from reports import cost, curves, sweep, tuning
 from reports.figures import style
-from reports.pages.suite import _lanes, draw
+from reports.pages.suite import _lanes, draw, files, tables
 from reports.studies import study_files
 from reports.suites import answers, matrix
 from tests.reports.conftest import make_cost, make_record
 from tests.reports.test_leaderboard import HOSTILE
+from tests.reports.test_questions import RATES
+from tests.reports.test_sweep import NO_RULES, on_pairs, trial
 
 LENGTHS = (256, 512, 1024)
 FAMILIES = {"a1": "primal", "a2": "primal", "b1": "kernel", "b2": "kernel", "c": "decay"}
@@ -119,6 +121,53 @@ def test_the_files_name_their_source_hold_no_date_and_are_the_same_in_any_order(
     assert images["cost.png"].startswith(b"\x89PNG") and b"dc:date" not in images["cost.svg"]
     assert all(b"made for a test" in content for content in images.values())
     assert images == style.images("cost", "made for a test", cost.draw, again)
+
+
+HARD = r"$\foo{$ </svg>&漢字" + "\x00\x1b[31m"
+
+
+def files_of_suite(suite_frames) -> dict[str, bytes]:
+    suite, *others = suite_frames
+    rows = tuple(
+        row.model_copy(update={"attention": HARD}) if row.attention == "primal" else row
+        for row in suite.rows
+    )
+    suite = suite.model_copy(update={"rows": rows})
+    return files(tables(suite, *(one.replace("primal", HARD) for one in others)), latex=False)
+
+
+def files_of_study() -> dict[str, bytes]:
+    frame = pd.DataFrame({"name": [HARD], "value": [1.0]})
+    panel = (HARD, lambda axes: axes.plot([0, 1], [0, 1], label=HARD), 1)
+    return study_files("a", "# Head\n", [(HARD, frame, HARD)], [panel], frame)
+
+
+FILES = {
+    "cost": lambda _, step: cost.files(
+        of_costs([make_cost(a, n) for a in ("softmax", HARD) for n in LENGTHS][::step])
+    ),
+    "curves": lambda _, step: curves.files(*frames([make_record(), make_record(HARD)][::step])),
+    "mine": lambda suite_frames, _: files_of_suite(suite_frames),
+    "sweep_task_pairs": lambda _, step: sweep.files(
+        frame.of_records([on_pairs(a, n) for a in ("softmax", HARD) for n in (4, 8)][::step]),
+        NO_RULES, "task.pairs",
+    ),
+    "tuning": lambda _, step: tuning.files(
+        frame.of_records([trial(r, attention=a) for a in ("softmax", HARD) for r in RATES][::step])
+    ),
+    "a": lambda *_: files_of_study(),
+}  # fmt: skip
+"""The files of each figure from `suite_frames`, or from records: with -1, in the other order."""
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_figure_can_be_saved_for_any_text_and_has_the_same_bytes_again(name, suite_frames):
+    made, again = (FILES[name](suite_frames, step) for step in (1, -1))
+    for kind, start in (("png", b"\x89PNG"), ("svg", b"<?xml")):
+        image = made[f"{name}.{kind}"]
+        assert image.startswith(start) and image == again[f"{name}.{kind}"]
+    ElementTree.fromstring(image)
+    assert "漢字".encode() in image
 
 
 @pytest.mark.slow

@@ -32,6 +32,15 @@ def qkv(n: int, m: int | None = None, scale: float = 1.0, shift: float = 0.0) ->
     return [(scale * part + shift).requires_grad_() for part in parts]
 
 
+def complex_rotation(x: torch.Tensor) -> torch.Tensor:
+    """Equation 34, pairs as complex numbers."""
+    n, pairs = x.shape[-2], x.shape[-1] // 2
+    theta = 10_000.0 ** -(torch.arange(pairs).double() / pairs)
+    rotation = torch.polar(torch.ones(n, pairs).double(), torch.arange(n).double()[:, None] * theta)
+    actual = torch.complex(x[..., :pairs], x[..., pairs : 2 * pairs]) * rotation
+    return torch.cat([actual.real, actual.imag, x[..., 2 * pairs :]], dim=-1)
+
+
 def draw(n: int) -> Tensor:
     """As many tokens of two samples, as a leaf in double precision."""
     return torch.randn(2, n, DIM).double().requires_grad_()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tests.zoo.oracle import DIM, HEADS, WIDTH
+from tests.zoo.oracle import DIM, HEADS, WIDTH, complex_rotation
 from zoo.contract import Size
 from zoo.variants.primal import Primal
 from zoo.variants.primal_moments import PrimalMoments
@@ -18,10 +18,10 @@ from zoo.variants.primal_moments import PrimalMoments
 OPTIONS = {"rank": 3, "rank_multi": 5, "eta": 0.7}
 
 
-def build(form: str, max_len: int = 1000, **options) -> Primal:
+def build(form: str, max_len: int = 1000, *, rotary: bool = False, **options) -> Primal:
     """A layer by its projections, `causal` for the published causal form."""
     causal = form.startswith("causal")
-    size = Size(dim=DIM, heads=HEADS, max_len=max_len, causal=causal, dropout=0.0)
+    size = Size(dim=DIM, heads=HEADS, max_len=max_len, causal=causal, dropout=0.0, rotary=rotary)
     return make(form.removeprefix("causal "), size, **{**OPTIONS, **options}).double()
 
 
@@ -52,6 +52,8 @@ def scores(layer: Primal, x: Tensor, c: Tensor, head: int) -> tuple[Tensor, ...]
     """e of the real tokens x and r of the real tokens c, and the W_e and W_r they come from."""
     part = slice(head * WIDTH, (head + 1) * WIDTH)
     q, k = layer.query_key(x)[:, :DIM][:, part], layer.query_key(c)[:, DIM:][:, part]
+    if layer.size.rotary:
+        q, k = complex_rotation(q), complex_rotation(k)
     moments = isinstance(layer, PrimalMoments)
     if layer.size.causal and not moments:
         steps = torch.arange(1, len(x) + 1, dtype=x.dtype)[:, None]

@@ -72,6 +72,21 @@ def test_products_of_features_are_the_polynomial(channels, width):
     torch.testing.assert_close((phi_q * phi_k).sum(-1), 1 + s + s**2 / 2)
 
 
+@pytest.mark.parametrize("orthogonal", [True, False], ids=["orthogonal", "independent"])
+def test_the_error_of_performer_falls_as_the_root_of_the_number_of_features(orthogonal):
+    inputs = 0.5 * torch.randn(3, 2, HEADS, 128, 32).double()
+    exact, counts = oracle.softmax_attention(*inputs), (64, 1024)
+
+    def error(features: int) -> float:
+        options = {"features": features, "orthogonal": orthogonal}
+        layers = [create("performer", dim=HEADS * 32, **options) for _ in range(6)]
+        misses = torch.stack([layer.attend(*inputs, None) - exact for layer in layers])
+        return float(misses.square().mean().sqrt())
+
+    few, many = map(error, counts)
+    assert -0.6 < math.log(many / few) / math.log(counts[1] / counts[0]) < -0.4
+
+
 @pytest.mark.parametrize("width", [128, 512])
 def test_wide_causal_heads_are_as_exact_in_single_precision_as_in_double(width):
     layer = create("performer", causal=True, dim=HEADS * width).float()

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tests.zoo.oracle import FORMS, agree, gradients, qkv
+from tests.zoo.oracle import FORMS, agree, complex_rotation, gradients, qkv
 from zoo.contract import Size
 from zoo.cost import peak_bytes
 from zoo.kernels import causal_sum, collisions, sampled_tokens
@@ -107,15 +107,6 @@ def test_a_band_equals_a_grouped_convolution(n, taps):
     torch.testing.assert_close(actual, expected)
     slopes = (torch.autograd.grad(y.square().sum(), [v, kernel]) for y in (actual, expected))
     torch.testing.assert_close(*slopes)
-
-
-def complex_rotation(x: torch.Tensor) -> torch.Tensor:
-    """Equation 34, pairs as complex numbers."""
-    n, pairs = x.shape[-2], x.shape[-1] // 2
-    theta = 10_000.0 ** -(torch.arange(pairs).double() / pairs)
-    rotation = torch.polar(torch.ones(n, pairs).double(), torch.arange(n).double()[:, None] * theta)
-    actual = torch.complex(x[..., :pairs], x[..., pairs : 2 * pairs]) * rotation
-    return torch.cat([actual.real, actual.imag, x[..., 2 * pairs :]], dim=-1)
 
 
 @pytest.mark.parametrize("width", [8, 7, 1])
