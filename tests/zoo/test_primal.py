@@ -35,21 +35,24 @@ def path(request, monkeypatch):
 
 
 CASES = [
-    (form, trace, mean, padding)
+    (form, trace, mean, padding, rotary)
     for form in FORMS
-    for trace, mean, padding in (
-        ("weights", "batch", "full"), ("data", "sample", "full"), ("data", "batch", "ends"),
-        ("weights", "sample", "ends"), ("data", "batch", "holes"), ("weights", "sample", "holes"),
+    for trace, mean, padding, rotary in (
+        ("weights", "batch", "full", False), ("data", "sample", "full", False),
+        ("data", "batch", "ends", False), ("weights", "sample", "ends", False),
+        ("data", "batch", "holes", False), ("weights", "sample", "holes", False),
+        ("data", "batch", "holes", True),
     )
 ]  # fmt: skip
-"""Every pair of a trace, a mean and a kind of padding, in each form."""
+"""Every pair of a trace, a mean and a kind of padding, in each form; and rotary positions."""
 
 
-@pytest.mark.parametrize(("form", "trace", "mean", "padding"), CASES)
-def test_outputs_losses_and_gradients_are_those_of_the_equations(path, form, trace, mean, padding):
+@pytest.mark.parametrize(("form", "trace", "mean", "padding", "rotary"), CASES)
+def test_outputs_losses_and_gradients_are_those_of_the_equations(
+    path, form, trace, mean, padding, rotary
+):
     n = 63
-    # Rotary positions count the real tokens: with holes, those are other tokens.
-    layer = build(form, trace=trace, ksvd_mean=mean, rotary=padding == "holes")
+    layer = build(form, trace=trace, ksvd_mean=mean, rotary=rotary)
     x = torch.randn(3, n, DIM).double().requires_grad_()
     mask = paddings(n)[padding]
     tokens, losses = layer(x, x, mask)
