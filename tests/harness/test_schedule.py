@@ -63,6 +63,12 @@ def test_without_a_warm_up_of_two_steps_the_first_step_has_the_highest_rate(
     torch.testing.assert_close(rates, evenly)
 
 
+def test_pytorchs_scheduler_cannot_do_without_a_warm_up():
+    with pytest.raises(ZeroDivisionError):
+        torchs(recipe(30, 1, False))
+    assert max(rate for rate, _ in torchs(recipe(30, 0, False))) < 0.97e-3
+
+
 def test_a_cosine_follows_its_formula_and_ends_at_a_hundredth():
     spec = recipe(100, 10, False).model_copy(update={"schedule": "cosine"})
     rates = [cosine(step, spec)[0] for step in range(100)]

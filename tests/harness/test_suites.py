@@ -209,7 +209,8 @@ def test_a_row_whose_trial_is_at_a_baseline_has_no_other_seeds_where_the_questio
 ):
     name = file("seeds = [1, 2]", f'seeds = [1, 2]\nrules = "{rules}"\nseeds_at_baseline = false')
     text = Path(name).read_text().replace('"linformer", "softmax+primal"', '"none"')
-    Path(name).write_text(text)
+    # Of 64 symbols, a model without training may name enough by chance to be above `none`.
+    Path(name).write_text(text.replace("vocabulary = 64", "vocabulary = 4096"))
     code, out, err = call("run", "--suite", name, "--no-cost", "--questions", "easy")
     assert code == 0, out + err
     roles = of_records(store.read()[0]).groupby(["row", "role"]).size().to_dict()
