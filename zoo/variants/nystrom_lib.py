@@ -28,6 +28,7 @@ class NystromLib(ProjectedAttention):
 
     traits = Traits(causal=False, cross=False, linear=True, stochastic=False, recurrent=False)
     family = "low rank"
+    requires = ("nystrom-attention",)
     expected_failures = MappingProxyType(
         {
             "precisions": "the identity matrix is fp32 in any module: bf16 modules raise",

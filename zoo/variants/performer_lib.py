@@ -32,6 +32,7 @@ class PerformerLib(ProjectedAttention):
 
     traits = Traits(causal=True, cross=True, linear=True, stochastic=False, recurrent=False)
     family = "kernel"
+    requires = ("performer-pytorch",)
     expected_failures = MappingProxyType(
         {
             "gradients": "an epsilon after a detached maximum: the relative error of derivatives "
