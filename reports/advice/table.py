@@ -83,7 +83,7 @@ def _rows(
             "family": family_of(row.attention),
             "points": points, "inferred": int(bool(points) and not measured),
             "crossovers": _crossovers(points, units),
-            "unfinished": _unfinished(costs[costs["row"] == row.label]),
+            "unfinished": unfinished(costs[costs["row"] == row.label]),
             "z": np.round(100 * generator.standard_normal(DRAWS)).astype(int).tolist(),
             "states": {}, "groups": {}, "seeds": {}, "draws": {},
         }  # fmt: skip
@@ -142,10 +142,12 @@ def _crossovers(points: Points, units: Mapping[str, str]) -> dict[str, Values]:
     return found
 
 
-def _unfinished(costs: pd.DataFrame) -> dict[str, int]:
-    """By setting, the shortest length at which a measurement did not end in `ok`."""
-    failed: Any = costs[costs["status"] != "ok"].groupby(["pass", "causal"])["length"].min()
-    return {key_of(*key): int(length) for key, length in failed.items()}
+def unfinished(costs: pd.DataFrame) -> dict[str, int]:
+    """The shortest length, by key, at which no measurement of a row ended, of any backend."""
+    ended = costs.assign(ok=costs["status"] == "ok")
+    failed: Any = ended.groupby(["pass", "causal", "length"])["ok"].any().reset_index()
+    shortest: Any = failed[~failed["ok"]].groupby(["pass", "causal"])["length"].min()
+    return {key_of(*key): int(length) for key, length in shortest.items()}
 
 
 def _setting(costs: pd.DataFrame, suite: Suite, model: Model | None) -> Values:

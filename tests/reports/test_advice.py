@@ -7,6 +7,8 @@ import pandas as pd
 import pytest
 
 from reports.advice import advice_text, advise, bytes_in, bytes_text, table
+from reports.advice.rules import key_of
+from reports.advice.table import unfinished
 from reports.layer_costs import Model, of_model, of_plan
 from reports.statistics import score_groups
 from reports.suites import answers, results
@@ -201,6 +203,14 @@ def test_a_question_without_a_form_of_a_row_is_impossible_and_no_command_asks_it
     asked = product(("linear", "cosine"), ("copy", "state"))
     states = [rows[name][question] for name, question in asked]
     assert states == ["impossible", "missing", "missing", "impossible"]
+
+
+def test_a_length_that_one_backend_finishes_is_finished():
+    costs = pd.DataFrame({
+        "pass": "train", "causal": True, "length": [1024, 1024, 4096, 4096, 16384, 16384],
+        "status": ["ok", "ok", "ok", "out_of_memory", "timeout", "out_of_memory"],
+    })  # fmt: skip
+    assert unfinished(costs) == {key_of("train", True): 16384}
 
 
 def test_nothing_is_known_of_a_row_without_baselines():
