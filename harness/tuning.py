@@ -66,7 +66,7 @@ class Row:
 def row(request: Request, texts: Texts, announce: Callable[[str], None] = lambda line: None) -> Row:
     """The row of a request, whose seed is replaced: its grid and its trials.
 
-    The grid is that of `texts`; by default learning rates of `FACTORS` times the recipe's.
+    The grid is `texts`; by default learning rates of `FACTORS` times the recipe's.
 
     Raises:
         UserError: `resolve` raises it, the grid is not one of fields of model and train, has less

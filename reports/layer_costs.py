@@ -1,4 +1,4 @@
-"""The costs of layers that a suite plans, how they grow with the number of tokens, those of models.
+"""The costs of layers that a suite plans, their growth with length, and the costs of models.
 
 Nothing is extrapolated in width or length: an exponent is fitted to the longest measured lengths, a
 crossover lies between two measured lengths or is given as a bound, and the cost of a model is
@@ -81,7 +81,7 @@ def by_row_of(costs: pd.DataFrame, plan: CostPlan) -> pd.DataFrame:
 
 
 def of_model(costs: pd.DataFrame, model: Model, precision: str) -> pd.DataFrame:
-    """The costs of one sample of a model, as a frame, from those of others on one machine."""
+    """The costs of one sample of a model, as a frame, from costs of other models on one machine."""
     done = costs[(costs["status"] == "ok") & (costs["precision"] == precision)]
     samples = done.assign(**{name: done[name] / done["batch"] for name in VALUES[:3]})
     samples["memory"] = done["memory"] / done["memory_batch"]

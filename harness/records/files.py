@@ -84,7 +84,7 @@ def write_model(folder: Path, name: str, model: BaseModel) -> Path:
 def read_models(
     folder: Path, kind: type[M], name: Callable[[M], str], what: Callable[[str], str]
 ) -> dict[str, M]:
-    """The models in the JSON files of a folder, in order, by `name`, which is that of the file.
+    """The models in the JSON files of a folder, in order, by `name`, which is the name of the file.
 
     Raises:
         UserError: a file is another; the message is its path, and `what` it is not, with a remedy.

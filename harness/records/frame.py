@@ -127,7 +127,7 @@ def of_baselines(found: Iterable[TaskBaselines]) -> pd.DataFrame:
 
 
 def of_records(records: Iterable[Record]) -> pd.DataFrame:
-    """A row for each run; its columns are those of `docs/records.md`, section Runs."""
+    """A row for each run; the columns are in `docs/records.md`, section Runs."""
     found = pd.DataFrame([_run(record) for record in records])
     if found.empty:
         return found
@@ -154,7 +154,7 @@ def of_curves(records: Iterable[Record]) -> pd.DataFrame:
 
 
 def of_costs(records: Iterable[CostRecord]) -> pd.DataFrame:
-    """A row for each measurement; its columns are those of `docs/records.md`, section Costs."""
+    """A row for each measurement; the columns are in `docs/records.md`, section Costs."""
     found = pd.DataFrame([_cost(record) for record in records])
     if found.empty:
         return found

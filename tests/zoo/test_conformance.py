@@ -60,7 +60,7 @@ REGISTERED = [
     for check in checks_for(configuration)
     if not (configuration.causal and check.name in ("compiles", "export"))
 ]
-"""The checks of one variant: certificates have those of all, each with a digest of its sources."""
+"""The checks of one variant: certificates hold the checks of all, with a digest of its sources."""
 
 
 # One graph cannot trace the wrapper that checks shapes elsewhere in the tests.
