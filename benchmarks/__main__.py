@@ -11,8 +11,9 @@ from pathlib import Path
 
 def main() -> int:
     """Measure, print a table, and return 1 where a claim is not met or a section fails."""
-    from benchmarks.page import RESULTS, SECTIONS, line_of
-    from benchmarks.runner import measure
+    from benchmarks.claims import RESULTS
+    from benchmarks.page import line_of
+    from benchmarks.sections import SECTIONS, measure
     from harness.environment import keep_freed_memory, pick_device
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)

@@ -9,17 +9,15 @@ the `section`. A record is one JSON file, so that a claim that is measured again
 import csv
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from harness.records.fields import Fraction, Frozen, Positive, Precision, Quartiles, Seconds
+from harness.records.fields import Frozen, Positive, Quartiles, Seconds
 from harness.records.files import write_atomic
 from harness.records.record import Environment
 
 RESULTS = Path("results/benchmarks")
-BEFORE = RESULTS / "before"
-"""Profiles of the training step before it was optimised."""
 
 Kind = Literal["cpu", "cuda"]
 KINDS: tuple[Kind, ...] = ("cpu", "cuda")
@@ -75,30 +73,6 @@ class ClaimRecord(Frozen):
         return self
 
 
-class ProfileRecord(Frozen):
-    """Where the time of a training step goes, of a variant on a workload: a task and a recipe.
-
-    Attributes:
-        milliseconds: of a step, without the profiler.
-        shares: fraction of the profiled time by group of operations; their sum is 1.
-        operations: fraction of the profiled time of the operations that take most.
-    """
-
-    schema_version: Literal[1] = 1
-    name: str
-    workload: str
-    attention: str
-    precision: Precision
-    milliseconds: Quartiles
-    shares: dict[str, Fraction]
-    operations: Annotated[dict[str, Fraction], Field(min_length=1)]
-    taken: str
-    environment: Environment
-
-
-RecordT = TypeVar("RecordT", ClaimRecord, ProfileRecord)
-
-
 def _read_claims() -> dict[str, list[Claim]]:
     """The claims of each section, in the order of the table."""
     sections: dict[str, list[Claim]] = {}
@@ -120,16 +94,13 @@ def is_met(ratio: Quartiles | None, bound: float | None) -> bool | None:
     return None if ratio is None or bound is None else ratio.median <= bound
 
 
-def write(record: ClaimRecord | ProfileRecord, folder: Path, kind: Kind) -> Path:
+def write(record: ClaimRecord, folder: Path, kind: Kind) -> Path:
     """Write a record about a kind of device to `folder`; the path of its file."""
     text = record.model_dump_json(indent=1) + "\n"
     return write_atomic(folder / f"{record.name}-{kind}.json", text.encode())
 
 
-def read(folder: Path, kind: Kind, model: type[RecordT]) -> list[RecordT]:
-    """The records of a class in `folder`, in order of name; ValidationError for another file."""
-    paths = [
-        path for path in sorted(folder.glob(f"*-{kind}.json"))
-        if path.name.startswith("profile-") == (model is ProfileRecord)
-    ]  # fmt: skip
-    return [model.model_validate_json(path.read_text("utf-8")) for path in paths]
+def read(folder: Path, kind: Kind) -> list[ClaimRecord]:
+    """The records in `folder`, in order of name; ValidationError for another file."""
+    paths = sorted(folder.glob(f"*-{kind}.json"))
+    return [ClaimRecord.model_validate_json(path.read_text("utf-8")) for path in paths]

@@ -8,8 +8,9 @@ from unittest.mock import patch
 
 import numpy as np
 
-from benchmarks.runner import GENERATED, Runner, first_batch, milliseconds, section, shape_of
+from benchmarks.runner import GENERATED, Runner, first_batch, milliseconds, shape_of
 from harness.records.fields import Quartiles
+from harness.reference import training_call
 from tasks.contract import SPLITS
 from tasks.data import cache
 from tasks.data.sources import base_key
@@ -21,7 +22,6 @@ PAPERS = 20_000
 """Random papers of the largest length that is stored: no fewer bytes than the real data."""
 
 
-@section("loading")
 def measure_loading(runner: Runner) -> None:
     """The data of the Long Range Arena: what loading them and gathering batches add to training.
 
@@ -43,7 +43,7 @@ def measure_task(runner: Runner, name: str) -> None:
     trainer = runner.trainer(plan)
     calls = {
         f"{name}, gathering": lambda: first_batch(trainer),
-        f"{name}, step": lambda: trainer.step(0),
+        f"{name}, step": training_call(trainer),
     }
     how = f"{shape_of(plan)}, {plan.spec.train.precision}"
     step = runner.compare(calls, how, rounds=3)[f"{name}, step"]
@@ -53,7 +53,7 @@ def measure_task(runner: Runner, name: str) -> None:
     run = plan.spec.train.steps * Quartiles.of(step).median
     figures = {"load (s)": Quartiles.of(loads), **milliseconds({"step": step})}
     how += f", {plan.spec.train.steps:,} steps"
-    runner.record(f"load-{name}", how, [one / run for one in loads], figures)
+    runner.record(f"load-{name}", how, [seconds / run for seconds in loads], figures)
 
 
 @contextmanager
@@ -79,14 +79,12 @@ def random_papers(runner: Runner) -> Iterator[None]:
 WORKERS, BATCH = 2, 32
 
 
-@section("pathfinder")
 def measure_pathfinder(runner: Runner) -> None:
     """Time of generating Pathfinder's images, relative to training on them and to one process."""
     images = runner.size(2000, 20)
     batch = runner.size(BATCH, 4)
     plan = runner.plan("primal", "pathfinder", "paper", train={"batch": batch})
-    trainer = runner.trainer(plan)
-    steps = runner.seconds({"step": lambda: trainer.step(0)}, rounds=5)["step"]
+    steps = runner.seconds({"step": training_call(runner.trainer(plan))}, rounds=5)["step"]
     tenth = images // 10
     task = Pathfinder(train=images - 2 * tenth, dev=tenth, test=tenth)
     alone, together = [], []
@@ -96,6 +94,8 @@ def measure_pathfinder(runner: Runner) -> None:
     training = Quartiles.of(steps).median / batch
     figures = milliseconds({f"{WORKERS} processes": together, "one process": alone})
     how = f"{images:,} images; {shape_of(plan)}, {plan.spec.train.precision}"
-    runner.record("pathfinder-generation", how, [one / training for one in together], figures)
+    runner.record(
+        "pathfinder-generation", how, [seconds / training for seconds in together], figures
+    )
     ratios = [b / a for a, b in zip(alone, together, strict=True)]
     runner.record("pathfinder-processes", f"{images:,} images", ratios, figures)

@@ -1,13 +1,13 @@
 """Attention layers, forward and backward: Primal-Attention, every variant, and library packages."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.runner import Runner, milliseconds, section
-from harness.cost.cell import measure_limits
+from benchmarks.runner import Runner, milliseconds
 from harness.cost.work import prepare
 from harness.records.cost import Pass
 from harness.records.fields import Precision
@@ -18,12 +18,9 @@ from zoo.projected import ProjectedAttention
 from zoo.variants import variants
 from zoo.variants.primal import Primal
 
-RANK = 30
-
-
-def size_of(length: int) -> Size:
-    """The size of the smallest layers, D=64 H=2, for sequences of up to `length` tokens."""
-    return Size(dim=64, heads=2, max_len=length, causal=False, dropout=0.0)
+RANK, LENGTH = 30, 4096
+SIZE = Size(dim=64, heads=2, max_len=LENGTH, causal=False, dropout=0.0)
+"""Of the smallest layers."""
 
 
 def both_passes(layer: nn.Module, batch: int, length: int, runner: Runner) -> Call:
@@ -34,7 +31,9 @@ def both_passes(layer: nn.Module, batch: int, length: int, runner: Runner) -> Ca
     upstream = torch.randn_like(x)
 
     def call() -> None:
-        tokens, losses = layer(x)
+        output = layer(x)
+        # A layer of a package has no losses.
+        tokens, losses = output if isinstance(output, Attended) else Attended(output)
         outputs = [tokens, *losses.values()]
         torch.autograd.backward(outputs, [upstream, *(None for _ in losses)])
         layer.zero_grad()
@@ -43,42 +42,34 @@ def both_passes(layer: nn.Module, batch: int, length: int, runner: Runner) -> Ca
     return call
 
 
-@section("layer")
 def measure_primal(runner: Runner) -> None:
     """The Primal-Attention layer, forward and backward: B=8 N=4096 D=64 H=2 s=30.
 
     Compared with its literal form, the published order of computation with all scores in memory,
     and with `none`, which projects tokens and does not mix them.
     """
-    batch, size = runner.size(8, 2), size_of(runner.size(4096, 64))
+    batch, size = runner.size(8, 2), replace(SIZE, max_len=runner.size(LENGTH, 64))
     torch.manual_seed(0)
-    primal, literal = Primal(size, rank=RANK), Primal(size, rank=RANK, backend="literal")
-    literal.load_state_dict(primal.state_dict())
-    layers = {"primal": primal, "literal": literal, "none": variants.find("none")(size)}
+    layers = {
+        "primal": Primal(size, rank=RANK), "literal": Primal(size, rank=RANK, backend="literal"),
+        "none": variants.find("none")(size),
+    }  # fmt: skip
     calls = {n: both_passes(layer, batch, size.max_len, runner) for n, layer in layers.items()}
     shape = f"B={batch} N={size.max_len} D={size.dim} H={size.heads} s={RANK}, fp32"
-    seconds = runner.compare(calls, shape, rounds=31)["primal"]
-    limits = measure_limits(runner.device, "fp32", budget=runner.budget / 3)
-    numbers = 4 * batch * size.max_len * size.dim + 2 * sum(p.numel() for p in primal.parameters())
-    least = 4 * numbers / limits.bytes_per_second
-    runner.record(
-        "layer-time-bytes",
-        f"{shape}; a copy moves {limits.bytes_per_second / 1e9:.3g} GB/s",
-        [one / least for one in seconds],
-        milliseconds({"primal": seconds}),
-    )
+    runner.compare(calls, shape, rounds=31)
 
 
-@section("memory")
 def measure_memory(runner: Runner) -> None:
-    """Every variant as a layer, forward and backward: 16,384 tokens at N=4096, D=64, fp32.
+    """Every variant as a layer, forward and backward: B=4 N=4096 D=64 H=2, fp32.
 
-    SDPA computes its weights again in the backward pass, so its memory is linear in N.
+    SDPA computes its weights again in the backward pass, so its memory is linear in N. Some
+    variants compute a batch in parts, so that four samples take less than four times the memory of
+    one, which [the page of costs](../results/cost.md) has.
     """
     # Bounds of times are 1.1 times what was measured (AMD EPYC with AVX512, two threads) before
     # these variants computed again in the backward pass what they do not store, so that less memory
     # does not cost time; of gated-linear less.
-    batch, size = runner.size(4, 1), size_of(runner.size(4096, 64))
+    batch, size = runner.size(4, 1), replace(SIZE, max_len=runner.size(LENGTH, 64))
     layers = {"softmax": variants.find("softmax")(size, backend="sdpa")}
     layers |= {name: variants.find(name)(size) for name in runner.subjects}
     calls = {n: both_passes(layer, batch, size.max_len, runner) for n, layer in layers.items()}
@@ -86,13 +77,12 @@ def measure_memory(runner: Runner) -> None:
     runner.compare(calls, shape, rounds=5)
 
 
-@section("recurrences")
 def measure_recurrences(runner: Runner) -> None:
     """The delta family, causal: forward and backward of 16,384 tokens, and decoding of one token.
 
     A layer of D=64 and H=2 at N=4096, and at 16 times that length in one sample.
     """
-    length, family = runner.size(4096, 64), runner.subjects
+    length, family = runner.size(LENGTH, 64), runner.subjects
 
     def calls(
         operation: Pass, precision: Precision, length: int, batching: str = "1"
@@ -110,17 +100,13 @@ def measure_recurrences(runner: Runner) -> None:
         runner.compare(both, f"B=4 N={length} D=64 H=2, causal, {precision}", rounds=9)
     decoding = {f"{name}, decoding": call for name, call in calls("decode", "fp32", length).items()}
     runner.compare(decoding, f"B=1 N={length} D=64 H=2, fp32", rounds=301)
+    long, short = (calls("train", "fp32", n) for n in (16 * length, length))
     for name in family:
-        lengths = {"long": 16 * length, "short": length}
-        pair = {text: calls("train", "fp32", n)[name] for text, n in lengths.items()}
-        seconds = runner.seconds(pair, rounds=5)
+        seconds = runner.seconds({"long": long[name], "short": short[name]}, rounds=5)
         ratios = [a / b / 16 for a, b in zip(seconds["long"], seconds["short"], strict=True)]
         how = f"B=1 N={16 * length} and {length}, D=64 H=2, causal, fp32"
         runner.record(f"length-{name}", how, ratios, milliseconds(seconds))
 
-
-BATCH, LENGTH = 2, 4096
-SIZE = size_of(LENGTH)
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "performer": {"features": 256},
@@ -148,44 +134,36 @@ class WithProjections(ProjectedAttention):
         return self.inner(q, k, v)
 
 
-class Tokens(nn.Module):
-    """A layer of a package, with the output of an attention layer: its tokens, and no losses."""
+class SelfAttention(nn.MultiheadAttention):
+    """PyTorch's layer, from tokens, (b, n, d), to themselves."""
 
-    def __init__(self, inner: nn.Module) -> None:
-        """Hold the layer `inner`."""
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, x: Tensor) -> Attended:
-        """Attend from tokens, (b, n, d), to themselves."""
-        if isinstance(self.inner, nn.MultiheadAttention):
-            return Attended(self.inner(x, x, x, need_weights=False)[0])
-        return Attended(self.inner(x))
+    def forward(self, query: Tensor, *_: Any, **__: Any) -> Any:
+        """New tokens, (b, n, d)."""
+        return super().forward(query, query, query, need_weights=False)[0]
 
 
 def layer_of(name: str) -> nn.Module:
     """A layer of a package that is no variant, by the name in the claims; Unsupported without."""
     module, _, kind = name.rpartition(".")
     if name == "torch.nn.MultiheadAttention":
-        return Tokens(nn.MultiheadAttention(SIZE.dim, SIZE.heads, batch_first=True))
+        return SelfAttention(SIZE.dim, SIZE.heads, batch_first=True)
     package: Any = load("this benchmark", module, module.replace("_", "-"))
     if module == "linformer":
-        return Tokens(package.LinformerSelfAttention(SIZE.dim, LENGTH, k=256, heads=SIZE.heads))
+        return package.LinformerSelfAttention(SIZE.dim, LENGTH, k=256, heads=SIZE.heads)
     if module == "local_attention":
         options = {"exact_windowsize": True, "autopad": True, "use_rotary_pos_emb": False}
         return WithProjections(package.LocalAttention(64, **options))
     return WithProjections(getattr(package.linear_attention_transformer, kind))
 
 
-@section("library_twins")
 def measure_twins(runner: Runner) -> None:
     """Native variants compared with library packages: B=2 N=4096 D=64 H=2, fp32, both passes.
 
-    With these options both compute the same amount. A package without projections is wrapped in
-    those of the native variant.
+    With these options both compute the same amount. A package without projections gets the ones
+    that the native variant has.
     """
-    length = runner.size(LENGTH, 256)
-    for native, twin in dict.fromkeys((one.of, one.over) for one in runner.claims.values()):
+    batch, length = 2, runner.size(LENGTH, 256)
+    for native, twin in dict.fromkeys((claim.of, claim.over) for claim in runner.claims.values()):
         torch.manual_seed(0)
         options = OPTIONS.get(native, {})
         try:
@@ -194,7 +172,7 @@ def measure_twins(runner: Runner) -> None:
         except Unsupported as error:
             runner.skip(native, twin, str(error))
             continue
-        calls = {name: both_passes(one, BATCH, length, runner) for name, one in layers.items()}
+        calls = {n: both_passes(layer, batch, length, runner) for n, layer in layers.items()}
         texts = "".join(f", {name}={value}" for name, value in options.items())
-        shape = f"B={BATCH} N={length} D={SIZE.dim} H={SIZE.heads}, fp32{texts}"
+        shape = f"B={batch} N={length} D={SIZE.dim} H={SIZE.heads}, fp32{texts}"
         runner.compare(calls, shape, rounds=15)

@@ -8,13 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from benchmarks.runner import Runner, section
+from benchmarks.runner import Runner
 from harness.records.fields import Quartiles
 from harness.records.interval import Interval, Sample, mean_interval, score_interval
 from reports.statistics import LEVEL, is_comparable, separable_pairs
 
 Floats = NDArray[np.float64]
 Rng = np.random.Generator
+Draw = Callable[[Floats, float, Floats, Rng], Floats]
 
 SEEDS = (2, 3, 5)
 TABLES = 1000
@@ -38,25 +39,28 @@ class Kind(NamedTuple):
         draw: the sums of each cluster (r, k, c) of r rows of k seeds, from the mean (r, k) of each
             run, the standard deviation of the means that remains to be added, and `sizes`.
         sizes: answers of each cluster.
-        level, failed: the mean of a seed that does not fail, or fails; there is one `baseline`.
+        level: the mean of a seed that does not fail; there is one `baseline`.
         point: the unit of differences.
     """
 
-    draw: Callable[[Floats, float, Floats, Rng], Floats]
+    draw: Draw
     sizes: Floats
     interval: Callable[[Sample], Interval]
     level: float
-    failed: float
     baseline: float
     point: float
 
 
 class Scenario(NamedTuple):
-    """Seeds of equal rows: standard deviation in points, probability to fail, rows of a table."""
+    """Equal rows of a table: standard deviation of their seeds in points, probability to fail.
+
+    A seed that fails has a mean of so many points `above` the baseline.
+    """
 
     sd: float = 0.0
     failing: float = 0.0
     rows: int = 6
+    above: float = 0.0
 
 
 SCENARIOS = {
@@ -68,6 +72,7 @@ SCENARIOS = {
     "fail 0.5": Scenario(1, 0.5),
     "fail 0.5, 12 rows": Scenario(1, 0.5, 12),
 }
+TWO_LEVELS = Scenario(1, 0.5, above=20)
 
 
 def answers(means: Floats, sd: float, sizes: Floats, rng: Rng) -> Floats:
@@ -87,39 +92,39 @@ def answers(means: Floats, sd: float, sizes: Floats, rng: Rng) -> Floats:
     return (score > 0).sum(3, dtype=np.float64)
 
 
-def losses(means: Floats, sd: float, sizes: Floats, rng: Rng) -> Floats:
-    """Log-likelihoods in nats: see `Kind.draw`."""
-    (rows, seeds), clusters = means.shape, len(sizes)
-    of_run = means + sd * rng.standard_normal(means.shape)
-    shared = 0.07 * rng.standard_normal(clusters) + 0.01 * rng.standard_normal((rows, 1, clusters))
-    return sizes * (
-        of_run[:, :, None] + shared + 0.005 * rng.standard_normal((rows, seeds, clusters))
-    )
+def sums(noise: Callable[..., Floats], of_cluster: float, of_row: float, of_run: float) -> Draw:
+    """Draws sums of numbers: see `Kind.draw`.
+
+    An effect is `noise` times its standard deviation; all rows have the same effect of a cluster.
+    """
+
+    def draw(means: Floats, sd: float, sizes: Floats, rng: Rng) -> Floats:
+        (rows, seeds), clusters = means.shape, len(sizes)
+        values = (means + sd * rng.standard_normal(means.shape))[:, :, None]
+        shared = of_cluster * noise(rng, size=clusters)
+        shared = shared + of_row * noise(rng, size=(rows, 1, clusters))
+        return sizes * (values + shared + of_run * noise(rng, size=(rows, seeds, clusters)))
+
+    return draw
 
 
-def returns(means: Floats, sd: float, sizes: Floats, rng: Rng) -> Floats:
-    """Normalised returns: see `Kind.draw`."""
-
-    def skewed(*shape: int) -> Floats:
-        return 1 - rng.exponential(size=shape)
-
-    (rows, seeds), clusters = means.shape, len(sizes)
-    of_run = means + sd * rng.standard_normal(means.shape)
-    shared = 10 * skewed(clusters) + 8 * skewed(rows, 1, clusters)
-    return of_run[:, :, None] + shared + 15 * skewed(rows, seeds, clusters)
+def skewed(rng: Rng, size: int | tuple[int, ...]) -> Floats:
+    """Noise of mean 0 and variance 1 with a long lower tail."""
+    return 1 - rng.exponential(size=size)
 
 
 LENGTHS = np.round(np.exp(9.5 + 0.85 * ndtri((np.arange(60) + 0.5) / 60)))
 
 KINDS = {
-    "answers": Kind(answers, np.ones(2000), score_interval, 0.7, 0.3, 0.3, 0.01),
-    "sequences": Kind(answers, np.full(500, 8.0), score_interval, 0.7, 0.3, 0.3, 0.01),
-    "losses": Kind(losses, LENGTHS, mean_interval, -1.7, -3.0, -3.0, 0.005),
-    "returns": Kind(returns, np.ones(20), mean_interval, 70.0, 0.0, 0.0, 1.0),
+    "answers": Kind(answers, np.ones(2000), score_interval, 0.7, 0.3, 0.01),
+    "sequences": Kind(answers, np.full(500, 8.0), score_interval, 0.7, 0.3, 0.01),
+    "losses": Kind(
+        sums(Rng.standard_normal, 0.07, 0.01, 0.005), LENGTHS, mean_interval, -1.7, -3.0, 0.005
+    ),
+    "returns": Kind(sums(skewed, 10, 8, 15), np.ones(20), mean_interval, 70.0, 0.0, 1.0),
 }
 
 
-@section("leaderboard_statistics")
 def measure_statistics(runner: Runner) -> None:
     """Intervals and rank groups of simulated leaderboards, whose true means are known.
 
@@ -149,16 +154,15 @@ def measure_statistics(runner: Runner) -> None:
         runner.record(f"statistics-{name}", how, [max(ratio, LEAST)], figures)
 
     for (name, kind), seeds in product(KINDS.items(), SEEDS):
-        of, two = f"{name}-{seeds}-seeds", kind._replace(failed=kind.baseline + 20 * kind.point)
-        covered, false = {}, {}
+        of, covered, false = f"{name}-{seeds}-seeds", {}, {}
         for text, scenario in SCENARIOS.items():
             found = np.array([simulate(kind, seeds, scenario, rng) for _ in tables])
             covered[text], false[text] = found.T
-        least = min(covered[text].mean() for text, one in SCENARIOS.items() if not one.failing)
+        least = min(covered[text].mean() for text, case in SCENARIOS.items() if not case.failing)
         record(f"coverage-{of}", (0.95 - least) / UNDER, covered)
         record(f"false-separations-{of}", largest(false) / LEVEL, false)
         powers[of] = np.array([power(kind, seeds, rng) for _ in tables])
-        levels[of] = np.array([simulate(two, seeds, Scenario(1, 0.5), rng)[1] for _ in tables])
+        levels[of] = np.array([simulate(kind, seeds, TWO_LEVELS, rng)[1] for _ in tables])
     record("power", largest(powers), powers)
     record("false-separations-two-levels", largest(levels) / LEVEL, levels)
 
@@ -171,7 +175,7 @@ def largest(shares: Mapping[str, Floats]) -> float:
 def percentage(values: Floats) -> Quartiles:
     """The mean of a share in percent, and one standard error to either side."""
     mean, error = 100 * values.mean(), 100 * values.std() / len(values) ** 0.5
-    q1, median, q3 = (max(float(one), LEAST) for one in (mean - error, mean, mean + error))
+    q1, median, q3 = (max(float(value), LEAST) for value in (mean - error, mean, mean + error))
     return Quartiles(q1=q1, median=median, q3=q3)
 
 
@@ -183,10 +187,10 @@ def table(kind: Kind, means: Floats, sd: float, rng: Rng) -> list[Sample]:
 
 def simulate(kind: Kind, seeds: int, scenario: Scenario, rng: Rng) -> tuple[float, bool]:
     """The share of rows whose interval contains the mean, and whether rows are separated."""
-    sd, failing, rows = scenario
-    fails = rng.random((rows, seeds)) < failing
-    samples = table(kind, np.where(fails, kind.failed, kind.level), sd, rng)
-    mean = (1 - failing) * kind.level + failing * kind.failed
+    sd, failing, rows, above = scenario
+    fails, failed = rng.random((rows, seeds)) < failing, kind.baseline + above * kind.point
+    samples = table(kind, np.where(fails, failed, kind.level), sd, rng)
+    mean = (1 - failing) * kind.level + failing * failed
     ends = np.array([kind.interval(sample)[1:3] for sample in samples])
     covered = np.mean((ends[:, 0] <= mean) & (mean <= ends[:, 1]))
     return float(covered), bool(separated(samples, kind.baseline).any())

@@ -1,29 +1,20 @@
 """The page docs/performance.md, from the committed records."""
 
 import inspect
-from collections.abc import Iterator, Sequence
-from importlib import import_module
-from itertools import groupby
-from operator import attrgetter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from benchmarks.claims import BEFORE, CLAIMS, RESULTS, ClaimRecord, Kind, ProfileRecord, read
-from benchmarks.runner import REGISTERED
+from benchmarks.claims import CLAIMS, RESULTS, ClaimRecord, Kind, read
+from benchmarks.sections import SECTIONS
 from harness.records.fields import Quartiles
 from harness.records.record import Environment
 from reports.markdown import escape_prose, rendered
 from reports.text import NOTHING, number, threads_of
 
 PAGE = Path("docs/performance.md")
-
-for _name in ("leaderboard_statistics", "inputs", "layers", "processes", "profiles", "steps"):
-    import_module(f"benchmarks.{_name}")
-
-SECTIONS = {name: REGISTERED[name] for name in CLAIMS}
-"""Every section of claims by name, in the order of the table: most informative first."""
 
 NAMES: dict[Kind, str] = {"cpu": "CPU", "cuda": "GPU"}
 
@@ -34,7 +25,7 @@ def page(root: Path) -> str:
     """The page of the records in the folders of `root`, as Markdown."""
     devices = [_device(root, kind) for kind in NAMES]
     text = rendered(
-        "performance.md.j2", devices=[one for one in devices if one["sections"]],
+        "performance.md.j2", devices=[device for device in devices if device["sections"]],
         prose=escape_prose, quartiles=quartiles_text, met=MET,
     )  # fmt: skip
     return text.rstrip() + "\n"
@@ -56,26 +47,17 @@ def line_of(record: ClaimRecord) -> str:
 
 
 def _device(root: Path, kind: Kind) -> dict[str, Any]:
-    records = read(root / RESULTS, kind, ClaimRecord)
-    by_name = {record.name: record for record in records}
+    by_name = {record.name: record for record in read(root / RESULTS, kind)}
     found = {
         section: [by_name[claim.name] for claim in claims if claim.name in by_name]
         for section, claims in CLAIMS.items()
     }
-    machines = pd.Series({name: _machine(one.environment) for name, one in by_name.items()})
-    days = pd.Series({name: one.taken[:10] for name, one in by_name.items()})
-    now = read(root / RESULTS, kind, ProfileRecord)
-    before = read(root / BEFORE, kind, ProfileRecord) if now else []
+    machines = pd.Series({n: _machine(record.environment) for n, record in by_name.items()})
+    days = pd.Series({name: record.taken[:10] for name, record in by_name.items()})
     return {
         "name": NAMES[kind], "machines": days.groupby(machines).unique().to_dict(),
-        "missed": [one for records in found.values() for one in records if one.met is False],
+        "missed": [r for records in found.values() for r in records if r.met is False],
         "sections": [_section(name, records) for name, records in found.items() if records],
-        "profiles": [*_profiles({record.name: record for record in before}, now)],
-        "commits": {
-            when: sorted({one.environment.commit for one in profiles})
-            for when, profiles in (("before", before), ("now", now))
-            if profiles
-        },
     }  # fmt: skip
 
 
@@ -93,21 +75,3 @@ def _section(name: str, records: Sequence[ClaimRecord]) -> dict[str, Any]:
         for field in ("setting", "limit")
     }
     return {"name": name, "text": inspect.getdoc(SECTIONS[name]), "records": records, **names}
-
-
-def _profiles(
-    before: dict[str, ProfileRecord], now: Sequence[ProfileRecord]
-) -> Iterator[dict[str, Any]]:
-    """Each workload: groups of operations, a column before and now of each variant."""
-    for workload, records in groupby(now, attrgetter("workload")):
-        columns = {
-            f"{record.attention}, {when}": one
-            for record in records
-            for when, one in (("before", before.get(record.name)), ("now", record))
-            if one
-        }
-        shares = pd.DataFrame({name: one.shares for name, one in columns.items()})
-        yield {
-            "title": workload, "columns": columns,
-            "shares": (100 * shares.fillna(0)).to_dict("index"),
-        }  # fmt: skip

@@ -1,69 +1,20 @@
-"""Commands and the processes that they start: `harness cost`, its predictions, grids of runs."""
+"""Predictions from measurements of `harness cost`, and grids of runs by `harness run`."""
 
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.runner import Runner, section
-from harness.cost.cell import measure_cell, measure_limits
-from harness.cost.sweep import measure_in_process, sweep
-from harness.records.cost import CostRecord, CostSpec, Limits, Measured
+from benchmarks.runner import Runner
+from harness.cli.cost import measure_all
+from harness.records.cost import CostRecord
 from harness.records.fields import Quartiles
 from harness.records.frame import of_costs
-from harness.records.store import CostStore
 from reports.advice.rules import between
 from reports.layer_costs import DEPTHS, Model, of_model
-
-
-def records_of(
-    specs: Sequence[CostSpec],
-    runner: Runner,
-    measure: Callable[[CostSpec, Limits, float, float], Measured] = measure_cell,
-) -> list[CostRecord]:
-    """The records of measurements, each made in its process as `harness cost` does."""
-    limits = measure_limits(runner.device, "fp32", budget=runner.budget / 3)
-    how = {"limits": limits, "budget": runner.budget, "timeout": 300.0, "measure": measure}
-    measured = partial(measure_in_process, **how)
-    with TemporaryDirectory() as folder:
-        records = [one for one, _ in sweep(specs, CostStore(Path(folder)), measured, rerun=True)]
-    by_id = {record.spec.id: record for record in records}
-    return [by_id[spec.id] for spec in specs]
-
-
-@section("cost_overhead")
-def measure_overhead(runner: Runner) -> None:
-    """What `harness cost` adds to a measurement: its process and its record."""
-    # The first measurement starts the server of processes and is not counted.
-    lengths = [runner.size(length, length // 32) for length in (1024, 2048, 4096)]
-    specs = runner.costs(["primal"], lengths)
-    with TemporaryDirectory() as folder:
-        inside = Path(folder)
-        whole = [one.seconds for one in records_of(specs, runner, partial(timed, inside))]
-        alone = [float((inside / spec.id).read_text()) for spec in specs]
-    runner.record(
-        "cost-overhead",
-        f"layers, training, N={lengths}; {runner.budget:g} s of samples for each",
-        [a / b for a, b in zip(whole[1:], alone[1:], strict=True)],
-        {
-            "measurement (s)": Quartiles.of(whole[1:]),
-            "within its process (s)": Quartiles.of(alone[1:]),
-            "first measurement (s)": Quartiles.of(whole[:1]),
-        },
-    )
-
-
-def timed(folder: Path, spec: CostSpec, limits: Limits, budget: float, timeout: float) -> Measured:
-    """Measure, and write the seconds that it took to a file."""
-    start = time.perf_counter()
-    measured = measure_cell(spec, limits, budget, timeout)
-    (folder / spec.id).write_text(str(time.perf_counter() - start))
-    return measured
-
 
 ATTENTION, PRECISION = "primal", "fp32"
 
@@ -81,33 +32,34 @@ OTHERS: Sequence[Shape] = [
 ]  # fmt: skip
 
 
-@section("prediction")
 def measure_prediction(runner: Runner) -> None:
     """How far the costs that `harness advise --depth --width` predicts are from measured ones.
 
     Models of two depths, two widths and two lengths are measured, and ten others are predicted from
     them: deeper ones, and ones of widths and lengths in between.
     """
-    others = OTHERS[: runner.size(10, 1)]
-    done = records_of([spec_of(shape, runner) for shape in (*USED, *others)], runner)
-    errors = [errors_of(done[: len(USED)], record) for record in done[len(USED) :]]
+    shapes = [*USED, *OTHERS[: runner.size(10, 1)]]
+    # The training step of each model.
+    specs = [
+        runner.costs(
+            [ATTENTION], [length], level="step", dim=width, heads=max(1, width // 32),
+            precision=PRECISION, settings={"model": {"depth": depth}},
+        )[0]
+        for depth, width, length in shapes
+    ]  # fmt: skip
+    with TemporaryDirectory() as folder:
+        records, _ = measure_all(specs, Path(folder), runner.sampling, 300.0, rerun=True)
+    by_id = {record.spec.id: record for record in records}
+    measured = [by_id[spec.id] for spec in specs]
+    used, others = measured[: len(USED)], measured[len(USED) :]
+    errors = [errors_of(used, other) for other in others]
     how = (
-        f"{ATTENTION}, {PRECISION}, one sample; from {len(USED)} models, of {len(others)} others; "
-        f"{runner.budget:g} s of sampling each"
+        f"{ATTENTION}, {PRECISION}, one sample; from {len(used)} models, of {len(others)} others; "
+        f"{runner.sampling:g} s of sampling each"
     )
     for name, values in zip(("time", "memory"), zip(*errors, strict=True), strict=True):
         figures = {f"largest, {name}": Quartiles.of([max(values)])}
         runner.record(f"prediction-{name}", how, values, figures)
-
-
-def spec_of(shape: Shape, runner: Runner) -> CostSpec:
-    """The training step of a model of that depth, width and length, for `harness cost`."""
-    depth, width, length = shape
-    specs = runner.costs(
-        [ATTENTION], [length], level="step", dim=width, heads=max(1, width // 32),
-        precision=PRECISION, settings={"model": {"depth": depth}},
-    )  # fmt: skip
-    return next(spec for spec in specs if spec.attention == ATTENTION)
 
 
 def errors_of(used: Sequence[CostRecord], other: CostRecord) -> tuple[float, float]:
@@ -123,14 +75,13 @@ def errors_of(used: Sequence[CostRecord], other: CostRecord) -> tuple[float, flo
     return max(SMALLEST, time_error), max(SMALLEST, memory_error)
 
 
-CELLS, STEPS = 16, 300
+RUNS, STEPS = 16, 300
 
 
-@section("workers")
 def measure_workers(runner: Runner) -> None:
     """Two workers of one thread against one of two threads: `harness run` on a grid of runs."""
     # One round: the grid is long enough for short load to average out.
-    count, steps = runner.size(CELLS, 2), runner.size(STEPS, 2)
+    count, steps = runner.size(RUNS, 2), runner.size(STEPS, 2)
     how = f"primal on listops, recipe laptop with {steps} steps, {count} seeds; 1 round"
     if (os.cpu_count() or 1) < 2:
         runner.skip("*", how, "there is one CPU")
@@ -138,13 +89,13 @@ def measure_workers(runner: Runner) -> None:
     with TemporaryDirectory() as store:
         # The data are in the cache after the first run, and the baselines in the store.
         grid_seconds(store, 1, steps, workers=1, threads=2)
-        one = grid_seconds(store, count, steps, workers=1, threads=2)
-        two = grid_seconds(store, count, steps, workers=2, threads=1)
+        one_worker = grid_seconds(store, count, steps, workers=1, threads=2)
+        two_workers = grid_seconds(store, count, steps, workers=2, threads=1)
     figures = {
-        "two workers of one thread (s)": Quartiles.of([two]),
-        "one worker of two threads (s)": Quartiles.of([one]),
+        "two workers of one thread (s)": Quartiles.of([two_workers]),
+        "one worker of two threads (s)": Quartiles.of([one_worker]),
     }
-    runner.record("two-workers", how, [two / one], figures)
+    runner.record("two-workers", how, [two_workers / one_worker], figures)
 
 
 def grid_seconds(store: str, count: int, steps: int, *, workers: int, threads: int) -> float:

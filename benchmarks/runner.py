@@ -1,8 +1,9 @@
 """Measures the claims of a section, with the plans, trainers, costs and timer of the harness."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,11 @@ from harness.timing import Call, sample, wall_clock
 from harness.train import Trainer
 from tasks.contract import Batch
 from zoo.cost import peak_bytes
-from zoo.registry import Value
 
 MIB = 2**20
+
+Seconds = dict[str, list[float]]
+"""Of each call by name, in every round."""
 
 GENERATED = ("listops", "pathfinder")
 FEW = {"train": 640, "dev": 32, "test": 32}
@@ -38,9 +41,9 @@ class Runner:
         """Read the claims of a section about the kind of `device`; nothing is measured yet."""
         self.device, self.out, self.tiny = device, out, tiny
         self.kind: Kind = "cpu" if device.type == "cpu" else "cuda"
-        self.claims = {one.name: one for one in CLAIMS[section] if self.kind in one.bounds}
+        self.claims = {claim.name: claim for claim in CLAIMS[section] if self.kind in claim.bounds}
         self.records: list[ClaimRecord] = []
-        self.budget = 0.1 if tiny else 3.0  # seconds of sampling, the default of `harness cost`
+        self.sampling = 0.1 if tiny else 3.0  # seconds, the default of `harness cost`
         self.clock = wall_clock(device)
         self._start = time.perf_counter()
 
@@ -54,12 +57,7 @@ class Runner:
         return tiny if self.tiny else full
 
     def plan(
-        self,
-        attention: str,
-        task: str,
-        recipe: str,
-        precision: str = "auto",
-        **settings: Mapping[str, Value],
+        self, attention: str, task: str, recipe: str, precision: str = "auto", **settings: Any
     ) -> Plan:
         """The plan of a run on the device; of recipe `smoke` where sizes are the smallest.
 
@@ -88,32 +86,32 @@ class Runner:
             "operations": ["train"], "level": "layer", "batching": "1", "dim": 64, "heads": 2,
             "causal": False, "precision": "fp32", "device": self.kind, "settings": {},
         }  # fmt: skip
-        return cells(CostRequest(attentions=attentions, lengths=lengths, **{**usual, **fields}))
+        return cells(
+            CostRequest(attentions=attentions, lengths=lengths, **{**usual, **fields})
+        )
 
-    def seconds(self, calls: Mapping[str, Call], rounds: int) -> dict[str, list[float]]:
+    def seconds(self, calls: Mapping[str, Call], rounds: int) -> Seconds:
         """Seconds of each call in every round, timed alternately; of equal calls the same."""
         distinct = [*dict.fromkeys(calls.values())]
         taken = sample(distinct, self.clock, rounds=self.size(rounds, 3))
         by_call = dict(zip(distinct, taken, strict=True))
         return {name: by_call[call] for name, call in calls.items()}
 
-    def compare(
-        self, calls: Mapping[str, Call], setting: str, rounds: int
-    ) -> dict[str, list[float]]:
+    def compare(self, calls: Mapping[str, Call], setting: str, rounds: int) -> Seconds:
         """Record the claims about two of these calls; return the seconds of each.
 
         The ratio of times is taken in each round. Memory is equal in every round.
         """
         seconds = self.seconds(calls, rounds)
-        about = [one for one in self.claims.values() if {one.of, one.over} <= calls.keys()]
-        named = {n for one in about if one.quantity == "memory" for n in (one.of, one.over)}
-        peaks = {name: [peak_bytes(calls[name], self.device) / MIB] for name in named}
         alternately = f"{setting}; {self.size(rounds, 3)} rounds, alternately"
-        for claim in about:
+        peak = cache(lambda name: peak_bytes(calls[name], self.device) / MIB)
+        for claim in self.claims.values():
             names = claim.of, claim.over
+            if not calls.keys() >= {*names}:
+                continue
             if claim.quantity == "memory":
-                how, values = setting, peaks
-                figures = {f"{name} (MiB)": Quartiles.of(peaks[name]) for name in names}
+                how, values = setting, {name: [peak(name)] for name in names}
+                figures = {f"{name} (MiB)": Quartiles.of(values[name]) for name in names}
             else:
                 how, values = alternately, seconds
                 figures = milliseconds({name: seconds[name] for name in names})
@@ -153,33 +151,9 @@ class Runner:
                 self.record(claim.name, setting, reason=reason)
 
 
-Measure = Callable[[Runner], None]
-
-REGISTERED: dict[str, Measure] = {}
-"""What measures the claims of a section."""
-
-
-def section(name: str) -> Callable[[Measure], Measure]:
-    """The function measures the section `name`; its docstring is the text of the page."""
-
-    def register(measure: Measure) -> Measure:
-        REGISTERED[name] = measure
-        return measure
-
-    return register
-
-
-def measure(name: str, device: torch.device, out: Path, *, tiny: bool) -> list[ClaimRecord]:
-    """Measure the claims that a section makes for the device, and write their records."""
-    runner = Runner(name, device, out, tiny=tiny)
-    if runner.claims:
-        REGISTERED[name](runner)
-    return runner.records
-
-
 def milliseconds(seconds: Mapping[str, Iterable[float]]) -> dict[str, Quartiles]:
     """Figures of a record: the quartiles of seconds by name."""
-    return {f"{n} (ms)": Quartiles.of(1000 * one for one in taken) for n, taken in seconds.items()}
+    return {f"{n} (ms)": Quartiles.of(1000 * s for s in taken) for n, taken in seconds.items()}
 
 
 def first_batch(trainer: Trainer) -> Batch:

@@ -1,24 +1,24 @@
-"""Training steps: of the paper's ListOps run, of plain PyTorch loops, and of several seeds."""
+"""Training steps: of the paper's ListOps run, and of plain PyTorch loops."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from functools import partial
+from itertools import chain, repeat
 from typing import Any
 
 import torch
-from torch.func import functional_call, grad_and_value, stack_module_state, vmap
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from benchmarks.runner import Runner, first_batch, section, shape_of
+from benchmarks.runner import Runner, first_batch, shape_of
 from harness.environment import native_precisions
 from harness.plan import Plan
+from harness.reference import training_call
 from harness.timing import Call
-from harness.train import Trainer, autocast
+from harness.train import autocast
 from tasks.contract import Batch
 from tests.literal.build import build
 
 
-@section("step")
 def measure_step(runner: Runner) -> None:
     """The training step at the paper's ListOps shape: B=32 N=2000, published dropout.
 
@@ -30,7 +30,9 @@ def measure_step(runner: Runner) -> None:
     for precision in (chosen, *(others if runner.kind == "cpu" else ())):
         for name in ("primal", "softmax", "none"):
             calls[f"{name}, {precision}"] = step_of(runner, name, precision)
-        calls[f"literal, {precision}"] = literal_step(runner, precision)
+        plan = runner.plan("primal", "listops", "paper", precision)
+        batches = partial(first_batch, runner.trainer(plan, compiled=False))
+        calls[f"literal, {precision}"] = literal_step(plan, runner, batches)
     for name in ("primal", "none"):
         calls[name] = calls[f"{name}, {chosen}"]
         calls[f"{name}, no dropout"] = step_of(runner, name, chosen, model={"dropout": 0.0})
@@ -40,22 +42,16 @@ def measure_step(runner: Runner) -> None:
         runner.skip("*, bf16", shape, "this processor has no bf16 instructions")
 
 
-def step_of(
-    runner: Runner, attention: str, precision: str, **settings: Mapping[str, float]
-) -> Call:
+def step_of(runner: Runner, attention: str, precision: str, **settings: Any) -> Call:
     """The step of the harness, on the first batch."""
     plan = runner.plan(attention, "listops", "paper", precision, **settings)
-    trainer = runner.trainer(plan)
-    return lambda: trainer.step(0)
+    return training_call(runner.trainer(plan))
 
 
-def literal_step(runner: Runner, precision: str) -> Call:
-    """An eager step of the literal model of the paper, on the same batch."""
-    plan = runner.plan("primal", "listops", "paper", precision)
-    trainer = runner.trainer(plan, compiled=False)
+def literal_step(plan: Plan, runner: Runner, next_batch: Callable[[], Batch]) -> Call:
+    """An eager step of the literal model of the paper, on the next batch."""
     torch.manual_seed(0)
-    model = build(plan.spec, plan.task).to(runner.device)
-    return plain_step(model, plan, runner, lambda: first_batch(trainer))
+    return plain_step(build(plan.spec, plan.task).to(runner.device), plan, runner, next_batch)
 
 
 def plain_step(model: Any, plan: Plan, runner: Runner, next_batch: Callable[[], Batch]) -> Call:
@@ -75,14 +71,13 @@ def plain_step(model: Any, plan: Plan, runner: Runner, next_batch: Callable[[], 
     return step
 
 
-@section("training_step")
 def measure_loops(runner: Runner) -> None:
     """The training step of the harness compared with plain PyTorch loops, on laptop ListOps."""
     plan = runner.plan("primal", "listops", "laptop")
-    trainer, eager = runner.trainer(plan), runner.trainer(plan, compiled=False)
+    eager = runner.trainer(plan, compiled=False)
     batch = first_batch(eager)
     calls = {
-        "harness": lambda: trainer.step(0),
+        "harness": training_call(runner.trainer(plan)),
         # Its batch is gathered before.
         "plain loop": plain_step(eager.model, plan, runner, lambda: batch),
         "eager loop": eager_loop(plan, runner),
@@ -94,60 +89,11 @@ def measure_loops(runner: Runner) -> None:
 def eager_loop(plan: Plan, runner: Runner) -> Call:
     """A step around the literal model, on the next batch of a DataLoader."""
     train = plan.data.splits["train"]
-    whole = train.gather(torch.arange(len(train)))
-    mask = torch.ones_like(whole.tokens, dtype=torch.bool) if whole.mask is None else whole.mask
-    data = TensorDataset(whole.tokens, mask, whole.targets)
+    every = train.gather(torch.arange(len(train)))
+    mask = torch.ones_like(every.tokens, dtype=torch.bool) if every.mask is None else every.mask
+    data = TensorDataset(every.tokens, mask, every.targets)
     loader = DataLoader(data, batch_size=plan.spec.train.batch, shuffle=True, drop_last=True)
-
-    def batches() -> Iterator[Batch]:
-        while True:
-            for parts in loader:
-                yield Batch(*(part.to(runner.device) for part in parts))
-
-    stream = batches()
-    model = build(plan.spec, plan.task).to(runner.device)
-    return plain_step(model, plan, runner, lambda: next(stream))
-
-
-MODELS = 4
-
-
-@section("seeds_at_once")
-def measure_seeds(runner: Runner) -> None:
-    """Four seeds trained at once, by `torch.func` over stacked parameters, on laptop ListOps."""
-    # Without SDPA softmax: `torch.func` has no batching rule for its kernel on a CPU.
-    for name in runner.subjects:
-        plan = runner.plan(name, "listops", "laptop", "fp32")
-        trainers = [runner.trainer(plan, compiled=False) for _ in range(MODELS)]
-        batch = first_batch(trainers[0])
-        calls = {
-            f"{name}, at once": at_once(trainers, batch),
-            f"{name}, one by one": partial(one_by_one, trainers, batch),
-        }
-        runner.compare(calls, f"{shape_of(plan)}, {MODELS} models, fp32", rounds=11)
-
-
-def one_by_one(trainers: list[Trainer], batch: Batch) -> None:
-    """Loss and gradients of one model after another."""
-    for trainer in trainers:
-        trainer.model.zero_grad()
-        loss_of(trainer, trainer.model(batch), batch).backward()
-
-
-def at_once(trainers: list[Trainer], batch: Batch) -> Call:
-    """Loss and gradients of all models in one call of stacked parameters."""
-    parameters, buffers = stack_module_state([trainer.model for trainer in trainers])
-    parameters = {name: parameter.detach() for name, parameter in parameters.items()}
-
-    def loss(parameters: Any, buffers: Any) -> Any:
-        output = functional_call(trainers[0].model, (parameters, buffers), (batch,))
-        return loss_of(trainers[0], output, batch)
-
-    computed = vmap(grad_and_value(loss), randomness="different")
-    return lambda: computed(parameters, buffers)
-
-
-def loss_of(trainer: Trainer, output: Any, batch: Batch) -> Any:
-    """The loss of an output of a model, with its auxiliary losses."""
-    scores, losses = output
-    return trainer.train.answers.loss(scores, batch.targets) + sum(losses.values())
+    epochs = chain.from_iterable(repeat(loader))
+    return literal_step(
+        plan, runner, lambda: Batch(*(tensor.to(runner.device) for tensor in next(epochs)))
+    )

@@ -3,5 +3,5 @@
 import sys
 from pathlib import Path
 
-# Last, so that the installed packages are tested and not those of the checkout.
+# Last, so that the installed packages are tested and not the checkout's.
 sys.path.append(str(Path(__file__).parents[2]))

@@ -12,12 +12,12 @@ from pydantic import ValidationError
 
 from benchmarks import processes, runner
 from benchmarks.__main__ import main
-from benchmarks.claims import CLAIMS, Claim, ClaimRecord, ProfileRecord, read
-from benchmarks.page import SECTIONS, line_of
-from benchmarks.profiles import GROUPS, OTHER, autograd_functions, group_of, grouped
-from benchmarks.runner import REGISTERED, Runner, measure
+from benchmarks.claims import CLAIMS, Claim, ClaimRecord, read
+from benchmarks.page import line_of
+from benchmarks.profiles import ELEMENTWISE
+from benchmarks.runner import Runner
+from benchmarks.sections import SECTIONS, measure
 from tasks.lra.pathfinder import Pathfinder
-from zoo.kernels import dropout
 
 CPU = torch.device("cpu")
 CLAIM = Claim("fast", "a over b", {"cpu": 0.5}, "0.1", "time", "a", "b")
@@ -53,7 +53,7 @@ def test_a_record_cannot_claim_what_its_ratio_does_not_show(small):
 def test_a_claim_that_cannot_be_measured_has_a_reason_and_is_neither_met_nor_not(small):
     small.skip("a*", "small", "no data")
     assert [record.name for record in small.records] == ["fast", "small"]
-    assert all(one.met is None and one.ratio is None for one in small.records)
+    assert all(record.met is None and record.ratio is None for record in small.records)
     assert "no data" in line_of(small.records[0])
     small.skip("b*", "small", "no data")
     assert len(small.records) == 2
@@ -62,23 +62,22 @@ def test_a_claim_that_cannot_be_measured_has_a_reason_and_is_neither_met_nor_not
 def test_a_record_is_read_as_it_was_written_and_apart_from_other_devices(small, tmp_path):
     record = recorded(small, 0.25)
     assert [path.name for path in tmp_path.iterdir()] == ["fast-cpu.json"]
-    assert read(tmp_path, "cpu", ClaimRecord) == [record]
-    assert read(tmp_path, "cuda", ClaimRecord) == []
-    assert read(tmp_path, "cpu", ProfileRecord) == []
+    assert read(tmp_path, "cpu") == [record]
+    assert read(tmp_path, "cuda") == []
 
 
 def test_every_claim_has_one_name_and_bounds_of_a_device():
-    claims = [one for claims in CLAIMS.values() for one in claims]
-    names = [one.name for one in claims]
-    assert len(names) == len({*names}) and all(one.bounds for one in claims)
-    assert not [one.name for one in claims if not (one.what and one.limit.endswith("."))]
-    assert {one.quantity for one in claims} == {"time", "memory", ""}
-    assert {*SECTIONS} == {*REGISTERED} and all(one.__doc__ for one in SECTIONS.values())
+    claims = [claim for section in CLAIMS.values() for claim in section]
+    names = [claim.name for claim in claims]
+    assert len(names) == len({*names}) and all(claim.bounds for claim in claims)
+    assert not [claim.name for claim in claims if not (claim.what and claim.limit.endswith("."))]
+    assert {claim.quantity for claim in claims} == {"time", "memory", ""}
+    assert [*SECTIONS] == [*CLAIMS] and all(measured.__doc__ for measured in SECTIONS.values())
 
 
 def test_times_are_divided_round_by_round_and_memory_once(small, monkeypatch):
     seconds = {"a": [1.0, 3.0], "b": [2.0, 2.0]}
-    monkeypatch.setattr(runner, "sample", lambda calls, *_, **__: [seconds[one()] for one in calls])
+    monkeypatch.setattr(runner, "sample", lambda calls, *_, **__: [seconds[c()] for c in calls])
     monkeypatch.setattr(runner, "peak_bytes", lambda call, _: {"a": 2**20, "b": 2**22}[call()])
     calls = {"a": lambda: "a", "b": lambda: "b", "c": lambda: "b"}
     assert small.compare(calls, "N=4", rounds=9)["b"] == seconds["b"]
@@ -97,7 +96,7 @@ def test_of_equal_calls_one_is_timed(small):
 
 
 @pytest.mark.parametrize("records", [2, 1])
-def test_workers_divide_the_time_of_two_workers_by_that_of_one(monkeypatch, records, tmp_path):
+def test_the_time_of_two_workers_is_divided_by_the_time_of_one(monkeypatch, records, tmp_path):
     clock, commands = iter([0.0, 9.0, 0.0, 10.0, 0.0, 7.0]), []
 
     def train(command, **_):
@@ -113,40 +112,26 @@ def test_workers_divide_the_time_of_two_workers_by_that_of_one(monkeypatch, reco
         with pytest.raises(RuntimeError, match="ended without 2 records"):
             measure("workers", CPU, tmp_path, tiny=True)
         return
-    (one,) = measure("workers", CPU, tmp_path, tiny=True)
-    assert one.ratio and one.ratio.median == 0.7
+    (record,) = measure("workers", CPU, tmp_path, tiny=True)
+    assert record.ratio and record.ratio.median == 0.7
     used = [[command[command.index(f"--{of}") + 1] for of in ("workers", "threads")]
             for command in commands]  # fmt: skip
     assert used == [["1", "2"], ["1", "2"], ["2", "1"]]
 
 
-GROUP_OF = {
-    "dropout": "bernoulli_ native_dropout_backward", "norms": "native_layer_norm_backward",
-    "matrix products": "mm addmm", "casts and copies": "copy_", "additions": "add_",
-    "attention kernel": "_scaled_dot_product_flash_attention_for_cpu",
-    "activation": "gelu_backward", "embedding": "embedding_dense_backward",
-    "optimiser": "_fused_adamw_", OTHER: "linalg_vector_norm LogSoftmaxBackward0 mul addcmul",
-}  # fmt: skip
+ELEMENTWISE_NAMES = "native_layer_norm native_layer_norm_backward copy_ _to_copy add add_ clone cat"
+OTHER_NAMES = (
+    "bernoulli_ native_dropout_backward mm addmm _scaled_dot_product_flash_attention_for_cpu "
+    "gelu_backward embedding_dense_backward _fused_adamw_ linalg_vector_norm mul addcmul sum"
+)
 
 
-@pytest.mark.parametrize("group", GROUP_OF)
-def test_an_operation_counts_in_the_group_of_its_name(group):
-    assert {group_of(f"aten::{name}") for name in GROUP_OF[group].split()} == {group}
+def test_norms_copies_and_additions_are_elementwise_by_their_names():
+    assert all(ELEMENTWISE.search(f"aten::{name}") for name in ELEMENTWISE_NAMES.split())
+    assert not [name for name in OTHER_NAMES.split() if ELEMENTWISE.search(f"aten::{name}")]
 
 
-def test_the_autograd_functions_of_dropout_count_as_dropout():
-    names = autograd_functions(dropout)
-    assert names and {group_of(f"{name}Backward") for name in names} == {"dropout"}
-
-
-def test_the_groups_of_a_profile_hold_all_of_its_time():
-    times = {"aten::mm": 3.0, "aten::bmm": 2.0, "unheard": 1.0}
-    sums = grouped(times)
-    assert {*sums} == {*GROUPS, OTHER} and sum(sums.values()) == 6.0
-    assert sums["matrix products"] == 5.0 and sums[OTHER] == 1.0
-
-
-def blank(task, index, attempt=0):
+def one_level(task, index, attempt=0):
     """An image of one level."""
     return SimpleNamespace(pixels=np.full((task.size, task.size), index), target=index % 2)
 
@@ -154,26 +139,23 @@ def blank(task, index, attempt=0):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    ["memory", "recurrences", "training_step", "step", "profiles", "seeds_at_once", "pathfinder"],
+    ["memory", "recurrences", "training_step", "step", "profiles", "pathfinder"],
 )
 def test_a_benchmark_finds_every_claim_that_is_made_for_the_device(
     name, tmp_path, tmp_path_factory, monkeypatch
 ):
     torch.use_deterministic_algorithms(False)
     monkeypatch.setenv("HARNESS_DATA", str(tmp_path_factory.getbasetemp() / "data"))
-    monkeypatch.setattr("benchmarks.profiles.WORKLOADS", [("listops", "paper")])
-    # Images that differ; numba compiles those of the task for ten to twenty seconds.
-    monkeypatch.setattr(Pathfinder, "draw", blank)
+    # Images that differ; numba compiles the code of the task for ten to twenty seconds.
+    monkeypatch.setattr(Pathfinder, "draw", one_level)
     records = measure(name, CPU, tmp_path / "out", tiny=True)
-    assert {one.name for one in records} == made(name)
-    assert read(tmp_path / "out", "cpu", ClaimRecord) == sorted(records, key=lambda r: r.name)
-    profiles = read(tmp_path / "out", "cpu", ProfileRecord)
-    assert not profiles or abs(sum(profiles[0].shares.values()) - 1) < 1e-6
+    assert {record.name for record in records} == claimed(name)
+    assert read(tmp_path / "out", "cpu") == sorted(records, key=lambda record: record.name)
 
 
-def made(name):
-    """The claims of a section that are made for a CPU."""
-    return {one.name for one in CLAIMS[name] if "cpu" in one.bounds}
+def claimed(name):
+    """The claims of a section about a CPU."""
+    return {claim.name for claim in CLAIMS[name] if "cpu" in claim.bounds}
 
 
 def run(*arguments, monkeypatch):
@@ -189,7 +171,7 @@ def test_the_command_writes_its_records_and_a_table(tmp_path, monkeypatch, capsy
     torch.use_deterministic_algorithms(False)
     run("layer", "--tiny", "--out", str(tmp_path), monkeypatch=monkeypatch)
     out, err = capsys.readouterr()
-    names = made("layer")
+    names = claimed("layer")
     lines = out.strip().splitlines()[-len(names) :]
     assert {line.split()[0] for line in lines} == names and err == ""
     assert {json.loads(path.read_text())["name"] for path in tmp_path.glob("*.json")} == names
@@ -205,7 +187,7 @@ def test_the_exit_code_is_1_where_a_claim_is_not_met_or_a_benchmark_fails(
         recorded(runner, ratio) if ratio else recorded(runner, reason="no data")
 
     monkeypatch.setitem(CLAIMS, "layer", [CLAIM])
-    monkeypatch.setitem(REGISTERED, "layer", measured)
+    monkeypatch.setitem(SECTIONS, "layer", measured)
     arguments = ("layer", "--out", str(tmp_path), "--device", "cpu")
     assert run(*arguments, monkeypatch=monkeypatch) == code
     assert ("layer: FAILED" in capsys.readouterr().out) == (ratio is ValueError)

@@ -35,7 +35,7 @@ def test_shellcheck_finds_nothing():
 
 @pytest.mark.parametrize("arguments", [(), ("--help",), ("--dry-run",), ("OUT", "speed")])
 def test_other_arguments_print_the_usage_and_exit_2(arguments, tmp_path):
-    done = run(*(str(tmp_path / "out") if one == "OUT" else one for one in arguments))
+    done = run(*(str(tmp_path / "out") if text == "OUT" else text for text in arguments))
     assert done.returncode == 2 and "--dry-run FOLDER" in done.stdout
 
 
@@ -47,7 +47,7 @@ def test_a_part_without_time_left_is_named_and_does_not_run(tmp_path):
 
 @pytest.mark.slow
 def test_a_part_writes_its_records_in_a_dry_run(tmp_path):
-    # The commands of the other parts have tests of their own; this one starts one process.
+    # The commands of the other parts have other tests; this one starts one process.
     done = run("--dry-run", str(tmp_path), "accuracy")
     ended = [line.split("\t") for line in (tmp_path / "parts.tsv").read_text().splitlines()]
     assert [line[:2] for line in ended] == [["accuracy-listops-primal", "ok"]], done.stdout

@@ -4,16 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.claims import (
-    BEFORE,
-    CLAIMS,
-    RESULTS,
-    ClaimRecord,
-    ProfileRecord,
-    is_met,
-    read,
-    write,
-)
+from benchmarks.claims import CLAIMS, RESULTS, ClaimRecord, is_met, read, write
 from benchmarks.page import PAGE, page
 from harness.environment import describe
 from harness.records.fields import Quartiles, now
@@ -25,7 +16,7 @@ COMMAND = "run: python -m harness.cli.pages"
 
 @pytest.fixture(scope="module", params=["cpu", "cuda"])
 def committed(request):
-    records = read(ROOT / RESULTS, request.param, ClaimRecord)
+    records = read(ROOT / RESULTS, request.param)
     if not records and request.param == "cuda":
         pytest.skip("no records of a GPU")
     return request.param, {record.name: record for record in records}
@@ -37,10 +28,10 @@ def test_the_page_shows_the_committed_records():
 
 def test_every_claim_has_a_committed_record_with_its_bound(committed):
     kind, records = committed
-    claims = [one for section in CLAIMS.values() for one in section if kind in one.bounds]
-    stated = {one.name: (one.what, one.bounds[kind]) for one in claims}
-    shown = {record.name: (record.what, record.bound) for record in records.values()}
-    assert shown == stated, "measure them: python -m benchmarks"
+    claims = [c for section in CLAIMS.values() for c in section if kind in c.bounds]
+    claimed = {claim.name: (claim.what, claim.bounds[kind]) for claim in claims}
+    recorded = {record.name: (record.what, record.bound) for record in records.values()}
+    assert recorded == claimed, "measure them: python -m benchmarks"
 
 
 def test_a_bound_that_a_committed_record_does_not_satisfy_is_listed_as_not_met(committed):
@@ -58,7 +49,7 @@ def test_a_bound_that_a_committed_record_does_not_satisfy_is_listed_as_not_met(c
 @pytest.mark.parametrize("seeds", FAILING_COVERAGE)
 def test_pages_state_the_coverage_that_was_simulated(seeds):
     records = [
-        record for record in read(ROOT / RESULTS, "cpu", ClaimRecord)
+        record for record in read(ROOT / RESULTS, "cpu")
         if record.name.startswith("statistics-coverage-")
         and record.name.endswith(f"-{seeds}-seeds")
     ]  # fmt: skip
@@ -92,18 +83,3 @@ def test_the_page_says_what_is_met_and_what_is_not(record, expected, tmp_path):
     text = page(tmp_path)
     assert not [part for part in expected if part not in text]
     assert "# GPU" not in text and "N=4." in text
-
-
-def test_a_profile_has_a_column_before_and_one_now(tmp_path):
-    write(small(0.5, 0.4), tmp_path / RESULTS, "cpu")
-    for folder, share, time in ((BEFORE, 0.4, 20.0), (RESULTS, 0.1, 10.0)):
-        profile = ProfileRecord(
-            name="profile-listops-primal", workload="listops", attention="primal",
-            precision="bf16", milliseconds=Quartiles(q1=time, median=time, q3=time),
-            shares={"dropout": share, "other": 1 - share}, operations={"aten::mm": 0.5},
-            taken=now(), environment=describe("cpu"),
-        )  # fmt: skip
-        write(profile, tmp_path / folder, "cpu")
-    text = page(tmp_path)
-    assert "| primal, before | primal, now |" in text
-    assert "| time (ms) | 20.0 | 10.0 |" in text and "| dropout | 40.0 | 10.0 |" in text

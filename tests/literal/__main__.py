@@ -1,10 +1,10 @@
-"""The accuracy of the literal model of the paper: `harness run`, with that model in place of ours.
+"""The accuracy of the literal model: `harness run`, with that model in place of the project's.
 
-Run: python -m benchmarks.literal_accuracy --task image --attention softmax+primal --seeds 0,1,2
+Run: python -m tests.literal --task image --attention softmax+primal --seeds 0,1,2
 Claim: `primal` and `softmax+primal` of the zoo are within 2 points of it, means over 3 seeds.
 
 The records name the variant of the zoo and its sources, though the literal model was trained: so
-they are in a store apart, and are not published beside others.
+they are in a separate store, and are not published beside others.
 """
 
 import sys

@@ -1,0 +1,34 @@
+"""What measures the claims of each section; its docstring is the text of the page."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from benchmarks import inputs, layers, leaderboard_statistics, processes, profiles, steps
+from benchmarks.claims import ClaimRecord
+from benchmarks.runner import Runner
+
+SECTIONS: dict[str, Callable[[Runner], None]] = {
+    "layer": layers.measure_primal,
+    "step": steps.measure_step,
+    "profiles": profiles.measure_profiles,
+    "memory": layers.measure_memory,
+    "recurrences": layers.measure_recurrences,
+    "training_step": steps.measure_loops,
+    "loading": inputs.measure_loading,
+    "pathfinder": inputs.measure_pathfinder,
+    "library_twins": layers.measure_twins,
+    "leaderboard_statistics": leaderboard_statistics.measure_statistics,
+    "prediction": processes.measure_prediction,
+    "workers": processes.measure_workers,
+}
+"""In the order of the table of claims: most informative first."""
+
+
+def measure(name: str, device: torch.device, out: Path, *, tiny: bool) -> list[ClaimRecord]:
+    """Measure the claims that a section makes for the device, and write their records."""
+    runner = Runner(name, device, out, tiny=tiny)
+    if runner.claims:
+        SECTIONS[name](runner)
+    return runner.records
