@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from benchmarks.claims import CLAIMS, ClaimRecord, Kind, is_met, write
-from harness.cost.plan import CostRequest, cells
+from harness.cost.plan import CostRequest, measurements
 from harness.environment import describe, pick_precision
 from harness.plan import Plan, Request, resolve
 from harness.records.cost import CostSpec
@@ -86,7 +86,7 @@ class Runner:
             "operations": ["train"], "level": "layer", "batching": "1", "dim": 64, "heads": 2,
             "causal": False, "precision": "fp32", "device": self.kind, "settings": {},
         }  # fmt: skip
-        return cells(
+        return measurements(
             CostRequest(attentions=attentions, lengths=lengths, **{**usual, **fields})
         )
 

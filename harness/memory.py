@@ -28,7 +28,7 @@ DEPTHS = 3, 4
 """Depths from which a deeper model is estimated: each further layer takes the difference."""
 
 TOO_LARGE = 2**63
-"""Stands for a size that exceeds 64 bits."""
+"""In place of a size that exceeds 64 bits."""
 
 WIDTH = "feed_forward"
 """The field of `Transformer` that is set."""
@@ -116,8 +116,8 @@ def matched(request: Request, announce: Callable[[str], None] = lambda line: Non
         UserError: `resolve` raises it, or no width gives the number within `TOLERANCE`.
     """
     plan, reference = resolve(request, announce), resolve(replace(request, attention=REFERENCE))
-    for one in (plan, reference):
-        require_fit(one)
+    for compared in (plan, reference):
+        require_fit(compared)
     target = parameters(reference)
     width = plan.spec.model.feed_forward
     try:

@@ -1,6 +1,8 @@
-"""`--precision auto`: the faster precision of a row, found once and kept in its store.
+"""`--precision auto` of runs: the faster precision of a row, found once and kept in its store.
 
-See docs/decisions/0046-precision-auto.md.
+Until `faster` replaces it, a request has the precision of `harness.environment.pick_precision`:
+bf16 where the device computes it. `harness cost` makes no trial: there `auto` is fp32 on a CPU, as
+in suites, and what `pick_precision` gives on CUDA. See docs/decisions/0046-precision-auto.md.
 """
 
 from collections.abc import Callable, Mapping

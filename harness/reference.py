@@ -35,9 +35,6 @@ from zoo.variants import variants
 CHOICES_FILE = ".choices"
 """The file of a store: JSON, a value by key, without the suffix of records."""
 
-LEAST_STEPS = 110
-"""Steps of the recipe of a timed model, at least: its schedule must not end while it is timed."""
-
 REFERENCE = "softmax"
 """The variant that every cost is compared with."""
 
@@ -64,9 +61,9 @@ Choice = TypeVar("Choice", bound=str)
 Decisions = RootModel[dict[str, object]]
 
 
-def key_of(what: str, parts: object) -> str:
-    """The key of a decision about `what`: equal where `parts` are equal, as JSON."""
-    text = json.dumps(parts, sort_keys=True, default=str)
+def key_of(what: str, conditions: object) -> str:
+    """The key of a decision about `what`: equal where its `conditions` are equal, as JSON."""
+    text = json.dumps(conditions, sort_keys=True, default=str)
     return f"{what} {hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
@@ -83,9 +80,9 @@ def choose(
     """
     path = store.folder / CHOICES_FILE
     by_name: dict[str, Choice] = {choice: choice for choice in choices}
-    kept = by_name.get(_read(path).get(key, ""))
-    if kept is not None or (found := find()) is None:
-        return kept
+    earlier = by_name.get(_read(path).get(key, ""))
+    if earlier is not None or (found := find()) is None:
+        return earlier
     store.require_writable()
     with store.locks.alone("choices"):
         decisions = _read(path)
@@ -105,21 +102,16 @@ def trainer_of(plan: Plan, train: Split, compiled: bool | None = None) -> Traine
     """A new model of `plan` on batches of the task's length; `compiled` replaces the recipe's."""
     spec = plan.spec
     torch.manual_seed(spec.seed)
-    recipe = spec.train.model_copy(
-        update={
-            "compiled": spec.train.compiled if compiled is None else compiled,
-            # A cost is of batches of the task's length.
-            "bucket_by_length": False,
-            # Nor does it depend on the number of steps of the run.
-            "steps": max(spec.train.steps, LEAST_STEPS),
-        }
-    )
+    # A cost is of batches of the task's length.
+    changes: dict[str, bool] = {"bucket_by_length": False}
+    if compiled is not None:
+        changes["compiled"] = compiled
     model = build_model(spec, plan.task).to(train.targets.device)
-    return Trainer(model, train, recipe, spec.seed)
+    return Trainer(model, train, spec.train.model_copy(update=changes), spec.seed)
 
 
 def training_call(trainer: Trainer) -> Call:
-    """One training step."""
+    """The first training step, again and again."""
 
     def call() -> None:
         trainer.model.train()
@@ -253,8 +245,8 @@ def _trial(plan: Plan) -> Trial | None:
     if len(names) == 1:
         return Trial(dict.fromkeys(names, 1.0), dict.fromkeys(names, 1.0))
     training = short_trial({name: partial(make, name) for name in names}, timer)
-    made = {name: partial(inference_call, trainer) for name, trainer in trainers.items()}
-    inference = short_trial(made, timer)
+    makers = {name: partial(inference_call, trainer) for name, trainer in trainers.items()}
+    inference = short_trial(makers, timer)
     return Trial(training, inference) if training and inference else None
 
 

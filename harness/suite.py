@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from harness import grid, recipes
-from harness.cost.plan import CostRequest, cells
+from harness.cost.plan import CostRequest, measurements
 from harness.environment import describe
 from harness.plan import Request, resolve
 from harness.records.cost import CostSpec
@@ -170,5 +170,5 @@ def layer_costs(plan: CostPlan, row: SuiteRow, device: Device) -> list[CostSpec]
             causal=False, precision=plan.precision, device=device, settings=row.options,
         )  # fmt: skip
         with suppress(Unsupported):
-            specs += cells(request)
+            specs += measurements(request)
     return specs

@@ -87,7 +87,7 @@ def sample(
     calls: Sequence[Call],
     timer: Timer,
     *,
-    budget: float = math.inf,
+    seconds: float = math.inf,
     rounds: int | None = None,
     shortest: float = SHORTEST,
     clock: Callable[[], float] = time.monotonic,
@@ -95,7 +95,7 @@ def sample(
     """Seconds of one call in every round, for each of `calls`, after two rounds of warm-up.
 
     There are `rounds` of one call each, or as many as make the medians certain. No round begins
-    after `budget` seconds by `clock`, once there are `LEAST_ROUNDS`; and a call is repeated within
+    after `seconds` by `clock`, once there are `LEAST_ROUNDS`; and a call is repeated within
     a sample until this takes `shortest` seconds.
     """
     start = clock()
@@ -103,19 +103,19 @@ def sample(
         timer(call, 1)
     lengths = [timer(call, 1) for call in calls]
     repeats = [1 if rounds else max(1, math.ceil(shortest / max(s, 1e-9))) for s in lengths]
-    seconds: list[list[float]] = [[] for _ in calls]
+    samples: list[list[float]] = [[] for _ in calls]
     while True:
-        for call, repeat, taken in zip(calls, repeats, seconds, strict=True):
+        for call, repeat, taken in zip(calls, repeats, samples, strict=True):
             taken.append(timer(call, repeat))
-        done = len(seconds[0])
+        done = len(samples[0])
         if done == (rounds or MOST_ROUNDS):
-            return seconds
+            return samples
         if rounds:
             continue
-        if done >= LEAST_ROUNDS and clock() - start >= budget:
-            return seconds
-        if done >= CERTAIN_ROUNDS and max(map(relative_uncertainty, seconds)) <= TOLERANCE:
-            return seconds
+        if done >= LEAST_ROUNDS and clock() - start >= seconds:
+            return samples
+        if done >= CERTAIN_ROUNDS and max(map(relative_uncertainty, samples)) <= TOLERANCE:
+            return samples
 
 
 def short_trial(makers: Mapping[Key, Callable[[], Call]], timer: Timer) -> dict[Key, float]:
@@ -141,7 +141,7 @@ def short_trial(makers: Mapping[Key, Callable[[], Call]], timer: Timer) -> dict[
     names = [name for name in calls if first[name] <= SLOWER * min(first.values())]
     if len(names) < 2 or max(first.values()) > SLOW:
         return first
-    samples = sample([calls[name] for name in names], timer, budget=TRIAL)
+    samples = sample([calls[name] for name in names], timer, seconds=TRIAL)
     return {**first, **dict(zip(names, map(min, samples), strict=True))}
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from harness.records.cost import batching_of
 from reports.layer_costs import crossover, exponent
 from reports.markdown import escape, frame_table, memory_of, rendered
 from reports.text import NOTHING, grid, headed, number, plain, text_table, threads_of, without_nan
@@ -266,7 +267,7 @@ def _panel(
 
 def _title(cost: Cost) -> str:
     causal = ", causal" if cost["causal"] and cost["pass"] in ("forward", "train") else ""
-    batch = cost["batching"] if "=" in cost["batching"] else f"batch={cost['batching']}"
+    batch = "{}={}".format(*batching_of(cost["batching"]))
     # Positions are always learned.
     fields = {name: value for name, value in cost["model"].items() if name != "positions"}
     model = "".join(f", {name}={value}" for name, value in fields.items() if value)

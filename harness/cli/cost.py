@@ -70,9 +70,9 @@ class CostOptions(arguments.Stored, arguments.Machine):
         operations: Any = arguments.names_in([self.pass_])
         level: Any = self.level
         choices = [("pass", name, PASSES) for name in operations] + [("level", level, LEVELS)]
-        for what, name, known in choices:
-            if name not in known:
-                raise UserError(unknown(what, name, known))
+        for what, name, names in choices:
+            if name not in names:
+                raise UserError(unknown(what, name, names))
         device = environment.pick_device(self.device)
         kind: Any = device.type
         of_suites = self.precision == "auto" and kind == "cpu"
@@ -93,27 +93,27 @@ def cost(options: CostOptions) -> Answer:
     Each is measured in a separate process. Where a length fails, longer ones are skipped.
     Exit 1 if a process crashed or failed; too little memory or time is a result.
     """
-    from harness.cost.plan import cells
+    from harness.cost.plan import measurements
     from harness.records import frame
     from harness.records.store import CostStore
     from reports import cost as costs
 
     request, store = options.request(), options.store
-    specs = cells(request)
+    specs = measurements(request)
     records, code = measure_all(specs, store, options.seconds, options.timeout, options.rerun)
     every = with_warnings(CostStore.within(store).read())[0]
     files = write_pages(within(store, costs.files(frame.of_costs(every))))
-    made = frame.of_costs(records)
+    measured = frame.of_costs(records)
     if options.as_json:
-        return Answer({"rows": costs.lines(made), "files": files}, code)
-    parts = ["", costs.terminal(made)]
+        return Answer({"rows": costs.lines(measured), "files": files}, code)
+    texts = ["", costs.terminal(measured)]
     if options.precision == "auto":
         on_cpu, others = "as in suites", "bf16 where the device computes it natively, else fp32"
         reason = on_cpu if request.device == "cpu" else others
-        parts.append(f"Precision: {request.precision}, {reason}; see --precision.")
+        texts.append(f"Precision: {request.precision}, {reason}; see --precision.")
     if text := _of_suite(request):
-        parts.append(text)
-    return Answer("\n".join(parts), code)
+        texts.append(text)
+    return Answer("\n".join(texts), code)
 
 
 def _of_suite(request: "CostRequest") -> str:
@@ -148,7 +148,7 @@ def measure_all(
     """
     import torch
 
-    from harness.cost.cell import measure_limits
+    from harness.cost.measurement import measure_limits
     from harness.cost.sweep import measure_in_process, sweep
     from harness.interrupts import continued
     from harness.records.frame import of_costs
@@ -158,7 +158,7 @@ def measure_all(
     folder = CostStore.within(store)
     folder.require_writable()
     limits = measure_limits(torch.device(specs[0].device), specs[0].precision)
-    measure = partial(measure_in_process, limits=limits, budget=seconds, timeout=timeout)
+    measure = partial(measure_in_process, limits=limits, seconds=seconds, timeout=timeout)
     records = []
     with continued(by_same_command=not rerun):
         for record, new in sweep(specs, folder, measure, rerun=rerun):
@@ -174,8 +174,8 @@ def measure_all(
 def lengths_in(text: str) -> list[int]:
     """Read `FIRST:LAST`, by doubling, or lengths separated by commas."""
     span = re.fullmatch(r"(\w+):(\w+)", text)
-    parts = ",".join(span.groups()) if span else text
-    numbers = arguments.integers_in("lengths", parts, range(1, LONGEST + 1), EXAMPLE)
+    listed = ",".join(span.groups()) if span else text
+    numbers = arguments.integers_in("lengths", listed, range(1, LONGEST + 1), EXAMPLE)
     if span is None:
         return numbers
     first, last = numbers[0], numbers[-1]

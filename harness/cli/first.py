@@ -12,11 +12,12 @@ import torch
 from harness.cli.process import Answer
 from harness.cli.progress import fitting
 from harness.cli.runs import execute
-from harness.cost import cell, sweep
+from harness.cost import measurement, sweep
 from harness.engines import Resources
 from harness.environment import describe, pick_device
 from harness.plan import Plan, resolve
 from harness.records import suites
+from harness.records.cost import batching_of
 from harness.records.frame import of_records
 from harness.records.suites import Question, Suite, SuiteRow
 from harness.suite import layer_costs, requests, rows_of
@@ -117,12 +118,12 @@ def _layer(suite: Suite, row: SuiteRow, device: Any) -> list[Document]:
     by_length = {spec.length: spec for spec in reversed(specs) if spec.attention == row.attention}
     if not by_length:
         return []
-    rates = cell.measure_limits(torch.device(device), suite.cost.precision, 0.1)
+    rates = measurement.measure_limits(torch.device(device), suite.cost.precision, 0.1)
     found: list[Document] = []
     with fitting(f"{row.label}, cost of a layer") as on_step:
         for length, spec in sorted(by_length.items()):
             on_step(f"{length:,} tokens", len(found), len(by_length))
-            outcome = sweep.measure_in_process(spec, rates, budget=SECONDS, timeout=TIMEOUT)
+            outcome = sweep.measure_in_process(spec, rates, seconds=SECONDS, timeout=TIMEOUT)
             line: Document = {"tokens": length, "reason": outcome.reason or outcome.status}
             if measured := outcome.measured:
                 line |= {
@@ -150,8 +151,8 @@ def text(document: Document, machine: str) -> str:
             [f"{what} relative to softmax", *(_ratio(line, name) for line in layer)]
             for what, name in (("time", "time_ratio"), ("peak memory", "memory_ratio"))
         ]
-        kind, _, count = suites.find(SUITE).cost.batch["train"].rpartition("=")
-        many = f"{int(count):,} {'tokens in all' if kind else 'samples'}"
+        unit, count = batching_of(suites.find(SUITE).cost.batch["train"])
+        many = f"{count:,} {'tokens in all' if unit == 'tokens' else 'samples'}"
         note = f"(the matrix, results/{SUITE}.md: a batch of {many})"
         parts.append(f"{text_table(head, ratios)}\n{note}")
     name = row.partition("[")[0]

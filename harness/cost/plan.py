@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness import recipes
-from harness.cost.cell import reference_of
+from harness.cost.measurement import reference_of
 from harness.cost.work import require_supported
 from harness.environment import describe
-from harness.records.cost import CostSpec, Level, Pass
+from harness.records.cost import CostSpec, Level, Pass, batching_of
 from harness.records.models import Encoder
 from harness.records.toml_files import validated
 from harness.reference import NAIVE, REFERENCE, SDPA
@@ -57,7 +57,7 @@ class CostRequest:
     settings: Mapping[str, Mapping[str, Value]]
 
 
-def cells(request: CostRequest) -> list[CostSpec]:
+def measurements(request: CostRequest) -> list[CostSpec]:
     """The measurements of a sweep; SDPA softmax and softmax by its formula are rows of every sweep.
 
     A variant that has no such pass is left out with a warning.
@@ -96,17 +96,16 @@ def batch_of(batching: str, length: int) -> int:
         UserError: the text is neither an integer up to `LARGEST` nor `tokens=K`, or K is below
             `length`.
     """
-    name, equals, count = batching.rpartition("=")
     try:
-        number = int(count)
-        if not 1 <= number <= LARGEST or (name, equals) not in (("", ""), ("tokens", "=")):
+        name, number = batching_of(batching)
+        if not 1 <= number <= LARGEST:
             raise ValueError
     except ValueError:
         raise UserError(
             f"--batch {batching!r} is neither an integer from 1 to {LARGEST} nor tokens=K; give "
             "for example 8 or tokens=16384"
         ) from None
-    if not name:
+    if name == "batch":
         return number
     if number < length:
         raise UserError(
@@ -130,12 +129,12 @@ def _check(request: CostRequest) -> None:
     for attention in request.attentions:
         if request.level == "layer" and len(Composition.parse(attention).names) > 1:
             raise UserError(f"{attention!r} has two variants, a layer has one; give --level step")
-    known = {name for text in request.attentions for name in Composition.parse(text).names}
-    known |= {MODEL} if request.level == "step" else set()
+    owners = {name for text in request.attentions for name in Composition.parse(text).names}
+    owners |= {MODEL} if request.level == "step" else set()
     for owner in request.settings:
-        if owner not in known:
+        if owner not in owners:
             raise UserError(
-                f"--set {owner}: no row uses {owner!r}; give one of {', '.join(sorted(known))}"
+                f"--set {owner}: no row uses {owner!r}; give one of {', '.join(sorted(owners))}"
             )
 
 
@@ -178,9 +177,9 @@ def _model(request: CostRequest) -> Encoder:
     """The model of the recipe `RECIPE` at this width."""
     recipe = recipes.find(RECIPE).of_task("scaling").model
     sizes = {"dim": request.dim, "heads": request.heads, "feed_forward": 2 * request.dim}
-    given = request.settings.get(MODEL, {})
-    for name in given:
+    options = request.settings.get(MODEL, {})
+    for name in options:
         if name not in SETTINGS:
             raise UserError(unknown(f"option of {MODEL}", name, SETTINGS))
-    values = {**recipe, **sizes, "positions": "learned", **given}
+    values = {**recipe, **sizes, "positions": "learned", **options}
     return validated(Encoder, values, f"{MODEL}.", what="option")

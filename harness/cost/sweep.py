@@ -17,7 +17,7 @@ from typing import NamedTuple
 import psutil
 import torch
 
-from harness.cost.cell import measure_cell
+from harness.cost import measurement
 from harness.data import is_out_of_memory
 from harness.environment import describe, keep_freed_memory
 from harness.interrupts import ending
@@ -47,13 +47,13 @@ def measure_in_process(
     spec: CostSpec,
     limits: Limits,
     *,
-    budget: float,
+    seconds: float,
     timeout: float,
-    measure: Callable[[CostSpec, Limits, float, float], Measured] = measure_cell,
+    measure: Callable[[CostSpec, Limits, float, float], Measured] = measurement.measure,
 ) -> Outcome:
     """Measure in a new process, which is killed after `timeout` seconds.
 
-    `measure`, a function of a module, does the work there; see `measure_cell`.
+    `measure`, a function of a module, does the work there; see `harness.cost.measurement`.
     """
     context = multiprocessing.get_context("forkserver")
     # The server imports them once, and each process is a copy of it.
@@ -61,7 +61,7 @@ def measure_in_process(
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(
         target=_measure,
-        args=(sender, partial(measure, spec, limits, budget, timeout), spec.device, spec.threads),
+        args=(sender, partial(measure, spec, limits, seconds, timeout), spec.device, spec.threads),
         daemon=True,
     )
     process.start()
@@ -134,13 +134,13 @@ def sweep(
         for spec in sorted(row, key=attrgetter("length")):
             found = None if rerun else store.find(spec)
             # A failed measurement could end in another way now.
-            kept = found if found and found.status not in ("failed", "skipped") else None
-            record = kept or _measured(spec, reason, measure, clock)
-            if kept is None:
+            final = found if found and found.status not in ("failed", "skipped") else None
+            record = final or _measured(spec, reason, measure, clock)
+            if final is None:
                 store.write(record)
             if not reason and record.status != "ok":
                 reason = f"{record.status.replace('_', ' ')} at {spec.length:,} tokens"
-            yield record, kept is None
+            yield record, final is None
 
 
 def _measured(

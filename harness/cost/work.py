@@ -1,4 +1,4 @@
-"""What a measurement of cost times: a call that does the work of one specification."""
+"""What a measurement of cost times: the call that a specification describes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from harness.classifier import Classifier
 from harness.records.cost import CostSpec
 from harness.records.models import Encoder
 from harness.records.spec import TrainSpec
+from harness.reference import inference_call, training_call
 from harness.train import Trainer, autocast
 from tasks.contract import Split
 from zoo.composition import Composition, build
@@ -20,16 +21,13 @@ from zoo.variants import variants
 VOCABULARY, CLASSES = 256, 10
 """Vocabulary size and number of classes of the model where the level is `step`."""
 
-STEPS = 1_000_000
-"""Steps of the learning rate schedule: more than any measurement takes."""
-
 
 @dataclass(frozen=True)
-class Work:
-    """A call and what it works on.
+class TimedCall:
+    """A call whose cost is measured, and the module that it calls.
 
     Attributes:
-        call: does the work once; its result is discarded.
+        call: its result is discarded.
         state_bytes: memory of the state of decoding; None without one.
     """
 
@@ -38,15 +36,14 @@ class Work:
     state_bytes: int | None = None
 
 
-def prepare(spec: CostSpec) -> Work:
+def prepare(spec: CostSpec) -> TimedCall:
     """Build what `spec` describes, with random parameters and inputs.
 
     Raises:
         Unsupported: the variant has no such pass.
     """
     torch.manual_seed(0)
-    build = _layer_work if spec.level == "layer" else _step_work
-    return build(spec)
+    return _layer_call(spec) if spec.level == "layer" else _step_call(spec)
 
 
 def require_supported(spec: CostSpec) -> None:
@@ -62,13 +59,13 @@ def require_supported(spec: CostSpec) -> None:
             raise Unsupported(f"{name} does not decode; variants that do: {decoding()}")
 
 
-def _layer_work(spec: CostSpec) -> Work:
+def _layer_call(spec: CostSpec) -> TimedCall:
     layer = _layers(spec)[0].to(spec.device)
     if spec.operation == "decode":
         return _decoding(spec, layer)
     x = torch.randn(spec.batch, spec.length, spec.dim, device=spec.device)
     if spec.operation != "train":
-        return Work(_evaluation(spec, layer, lambda: layer(x)), layer)
+        return TimedCall(_evaluation(spec, layer, lambda: layer(x)), layer)
     x.requires_grad_()
     upstream = torch.randn_like(x)
 
@@ -80,10 +77,10 @@ def _layer_work(spec: CostSpec) -> Work:
         layer.zero_grad(set_to_none=True)
         x.grad = None
 
-    return Work(train, layer)
+    return TimedCall(train, layer)
 
 
-def _step_work(spec: CostSpec) -> Work:
+def _step_call(spec: CostSpec) -> TimedCall:
     model_spec = cast(Encoder, spec.model)
     tokens = torch.randint(1, VOCABULARY, (spec.batch, spec.length))
     targets = torch.randint(CLASSES, (spec.batch,))
@@ -96,10 +93,8 @@ def _step_work(spec: CostSpec) -> Work:
         sequences=1,
     ).to(spec.device)
     trainer = Trainer(model, split, _recipe(spec), seed=0)
-    if spec.operation == "train":
-        return Work(lambda: trainer.step(0), model)
-    batch = split.gather(trainer.order.batch(0))
-    return Work(_evaluation(spec, model, lambda: model(batch)), model)
+    call = training_call if spec.operation == "train" else inference_call
+    return TimedCall(call(trainer), model)
 
 
 def _layers(spec: CostSpec) -> list[Attention]:
@@ -113,7 +108,8 @@ def _layers(spec: CostSpec) -> list[Attention]:
 def _recipe(spec: CostSpec) -> TrainSpec:
     return TrainSpec(
         batch=spec.batch,
-        steps=STEPS,
+        # The first is timed, repeatedly.
+        steps=1,
         warmup=0,
         lr=1e-4,
         betas=(0.9, 0.999),
@@ -139,7 +135,7 @@ def _evaluation(
     return call
 
 
-def _decoding(spec: CostSpec, layer: Attention) -> Work:
+def _decoding(spec: CostSpec, layer: Attention) -> TimedCall:
     """One step after `spec.length` others, which are left out where the state does not grow."""
     token = torch.randn(spec.batch, spec.dim, device=spec.device)
     layer.eval()
@@ -148,4 +144,4 @@ def _decoding(spec: CostSpec, layer: Attention) -> Work:
         for _ in range(0 if layer.traits.recurrent else spec.length):
             _, state = layer.step(token, state)
     call = _evaluation(spec, layer, lambda: layer.step(token, state))
-    return Work(call, layer, state_bytes(state))
+    return TimedCall(call, layer, state_bytes(state))

@@ -38,6 +38,18 @@ CostStatus = Literal["ok", "out_of_memory", "timeout", "crashed", "failed", "ski
 """How a measurement ended; `skipped`: a shorter length of the same row did not end in `ok`."""
 
 
+def batching_of(text: str) -> tuple[str, int]:
+    """What a batch is given in, `batch` or `tokens`, and how many: of `8`, or of `tokens=16384`.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    name, equals, count = text.rpartition("=")
+    if (name, equals) not in (("", ""), ("tokens", "=")):
+        raise ValueError(f"{text!r} is neither a number nor tokens=K")
+    return name or "batch", int(count)
+
+
 class CostSpec(Identified):
     """One measurement of a cost sweep.
 
@@ -212,6 +224,6 @@ class CostRecord(Frozen):
             return "" if self.measured is None else "PyTorch"
         # On a CPU, `zoo.kernels.cosine_map` has compiled loops for this precision alone.
         loops = self.spec.device == "cpu" and self.spec.precision == "bf16"
-        known = COMPUTED_BY | ({"folded": "compiled loops"} if loops else {})
+        computed_by = COMPUTED_BY | ({"folded": "compiled loops"} if loops else {})
         names = self.measured.backend.split("+")
-        return "+".join(dict.fromkeys(known.get(name, "PyTorch") for name in names))
+        return "+".join(dict.fromkeys(computed_by.get(name, "PyTorch") for name in names))

@@ -193,7 +193,7 @@ def outcomes(monkeypatch) -> dict[str, CostStatus]:
         return Outcome(status, *(("", MEASURED) if status == "ok" else ("a reason", None)))
 
     monkeypatch.setattr("harness.cost.sweep.measure_in_process", measure)
-    monkeypatch.setattr("harness.cost.cell.measure_limits", lambda *_: LIMITS)
+    monkeypatch.setattr("harness.cost.measurement.measure_limits", lambda *_: LIMITS)
     monkeypatch.setattr("reports.figures.style.images", lambda *_: {})
     return given
 

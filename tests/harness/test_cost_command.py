@@ -35,7 +35,7 @@ def test_other_lengths_are_rejected_with_an_example(text):
 
 
 @pytest.mark.filterwarnings("always")
-def test_cost_measures_every_cell_once_and_writes_its_page(call, store, outcomes):
+def test_cost_measures_everything_once_and_writes_its_page(call, store, outcomes):
     arguments = (*SMALL, "-a", "primal", "--lengths", "32", "--pass", "train,decode")
     code, out, err = call(*arguments)
     assert code == 0, err
@@ -67,7 +67,7 @@ def test_cost_measures_every_cell_once_and_writes_its_page(call, store, outcomes
         ("--level step", "fp32", ""),
     ],
 )
-def test_a_table_says_its_precision_and_how_it_is_that_of_a_suite(
+def test_a_table_says_its_precision_and_the_options_of_a_suite(
     call, store, outcomes, monkeypatch, options, precision, compared
 ):
     monkeypatch.setattr("harness.environment.native_precisions", lambda device: ("bf16", "fp32"))
@@ -99,12 +99,12 @@ def test_a_row_has_the_options_that_were_set_and_is_causal_where_it_must_be(
     code, out, err = call(*SMALL, "--lengths", "32", *options.split())
     assert (code, err) == (0, "") and label in out
     specs = [record.spec for record in CostStore.within(store.folder).read()[0]]
-    assert {one.attention: one.causal for one in specs} == causal
-    assert [one.overrides for one in specs if one.overrides] == (
+    assert {spec.attention: spec.causal for spec in specs} == causal
+    assert [spec.overrides for spec in specs if spec.overrides] == (
         [{"nystrom.landmarks": 4}] if "landmarks" in label else []
     )
-    backends = [one.options["softmax"]["backend"] for one in specs if one.attention == "softmax"]
-    assert sorted(backends) == ["naive", "sdpa"]
+    references = [spec.options["softmax"] for spec in specs if spec.attention == "softmax"]
+    assert sorted(options["backend"] for options in references) == ["naive", "sdpa"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Sweeps: the order of cells, what is skipped or measured again; how the process of a cell ends."""
+"""Sweeps: their order, what is skipped or measured again; how the process of a measurement ends."""
 
 import multiprocessing
 import os
@@ -31,7 +31,7 @@ SPECS = [spec(name, length) for name in ("softmax", "none") for length in (512, 
 
 
 class Measure:
-    """Measures nothing, and keeps the cells that it was called with."""
+    """Measures nothing, and keeps what it was called with."""
 
     def __init__(self, failures=()):
         self.failures, self.calls = dict(failures), []
@@ -59,7 +59,7 @@ def run(store):
 
 
 def statuses(outcomes):
-    return {(one.spec.attention, one.spec.length): one.status for one, _ in outcomes}
+    return {(record.spec.attention, record.spec.length): record.status for record, _ in outcomes}
 
 
 def test_rows_are_measured_from_short_to_long_and_every_measurement_has_a_record(run, store):
@@ -68,8 +68,8 @@ def test_rows_are_measured_from_short_to_long_and_every_measurement_has_a_record
     assert all(new for _, new in outcomes)
     records, broken = store.read()
     assert len(records) == 6 and not broken
-    assert {one.claims_linear for one in records if one.spec.attention == "none"} == {True}
-    assert {one.claims_linear for one in records if one.spec.attention == "softmax"} == {False}
+    linear = {(record.spec.attention, record.claims_linear) for record in records}
+    assert linear == {("none", True), ("softmax", False)}
 
 
 @pytest.mark.parametrize("status", ["out_of_memory", "timeout", "crashed", "failed"])
@@ -91,7 +91,7 @@ def test_a_final_record_is_not_measured_again_unless_asked(status, run):
     assert len(run(rerun=True)[1]) == len(SPECS)
 
 
-def test_a_failed_measurement_and_those_skipped_for_it_are_made_by_the_next_sweep(run):
+def test_what_failed_or_was_skipped_for_it_is_measured_by_the_next_sweep(run):
     run({("softmax", 512): "failed"})
     outcomes, calls = run()
     assert calls == [("softmax", 512), ("softmax", 1024)]
@@ -100,9 +100,9 @@ def test_a_failed_measurement_and_those_skipped_for_it_are_made_by_the_next_swee
 
 def test_a_sweep_that_is_ended_loses_at_most_the_measurement_in_progress(run, store):
     first = Measure()
-    cells = sweep(SPECS, store, first, rerun=False)
-    next(cells), next(cells)
-    cells.close()
+    records = sweep(SPECS, store, first, rerun=False)
+    next(records), next(records)
+    records.close()
     assert len(first.calls) == 2 and len(run()[1]) == len(SPECS) - 2
 
 
@@ -148,12 +148,12 @@ ENDS = {
 """What a process does with its limits."""
 
 
-def end(how, spec, limits, budget, timeout):
+def end(how, spec, limits, seconds, timeout):
     return ENDS[how](limits)
 
 
 def outcome(how, timeout=120.0, spec=COST):
-    return measure_in_process(spec, LIMITS, budget=0.0, timeout=timeout, measure=partial(end, how))
+    return measure_in_process(spec, LIMITS, seconds=0.0, timeout=timeout, measure=partial(end, how))
 
 
 def test_a_measurement_comes_back_with_the_threads_of_its_specification(importable):

@@ -1,13 +1,12 @@
-"""What a cell of a sweep times: counts of its operations, its state, and its reference."""
+"""What a measurement times: counts of its operations, its state, and its reference."""
 
 import pytest
 import torch
 
-from harness.cost.cell import measure_cell
+from harness.cost.measurement import measure
 from harness.cost.plan import batch_of
 from harness.cost.work import prepare, require_supported
-from harness.records.models import Encoder
-from tests.harness.specs import COST, LIMITS
+from tests.harness.specs import COST, LIMITS, encoder
 from zoo.composition import Composition
 from zoo.contract import Attention, Unsupported
 from zoo.cost import flops
@@ -16,13 +15,10 @@ from zoo.registry import UserError
 N, D, B = 96, 32, 3
 PROJECTIONS = 8 * B * N * D**2
 """FLOPs of the projections of query, key, value and output."""
-MODEL = Encoder(
-    depth=2, dim=D, heads=2, feed_forward=64, head=64, dropout=0.1, attention_dropout=0.0,
-    positions="learned",
-)  # fmt: skip
+MODEL = encoder(dim=D, feed_forward=64, head=64, dropout=0.1)
 
 
-def cell(attention, operation="forward", *, length=N, level="layer", causal=False, **settings):
+def specified(attention, operation="forward", *, length=N, level="layer", causal=False, **settings):
     options = Composition.parse(attention).resolve({attention: settings} if settings else {})
     return COST.model_copy(
         update={
@@ -44,13 +40,13 @@ def cell(attention, operation="forward", *, length=N, level="layer", causal=Fals
     ],
 )
 def test_the_operations_of_a_layer_are_those_of_its_formula(attention, forward):
-    counted = flops(prepare(cell(attention)).call)
+    counted = flops(prepare(specified(attention)).call)
     assert counted == pytest.approx(forward, rel=0.02)
 
 
 def test_the_state_of_a_cache_grows_with_the_prompt_and_that_of_a_recurrence_does_not():
     sizes = {
-        (name, length): prepare(cell(name, "decode", length=length)).state_bytes
+        (name, length): prepare(specified(name, "decode", length=length)).state_bytes
         for name in ("softmax", "linear", "fox", "differential")
         for length in (63, 127)
     }
@@ -63,7 +59,7 @@ def test_the_state_of_a_cache_grows_with_the_prompt_and_that_of_a_recurrence_doe
 
 
 def test_decoding_with_a_cache_attends_to_every_token_of_the_prompt():
-    short, long = (flops(prepare(cell("softmax", "decode", length=n)).call) for n in (99, 199))
+    short, long = (flops(prepare(specified("softmax", "decode", length=n)).call) for n in (99, 199))
     # Each cached token costs a product with its key and one with its value.
     assert long - short == 4 * B * D * 100
 
@@ -74,18 +70,11 @@ def test_decoding_with_a_cache_attends_to_every_token_of_the_prompt():
 )
 def test_a_pass_that_a_variant_does_not_have_is_rejected(attention, operation):
     with pytest.raises(Unsupported, match=attention):
-        require_supported(cell(attention, operation))
-
-
-def test_the_fastest_softmax_has_ratio_one_and_is_measured_once():
-    # Options leave out the default backend, `auto`, as those of every record do.
-    spec = cell("softmax", "train").model_copy(update={"options": {"softmax": {}}})
-    measured = measure_cell(spec, LIMITS, 0.0, 60.0)
-    assert measured.ratio and (measured.ratio.q1, measured.ratio.q3) == (1, 1)
+        require_supported(specified(attention, operation))
 
 
 def test_a_step_has_the_dropout_of_its_model():
-    spec = cell("softmax", "train", level="step")
+    spec = specified("softmax", "train", level="step")
     changed = spec.model_copy(update={"model": MODEL.model_copy(update={"attention_dropout": 0.3})})
     modules = [*prepare(changed).module.modules()]
     assert {module.size.dropout for module in modules if isinstance(module, Attention)} == {0.3}
@@ -95,36 +84,37 @@ def test_a_step_has_the_dropout_of_its_model():
 @pytest.mark.parametrize("level", ["layer", "step"])
 @pytest.mark.parametrize("operation", ["forward", "train"])
 def test_a_call_has_the_mode_the_precision_and_the_gradients_of_its_pass(operation, level):
-    spec = cell("primal", operation, level=level, causal=True)
-    work, seen, given = prepare(spec.model_copy(update={"precision": "bf16"})), [], []
-    work.module.register_forward_pre_hook(lambda _, inputs: given.append(inputs[0]))
-    work.module.register_forward_hook(
-        lambda module, *_: seen.append(
+    spec = specified("primal", operation, level=level, causal=True)
+    timed, modes, inputs = prepare(spec.model_copy(update={"precision": "bf16"})), [], []
+    timed.module.register_forward_pre_hook(lambda _, arguments: inputs.append(arguments[0]))
+    timed.module.register_forward_hook(
+        lambda module, *_: modes.append(
             (module.training, torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu"))
         )
     )
     pulled = set()
-    for name, parameter in work.module.named_parameters():
+    for name, parameter in timed.module.named_parameters():
         parameter.register_post_accumulate_grad_hook(lambda _, name=name: pulled.add(name))
-    work.call()
+    timed.call()
     training = operation == "train"
-    assert seen == [(training, not training, True)]
-    # Those of the auxiliary loss, too; nothing is kept for the next call.
-    assert pulled == ({name for name, _ in work.module.named_parameters()} if training else set())
-    assert all(parameter.grad is None for parameter in work.module.parameters())
+    assert modes == [(training, not training, True)]
+    # Gradients of the auxiliary loss, too; nothing is kept for the next call.
+    assert pulled == ({name for name, _ in timed.module.named_parameters()} if training else set())
+    assert all(parameter.grad is None for parameter in timed.module.parameters())
     if level == "layer":
-        assert given[0].requires_grad is training and given[0].grad is None
-    layers = [module for module in work.module.modules() if isinstance(module, Attention)]
+        assert inputs[0].requires_grad is training and inputs[0].grad is None
+    layers = [module for module in timed.module.modules() if isinstance(module, Attention)]
     assert all(layer.size.causal for layer in layers)
 
 
 def test_a_step_trains_every_parameter_of_a_model():
-    spec = cell("softmax+primal", "train", level="step")
-    work = prepare(spec)
-    before = [parameter.detach().clone() for parameter in work.module.parameters()]
-    work.call()
+    spec = specified("softmax+primal", "train", level="step")
+    timed = prepare(spec)
+    before = [parameter.detach().clone() for parameter in timed.module.parameters()]
+    timed.call()
     changed = [
-        not torch.equal(old, new) for old, new in zip(before, work.module.parameters(), strict=True)
+        not torch.equal(old, new)
+        for old, new in zip(before, timed.module.parameters(), strict=True)
     ]
     assert sum(changed) > 0.9 * len(changed)
 
@@ -157,8 +147,8 @@ def test_any_other_batch_is_rejected_with_a_remedy(text):
 def test_a_measurement_has_its_ratio_its_backend_and_the_operations_of_its_formula(
     attention, operation, level, settings, backend
 ):
-    spec = cell(attention, operation, level=level, **settings)
-    measured = measure_cell(spec, LIMITS, 0.0, 60.0)
+    spec = specified(attention, operation, level=level, **settings)
+    measured = measure(spec, LIMITS, 0.0, 60.0)
     assert measured.ratio and measured.memory_ratio and not measured.no_ratio
     assert measured.peak_bytes > 0 and measured.flops > 0
     assert (measured.state_bytes is not None) == (operation == "decode")

@@ -12,9 +12,9 @@ from tests.reports.conftest import make_record
 @pytest.fixture
 def writer(monkeypatch) -> mock.MagicMock:
     """The class of a writer that writes nothing."""
-    made = mock.MagicMock()
-    monkeypatch.setattr(events, "require_tensorboard", lambda: made)
-    return made
+    writer = mock.MagicMock()
+    monkeypatch.setattr(events, "require_tensorboard", lambda: writer)
+    return writer
 
 
 def test_every_scalar_of_a_curve_is_written_at_its_step_and_time(writer, tmp_path):

@@ -70,15 +70,15 @@ def test_the_generator_is_left_as_it_was(plan):
 def test_a_matched_model_has_the_parameters_of_softmax_at_the_recipe(attention):
     target = parameters(resolve(requested("softmax", "listops", listops=TREES)))
     plain = resolve(requested(attention, "listops", listops=TREES))
-    made = resolve(matched(requested(attention, "listops", listops=TREES)))
-    assert parameters(made) == pytest.approx(target, rel=0.01)
+    equal = resolve(matched(requested(attention, "listops", listops=TREES)))
+    assert parameters(equal) == pytest.approx(target, rel=0.01)
     if attention in ("linformer", "none"):
         assert abs(parameters(plain) / target - 1) > 0.01
-        assert made.spec.overrides == {"model.feed_forward": made.spec.model.feed_forward}
-    assert made.spec.id != plain.spec.id
+        assert equal.spec.overrides == {"model.feed_forward": equal.spec.model.feed_forward}
+    assert equal.spec.id != plain.spec.id
     assert "match" not in plain.spec.model_dump_json()
 
 
-def test_a_variant_that_does_not_support_the_task_is_left_to_its_cell():
-    made = matched(requested("linformer", "mqar", mqar={"causal": True, "train": 8}))
-    assert (made.match, "model" in made.settings) == ("parameters", False)
+def test_a_variant_that_does_not_support_the_task_is_left_to_its_run():
+    request = matched(requested("linformer", "mqar", mqar={"causal": True, "train": 8}))
+    assert (request.match, "model" in request.settings) == ("parameters", False)

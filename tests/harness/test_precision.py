@@ -17,7 +17,7 @@ tried = precision.try_precisions
 
 @pytest.fixture
 def seconds(monkeypatch) -> dict[str, float]:
-    """Seconds of a step in each precision; the number of trials is that of `announced`."""
+    """Seconds of a step in each precision; each trial prints a line."""
     of = {"bf16": 0.5, "fp32": 1.0}
     monkeypatch.setattr("harness.precision.native_precisions", lambda device: ("bf16", "fp32"))
     monkeypatch.setattr("harness.precision.short_trial", lambda makers, timer: dict(of))
@@ -27,7 +27,7 @@ def seconds(monkeypatch) -> dict[str, float]:
 
 @pytest.fixture
 def request_for():
-    """A request of a variant on short trees, as those of `plan`."""
+    """A request of a variant on short trees, as `plan` has them."""
     return lambda attention, seed=0: replace(
         requested(attention, "listops", listops=TREES), seed=seed
     )
@@ -40,7 +40,7 @@ def decide(store):
     def decide(*requests):
         lines = []
         chosen = [faster(request, store, lines.append) for request in requests]
-        return [one.precision for one in chosen], lines
+        return [request.precision for request in chosen], lines
 
     return decide
 
@@ -68,8 +68,8 @@ def test_a_recorded_run_and_its_row_keep_their_precision(
     plan, run_here, request_for, seconds, decide, name
 ):
     record = run_here(plan("primal", precision=name))
-    specs = [row_key(one) for one in (record.spec, plan("primal", seed=1, lr=0.5).spec)]
-    assert specs[0] == specs[1]
+    other = plan("primal", seed=1, lr=0.5)
+    assert row_key(record.spec) == row_key(other.spec)
     seconds["bf16"] = {"bf16": 2.0, "fp32": 0.5}[name]
     assert decide(*(request_for("primal", seed) for seed in (1, 0))) == ([name, name], [])
 
@@ -77,7 +77,7 @@ def test_a_recorded_run_and_its_row_keep_their_precision(
 def test_rows_whose_steps_take_other_times_decide_for_themselves(plan):
     plans = [plan("primal"), plan("linear"), plan("primal", batch=2)]
     plans += [plan("primal", settings={"primal": {"rank": 5}})]
-    assert len({row_key(one.spec) for one in plans}) == len(plans)
+    assert len({row_key(each.spec) for each in plans}) == len(plans)
 
 
 def test_a_checkpoint_keeps_its_precision(plan, store, request_for, seconds, decide):
@@ -86,7 +86,7 @@ def test_a_checkpoint_keeps_its_precision(plan, store, request_for, seconds, dec
     assert decide(request_for("primal")) == (["fp32"], [])
 
 
-def test_without_a_trial_the_precision_is_that_of_the_device(
+def test_without_a_trial_the_device_decides_the_precision(
     request_for, seconds, decide, monkeypatch, store
 ):
     fail = raising(RuntimeError("a defect of the variant"))
@@ -131,7 +131,7 @@ def test_a_damaged_decision_leaves_the_others(store):
     assert choose(store, "y", CHOICES, lambda: pytest.fail("tried again")) == "b"
 
 
-def test_keys_are_equal_for_equal_parts_alone():
+def test_keys_are_equal_for_equal_conditions_alone():
     assert key_of("a", {"x": 1, "y": (2,)}) == key_of("a", {"y": [2], "x": 1})
     keys = [key_of("a", 1), key_of("b", 1), key_of("a", 2)]
     assert len({*keys}) == 3

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from harness.classifier import Classifier
-from harness.cost.plan import CostRequest, cells
+from harness.cost.plan import CostRequest, measurements
 from harness.cost.work import prepare
 from tasks.contract import Batch
 from tests.harness.specs import encoder
@@ -42,7 +42,7 @@ FULL, PADDED = None, [40, 7, 23]
 
 CHECKED = [name for name, variant in variants.items() if not variant.unchecked]
 QUICK = ("primal", "performer")
-"""All variants, and those of the fast tests."""
+"""All variants, and the ones that fast tests use."""
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_recomputation_changes_no_bit_of_outputs_losses_gradients_and_later_draw
 def peak(recompute) -> int:
     """Of a training step of a model of six layers."""
     request = replace(REQUEST, settings={"model": {"recompute": recompute, "depth": 6}})
-    work = prepare(cells(request)[0])
+    work = prepare(measurements(request)[0])
     work.call()
     return peak_bytes(work.call, torch.device("cpu"))
 
@@ -91,7 +91,7 @@ def test_evaluation_stores_nothing_and_recomputes_nothing():
 
 def test_a_cost_sweep_of_models_takes_settings_of_the_model_for_every_row():
     request = replace(REQUEST, settings={"model": {"recompute": "attention", "depth": 3}})
-    for spec in cells(request):
+    for spec in measurements(request):
         assert (spec.model.recompute, spec.model.depth) == ("attention", 3)
 
 
@@ -105,7 +105,7 @@ def test_a_cost_sweep_of_models_takes_settings_of_the_model_for_every_row():
 )
 def test_a_setting_that_a_sweep_cannot_have_is_rejected(level, setting, message):
     with pytest.raises(UserError, match=message):
-        cells(replace(REQUEST, level=level, settings={"model": setting}))
+        measurements(replace(REQUEST, level=level, settings={"model": setting}))
 
 
 def test_an_unknown_form_is_rejected():

@@ -23,8 +23,8 @@ def finished(trees_home, tmp_path_factory):
 
 @pytest.fixture
 def record(finished, store, unmeasured):
-    store.write(made := finished.model_copy(update={"cost": unmeasured}))
-    return made
+    store.write(record := finished.model_copy(update={"cost": unmeasured}))
+    return record
 
 
 def test_a_new_cost_replaces_the_old_one_and_nothing_else(store, record, unmeasured, monkeypatch):
@@ -75,9 +75,9 @@ def other_data(record):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda one: changed(one, "environment", threads=99), "with threads 99 .*; measure it"),
+        (lambda record: changed(record, "environment", threads=99), "with threads 99 .*; measure"),
         (other_data, r"the data of listops@1.* have changed since the run"),
-        (lambda one: one.model_copy(update={"status": "failed", "final": None}),
+        (lambda record: record.model_copy(update={"status": "failed", "final": None}),
          "is no longer a finished run; run it again"),
         (None, "is no longer a finished run; run it again"),
     ],
@@ -85,8 +85,8 @@ def other_data(record):
 def test_another_record_is_not_measured_and_stays_as_it_is(store, record, change, message):
     store.path(record.spec).unlink()
     left = [change(record)] if change else []
-    for one in left:
-        store.write(one)
+    for other in left:
+        store.write(other)
     with pytest.raises(UserError, match=message):
         remeasure(left[0] if change is other_data else record, store)
     assert store.read() == (left, [])

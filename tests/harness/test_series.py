@@ -18,7 +18,7 @@ from tasks.registry import tasks
 from tasks.uea.series import SeriesTask
 from tests.harness.conftest import Unread, requested
 from tests.harness.specs import encoder, recipe
-from tests.harness.test_every_cell import Made
+from tests.harness.test_every_variant import RandomData
 from tests.zoo.oracle import decode
 from zoo import create
 from zoo.post_norm import MaskedBatchNorm, PostNormLayer
@@ -202,7 +202,7 @@ def test_paper_is_the_recipe_of_the_authors_code(task):
 @pytest.mark.parametrize("norm", ["post", "batch"])
 def test_a_run_of_a_time_series_gives_a_record(run_here, callback, norm):
     request = requested("softmax+primal", "uea-japanese-vowels", model={"norm": norm})
-    data = Made(task_of(request))
+    data = RandomData(task_of(request))
     record = run_here(resolve(request, data_of=lambda task: data))
     assert (record.status, record.reason) == ("ok", "") and not callback.traces
     assert record.curve[-1].losses.keys() == {"ksvd"} and record.final is not None

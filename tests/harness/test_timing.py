@@ -23,7 +23,7 @@ CPU = torch.device("cpu")
 
 
 def idle():
-    """A call whose duration is that of a scripted timer."""
+    """A call; a scripted timer says how long it takes."""
 
 
 def scripted(seconds):
@@ -36,9 +36,9 @@ def scripted(seconds):
 def test_calls_of_known_duration_are_measured_within_two_percent(duration):
     clock = Clock()
     calls = [clock.call(duration), clock.call(3 * duration)]
-    one, three = sample(calls, wall_clock(CPU, clock), budget=0.0, clock=clock)
-    assert one == pytest.approx([duration] * len(one), rel=0.02)
-    assert three == pytest.approx([3 * duration] * len(three), rel=0.02)
+    short, long = sample(calls, wall_clock(CPU, clock), seconds=0.0, clock=clock)
+    assert short == pytest.approx([duration] * len(short), rel=0.02)
+    assert long == pytest.approx([3 * duration] * len(long), rel=0.02)
 
 
 def test_a_short_call_is_repeated_within_a_sample():
@@ -49,27 +49,27 @@ def test_a_short_call_is_repeated_within_a_sample():
         repeats.append(count)
         return wall_clock(CPU, clock)(call, count)
 
-    sample([clock.call(0.0004)], timer, budget=0.0, shortest=0.002, clock=clock)
+    sample([clock.call(0.0004)], timer, seconds=0.0, shortest=0.002, clock=clock)
     assert repeats == [1, 1] + [5] * LEAST_ROUNDS
 
 
 def test_calls_of_equal_time_end_after_the_fewest_rounds_that_an_interval_needs():
-    (seconds,) = sample([idle], scripted([0.01] * 1000), budget=1e9)
+    (seconds,) = sample([idle], scripted([0.01] * 1000), seconds=1e9)
     assert len(seconds) == CERTAIN_ROUNDS
 
 
 def test_noise_is_sampled_until_the_median_is_certain():
     generator = torch.Generator().manual_seed(0)
     noise = (1 + 0.1 * torch.rand(10_000, generator=generator)).tolist()
-    (seconds,) = sample([idle], scripted(noise), budget=1e9)
+    (seconds,) = sample([idle], scripted(noise), seconds=1e9)
     assert CERTAIN_ROUNDS < len(seconds) < MOST_ROUNDS
     assert relative_uncertainty(seconds) <= 0.02 < relative_uncertainty(seconds[:CERTAIN_ROUNDS])
 
 
 def test_sampling_goes_on_while_one_of_the_medians_is_uncertain():
     steady, noisy = (lambda: 1.0), iter([1.0, 9.0] * 1000).__next__
-    seconds = sample([steady, noisy], lambda call, repeats: call(), budget=1e9)
-    assert [len(one) for one in seconds] == [MOST_ROUNDS] * 2
+    samples = sample([steady, noisy], lambda call, repeats: call(), seconds=1e9)
+    assert [*map(len, samples)] == [MOST_ROUNDS] * 2
 
 
 def test_a_gpu_is_timed_between_an_empty_cache_and_the_end_of_its_work(monkeypatch):
@@ -91,7 +91,7 @@ def test_a_gpu_is_timed_between_an_empty_cache_and_the_end_of_its_work(monkeypat
 def test_sampling_ends_when_its_time_is_spent_but_not_before_three_rounds():
     ticks = map(float, count(0, 100))
     noise = [1.0, 9.0] * 1000
-    (seconds,) = sample([idle], scripted(noise), budget=50.0, clock=lambda: float(next(ticks)))
+    (seconds,) = sample([idle], scripted(noise), seconds=50.0, clock=lambda: float(next(ticks)))
     assert len(seconds) == LEAST_ROUNDS
 
 
@@ -99,7 +99,7 @@ def test_sampling_ends_when_its_time_is_spent_but_not_before_three_rounds():
 def test_calls_alternate(rounds):
     order = []
     calls = [lambda: order.append("a"), lambda: order.append("b")]
-    samples = sample(calls, lambda call, repeats: call() or 1.0, budget=0.0, rounds=rounds)
+    samples = sample(calls, lambda call, repeats: call() or 1.0, seconds=0.0, rounds=rounds)
     # Two rounds warm up and are not counted.
     assert order == ["a", "b"] * (2 + (rounds or LEAST_ROUNDS))
     assert samples == [[1.0] * (rounds or LEAST_ROUNDS)] * 2

@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-from harness.cost.work import Work, prepare
+from harness.cost.work import TimedCall, prepare
 from harness.data import is_out_of_memory
 from harness.model import trainable
-from harness.records.cost import CostSpec, Limits, Measured
+from harness.records.cost import CostSpec, Limits, Measured, batching_of
 from harness.records.fields import Quartiles
 from harness.records.record import Implementation
 from harness.reference import REFERENCE, SDPA, candidates, fastest, is_auto, with_backend
@@ -36,29 +36,29 @@ SIDE = {"cpu": 1024, "cuda": 8192}
 """Rows and columns of the matrices."""
 
 
-def measure_cell(spec: CostSpec, limits: Limits, budget: float, timeout: float) -> Measured:
+def measure(spec: CostSpec, limits: Limits, seconds: float, timeout: float) -> Measured:
     """Measure time, compared with the fastest softmax, and memory, compared with SDPA.
 
-    Sampling takes about `budget` seconds. Where SDPA softmax would exceed `timeout` seconds, that
-    is left out.
+    Sampling takes about `seconds`. Where SDPA softmax would exceed `timeout` seconds, it is left
+    out.
 
     Raises:
         Unsupported: the variant has no such pass.
         MemoryError, RuntimeError: the device has too little memory, or the variant fails.
     """
     end, timer = time.monotonic() + timeout, timer_of(torch.device(spec.device))
-    work = prepare(spec)
+    timed = prepare(spec)
     # First what is measured, so that an error here is of it.
-    first = timer(work.call, 1)
+    first = timer(timed.call, 1)
     softmax, no_ratio = _softmax(spec, timer, end - REMAINING_CALLS * first)
     reference = fastest(softmax).backend if softmax else ""
     if reference and is_auto(spec):
         spec = with_backend(spec, reference)
-        work = prepare(spec)
-    works = [work]
+        timed = prepare(spec)
+    calls = [timed.call]
     if reference and spec != reference_of(spec, reference):
-        works.append(prepare(reference_of(spec, reference)))
-    samples = sample([one.call for one in works], timer, budget=budget)
+        calls.append(prepare(reference_of(spec, reference)).call)
+    samples = sample(calls, timer, seconds=seconds)
     return Measured(
         seconds=Quartiles.of(samples[0]),
         samples=len(samples[0]),
@@ -66,31 +66,32 @@ def measure_cell(spec: CostSpec, limits: Limits, budget: float, timeout: float) 
         no_ratio=no_ratio,
         reference=reference,
         limits=limits,
-        **_memory(spec, work, compared=bool(reference)),
-        **_counted(spec, work),
+        **_memory(spec, timed, compared=bool(reference)),
+        **_counted(spec, timed),
     )
 
 
-def _memory(spec: CostSpec, work: Work, *, compared: bool) -> dict[str, Any]:
+def _memory(spec: CostSpec, timed: TimedCall, *, compared: bool) -> dict[str, Any]:
     """The bytes of a call of `memory_batch` samples; if `compared`, their ratio to SDPA."""
-    peak, whole = _bytes(spec, work)
+    peak, total_bytes = _bytes(spec, timed)
     sdpa = reference_of(spec)
-    of_sdpa = whole if spec == sdpa or not compared else _bytes(sdpa, prepare(sdpa))[1]
+    sdpa_bytes = total_bytes if spec == sdpa or not compared else _bytes(sdpa, prepare(sdpa))[1]
     return {
-        "peak_bytes": peak, "memory_batch": memory_batch(spec), "memory_bytes": whole,
-        "memory_ratio": whole / of_sdpa if compared else None, "state_bytes": work.state_bytes,
+        "peak_bytes": peak, "memory_batch": memory_batch(spec), "memory_bytes": total_bytes,
+        "memory_ratio": total_bytes / sdpa_bytes if compared else None,
+        "state_bytes": timed.state_bytes,
     }  # fmt: skip
 
 
-def _counted(spec: CostSpec, work: Work) -> dict[str, Any]:
-    """What depends on no clock."""
+def _counted(spec: CostSpec, timed: TimedCall) -> dict[str, Any]:
+    """Figures that need no timing."""
     n = 1 if spec.operation == "decode" else spec.length
     with autocast(spec.device, spec.precision):
-        backend = backends(work.module, torch.device(spec.device), (spec.batch, n, spec.dim))
+        backend = backends(timed.module, torch.device(spec.device), (spec.batch, n, spec.dim))
     return {
-        "flops": flops(work.call), "analytic_flops": analytic_flops(spec, work.module),
-        "backend": backend, "required_bytes": required_bytes(spec, work),
-        "parameters": trainable(work.module),
+        "flops": flops(timed.call), "analytic_flops": analytic_flops(spec, timed.module),
+        "backend": backend, "required_bytes": required_bytes(spec, timed),
+        "parameters": trainable(timed.module),
     }  # fmt: skip
 
 
@@ -103,13 +104,13 @@ def reference_of(spec: CostSpec, backend: str = SDPA) -> CostSpec:
 def memory_batch(spec: CostSpec) -> int:
     """The samples of the call whose memory is measured: one where the batch differs by length.
 
-    So that a row is of one batch: what is computed in parts of the batch takes less memory where
-    there are more samples.
+    All lengths of a row use one batch size: a variant that computes the batch in parts takes less
+    memory for each of more samples.
     """
-    return 1 if "=" in spec.batching else spec.batch
+    return spec.batch if batching_of(spec.batching)[0] == "batch" else 1
 
 
-def required_bytes(spec: CostSpec, work: Work) -> int:
+def required_bytes(spec: CostSpec, timed: TimedCall) -> int:
     """Bytes that any layer of this shape transfers in one call, in the precision of `spec`.
 
     Evaluation reads the tokens and the parameters and writes new tokens; training also reads the
@@ -123,7 +124,7 @@ def required_bytes(spec: CostSpec, work: Work) -> int:
     layers = spec.model.depth if spec.model else 1
     transfers = layers * tokens * spec.dim * item * (4 if training else 2)
     per_parameter = (2 if training else 1) + (OPTIMISER_TRANSFERS if spec.model and training else 0)
-    return transfers + 4 * per_parameter * trainable(work.module) + (work.state_bytes or 0)
+    return transfers + 4 * per_parameter * trainable(timed.module) + (timed.state_bytes or 0)
 
 
 def analytic_flops(spec: CostSpec, module: torch.nn.Module) -> int | None:
@@ -159,29 +160,28 @@ def _softmax(spec: CostSpec, timer: Timer, end: float) -> tuple[dict[Implementat
     if len(names) == 1:
         return dict.fromkeys(names, seconds), ""
     specs = {name: reference_of(spec, name.backend) for name in names}
-    return short_trial(
-        {n: lambda one=one: prepare(one).call for n, one in specs.items()}, timer
-    ), ""
+    makers = {name: lambda each=each: prepare(each).call for name, each in specs.items()}
+    return short_trial(makers, timer), ""
 
 
-def _bytes(spec: CostSpec, work: Work) -> tuple[int, int]:
+def _bytes(spec: CostSpec, timed: TimedCall) -> tuple[int, int]:
     """Bytes that a call of `memory_batch` samples allocates at most; and with their state.
 
-    `work` has the batch of `spec`.
+    `timed` has the batch of `spec`.
     """
     if (batch := memory_batch(spec)) != spec.batch:
-        work = prepare(spec.model_copy(update={"batch": batch}))
-    work.call()
-    peak = max(1, peak_bytes(work.call, torch.device(spec.device)))
-    return peak, peak + (work.state_bytes or 0)
+        timed = prepare(spec.model_copy(update={"batch": batch}))
+    timed.call()
+    peak = max(1, peak_bytes(timed.call, torch.device(spec.device)))
+    return peak, peak + (timed.state_bytes or 0)
 
 
-def measure_limits(device: torch.device, precision: str, budget: float = 1.0) -> Limits:
+def measure_limits(device: torch.device, precision: str, seconds: float = 1.0) -> Limits:
     """The rates of a large copy and of a large product in that precision, by their medians.
 
-    Sampling takes about `budget` seconds.
+    Sampling takes about `seconds`.
     """
-    copies, products = _sample(device, precision, budget)
+    copies, products = _sample(device, precision, seconds)
     # The processes of the measurements need the memory that this process would keep.
     torch.cuda.empty_cache()
     return Limits(
@@ -190,7 +190,7 @@ def measure_limits(device: torch.device, precision: str, budget: float = 1.0) ->
     )
 
 
-def _sample(device: torch.device, precision: str, budget: float) -> list[list[float]]:
+def _sample(device: torch.device, precision: str, seconds: float) -> list[list[float]]:
     """Seconds of the copy, and of the product."""
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     count = COPIED_BYTES[device.type] // 4
@@ -201,5 +201,5 @@ def _sample(device: torch.device, precision: str, budget: float) -> list[list[fl
     return sample(
         [lambda: target.copy_(source), lambda: torch.mm(left, right, out=product)],
         timer_of(device),
-        budget=budget,
+        seconds=seconds,
     )

@@ -34,7 +34,7 @@ def data_home():
     """Replaces the cache of the other tests."""
 
 
-class Made(Data):
+class RandomData(Data):
     """The data of a task; random tokens of its form where they take files or a compiler."""
 
     digests = MappingProxyType({})
@@ -57,7 +57,7 @@ class Made(Data):
 
 @cache
 def data(name: str) -> Data:
-    return Made(task_of(requested("none", name)))
+    return RandomData(task_of(requested("none", name)))
 
 
 TASKS = [
@@ -74,23 +74,23 @@ tasks. Pairs of sequences and channels are of the model around it."""
 CHECKED = [name for name, variant in variants.items() if not variant.unchecked]
 
 
-CELLS = dict.fromkeys(
+RUNS = dict.fromkeys(
     [*product(FORMS, CHECKED), *product(TASKS, ("softmax+primal", "gated-linear"))]
 )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("task", "attention"), CELLS)
+@pytest.mark.parametrize(("task", "attention"), RUNS)
 def test_a_step_gives_finite_losses(task, attention):
     plan = resolve(requested(attention, task), data_of=lambda _: data(task))
-    parts = [variants.find(name).traits for name in {*plan.spec.layers}]
-    if not all(plan.task.causal in traits.forms for traits in parts):
+    claims = [variants.find(name).traits for name in {*plan.spec.layers}]
+    if not all(plan.task.causal in traits.forms for traits in claims):
         with pytest.raises(Unsupported, match=r"is (not causal|causal only)"):
             build_model(plan.spec, plan.task)
         return
     model = build_model(plan.spec, plan.task)
     trainer = Trainer(model, plan.data.splits["train"], plan.spec.train, 0)
     losses = trainer.step(0)
-    assert losses.keys() == {"task", *(name for traits in parts for name in traits.losses)}
+    assert losses.keys() == {"task", *(name for traits in claims for name in traits.losses)}
     assert all(math.isfinite(loss.item()) for loss in losses.values())
-    assert all(part.isfinite().all() for part in trainer.model.parameters())
+    assert all(weight.isfinite().all() for weight in trainer.model.parameters())

@@ -1,0 +1,182 @@
+"""What is recorded of calls whose time, memory and parameters are known."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from harness import reference
+from harness.cost import measurement
+from harness.cost.work import TimedCall
+from harness.records.cost import Limits
+from harness.timing import wall_clock
+from tests.harness.specs import COST, LIMITS, Clock
+from zoo.contract import Unsupported
+
+MIB = 2**20
+
+
+def call_of(clock: Clock, seconds: float, mib: int) -> TimedCall:
+    """A call that takes that long and allocates that much; its module has a frozen bias."""
+    module = torch.nn.Linear(5, 3)
+    module.bias.requires_grad_(False)
+
+    def call():
+        clock.now += seconds
+        torch.empty(mib * MIB, dtype=torch.uint8)
+
+    return TimedCall(call, module)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(measurement, "timer_of", lambda device: wall_clock(device, clock))
+    monkeypatch.setattr(measurement, "time", SimpleNamespace(monotonic=clock))
+    return clock
+
+
+@pytest.fixture
+def calls(monkeypatch, clock):
+    """The calls of a variant and of each backend of softmax, in place of layers.
+
+    Those that were built are in `built`, with their batch. An error is raised where it is built.
+    """
+    calls = {"none": call_of(clock, 0.009, 6), "sdpa": call_of(clock, 0.003, 2), "built": []}
+    calls["naive"] = call_of(clock, 0.0045, 7)
+
+    def prepare(spec):
+        backend = spec.options.get("softmax", {}).get("backend", spec.attention)
+        calls["built"].append((backend, spec.batch))
+        if isinstance(found := calls[backend], Exception):
+            raise found
+        return found
+
+    monkeypatch.setattr(measurement, "prepare", prepare)
+    return calls
+
+
+def measured(spec=COST, timeout=60.0):
+    return measurement.measure(spec, LIMITS, 0.0, timeout)
+
+
+def test_time_and_memory_are_divided_by_the_time_and_memory_of_the_reference(calls):
+    cost = measured()
+    assert cost.seconds.median == pytest.approx(0.009)
+    assert cost.over_softmax is not None and cost.over_softmax.median == pytest.approx(3)
+    assert (cost.peak_bytes, cost.memory_ratio) == (6 * MIB, 3)
+    assert (cost.parameters, cost.reference) == (15, "sdpa")
+
+
+def test_time_is_compared_with_the_fastest_softmax_and_memory_with_sdpa(calls, clock):
+    calls["naive"] = call_of(clock, 0.0015, 7)
+    cost = measured()
+    assert cost.over_softmax is not None and cost.over_softmax.median == pytest.approx(6)
+    assert (cost.reference, cost.memory_over_softmax) == ("naive", 3)
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(0.0029, "sdpa"), (0.0028, "naive")])
+def test_the_formula_needs_a_margin(calls, clock, seconds, expected):
+    calls["naive"] = call_of(clock, seconds, 7)
+    assert measured().reference == expected
+
+
+@pytest.mark.parametrize(
+    "naive", [MemoryError("7 TiB"), Unsupported("no such kernel here")], ids=repr
+)
+def test_a_backend_that_cannot_run_is_no_reference(calls, naive):
+    calls["naive"] = naive
+    assert measured().reference == "sdpa"
+
+
+def test_the_formula_is_not_tried_where_its_weights_take_too_much_memory(calls, monkeypatch):
+    counts = []
+    monkeypatch.setattr(reference, "formula_fits", lambda count, *_: counts.append(count) or False)
+    assert measured().reference == "sdpa" and "naive" not in dict(calls["built"])
+    decoding = COST.model_copy(update={"operation": "decode", "causal": True})
+    measured(decoding)
+    # Two heads of one sample; in decoding there is one query.
+    assert counts == [2 * 64 * 64, 2 * 64]
+
+
+def test_auto_is_the_fastest_backend_and_is_timed_once(calls, clock):
+    calls["naive"] = call_of(clock, 0.001, 7)
+    spec = measurement.reference_of(COST, "auto")
+    calls["softmax"] = calls["sdpa"]  # without the option
+    cost = measured(spec)
+    assert cost.seconds.median == pytest.approx(0.001)
+    assert cost.over_softmax is not None and cost.over_softmax.median == 1
+    assert cost.memory_over_softmax == 3.5
+    # In the trial, and as what is measured; not as a reference.
+    assert [backend for backend, _ in calls["built"]].count("naive") == 2
+
+
+def test_memory_is_of_one_sample_where_the_batch_depends_on_the_length(calls):
+    spec = COST.model_copy(update={"batch": 4, "batching": "tokens=256"})
+    assert measured(spec).memory_batch == 1
+    assert ("none", 1) in calls["built"] and ("sdpa", 1) in calls["built"]
+    calls["built"].clear()
+    assert measured(COST.model_copy(update={"batch": 4, "batching": "4"})).memory_batch == 4
+    assert {batch for _, batch in calls["built"]} == {4}
+
+
+def test_the_memory_of_decoding_has_the_state_of_both(calls, clock):
+    for name, state in (("none", MIB), ("sdpa", 10 * MIB)):
+        calls[name] = replace(calls[name], state_bytes=state)
+    cost = measured(COST.model_copy(update={"operation": "decode", "causal": True}))
+    assert (cost.memory, cost.peak_bytes) == (7 * MIB, 6 * MIB)
+    assert cost.memory_over_softmax == pytest.approx(7 / 12)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError()], ids=repr)
+def test_a_reference_without_memory_is_left_out_with_the_reason(calls, error):
+    calls["sdpa"] = error
+    cost = measured()
+    assert (cost.ratio, cost.memory_ratio, cost.reference) == (None, None, "")
+    assert cost.no_ratio == "softmax is out of memory"
+    assert cost.peak_bytes == 6 * MIB
+
+
+def test_a_reference_that_fails_fails_the_measurement(calls):
+    calls["sdpa"] = RuntimeError("a defect")
+    with pytest.raises(RuntimeError, match="a defect"):
+        measured()
+
+
+def test_a_reference_that_would_exceed_the_timeout_is_left_out(calls, clock, monkeypatch):
+    calls["sdpa"] = call_of(clock, 0.03, 2)
+    cost = measured(timeout=0.4)
+    assert cost.no_ratio == "no time is left for softmax: 0.03 s a call" and cost.ratio is None
+    assert not measured(timeout=60.0).no_ratio
+    # Without the formula there is no trial, which takes half of the time.
+    monkeypatch.setattr(reference, "formula_fits", lambda *_: False)
+    assert not measured(timeout=0.4).no_ratio
+
+
+@pytest.mark.parametrize(
+    ("operation", "level", "precision", "expected"),
+    [
+        ("forward", "layer", "bf16", 2 * 2 * 64 * 16 + 4 * 15),
+        ("decode", "layer", "fp32", 2 * 4 * 16 + 4 * 15 + 100),
+        # Three layers, and the optimiser of a step.
+        ("train", "step", "fp32", 3 * 4 * 4 * 64 * 16 + 9 * 4 * 15),
+        ("forward", "step", "fp32", 3 * 2 * 4 * 64 * 16 + 4 * 15),
+    ],
+)
+def test_required_bytes_are_in_the_precision_and_of_every_layer(
+    operation, level, precision, expected
+):
+    depth = type("Model", (), {"depth": 3})() if level == "step" else None
+    spec = COST.model_copy(update={"operation": operation, "model": depth, "precision": precision})
+    state = 100 if operation == "decode" else None
+    timed = replace(call_of(Clock(), 0.0, 0), state_bytes=state)
+    assert measurement.required_bytes(spec, timed) == expected
+
+
+def test_limits_count_the_bytes_of_both_directions_and_two_operations_per_product(monkeypatch):
+    monkeypatch.setattr(measurement, "COPIED_BYTES", {"cpu": 4096})
+    monkeypatch.setattr(measurement, "SIDE", {"cpu": 8})
+    monkeypatch.setattr(measurement, "sample", lambda calls, *_, **__: [[0.5] * 3, [2.0] * 3])
+    found = measurement.measure_limits(torch.device("cpu"), "fp32")
+    assert found == Limits(bytes_per_second=2 * 4096 / 0.5, flops_per_second=2 * 8**3 / 2)
