@@ -1,14 +1,18 @@
 """The inputs of attention layers: in a model on examples of a split, or generated."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from harness.checkpoint import load_weights
+from harness.model import build_model
+from harness.plan import Plan
 from tasks.contract import Split
 from zoo.contract import Attention, Unsupported
 from zoo.library import create
@@ -19,6 +23,8 @@ WAVES = 8
 
 KINDS = ("random", "smooth")
 """Generated inputs."""
+
+Layer = TypeVar("Layer", bound=Attention)
 
 
 class Inputs(NamedTuple):
@@ -65,6 +71,32 @@ def inputs_of_layers(model: nn.Module, split: Split, samples: int) -> list[list[
         for hook in hooks:
             hook.remove()
     return inputs
+
+
+def layers_of(
+    plan: Plan, files: Mapping[int, Path], samples: int, kind: type[Layer],
+    announce: Callable[[str], None] = lambda line: None,
+) -> Iterator[tuple[int, int, Layer, list[Inputs]]]:  # fmt: skip
+    """The layers of class `kind` of a run, at the weights of `files`, which are by step.
+
+    Yields the step, the number of the layer from 1, the layer in evaluation mode, and its inputs on
+    examples of dev.
+
+    Raises:
+        Unsupported: the run has no such layer.
+    """
+    model = build_model(plan.spec, plan.task).eval()
+    layers = attentions(model)
+    if not any(isinstance(layer, kind) for layer in layers):
+        run, name = plan.spec.attention, kind.name()
+        raise Unsupported(f"no layer of the run of {run} is {name}; give a run of {name}")
+    for step, path in files.items():
+        announce(f"step {step} of {max(files)}")
+        load_weights(path, model)
+        inputs = inputs_of_layers(model, plan.data.splits["dev"], samples)
+        for number, (layer, calls) in enumerate(zip(layers, inputs, strict=True), 1):
+            if isinstance(layer, kind):
+                yield step, number, layer, calls
 
 
 def generated_inputs(kind: str, samples: int, length: int, dim: int) -> Float[Tensor, "b n d"]:

@@ -1,11 +1,11 @@
 """The committed certificates."""
 
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
-from harness.records.certificate import read_certificates
+from harness.records.store import CertificateStore
 
 ROOT = Path(__file__).parents[1]
 
-committed = cache(partial(read_certificates, ROOT / "results"))
+committed = cache(CertificateStore.within(ROOT / "results").by_variant)
 """The certificates of this repository by variant."""

@@ -138,8 +138,9 @@ def _certify(name: str, form: "Configuration", rows: Sequence[Row], store: Path)
     """Write the certificate of the results in `rows`; its path."""
     from harness.environment import describe
     from harness.provenance import certified_digest
-    from harness.records.certificate import Certificate, CheckResult, write_certificate
+    from harness.records.certificate import Certificate, CheckResult
     from harness.records.fields import now
+    from harness.records.store import CertificateStore
 
     names = CheckResult.model_fields.keys() - {"form"}
     results = (CheckResult(form=row["variant"], **{n: row[n] for n in names}) for row in rows)
@@ -147,7 +148,7 @@ def _certify(name: str, form: "Configuration", rows: Sequence[Row], store: Path)
         variant=name, code=certified_digest(form.variant), taken=now(),
         environment=describe("cpu"), results=tuple(results),
     )  # fmt: skip
-    return write_certificate(store, certificate)
+    return CertificateStore.within(store).write(certificate)
 
 
 def _names(texts: list[str]) -> list[str]:

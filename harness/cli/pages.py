@@ -20,8 +20,8 @@ from harness.cli import cards, catalogue, first, report, stores, study
 from harness.cli.advise import table_of
 from harness.cli.process import add_command, execute, group, invoke
 from harness.provenance import certified_digest
-from harness.records.baselines import read_studies, write_study
-from harness.records.certificate import Certificate, read_certificates
+from harness.records.certificate import Certificate
+from harness.records.store import CertificateStore, ShallowStore
 from harness.records.suites import find, names, published
 from reports.markdown import insert
 from reports.pages import suite as suite_pages
@@ -58,11 +58,11 @@ def main(options: PagesOptions) -> None:
     root = options.root
     if options.fit:
         cards.fit_missing(root / "results")
-        folder = root / "results" / "shallow"
+        fitted = ShallowStore.within(root / "results")
         for name in baselines.STUDY_SETTINGS:
-            if not (folder / f"{name}.json").exists():
-                typer.echo(write_study(folder, baselines.shallow_study(name)))
-    stale = [*_stale_certificates(read_certificates(root / "results"))]
+            if f"{name}.json" not in fitted.files():
+                typer.echo(fitted.write(baselines.shallow_study(name)))
+    stale = [*_stale_certificates(CertificateStore.within(root / "results").by_variant())]
     for made in (make(root) for make in GENERATORS):
         if options.check:
             old = (file for file, content in made.items() if not is_current(file, content))
@@ -145,8 +145,9 @@ def _documents(root: Path) -> Files:
     """The list of what is registered, and the pages of records that are no published runs."""
     from benchmarks.page import PAGE, page
 
-    certificates = read_certificates(root / "results").values()
-    fitted, small = read_studies(root / "results" / "shallow"), root / "results" / "small"
+    store, small = root / "results", root / "results" / "small"
+    certificates = CertificateStore.within(store).read_whole()
+    fitted = ShallowStore.within(store).read_whole()
     return {
         root / "harness" / "cli" / "list.json": catalogue.content(),
         root / "docs" / "certificates.md": certificates_page(certificates).encode(),
@@ -171,7 +172,7 @@ def _reports(root: Path) -> Files:
         tables[f"{name}.csv"] = frame_csv(suite_pages.published(of))
         text = insert(text, name, suite_pages.readme_table(of))
         text = insert(text, f"{name}: the fastest of the best", suite_pages.readme_answer(of))
-    page = catalogue.page(content.costs, read_certificates(store))
+    page = catalogue.page(content.costs, CertificateStore.within(store).by_variant())
     return {
         **stores.within(store, report.files_of(found)),
         root / "docs" / "variants.md": page.encode(),

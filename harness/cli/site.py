@@ -28,8 +28,8 @@ def site(options: SiteOptions) -> None:
 
     It needs no other file and no network.
     """
-    from harness.records.baselines import read_studies
     from harness.records.files import require_writable
+    from harness.records.store import ShallowStore
     from harness.records.suites import find
     from reports.site import NAME
     from reports.site import site as page
@@ -37,7 +37,7 @@ def site(options: SiteOptions) -> None:
     chosen, folder = find(options.suite), options.store or stores.stores_of(None)[0]
     stores.require_folder(folder)
     found = stores.results_of(chosen.name, folder, curves=True)
-    studies = read_studies(folder / "shallow")
+    studies = ShallowStore.within(folder).read_whole()
     require_writable(options.out, str(options.out), "give another --out")
     html = page(
         chosen, table_of(chosen, found), found.runs, found.costs, found.rules,

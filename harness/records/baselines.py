@@ -4,12 +4,9 @@ Both belong to the task and its data, not to a run: a folder has one file of the
 """
 
 from collections.abc import Mapping
-from operator import attrgetter
-from pathlib import Path
 from typing import Literal
 
 from harness.records.fields import Count, Fraction, Frozen, Seconds, Time
-from harness.records.files import read_models, write_model
 from harness.records.record import Environment
 from harness.records.spec import TaskSpec
 from tasks.metric import Metric
@@ -80,18 +77,3 @@ class ShallowStudy(Frozen):
     def name(self) -> str:
         """The name of the task, without version and options."""
         return self.task.partition("@")[0]
-
-
-def write_study(folder: Path, study: ShallowStudy) -> Path:
-    """Write the record of a study; one per task."""
-    return write_model(folder, study.name, study)
-
-
-def read_studies(folder: Path) -> list[ShallowStudy]:
-    """Every study of a folder, in order of file name.
-
-    Raises:
-        UserError: a file is not a record of a study.
-    """
-    what = "a record of shallow models; move it away, and fit them again"
-    return [*read_models(folder, ShallowStudy, attrgetter("name"), lambda name: what).values()]

@@ -1,15 +1,9 @@
 """The certificate of a variant: the results of all of its checks, on one machine."""
 
-from operator import attrgetter
-from pathlib import Path
 from typing import Literal
 
 from harness.records.fields import Frozen, Time
-from harness.records.files import read_models, write_model
 from harness.records.record import Environment
-
-FOLDER = "certificates"
-"""The folder of certificates in a store."""
 
 
 class CheckResult(Frozen):
@@ -48,20 +42,3 @@ class Certificate(Frozen):
     def passed(self) -> bool:
         """Whether every check has the declared outcome."""
         return all(result.passed for result in self.results)
-
-
-def write_certificate(store: Path, certificate: Certificate) -> Path:
-    """Write a certificate into a store, in place of an earlier one of the variant."""
-    return write_model(store / FOLDER, certificate.variant, certificate)
-
-
-def read_certificates(store: Path) -> dict[str, Certificate]:
-    """The certificates of a store by variant, in order.
-
-    Raises:
-        UserError: a file is not a certificate.
-    """
-    return read_models(
-        store / FOLDER, Certificate, attrgetter("variant"),
-        lambda name: f"a certificate; delete it, and run: harness check {name} --store {store}",
-    )  # fmt: skip

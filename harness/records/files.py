@@ -5,7 +5,7 @@ import glob
 import os
 import platform
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -56,17 +56,6 @@ def save(path: Path, content: bytes, what: str) -> Path:
         ) from error
 
 
-def read_text(path: Path) -> str:
-    """The text of a regular file.
-
-    Raises:
-        OSError: it cannot be read, or is of another kind: opening a named pipe blocks for ever.
-    """
-    if path.exists() and not path.is_file():
-        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
-    return path.read_text("utf-8")
-
-
 def read_model(path: Path, kind: type[M]) -> M | None:
     """The model in a JSON file; None where there is none, or the file is damaged."""
     try:
@@ -74,31 +63,6 @@ def read_model(path: Path, kind: type[M]) -> M | None:
         return kind.model_validate_json(path.read_bytes()) if path.is_file() else None
     except (OSError, ValidationError):
         return None
-
-
-def write_model(folder: Path, name: str, model: BaseModel) -> Path:
-    """Write a model as `NAME.json` into a folder, in place of an earlier one."""
-    return write_atomic(folder / f"{name}.json", f"{model.model_dump_json(indent=1)}\n".encode())
-
-
-def read_models(
-    folder: Path, kind: type[M], name: Callable[[M], str], what: Callable[[str], str]
-) -> dict[str, M]:
-    """The models in the JSON files of a folder, in order, by `name`, which is the name of the file.
-
-    Raises:
-        UserError: a file is another; the message is its path, and `what` it is not, with a remedy.
-    """
-    found: dict[str, M] = {}
-    for path in sorted(folder.glob("*.json")):
-        try:
-            model = kind.model_validate_json(read_text(path), strict=True)
-            if name(model) != path.stem:
-                raise ValueError(f"it is of {name(model)}")
-        except (OSError, ValueError) as error:
-            raise UserError(f"{path} is not {what(path.stem)}") from error
-        found[path.stem] = model
-    return found
 
 
 def write_all(contents: Mapping[Path, bytes]) -> list[Path]:

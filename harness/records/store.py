@@ -8,8 +8,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
-from harness.records.baselines import FOLDER, TaskBaselines
+from harness.records.baselines import FOLDER, ShallowStudy, TaskBaselines
+from harness.records.certificate import Certificate
 from harness.records.cost import CostRecord, CostSpec
+from harness.records.fields import Frozen
 from harness.records.files import remove_partial, require_writable, save
 from harness.records.locks import Lock, Locks
 from harness.records.record import FINAL, Record
@@ -19,7 +21,7 @@ from zoo.registry import UserError, in_one_line
 
 Spec = RunSpec | CostSpec | StudySpec | TaskSpec
 StoreT = TypeVar("StoreT", bound="RecordStore[Any]")
-RecordT = TypeVar("RecordT", Record, CostRecord, StudyRecord, TaskBaselines)
+RecordT = TypeVar("RecordT", bound=Frozen)
 
 
 class Broken(NamedTuple):
@@ -33,11 +35,14 @@ class RecordStore(Generic[RecordT]):
     """A folder of records of one kind.
 
     Attributes:
+        kind: their class.
         subfolder: of the folder of runs, where these records are.
+        remedy: for a file that is not a record; `name` is its name, `store` the folder of runs.
     """
 
     kind: type[RecordT]
     subfolder = ""
+    remedy = "move it away"
 
     def __init__(self, folder: Path) -> None:
         """Use `folder`, which is created by the first write."""
@@ -64,6 +69,10 @@ class RecordStore(Generic[RecordT]):
     def path(self, spec: Spec) -> Path:
         """The file of the record of `spec`."""
         return self.folder / f"{spec.file_name}.json"
+
+    def path_of(self, record: Any) -> Path:
+        """The file of a record."""
+        return self.path(record.spec)
 
     def find(self, spec: Spec) -> RecordT | None:
         """The record of `spec`, if the store holds one.
@@ -94,7 +103,7 @@ class RecordStore(Generic[RecordT]):
             UserError: it cannot be written.
         """
         text = record.model_dump_json(indent=1) + "\n"
-        return save(self.path(record.spec), text.encode(), "record")
+        return save(self.path_of(record), text.encode(), "record")
 
     def remove_partial_files(self) -> None:
         """Delete the files of processes that were killed while writing."""
@@ -119,6 +128,18 @@ class RecordStore(Generic[RecordT]):
             else:
                 records.append(shorten(content))
         return records, broken
+
+    def read_whole(self) -> list[RecordT]:
+        """Every record, in order of file name.
+
+        Raises:
+            UserError: a file is not a record, or the folder cannot be listed.
+        """
+        records, broken = self.read()
+        for path, reason in broken:
+            remedy = self.remedy.format(name=path.stem, store=self.folder.parent)
+            raise UserError(f"{path} is not a record ({reason}); {remedy}")
+        return records
 
     def files(self) -> dict[str, os.stat_result]:
         """The time and size of every JSON file, by its name, sorted; none where no folder is.
@@ -158,7 +179,7 @@ class RecordStore(Generic[RecordT]):
             return Broken(path, f"{where}: {first['msg'].removeprefix('Value error, ')}")
         except (OSError, UnicodeDecodeError) as error:
             return Broken(path, in_one_line(error))
-        expected = self.path(record.spec).name
+        expected = self.path_of(record).name
         if path.name != expected:
             return Broken(path, f"its specification belongs in {expected}; move it away")
         return record
@@ -231,3 +252,28 @@ class BaselineStore(RecordStore[TaskBaselines]):
     """The baselines of tasks."""
 
     kind, subfolder = TaskBaselines, FOLDER
+
+
+class CertificateStore(RecordStore[Certificate]):
+    """The certificates of variants."""
+
+    kind, subfolder = Certificate, "certificates"
+    remedy = "delete it, and run: harness check {name} --store {store}"
+
+    def path_of(self, record: Certificate) -> Path:
+        """The file of a certificate, one for each variant."""
+        return self.folder / f"{record.variant}.json"
+
+    def by_variant(self) -> dict[str, Certificate]:
+        """The certificate of each variant, in order; see `read_whole`."""
+        return {record.variant: record for record in self.read_whole()}
+
+
+class ShallowStore(RecordStore[ShallowStudy]):
+    """The studies of shallow models."""
+
+    kind, subfolder = ShallowStudy, "shallow"
+
+    def path_of(self, record: ShallowStudy) -> Path:
+        """The file of a study, one for each task."""
+        return self.folder / f"{record.name}.json"

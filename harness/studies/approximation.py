@@ -18,15 +18,14 @@ from matplotlib.axes import Axes
 from torch import Tensor
 
 from harness import layer_inputs
-from harness.checkpoint import KeptRun, kept_runs, load_weights
+from harness.checkpoint import KeptRun, kept_runs
 from harness.cli import arguments
-from harness.model import build_model
 from harness.plan import restore
 from harness.records.spec import label_of
 from harness.records.store import Store
 from harness.records.study import Row
 from harness.studies import Announce, Panel, Part, Positive, Section, Study, study, variant_options
-from zoo.contract import Attention, Unsupported
+from zoo.contract import Attention
 from zoo.library import create
 from zoo.registry import UserError, Value
 from zoo.variants.softmax import Softmax
@@ -152,21 +151,15 @@ def on_run(run: KeptRun, name: str, options: Options, samples: int) -> Iterator[
     Raises:
         Unsupported: no layer of the run is softmax; see also `layer_inputs.alike`.
     """
-    plan = restore(run.record.spec)
-    model = build_model(plan.spec, plan.task).eval()
-    load_weights(run.files[max(run.files)], model)
-    layers, trained = layer_inputs.attentions(model), plan.spec.attention
-    if not any(isinstance(layer, Softmax) for layer in layers):
-        raise Unsupported(f"no layer of the run of {trained} is softmax; give a run of softmax")
-    inputs = layer_inputs.inputs_of_layers(model, plan.data.splits["dev"], samples)
-    for number, (layer, calls) in enumerate(zip(layers, inputs, strict=True), 1):
-        if isinstance(layer, Softmax):
-            reference = layer_inputs.projected(layer)
-            compared = layer_inputs.alike(reference, name, options), reference
-            xs = [x for call in calls for x in call.sequences()]
-            spread = sum(layer_inputs.spread_of_logits(reference, x) for x in xs) / len(xs)
-            where = f"{plan.spec.task.name} {trained}, layer {number}"
-            yield _row(name, options, where, spread, compared, xs)
+    plan, spec, last = restore(run.record.spec), run.record.spec, max(run.files)
+    layers = layer_inputs.layers_of(plan, {last: run.files[last]}, samples, Softmax)
+    for _, number, layer, calls in layers:
+        reference = layer_inputs.projected(layer)
+        compared = layer_inputs.alike(reference, name, options), reference
+        xs = [x for call in calls for x in call.sequences()]
+        spread = sum(layer_inputs.spread_of_logits(reference, x) for x in xs) / len(xs)
+        where = f"{spec.task.name} {spec.attention}, layer {number}"
+        yield _row(name, options, where, spread, compared, xs)
 
 
 def distances(

@@ -21,15 +21,13 @@ from matplotlib.axes import Axes
 from torch import Tensor
 
 from harness import layer_inputs
-from harness.checkpoint import KeptRun, kept_runs, load_weights
+from harness.checkpoint import KeptRun, kept_runs
 from harness.cli import arguments
-from harness.model import build_model
 from harness.plan import restore
 from harness.records.store import Store
 from harness.records.study import Row
 from harness.studies import Announce, Panel, Part, Positive, Section, Study, study
 from zoo import ksvd
-from zoo.contract import Unsupported
 from zoo.library import create
 from zoo.registry import UserError, unknown
 from zoo.variants.primal import Primal
@@ -185,24 +183,15 @@ def on_run(run: KeptRun, samples: int, announce: Announce) -> Iterator[Row]:
     Raises:
         Unsupported: the run has no such layer, or its weights differ from token to token.
     """
-    plan = restore(run.record.spec)
-    model, spec = build_model(plan.spec, plan.task).eval(), plan.spec
-    name = spec.attention
-    layers = layer_inputs.attentions(model)
-    if not any(isinstance(layer, Primal) for layer in layers):
-        raise Unsupported(f"no layer of the run of {name} is primal; give a run of primal")
-    for step, file in run.files.items():
-        announce(f"step {step} of {max(run.files)}")
-        load_weights(file, model)
-        inputs = layer_inputs.inputs_of_layers(model, plan.data.splits["dev"], samples)
-        for number, (layer, calls) in enumerate(zip(layers, inputs, strict=True), 1):
-            if isinstance(layer, Primal):
-                xs = [x for call in calls for x in call.sequences()]
-                yield {
-                    "inputs": f"{spec.task.name} {name}, layer {number}", "trained": "run",
-                    "trace": layer.trace, "loss": "run", "seed": spec.seed,
-                    **state(layer, xs, step), "task_loss": None,
-                }  # fmt: skip
+    plan, spec = restore(run.record.spec), run.record.spec
+    layers = layer_inputs.layers_of(plan, run.files, samples, Primal, announce)
+    for step, number, layer, calls in layers:
+        xs = [x for call in calls for x in call.sequences()]
+        yield {
+            "inputs": f"{spec.task.name} {spec.attention}, layer {number}", "trained": "run",
+            "trace": layer.trace, "loss": "run", "seed": spec.seed,
+            **state(layer, xs, step), "task_loss": None,
+        }  # fmt: skip
 
 
 def state(layer: Primal, xs: list[Tensor], step: int) -> Mapping[str, Any]:

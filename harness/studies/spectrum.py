@@ -18,9 +18,8 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from torch import Tensor
 
-from harness.checkpoint import kept_runs, load_weights
-from harness.layer_inputs import Inputs, attentions, inputs_of_layers
-from harness.model import build_model
+from harness.checkpoint import kept_runs
+from harness.layer_inputs import Inputs, layers_of
 from harness.plan import Plan, restore
 from harness.records.families import colour_of
 from harness.records.spec import row_of
@@ -106,17 +105,12 @@ def spectra(
     In fp32, in evaluation mode. The rows and columns of padded tokens are left out. A layer without
     an attention matrix has rank 0 and the reason.
     """
-    spec, dev = plan.spec, plan.data.splits["dev"]
-    model, ranks = build_model(spec, plan.task).eval(), ranks_up_to(plan.task.max_len)
+    spec, ranks = plan.spec, ranks_up_to(plan.task.max_len)
     label = row_of(spec.attention, spec.overrides)
     run = {"setting": setting, "attention": label, "seed": spec.seed}
-    for step, path in files.items():
-        announce(f"step {step} of {max(files)}")
-        load_weights(path, model)
-        layers = zip(attentions(model), inputs_of_layers(model, dev, samples), strict=True)
-        for number, (layer, calls) in enumerate(layers, 1):
-            where = {**run, "step": step, "layer": number, "variant": layer.name()}
-            yield from ({**where, **values} for values in spectrum_of(layer, calls, ranks))
+    for step, number, layer, calls in layers_of(plan, files, samples, Attention, announce):
+        where = {**run, "step": step, "layer": number, "variant": layer.name()}
+        yield from ({**where, **values} for values in spectrum_of(layer, calls, ranks))
 
 
 def ranks_up_to(limit: int) -> list[int]:

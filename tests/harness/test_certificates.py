@@ -7,7 +7,8 @@ import pytest
 
 from harness.cli import pages
 from harness.provenance import certified_digest, source_digest
-from harness.records.certificate import CheckResult, read_certificates, write_certificate
+from harness.records.certificate import CheckResult
+from harness.records.store import CertificateStore
 from reports.pages.certificates import certificates_page
 from tests.certificates import committed
 from tests.harness.test_cli_check import checks  # noqa: F401
@@ -84,7 +85,7 @@ def test_groups_are_ticked_numbered_crossed_or_left_out():
 
 def test_check_writes_a_certificate_with_failures_and_reads_it_again(call, checks, tmp_path):  # noqa: F811
     code, out, _ = call("check", "softmax", "--store", str(tmp_path))
-    one = read_certificates(tmp_path)["softmax"]
+    one = CertificateStore.within(tmp_path).by_variant()["softmax"]
     assert code == 1 and str(tmp_path / "certificates" / "softmax.json") in out
     assert not one.passed and len(one.code) == 64
     assert [(r.form, r.group, r.check, r.passed) for r in one.results[:2]] == [
@@ -93,12 +94,13 @@ def test_check_writes_a_certificate_with_failures_and_reads_it_again(call, check
 
 
 def test_a_damaged_certificate_is_rejected_with_the_command_that_makes_it(tmp_path):
-    path = write_certificate(tmp_path, committed()["softmax"])
+    store = CertificateStore.within(tmp_path)
+    path = store.write(committed()["softmax"])
     content = json.loads(path.read_text("utf-8"))
     for damaged in ({**content, "variant": "linear"}, {**content, "taken": "today"}):
         path.write_text(json.dumps(damaged))
         with pytest.raises(UserError, match=f"harness check softmax --store {tmp_path}"):
-            read_certificates(tmp_path)
+            store.read_whole()
 
 
 def test_a_certificate_of_other_code_or_other_checks_is_out_of_date():

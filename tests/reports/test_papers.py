@@ -6,7 +6,8 @@ from importlib import resources
 import pandas as pd
 import pytest
 
-from harness.records.baselines import ShallowModel, ShallowStudy, read_studies, write_study
+from harness.records.baselines import ShallowModel, ShallowStudy
+from harness.records.store import ShallowStore
 from harness.records.suites import find
 from reports.pages.findings import REFERENCE, explain, findings
 from reports.papers import means, published, results, section
@@ -142,9 +143,9 @@ def test_a_figure_agrees_where_both_intervals_overlap(accuracy, agrees):
 
 
 def test_the_records_of_studies_are_read_as_they_were_written(tmp_path):
-    one = study(0.3, 0.4)
-    assert write_study(tmp_path, one).name == "listops.json"
-    assert read_studies(tmp_path) == [one]
+    store, fitted = ShallowStore(tmp_path), study(0.3, 0.4)
+    assert store.write(fitted).name == "listops.json"
+    assert store.read_whole() == [fitted]
     (tmp_path / "text.json").write_text("{}")
-    with pytest.raises(UserError, match=r"text.json is not a record of shallow models"):
-        read_studies(tmp_path)
+    with pytest.raises(UserError, match=r"text.json is not a record \(.*\); move it away"):
+        store.read_whole()

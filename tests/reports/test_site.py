@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from harness.cli.catalogue import described
-from harness.records.baselines import read_studies
+from harness.records.store import ShallowStore
 from reports.advice import advise, table
 from reports.layer_costs import of_plan
 from reports.site import NAME, site
@@ -41,7 +41,7 @@ def content() -> SimpleNamespace:
     return SimpleNamespace(
         suite=suite, table=table(*found, suite, traits, causal=["recall-32"]), runs=runs,
         costs=measured, baselines=baselines, records=records, variants=variants,
-        studies=read_studies(ROOT / "results/shallow"),
+        studies=ShallowStore.within(ROOT / "results").read_whole(),
     )  # fmt: skip
 
 
