@@ -140,14 +140,14 @@ def names_in(texts: Sequence[str]) -> list[str]:
     """
     names: dict[str, None] = {}
     for text in texts:
-        parts = [part.strip() for part in text.split(",")]
-        if not all(parts):
+        found = [part.strip() for part in text.split(",")]
+        if not all(found):
             raise UserError(f"{text!r} holds an empty name; separate names by single commas")
-        if any(len(part) > LONGEST_NAME for part in parts):
+        if any(len(name) > LONGEST_NAME for name in found):
             raise UserError(
                 f"{text[:40]!r}... has a name of over {LONGEST_NAME} characters; shorten it"
             )
-        names |= dict.fromkeys(parts)
+        names |= dict.fromkeys(found)
     return list(names)
 
 
@@ -189,7 +189,7 @@ def integers_in(
     what: str, text: str, allowed: range, example: str,
     read: Callable[[str], Iterable[int]] = tokens,
 ) -> list[int]:  # fmt: skip
-    """Read integers separated by commas, each once; `read` gives those of a part between commas.
+    """Read integers separated by commas, each once; `read` reads a part between commas.
 
     `allowed` are possible, up to `MOST` in all; a message says `what` they are, with an `example`.
 

@@ -6,6 +6,7 @@ import io
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -63,7 +64,7 @@ class Description(NamedTuple):
     examples: Mapping[str, Example] = MappingProxyType({})
 
 
-def made(page: Path, store: Path) -> dict[Path, bytes]:
+def files_of(page: Path, store: Path) -> dict[Path, bytes]:
     """The page and its images, from the data in the cache and the baselines of a store.
 
     The card of a task stays as it is where its data or its baselines are missing.
@@ -72,13 +73,14 @@ def made(page: Path, store: Path) -> dict[Path, bytes]:
         UserError: data are damaged.
     """
     text = page.read_text("utf-8") if page.is_file() else ""
-    parts = re.split(r"^(?=## )", text, flags=re.MULTILINE)[1:]
-    old = {part.partition("\n")[0].removeprefix("## "): part for part in parts}
+    cards = re.split(r"^(?=## )", text, flags=re.MULTILINE)[1:]
+    old = {card.partition("\n")[0].removeprefix("## "): card for card in cards}
     found = BaselineStore.within(store)
 
     def complete(spec: TaskSpec) -> TaskBaselines | None:
-        one = found.find(spec)
-        return one if one and one.version == BASELINES_VERSION and not one.left else None
+        record = found.find(spec)
+        current = record and record.version == BASELINES_VERSION and not record.left
+        return record if current else None
 
     sections, files = [], {}
     for name in names():
@@ -134,15 +136,15 @@ def card(described: Sequence[Description], folder: str) -> str:
 
     `folder` has the images; it is relative to the page.
     """
-    task, present = described[0].task, [one for one in described if not one.missing]
+    task, present = described[0].task, [setting for setting in described if not setting.missing]
     owners = inspect.getmodule(type(task)), type(task)
     titles = ((inspect.getdoc(owner) or "").partition("\n")[0] for owner in owners)
     keys: dict[str, list[str]] = {}
     for setting in described:
         if setting.missing:
             keys.setdefault(setting.missing, []).append(f"`{setting.task.key}`")
-    parts = zip(*(setting.tables for setting in present), strict=True)
-    tables = [pd.DataFrame([row for rows in part for row in rows]).fillna("") for part in parts]
+    same = zip(*(setting.tables for setting in present), strict=True)
+    tables = [pd.DataFrame([*chain(*rows)]).fillna("") for rows in same]
     return rendered(
         "task.md.j2", task=task, titles=[*filter(None, titles)], missing=keys.items(),
         properties=_properties(described[0]).items(), tables=tables, folder=folder,
@@ -152,8 +154,8 @@ def card(described: Sequence[Description], folder: str) -> str:
 
 def images(described: Sequence[Description]) -> dict[str, bytes]:
     """The image files of a card by name, of the first setting whose data are present."""
-    shown = next((setting for setting in described if not setting.missing), described[0])
-    return {n: file for example in shown.examples.values() for n, file in example.images.items()}
+    first = next((setting for setting in described if not setting.missing), described[0])
+    return {n: file for example in first.examples.values() for n, file in example.images.items()}
 
 
 def _properties(described: Description) -> Row:
@@ -190,7 +192,7 @@ def describe(task: Task, baselines_of: Callable[[TaskSpec], TaskBaselines | None
         return Description(task, "", f"no baselines; {missing(spec)}")
     train, test = data.splits["train"], data.splits["test"]
     hashes = {*_hashes(train)}
-    repeated = sum(one in hashes for one in _hashes(test))
+    repeated = sum(sequence in hashes for sequence in _hashes(test))
     share = f"{repeated:,} of {len(test.sequences):,}"
     rows = {name: {**setting, "split": name} for name in data.splits}
     tables = [
@@ -265,10 +267,10 @@ def examples_of(task: Task, split: Split) -> dict[str, Example]:
         files = {f"{stem}.png": image for stem, image in zip(stems, pngs, strict=True)}
         examples[f"Example {i + 1}"] = Example(texts, files, _correct(task, split, i))
     if task.images:
-        shown = range(min(SHEET, len(split)))
-        levels = [one for i in shown for one in split.tokens(i)]
+        numbers = range(min(SHEET, len(split)))
+        levels = [image for i in numbers for image in split.tokens(i)]
         rows = [levels[i : i + SHEET_COLUMNS] for i in range(0, len(levels), SHEET_COLUMNS)]
-        target = "; ".join(_correct(task, split, i) for i in shown)
+        target = "; ".join(_correct(task, split, i) for i in numbers)
         examples["Sheet"] = Example([], {f"{task.name}.png": png(rows)}, target)
     return examples
 

@@ -71,11 +71,11 @@ def registered(plug_ins: bool) -> dict[str, list[Any]]:
 
 def content() -> bytes:
     """The file of what this package registers: an entry on each line."""
-    parts = []
+    tables = []
     for kind, entries in registered(plug_ins=False).items():
         lines = ",\n".join(json.dumps(entry, ensure_ascii=False) for entry in entries)
-        parts.append(f'"{kind}": [\n{lines}\n]')
-    return "\n".join(["{", ",\n".join(parts), "}\n"]).encode()
+        tables.append(f'"{kind}": [\n{lines}\n]')
+    return "\n".join(["{", ",\n".join(tables), "}\n"]).encode()
 
 
 def _variant(name: str, variant: Any) -> Entry:
@@ -204,7 +204,7 @@ def training_crossovers(costs: "pd.DataFrame") -> tuple[dict[str, list[str]], st
     # Of the rows of a variant the last one is used: those that fail earlier are slower.
     ordered = cost.rows(sweep).sort_values(["longest", "seconds"], ascending=[True, False])
     texts = {
-        row["attention"]: [one.text if one else NOTHING for one in (row["faster"], row["smaller"])]
+        row["attention"]: [n.text if n else NOTHING for n in (row["faster"], row["smaller"])]
         for row in ordered.to_dict("records")
     }
     first, last = sweep["length"].min(), sweep["length"].max()

@@ -182,7 +182,7 @@ def _reports(root: Path) -> Files:
 
 
 def _cards(root: Path) -> Files:
-    return cards.made(root / "docs" / "tasks.md", root / "results")
+    return cards.files_of(root / "docs" / "tasks.md", root / "results")
 
 
 GENERATORS: tuple[Callable[[Path], Files], ...] = (

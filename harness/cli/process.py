@@ -23,7 +23,7 @@ from harness.cli.catalogue import hint, meanings
 from harness.interrupts import Interrupts, Terminated
 from zoo.registry import UserError, in_one_line, printable
 
-# Depending on its version, Typer uses the package click or its own copy.
+# Depending on its version, Typer uses the package click or a copy of it.
 USAGE_ERROR: Any = typer.BadParameter.__base__
 
 
@@ -66,13 +66,13 @@ class Command(TyperCommand):
         """Parse the arguments.
 
         Raises:
-            UsageError: an option is unknown; one that takes one value is repeated, of which Typer
-                would use the last; or a number is not finite: no bound of an option excludes NaN.
+            UsageError: an option is unknown; one that takes one value is repeated:
+                Typer would use the last value; or a number is not finite: no bound excludes NaN.
         """
         try:
             _, _, order = self.make_parser(ctx).parse_args(args=list(args))
         except USAGE_ERROR as error:
-            option, names = getattr(error, "option_name", ""), {one.name for one in self.params}
+            option, names = getattr(error, "option_name", ""), {p.name for p in self.params}
             if not option or "set_" not in names:
                 raise
             if not (text := hint(option, args, recipe="task" in names)):
@@ -119,7 +119,7 @@ def option(field: Field[Any], text: str) -> Parameter:
     """
     kind: Any = field.type
     kind, *added = get_args(kind) if get_origin(kind) is Annotated else (kind,)
-    how: dict[str, Any] = {"help": f"{text}."} | {k: v for one in added for k, v in one.items()}
+    how: dict[str, Any] = {"help": f"{text}."} | {k: v for more in added for k, v in more.items()}
     types, name = (kind, *get_args(kind)), field.name.strip("_").replace("_", "-")
     flags = FLAGS.get(field.name, (f"--{name}",))
     if Path in types:
@@ -222,12 +222,12 @@ def _output_error(text: str = "") -> str:
 
 def _show_once() -> Callable[..., None]:
     """A function that prints each warning once, as one line without its source location."""
-    shown: set[str] = set()
+    printed: set[str] = set()
 
     def show(message: Warning | str, *_: object) -> None:
         line = f"harness: warning: {printable(' '.join(str(message).split()))}"
-        if line not in shown:
-            shown.add(line)
+        if line not in printed:
+            printed.add(line)
             _print_error(line)
 
     return show

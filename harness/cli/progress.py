@@ -134,12 +134,12 @@ def summary(
     `done` runs have a final record, `others` are in processes of other commands; `left` are the
     seconds until the end, about, None where unknown.
     """
-    parts = [f"{done} of {total} runs done", f"{running} running", f"{failed} failed"]
-    parts += [f"{others} running elsewhere"] if others else []
+    counts = [f"{done} of {total} runs done", f"{running} running", f"{failed} failed"]
+    counts += [f"{others} running elsewhere"] if others else []
     if left is not None:
         minutes = f"{left / 60:.0f} min" if left < 6000 else f"{left / 3600:.1f} h"
-        parts.append(f"about {f'{left:.0f} s' if left < 100 else minutes} left")
-    return ", ".join(parts)
+        counts.append(f"about {f'{left:.0f} s' if left < 100 else minutes} left")
+    return ", ".join(counts)
 
 
 class GridView:
@@ -221,10 +221,10 @@ class GridView:
 
     def _seconds_left(self) -> float | None:
         """From the work of this command so far; None before a run has ended, and at the end."""
-        parts = {name: state.step / state.steps for name, state in self._running.items()}
+        done = {name: state.step / state.steps for name, state in self._running.items()}
         ended = self._done - self._before + self._failed
-        new = ended + sum(part - self._first.get(name, 0.0) for name, part in parts.items())
-        left = self._total - self._done - self._failed - sum(parts.values())
+        new = ended + sum(part - self._first.get(name, 0.0) for name, part in done.items())
+        left = self._total - self._done - self._failed - sum(done.values())
         return (self._clock() - self._start) * left / new if ended and left > 0 else None
 
 

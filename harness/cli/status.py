@@ -28,7 +28,7 @@ def status(options: Stored) -> Answer:
         "interrupted": {
             name: (state, "" if state else saved) for name, state in found.interrupted.items()
         },
-        "failed": {name: (None, one.reason) for name, one in found.failed.items()},
+        "failed": {name: (None, run.reason) for name, run in found.failed.items()},
         "waiting": dict.fromkeys(found.waiting, (None, "")),
     }
     rows = [

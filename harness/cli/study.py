@@ -14,7 +14,7 @@ from harness.cli.stores import within, write_pages
 
 if TYPE_CHECKING:
     from harness.records.study import StudyRecord
-    from harness.studies import Part, Study
+    from harness.studies import Study, Table
 
 
 class Studies(TyperGroup):
@@ -64,10 +64,10 @@ def write(study: "Study") -> tuple[dict[str, Any], int]:
 
     folder = study.store
     store, code = StudyStore.within(folder), _train(study)
-    parts = [*study.parts(Store(folder))]
+    tables = [*study.tables(Store(folder))]
     store.require_writable()
     store.remove_partial_files()
-    records = [_record(study, part, store) for part in parts]
+    records = [_record(study, table, store) for table in tables]
     files = write_pages(within(folder, pages(type(study), folder)))
     rows = [row for record in records for row in frame_of([record]).to_dict("records")]
     return {"rows": rows, "files": files}, code
@@ -102,22 +102,23 @@ def _train(study: "Study") -> int:
     return int(bool(failed))
 
 
-def _record(study: "Study", part: "Part", store: Any) -> "StudyRecord":
-    """The record of a part, computed unless the store has it."""
+def _record(study: "Study", table: "Table", store: Any) -> "StudyRecord":
+    """The record of a table, made unless the store has it."""
     from harness.environment import describe
     from harness.records.fields import now
     from harness.records.study import StudyRecord, StudySpec, table_of
 
-    spec = StudySpec(study=study.name, subject=part.subject, options=dict(part.options))
+    subject, options, rows, since = table
+    spec = StudySpec(study=study.name, subject=subject, options=dict(options))
     found = store.find(spec)
     # Times in UTC of one format are ordered as texts are.
-    if found and not study.rerun and found.spec == spec and found.started >= part.since:
+    if found and not study.rerun and found.spec == spec and found.started >= since:
         return found
 
     def announce(line: str) -> None:
-        typer.echo(f"{part.subject}: {line}", err=True)
+        typer.echo(f"{subject}: {line}", err=True)
 
-    started, table = now(), table_of([*part.rows(announce)])
-    record = StudyRecord(spec=spec, started=started, environment=describe("cpu"), table=table)
+    started, columns = now(), table_of([*rows(announce)])
+    record = StudyRecord(spec=spec, started=started, environment=describe("cpu"), table=columns)
     store.write(record)
     return record

@@ -15,11 +15,11 @@ from harness.records.baselines import TaskBaselines
 from harness.records.cost import CostRecord
 from harness.records.fields import Frozen, Quartiles
 from harness.records.interval import Sample, interval_of
-from harness.records.record import Record
+from harness.records.record import Point, Record
 from harness.records.spec import by_option, field_at, label_of, row_of
 from harness.records.store import BaselineStore, CostStore, Store
 
-Cells = dict[str, Any]
+Row = dict[str, Any]
 
 MEASURED = (
     "seconds", "seconds.q1", "seconds.q3", "samples", "ratio", "ratio.q1", "ratio.q3", "no_ratio",
@@ -33,7 +33,7 @@ bytes of `memory_batch` samples with their state, and `memory_ratio` to SDPA; `o
 seconds over the least that the device needs; see `harness.records.cost.Measured`."""
 
 TEXTS = ("no_ratio", "reference", "backend")
-"""Those of them that are texts, empty where nothing was measured."""
+"""The texts among them, empty where nothing was measured."""
 
 OF_RUNS = {
     "attention": "spec.attention", "recipe": "spec.budget", "task": "spec.task.key",
@@ -52,7 +52,7 @@ OF_RUNS = {
 """Columns of a run that are a field of its record, as `field_at` has it."""
 
 TEXTS_OF_RUNS = ("role", "match", "reference", "inference_reference", "backend")
-"""Those of them that are texts, empty where the record has none."""
+"""The texts among them, empty where the record has none."""
 
 OUTCOME = {
     "score": "final.score", "dev": "final.dev", "best_on_test": "final.best_on_test",
@@ -119,9 +119,9 @@ def of_baselines(found: Iterable[TaskBaselines]) -> pd.DataFrame:
     `name`, `score`, in the unit of a run's.
     """
     rows = [
-        (one.spec.file_name, one.spec.key, one.version, not one.left, name, score)
-        for one in found
-        for name, score in one.scores.items()
+        (record.spec.file_name, record.spec.key, record.version, not record.left, name, score)
+        for record in found
+        for name, score in record.scores.items()
     ]
     return pd.DataFrame(rows, columns=["data", "task", "version", "complete", "name", "score"])
 
@@ -145,11 +145,11 @@ def of_curves(records: Iterable[Record]) -> pd.DataFrame:
     `loss`, `losses` (the auxiliary ones, a mapping), `dev` (NaN where it was not evaluated).
     """
     rows = [
-        {"id": one.spec.id, "machine": one.environment.device, "started": one.started} | dict(point)
-        for one in records
-        for point in one.curve
+        (run.spec.id, run.environment.device, run.started, *dict(point).values())
+        for run in records
+        for point in run.curve
     ]
-    names = ("id", "machine", "started", "step", "seconds", "loss", "losses", "dev")
+    names = ("id", "machine", "started", *Point.model_fields)
     return pd.DataFrame(rows, columns=[*names]).astype({"dev": float})
 
 
@@ -163,16 +163,16 @@ def of_costs(records: Iterable[CostRecord]) -> pd.DataFrame:
     return found.astype(dict.fromkeys(set(MEASURED) - {*TEXTS}, float)).copy()
 
 
-def _run(record: Record) -> Cells:
+def _run(record: Record) -> Row:
     spec, final = record.spec, record.final
     suite, _, question = spec.budget.partition("/")
     sample = Sample.of([final.sample]) if final and final.sample else None
     interval = interval_of(sample, record.metric) if sample else None
     point = record.curve[-1] if record.curve else None
-    cells = {name: field_at(record, path) for name, path in (OF_RUNS | OUTCOME).items()}
+    row = {name: field_at(record, path) for name, path in (OF_RUNS | OUTCOME).items()}
     for name, path in TIMES.items():
-        cells |= _quartiles(name, field_at(record, path), 1000 if name == "step_seconds" else 1)
-    return cells | {
+        row |= _quartiles(name, field_at(record, path), 1000 if name == "step_seconds" else 1)
+    return row | {
         "row": row_of(spec.attention, spec.overrides),
         "suite": suite if question else "",
         "question": question,
@@ -196,7 +196,7 @@ def _run(record: Record) -> Cells:
     }
 
 
-def _quartiles(name: str, values: Quartiles | None, per: int = 1) -> Cells:
+def _quartiles(name: str, values: Quartiles | None, per: int = 1) -> Row:
     """The median by `name`, and the other quartiles."""
     if values is None:
         return dict.fromkeys((name, f"{name}.q1", f"{name}.q3"))
@@ -204,9 +204,9 @@ def _quartiles(name: str, values: Quartiles | None, per: int = 1) -> Cells:
     return {name: median, f"{name}.q1": q1, f"{name}.q3": q3}
 
 
-def _cost(record: CostRecord) -> Cells:
+def _cost(record: CostRecord) -> Row:
     spec, measured = record.spec, record.measured
-    cells = {name: field_at(record, path) for name, path in OF_COSTS.items()} | {
+    row = {name: field_at(record, path) for name, path in OF_COSTS.items()} | {
         "row": row_of(spec.attention, spec.overrides),
         "label": label_of(spec.attention, by_option(spec.options)),
         "model": spec.model.model_dump(exclude={"kind", "dim", "heads"}) if spec.model else {},
@@ -214,7 +214,7 @@ def _cost(record: CostRecord) -> Cells:
         **{name: getattr(measured, name, None) for name in MEASURED},
     }
     if measured:
-        cells |= {
+        row |= {
             **_quartiles("seconds", measured.seconds),
             **_quartiles("ratio", measured.over_softmax),
             "measured_ratio": measured.ratio.median if measured.ratio else None,
@@ -223,12 +223,12 @@ def _cost(record: CostRecord) -> Cells:
             "limit_bytes_per_second": measured.limits.bytes_per_second,
             "limit_flops_per_second": measured.limits.flops_per_second,
         }
-    return cells
+    return row
 
 
-def _dotted(prefix: str, fields: Mapping[str, Any]) -> Cells:
-    cells: Cells = {}
+def _dotted(prefix: str, fields: Mapping[str, Any]) -> Row:
+    columns: Row = {}
     for name, value in fields.items():
         path = f"{prefix}.{name}"
-        cells |= _dotted(path, dict(value)) if isinstance(value, Frozen) else {path: value}
-    return cells
+        columns |= _dotted(path, dict(value)) if isinstance(value, Frozen) else {path: value}
+    return columns

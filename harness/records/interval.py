@@ -48,10 +48,10 @@ class Sample:
     @classmethod
     def of(cls, answers: Sequence[CorrectAnswers | ClusterValues]) -> "Sample | None":
         """The answers of one or more runs; None where they are of different test splits."""
-        sizes = [one.cluster_sizes() for one in answers]
+        sizes = [run.cluster_sizes() for run in answers]
         if not all(np.array_equal(sizes[0], other) for other in sizes[1:]):
             return None
-        totals = np.array([one.cluster_sums() for one in answers])
+        totals = np.array([run.cluster_sums() for run in answers])
         return cls(totals, sizes[0], isinstance(answers[0], CorrectAnswers))
 
     @property

@@ -79,54 +79,54 @@ def overview(store: Store) -> Overview:
     Raises:
         UserError: it cannot be listed.
     """
-    files = {file.removesuffix(".json"): one for file, one in summaries(store).items()}
-    records = {name: one for name, one in files.items() if one.status}
+    files = {file.removesuffix(".json"): found for file, found in summaries(store).items()}
+    records = {name: found for name, found in files.items() if found.status}
     states, announced = store.locks.states(), store.locks.announced()
     running = {name: state for name, state in states.items() if store.locks.is_held(name)}
-    still = {name: one for name, one in records.items() if name not in running}
-    done = {name: one for name, one in still.items() if one.status in FINAL}
-    failed = {name: one for name, one in still.items() if one.status == "failed"}
+    ended = {name: record for name, record in records.items() if name not in running}
+    done = {name: record for name, record in ended.items() if record.status in FINAL}
+    failed = {name: record for name, record in ended.items() if record.status == "failed"}
     saved = [path.stem for path in store.folder.glob("*.checkpoint")]
-    begun = dict.fromkeys([*states, *saved, *still])
-    ended = {*running, *done, *failed}
-    interrupted = {name: states.get(name) for name in sorted(begun) if name not in ended}
-    waiting = [name for name in announced if name not in begun and name not in ended]
+    begun = dict.fromkeys([*states, *saved, *ended])
+    others = {*running, *done, *failed}
+    interrupted = {name: states.get(name) for name in sorted(begun) if name not in others}
+    waiting = [name for name in announced if name not in begun and name not in others]
     again = [name for name in announced if name in interrupted]
     ended_now = [done[name] for name in announced if name in done]
-    finished = [one.seconds for one in ended_now if one.seconds is not None]
+    finished = [record.seconds for record in ended_now if record.seconds is not None]
     left = _seconds_left(finished, [*running.values()], len(waiting) + len(again))
-    wrong = {name: one.reason for name, one in files.items() if not one.status}
+    wrong = {name: found.reason for name, found in files.items() if not found.status}
     broken = [Broken(store.folder / f"{name}.json", reason) for name, reason in wrong.items()]
     return Overview(done, failed, running, interrupted, waiting, broken, left)
 
 
 def _seconds_left(finished: Sequence[float], states: Sequence[State], waiting: int) -> float | None:
     """Seconds until all runs have ended, from the mean seconds of a run."""
-    now, parts = datetime.now(UTC), [state.step / state.steps for state in states]
+    now, done = datetime.now(UTC), [state.step / state.steps for state in states]
     seconds = list(finished) or [
         (now - datetime.fromisoformat(state.since)).total_seconds() / part
-        for state, part in zip(states, parts, strict=True)
+        for state, part in zip(states, done, strict=True)
         if part > 0
     ]
     if not states or not seconds:
         return None
-    left = waiting + len(states) - sum(parts)
+    left = waiting + len(states) - sum(done)
     return sum(seconds) / len(seconds) * left / len(states)
 
 
 def summaries(store: Store) -> dict[str, Summary]:
     """The summary of every JSON file of a store, by its name, sorted."""
     started, index = time.time_ns(), read_model(store.folder / NAME, Index)
-    known = index.files if index and index.code == _code() else {}
+    indexed = index.files if index and index.code == _code() else {}
     found: dict[str, Summary] = {}
     for name, stat in store.files().items():
-        old = known.get(name)
+        old = indexed.get(name)
         if old is None or (old.modified, old.size) != (stat.st_mtime_ns, stat.st_size):
             old = _summary(store.read_file(name), stat)
         found[name] = old
     # A file that was written just now may be written again with the same time and size.
-    settled = {n: one for n, one in found.items() if one.modified < started - SETTLED}
-    if settled != known:
+    settled = {n: file for n, file in found.items() if file.modified < started - SETTLED}
+    if settled != indexed:
         content = Index(code=_code(), files=settled).model_dump_json()
         with suppress(OSError):  # a store that cannot be written can be looked at
             write_atomic(store.folder / NAME, content.encode())

@@ -132,8 +132,8 @@ class Cost(Frozen):
 
     @model_validator(mode="after")
     def _agree(self) -> "Cost":
-        parts = (self.softmax, self.time_ratio, self.inference_ratio)
-        if len({part is None for part in parts}) > 1:
+        compared = (self.softmax, self.time_ratio, self.inference_ratio)
+        if len({value is None for value in compared}) > 1:
             raise ValueError("softmax and its ratios are all given, or none of them is")
         return self
 

@@ -85,14 +85,14 @@ class TrainSpec(Frozen):
 
     @field_validator("augment", mode="before")
     @classmethod
-    def _name_transform(cls, given: Any) -> Any:
-        chosen = {"transform": given} if isinstance(given, str) else given
+    def _name_transform(cls, value: Any) -> Any:
+        chosen = {"transform": value} if isinstance(value, str) else value
         return None if chosen in ({"transform": "none"}, Augment()) else chosen
 
     @field_validator("betas", mode="before")
     @classmethod
-    def _split_betas(cls, given: Any) -> Any:
-        betas = given.split(",") if isinstance(given, str) else given
+    def _split_betas(cls, value: Any) -> Any:
+        betas = value.split(",") if isinstance(value, str) else value
         if not isinstance(betas, list | tuple) or len(betas) != 2:
             raise ValueError("two numbers separated by a comma are needed, such as 0.9,0.98")
         return tuple(betas)
@@ -273,4 +273,4 @@ def row_of(attention: str, overrides: Mapping[str, Value]) -> str:
 
 def by_option(options: Mapping[str, Mapping[str, Value]]) -> dict[str, Value]:
     """Options of variants by `VARIANT.OPTION`."""
-    return {f"{v}.{name}": value for v, given in options.items() for name, value in given.items()}
+    return {f"{v}.{name}": value for v, of in options.items() for name, value in of.items()}

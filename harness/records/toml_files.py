@@ -51,11 +51,11 @@ def _require_small(value: Any, levels: int = DEPTH) -> None:
     """Raise ValueError on tables of more levels than a file has, and integers beyond 64 bits."""
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise ValueError("it has an integer of more than 64 bits")
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    if parts and not levels:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    if inner and not levels:
         raise ValueError(f"it has tables of more than {DEPTH} levels")
-    for part in parts:
-        _require_small(part, levels - 1)
+    for item in inner:
+        _require_small(item, levels - 1)
 
 
 def validated(

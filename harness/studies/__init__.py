@@ -31,8 +31,8 @@ Positive = Annotated[int, {"min": 1}]
 """An option that is a count."""
 
 
-class Part(NamedTuple):
-    """What is computed and stored at once.
+class Table(NamedTuple):
+    """A table that is computed and stored at once.
 
     Attributes:
         subject: names the record, which the result with other options replaces.
@@ -50,7 +50,7 @@ class Part(NamedTuple):
 class Section(NamedTuple):
     """A section of the page: a heading, plain text, and a table.
 
-    A cell is a text, a number, or a mean with its smallest and its largest value.
+    A value is a text, a number, or a mean with its smallest and its largest value.
     """
 
     title: str
@@ -83,8 +83,8 @@ class Study(Stored, ABC):
         """The runs that it needs, which are trained first unless the store has them."""
         return ()
 
-    def parts(self, store: "Store") -> Iterable[Part]:
-        """What is computed besides runs.
+    def tables(self, store: "Store") -> Iterable[Table]:
+        """The tables that are computed besides runs.
 
         Raises:
             UserError: an option is wrong.
@@ -140,8 +140,8 @@ Class = TypeVar("Class", bound=type[Study])
 def study(cls: Class) -> Class:
     """Register a study under the name of its module."""
     cls.name = cls.__module__.rpartition(".")[2]
-    STUDIES[cls.name] = made = dataclass(frozen=True, kw_only=True)(cls)
-    return made
+    STUDIES[cls.name] = registered = dataclass(frozen=True, kw_only=True)(cls)
+    return registered
 
 
 def names() -> dict[str, str]:
@@ -158,8 +158,8 @@ def find(name: str) -> type[Study]:
     Raises:
         UserError: there is none.
     """
-    if name not in (known := names()):
-        raise UserError(unknown("study", name, known))
+    if name not in (summaries := names()):
+        raise UserError(unknown("study", name, summaries))
     import_module(f"{__name__}.{name}")
     return STUDIES[name]
 
@@ -181,13 +181,13 @@ def variant_options(
     owners = {*settings, *(field.partition(".")[0] for field in varied)}
     if others := sorted(owners - {name}):
         raise UserError(f"{others[0]!r} is not the variant; give options of {name}")
-    given = settings.get(name, {})
-    sets: list[dict[str, str]] = [dict(given)]
+    fixed = settings.get(name, {})
+    sets: list[dict[str, str]] = [dict(fixed)]
     for field, values in varied.items():  # one, at most
-        if (option := field.partition(".")[2]) in given:
+        if (option := field.partition(".")[2]) in fixed:
             raise UserError(
-                f"--set {field}={given[option]} gives an option that is varied; leave it out"
+                f"--set {field}={fixed[option]} gives an option that is varied; leave it out"
             )
-        sets = [{**given, option: value} for value in values]
+        sets = [{**fixed, option: value} for value in values]
     complete = [(options, resolve(name, variant, options)) for options in sets]
     return [{name: whole[name] for name in options if name in whole} for options, whole in complete]

@@ -24,7 +24,7 @@ from harness.plan import restore
 from harness.records.spec import label_of
 from harness.records.store import Store
 from harness.records.study import Row
-from harness.studies import Announce, Panel, Part, Positive, Section, Study, study, variant_options
+from harness.studies import Announce, Panel, Positive, Section, Study, Table, study, variant_options
 from zoo.contract import Attention
 from zoo.library import create
 from zoo.registry import UserError, Value
@@ -80,7 +80,7 @@ logarithms of the weights, less their mean in each row, over the pairs of tokens
 weight, whose share is *positive*. *Logits*: the standard deviation of q k^T / sqrt(e).
 """
 
-    def parts(self, store: Store) -> Iterator[Part]:
+    def tables(self, store: Store) -> Iterator[Table]:
         """The errors of a variant: on the inputs of the run first, which may be rejected."""
         lengths = arguments.integers_in("lengths", self.lengths, range(2, 2**63), "128,512,2048")
         try:
@@ -105,7 +105,7 @@ weight, whose share is *positive*. *Logits*: the standard deviation of q k^T / s
                             yield generated(self, options, kind, length, deviation)
 
         since = max((run.record.started for run in runs), default="")
-        yield Part(
+        yield Table(
             "-".join([self.variant, *(run.name for run in runs)]), self.options(), rows, since
         )
 

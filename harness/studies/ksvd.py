@@ -26,7 +26,7 @@ from harness.cli import arguments
 from harness.plan import restore
 from harness.records.store import Store
 from harness.records.study import Row
-from harness.studies import Announce, Panel, Part, Positive, Section, Study, study
+from harness.studies import Announce, Panel, Positive, Section, Study, Table, study
 from zoo import ksvd
 from zoo.library import create
 from zoo.registry import UserError, unknown
@@ -95,12 +95,12 @@ has 1. Means over the seeds, in brackets the smallest and the largest.
 Statements 24 and 25 of docs/primal.md say what the curves in the folder results/ show.
 """
 
-    def parts(self, store: Store) -> Iterator[Part]:
+    def tables(self, store: Store) -> Iterator[Table]:
         """The curves of a run, or of the trainings of a layer."""
         if self.run:
             (run,) = kept_runs(store, [self.run])
             rows = partial(on_run, run, self.samples)
-            yield Part(run.name, {"samples": self.samples}, rows, run.record.started)
+            yield Table(run.name, {"samples": self.samples}, rows, run.record.started)
             return
         self.require_layer_fits(self.tokens, self.samples, self.dim, 1)
         if self.rank >= min(self.dim, self.tokens):
@@ -109,9 +109,9 @@ Statements 24 and 25 of docs/primal.md say what the curves in the folder results
                 "singular vectors; give a smaller --rank"
             )
         axes: list[Any] = [arguments.names_in([getattr(self, axis)]) for axis in CHOICES]
-        for (axis, known), names in zip(CHOICES.items(), axes, strict=True):
-            if wrong := [name for name in names if name not in known]:
-                raise UserError(unknown(f"value of --{axis}", wrong[0], known))
+        for (axis, values), names in zip(CHOICES.items(), axes, strict=True):
+            if wrong := [name for name in names if name not in values]:
+                raise UserError(unknown(f"value of --{axis}", wrong[0], values))
         seeds = arguments.seeds_in(self.seeds, range(2**31))
 
         def rows_of_all(announce: Announce) -> Iterator[Row]:
@@ -119,7 +119,7 @@ Statements 24 and 25 of docs/primal.md say what the curves in the folder results
                 announce(", ".join(map(str, choice)))
                 yield from training(self, *choice)
 
-        yield Part("generated", self.options(), rows_of_all)
+        yield Table("generated", self.options(), rows_of_all)
 
     @classmethod
     def sections(cls, frame: pd.DataFrame) -> Iterator[Section]:

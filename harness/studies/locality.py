@@ -24,7 +24,7 @@ from harness.records.interval import Sample, interval_of
 from harness.records.record import Record
 from harness.records.store import Store
 from harness.records.study import Row, setting_of
-from harness.studies import Announce, Panel, Part, Section, Study, study
+from harness.studies import Announce, Panel, Section, Study, Table, study
 from zoo.registry import UserError
 
 WINDOW, SHUFFLED = "windowed attention", "full attention, shuffled blocks"
@@ -77,19 +77,19 @@ the test split alone.
             attention=["softmax"], task=[self.task], budget=self.budget, seeds=self.seeds,
             set_=self.set_, device=self.device, precision=self.precision,
         )  # fmt: skip
-        asked = requests(options)
-        require_valid([replace(one, attention=name) for one in asked for name in VARIANTS])
-        plans = [plan for request in asked for plan in windowed(request, sizes)]
-        return [*plans, *shuffled(asked, sizes)]
+        base = requests(options)
+        require_valid([replace(request, attention=name) for request in base for name in VARIANTS])
+        plans = [plan for request in base for plan in windowed(request, sizes)]
+        return [*plans, *shuffled(base, sizes)]
 
-    def parts(self, store: Store) -> Iterator[Part]:
+    def tables(self, store: Store) -> Iterator[Table]:
         """The scores of the runs, for each task."""
         runs = [found for plan in self.plans() if (found := store.find(plan.spec))]
         for task in dict.fromkeys(run.spec.task.name for run in runs):
             of_task = [run for run in runs if run.spec.task.name == task]
             since = max((run.started for run in of_task), default="")
             rows = partial(scores, of_task, baselines(store.folder))
-            yield Part(f"{task}-{self.budget}", self.options() | {"task": task}, rows, since)
+            yield Table(f"{task}-{self.budget}", self.options() | {"task": task}, rows, since)
 
     @classmethod
     def sections(cls, frame: pd.DataFrame) -> Iterator[Section]:
@@ -135,13 +135,13 @@ def windowed(request: Request, windows: Sequence[int]) -> Iterator[Plan]:
         yield resolve(replace(request, attention="local", settings=settings))
 
 
-def shuffled(asked: Sequence[Request], blocks: Sequence[int]) -> Iterator[Plan]:
+def shuffled(base: Sequence[Request], blocks: Sequence[int]) -> Iterator[Plan]:
     """The runs with full attention on sequences whose blocks are shuffled.
 
     Tasks with target positions are skipped: shuffling would move the targets. A block, in tokens,
     as long as the longest sequence is left out with a warning.
     """
-    for request in asked:
+    for request in base:
         full = resolve(request)
         if not full.data.summary.has_target_positions:
             sizes = _below(full, "block", blocks, full.task.max_len)

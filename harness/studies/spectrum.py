@@ -25,7 +25,7 @@ from harness.records.families import colour_of
 from harness.records.spec import row_of
 from harness.records.store import Store
 from harness.records.study import Row, setting_of
-from harness.studies import Announce, Panel, Part, Positive, Section, Study, study
+from harness.studies import Announce, Panel, Positive, Section, Study, Table, study
 from zoo.contract import Attention, Unsupported
 
 EVERY = 32
@@ -62,13 +62,13 @@ examples of dev: the mean over heads and samples, with the standard deviation ov
 *At first* is the effective rank at the first step that the run kept.
 """
 
-    def parts(self, store: Store) -> Iterator[Part]:
+    def tables(self, store: Store) -> Iterator[Table]:
         """The spectra of each run."""
         for name, record, files in kept_runs(store, self.run or ()):
             plan = restore(record.spec)
             where = setting_of(record.spec, record.environment)
             compute = partial(spectra, plan, files, self.samples, where)
-            yield Part(name, {"samples": self.samples}, compute, record.started)
+            yield Table(name, {"samples": self.samples}, compute, record.started)
 
     @classmethod
     def frame(cls, folder: Path) -> pd.DataFrame:
@@ -144,11 +144,11 @@ def _row(*values: Any) -> Row:
 def _of_example(layer: Attention, call: Inputs, ranks: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Explained variance and effective rank: means over the heads and sequences of an example."""
     matrix = layer.matrix(call.x, call.x, call.mask)
-    parts = []
+    values = []
     for number, of_sequence in enumerate(matrix):
         real = slice(None) if call.mask is None else call.mask[number]
-        parts.append(explained_variance(of_sequence[:, real][:, :, real], ranks))
-    explained, effective = (torch.stack(p).flatten(0, 1).mean(0) for p in zip(*parts, strict=True))
+        values.append(explained_variance(of_sequence[:, real][:, :, real], ranks))
+    explained, effective = (torch.stack(v).flatten(0, 1).mean(0) for v in zip(*values, strict=True))
     return explained, effective
 
 
@@ -167,8 +167,8 @@ def explained_variance(
     shares = torch.where(total > 0, squares.cumsum(-1) / total, 1.0)
     index = torch.tensor(ranks, device=matrix.device).clamp_max(values.shape[-1]) - 1
     sums = values.sum(-1, keepdim=True)
-    parts = torch.where(sums > 0, values / sums, 0.0)
-    return shares[..., index].clamp_max(1), torch.special.entr(parts).sum(-1).exp()
+    shares_of_sum = torch.where(sums > 0, values / sums, 0.0)
+    return shares[..., index].clamp_max(1), torch.special.entr(shares_of_sum).sum(-1).exp()
 
 
 def _line(layer: pd.DataFrame, *, several: bool) -> dict[str, Any]:
