@@ -107,7 +107,7 @@ def requested(
 
 
 @pytest.fixture
-def kept(plan, tmp_path, monkeypatch):
+def run_with_weights(plan, tmp_path, monkeypatch):
     """Makes a run with weights of two steps for a study, whose test split cannot be read.
 
     Returns it with its model at the last step, and its dev split.

@@ -23,7 +23,7 @@ def split_of(sequence_ids: list, targets: torch.Tensor) -> Split:
 
 
 def test_examples_that_share_a_sequence_are_a_cluster_and_small_clusters_come_first():
-    # Sequence 5 is in three examples; the others have clusters of their own.
+    # Sequence 5 is in three examples; each other one is a cluster.
     ids = [[0, 5], [1, 2], [5, 3], [4, 5], [6, 7]]
     packed = by_cluster(
         torch.tensor([True, False, False, True, True]), split_of(ids, torch.zeros(5).long())
@@ -44,8 +44,8 @@ def test_every_answer_survives_packing_and_json():
 
 
 def test_buckets_of_similar_length_do_not_change_the_order_of_the_answers(plan, prepare):
-    one = plan(batch=4)
-    trainer, split = prepare(one), one.data.splits["test"]
+    run = plan(batch=4)
+    trainer, split = prepare(run), run.data.splits["test"]
     trainer.model.eval()
     guesses = trainer.model(split.gather(torch.arange(len(split))))[0].argmax(-1)
     wrong = torch.arange(len(split)) % 3 == 0
@@ -84,6 +84,6 @@ def test_sums_of_clusters_have_the_interface_of_bits():
 
 @pytest.fixture
 def finished():
-    made = json.loads(make_record(accuracy=0.5, examples=2).model_dump_json())
-    made["final"]["sample"] = {"kind": "bits", "bits": "pA==", "clusters": [[3, 2]]}
-    return made
+    record = json.loads(make_record(accuracy=0.5, examples=2).model_dump_json())
+    record["final"]["sample"] = {"kind": "bits", "bits": "pA==", "clusters": [[3, 2]]}
+    return record

@@ -50,16 +50,16 @@ def uniform(monkeypatch):
         def attend(self, q, k, v, mask):
             return 3 * super().attend(q, k, v, mask)
 
-    made = {"uniform": Uniform, "tripled": Tripled}
+    classes = {"uniform": Uniform, "tripled": Tripled}
     monkeypatch.setattr(
-        layer_inputs, "create", lambda name, **size: create(made.get(name, name), **size)
+        layer_inputs, "create", lambda name, **size: create(classes.get(name, name), **size)
     )
 
 
 def test_uniform_weights_are_as_far_off_as_uniform_weights(uniform):
     row = errors("uniform")
     assert row["weights"] == pytest.approx(1, abs=1e-5)
-    # The best constant output is the mean of softmax's, and not that of the values.
+    # The best constant output is the mean of softmax's outputs, and not of the values.
     assert 1 <= row["output"] < 1.1
     assert row["log_weights"] == pytest.approx(1, abs=1e-5)
 
@@ -81,8 +81,8 @@ def test_the_layer_is_causal_and_rotary_as_softmax_is():
     assert positive == pytest.approx(21 / 36)
 
 
-def test_the_inputs_of_a_run_are_the_real_tokens_of_dev_at_each_layer(kept):
-    run, model, dev = kept(approximation, "softmax")
+def test_the_inputs_of_a_run_are_the_real_tokens_of_dev_at_each_layer(run_with_weights):
+    run, model, dev = run_with_weights(approximation, "softmax")
     rows = [*approximation.on_run(run, "linear", {}, 3)]
     layers = zip(rows, attentions(model), inputs_of_layers(model, dev, 3), strict=True)
     for number, (row, layer, calls) in enumerate(layers, 1):
@@ -91,13 +91,13 @@ def test_the_inputs_of_a_run_are_the_real_tokens_of_dev_at_each_layer(kept):
         spread = sum(spread_of_logits(layer, x) for x in real) / 3
         assert row["logits"] == pytest.approx(spread, rel=1e-4)
         assert row["inputs"] == f"listops softmax, layer {number}"
-    run, *_ = kept(approximation, "linear")
+    run, *_ = run_with_weights(approximation, "linear")
     with pytest.raises(Unsupported, match="no layer of the run of linear is softmax"):
         [*approximation.on_run(run, "linear", {}, 3)]
 
 
-def test_the_examples_of_dev_are_evenly_spaced(kept):
-    _, model, dev = kept(approximation, "softmax")
+def test_the_examples_of_dev_are_evenly_spaced(run_with_weights):
+    _, model, dev = run_with_weights(approximation, "softmax")
     for samples, expected in ((1, [0]), (3, [0, 7, 15]), (99, [*range(16)])):
         calls = inputs_of_layers(model, dev, samples)[0]
         lengths = [int(call.mask.sum()) for call in calls]

@@ -73,7 +73,7 @@ def texts(text: str) -> dict[str, list[str]]:
     table: dict[str, list[str]] = {}
     for line in text.splitlines():
         if line.startswith("|"):
-            first, *rest = (cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1])
+            first, *rest = (text.strip() for text in re.split(r"(?<!\\)\|", line)[1:-1])
             split = rest[0] in SPLITS if rest else False
             table.setdefault(f"{first} {rest[0]}" if split else first, []).extend(rest[split:])
     return table
@@ -84,10 +84,10 @@ def pixels(content: bytes) -> np.ndarray:
 
 
 def test_a_card_has_the_sizes_lengths_shares_digests_and_baselines():
-    one = described("majority")
-    table, key = texts(card([one], "tasks")), "`majority@1[train=5,dev=2,test=3]`"
+    setting = described("majority")
+    table, key = texts(card([setting], "tasks")), "`majority@1[train=5,dev=2,test=3]`"
     for name in SPLITS:
-        split = one.task.load(name)
+        split = setting.task.load(name)
         share = 100 * split.targets.double().mean().item()
         assert table[f"{key} {name}"] == [
             *[str(SIZES[name])] * 2, "64", "64.0", "64.0", "64", f"`{split.digest()}`",
@@ -138,7 +138,7 @@ def test_an_example_has_its_targets_and_positions():
 
 
 class Pairs(Squares):
-    """Each example is two images, of which the second is the same."""
+    """Each example is two images; all have the same second one."""
 
     name = "pairs"
 
@@ -165,9 +165,9 @@ def test_images_are_files_and_a_sheet_shows_the_first_of_train():
     assert list(files)[2:4] == ["pairs-2-1.png", "pairs-2-2.png"]
     assert np.array_equal(pixels(files["pairs-3-2.png"])[::4, ::4], [[0, 1], [2, 3]])
     # A last row of fewer images is filled with black.
-    shown = pixels(png([[[1, 2, 3, 4]] * 6, [[9, 9, 9, 9]]]))[::4, ::4]
-    assert shown.shape == (4, 12) and np.array_equal(shown[:2, 2:4], [[1, 2], [3, 4]])
-    assert (shown[2:, :2] == 9).all() and not shown[2:, 2:].any()
+    sheet = pixels(png([[[1, 2, 3, 4]] * 6, [[9, 9, 9, 9]]]))[::4, ::4]
+    assert sheet.shape == (4, 12) and np.array_equal(sheet[:2, 2:4], [[1, 2], [3, 4]])
+    assert (sheet[2:, :2] == 9).all() and not sheet[2:, 2:].any()
 
 
 def test_nothing_in_a_text_ends_its_block_and_a_long_text_loses_its_middle():
@@ -185,8 +185,8 @@ def test_a_card_without_data_says_how_to_get_them(name, call, monkeypatch, tmp_p
     settings = [described_task(task) for task in cards.settings(name)]
     assert len(settings) == 2 and not list(tmp_path.iterdir())
     text = card(settings, "tasks")
-    keys = ", ".join(f"`{one.task.key}`" for one in settings)
-    (line,) = [one for one in call("data", "list")[1].splitlines() if one.startswith(f"{name}:")]
+    keys = ", ".join(f"`{setting.task.key}`" for setting in settings)
+    (line,) = (text for text in call("data", "list")[1].splitlines() if text.startswith(f"{name}:"))
     assert f"\n{keys}{line.removeprefix(name)}\n" in text
     assert "| SHA-256" not in text and "Example 1" not in text and str(tmp_path) not in text
     if name == "image":
@@ -214,11 +214,11 @@ def test_a_card_without_data_or_baselines_stays_as_it_is(few, tmp_path):
     store = tmp_path / "results"
     few.parent.mkdir()
     few.write_text("# Old\n\n## image\n\nold image\n\n## squares\n\nold squares\n")
-    first = cards.made(few, store)[few].decode()
+    first = cards.files_of(few, store)[few].decode()
     assert first.startswith(cards.page_of([])) and "old image" in first and "old squares" in first
     assert "`listops@1[min_len=2,max_len=24,train=4,dev=2,test=2]`: missing" in first
     cards.fit_missing(store)
-    files = cards.made(few, store)
+    files = cards.files_of(few, store)
     second = files.pop(few).decode()
     assert "old image" in second and "old squares" not in second and "## listops" in second
     assert sorted(path.name for path in files) == sorted(
@@ -228,7 +228,7 @@ def test_a_card_without_data_or_baselines_stays_as_it_is(few, tmp_path):
 
 @pytest.fixture(scope="module")
 def users_cache() -> Path:
-    """The cache of the user who runs the tests: read before each test gets one of its own."""
+    """The cache of the user who runs the tests: read before each test gets another one."""
     return cache.data_home()
 
 

@@ -176,7 +176,7 @@ SETTINGS = {
     "run -a none --landmarks 7": "nystrom.landmarks=7",
     "run -a none -t mqar --pairs 4": "mqar.pairs=4",
     "cost -a primal --rank 4": "primal.rank=4",
-    "run -a none --seed 1": "",  # an option of tasks, none of which is named
+    "run -a none --seed 1": "",  # an option of tasks, and no task is named
     "run -a none --nothing 1": "",
     "run -a none -q": "",
     "cost -a none --lr 1": "",  # no recipe
@@ -344,7 +344,7 @@ def test_a_run_prints_a_summary_and_its_record_and_is_not_repeated(call, store, 
     code, out, err = call(*argv)
     records, broken = store.read()
     assert (code, err, broken) == (0, "", [])
-    assert [(one.spec.attention, one.spec.seed) for one in records] == [
+    assert [(record.spec.attention, record.spec.seed) for record in records] == [
         ("none", 0), ("none", 2), ("softmax", 0), ("softmax", 2),
     ]  # fmt: skip
     paths = [store.path(record.spec) for record in records]
@@ -370,13 +370,13 @@ def test_a_recipe_is_printed_and_runs_from_a_file(call, store, unmeasured, tmp_p
     assert (code, err, out.rstrip()) == (0, "", recipes.show("smoke").rstrip())
     file = tmp_path / "mine.toml"
     file.write_text(out.replace("steps = 4", "steps = 3"))
-    given = {"primal.rank": 5, "primal.eta": 0.0, "train.lr": 3e-4, "model.depth": 1}
-    texts = (part for name, value in given.items() for part in ("--set", f"{name}={value}"))
+    settings = {"primal.rank": 5, "primal.eta": 0.0, "train.lr": 3e-4, "model.depth": 1}
+    texts = (part for name, value in settings.items() for part in ("--set", f"{name}={value}"))
     assert call("run", "-a", "primal", "--budget", str(file), *TINY[5:], *texts)[0] == 0
     spec = store.read()[0][0].spec
     assert (spec.budget, spec.train.steps, spec.train.lr) == ("mine", 3, 3e-4)
     assert (spec.options["primal"]["rank"], spec.options["primal"]["eta"]) == (5, 0.0)
-    assert spec.overrides == given and spec.model.depth == 1
+    assert spec.overrides == settings and spec.model.depth == 1
 
 
 def test_a_run_that_fails_is_listed_with_its_reason_and_exit_code_1(

@@ -94,8 +94,8 @@ def test_a_report_gives_the_lines_of_its_csv_files_and_its_paths(call, store, tm
             numbers = {name: value for name, value in row.items() if type(value) in (int, float)}
             # The line of a baseline has its score alone.
             assert len(numbers) > (0 if row.get("kind") == "baseline" else 2)
-            shown = {name: float(line[name]) for name in numbers if name in line}
-            assert shown == {name: value for name, value in numbers.items() if name in line}
+            written = {name: float(line[name]) for name in numbers if name in line}
+            assert written == {name: value for name, value in numbers.items() if name in line}
 
 
 def test_costs_are_given_by_cell_with_the_exponent_of_their_row(call, store, outcomes):

@@ -31,7 +31,7 @@ ENTRIES = {entry["name"]: entry for entry in (*DOCUMENT["variants"], *DOCUMENT["
 
 @pytest.fixture
 def plug_ins(install, monkeypatch):
-    """The names of a variant and a task of other packages: that of the example, and another."""
+    """The names of a variant and a task of other packages: of the example, and of another."""
     monkeypatch.syspath_prepend(PLUGIN)
     folder = install(
         {
@@ -132,8 +132,8 @@ def test_a_variant_requires_the_packages_that_it_loads(name, monkeypatch):
     variant = variants.find(name)
     variant(Size(dim=8, heads=2, max_len=16, causal=variant.traits.forms[0], dropout=0.0))
     # Packages that are always installed with this one are not listed.
-    always = [one for one in metadata.requires("attention-harness") if "extra ==" not in one]
-    loaded = {one for one in loaded if not any(text.startswith(one) for text in always)}
+    always = [text for text in metadata.requires("attention-harness") if "extra ==" not in text]
+    loaded = {name for name in loaded if not any(text.startswith(name) for text in always)}
     assert loaded == set(variants.find(name).requires)
 
 
@@ -151,11 +151,11 @@ def test_a_plug_in_is_listed_but_is_in_no_generated_file(call, plug_ins, monkeyp
     written = json.loads(json.dumps(registered(plug_ins=False)))
     assert written == DOCUMENT, "run: python -m harness.cli.pages"
     every = dict.fromkeys(variants.names(), committed()["softmax"])
-    assert {row[0] for row in rows(every)} == {one["name"] for one in DOCUMENT["variants"]}
+    assert {row[0] for row in rows(every)} == {entry["name"] for entry in DOCUMENT["variants"]}
     monkeypatch.setattr(
         cards, "describe", lambda task, *_: Description(task, "a target", "no data")
     )
-    page = cards.made(tmp_path / "tasks.md", tmp_path)[tmp_path / "tasks.md"].decode()
+    page = cards.files_of(tmp_path / "tasks.md", tmp_path)[tmp_path / "tasks.md"].decode()
     assert "## majority" in page and "mine" not in page
 
 
@@ -192,7 +192,7 @@ def test_the_first_citation_or_that_of_the_named_line_is_read():
 
 def test_the_rows_of_models_state_cost_traits_and_mixing():
     models = {row[0]: dict(zip(HEAD, row, strict=True)) for row in rows(committed())}
-    assert models.keys() == {name for name, one in variants.items() if not one.unchecked}
+    assert models.keys() == {name for name, variant in variants.items() if not variant.unchecked}
     primal = models["primal"]
     assert primal["paper"] == "Chen et al., 2023, arXiv 2305.19798"
     assert [primal[key] for key in HEAD[3:]] == ["O(N)", "yes", "yes", "yes"]

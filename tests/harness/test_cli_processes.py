@@ -75,13 +75,13 @@ def test_every_end_of_a_command_has_its_exit_code_and_at_most_one_line(
     def command():
         raise error
 
-    handlers = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
+    handlers = [*map(signal.getsignal, (signal.SIGINT, signal.SIGTERM))]
     with pytest.raises(SystemExit) as end:
         execute(command)
     out, err = capsys.readouterr()
     assert (end.value.code, out.strip()) == (code, "")
     assert err.startswith(message) and err.count("\n") == bool(message)
-    assert handlers == [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
+    assert handlers == [*map(signal.getsignal, (signal.SIGINT, signal.SIGTERM))]
 
 
 def test_an_unexpected_error_keeps_its_traceback():
@@ -190,7 +190,7 @@ def test_a_command_that_ends_before_its_interrupt_is_raised_ends_as_interrupted(
 
 @pytest.mark.slow
 def test_output_that_nobody_reads_changes_no_record(start, store, plan):
-    plan()  # generates the data, of which a command prints a line before its first run
+    plan()  # generates the data: a command prints a line about that before its first run
     reader, writer = os.pipe()
     os.close(reader)
     short = [text.replace(f"steps={STEPS}", "steps=20") for text in LONG]
@@ -198,7 +198,7 @@ def test_output_that_nobody_reads_changes_no_record(start, store, plan):
     os.close(writer)
     _, err = process.communicate(timeout=DEADLINE)
     assert (process.returncode, err) == (1, "")
-    assert [(one.status, one.curve[-1].step) for one in store.read()[0]] == [("ok", 20)]
+    assert [(run.status, run.curve[-1].step) for run in store.read()[0]] == [("ok", 20)]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")

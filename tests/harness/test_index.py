@@ -39,7 +39,7 @@ def names(plan, store) -> list[str]:
 
 
 def reasons(store) -> list[str]:
-    return [one.reason for one in index.summaries(store).values()]
+    return [file.reason for file in index.summaries(store).values()]
 
 
 @pytest.mark.parametrize(("reason", "modified"), [("crash", OLD), ("boom 2", OLD + 1)])
@@ -91,7 +91,7 @@ def test_a_link_to_nothing_and_a_link_to_a_record_are_told_apart(store, names):
     target = store.folder / "target"
     (store.folder / names[0]).rename(target)
     (store.folder / names[0]).symlink_to(target)
-    assert [one.status for one in index.summaries(store).values()] == ["failed", "failed", None]
+    assert [file.status for file in index.summaries(store).values()] == ["failed", "failed", None]
 
 
 def test_a_store_that_may_not_be_listed_is_an_error_and_not_empty(store, names, call, monkeypatch):
@@ -106,14 +106,14 @@ def test_a_store_that_may_not_be_listed_is_an_error_and_not_empty(store, names, 
 
 def test_records_without_curves_differ_in_nothing_else(store, plan, run_here):
     record = run_here(plan())
-    (short,) = store.read(lambda one: one.without_curve)[0]
+    (short,) = store.read(lambda record: record.without_curve)[0]
     assert short.curve == record.curve[-1:] and len(record.curve) > 1
     assert short.model_copy(update={"curve": record.curve}) == record
 
 
 @pytest.fixture
 def mixed(plan, store, callback, unmeasured, interrupt_at):
-    """A store with a cell of each kind: done, running, interrupted, failed and waiting."""
+    """A store with a run of each kind: done, running, interrupted, failed and waiting."""
     done, running, interrupted, failed, waiting = (plan(seed=seed) for seed in range(5))
     run(done, store, callback)
     interrupt_at(3, KeyboardInterrupt())
@@ -122,7 +122,7 @@ def mixed(plan, store, callback, unmeasured, interrupt_at):
     store.write(failure(failed, store, "boom"))
     lock = store.locks.acquire(running.spec.file_name, threads=1, steps=4)
     lock.report(phase="train", step=2)
-    names = [one.spec.file_name for one in (done, running, interrupted, failed, waiting)]
+    names = [plan.spec.file_name for plan in (done, running, interrupted, failed, waiting)]
     with store.locks.announce(names):
         yield names
     lock.release(keep_state=False)
@@ -143,7 +143,7 @@ def test_the_command_says_the_same_and_changes_nothing(store, mixed, call):
     assert "train, step 2/4; process" in lines[0] and lines[2].endswith("boom")
     found = json.loads(call("status", "--json")[1])
     assert found["done"] == 1
-    # Half of the running cell, the interrupted one and the waiting one, at the seconds of a cell.
+    # Half of the running one, the interrupted and the waiting one, at the seconds of a run.
     assert found["seconds_left"] == pytest.approx(2.5 * overview(store).done[mixed[0]].seconds)
     assert [[row["status"], row["name"]] for row in found["rows"]] == [
         line.split()[:2] for line in lines
@@ -155,10 +155,10 @@ def test_the_command_says_the_same_and_changes_nothing(store, mixed, call):
 def test_a_run_that_was_killed_is_interrupted_and_its_command_waits_for_nothing(store):
     store.locks.folder.mkdir(parents=True)
     state = State(host="vm", pid=1, since="2030-01-01T00:00:00+00:00", threads=1, step=7, steps=9)
-    (store.locks.folder / "cell.json").write_text(state.model_dump_json())
-    (store.locks.folder / "command-vm-1-1.cells").write_text('["cell", "other"]')
+    (store.locks.folder / "name.json").write_text(state.model_dump_json())
+    (store.locks.folder / "command-vm-1-1.cells").write_text('["name", "other"]')
     found = overview(store)
-    assert (found.interrupted, found.waiting, found.running) == ({"cell": state}, [], {})
+    assert (found.interrupted, found.waiting, found.running) == ({"name": state}, [], {})
 
 
 @pytest.mark.filterwarnings("always")
@@ -168,7 +168,7 @@ def test_no_text_of_a_store_reaches_the_terminal_as_a_command(store, plan, call)
         host="\x1b[2J", pid=1, since="2030-01-01T00:00:00+00:00", threads=1, step=7, steps=9
     )
     store.locks.folder.mkdir(parents=True)
-    (store.locks.folder / "cell\x1b[1m.json").write_text(state.model_dump_json())
+    (store.locks.folder / "name\x1b[1m.json").write_text(state.model_dump_json())
     (store.folder / "other\x1b[1m\udcff.json").write_text("{}")
     code, out, err = call("status")
     assert code == 0 and len(err.splitlines()) == 1 and len(out.splitlines()) == 3

@@ -99,16 +99,16 @@ def test_the_ksvd_loss_reaches_zero_where_it_is_and_the_control_reaches_the_subs
 
 
 def test_queries_and_keys_are_trained_only_if_everything_is(monkeypatch):
-    made = []
+    layers = []
 
-    def keep(*arguments, **options):
-        made.append(create(*arguments, **options))
-        return made[-1]
+    def append(*arguments, **options):
+        layers.append(create(*arguments, **options))
+        return layers[-1]
 
-    monkeypatch.setattr(ksvd, "create", keep)
+    monkeypatch.setattr(ksvd, "create", append)
     for trained in ("weights", "all"):
         [*ksvd.training(SETTING, trained, "data", "task", 0)][:1]
-    fixed, free = (layer.query_key.weight for layer in made[1::2])
+    fixed, free = (layer.query_key.weight for layer in layers[1::2])
     torch.manual_seed(0)
     first = create("primal", dim=8, heads=1, max_len=16, rank=2, trace="data").double()
     assert torch.equal(fixed, first.query_key.weight)
@@ -122,8 +122,8 @@ def test_steps_are_recorded_from_the_first_to_the_last():
 
 
 @pytest.mark.slow
-def test_a_run_is_compared_at_each_kept_step_on_the_real_tokens_of_dev(kept):
-    run, model, dev = kept(ksvd, "softmax+primal", {"primal": {"rank": "3"}})
+def test_a_run_is_compared_at_each_kept_step_on_the_real_tokens_of_dev(run_with_weights):
+    run, model, dev = run_with_weights(ksvd, "softmax+primal", {"primal": {"rank": "3"}})
     rows = pd.DataFrame(ksvd.on_run(run, 3, print))
     assert rows["step"].tolist() == [0, 5] and set(rows["rank"]) == {3}
     assert set(rows["inputs"]) == {"listops softmax+primal, layer 2"}
@@ -132,7 +132,7 @@ def test_a_run_is_compared_at_each_kept_step_on_the_real_tokens_of_dev(kept):
     assert len(xs) == 3 and rows["tokens"].tolist()[-1] == max(x.shape[1] for x in xs) < 24
     mean = sum(objective(layer, x).mean().item() for x in xs) / 3
     assert rows["objective"].iloc[-1] == pytest.approx(mean, rel=1e-4)
-    run, *_ = kept(ksvd, "softmax")
+    run, *_ = run_with_weights(ksvd, "softmax")
     with pytest.raises(Unsupported, match="no layer of the run of softmax is primal"):
         [*ksvd.on_run(run, 3, print)]
 

@@ -17,45 +17,44 @@ from tests.reports.conftest import ACCURACY, make_record
 
 
 def specs(request: Request, windows: list[int]) -> list[RunSpec]:
-    return [one.spec for one in (*windowed(request, windows), *shuffled([request], windows))]
+    return [plan.spec for plan in (*windowed(request, windows), *shuffled([request], windows))]
 
 
 def test_an_audit_has_full_and_no_attention_and_every_window_and_block():
     runs = specs(replace(requested("softmax", "listops"), seed=3), [4, 16])
     assert [
-        (one.attention, one.options.get("local", {}).get("window"), one.task.block) for one in runs
+        (run.attention, run.options.get("local", {}).get("window"), run.task.block) for run in runs
     ] == [
         ("softmax", None, 0), ("none", None, 0), ("local", 4, 0), ("local", 16, 0),
         ("softmax", None, 4), ("softmax", None, 16),
     ]  # fmt: skip
-    assert {one.seed for one in runs} == {3}
-    assert len({one.id for one in runs}) == len(runs)
+    assert {run.seed for run in runs} == {3}
+    assert len({run.id for run in runs}) == len(runs)
 
 
 def test_a_window_or_block_of_whole_sequences_is_left_out_with_a_warning():
-    given = requested("softmax", "majority", majority={"max_len": 16})
+    request = requested("softmax", "majority", majority={"max_len": 16})
     line = r"sequences of majority@1\[max_len=16,.*\] have at most 16 tokens, and from"
     with pytest.warns(UserWarning, match=rf"window 15 is left out: {line} 15 on it ch") as warned:
-        *_, last = windowed(given, [14, 15])
+        *_, last = windowed(request, [14, 15])
     assert len(warned) == 1 and last.spec.options["local"]["window"] == 14
     with pytest.warns(UserWarning, match=rf"block 16 is left out: {line} 16 on it ch") as warned:
-        (only,) = shuffled([given], [15, 16])
+        (only,) = shuffled([request], [15, 16])
     assert len(warned) == 1 and only.spec.task.block == 15
 
 
 @pytest.mark.parametrize("task", ["copying", "mqar"])
 def test_a_task_with_target_positions_is_not_shuffled(task):
     tasks = requested("softmax", task, **{task: {"test": 4}}), requested("softmax", "majority")
-    assert [one.spec.task.name for one in shuffled(tasks, [4, 16])] == ["majority"] * 2
+    assert [plan.spec.task.name for plan in shuffled(tasks, [4, 16])] == ["majority"] * 2
 
 
 def test_options_of_the_task_and_of_its_variants_can_be_set():
     settings = {"majority": {"max_len": "40"}, "softmax": {"backend": "sdpa"}}
     runs = specs(requested("softmax", "majority", **settings), [4])
-    assert {one.task.options["max_len"] for one in runs} == {40}
-    assert {one.options["softmax"]["backend"] for one in runs if "softmax" in one.options} == {
-        "sdpa"
-    }
+    assert {run.task.options["max_len"] for run in runs} == {40}
+    backends = {run.options["softmax"]["backend"] for run in runs if "softmax" in run.options}
+    assert backends == {"sdpa"}
 
 
 @pytest.mark.filterwarnings("always")
@@ -127,9 +126,9 @@ def test_the_figure_draws_the_scores_their_intervals_and_the_baselines():
     (panel,) = Locality.panels(frame_of(runs_of(make_record)))
     axes = Figure().subplots()
     panel.draw(axes)
-    drawn = {tuple(line.get_ydata()) for line in axes.lines}
+    lines = {tuple(line.get_ydata()) for line in axes.lines}
     assert {(17, 20, 30, 37), (21, 36, 37), (17.04, 17.04)} <= {
-        tuple(float(f"{value:.5g}") for value in line) for line in drawn
+        tuple(float(f"{value:.5g}") for value in line) for line in lines
     }
     assert [text.get_text() for text in axes.get_xticklabels()] == ["0", "8", "32", "all"]
     segments = [points for line in axes.collections for points in line.get_segments()]

@@ -1,4 +1,4 @@
-"""Locks of cells: held by one process, released with it; files that are written atomically."""
+"""Locks of runs: held by one process, released with it; files that are written atomically."""
 
 import errno
 import os
@@ -19,7 +19,7 @@ HOLD = """
 import sys
 from pathlib import Path
 from harness.records.locks import Locks
-lock = Locks(Path(sys.argv[1])).acquire("cell", threads=2, steps=9)
+lock = Locks(Path(sys.argv[1])).acquire("name", threads=2, steps=9)
 lock.report(phase="train", step=5)
 print("held", flush=True)
 sys.stdin.read()
@@ -32,7 +32,7 @@ def locks(tmp_path) -> Locks:
 
 
 def acquire(locks):
-    return locks.acquire("cell", threads=1, steps=10)
+    return locks.acquire("name", threads=1, steps=10)
 
 
 def test_a_lock_ends_with_its_process_however_that_ends(locks, tmp_path):
@@ -42,17 +42,17 @@ def test_a_lock_ends_with_its_process_however_that_ends(locks, tmp_path):
         command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout.readline() == "held\n"
-    assert acquire(locks) is None and locks.is_held("cell")
-    state = locks.state("cell")
+    assert acquire(locks) is None and locks.is_held("name")
+    state = locks.state("name")
     assert (state.pid, state.threads, state.phase, state.step) == (process.pid, 2, "train", 5)
     assert locks.running_here() == 1
     process.kill()
     process.communicate()
-    assert not locks.is_held("cell") and locks.running_here() == 0
+    assert not locks.is_held("name") and locks.running_here() == 0
     # What the dead process wrote is still there, and its successor replaces it.
-    assert locks.states() == {"cell": state}
+    assert locks.states() == {"name": state}
     taken = acquire(locks)
-    assert locks.state("cell").pid == os.getpid() and locks.state("cell").is_of_this_host
+    assert locks.state("name").pid == os.getpid() and locks.state("name").is_of_this_host
     assert not State(**{**state.model_dump(), "host": "another"}).is_of_this_host
     assert acquire(locks) is None
     taken.release(keep_state=False)
@@ -64,26 +64,26 @@ def test_the_step_is_written_from_time_to_time_and_a_phase_at_once(locks, monkey
     monkeypatch.setattr("harness.records.locks.time.monotonic", lambda: seconds[0])
     lock = acquire(locks)
     lock.report(step=1)
-    assert locks.state("cell").step == 0
+    assert locks.state("name").step == 0
     seconds[0] += 3
     lock.report(step=2)
-    assert locks.state("cell").step == 2
+    assert locks.state("name").step == 2
     lock.report(phase="test", step=3)
-    assert (locks.state("cell").phase, locks.state("cell").step) == ("test", 3)
+    assert (locks.state("name").phase, locks.state("name").step) == ("test", 3)
 
 
 def test_a_run_does_not_depend_on_its_state(locks, monkeypatch):
     lock = acquire(locks)
     monkeypatch.setattr(os, "fsync", raising(OSError("disk full")))
     lock.report(phase="train")
-    assert locks.state("cell").phase == "start"
+    assert locks.state("name").phase == "start"
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"host": 1}'])
 def test_a_damaged_state_is_ignored(locks, content):
     locks.folder.mkdir()
-    (locks.folder / "cell.json").write_text(content)
-    assert locks.state("cell") is None and locks.states() == {}
+    (locks.folder / "name.json").write_text(content)
+    assert locks.state("name") is None and locks.states() == {}
 
 
 def test_a_file_system_without_locks_is_an_error_of_one_line(locks, monkeypatch):
@@ -112,9 +112,9 @@ def test_leftovers_of_killed_processes_are_removed_and_nothing_else(
         lock = store.locks.acquire(plan_.spec.file_name, threads=1, steps=4)
         lock.release(keep_state=True)
     store.path(running.spec).with_suffix(".checkpoint").touch()
-    kept = {path for path in store.folder.rglob("*") if path.is_file()}
-    kept |= {store.folder / "weights" / "x" / f".a.{host}.{os.getpid()}.partial"}
-    kept |= {store.folder / f".a.another-{host}.{ended}.partial", store.folder / ".a.partial"}
+    expected = {path for path in store.folder.rglob("*") if path.is_file()}
+    expected |= {store.folder / "weights" / "x" / f".a.{host}.{os.getpid()}.partial"}
+    expected |= {store.folder / f".a.another-{host}.{ended}.partial", store.folder / ".a.partial"}
     removed = {
         store.checkpoint(finished.spec),  # killed between the record and the end of the run
         folder / f"{finished.spec.file_name}.json",
@@ -123,14 +123,14 @@ def test_leftovers_of_killed_processes_are_removed_and_nothing_else(
             store.folder, folder, store.folder / "studies", store.folder / "weights" / "x",
         )),
     }  # fmt: skip
-    for path in kept | removed:
+    for path in expected | removed:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    with store.locks.announce(["cell"]):
-        kept |= set(folder.glob(f"command-{host}-{os.getpid()}-*"))
+    with store.locks.announce(["name"]):
+        expected |= set(folder.glob(f"command-{host}-{os.getpid()}-*"))
         store.remove_leftovers()
         left = {path for path in store.folder.rglob("*") if path.is_file()}
-    assert left == kept - removed
+    assert left == expected - removed
 
 
 def test_a_checkpoint_that_a_process_uses_or_has_announced_is_no_leftover(plan, store, run_here):
@@ -148,10 +148,10 @@ def test_a_checkpoint_that_a_process_uses_or_has_announced_is_no_leftover(plan, 
 
 
 def test_writing_replaces_the_files_and_leaves_no_other(tmp_path):
-    one, other = (tmp_path / "pages" / name for name in ("a.md", "b.md"))
-    write_all({one: b"old", other: b"same"})
-    paths = write_all({one: b"new", other: b"same"})
-    assert sorted((tmp_path / "pages").iterdir()) == paths == [one, other]
+    changed, other = (tmp_path / "pages" / name for name in ("a.md", "b.md"))
+    write_all({changed: b"old", other: b"same"})
+    paths = write_all({changed: b"new", other: b"same"})
+    assert sorted((tmp_path / "pages").iterdir()) == paths == [changed, other]
     assert [path.read_bytes() for path in paths] == [b"new", b"same"]
 
 

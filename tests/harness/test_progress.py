@@ -29,18 +29,18 @@ def test_a_traceback_goes_where_no_bar_erases_it(plan, terminal, errors_terminal
 @pytest.mark.parametrize("error", [OSError("gone"), SystemExit(1), ValueError("a defect")])
 def test_a_progress_that_cannot_be_shown_changes_no_run(store, error):
     broken = MagicMock(**{"phase.side_effect": error})
-    reported = Reported(broken, store.locks.acquire("cell", threads=1, steps=9))
+    reported = Reported(broken, store.locks.acquire("name", threads=1, steps=9))
     with pytest.warns(UserWarning, match="progress is not shown") as caught:
         reported.phase("train")
         reported.phase("test")
     broken.phase.assert_called_once_with("train")
-    assert (len(caught), store.locks.state("cell").phase) == (1, "test")
+    assert (len(caught), store.locks.state("name").phase) == (1, "test")
 
 
 def test_an_interrupt_while_progress_is_shown_is_an_interrupt(store):
-    shown = MagicMock(**{"phase.side_effect": KeyboardInterrupt})
+    callback = MagicMock(**{"phase.side_effect": KeyboardInterrupt})
     with pytest.raises(KeyboardInterrupt):
-        Reported(shown, store.locks.acquire("cell", threads=1, steps=9)).phase("train")
+        Reported(callback, store.locks.acquire("name", threads=1, steps=9)).phase("train")
 
 
 @pytest.fixture
@@ -67,22 +67,22 @@ def left(view):
 
 def test_the_remaining_time_is_known_from_steps_of_training_alone(plan, view, clock):
     spec = plan().spec
-    shown = view.callback(spec)
+    callback = view.callback(spec)
 
     def point(step, at):
         clock.now = at
-        shown.point(Point(step=step, seconds=1, loss=1, losses={}), 1000)
+        callback.point(Point(step=step, seconds=1, loss=1, losses={}), 1000)
         return left(view)
 
     for phase in ("load data", "measure cost", "train"):
         clock.now += 100
-        shown.phase(phase)
+        callback.phase(phase)
         assert left(view) is None
     # It continues at step 400: how long the steps before took is not known here.
     assert point(400, 310) is None
     assert point(500, 320) == pytest.approx(50)
     assert point(600, 340) == pytest.approx(60)
-    shown.phase("test")
+    callback.phase("test")
     assert left(view) is None
 
 
@@ -101,7 +101,7 @@ def test_the_remaining_time_of_another_process_is_known_from_its_steps(plan, vie
     assert look("test", 1000, 200) is None
 
 
-def test_a_grid_has_no_remaining_time_before_a_cell_has_ended(plan, view, clock):
+def test_a_grid_has_no_remaining_time_before_a_run_has_ended(plan, view, clock):
     spec = plan().spec
     view.begin(4, 0)
     view.started(spec)

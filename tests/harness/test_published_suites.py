@@ -28,7 +28,7 @@ def made_steps():
 @pytest.mark.parametrize(("name", "unit"), [("series", "%"), ("lra", "%"), ("cost", "GB")])
 def test_the_rows_and_questions_of_a_suite_are_those_of_the_published_table(name, unit):
     suite = find(f"chen2023-{name}")
-    keys = [f"{one.task}@{tasks.find(one.task).version}" for one in suite.questions]
+    keys = [f"{q.task}@{tasks.find(q.task).version}" for q in suite.questions]
     numbers = pd.concat([published(task=key, unit=unit) for key in keys])
     assert {*numbers["reference"]} == {suite.published}
     printed = {*zip(numbers["task"], numbers["attention"], strict=True)}
@@ -36,7 +36,7 @@ def test_the_rows_and_questions_of_a_suite_are_those_of_the_published_table(name
 
 
 def test_every_time_series_and_every_data_set_of_d4rl_is_a_question():
-    series = {one.task for one in find("chen2023-series").questions}
+    series = {question.task for question in find("chen2023-series").questions}
     assert series == {name for name, task in tasks.items() if issubclass(task, SeriesTask)}
     suite = find("chen2023-d4rl")
     ranks = {
@@ -59,18 +59,18 @@ def test_every_time_series_and_every_data_set_of_d4rl_is_a_question():
 def test_a_question_has_the_recipe_of_the_paper(name):
     suite = find(f"chen2023-{name}")
     for question in suite.questions:
-        own, paper = recipes.of_question(suite, question.name), recipes.find("paper")
-        recipe = own.of_task(question.task)
+        found, paper = recipes.of_question(suite, question.name), recipes.find("paper")
+        recipe = found.of_task(question.task)
         assert recipe.model == paper.of_task(question.task).model
         assert recipe.train == paper.of_task(question.task).train
         names = ["softmax", "performer"]
-        assert own.options(question.task, names) == paper.options(question.task, names)
+        assert found.options(question.task, names) == paper.options(question.task, names)
 
 
 def test_the_steps_have_the_shapes_and_options_of_the_published_runs():
-    made = {(one.question, one.row): one.spec for one in made_steps()}
-    questions = {question for question, _ in made}
-    primal = {question: made[question, "primal"] for question in questions}
+    specs = {(step.question, step.row): step.spec for step in made_steps()}
+    questions = {question for question, _ in specs}
+    primal = {question: specs[question, "primal"] for question in questions}
     # Retrieval has 32 examples of two documents.
     assert {question: (spec.batch, spec.length) for question, spec in primal.items()} == {
         "listops": (32, 2000), "text": (32, 4000), "retrieval": (64, 4000),
@@ -78,8 +78,8 @@ def test_the_steps_have_the_shapes_and_options_of_the_published_runs():
     }  # fmt: skip
     ranks = {question: options_of(spec)["primal"]["rank"] for question, spec in primal.items()}
     assert ranks == {"listops": 20, "text": 20, "retrieval": 30, "image": 30, "pathfinder": 30}
-    assert options_of(made["text", "nystrom"])["nystrom"]["landmarks"] == 64
-    assert options_of(made["text", "softmax[backend=naive]"])["softmax"]["backend"] == "naive"
+    assert options_of(specs["text", "nystrom"])["nystrom"]["landmarks"] == 64
+    assert options_of(specs["text", "softmax[backend=naive]"])["softmax"]["backend"] == "naive"
     model = primal["text"].model
     assert model and (model.depth, model.dim, model.heads, model.dropout) == (2, 64, 2, 0.1)
     # Steps of the same shape are one measurement.
@@ -88,8 +88,8 @@ def test_the_steps_have_the_shapes_and_options_of_the_published_runs():
 
 
 def test_every_published_cost_has_a_step():
-    for one in made_steps():
-        found = published(task=one.task, attention=one.attention)
+    for step in made_steps():
+        found = published(task=step.task, attention=step.attention)
         assert {*found["unit"]} >= {"s/1K steps", "GB"}
 
 

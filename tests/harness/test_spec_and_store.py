@@ -103,11 +103,11 @@ OTHERS = {
 @pytest.mark.parametrize("owner", DEFAULTS)
 def test_a_field_is_part_of_the_identity_where_it_has_another_value_than_its_default(spec, owner):
     assert spec.id == GOLDEN
-    given = RunSpec.model_validate({**SPEC, owner: SPEC[owner] | DEFAULTS[owner]})
-    assert given == spec and given.id == GOLDEN
-    assert not DEFAULTS[owner].keys() & given.model_dump()[owner].keys()
-    assert given.model_dump()["model"]["kind"] == "encoder"
-    assert RunSpec.model_validate_json(given.model_dump_json()) == given
+    same = RunSpec.model_validate({**SPEC, owner: SPEC[owner] | DEFAULTS[owner]})
+    assert same == spec and same.id == GOLDEN
+    assert not DEFAULTS[owner].keys() & same.model_dump()[owner].keys()
+    assert same.model_dump()["model"]["kind"] == "encoder"
+    assert RunSpec.model_validate_json(same.model_dump_json()) == same
     for name, value in OTHERS[owner].items():
         other = RunSpec.model_validate({**SPEC, owner: SPEC[owner] | {name: value}})
         assert other.id != GOLDEN and other.model_dump(mode="json")[owner][name] == value
@@ -120,8 +120,8 @@ def test_a_model_has_the_fields_of_its_kind_alone():
         {**shared, "kind": "vision", "drop_path": 0.1},
         {**shared, "kind": "decision", "positions": "rotary"},
     ):
-        one = RunSpec.model_validate({**SPEC, "model": model})
-        assert RunSpec.model_validate_json(one.model_dump_json()) == one
+        other = RunSpec.model_validate({**SPEC, "model": model})
+        assert RunSpec.model_validate_json(other.model_dump_json()) == other
     for wrong in ({**SPEC["model"], "drop_path": 0.1}, {**shared, "kind": "vision", "head": 8}):
         with pytest.raises(ValidationError, match="Extra inputs"):
             RunSpec.model_validate({**SPEC, "model": wrong})
@@ -188,11 +188,11 @@ def value_at(tree, path: tuple):
 
 
 def test_a_cost_has_softmax_and_all_ratios_or_none_of_them(record):
-    parts, whole = ("softmax", "time_ratio", "inference_ratio"), record.cost.model_dump()
-    absent = whole | dict.fromkeys(parts)
+    compared, whole = ("softmax", "time_ratio", "inference_ratio"), record.cost.model_dump()
+    absent = whole | dict.fromkeys(compared)
     assert Cost.model_validate(absent).memory_ratio is None
-    for part in parts:
-        for some in (absent | {part: whole[part]}, whole | {part: None}):
+    for name in compared:
+        for some in (absent | {name: whole[name]}, whole | {name: None}):
             with pytest.raises(ValidationError, match="all given, or none of them is"):
                 Cost.model_validate(some)
 
@@ -343,7 +343,7 @@ def test_a_fifo_or_a_folder_in_place_of_a_record_is_not_read(store, record):
     (store.folder / "folder.json").mkdir()
     records, broken = store.read()
     assert records == []
-    assert {one.reason for one in broken} == {"it is not a regular file"}
+    assert {reason for _, reason in broken} == {"it is not a regular file"}
     with pytest.raises(UserError, match="is not a record"):
         store.find(record.spec)
 

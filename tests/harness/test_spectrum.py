@@ -43,8 +43,8 @@ def test_ranks_rise_to_the_length_of_the_task(limit):
     assert ranks[:32] == [*range(1, min(limit, 32) + 1)]
 
 
-def test_padding_does_not_change_a_spectrum_and_only_dev_is_read(kept):
-    run, _, dev = kept(spectrum, "softmax")
+def test_padding_does_not_change_a_spectrum_and_only_dev_is_read(run_with_weights):
+    run, _, dev = run_with_weights(spectrum, "softmax")
     assert int(dev.example_lengths().min()) < dev.sequences.shape[1]
     padded = spectra(run, 3)
     assert padded[padded["layer"] == 1].size == padded[padded["layer"] == 2].size
@@ -58,49 +58,43 @@ def test_padding_does_not_change_a_spectrum_and_only_dev_is_read(kept):
 def test_kept_weights_are_those_before_training_and_of_each_evaluation(
     plan, store, callback, unmeasured, prepare
 ):
-    one = plan("linear", steps=4, evaluations=2)
-    record = run(one, store, callback, keep=True)
-    files = checkpoint.find_weights(store.weights(one.spec))
+    short = plan("linear", steps=4, evaluations=2)
+    record = run(short, store, callback, keep=True)
+    files = checkpoint.find_weights(store.weights(short.spec))
     assert [*files] == [0, 2, 4]
-    trainer = prepare(one)
+    trainer = prepare(short)
     for step in range(5):
         if step in files:
-            kept = torch.load(files[step], weights_only=True)
-            assert all(torch.equal(kept[name], value)
+            weights = torch.load(files[step], weights_only=True)
+            assert all(torch.equal(weights[name], value)
                        for name, value in trainer.model.state_dict().items())  # fmt: skip
         trainer.step(step)
-    store.path(one.spec).unlink()
-    again = run(one, store, callback)
+    store.path(short.spec).unlink()
+    again = run(short, store, callback)
     assert [point.loss for point in again.curve] == [point.loss for point in record.curve]
 
 
 def test_a_continued_run_keeps_the_weights_of_an_uninterrupted_one(
     plan, store, tmp_path, callback, unmeasured, interrupt_at
 ):
-    one = plan("linear", steps=4, evaluations=2)
+    short = plan("linear", steps=4, evaluations=2)
     elsewhere = type(store)(tmp_path / "elsewhere")
-    run(one, elsewhere, callback, keep=True)
-
+    run(short, elsewhere, callback, keep=True)
     interrupt_at(3, KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
-        run(one, store, callback, keep=True)
-    run(one, store, callback, keep=True)
-    contents = [
-        [
-            (number, path.read_bytes())
-            for number, path in checkpoint.find_weights(s.weights(one.spec)).items()
-        ]
-        for s in (store, elsewhere)
-    ]
-    assert contents[0] == contents[1] and [number for number, _ in contents[0]] == [0, 2, 4]
+        run(short, store, callback, keep=True)
+    run(short, store, callback, keep=True)
+    files = (checkpoint.find_weights(s.weights(short.spec)) for s in (store, elsewhere))
+    found, expected = ({n: path.read_bytes() for n, path in by.items()} for by in files)
+    assert found == expected and [*found] == [0, 2, 4]
 
 
 def test_a_spectrum_is_the_mean_over_heads_and_its_deviation_is_that_of_examples():
     uniform, distinct = torch.full((4, 4), 0.25), torch.eye(4)
     layer = zoo.create("softmax", dim=4, heads=2, max_len=4)
     matrices = [[[uniform, distinct], [uniform, uniform]], [[uniform, uniform]] * 2]
-    made = iter([torch.stack([*map(torch.stack, matrix)]) for matrix in matrices])
-    layer.matrix = lambda x, context, mask: next(made)
+    by_call = iter([torch.stack([*map(torch.stack, matrix)]) for matrix in matrices])
+    layer.matrix = lambda x, context, mask: next(by_call)
     rows = spectrum_of(layer, [Inputs(torch.zeros(2, 4, 4), None)] * 2, [1, 2])
     found = pd.DataFrame(rows)
     first, second = (3 + 1 / 4) / 4, (3 + 1 / 2) / 4
@@ -151,12 +145,12 @@ def test_weights_of_another_model_are_an_error(tmp_path):
 
 @pytest.mark.parametrize("content", [b"", b"no weights", None])
 def test_a_damaged_file_of_weights_is_an_error(plan, store, callback, unmeasured, content):
-    one = plan("none", steps=2, evaluations=1)
-    run(one, store, callback, keep=True)
-    files = checkpoint.find_weights(store.weights(one.spec))
+    short = plan("none", steps=2, evaluations=1)
+    run(short, store, callback, keep=True)
+    files = checkpoint.find_weights(store.weights(short.spec))
     whole = files[2].read_bytes()
     # In the data of a tensor: PyTorch alone would load it.
     flipped = bytes(byte ^ (at == len(whole) // 2) for at, byte in enumerate(whole))
     files[2].write_bytes(flipped if content is None else content)
     with pytest.raises(UserError, match=r"is damaged: .*; make them again with: harness run"):
-        [*spectrum.spectra(restore(one.spec), files, 2, "", print)]
+        [*spectrum.spectra(restore(short.spec), files, 2, "", print)]

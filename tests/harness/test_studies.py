@@ -11,7 +11,7 @@ from harness.cli import main
 from harness.cli import study as command
 from harness.records.store import StudyStore
 from harness.records.study import StudyRecord, frame_of, table_of
-from harness.studies import Part, Section, Study
+from harness.studies import Section, Study, Table
 from tests.harness.conftest import SMALL
 
 KEPT = ["--budget", "smoke", "--precision", "fp32", "--keep-checkpoints", *SMALL]
@@ -91,9 +91,9 @@ def test_other_options_replace_the_result_of_the_same_subject(tmp_path):
         name, head = "count", "# Count\n"
         number: int
 
-        def parts(self, store):
+        def tables(self, store):
             rows = [{"of": "all", "number": n, "mean": (n / 3)} for n in range(self.number)]
-            return [Part("numbers", {"number": self.number}, lambda announce: rows)]
+            return [Table("numbers", {"number": self.number}, lambda announce: rows)]
 
         @classmethod
         def sections(cls, frame):

@@ -148,20 +148,20 @@ def test_a_suite_that_is_not_there_is_rejected(name):
 def test_every_row_of_the_laptop_suite_has_a_recipe_for_every_question():
     suite = suites.find("laptop")
     # A row and a question can disagree on the depth alone, or on options of variants.
-    kinds = {(one.model["depth"], str(one.variants)): one for one in suite.questions}
+    kinds = {(q.model["depth"], str(q.variants)): q for q in suite.questions}
     pairs = [*product(suite.questions, suite.rows[:1]), *product(kinds.values(), suite.rows[1:])]
-    for question, own in pairs:
+    for question, published in pairs:
         recipe = f"{suite.key}/{question.name}"
         request = replace(
-            REQUEST, attention=own.attention, task=question.task, recipe=recipe,
-            settings=own.options,
+            REQUEST, attention=published.attention, task=question.task, recipe=recipe,
+            settings=published.options,
         )  # fmt: skip
-        if "+" in own.attention and question.model["depth"] == 1:
+        if "+" in published.attention and question.model["depth"] == 1:
             continue
         spec = resolve(request, data_of=Unread).spec
         fixed = spec.model.positions, spec.train.precision, spec.train.lr
         assert fixed == (question.positions, question.precision, sorted(question.rates)[1])
-        assert label_of(spec.attention, spec.overrides) == own.label
+        assert label_of(spec.attention, spec.overrides) == published.label
         assert "/" not in spec.file_name
 
 
@@ -200,7 +200,7 @@ def test_a_suite_runs_what_is_missing_question_by_question(call, store, file):
     }
     assert not any(record.cost for record in records)
     started = [record.started for record in records]
-    assert call(*argv)[0] == 0 and [one.started for one in store.read()[0]] == started
+    assert call(*argv)[0] == 0 and [record.started for record in store.read()[0]] == started
 
 
 @pytest.mark.parametrize("rules", ["all", pytest.param("models", marks=pytest.mark.slow)])
@@ -239,7 +239,7 @@ def test_a_class_of_a_file_is_a_row_once_its_checks_pass(
     monkeypatch.setenv("ZOO_VARIANTS", "")
     result = {"variant": "AttentionFree", "check": "padding invariance", "passed": passed}
     monkeypatch.setattr("harness.cli.check._rows", lambda pairs: [result])
-    # A recipe with a rate and one seed: each run of a class of a file has a process of its own.
+    # A recipe with a rate and one seed: each run of a class of a file is a process.
     name = file("rates = [1e-3, 1e-2]\nseeds = [1, 2]", 'recipe = "smoke"\nseeds = [1]')
     code, _, err = call("run", "--suite", name, "--no-cost", "-a", "free_copy:AttentionFree")
     runs = of_records(store.read()[0])
@@ -261,7 +261,7 @@ def test_the_place_of_a_row_is_that_among_the_other_published_rows(file):
     run = {"row": "primal", "question": "easy", "status": "ok", "score": 30.0}
     found = place("primal", question, pd.DataFrame([run]), answers)
     assert (found["place"], found["of"], found["published"]) == (3, 4, 10.0)
-    assert [(one["place"], one["row"]) for one in found["others"]] == [
+    assert [(other["place"], other["row"]) for other in found["others"]] == [
         (1, "softmax"), (2, "linear"), (4, "none")
     ]  # fmt: skip
     assert found["baseline"] == ("rule", 5.0)
@@ -292,7 +292,7 @@ def test_the_first_command_trains_at_the_published_rate_and_measures_a_layer(
     stages = [line for line in capsys.readouterr().out.splitlines() if "cost of a layer" in line]
     assert stages[0] == "primal[rank=8], cost of a layer: 256 tokens (1 of 3)" and len(stages) == 6
     document = first(["primal"], "cpu", store.folder, resources, True, name).content
-    assert [one["tokens"] for one in document["rows"][0]["layer"]] == [256, 1024, 4096]
+    assert [layer["tokens"] for layer in document["rows"][0]["layer"]] == [256, 1024, 4096]
 
 
 def test_python_runs_what_the_command_runs(store):
