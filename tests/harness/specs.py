@@ -5,6 +5,7 @@ from typing import Any
 
 from harness.records.cost import CostSpec, Limits, Measured
 from harness.records.fields import Quartiles
+from harness.records.locks import State
 from harness.records.models import Encoder
 from harness.records.spec import TrainSpec
 
@@ -20,6 +21,7 @@ COST = CostSpec(
     batching="1", dim=16, heads=2, causal=False, model=None, precision="fp32", device="cpu",
     machine="test", threads=1,
 )  # fmt: skip
+STATE = State(host="vm", pid=1, since="2030-01-01T00:00:00+00:00", threads=1, step=7, steps=9)
 
 
 class Clock:
@@ -47,6 +49,15 @@ def raising(error: BaseException) -> Callable[..., Any]:
         raise error
 
     return fail
+
+
+def axes_of(panel: Any) -> Any:
+    """The axes on which a panel of a study is drawn."""
+    from matplotlib.figure import Figure
+
+    axes = Figure().subplots()
+    panel.draw(axes)
+    return axes
 
 
 def encoder(**fields: Any) -> Encoder:

@@ -21,8 +21,9 @@ from tasks import Split, Task
 from tasks.contract import SPLITS
 from tasks.data import cache
 from tasks.lra.image import Image
+from tests.conftest import ROOT
 
-PAGE = Path(__file__).parents[2] / "docs" / "tasks.md"
+PAGE = ROOT / "docs" / "tasks.md"
 DIGEST = re.compile(r"^\| `(\S+)` +\| (\w+) +\| `([0-9a-f]{64})` +\|$", re.MULTILINE)
 SIZES = {"train": 5, "dev": 2, "test": 3}
 

@@ -5,7 +5,6 @@ import json
 import sys
 from dataclasses import fields
 from importlib import metadata
-from pathlib import Path
 
 import pytest
 
@@ -18,12 +17,12 @@ from harness.cli.list import details
 from harness.records.families import family_of
 from tasks.registry import tasks as task_registry
 from tests.certificates import committed
+from tests.conftest import ROOT
 from zoo.contract import Size
 from zoo.registry import CUSTOM, options_of
 from zoo.traits import Traits
 from zoo.variants import variants
 
-ROOT = Path(__file__).parents[2]
 PLUGIN = ROOT / "docs" / "examples" / "plugin"
 DOCUMENT = json.loads(BUILT_IN.read_text("utf-8"))
 ENTRIES = {entry["name"]: entry for entry in (*DOCUMENT["variants"], *DOCUMENT["tasks"])}

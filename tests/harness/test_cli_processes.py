@@ -14,11 +14,11 @@ from harness.cli.process import execute
 from harness.interrupts import Terminated, continued
 from harness.records.store import Store
 from harness.studies import names
+from tests.conftest import ROOT
 from tests.harness.conftest import DEADLINE, SMALL
 from tests.reports.conftest import make_record
 from zoo.registry import UserError
 
-ROOT = Path(__file__).parents[2]
 STEPS = 260
 LONG = ["run", "-a", "none", "--budget", "smoke", "--precision", "fp32", "--no-cost"]
 LONG += ["--set", f"train.steps={STEPS}", "--set", "train.evaluations=10", *SMALL]

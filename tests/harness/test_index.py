@@ -6,11 +6,10 @@ import os
 import pytest
 
 from harness.records import overview as index
-from harness.records.locks import State
 from harness.records.overview import overview
 from harness.records.store import Store
 from harness.runner import failure, run
-from tests.harness.specs import raising
+from tests.harness.specs import STATE, raising
 from zoo.registry import UserError
 
 OLD = 10**18
@@ -154,19 +153,16 @@ def test_the_command_says_the_same_and_changes_nothing(store, mixed, call):
 
 def test_a_run_that_was_killed_is_interrupted_and_its_command_waits_for_nothing(store):
     store.locks.folder.mkdir(parents=True)
-    state = State(host="vm", pid=1, since="2030-01-01T00:00:00+00:00", threads=1, step=7, steps=9)
-    (store.locks.folder / "name.json").write_text(state.model_dump_json())
+    (store.locks.folder / "name.json").write_text(STATE.model_dump_json())
     (store.locks.folder / "command-vm-1-1.cells").write_text('["name", "other"]')
     found = overview(store)
-    assert (found.interrupted, found.waiting, found.running) == ({"name": state}, [], {})
+    assert (found.interrupted, found.waiting, found.running) == ({"name": STATE}, [], {})
 
 
 @pytest.mark.filterwarnings("always")
 def test_no_text_of_a_store_reaches_the_terminal_as_a_command(store, plan, call):
     store.write(failure(plan(), store, "\x1b]0;title\x07 boom\n\x9b31m"))
-    state = State(
-        host="\x1b[2J", pid=1, since="2030-01-01T00:00:00+00:00", threads=1, step=7, steps=9
-    )
+    state = STATE.model_copy(update={"host": "\x1b[2J"})
     store.locks.folder.mkdir(parents=True)
     (store.locks.folder / "name\x1b[1m.json").write_text(state.model_dump_json())
     (store.folder / "other\x1b[1m\udcff.json").write_text("{}")
@@ -176,6 +172,7 @@ def test_no_text_of_a_store_reaches_the_terminal_as_a_command(store, plan, call)
     assert r"\x1b]0;title\x07 boom\n\x9b31m" in out and r"other\x1b[1m\udcff.json" in err
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("always")
 def test_pipes_in_a_store_block_nothing(call, store):
     store.locks.folder.mkdir(parents=True)
@@ -183,3 +180,4 @@ def test_pipes_in_a_store_block_nothing(call, store):
         os.mkfifo(store.folder / name)
     code, out, err = call("status")
     assert (code, err.count("\n")) == (0, 1) and out.startswith("0 of 0 runs done")
+    assert "a.json is not a record and is left out: it is not a regular file" in err

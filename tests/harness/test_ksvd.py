@@ -1,7 +1,5 @@
 """The comparison of Primal-Attention with the exact KSVD: its parts by their definitions."""
 
-from pathlib import Path
-
 import pandas as pd
 import pytest
 import torch
@@ -9,12 +7,13 @@ import torch
 from harness.layer_inputs import attentions, inputs_of_layers
 from harness.studies import ksvd
 from harness.studies.ksvd import Ksvd, alignments, objective, reconstruction
+from tests.conftest import ROOT
+from tests.harness.specs import axes_of
 from tests.zoo.primal_oracle import positions
 from zoo.contract import Unsupported
 from zoo.library import create
 from zoo.variants.primal_forms import problem
 
-RESULTS = Path(__file__).parents[2] / "results"
 SETTING = Ksvd(rank=2, dim=8, tokens=16, steps=100, lr=0.03)
 
 
@@ -168,19 +167,11 @@ def test_the_page_has_means_and_ranges_over_the_seeds():
     assert {*aligned.lines[-1].get_ydata()} == {0.25}
 
 
-def axes_of(panel):
-    from matplotlib.figure import Figure
-
-    axes = Figure().subplots()
-    panel.draw(axes)
-    return axes
-
-
 @pytest.fixture(scope="module")
 def published() -> dict[str, pd.DataFrame]:
     """What `results/` shows of each of the four groups, by its title."""
     return {section.title: section.table.set_index("loss")
-            for section in Ksvd.sections(Ksvd.frame(RESULTS))}  # fmt: skip
+            for section in Ksvd.sections(Ksvd.frame(ROOT / "results"))}  # fmt: skip
 
 
 def test_the_published_ksvd_loss_reaches_zero_without_the_subspaces(published):

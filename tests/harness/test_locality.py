@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-from matplotlib.figure import Figure
 
 from harness.plan import Request
 from harness.records.answers import CorrectAnswers
@@ -12,7 +11,7 @@ from harness.records.interval import Sample, interval_of
 from harness.records.spec import RunSpec
 from harness.studies.locality import SHUFFLED, WINDOW, Locality, scores, shuffled, windowed
 from tests.harness.conftest import requested
-from tests.harness.specs import raising
+from tests.harness.specs import axes_of, raising
 from tests.reports.conftest import ACCURACY, make_record
 
 
@@ -124,8 +123,7 @@ def test_without_shuffled_blocks_one_curve_ends_at_full_attention():
 
 def test_the_figure_draws_the_scores_their_intervals_and_the_baselines():
     (panel,) = Locality.panels(frame_of(runs_of(make_record)))
-    axes = Figure().subplots()
-    panel.draw(axes)
+    axes = axes_of(panel)
     lines = {tuple(line.get_ydata()) for line in axes.lines}
     assert {(17, 20, 30, 37), (21, 36, 37), (17.04, 17.04)} <= {
         tuple(float(f"{value:.5g}") for value in line) for line in lines

@@ -5,13 +5,13 @@ import os
 import platform
 import subprocess
 import sys
-from pathlib import Path
 
 import filelock
 import pytest
 
 from harness.records.files import write_all
 from harness.records.locks import Locks, State
+from tests.conftest import ROOT
 from tests.harness.specs import raising
 from zoo.registry import UserError
 
@@ -36,10 +36,9 @@ def acquire(locks):
 
 
 def test_a_lock_ends_with_its_process_however_that_ends(locks, tmp_path):
-    root = Path(__file__).parents[2]
     command = [sys.executable, "-c", HOLD, str(tmp_path)]
     process = subprocess.Popen(
-        command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout.readline() == "held\n"
     assert acquire(locks) is None and locks.is_held("name")

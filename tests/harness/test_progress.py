@@ -10,7 +10,7 @@ from harness.cli.progress import GridView, bars
 from harness.jobs import Reported
 from harness.records.locks import State
 from harness.records.record import Point
-from tests.harness.specs import Clock
+from tests.harness.specs import STATE, Clock
 
 
 @pytest.mark.parametrize("terminal", [False, True])
@@ -56,9 +56,7 @@ def view(clock) -> GridView:
 
 def state(phase, step) -> State:
     """The state of a run of another process."""
-    return State(
-        host="h", pid=1, since="2026-11-21T08:00:00Z", threads=1, phase=phase, step=step, steps=1000
-    )
+    return STATE.model_copy(update={"phase": phase, "step": step, "steps": 1000})
 
 
 def left(view):

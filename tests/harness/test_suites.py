@@ -18,6 +18,7 @@ from harness.records.frame import of_records
 from harness.records.spec import label_of
 from harness.tuning import row
 from reports.suites import answers
+from tests.conftest import ROOT
 from tests.harness.conftest import Unread
 from zoo.registry import UserError
 
@@ -232,7 +233,7 @@ def test_a_row_whose_trial_is_at_a_baseline_has_no_other_seeds_where_the_questio
 def test_a_class_of_a_file_is_a_row_once_its_checks_pass(
     call, store, file, tmp_path, monkeypatch, passed
 ):
-    example = Path(__file__).parents[2] / "docs" / "examples" / "plugin" / "attention_free.py"
+    example = ROOT / "docs" / "examples" / "plugin" / "attention_free.py"
     (tmp_path / "free_copy.py").write_text(example.read_text())
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
