@@ -91,13 +91,11 @@ class RunProgress:
         self._begins, self._step, self._steps, self._printed = True, 0, spec.train.steps, 0.0
 
     def phase(self, name: str) -> None:
-        """See `ProgressCallback.phase`."""
         self._begins = True
         show_step(self._bar, self._row, self._step, self._steps, name, begins=True)
         write_line(f"{self._title}: {name}", self._bar.console)
 
     def point(self, point: Point, steps: int) -> None:
-        """See `ProgressCallback.point`."""
         extra = "".join(f" {name} {loss:.2g}" for name, loss in point.losses.items())
         dev = "" if point.dev is None else f" dev {point.dev:.4g}"
         text = f"loss {point.loss:.3f}{extra}{dev}"
@@ -109,7 +107,6 @@ class RunProgress:
             write_line(f"{self._title}: {line}", self._bar.console)
 
     def failed(self, trace: str) -> None:
-        """See `ProgressCallback.failed`."""
         write_failure(trace, self._title, self._bar.console, self._errors)
 
 
@@ -155,21 +152,18 @@ class GridView:
         self._rows: dict[str, TaskID] = {}
         self._specs: dict[str, RunSpec] = {}
         self._first: dict[str, float] = {}
-        self._phases: dict[str, str] = {}
         self._running: Mapping[str, State] = {}
         self._others: Mapping[str, State] = {}
         self._failed = self._done = self._before = self._total = 0
         self._overall: TaskID | None = None
 
     def begin(self, total: int, done: int) -> None:
-        """See `harness.grid.View.begin`."""
         self._total, self._done, self._before = total, done, done
         self._start = self._printed = self._clock()
         if total > 1:
             self._overall = self._bar.add_task("grid", total=total, completed=done, status="")
 
     def started(self, spec: RunSpec) -> None:
-        """See `harness.grid.View.started`."""
         self._specs[self._name_of(spec)] = spec
 
     def callback(self, spec: RunSpec) -> RunProgress:
@@ -177,7 +171,6 @@ class GridView:
         return RunProgress(spec, self._bar, self._errors)
 
     def ended(self, record: Record, result: "Result") -> None:
-        """See `harness.grid.View.ended`."""
         name = self._name_of(record.spec)
         self._done += record.status in FINAL
         self._failed += record.status not in FINAL
@@ -191,7 +184,6 @@ class GridView:
         self._show_overall()
 
     def refresh(self, running: Mapping[str, State], others: Mapping[str, State]) -> None:
-        """See `harness.grid.View.refresh`."""
         for name, state in running.items():
             if name not in self._first:
                 self._first[name] = state.step / state.steps
@@ -199,10 +191,9 @@ class GridView:
                 self._rows[name] = self._bar.add_task(text, total=state.steps, status=state.phase)
                 write_line(f"{text}: process {state.pid} of {state.host}", self._console)
             if name in self._rows:
-                begins = self._phases.get(name) != state.phase
-                row, step = self._rows[name], state.step
-                show_step(self._bar, row, step, state.steps, state.phase, begins=begins)
-            self._phases[name] = state.phase
+                before, row = self._running.get(name), self._rows[name]
+                begins = before is None or before.phase != state.phase
+                show_step(self._bar, row, state.step, state.steps, state.phase, begins=begins)
         self._running, self._others = running, others
         self._show_overall()
         if self._clock() > self._printed + SECONDS_PER_SUMMARY:
