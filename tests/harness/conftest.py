@@ -63,7 +63,7 @@ def data_home(trees_home, monkeypatch) -> Path:
 
 @pytest.fixture(autouse=True)
 def no_trial_of_precisions(monkeypatch):
-    """`--precision auto` is that of the device: what a trial finds depends on other processes."""
+    """`--precision auto` is the precision of the device: what a trial finds depends on other processes."""
     monkeypatch.setattr("harness.precision.try_precisions", lambda plans, announce: None)
 
 
@@ -185,17 +185,17 @@ def install(tmp_path, monkeypatch) -> Callable[..., Path]:
 
 @pytest.fixture
 def outcomes(monkeypatch) -> dict[str, CostStatus]:
-    """How cells of a variant end, `ok` unless given: nothing is measured and no figure is drawn."""
-    given = {}
+    """How measurements of a variant end, by default `ok`; nothing is measured, no figure drawn."""
+    statuses = {}
 
     def measure(spec, *_, **__) -> Outcome:
-        status = given.get(spec.attention, "ok")
+        status = statuses.get(spec.attention, "ok")
         return Outcome(status, *(("", MEASURED) if status == "ok" else ("a reason", None)))
 
     monkeypatch.setattr("harness.cost.sweep.measure_in_process", measure)
     monkeypatch.setattr("harness.cost.measurement.measure_limits", lambda *_: LIMITS)
     monkeypatch.setattr("reports.figures.style.images", lambda *_: {})
-    return given
+    return statuses
 
 
 @pytest.fixture

@@ -18,17 +18,19 @@ from zoo.registry import UserError
 from zoo.variants import variants
 
 
-@pytest.mark.parametrize("name", [name for name, one in variants.built_in() if not one.unchecked])
+@pytest.mark.parametrize("name", [name for name, v in variants.built_in() if not v.unchecked])
 def test_every_variant_has_a_certificate_of_its_source_and_of_every_check_all_as_declared(name):
-    one, variant = committed()[name], variants.find(name)
+    certificate, variant = committed()[name], variants.find(name)
     expected = [
         (form.label, check.name, variant.expected_failures_of(causal=form.causal))
         for form in configurations(name, variant)
         for check in checks_for(form)
     ]
-    assert one.code == certified_digest(variant), f"run: harness check {name} --store results"
-    assert one.passed
-    assert [(result.form, result.check, result.expected_failure) for result in one.results] == [
+    assert certificate.code == certified_digest(variant), (
+        f"run: harness check {name} --store results"
+    )
+    assert certificate.passed
+    assert [(r.form, r.check, r.expected_failure) for r in certificate.results] == [
         (label, check, declared.get(check, "")) for label, check, declared in expected
     ]
 
@@ -38,8 +40,8 @@ WITHOUT_VALUE = {"gradients", "side-effect-free forward"}
 
 DECLARED = [
     pytest.param(result.expected_failure, result.detail, id=f"{result.form}: {result.check}")
-    for one in committed().values()
-    for result in one.results
+    for certificate in committed().values()
+    for result in certificate.results
     if result.expected_failure and result.check not in WITHOUT_VALUE
     if "raise" not in result.expected_failure
 ]
@@ -50,12 +52,12 @@ def test_the_reason_of_an_expected_failure_states_its_error(reason, detail):
     # The first value is the error; bounds and totals follow.
     actual, *_ = figures(detail)
     # Hashes are redrawn in each call: their values vary.
-    assert any(one / 3 < actual < one * 3 for one in figures(reason))
+    assert any(value / 3 < actual < value * 3 for value in figures(reason))
 
 
-def cells(text: str) -> dict[str, str]:
+def first_row(text: str) -> dict[str, str]:
     head, _, row = [line for line in text.splitlines() if line.startswith("|")][:3]
-    split = ([cell.strip() for cell in line.strip("|").split("|")] for line in (head, row))
+    split = ([text.strip() for text in line.strip("|").split("|")] for line in (head, row))
     return dict(zip(*split, strict=True))
 
 
@@ -73,22 +75,22 @@ def test_groups_are_ticked_numbered_crossed_or_left_out():
         result("odd", "third", passed=False),
     ]
     base = committed()["softmax"]
-    own = [
+    certificates = [
         base.model_copy(update={"variant": "odd", "results": tuple(odd)}),
         base.model_copy(update={"variant": "plain", "results": (result("plain", "fourth"),)}),
     ]
-    page = certificates_page(own)
+    page = certificates_page(certificates)
     groups = {"first": "✓", "second": "1", "third": "✗", "fourth": "–"}
-    assert cells(page) == {"attention": "odd", **groups}
+    assert first_row(page) == {"attention": "odd", **groups}
     assert page.count("odd: a second: NaN") == 1
 
 
 def test_check_writes_a_certificate_with_failures_and_reads_it_again(call, checks, tmp_path):  # noqa: F811
     code, out, _ = call("check", "softmax", "--store", str(tmp_path))
-    one = CertificateStore.within(tmp_path).by_variant()["softmax"]
+    written = CertificateStore.within(tmp_path).by_variant()["softmax"]
     assert code == 1 and str(tmp_path / "certificates" / "softmax.json") in out
-    assert not one.passed and len(one.code) == 64
-    assert [(r.form, r.group, r.check, r.passed) for r in one.results[:2]] == [
+    assert not written.passed and len(written.code) == 64
+    assert [(r.form, r.group, r.check, r.passed) for r in written.results[:2]] == [
         ("softmax", "none", "ever", True), ("softmax", "none", "never", False)
     ]  # fmt: skip
 
@@ -105,8 +107,8 @@ def test_a_damaged_certificate_is_rejected_with_the_command_that_makes_it(tmp_pa
 
 def test_a_certificate_of_other_code_or_other_checks_is_out_of_date():
     found = {
-        name: one.model_copy(update={"code": certified_digest(variants.find(name))})
-        for name, one in committed().items()
+        name: certificate.model_copy(update={"code": certified_digest(variants.find(name))})
+        for name, certificate in committed().items()
         if name != "conv"
     }
     found["linear"] = found["linear"].model_copy(update={"code": "0" * 64})
@@ -131,8 +133,8 @@ def test_a_certificate_is_of_the_source_of_the_checks_too(monkeypatch):
 def test_check_names_what_is_out_of_date_and_a_second_run_writes_what_was(tmp_path, monkeypatch):
     monkeypatch.setattr(pages, "_stale_certificates", lambda found: iter(()))
     page, table = tmp_path / "docs" / "page.md", tmp_path / "figure.svg"
-    made = {page: b"new", table: b"drawn"}
-    monkeypatch.setattr(pages, "GENERATORS", (lambda root: made,))
+    files = {page: b"new", table: b"drawn"}
+    monkeypatch.setattr(pages, "GENERATORS", (lambda root: files,))
     for check, code in ((True, 1), (False, 0), (True, 0)):
         with pytest.raises(pages.typer.Exit) as end:
             pages.main(pages.PagesOptions(check=check, root=tmp_path))
