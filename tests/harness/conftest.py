@@ -63,7 +63,7 @@ def data_home(trees_home, monkeypatch) -> Path:
 
 @pytest.fixture(autouse=True)
 def no_trial_of_precisions(monkeypatch):
-    """`--precision auto` is the precision of the device: what a trial finds depends on other processes."""
+    """`--precision auto` asks the device alone: a trial depends on other processes."""
     monkeypatch.setattr("harness.precision.try_precisions", lambda plans, announce: None)
 
 
