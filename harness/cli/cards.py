@@ -6,7 +6,6 @@ import io
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -75,12 +74,11 @@ def files_of(page: Path, store: Path) -> dict[Path, bytes]:
     text = page.read_text("utf-8") if page.is_file() else ""
     cards = re.split(r"^(?=## )", text, flags=re.MULTILINE)[1:]
     old = {card.partition("\n")[0].removeprefix("## "): card for card in cards}
-    found = BaselineStore.within(store)
+    baselines = BaselineStore.within(store)
 
     def complete(spec: TaskSpec) -> TaskBaselines | None:
-        record = found.find(spec)
-        current = record and record.version == BASELINES_VERSION and not record.left
-        return record if current else None
+        found = baselines.find(spec)
+        return found if found and found.version == BASELINES_VERSION and not found.left else None
 
     sections, files = [], {}
     for name in names():
@@ -143,8 +141,8 @@ def card(described: Sequence[Description], folder: str) -> str:
     for setting in described:
         if setting.missing:
             keys.setdefault(setting.missing, []).append(f"`{setting.task.key}`")
-    same = zip(*(setting.tables for setting in present), strict=True)
-    tables = [pd.DataFrame([*chain(*rows)]).fillna("") for rows in same]
+    aligned = zip(*(setting.tables for setting in present), strict=True)
+    tables = [pd.DataFrame([row for rows in same for row in rows]).fillna("") for same in aligned]
     return rendered(
         "task.md.j2", task=task, titles=[*filter(None, titles)], missing=keys.items(),
         properties=_properties(described[0]).items(), tables=tables, folder=folder,
