@@ -129,7 +129,7 @@ def test_inputs_have_unit_variance_and_the_logits_that_are_requested(kind):
     assert spread_of_logits(layer, x) == pytest.approx(2.5, rel=1e-4)
 
 
-def test_the_spread_of_logits_is_that_of_the_scores():
+def test_the_spread_of_logits_is_the_deviation_of_the_scores():
     layer, x = projected(create("softmax", dim=8, heads=2, max_len=5)), torch.randn(3, 5, 8)
     q, k = layer.query(x), layer.context(x)[..., :8]
     scores = [q[..., i : i + 4] @ k[..., i : i + 4].mT / 2 for i in (0, 4)]

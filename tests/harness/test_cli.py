@@ -335,7 +335,7 @@ def test_a_wrong_option_is_answered_with_the_command_whose_help_has_it(call, arg
     assert code == 2 and err.endswith(f" See: {command} --help\n")
 
 
-def test_the_version_is_that_of_the_installed_package(call):
+def test_the_version_is_the_one_of_the_installed_package(call):
     assert call("--version")[:2] == (0, f"harness {metadata.version('attention-harness')}\n")
 
 

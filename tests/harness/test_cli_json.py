@@ -98,7 +98,7 @@ def test_a_report_gives_the_lines_of_its_csv_files_and_its_paths(call, store, tm
             assert written == {name: value for name, value in numbers.items() if name in line}
 
 
-def test_costs_are_given_by_cell_with_the_exponent_of_their_row(call, store, outcomes):
+def test_costs_are_given_by_length_with_the_exponent_of_their_row(call, store, outcomes):
     outcomes["softmax"] = "timeout"
     argv = ("cost", "-a", "linear", "--lengths", "8:32", "--precision", "fp32", "--json")
     code, out, err = call(*argv)

@@ -180,7 +180,7 @@ def test_the_docstring_of_every_native_variant_cites_its_paper(name):
     assert 2015 < year < 2030 and 0 <= year % 100 - int(paper["arxiv"][:2]) <= 1
 
 
-def test_the_first_citation_or_that_of_the_named_line_is_read():
+def test_the_first_citation_or_the_one_on_the_named_line_is_read():
     text = 'Local attention of Child et al., "A\n Title", ICLR 2020, arXiv 1904.10509, and of B.'
     cited = ("Child et al.", "A Title", "ICLR ", "2020", "1904.10509")
     assert paper_of(text, "x").groups() == cited

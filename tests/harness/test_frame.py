@@ -41,7 +41,7 @@ def frame(tmp_path):
     return harness.load(tmp_path).set_index("attention", drop=False)
 
 
-def test_the_columns_are_those_of_the_page(frame):
+def test_the_page_names_every_column(frame):
     lines = [line for line in section("Runs").splitlines() if line.startswith("| `")]
     names = {name for line in lines for name in re.findall(r"`([\w.]+)`", line.split("|")[1])}
     expected = {name for name in names if name == name.lower()}  # without task.OPTION

@@ -38,7 +38,7 @@ def test_the_loss_is_eta_times_the_square_of_the_mean_objective(variant, options
     torch.testing.assert_close(layer(x).losses["ksvd"], expected, rtol=1e-10, atol=0)
 
 
-def test_the_alignment_is_that_of_the_scores_with_the_singular_vectors_of_the_whole_kernel():
+def test_the_alignment_compares_the_scores_with_the_singular_vectors_of_the_whole_kernel():
     x = torch.randn(1, 12, 8).double()
     for trace in ("weights", "data"):
         torch.manual_seed(2)

@@ -26,7 +26,7 @@ def made_steps():
 
 
 @pytest.mark.parametrize(("name", "unit"), [("series", "%"), ("lra", "%"), ("cost", "GB")])
-def test_the_rows_and_questions_of_a_suite_are_those_of_the_published_table(name, unit):
+def test_a_suite_has_the_rows_and_questions_of_the_published_table(name, unit):
     suite = find(f"chen2023-{name}")
     keys = [f"{q.task}@{tasks.find(q.task).version}" for q in suite.questions]
     numbers = pd.concat([published(task=key, unit=unit) for key in keys])

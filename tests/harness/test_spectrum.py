@@ -89,7 +89,7 @@ def test_a_continued_run_keeps_the_weights_of_an_uninterrupted_one(
     assert found == expected and [*found] == [0, 2, 4]
 
 
-def test_a_spectrum_is_the_mean_over_heads_and_its_deviation_is_that_of_examples():
+def test_a_spectrum_is_the_mean_over_heads_with_its_deviation_over_examples():
     uniform, distinct = torch.full((4, 4), 0.25), torch.eye(4)
     layer = zoo.create("softmax", dim=4, heads=2, max_len=4)
     matrices = [[[uniform, distinct], [uniform, uniform]], [[uniform, uniform]] * 2]
