@@ -264,3 +264,18 @@ def call(capsys, store, unrendered):
         return (ended.value.code, *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture
+def rejected(call) -> Callable[..., str]:
+    """Runs a command that is answered by one line and exit code 2; returns the line."""
+
+    def run(*argv: str) -> str:
+        code, out, err = call(*argv)
+        (line,) = err.splitlines()
+        assert code == 2 and line.startswith("harness: ") and line.isprintable()
+        # A model of equal size is sought with its data.
+        assert not out or "--match" in argv
+        return line
+
+    return run

@@ -206,21 +206,14 @@ NUMERIC = [
 
 
 @pytest.fixture
-def rejected(call, tmp_path, monkeypatch):
-    """Runs a command in an empty folder, and checks how it is rejected: before it does anything.
-
-    It returns the line.
-    """
+def rejected(rejected, tmp_path, monkeypatch):
+    """As the fixture for all tests, in an empty folder, where the command leaves no file."""
     folder = tmp_path / "work"
     folder.mkdir()
     monkeypatch.chdir(folder)
 
     def run(*argv: str) -> str:
-        code, out, err = call(*argv)
-        (line,) = err.splitlines()
-        assert code == 2 and line.startswith("harness: ") and line.isprintable()
-        # A model of equal size is sought with its data.
-        assert not out or "--match" in argv
+        line = rejected(*argv)
         assert not [path for path in tmp_path.rglob("*") if path.is_file()]
         return line
 
@@ -442,5 +435,5 @@ def test_only_a_class_is_searched_in_the_current_folder(call, tmp_path, monkeypa
     (tmp_path / "odd.py").write_text("raise SystemExit(0)\n")
     assert call("check", "primal", "--set", "primal.rank=0")[0] == 2 and "" not in sys.path
     code, out, err = call("check", "odd:Odd")
-    assert (code, out) == (2, "") and err.startswith("harness: 'odd:Odd' cannot be loaded")
-    assert err.count("\n") == 1
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("harness: 'odd:Odd' cannot be loaded")
