@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from harness.records import files
 from harness.records.record import Environment, Record
-from harness.records.store import Broken, Store
+from harness.records.store import Store
 from harness.train import Progress, Trainer
 from zoo.registry import UserError, unknown
 
@@ -216,10 +216,7 @@ def kept_runs(store: Store, names: Sequence[str] = ()) -> Iterator[KeptRun]:
         )
     for name, paths in found.items():
         if paths:
-            record = store.read_file(f"{name}.json")
-            if isinstance(record, Broken):
-                raise UserError(f"{record.path} is not a record ({record.reason}); move it away")
-            yield KeptRun(name, record, paths)
+            yield KeptRun(name, store.require(f"{name}.json"), paths)
 
 
 def load_weights(path: Path, model: nn.Module) -> None:

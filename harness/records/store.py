@@ -42,7 +42,7 @@ class RecordStore(Generic[RecordT]):
 
     kind: type[RecordT]
     subfolder = ""
-    remedy = "move it away"
+    remedy = "move it away to run this again"
 
     def __init__(self, folder: Path) -> None:
         """Use `folder`, which is created by the first write."""
@@ -89,11 +89,18 @@ class RecordStore(Generic[RecordT]):
             raise UserError(
                 f"{path} cannot be read ({error.strerror}); give another --store"
             ) from error
-        content = self.read_file(path.name)
+        return self.require(path.name)
+
+    def require(self, name: str) -> RecordT:
+        """The record of the file `name` of the folder.
+
+        Raises:
+            UserError: it is not a record, or cannot be read.
+        """
+        content = self.read_file(name)
         if isinstance(content, Broken):
-            raise UserError(
-                f"{path} is not a record ({content.reason}); move it away to run this again"
-            )
+            remedy = self.remedy.format(name=content.path.stem, store=self.folder.parent)
+            raise UserError(f"{content.path} is not a record ({content.reason}); {remedy}")
         return content
 
     def write(self, record: RecordT) -> Path:
@@ -135,11 +142,7 @@ class RecordStore(Generic[RecordT]):
         Raises:
             UserError: a file is not a record, or the folder cannot be listed.
         """
-        records, broken = self.read()
-        for path, reason in broken:
-            remedy = self.remedy.format(name=path.stem, store=self.folder.parent)
-            raise UserError(f"{path} is not a record ({reason}); {remedy}")
-        return records
+        return [self.require(name) for name in self.files()]
 
     def files(self) -> dict[str, os.stat_result]:
         """The time and size of every JSON file, by its name, sorted; none where no folder is.
