@@ -132,39 +132,37 @@ def test_the_interval_of_a_median_covers_it_in_95_percent_of_samples():
 
 
 def test_a_trial_gives_the_least_time_of_each_call_that_can_run():
-    now, calls = [0.0], []
+    clock, calls = Clock(), []
 
     def maker(name, *seconds):
         durations = iter(seconds)
 
         def call():
             calls.append(name)
-            now[0] += next(durations, seconds[-1])
+            clock.now += next(durations, seconds[-1])
 
         return lambda: call
 
+    timer = wall_clock(CPU, clock)
     found = short_trial(
         {
             "hiccup": maker("hiccup", 9.0, 0.5, 0.1), "even": maker("even", 0.15),
             "far": maker("far", 0.4), "large": raising(MemoryError()),
             "other": raising(Unsupported("x")),
         },
-        wall_clock(CPU, lambda: now[0]),
+        timer,
     )  # fmt: skip
     assert found == pytest.approx({"hiccup": 0.1, "even": 0.15, "far": 0.4})
     # One that is much slower is not called again: to warm up, and three times.
     assert calls.count("far") == 4 < calls.count("even")
     with pytest.raises(RuntimeError, match="a defect"):
-        short_trial({"x": raising(RuntimeError("a defect"))}, wall_clock(CPU, lambda: now[0]))
+        short_trial({"x": raising(RuntimeError("a defect"))}, timer)
 
 
 def test_a_slow_call_is_timed_once_in_a_trial():
-    now, calls = [0.0], []
-
-    def slow():
-        calls.append(1)
-        now[0] += 2.0
-
-    timer = wall_clock(CPU, lambda: now[0])
-    assert short_trial({"a": lambda: slow, "b": lambda: slow}, timer) == {"a": 2.0, "b": 2.0}
-    assert len(calls) == 4
+    clock = Clock()
+    slow = clock.call(2.0)
+    found = short_trial({"a": lambda: slow, "b": lambda: slow}, wall_clock(CPU, clock))
+    assert found == {"a": 2.0, "b": 2.0}
+    # Each warms up once.
+    assert clock.now == 8.0
