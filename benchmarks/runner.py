@@ -69,8 +69,8 @@ class Runner:
         return resolve(
             Request(
                 attention=attention, task=task, recipe="smoke" if self.tiny else recipe, seed=0,
-                device=self.kind, precision=pick_precision(precision, self.device),
-                compiled=self.kind == "cuda", settings={**few, **sdpa, **settings},
+                device=self.kind, precision=pick_precision(precision, self.kind),
+                settings={**few, **sdpa, **settings},
             )
         )  # fmt: skip
 

@@ -45,7 +45,7 @@ def run(
 
     Args:
         attention: `A`, `A+B`, or several.
-        task: its name, or several; by default the task of a question of a suite, else ListOps.
+        task: its name, or several; by default ListOps, or the task of a question of a suite.
         seeds: of the runs.
         budget: the recipe: `smoke`, `laptop`, `paper`, a TOML file, or a question, `laptop@1/copy`.
         positions: `learned`, `rotary` or `none`; by default `learned`, or a question's.
@@ -63,7 +63,7 @@ def run(
     from harness.cli.run import RunOptions, train
     from harness.records.frame import of_records
 
-    names, tasks = ([one] if isinstance(one, str) else [*one] for one in (attention, task))
+    names, tasks = ([n] if isinstance(n, str) else [*n] for n in (attention, task))
     options = RunOptions(
         attention=names, task=[*filter(None, tasks)], seeds=",".join(map(str, seeds)),
         set_=[f"{owner}.{n}={v}" for owner, values in overrides.items() for n, v in values.items()],

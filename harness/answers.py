@@ -36,8 +36,8 @@ def _sums(values: Shaped[Tensor, "n ..."], split: Split) -> ClusterValues:
     _, clusters = clusters_of(split).unique(return_inverse=True)
     counted = split.answers.counted(split.targets)
 
-    def sums(one: Shaped[Tensor, "n ..."]) -> list[float]:
-        return clusters.bincount(one.cpu().double().flatten(1).sum(1)).tolist()
+    def sums(of_examples: Shaped[Tensor, "n ..."]) -> list[float]:
+        return clusters.bincount(of_examples.cpu().double().flatten(1).sum(1)).tolist()
 
     sizes = tuple(round(total) for total in sums(counted))
     return ClusterValues(sizes=sizes, sums=tuple(sums(values)))
@@ -70,5 +70,5 @@ def roll_out(trainer: Trainer, task: Control, test: Split) -> ClusterValues:
         )
         return trainer.scores(batch)[:, count - 1].float().cpu()
 
-    returns = [task.references().normalised(one) for one in task.returns(act, test)]
+    returns = [task.references().normalised(value) for value in task.returns(act, test)]
     return ClusterValues(sizes=(1,) * len(returns), sums=tuple(returns))

@@ -202,11 +202,11 @@ def kept_runs(store: Store, names: Sequence[str] = ()) -> Iterator[KeptRun]:
     Raises:
         UserError: there is no such run, it kept no weights, or its file is no record.
     """
-    known = [name.removesuffix(".json") for name in store.files()]
+    recorded = [name.removesuffix(".json") for name in store.files()]
     wanted = [Path(name).name.removesuffix(".json") for name in names]
-    if wrong := [name for name in wanted if name not in known]:
-        raise UserError(unknown("run", wrong[0], known))
-    found = {name: find_weights(store.folder / "weights" / name) for name in wanted or known}
+    if wrong := [name for name in wanted if name not in recorded]:
+        raise UserError(unknown("run", wrong[0], recorded))
+    found = {name: find_weights(store.folder / "weights" / name) for name in wanted or recorded}
     without = [name for name in wanted if not found[name]]
     if without or not any(found.values()):
         which = f"run {without[0]!r}" if without else f"no run of store {str(store.folder)!r}"

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import torch
 
-from harness.records.fields import Precision
+from harness.records.fields import Device, Precision
 from harness.records.record import Environment
 from zoo.registry import UserError
 
@@ -30,8 +30,8 @@ MALLOC = {-1: -1, -2: 64 * 2**20, -4: 0}
 """For glibc's `mallopt`: never trim, grow the heap by 64 MiB more than needed, never use mmap."""
 
 
-def pick_device(name: str) -> torch.device:
-    """The device called `auto`, `cpu` or `cuda`; `auto` is CUDA where it is usable.
+def pick_device(name: str) -> Device:
+    """The kind of device called `auto`, `cpu` or `cuda`; `auto` is CUDA where it is usable.
 
     Raises:
         UserError: the name is another, or CUDA is not usable.
@@ -41,10 +41,10 @@ def pick_device(name: str) -> torch.device:
     usable = torch.cuda.is_available()
     if name == "cuda" and not usable:
         raise UserError("device 'cuda' is not usable: torch finds no CUDA device; use --device cpu")
-    return torch.device("cuda" if usable and name != "cpu" else "cpu")
+    return "cuda" if usable and name != "cpu" else "cpu"
 
 
-def pick_precision(name: str, device: torch.device) -> Precision:
+def pick_precision(name: str, device: Device) -> Precision:
     """The precision called `auto`, `bf16` or `fp32`; `auto` is bf16 where the device computes it.
 
     Raises:
@@ -54,7 +54,7 @@ def pick_precision(name: str, device: torch.device) -> Precision:
         return name
     if name != "auto":
         raise UserError(f"precision {name!r} is not one of auto, bf16, fp32; give one of them")
-    return native_precisions(device)[0]
+    return native_precisions(torch.device(device))[0]
 
 
 def native_precisions(device: torch.device) -> tuple[Precision, ...]:

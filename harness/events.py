@@ -33,15 +33,15 @@ def write_events(records: Iterable[Record], folder: Path) -> list[Path]:
     writer_type = require_tensorboard()
     folders = []
     for record in records:
-        made = folder / record.spec.file_name
+        path = folder / record.spec.file_name
         try:
-            for old in made.glob("events.out.tfevents.*"):
+            for old in path.glob("events.out.tfevents.*"):
                 old.unlink()
-            with writer_type(str(made)) as writer:
+            with writer_type(str(path)) as writer:
                 _write(record, writer)
         except OSError as error:
-            raise UserError(f"{made} cannot be written ({error.strerror}); give another") from error
-        folders.append(made)
+            raise UserError(f"{path} cannot be written ({error.strerror}); give another") from error
+        folders.append(path)
     return folders
 
 

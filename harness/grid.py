@@ -49,7 +49,7 @@ def check(plans: Sequence[Plan], store: Store) -> list[Plan]:
             )
         row = plan.spec.model_copy(update={"seed": 0}).id
         if row not in reasons:
-            reasons[row] = unsupported(plan)
+            reasons[row] = _unsupported(plan)
         if not reasons[row]:
             _require_batch(plan)
             runnable.append(plan)
@@ -72,7 +72,7 @@ def _require_batch(plan: Plan) -> None:
         )
 
 
-def unsupported(plan: Plan) -> str | None:
+def _unsupported(plan: Plan) -> str | None:
     """Why the variants of a run do not support its task, in one line; None where they do."""
     try:
         build(f"attention {plan.spec.attention!r}", partial(_try_to_build, plan))
@@ -124,14 +124,14 @@ def run_all(
     view: View,
     *,
     rerun: bool = False,
-    keep: bool = False,
+    keep_checkpoints: bool = False,
     cost: bool = True,
 ) -> list[tuple[Record, bool]]:
     """Compute every run that has no final record in the store; with `rerun` all, from the start.
 
     A run that another process computes is left to it, and computed here if that process ends before
     the run does. A run whose process ends unexpectedly `ATTEMPTS` times fails. Runs are begun in
-    the order of `plans`; `pool` is closed at the end. For `keep` and `cost` see
+    the order of `plans`; `pool` is closed at the end. For `keep_checkpoints` and `cost` see
     `harness.runner.run`.
 
     Returns:
@@ -141,7 +141,8 @@ def run_all(
         UserError: a record cannot be written, or the file of its name is not a record.
     """
     store.remove_leftovers()
-    grid = _Grid(plans, store, view, rerun=rerun, keep=keep, cost=cost)
+    how = {"keep_checkpoints": keep_checkpoints, "cost": cost}
+    grid = _Grid(plans, store, view, rerun=rerun, **how)
     try:
         with store.locks.announce([*grid.jobs]):
             while len(grid.outcomes) < len(grid.jobs):
@@ -167,7 +168,9 @@ class _Grid:
         for plan in plans:
             name, record = plan.spec.file_name, store.find(plan.spec)
             before = record.started if record else ""
-            self.jobs[name] = Job(plan.spec, store.folder, rerun, before, restart=rerun, **how)
+            self.jobs[name] = Job(
+                plan.spec, store.folder, rerun, before, restart=rerun, resolved=plan, **how
+            )
             if record and has_outcome(record, before, rerun=rerun):
                 self.outcomes[name] = record, False
         left = {name: self.locks.state(name) for name in self.jobs if name not in self.outcomes}

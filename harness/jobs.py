@@ -28,7 +28,8 @@ class Job(NamedTuple):
         before: when the run of the record began that the store held before the command; empty
             where it held none.
         restart: whether to delete the checkpoint.
-        keep: whether the run keeps its weights; see `harness.runner.run`.
+        keep_checkpoints: see `harness.runner.run`.
+        resolved: the plan of the run; None in another process than the command's.
     """
 
     spec: RunSpec
@@ -36,8 +37,18 @@ class Job(NamedTuple):
     rerun: bool = False
     before: str = ""
     restart: bool = False
-    keep: bool = False
+    keep_checkpoints: bool = False
     cost: bool = True
+    resolved: Plan | None = None
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the run, restored in another process than the command's.
+
+        Raises:
+            UserError: `harness.plan.restore` raises it.
+        """
+        return self.resolved or _restored(self.spec.model_dump_json())
 
     @property
     def store(self) -> Store:
@@ -54,8 +65,8 @@ class Job(NamedTuple):
 
     @property
     def portable(self) -> "Job":
-        """The job for a process with another working directory."""
-        return self._replace(folder=self.folder.absolute())
+        """The job for another process, which may have another working directory."""
+        return self._replace(folder=self.folder.absolute(), resolved=None)
 
 
 class Result(NamedTuple):
@@ -161,7 +172,7 @@ def take(job: Job, callback: Callable[[RunSpec], ProgressCallback]) -> Result:
         if job.restart:
             path.unlink(missing_ok=True)
         reported = Reported(callback(job.spec), lock)
-        run(_restored(job.spec.model_dump_json()), store, reported, keep=job.keep, cost=job.cost)
+        run(job.plan, store, reported, keep_checkpoints=job.keep_checkpoints, cost=job.cost)
         return Result("done", new=True)
 
 
@@ -174,8 +185,7 @@ def give_up(job: Job, reason: str) -> Result:
     with _unfinished(job) as lock:
         if isinstance(lock, Result):
             return lock
-        plan = _restored(job.spec.model_dump_json())
-        save_record(failure(plan, job.store, reason), job.store)
+        save_record(failure(job.plan, job.store, reason), job.store)
         return Result("done", new=True)
 
 
@@ -226,4 +236,6 @@ def execute(job: Job, threads: int) -> Result:
             return Result("error", str(error))
         except Exception:
             return Result("error", traceback.format_exc())
-    return result._replace(trace=trace.text, warnings=tuple(str(one.message) for one in caught))
+    return result._replace(
+        trace=trace.text, warnings=tuple(str(warned.message) for warned in caught)
+    )

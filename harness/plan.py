@@ -1,4 +1,4 @@
-"""A request and its plan: the specification of a run, its task, composition and data."""
+"""A request, its draft and its plan: what a run is, before and after its data are read."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 from harness import recipes
 from harness.data import Data
-from harness.records.fields import Frozen
+from harness.records.fields import Device, Frozen, Precision
 from harness.records.models import MODELS, Positions
 from harness.records.spec import RunSpec, TaskSpec, TrainSpec, TuningSpec, field_at
 from harness.records.toml_files import validated
@@ -37,6 +37,7 @@ class Request:
         task: name of a task, or the path of a table of texts and labels.
         recipe: name of a recipe, or the path of a TOML file; the recipe of a question of a suite,
             `laptop@1/copy`, fixes precision and positions, whatever the request has.
+        compiled: whether the model runs through `torch.compile`; None for on CUDA only.
         block: tokens of the blocks whose order is shuffled, or 0.
         settings: options by owner, which override the recipe's. An owner is a variant, the task, or
             `model` or `train`, whose options are fields of the model and of `TrainSpec`.
@@ -48,14 +49,19 @@ class Request:
     task: str
     recipe: str
     seed: int
-    device: Literal["cpu", "cuda"]
-    precision: Literal["bf16", "fp32"]
-    compiled: bool
+    device: Device
+    precision: Precision = "fp32"
+    compiled: bool | None = None
     positions: str = "learned"
     block: int = 0
     settings: Settings = field(default_factory=dict)
     tuning: TuningSpec | None = None
     match: Literal["parameters"] | None = None
+
+    @property
+    def task_name(self) -> str:
+        """The registered name of the task: a path, which has a suffix, is of a table."""
+        return "table" if Path(self.task).suffix else self.task
 
     def with_setting(self, path: str, value: Value) -> "Request":
         """The request with a value for `OWNER.OPTION`, in place of the one that it may have."""
@@ -72,65 +78,90 @@ class Plan:
     task: Task
     data: Data
 
+    def with_fields(self, **fields: Any) -> "Plan":
+        """The run with other fields of its specification, which are valid."""
+        return replace(self, spec=self.spec.model_copy(update=fields))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draft:
+    """A request that is checked and completed by its recipe; its data are not read.
+
+    Attributes:
+        spec: of the run, without the digests of the data.
+    """
+
+    request: Request
+    recipe: recipes.Recipe
+    spec: RunSpec
+    data: Data
+
+    @classmethod
+    def of(cls, request: Request, data_of: Callable[[Task], Data] = Data.of) -> "Draft":
+        """Check a request: read its recipe, build its task.
+
+        Raises:
+            UserError: the variant, task, recipe or an option is unknown, ill-typed or out of range,
+                or the recipe has no part for the task.
+        """
+        with unchanged(f"attention {request.attention!r}, when it is imported,"):
+            composition = Composition.parse(request.attention)
+        if request.positions not in get_args(Positions):
+            raise UserError(unknown("kind of positions", request.positions, get_args(Positions)))
+        task, recipe = _task_and_recipe(request)
+        name = request.task_name
+        if question := recipe.question:
+            request = replace(request, positions=question.positions, precision=question.precision)
+        usual = recipe.of_task(name).options_of(composition.names)
+        options = {
+            variant: {**values, **request.settings.get(variant, {})}
+            for variant, values in usual.items()
+        }
+        model, train, overrides = _sections(request, task, recipe.of_task(name), recipe.name)
+        data = data_of(shuffle_blocks(task, request.block))
+        of_task = TaskSpec(
+            name=name, key=data.task.key, options=task.options, block=request.block, digests={}
+        )
+        spec = RunSpec(
+            attention=request.attention, layers=composition.layers(model.depth),
+            options=composition.changed(options), task=of_task, budget=recipe.name,
+            overrides=overrides | composition.overrides(options, usual), model=model, train=train,
+            device=request.device, seed=request.seed, tuning=request.tuning, match=request.match,
+        )  # fmt: skip
+        return cls(request=request, recipe=recipe, spec=spec, data=data)
+
+    def in_precision(self, precision: Precision) -> "Draft":
+        """The same run in another precision."""
+        train = self.spec.train.model_copy(update={"precision": precision})
+        return replace(
+            self,
+            request=replace(self.request, precision=precision),
+            spec=self.spec.model_copy(update={"train": train}),
+        )
+
+    def plan(self, announce: Callable[[str], None] = lambda line: None) -> Plan:
+        """Load and hash the data, which completes the specification.
+
+        `announce` is called with one line before data are generated, which can take minutes.
+
+        Raises:
+            UserError: the data are missing or damaged, or do not fit in memory.
+        """
+        task = self.data.task
+        if isinstance(task, GeneratedTask) and not task.is_cached():
+            announce(f"{task.key}: generate data")
+        of_task = self.spec.task.model_copy(update={"digests": {**self.data.digests}})
+        spec = self.spec.model_copy(update={"task": of_task})
+        return Plan(spec=spec, task=task, data=self.data)
+
 
 def resolve(
     request: Request,
     announce: Callable[[str], None] = lambda line: None,
     data_of: Callable[[Task], Data] = Data.of,
 ) -> Plan:
-    """Complete a request: read the recipe, build the task, load and hash its data.
-
-    `announce` is called with one line before data are generated, which can take minutes.
-
-    Raises:
-        UserError: the variant, task, recipe or an option is unknown, ill-typed or out of range, the
-            recipe has no part for the task, or the data are missing or damaged.
-    """
-    task, of_task, fields = without_data(request)
-    data = data_of(task)
-    if isinstance(task, GeneratedTask) and not task.is_cached():
-        announce(f"{task.key}: generate data")
-    spec = RunSpec(task=TaskSpec(**of_task, key=task.key, digests={**data.digests}), **fields)
-    return Plan(spec=spec, task=data.task, data=data)
-
-
-def owners(request: Request) -> set[str]:
-    """Whose options the request may set; all of it but the data is checked.
-
-    Raises:
-        UserError: as `resolve`, but for the data.
-    """
-    _, of_task, fields = without_data(request)
-    return {"model", "train", of_task["name"], *fields["options"]}
-
-
-def without_data(request: Request) -> tuple[Task, dict[str, Any], dict[str, Any]]:
-    """The task of a request, and fields of the specification: of the task, and of the run.
-
-    Raises:
-        UserError: as `resolve`, but for the data.
-    """
-    with unchanged(f"attention {request.attention!r}, when it is imported,"):
-        composition = Composition.parse(request.attention)
-    if request.positions not in get_args(Positions):
-        raise UserError(unknown("kind of positions", request.positions, get_args(Positions)))
-    plain, name, recipe = _parts(request)
-    if question := recipe.question:
-        request = replace(request, positions=question.positions, precision=question.precision)
-    usual = recipe.options(name, composition.names)
-    given = {
-        variant: {**options, **request.settings.get(variant, {})}
-        for variant, options in usual.items()
-    }
-    model, train, overrides = _sections(request, plain, recipe.of_task(name), recipe.name)
-    of_task = {"name": name, "options": plain.options, "block": request.block}
-    return shuffle_blocks(plain, request.block), of_task, {
-        "attention": request.attention, "layers": composition.layers(model.depth),
-        "options": composition.changed(given), "budget": recipe.name,
-        "overrides": overrides | composition.overrides(given, usual), "model": model,
-        "train": train, "device": request.device, "seed": request.seed,
-        "tuning": request.tuning, "match": request.match,
-    }  # fmt: skip
+    """The plan of a request; raises the errors of `Draft.of` and `Draft.plan`."""
+    return Draft.of(request, data_of).plan(announce)
 
 
 def restore(spec: RunSpec) -> Plan:
@@ -160,37 +191,26 @@ def recorded_data(spec: TaskSpec) -> Data:
     return data
 
 
-def task_of(request: Request) -> Task:
-    """The task of a request; its data are not read.
-
-    Raises:
-        UserError: the task, the recipe or an option is unknown, ill-typed or out of range.
-    """
-    return shuffle_blocks(_parts(request)[0], request.block)
-
-
-def _parts(request: Request) -> tuple[Task, str, recipes.Recipe]:
-    """The task of a request without shuffled blocks, its name, and the recipe."""
-    name, file = request.task, {}
-    if Path(name).suffix:  # the name of a task has none
-        name, file = "table", {"path": name}
+def _task_and_recipe(request: Request) -> tuple[Task, recipes.Recipe]:
+    """The task of a request without shuffled blocks, and the recipe."""
+    name = request.task_name
     # Before the recipe: the message for an unknown task lists the tasks.
     tasks.find(name)
     recipe = recipes.find(request.recipe)
-    of_task = recipe.of_task(name)
+    options = recipe.of_task(name).options
     _require_known(recipe)
-    given = {**of_task.options, **file, **request.settings.get(name, {})}
-    return create(name, **given), name, recipe
+    path = {"path": request.task} if name != request.task else {}
+    return create(name, **{**options, **path, **request.settings.get(name, {})}), recipe
 
 
 def _require_known(recipe: recipes.Recipe) -> None:
     """Reject a recipe with a table of an unknown task or variant, which nothing would read."""
-    parts = [recipe, *recipe.tasks.values(), *recipe.shared.values(), recipe.other]
-    of_variants = {name.removeprefix("+") for part in parts if part for name in part.variants}
+    tables = [recipe, *recipe.tasks.values(), *recipe.shared.values(), recipe.other]
+    of_variants = {name.removeprefix("+") for table in tables if table for name in table.variants}
     for registry, names in ((tasks, {*recipe.tasks}), (variants, of_variants)):
         for name in sorted(names - {name for name, _ in registry.built_in()}):
-            if name not in (known := registry.names()):
-                reason = unknown(registry.kind, name, known)
+            if name not in registry.names():
+                reason = unknown(registry.kind, name, registry.names())
                 raise UserError(f"recipe {recipe.name!r}: {reason}")
 
 
@@ -201,7 +221,8 @@ def _sections(
     if task.inputs not in MODELS:
         raise UserError(f"{task.key}: there is no model of {task.inputs}; use another task")
     kind, prefix = MODELS[task.inputs], f"recipe {label!r}: "
-    others = {name for one in MODELS.values() for name in one.model_fields} - {*kind.model_fields}
+    fields = {name for model in MODELS.values() for name in model.model_fields}
+    others = fields - {*kind.model_fields}
     unused = [f"model.{name}" for name in request.settings.get("model", {}) if name in others]
     if "positions" in others and request.positions != "learned":
         unused.append(f"positions={request.positions}")
@@ -210,9 +231,10 @@ def _sections(
     # A recipe has fields of all kinds of models in the table that all tasks share.
     of_kind = {name: value for name, value in recipe.model.items() if name not in others}
     model, of_model = _section(kind, "model", of_kind, request.settings, prefix, **fixed)
+    compiled = request.device == "cuda" if request.compiled is None else request.compiled
     train, of_train = _section(
         TrainSpec, "train", recipe.train, request.settings, prefix,
-        precision=request.precision, compiled=request.compiled,
+        precision=request.precision, compiled=compiled,
     )  # fmt: skip
     if task.inputs == "images":
         _require_meaning(["train.bucket_by_length"] * train.bucket_by_length, "images")
@@ -247,31 +269,31 @@ def _section(
             f"{prefix}{owner}.{name} belongs to no recipe; remove it and use {FLAGS[name]}"
         )
     default = _validated(kind, f"{prefix}{owner}", {**recipe, **fixed})
-    given: dict[str, Any] = dict(settings.get(owner, {}))
-    for name in given.keys() & fixed.keys():
+    changes = settings.get(owner, {})
+    for name in changes.keys() & fixed.keys():
         raise UserError(f"--set {owner}.{name} is not possible; use {FLAGS[name]}")
-    result = _validated(kind, owner, _with_fields(default.model_dump(), given))
+    result = _validated(kind, owner, _with_fields(default.model_dump(), changes))
     return result, {
         f"{owner}.{name}": _override(field_at(result, name), text)
-        for name, text in given.items()
+        for name, text in changes.items()
         if field_at(result, name) != field_at(default, name)
     }
 
 
-def _with_fields(values: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The values with those given; `augment.mixup` is a field of the field `augment`."""
-    for name, value in given.items():
+def _with_fields(values: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The values after the changes; `augment.mixup` is a field of the field `augment`."""
+    for name, value in changes.items():
         owner, dot, field_name = name.partition(".")
-        part = values.get(owner) or {}
-        if dot and isinstance(part, Mapping):
-            values[owner] = {**part, field_name: value}
+        fields = values.get(owner) or {}
+        if dot and isinstance(fields, Mapping):
+            values[owner] = {**fields, field_name: value}
         else:
             values[name] = value
     return values
 
 
 def _override(value: Any, text: Any) -> Value:
-    """A field as a record names it: as it was given, where it has fields itself."""
+    """A field as a record names it: as its text, where it has fields itself."""
     if isinstance(value, tuple):
         return ",".join(map(str, value))
     return value if isinstance(value, Value) else text

@@ -6,13 +6,12 @@ in suites, and what `pick_precision` gives on CUDA. See docs/decisions/0046-prec
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 
 import torch
 
 from harness.environment import native_precisions
-from harness.plan import Plan, Request, resolve
+from harness.plan import Draft, Plan
 from harness.records.fields import Precision
 from harness.records.record import Record
 from harness.records.spec import RunSpec
@@ -26,30 +25,29 @@ MARGIN = 0.9
 """Share of the time of fp32 that bf16 takes at most where it is chosen."""
 
 
-def faster(request: Request, store: Store, announce: Callable[[str], None]) -> Request:
-    """The request in the precision in which its training step is faster on this machine.
+def faster(draft: Draft, store: Store, announce: Callable[[str], None]) -> Draft:
+    """The run in the precision in which its training step is faster on this machine.
 
     A run that the store has a record or a checkpoint of keeps its precision, and so does every
     other run of a row: the first decision about it is kept in the store. `announce` is called with
     one line for a trial.
 
     Raises:
-        UserError: `resolve` raises it.
+        UserError: `Draft.plan` raises it.
     """
-    names = native_precisions(torch.device(request.device))
+    names = native_precisions(torch.device(draft.spec.device))
     if len(names) < 2:
-        return request
-    plans: dict[Precision, Plan] = {
-        name: resolve(replace(request, precision=name), announce) for name in names
-    }
+        return draft
+    drafts: dict[str, Draft] = {name: draft.in_precision(name) for name in names}
+    plans: dict[Precision, Plan] = {name: drafts[name].plan(announce) for name in names}
     for name, plan in plans.items():
         if store.path(plan.spec).exists() or store.checkpoint(plan.spec).exists():
-            return replace(request, precision=name)
-    key = row_key(next(iter(plans.values())).spec)
+            return drafts[name]
+    key = row_key(draft.spec)
     chosen = choose(
         store, key, names, lambda: _recorded(plans, key, store) or try_precisions(plans, announce)
     )
-    return replace(request, precision=chosen or request.precision)
+    return drafts[chosen] if chosen else draft
 
 
 def row_key(spec: RunSpec) -> str:

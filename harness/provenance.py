@@ -59,9 +59,9 @@ def certified_digest(variant: type) -> str:
 def sources(module: str, packages: Collection[str]) -> dict[str, str]:
     """The source of a module, and of the modules of `packages` that it imports, by name.
 
-    Imports are those in the code, also in functions, and those of the modules imported. A module
-    that a program names in another way, such as by `import_module`, is not found; nor is what
-    `zoo/__init__.py` imports on first use. Nothing is imported.
+    Imports in functions count, and so do imports of the modules imported. A module that a program
+    names in another way, such as by `import_module`, is not found; nor is what `zoo/__init__.py`
+    imports on first use. Nothing is imported.
     """
     found: dict[str, str] = {}
     left = [module]
@@ -73,7 +73,7 @@ def sources(module: str, packages: Collection[str]) -> dict[str, str]:
             found[name] = source
             for start, names in _imports(source, spec.parent or ""):
                 if _is_within(start, packages):
-                    modules = [path for one in names if _is_module(path := f"{start}.{one}")]
+                    modules = [path for n in names if _is_module(path := f"{start}.{n}")]
                     left += modules if modules and len(modules) == len(names) else [start, *modules]
     return found
 

@@ -59,14 +59,14 @@ class Attempt:
         callback: ProgressCallback,
         save_every: float,
         clock: Callable[[], float],
-        keep: bool = False,
+        keep_checkpoints: bool = False,
         cost: bool = True,
     ) -> None:
         """Prepare; nothing is computed or written yet."""
         self.measures_cost = cost
         self.plan, self.spec, self.callback = plan, plan.spec, callback
         self.store, self.path = store, store.checkpoint(plan.spec)
-        self.weights = store.weights(plan.spec) if keep else None
+        self.weights = store.weights(plan.spec) if keep_checkpoints else None
         self.save_every, self.clock, self.save_at = save_every, clock, 0.0
         self.interrupts = Interrupts()
         self.started = now()
@@ -211,22 +211,22 @@ def run(
     *,
     save_every: float = SAVE_EVERY,
     clock: Callable[[], float] = time.monotonic,
-    keep: bool = False,
+    keep_checkpoints: bool = False,
     cost: bool = True,
 ) -> Record:
     """Train one run and write its record, however it ends.
 
     A run whose checkpoint is in the store is continued. During training Ctrl-C and SIGTERM take
     effect after the current step, when a checkpoint has been written. Checkpoints are also written
-    after each evaluation and every `save_every` seconds by `clock`. With `keep` the weights before
-    training and at each evaluation stay in the store; see `Store.weights`. Without `cost` the
-    record has none: measuring a short run takes longer than the run.
+    after each evaluation and every `save_every` seconds by `clock`. With `keep_checkpoints` the
+    weights before training and at each evaluation stay in the store; see `Store.weights`. Without
+    `cost` the record has none: measuring a short run takes longer than the run.
 
     Raises:
         UserError: the record cannot be written.
         KeyboardInterrupt: Ctrl-C, or SIGTERM; the record has status `interrupted`.
     """
-    attempt = Attempt(plan, store, callback, save_every, clock, keep, cost)
+    attempt = Attempt(plan, store, callback, save_every, clock, keep_checkpoints, cost)
     with attempt.interrupts:
         try:
             with unchanged(f"the run of {plan.spec.attention}"):

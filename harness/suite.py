@@ -3,13 +3,14 @@
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from harness import grid, recipes
+from harness import recipes
 from harness.cost.plan import CostRequest, measurements
 from harness.environment import describe
-from harness.plan import Request, resolve
+from harness.plan import Draft, Request
 from harness.records.cost import CostSpec
+from harness.records.fields import Device
 from harness.records.models import Encoder
 from harness.records.suites import CostPlan, Question, Suite, SuiteRow
 from tasks import create
@@ -17,8 +18,7 @@ from tasks.data.sources import ImportedTask
 from zoo.composition import Composition
 from zoo.contract import Unsupported
 from zoo.registry import UserError, Value
-
-Device = Literal["cpu", "cuda"]
+from zoo.variants import variants
 
 
 def rows_of(
@@ -53,31 +53,28 @@ def rows_of(
     return tuple(rows)
 
 
-def requests(
-    name: str, question: Question, rows: Sequence[SuiteRow], device: Device, seed: int = 0
-) -> list[Request]:
-    """A request for each row that has the form which a question of the suite `name` needs.
+def drafts(
+    name: str, question: Question, rows: Iterable[SuiteRow], device: Device, seed: int = 0
+) -> list[Draft]:
+    """A run of each row that has the form which a question of the suite `name` needs.
+
+    It has the variants' causal or bidirectional form, and a layer for each variant.
 
     Raises:
-        UserError: the recipe is malformed, a model cannot be built, or data are missing.
+        UserError: the recipe is malformed.
     """
-    found = [
-        Request(
+    found = []
+    for row in rows:
+        request = Request(
             attention=row.attention, task=question.task, recipe=f"{name}/{question.name}",
-            seed=seed, device=device, precision=question.precision, compiled=device == "cuda",
-            positions=question.positions, settings=row.options,
-        )
-        for row in rows
-    ]  # fmt: skip
-    return [request for request in found if _has_form(request)]
-
-
-def _has_form(request: Request) -> bool:
-    """Whether the variants of a run have the form of its task, and its model a layer for each."""
-    try:
-        return grid.unsupported(resolve(request)) is None
-    except Unsupported:
-        return False
+            seed=seed, device=device, settings=row.options,
+        )  # fmt: skip
+        with suppress(Unsupported):
+            draft = Draft.of(request)
+            for variant in draft.spec.variants:
+                variants.find(variant).require_form(causal=draft.data.task.causal)
+            found.append(draft)
+    return found
 
 
 def missing_data(suite: Suite, questions: Iterable[Question]) -> dict[str, str]:
@@ -131,15 +128,14 @@ def steps(
     """
     environment, found = describe(device), []
     for question in questions:
-        recipe = recipes.of_question(suite, question.name)
-        of_task = recipe.of_task(question.task)
+        of_task = recipes.of_question(suite, question.name).of_task(question.task)
         task = create(question.task, **of_task.options)
         model = Encoder.model_validate({**of_task.model, "positions": question.positions})
         # Both sequences of an example pass through the encoder.
         batch = of_task.train["batch"] * task.sequences
         for row in rows:
             composition = Composition.parse(row.attention)
-            options = recipe.options(question.task, composition.names)
+            options = of_task.options_of(composition.names)
             spec = CostSpec(
                 attention=row.attention,
                 options=composition.changed(

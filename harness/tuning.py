@@ -6,11 +6,9 @@ row of a task has the same grid, so the same number of trials: `docs/decisions/0
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from harness import recipes
 from harness.environment import describe
-from harness.plan import Plan, Request, resolve, without_data
+from harness.plan import Draft, Plan, Request
 from harness.records.record import Record, best_trial
 from harness.records.spec import Point, RunSpec, TuningSpec
 from harness.records.store import Store
@@ -39,55 +37,52 @@ Texts = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A variant on a task, with the trials that choose its recipe.
+    """A variant on a task, with the trials that choose its recipe, one at each point in order."""
 
-    Attributes:
-        request: of its runs; the seed is the trials'.
-        trials: a run at each point, in order.
-    """
-
-    request: Request
     tuning: TuningSpec
     trials: tuple[Plan, ...]
 
+    def records(self, records: Mapping[str, Record]) -> list[Record]:
+        """The records of its trials, of `records` by the identity of the run; some have none."""
+        ids = [trial.spec.id for trial in self.trials]
+        return [records[name] for name in ids if name in records]
+
     def best(self, records: Mapping[str, Record]) -> Record | None:
         """The trial that chooses, of `records` by the identity of the run; None if all failed."""
-        ids = [trial.spec.id for trial in self.trials]
-        return best_trial(records[name] for name in ids if name in records)
+        return best_trial(self.records(records))
 
     def finals(self, chosen: RunSpec, seeds: Sequence[int]) -> list[Plan]:
         """The runs at the point of the trial `chosen`, one for each seed."""
+        trial = next(trial for trial in self.trials if trial.spec.id == chosen.id)
         tuning = self.tuning.model_copy(update={"role": "final"})
-        return [
-            resolve(_at(replace(self.request, seed=seed), chosen.point, tuning)) for seed in seeds
-        ]
+        return [trial.with_fields(seed=seed, tuning=tuning) for seed in seeds]
 
 
-def row(request: Request, texts: Texts, announce: Callable[[str], None] = lambda line: None) -> Row:
-    """The row of a request, whose seed is replaced: its grid and its trials.
+def row(draft: Draft, texts: Texts, announce: Callable[[str], None] = lambda line: None) -> Row:
+    """The row of a run, whose seed is replaced: its grid and its trials.
 
-    The grid is `texts`; by default learning rates of `FACTORS` times the recipe's.
+    The grid is `texts`; by default learning rates of `FACTORS` times the recipe's. For `announce`
+    see `Draft.plan`.
 
     Raises:
-        UserError: `resolve` raises it, the grid is not one of fields of model and train, has less
-            than two points or more than `MOST_POINTS`, or the settings give a tuned field.
+        UserError: a value or the data are not possible, the grid is not one of fields of model and
+            train, has less than two points or more than `MOST_POINTS`, or the settings give a tuned
+            field.
     """
-    request = replace(request, seed=TRIAL_SEED)
+    request = replace(draft.request, seed=TRIAL_SEED)
     for path in texts or (RATE,):
         _require_free(request, path)
-    plain = resolve(request, announce)
-    recipe = {path: _value(plain.spec, path) for path in texts or (RATE,)}
-    grid = {path: _values(request, path, given) for path, given in texts.items()}
-    grid = grid or {RATE: _rates(request.recipe, plain.spec.train.lr)}
-    tuning = TuningSpec(grid=grid, recipe=recipe, role="trial")
+    recipe = {path: _value(draft.spec, path) for path in texts or (RATE,)}
+    grid = {path: _values(request, path, values) for path, values in texts.items()}
+    tuning = TuningSpec(grid=grid or {RATE: _rates(draft)}, recipe=recipe, role="trial")
     grid_points = tuning.points
     if not 1 < len(grid_points) <= MOST_POINTS:
         raise UserError(
             f"the grid has {len(grid_points)} points; give 2 to {MOST_POINTS}, for example "
             f"--grid {RATE}=5e-4,1e-3,2e-3"
         )
-    trials = tuple(resolve(_at(request, grid_point, tuning)) for grid_point in grid_points)
-    return Row(request=request, tuning=tuning, trials=trials)
+    drafts = [Draft.of(_at(request, grid_point, tuning)) for grid_point in grid_points]
+    return Row(tuning=tuning, trials=tuple(trial.plan(announce) for trial in drafts))
 
 
 def require_other_seeds(seeds: Sequence[int]) -> None:
@@ -110,9 +105,9 @@ def _require_free(request: Request, path: str) -> None:
             f"--grid {path}: rows share a grid of fields of train and model, for example {RATE}; "
             "compare options of a variant as separate rows, with --set"
         )
-    given = request.settings.get(owner, {}).get(name)
-    if given is not None:
-        raise UserError(f"--set {path}={given} gives a field that is tuned; remove it")
+    value = request.settings.get(owner, {}).get(name)
+    if value is not None:
+        raise UserError(f"--set {path}={value} gives a field that is tuned; remove it")
 
 
 def _at(request: Request, grid_point: Point, tuning: TuningSpec | None) -> Request:
@@ -124,15 +119,15 @@ def _at(request: Request, grid_point: Point, tuning: TuningSpec | None) -> Reque
 
 def _values(request: Request, path: str, texts: Sequence[str]) -> tuple[Value, ...]:
     """The values of a field in order, each once, as the specification holds them."""
-    specs = (resolve(_at(request, {path: text}, None)).spec for text in texts)
+    specs = (Draft.of(_at(request, {path: text}, None)).spec for text in texts)
     return tuple(sorted({_value(spec, path) for spec in specs}, key=lambda v: (str(type(v)), v)))
 
 
-def _rates(recipe: str, rate: float) -> tuple[float, ...]:
+def _rates(draft: Draft) -> tuple[float, ...]:
     """The rates of the question whose recipe it is, else multiples of the recipe's."""
-    if question := recipes.find(recipe).question:
+    if question := draft.recipe.question:
         return tuple(sorted(question.rates))
-    return tuple(float(f"{rate * by:.3g}") for by in FACTORS)
+    return tuple(float(f"{draft.spec.train.lr * by:.3g}") for by in FACTORS)
 
 
 def _value(spec: RunSpec, path: str) -> Value:
@@ -143,8 +138,8 @@ def _value(spec: RunSpec, path: str) -> Value:
     return value
 
 
-def varied(request: Request, field: str, values: Sequence[str]) -> list[Request]:
-    """The request at each value of the field `NAME.OPTION`.
+def varied(request: Request, field: str, values: Sequence[str]) -> list[Draft]:
+    """The runs of a request at each value of the field `NAME.OPTION`.
 
     NAME is `task`, `model`, `train`, or a task or variant of the run.
 
@@ -153,7 +148,7 @@ def varied(request: Request, field: str, values: Sequence[str]) -> list[Request]
             or all values are equal.
     """
     name, _, option = field.partition(".")
-    task = "table" if Path(request.task).suffix else request.task
+    task = request.task_name
     owner = task if name == TASK else name
     names = Composition.parse(request.attention).names
     if owner not in ("model", "train", task, *names):
@@ -166,14 +161,13 @@ def varied(request: Request, field: str, values: Sequence[str]) -> list[Request]
         raise UserError(
             f"--set {owner}.{option}={options[option]} gives a field that is swept; leave it out"
         )
-    requests = [request.with_setting(f"{owner}.{option}", value) for value in values]
-    first, *others = (without_data(request)[1:] for request in requests)
-    if all(fields == first for fields in others):
+    drafts = [Draft.of(request.with_setting(f"{owner}.{option}", value)) for value in values]
+    if all(draft.spec == drafts[0].spec for draft in drafts):
         raise UserError(
             f"--over {field}={','.join(values)} gives one value, but runs of a sweep differ in it; "
             "give two values or more that differ, or this one with --set"
         )
-    return requests
+    return drafts
 
 
 def require_one_processor(plans: Sequence[Plan], store: Store) -> None:
@@ -199,5 +193,5 @@ def default_of(field: str) -> Value | None:
     name, _, option = field.partition(".")
     if name not in variants.names():
         return None
-    known = options_of(variants.find(name))
-    return known[option].default if option in known else None
+    options = options_of(variants.find(name))
+    return options[option].default if option in options else None

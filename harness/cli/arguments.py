@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -77,10 +77,11 @@ class Runs(Machine):
 
     Attributes:
         attention: A, A+B, MODULE:CLASS, or A,B,...; repeatable.
-        task: TASK or TASK,TASK,...; repeatable; by default the question's, or listops.
-        budget: Recipe: smoke, laptop, paper, or a TOML file.
+        task: TASK or TASK,TASK,...; repeatable; by default listops, or as --budget SUITE/QUESTION
+            says.
+        budget: Recipe: smoke, laptop, paper, a TOML file, or SUITE/QUESTION: laptop@1/copy.
         seeds: Seeds and ranges: 0-2,7; by default 0, with --tune 1-5.
-        positions: learned, rotary or none; by default learned, or a question's.
+        positions: learned, rotary or none; by default learned, or as --budget SUITE/QUESTION says.
         compile: torch.compile; by default on CUDA only.
         set_: NAME.OPTION=VALUE; NAME is a variant, a task, train or model; repeatable.
         engine: Where runs are: local, ray or slurm; see docs/grids.md.
@@ -125,10 +126,9 @@ class Runs(Machine):
                     f"--threads {self.threads} exceeds the {cores} CPUs of this machine; give fewer"
                 )
             require_memory(self.workers * WORKER_BYTES, f"--workers {self.workers}", "give fewer")
-        kind: Any = pick_device(self.device).type
         return engines.Resources(
-            engine=self.engine, workers=self.workers, threads=self.threads, device=kind,
-            parameters=parameters,
+            engine=self.engine, workers=self.workers, threads=self.threads,
+            device=pick_device(self.device), parameters=parameters,
         )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from harness.baselines import fit
 from harness.cli.progress import fitting
 from harness.cli.stores import within
 from harness.data import Data
-from harness.plan import Request, task_of
+from harness.plan import Draft, Request
 from harness.records.baselines import TaskBaselines, missing
 from harness.records.spec import TaskSpec
 from harness.records.store import BaselineStore
@@ -99,11 +99,8 @@ def names() -> list[str]:
 
 def settings(name: str) -> list[Task]:
     """The task with its defaults, and as the laptop recipe sets it where that differs."""
-    request = Request(
-        attention="none", task=name, recipe="laptop", seed=0, device="cpu", precision="fp32",
-        compiled=False,
-    )  # fmt: skip
-    default, laptop = tasks.create(name), task_of(request)
+    request = Request(attention="none", task=name, recipe="laptop", seed=0, device="cpu")
+    default, laptop = tasks.create(name), Draft.of(request).data.task
     return [default] if default.key == laptop.key else [default, laptop]
 
 

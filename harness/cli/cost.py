@@ -74,12 +74,11 @@ class CostOptions(arguments.Stored, arguments.Machine):
             if name not in names:
                 raise UserError(unknown(what, name, names))
         device = environment.pick_device(self.device)
-        kind: Any = device.type
-        of_suites = self.precision == "auto" and kind == "cpu"
+        of_suites = self.precision == "auto" and device == "cpu"
         return CostRequest(
             attentions=arguments.names_in(self.attention), lengths=lengths_in(self.lengths),
             operations=operations, level=level, batching=self.batch, dim=self.dim,
-            heads=self.heads, causal=self.causal, device=kind,
+            heads=self.heads, causal=self.causal, device=device,
             precision=environment.pick_precision(
                 LAYERS.precision if of_suites else self.precision, device
             ),
@@ -100,7 +99,8 @@ def cost(options: CostOptions) -> Answer:
 
     request, store = options.request(), options.store
     specs = measurements(request)
-    records, code = measure_all(specs, store, options.seconds, options.timeout, options.rerun)
+    how = options.store, options.seconds, options.timeout
+    records, code = measure_all(specs, *how, rerun=options.rerun)
     every = with_warnings(CostStore.within(store).read())[0]
     files = write_pages(within(store, costs.files(frame.of_costs(every))))
     measured = frame.of_costs(records)
@@ -134,8 +134,9 @@ def _of_suite(request: "CostRequest") -> str:
 
 
 def measure_all(
-    specs: "Sequence[CostSpec]", store: Path, seconds: float, timeout: float, rerun: bool
-) -> "tuple[list[CostRecord], int]":
+    specs: "Sequence[CostSpec]", store: Path, seconds: float = CostOptions.seconds,
+    timeout: float = CostOptions.timeout, *, rerun: bool = False,
+) -> "tuple[list[CostRecord], int]":  # fmt: skip
     """Measure what has no record, or all with `rerun`, and print each as it ends.
 
     `seconds` of sampling and `timeout` are of each, the former about.

@@ -3,25 +3,29 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from itertools import product
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import torch
 
+from harness.cli.arguments import attentions_in
 from harness.cli.process import Answer
 from harness.cli.progress import fitting
 from harness.cli.runs import execute
 from harness.cost import measurement, sweep
-from harness.engines import Resources
 from harness.environment import describe, pick_device
-from harness.plan import Plan, resolve
+from harness.plan import Draft, Plan
 from harness.records import suites
 from harness.records.cost import batching_of
+from harness.records.fields import Device
 from harness.records.frame import of_records
 from harness.records.suites import Question, Suite, SuiteRow
-from harness.suite import layer_costs, requests, rows_of
+from harness.suite import drafts, layer_costs, rows_of
 from reports.text import text_table
+
+if TYPE_CHECKING:
+    from harness.cli.run import RunOptions
 
 SUITE, SEED = "laptop", 1
 
@@ -34,53 +38,49 @@ SECONDS, TIMEOUT = 0.5, 60.0
 Document = dict[str, Any]
 
 
-def first(
-    attentions: Sequence[str], device: str, store: Path, resources: Resources, as_json: bool,
-    name: str = SUITE,
-) -> Answer:  # fmt: skip
+def first(options: "RunOptions", name: str = SUITE) -> Answer:
     """Train each variant on the first questions of the suite, and measure a layer of it.
 
     Raises:
         UserError: a variant is unknown, or the store cannot be written.
     """
-    suite = suites.find(name)
-    kind: Any = pick_device(device).type
-    if resources.engine == "local" and not resources.workers and kind == "cpu":
+    suite, device = suites.find(name), pick_device(options.device)
+    options = replace(options, cost=False)
+    if options.engine == "local" and not options.workers and device == "cpu":
         workers = min(len(suite.first), os.cpu_count() or 1)
-        resources = replace(resources, workers=workers, threads=resources.threads or 1)
-    rows, answers = rows_of(suite, attentions, {}), suites.published(suite)
-    questions = [suite.question(question) for question in suite.first]
-    plans = _plans(name, questions, rows, answers, kind)
-    made = execute(plans, store, cost=False, resources=resources) if plans else []
-    runs = of_records(record for record, _ in made)
+        options = replace(options, workers=workers, threads=options.threads or 1)
+    rows = rows_of(suite, attentions_in(options.attention or ()), {})
+    questions, answers = [*map(suite.question, suite.first)], suites.published(suite)
+    plans = _plans(name, questions, rows, answers, device)
+    outcomes = execute(plans, options) if plans else []
+    runs = of_records(record for record, _ in outcomes)
     documents: list[Document] = [
         {
             "row": row.label,
             "questions": [place(row.label, question, runs, answers) for question in questions],
-            "layer": _layer(suite, row, kind),
+            "layer": _layer(suite, row, device),
         }
         for row in rows
     ]
     failed = any(found["failed"] for document in documents for found in document["questions"])
-    machine = f"{suite.key}, seed {SEED}; {describe(kind).device}"
-    if as_json:
+    machine = f"{suite.key}, seed {SEED}; {describe(device).device}"
+    if options.as_json:
         return Answer({"machine": machine, "rows": documents}, int(failed))
     return Answer("\n\n".join(text(document, machine) for document in documents), int(failed))
 
 
 def _plans(
     name: str, questions: Sequence[Question], rows: Sequence[SuiteRow], answers: pd.DataFrame,
-    device: Any,
+    device: Device,
 ) -> list[Plan]:  # fmt: skip
     """A run of each row on each question that it has a form for, at its published rate."""
     rates = answers.set_index(["row", "question"])["rate"].to_dict()
     plans = []
-    for question in questions:
-        for row in rows:
-            rate = rates.get((row.label, question.name))
-            train = {"train": {"lr": rate}} if rate else {}
-            for request in requests(name, question, [row], device, SEED):
-                plans.append(resolve(replace(request, settings={**request.settings, **train})))
+    for question, row in product(questions, rows):
+        for draft in drafts(name, question, [row], device, SEED):
+            if rate := rates.get((row.label, question.name)):
+                draft = Draft.of(draft.request.with_setting("train.lr", rate))
+            plans.append(draft.plan())
     return plans
 
 
@@ -102,15 +102,15 @@ def place(row: str, question: Question, runs: pd.DataFrame, answers: pd.DataFram
         "place": above + 1,
         "of": len(others) + 1,
         "others": [
-            {"place": n + (n > above), "row": one["row"], "mean": one["mean"]}
-            for n, one in enumerate(others.to_dict("records"), 1)
+            {"place": n + (n > above), "row": other["row"], "mean": other["mean"]}
+            for n, other in enumerate(others.to_dict("records"), 1)
         ],
         "published": next(iter(lines[lines["row"] == row]["mean"].tolist()), None),
         "baseline": max(rules.items(), key=lambda rule: rule[1], default=None),
     }
 
 
-def _layer(suite: Suite, row: SuiteRow, device: Any) -> list[Document]:
+def _layer(suite: Suite, row: SuiteRow, device: Device) -> list[Document]:
     """What training a layer of a row costs, compared with the fastest softmax; none for A+B."""
     batch: Any = {"train": "1"}
     changes = {"lengths": LENGTHS, "passes": ("train",), "batch": batch}
@@ -139,12 +139,12 @@ def _layer(suite: Suite, row: SuiteRow, device: Any) -> list[Document]:
 def text(document: Document, machine: str) -> str:
     """What the command prints of a row: at most 25 lines."""
     row, layer = document["row"], document["layer"]
-    parts = [f"{row} among the published rows of {machine}"]
+    sections = [f"{row} among the published rows of {machine}"]
     for found in document["questions"]:
         body = f"not run: {found.get('reason')}"
         if found["score"] is not None:
             body = text_table(["place", "row", "accuracy, %"], _lines(row, found))
-        parts.append(f"{found['title']}: {found['asks']}\n{body}")
+        sections.append(f"{found['title']}: {found['asks']}\n{body}")
     if layer:
         head = ["training a layer, 1 sample; tokens", *(f"{line['tokens']:,}" for line in layer)]
         ratios = [
@@ -154,13 +154,13 @@ def text(document: Document, machine: str) -> str:
         unit, count = batching_of(suites.find(SUITE).cost.batch["train"])
         many = f"{count:,} {'tokens in all' if unit == 'tokens' else 'samples'}"
         note = f"(the matrix, results/{SUITE}.md: a batch of {many})"
-        parts.append(f"{text_table(head, ratios)}\n{note}")
+        sections.append(f"{text_table(head, ratios)}\n{note}")
     name = row.partition("[")[0]
-    parts.append(
+    sections.append(
         f"all questions: harness run --suite {SUITE} --attention {name}\n"
         f"another task:  harness run --task listops --attention {name}; every row: harness list"
     )
-    return "\n\n".join(parts)
+    return "\n\n".join(sections)
 
 
 def _lines(row: str, found: Document) -> list[list[str]]:
@@ -173,10 +173,10 @@ def _lines(row: str, found: Document) -> list[list[str]]:
     note = "" if before is None else f" (published: {before:.1f})"
     mine = f"{found['place']} of {found['of']}", f"{row}, this run", f"{found['score']:.1f}{note}"
     lines[found["place"]] = [*mine]
-    shown = [line for _, line in sorted(lines.items())]
+    ordered = [line for _, line in sorted(lines.items())]
     if rule := found["baseline"]:
-        shown.append(["", f"rule without attention: {rule[0]}", f"{rule[1]:.1f}"])
-    return shown
+        ordered.append(["", f"rule without attention: {rule[0]}", f"{rule[1]:.1f}"])
+    return ordered
 
 
 def _ratio(line: Mapping[str, Any], name: str) -> str:

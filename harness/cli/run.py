@@ -1,7 +1,7 @@
 """`harness run`: train variants on tasks."""
 
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,6 @@ from zoo.registry import UserError, printable
 
 if TYPE_CHECKING:
     from harness.cli.runs import Outcomes
-    from harness.plan import Plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,13 +47,6 @@ class RunOptions(arguments.Stored, arguments.Runs):
     remeasure: bool = False
     keep_checkpoints: bool = False
     tensorboard: Path | None = None
-
-    def execute(self, plans: "Sequence[Plan]", **changes: Any) -> "Outcomes":
-        """See `harness.cli.runs.execute`."""
-        from harness.cli import runs
-
-        how = {"rerun": self.rerun, "keep": self.keep_checkpoints, "cost": self.cost, **changes}
-        return runs.execute(plans, self.store, resources=self.resources(), **how)
 
     def others(self, allowed: Collection[str]) -> list[str]:
         """The flags of the options beside those that differ from their defaults."""
@@ -90,7 +82,7 @@ def run(options: RunOptions) -> Answer:
     if options.remeasure:
         options.require_only(REMEASURE, "--remeasure repeats the measurements of a store")
         return _remeasure(options)
-    resources = options.resources()
+    options.resources()  # rejects what this machine does not have
     if options.suite:
         options.require_only(SUITE, f"suite {options.suite} fixes it")
         from harness.cli import suite
@@ -103,8 +95,7 @@ def run(options: RunOptions) -> Answer:
     if not options.others(EXECUTION):
         from harness.cli.first import first
 
-        names = arguments.attentions_in(options.attention)
-        return first(names, options.device, options.store, resources, options.as_json)
+        return first(options)
     outcomes, count = train(options)
     records = [record for record, _ in outcomes]
     from harness.cli.runs import fit_baselines
@@ -128,6 +119,7 @@ def train(options: RunOptions) -> "tuple[Outcomes, int]":
     from harness.cli import runs
     from harness.events import require_tensorboard
     from harness.memory import matched
+    from harness.plan import Draft
     from harness.records.files import require_writable
     from harness.records.store import Store
     from harness.tuning import require_one_processor, varied
@@ -144,20 +136,19 @@ def train(options: RunOptions) -> "tuple[Outcomes, int]":
         require_tensorboard()
     requests = runs.requests(replace(options, seeds=None) if options.tune else options)
     over = arguments.values_in("--over", [options.over] if options.over else [])
+    drafts = [] if over else [Draft.of(request) for request in requests]
     for field, values in over.items():
-        requests = [one for request in requests for one in varied(request, field, values)]
-    runs.require_valid(requests)
+        drafts += [draft for request in requests for draft in varied(request, field, values)]
+    runs.require_used(drafts)
     if options.match:
-        requests = [matched(request, announce=typer.echo) for request in requests]
-    requests = runs.in_faster_precision(
-        requests, options.precision, options.store, options.resources()
-    )
+        drafts = [Draft.of(matched(draft.request, announce=typer.echo)) for draft in drafts]
+    drafts = runs.in_faster_precision(drafts, options)
     if options.tune:
-        return runs.tune(requests, options.grid, options.seeds, options.execute)
-    plans = runs.resolve(requests)
+        return runs.tune(drafts, options)
+    plans = [draft.plan(typer.echo) for draft in drafts]
     if options.over:
         require_one_processor(plans, Store(options.store))
-    return options.execute(plans), len(plans)
+    return runs.execute(plans, options), len(plans)
 
 
 def _write_sweep(options: RunOptions) -> None:
@@ -180,7 +171,7 @@ def _content(outcomes: "Outcomes", options: RunOptions) -> Any:
     store = Store(options.store)
     rows, text = report.summary([record for record, _ in outcomes], options.store)
     if options.as_json:
-        made = [
+        runs = [
             {
                 "path": store.path(record.spec), "new": new, "attention": record.spec.attention,
                 "task": record.spec.task.key, "seed": record.spec.seed, "status": record.status,
@@ -188,7 +179,7 @@ def _content(outcomes: "Outcomes", options: RunOptions) -> Any:
             }
             for record, new in outcomes
         ]  # fmt: skip
-        return {"rows": rows, "runs": made}
+        return {"rows": rows, "runs": runs}
     notes = {True: "", False: "  (already present; run it again with --rerun)"}
     paths = [f"{store.path(record.spec)}{notes[new]}" for record, new in outcomes]
     after = f"leaderboard: harness report --store {options.store}"

@@ -89,11 +89,13 @@ def pages(kind: "type[Study]", folder: Path) -> dict[str, bytes]:
 
 def _train(study: "Study") -> int:
     """Train the runs that a study needs; return 1 if one failed, else 0."""
+    from harness.cli.run import RunOptions
     from harness.cli.runs import execute, fit_baselines
 
     if not (plans := [*study.plans()]):
         return 0
-    runs = [record for record, _ in execute(plans, study.store, rerun=study.rerun)]
+    options = RunOptions(store=study.store, rerun=study.rerun)
+    runs = [record for record, _ in execute(plans, options)]
     fit_baselines([run for run in runs if not run.spec.task.block], study.store)
     failed = [f"{run.status}: {run.reason}" for run in runs if run.status != "ok"]
     if failed:

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -18,6 +18,7 @@ from harness.cli.process import Answer
 from harness.cli.report import step_frame
 from harness.environment import pick_device
 from harness.provenance import is_foreign
+from harness.records.fields import Device
 from harness.records.frame import of_costs, of_records
 from harness.records.record import Record
 from harness.records.store import Store
@@ -30,9 +31,6 @@ from zoo.registry import UserError
 if TYPE_CHECKING:
     from harness.cli.run import RunOptions
 
-SECONDS, TIMEOUT = 3.0, 600.0
-"""Sampling time of a measurement of cost, and its time limit: the defaults of `harness cost`."""
-
 
 def run(options: "RunOptions") -> Answer:
     """Run what is missing, question by question, then measure what the rows cost.
@@ -41,7 +39,7 @@ def run(options: "RunOptions") -> Answer:
         UserError: a question or a row is unknown, data are missing, or a check fails.
     """
     suite = find(options.suite)
-    kind: Any = pick_device(options.device).type
+    device = pick_device(options.device)
     names = names_in([options.questions]) if options.questions else []
     chosen = [suite.question(name) for name in names] or suite.questions
     named = attentions_in(options.attention or ())
@@ -50,7 +48,7 @@ def run(options: "RunOptions") -> Answer:
         # The rows of softmax, which the others are compared with, are always measured.
         first = suites.rows_of(suite, [suite.rows[0].attention], {})
         rows = (*first, *(row for row in rows if row not in first))
-        return _steps(suites.steps(suite, chosen, rows, kind), options)
+        return _steps(suites.steps(suite, chosen, rows, device), options)
     missing = suites.missing_data(suite, chosen)
     for name, remedy in missing.items():
         typer.echo(f"missing data of {name}: {remedy}", err=True)
@@ -58,45 +56,45 @@ def run(options: "RunOptions") -> Answer:
     has_costs = options.cost and not suite.published
     if has_costs:
         # Before any run: it rejects what cannot be measured after all of them.
-        suites.costs(suite, rows, kind)
+        suites.costs(suite, rows, device)
     _require_certificates(rows)
     complete = True
     for number, question in enumerate(chosen, 1):
         typer.echo(f"question {number} of {len(chosen)}: {question.title}")
-        complete &= _train(suite, question, rows, kind, options)
+        complete &= _train(suite, question, rows, device, options)
     if has_costs:
-        complete &= cost(suite, rows, kind, options.store)
+        complete &= cost(suite, rows, device, options.store)
     return _answer(suite, options, 0 if complete else 1)
 
 
 def _train(
-    suite: Suite, question: Question, rows: Sequence[SuiteRow], device: Any, options: "RunOptions"
-) -> bool:
+    suite: Suite, question: Question, rows: Sequence[SuiteRow], device: Device,
+    options: "RunOptions",
+) -> bool:  # fmt: skip
     """Make the runs of a question; return whether all have finished."""
-    wanted = suites.requests(options.suite, question, rows, device)
-    execute, seeds = partial(options.execute, cost=False), question.seeds
-    if not wanted:
+    options = replace(options, cost=False, seeds=",".join(map(str, question.seeds)))
+    drafts = suites.drafts(options.suite, question, rows, device)
+    if not drafts:
         return True
     if question.rates:
-        needs_seeds = _needs_seeds(suite, question, options.store)
-        outcomes, count = runs.tune(wanted, None, ",".join(map(str, seeds)), execute, needs_seeds)
+        outcomes, count = runs.tune(drafts, options, _needs_seeds(suite, question, options.store))
     else:
-        plans = runs.resolve([replace(one, seed=seed) for one in wanted for seed in seeds])
-        outcomes, count = execute(plans), len(plans)
+        plans = [draft.plan(typer.echo) for draft in drafts]
+        plans = [plan.with_fields(seed=seed) for plan in plans for seed in question.seeds]
+        outcomes, count = runs.execute(plans, options), len(plans)
     return len(outcomes) == count and all(record.status == "ok" for record, _ in outcomes)
 
 
 def _steps(steps: Sequence[suites.Step], options: "RunOptions") -> Answer:
     """Measure the training steps that have no record; show them beside the published ones."""
     specs = {step.spec.id: step.spec for step in steps}
-    how = options.store, SECONDS, TIMEOUT, options.rerun
-    records, code = measure_all([*specs.values()], *how)
+    records, code = measure_all([*specs.values()], options.store, rerun=options.rerun)
     found = step_frame(steps, of_costs(records))
     text = f"\n{papers.step_text(found)}\n\npages: harness report --store {options.store}"
     return Answer({"rows": papers.step_lines(found)} if options.as_json else text, code)
 
 
-def cost(suite: Suite, rows: Sequence[SuiteRow], device: Any, store: Path) -> bool:
+def cost(suite: Suite, rows: Sequence[SuiteRow], device: Device, store: Path) -> bool:
     """Measure what has no record; return whether nothing crashed or failed.
 
     Raises:
@@ -107,8 +105,7 @@ def cost(suite: Suite, rows: Sequence[SuiteRow], device: Any, store: Path) -> bo
             f"{running} runs are in progress on this machine, beside which nothing is measured; "
             f"measure later with: harness run --suite {suite.key} --store {store}"
         )
-    specs = suites.costs(suite, rows, device)
-    return measure_all(specs, store, SECONDS, TIMEOUT, rerun=False)[1] == 0
+    return measure_all(suites.costs(suite, rows, device), store)[1] == 0
 
 
 def _needs_seeds(suite: Suite, question: Question, store: Path) -> Callable[[Record], bool]:

@@ -104,7 +104,7 @@ class _SlurmJobs:
     def finished(self) -> list[tuple[Job, Result]]:
         time.sleep(SECONDS_PER_WAIT)
         ended = [(task, job) for task, job in self.running if task.done()]
-        self.running = [one for one in self.running if one not in ended]
+        self.running = [entry for entry in self.running if entry not in ended]
         return [(job, self._result(task)) for task, job in ended]
 
     def close(self) -> None:

@@ -52,6 +52,11 @@ class TaskRecipe(Frozen):
     train: Table = Field(default={})
     variants: dict[str, Table] = Field(default={})
 
+    def options_of(self, names: Sequence[str]) -> dict[str, dict[str, Value]]:
+        """Options of the variants of a composition, first to last."""
+        later = {name: self.variants.get(f"+{name}", {}) for name in names[1:]}
+        return {name: self.variants.get(name, {}) | later.get(name, {}) for name in names}
+
     def override(self, base: "TaskRecipe") -> "TaskRecipe":
         """`base`, with the values of this recipe in place of values of the same name."""
         return TaskRecipe(
@@ -79,8 +84,8 @@ class Recipe(Frozen):
     """
 
     name: str
-    model: Table
-    train: Table
+    model: Table = Field(default={})
+    train: Table = Field(default={})
     variants: dict[str, Table] = Field(default={})
     tasks: dict[str, TaskRecipe] = Field(default={})
     other: TaskRecipe | None = None
@@ -88,33 +93,24 @@ class Recipe(Frozen):
     question: Question | None = None
 
     def of_task(self, task: str) -> TaskRecipe:
-        """The recipe of a task: fields of the model and the optimiser are complete.
+        """The complete recipe of a task.
 
         Raises:
             UserError: there is none.
         """
-        part = self.tasks.get(task, self.other)
-        if part is None:
+        recipe = self.tasks.get(task, self.other)
+        if recipe is None:
             raise UserError(
                 f"recipe {self.name!r} has no part for task {task!r}; it has parts for "
                 f"{', '.join(self.tasks) or 'none'}; use recipe 'laptop' or 'smoke'"
             )
-        if part.extends:
-            if part.extends not in self.shared:
-                reason = unknown("shared recipe", part.extends, self.shared)
+        if recipe.extends:
+            if recipe.extends not in self.shared:
+                reason = unknown("shared recipe", recipe.extends, self.shared)
                 raise UserError(f"recipe {self.name!r}, task {task!r}: {reason}")
-            part = part.override(self.shared[part.extends])
-        return part.override(TaskRecipe(model=self.model, train=self.train))
-
-    def options(self, task: str, names: Sequence[str]) -> dict[str, dict[str, Value]]:
-        """Options of the variants of a composition on a task, first to last."""
-        layers = (self.variants, self.of_task(task).variants)
-        merged: dict[str, dict[str, Value]] = {}
-        for name in names:
-            keys = [name] if name == names[0] else [name, f"+{name}"]
-            tables = [layer[key] for layer in layers for key in keys if key in layer]
-            merged[name] = {option: v for table in tables for option, v in table.items()}
-        return merged
+            recipe = recipe.override(self.shared[recipe.extends])
+        base = TaskRecipe(model=self.model, train=self.train, variants=self.variants)
+        return recipe.override(base)
 
 
 PARTS: Parts = dict.fromkeys(("tasks", "other", "shared"), TaskRecipe)
@@ -153,22 +149,14 @@ def of_question(suite: Suite, name: str) -> Recipe:
             f"question; give {', '.join(NAMES)} or a TOML file"
         )
     rates = sorted(question.rates)
-    part = TaskRecipe(
-        options=question.options,
-        model=question.model,
-        train={**({"lr": rates[len(rates) // 2]} if rates else {}), **question.train},
+    rate = {"lr": rates[len(rates) // 2]} if rates else {}
+    recipe = TaskRecipe(
+        options=question.options, model=question.model, train=rate | question.train,
         variants=question.variants,
-    )
-    base = find(question.recipe) if question.recipe else None
-    part = part.override(base.of_task(question.task)) if base else part
-    return Recipe(
-        name=f"{suite.key}/{name}",
-        model=part.model,
-        train=part.train,
-        variants=base.variants if base else {},
-        tasks={question.task: TaskRecipe(options=part.options, variants=part.variants)},
-        question=question,
-    )
+    )  # fmt: skip
+    if question.recipe:
+        recipe = recipe.override(find(question.recipe).of_task(question.task))
+    return Recipe(name=f"{suite.key}/{name}", tasks={question.task: recipe}, question=question)
 
 
 def show(name: str) -> str:
@@ -193,7 +181,7 @@ def _parse(name: str, tables: Mapping[str, Any], label: str) -> Recipe:
     for field in ("name", "question"):
         if field in tables:
             raise UserError(f"{label}: the file's name is the recipe's name; remove {field!r}")
-    fields = {"train": {}, **tables, "name": name}
-    if name not in NAMES and isinstance(fields.get("model", {}), Mapping):
-        fields["model"] = {**_built_in("paper").model, **fields.get("model", {})}
+    fields = {"model": {}, **tables, "name": name}
+    if name not in NAMES and isinstance(fields["model"], Mapping):
+        fields["model"] = {**_built_in("paper").model, **fields["model"]}
     return validated(Recipe, fields, f"{label}: ", parts=PARTS)

@@ -25,6 +25,9 @@ Probability = Annotated[float, Field(ge=0, lt=1)]
 Precision = Literal["bf16", "fp32"]
 """Of matrix products."""
 
+Device = Literal["cpu", "cuda"]
+"""The kind of device that computes."""
+
 Fraction = Annotated[float, Field(ge=0, le=1)]
 """An accuracy."""
 

@@ -6,7 +6,7 @@ A suite is a file `harness/recipes/suites/NAME.toml`, or a file of a user:
     rows = ["A", {attention = "A", options.A.OPTION = VALUE}, ...]
     published = "PAPER, Table 1"  the source of published numbers that are shown beside the results
     level = "step"                costs of training steps are the results; by default runs are
-    [cost]                        what is measured of each row; see `CostPlan`
+    [cost]                        what is measured of each row, by default `LAYERS`; see `CostPlan`
     [all]                         fields of every question that does not set them
     [questions.NAME]              see `Question`; in the order of the columns
     [questions.NAME] extends = "OTHER"     the fields of OTHER that NAME does not set

@@ -17,8 +17,8 @@ import seaborn
 from matplotlib.axes import Axes
 
 from harness.cli import arguments
-from harness.cli.runs import requests, require_valid
-from harness.plan import Plan, Request, resolve
+from harness.cli.runs import requests, require_used
+from harness.plan import Draft, Plan, Request, resolve
 from harness.records.frame import baselines
 from harness.records.interval import Sample, interval_of
 from harness.records.record import Record
@@ -78,7 +78,9 @@ the test split alone.
             set_=self.set_, device=self.device, precision=self.precision,
         )  # fmt: skip
         base = requests(options)
-        require_valid([replace(request, attention=name) for request in base for name in VARIANTS])
+        require_used(
+            [Draft.of(replace(request, attention=name)) for request in base for name in VARIANTS]
+        )
         plans = [plan for request in base for plan in windowed(request, sizes)]
         return [*plans, *shuffled(base, sizes)]
 

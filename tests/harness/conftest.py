@@ -79,8 +79,7 @@ def plan() -> Callable[..., Plan]:
     ) -> Plan:
         request = requested(attention, "listops", **{"listops": TREES, **(settings or {})})
         plan = resolve(replace(request, seed=seed))
-        recipe = plan.spec.train.model_copy(update=train)
-        return replace(plan, spec=plan.spec.model_copy(update={"train": recipe}))
+        return plan.with_fields(train=plan.spec.train.model_copy(update=train))
 
     return make
 
@@ -102,7 +101,7 @@ def requested(
     """A run of any task, on the smallest recipe; further keywords are options by owner."""
     return Request(
         attention=attention, task=task, recipe=recipe, seed=0, device="cpu", block=block,
-        precision="fp32", compiled=False, positions=positions, settings=settings,
+        positions=positions, settings=settings,
     )  # fmt: skip
 
 

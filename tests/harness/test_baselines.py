@@ -16,7 +16,7 @@ SET = ["--task", "listops", "--budget", "smoke", "--set", "train.steps=2", *SMAL
 
 
 @pytest.fixture
-def kept(store) -> BaselineStore:
+def stored(store) -> BaselineStore:
     return BaselineStore.within(store.folder)
 
 
@@ -38,38 +38,42 @@ def fits(monkeypatch) -> list[str]:
     return fitted
 
 
-def fit(plan, kept, seen=None):
+def fit(plan, stored, seen=None):
     seen = [] if seen is None else seen
-    return baselines.fit(plan.spec.task, lambda _: plan.data, kept, lambda *step: seen.append(step))
+    return baselines.fit(
+        plan.spec.task, lambda _: plan.data, stored, lambda *step: seen.append(step)
+    )
 
 
 def test_an_interrupted_fit_keeps_its_steps_and_continues_behind_them(
-    plan, kept, fits, monkeypatch
+    plan, stored, fits, monkeypatch
 ):
-    one, seen = plan(), []
+    planned, seen = plan(), []
     with pytest.raises(KeyboardInterrupt):
-        fit(one, kept, seen)
-    (partial,), broken = kept.read()
+        fit(planned, stored, seen)
+    (partial,), broken = stored.read()
     assert (partial.left, partial.scores, broken) == (
         ("c",), {"model a": 25.0, "model b": 25.0}, []
     )  # fmt: skip
-    whole = fit(one, kept, seen)
+    whole = fit(planned, stored, seen)
     assert fits == ["a", "b", "c"] and whole.left == () and len(whole.scores) == 3
     assert seen == [("a", 0, 3), ("b", 1, 3), ("c", 2, 3), ("c", 2, 3)]
     # A complete file needs no data.
-    found = baselines.fit(one.spec.task, raising(AssertionError("data")), kept, lambda *_: None)
-    assert found == whole == kept.find(one.spec.task)
+    found = baselines.fit(
+        planned.spec.task, raising(AssertionError("data")), stored, lambda *_: None
+    )
+    assert found == whole == stored.find(planned.spec.task)
     monkeypatch.setattr(baselines, "BASELINES_VERSION", 10**6)
-    assert fit(one, kept).version == 10**6
+    assert fit(planned, stored).version == 10**6
     assert fits == [*"abc", *"abc"]
 
 
-def test_two_processes_fit_once(plan, kept, fits):
-    one, name = plan(), plan().spec.task.file_name
+def test_two_processes_fit_once(plan, stored, fits):
+    planned, name = plan(), plan().spec.task.file_name
     with pytest.raises(KeyboardInterrupt):
-        fit(one, kept)
-    waiting = threading.Thread(target=fit, args=(one, kept))
-    with kept.locks.alone(name):
+        fit(planned, stored)
+    waiting = threading.Thread(target=fit, args=(planned, stored))
+    with stored.locks.alone(name):
         waiting.start()
         waiting.join(0.5)
         assert waiting.is_alive() and fits == ["a", "b"]
@@ -83,7 +87,7 @@ def test_every_task_and_every_data_set_has_another_file(plan):
         first.model_copy(update={"key": f"{first.key}, blocks of 4 shuffled"}),
         first.model_copy(update={"digests": {**first.digests, "test": "0" * 64}}),
     ]
-    assert len({one.file_name for one in (first, *others)}) == 3
+    assert len({spec.file_name for spec in (first, *others)}) == 3
     assert first.file_name == first.model_copy(update={"block": 4}).file_name
 
 
@@ -91,21 +95,21 @@ def test_every_task_and_every_data_set_has_another_file(plan):
     ("change", "message"),
     [({"scores": {"chance": "high"}}, "scores"), ({"left": 3}, "left"), (None, "JSON")],
 )
-def test_a_file_that_is_no_set_of_baselines_is_named(plan, kept, change, message):
-    one = plan()
-    path = kept.path(one.spec.task)
-    fit(one, kept)
+def test_a_file_that_is_no_set_of_baselines_is_named(plan, stored, change, message):
+    planned = plan()
+    path = stored.path(planned.spec.task)
+    fit(planned, stored)
     content = json.loads(path.read_text())
     path.write_text("{" if change is None else json.dumps({**content, **change}))
     with pytest.raises(UserError, match=f"{path.name} is not a record .*{message}"):
-        fit(one, kept)
-    assert [broken.path for broken in kept.read()[1]] == [path]
+        fit(planned, stored)
+    assert [broken.path for broken in stored.read()[1]] == [path]
 
 
-def test_a_run_fits_the_baselines_after_training_and_a_table_has_them(call, kept, unmeasured):
+def test_a_run_fits_the_baselines_after_training_and_a_table_has_them(call, stored, unmeasured):
     code, out, err = call("run", "--attention", "softmax", *SET)
     assert code == 0, err
-    (found,), _ = kept.read()
+    (found,), _ = stored.read()
     names = [line for line in out.splitlines() if "baselines of listops@1" in line]
     assert [line.rpartition(": ")[2] for line in names] == [
         "constant answers (1 of 3)", "bag of tokens (2 of 3)", "first 16 tokens (3 of 3)"
@@ -120,10 +124,10 @@ def test_a_run_fits_the_baselines_after_training_and_a_table_has_them(call, kept
 
 
 def test_a_table_without_the_file_names_it_and_the_command_that_makes_it(
-    call, store, kept, unmeasured
+    call, store, stored, unmeasured
 ):
     assert call("run", "--attention", "softmax,none", *SET)[0] == 0
-    (path,) = Path(kept.folder).glob("*.json")
+    (path,) = Path(stored.folder).glob("*.json")
     content = path.read_bytes()
     path.unlink()
     code, out, _ = call("report")

@@ -116,9 +116,9 @@ def test_a_gathered_batch_is_cut_to_its_length():
 
 
 def test_an_example_is_as_long_as_its_longest_sequence():
-    one = split_of([5, 20, 300])
+    split = split_of([5, 20, 300])
     pairs = Split(
-        one.sequences, one.lengths, torch.tensor([[0, 1], [2, 0]], dtype=torch.int32),
+        split.sequences, split.lengths, torch.tensor([[0, 1], [2, 0]], dtype=torch.int32),
         torch.tensor([0, 1]), padded=True,
     )  # fmt: skip
     assert pairs.example_lengths().tolist() == [20, 300]

@@ -38,12 +38,12 @@ def finish(trainer, dev, progress, save=nothing, save_is_due=lambda: False) -> l
     return [losses, progress.best_step, best, list(trainer.model.state_dict().values())]
 
 
-def same(one, other) -> bool:
-    if isinstance(one, torch.Tensor):
-        return torch.equal(one, other)
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    return one == other
+def same(first, other) -> bool:
+    if isinstance(first, torch.Tensor):
+        return torch.equal(first, other)
+    if isinstance(first, list):
+        return len(first) == len(other) and all(map(same, first, other))
+    return first == other
 
 
 @pytest.mark.parametrize("attention", ["softmax+primal", "performer"])
@@ -51,14 +51,14 @@ def test_a_run_that_continues_from_a_checkpoint_equals_one_without_a_break(
     plan, prepare, dev, path, attention
 ):
     """The checkpoint is between two points of the curve, after an evaluation."""
-    one = plan(attention, steps=200, evaluations=20)
+    planned = plan(attention, steps=200, evaluations=20)
 
     def late() -> Progress:
         before = Point(step=188, seconds=0.1, loss=1, losses={})
         return Progress(environment=HERE, step=188, curve=[before])
 
-    expected = finish(prepare(one), dev, late())
-    trainer, progress, seconds = prepare(one), late(), []
+    expected = finish(prepare(planned), dev, late())
+    trainer, progress, seconds = prepare(planned), late(), []
 
     def save():
         if progress.step == 193:
@@ -67,7 +67,7 @@ def test_a_run_that_continues_from_a_checkpoint_equals_one_without_a_break(
 
     # Saving does not change the run.
     assert same(finish(trainer, dev, progress, save, lambda: progress.step == 193), expected)
-    resumed = prepare(one)
+    resumed = prepare(planned)
     torch.manual_seed(99)
     with torch.no_grad():
         for parameter in resumed.model.parameters():
@@ -90,16 +90,16 @@ def saved(plan, prepare, dev, path):
 @pytest.fixture
 def load(plan, prepare, path):
     """Loads the checkpoint for a run of `plan`."""
-    return lambda *given, **train: checkpoint.load(path, prepare(plan(*given, **train)))
+    return lambda *fields, **train: checkpoint.load(path, prepare(plan(*fields, **train)))
 
 
 @pytest.fixture
 def rejected(load):
     """Loads the checkpoint, and returns the one line by which that fails."""
 
-    def make(*given, error=UserError, match="is not a checkpoint of this run", **train) -> str:
+    def make(*fields, error=UserError, match="is not a checkpoint of this run", **train) -> str:
         with pytest.raises(error, match=match) as caught:
-            load(*given, **train)
+            load(*fields, **train)
         assert "\n" not in str(caught.value)
         return str(caught.value)
 

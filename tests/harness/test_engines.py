@@ -34,7 +34,7 @@ NEEDS = {"slurm": "submitit", "ray": "ray"}
 
 @pytest.fixture
 def grid(store, interruptible, monkeypatch, capfd):
-    """Runs cells in two processes while `disturb` does something to them.
+    """Runs variants in two processes while `disturb` does something to them.
 
     Returns the exit code, and what all processes wrote to stdout and stderr.
     """
@@ -92,7 +92,7 @@ def outcomes(store: Store) -> dict:
 
 
 def run_here(store: Store) -> None:
-    """The same cells in this process."""
+    """The same runs in this process."""
     with use_threads(1), pytest.raises(SystemExit) as end:
         main([*CELLS, "-a", ",".join(VARIANTS), "--store", str(store.folder)])
     assert end.value.code == 0
@@ -100,7 +100,7 @@ def run_here(store: Store) -> None:
 
 @pytest.fixture(scope="module")
 def expected(trees_home, tmp_path_factory) -> dict:
-    """The outcomes of the cells in this process, without a break."""
+    """The outcomes of the runs in this process, without a break."""
     store = Store(tmp_path_factory.mktemp("expected"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HARNESS_DATA", str(trees_home))

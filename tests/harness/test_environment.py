@@ -86,7 +86,7 @@ def test_each_difference_of_two_environments_is_named(name):
 )
 def test_auto_is_bf16_on_a_cpu_with_the_instructions(monkeypatch, capabilities, precision):
     monkeypatch.setattr("torch.cpu.get_capabilities", lambda: capabilities, raising=False)
-    assert pick_precision("auto", torch.device("cpu")) == precision
+    assert pick_precision("auto", "cpu") == precision
 
 
 @pytest.fixture

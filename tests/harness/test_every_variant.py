@@ -10,7 +10,7 @@ import torch
 
 from harness.data import Data
 from harness.model import build_model
-from harness.plan import resolve, task_of
+from harness.plan import Draft, resolve
 from harness.train import Trainer
 from tasks import names as task_names
 from tasks.contract import SPLITS, Split
@@ -57,7 +57,7 @@ class RandomData(Data):
 
 @cache
 def data(name: str) -> Data:
-    return RandomData(task_of(requested("none", name)))
+    return RandomData(Draft.of(requested("none", name)).data.task)
 
 
 TASKS = [

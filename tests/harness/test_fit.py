@@ -26,7 +26,7 @@ def evaluation(mean: float, metric: str = "accuracy") -> Evaluation:
 
 @pytest.fixture
 def evaluations(monkeypatch):
-    """Replaces the evaluations on dev by those of a list, in order."""
+    """Replaces the evaluations on dev by the ones of a list, in order."""
 
     def make(found: list[Evaluation]) -> None:
         left = iter(found)
@@ -42,9 +42,9 @@ def evaluations(monkeypatch):
 def test_dev_is_evaluated_at_even_intervals_and_after_the_last_step(
     plan, prepare, dev, steps, count, expected
 ):
-    one = plan(steps=steps, evaluations=count)
-    assert evaluation_steps(one.spec.train) == expected
-    curve = train(prepare(one), dev).curve
+    planned = plan(steps=steps, evaluations=count)
+    assert evaluation_steps(planned.spec.train) == expected
+    curve = train(prepare(planned), dev).curve
     assert [point.step for point in curve if point.dev is not None] == expected
     assert curve[-1].step == steps
 
@@ -87,10 +87,10 @@ def test_the_best_checkpoint_is_the_earliest_of_the_best_on_dev(
     evaluations([evaluation(mean, metric) for mean in means])
     trainer, states = prepare(plan(steps=4, evaluations=4)), []
 
-    def keep(_):
+    def save(_):
         states.append({n: value.clone() for n, value in trainer.model.state_dict().items()})
 
-    progress = train(trainer, dev, save=keep)
+    progress = train(trainer, dev, save=save)
     assert (progress.best_step, progress.best) == (step, best)
     scores = [evaluation(mean, metric).score for mean in means]
     assert [point.dev for point in progress.curve] == scores

@@ -110,7 +110,7 @@ def test_a_folder_in_place_of_a_checkpoint_is_rejected_before_training(plan, sto
     path.mkdir(parents=True)
     with pytest.raises(UserError, match=f"^{re.escape(str(path))} is a folder, .*; move it away$"):
         check(plans, store)
-    # That of a finished run is left, and is no reason to reject others.
+    # A folder of a finished run is left, and is no reason to reject others.
     store.write(make_record("primal").model_copy(update={"spec": plans[1].spec}))
     assert grid(plans[0]) == [(0, "ok", True)]
     assert path.is_dir()
@@ -161,8 +161,8 @@ def test_two_grids_on_one_store_compute_each_run_once(plan, callback, grid, monk
     monkeypatch.setattr("harness.grid.SECONDS_PER_LOOK", 0.01)
     with ThreadPoolExecutor(2) as threads:
         both = list(threads.map(lambda _: grid(*plans), range(2)))
-    assert all([(seed, status) for seed, status, _ in one] == [
-        (0, "ok"), (1, "ok"), (2, "ok")] for one in both)  # fmt: skip
+    assert all([(seed, status) for seed, status, _ in runs] == [
+        (0, "ok"), (1, "ok"), (2, "ok")] for runs in both)  # fmt: skip
     assert [sum(new for *_, new in run) for run in zip(*both, strict=True)] == [1, 1, 1]
     assert callback.phases.count("train") == 3
 
@@ -247,7 +247,7 @@ def test_a_run_that_another_machine_began_comes_last_and_starts_again(
     view.started.reset_mock()
     with pytest.warns(UserWarning, match="is of another machine; the run starts again"):
         assert grid(*two) == [(0, "ok", True), (1, "ok", True)]
-    assert [one.args[0].seed for one in view.started.call_args_list] == [1, 0]
+    assert [started.args[0].seed for started in view.started.call_args_list] == [1, 0]
     record = store.find(two[0].spec)
     assert record.environment.threads == 99
     assert [point.step for point in record.curve] == [1, 2, 3, 4]

@@ -45,7 +45,7 @@ def complete(store: Store, kills: int, moments: random.Random) -> int:
                 victim.join()
             records, broken = store.read()
             assert not broken
-            for path in (store.path(one.spec) for one in records if one.status == "ok"):
+            for path in (store.path(record.spec) for record in records if record.status == "ok"):
                 finished.setdefault(path, path.read_bytes())
         for command in running:
             command.join()
@@ -58,7 +58,7 @@ def complete(store: Store, kills: int, moments: random.Random) -> int:
     left = {path: path.read_bytes() for path in store.folder.rglob("*") if path.is_file()}
     locks = {path for path in left if path.suffix == ".lock" and "command-" not in path.name}
     baselines = {path for path in left if path.match("baselines/[!.]*.json")}
-    # No record was lost, or replaced by that of a repetition; and nothing else is left.
+    # No record was lost, or replaced by a repetition's; and nothing else is left.
     assert {path: left.get(path) for path in finished} == finished and len(finished) == 2 * SEEDS
     assert left.keys() == finished.keys() | locks | baselines
     return killed

@@ -213,17 +213,17 @@ def test_the_model_of_a_run_has_the_sizes_and_variants_of_its_specification(plan
     planned = plan("softmax+primal", settings={"primal": {"rank": 7}})
     spec, task = planned.spec, planned.task
     model = build_model(spec, task)
-    assert [type(one.attention).name() for one in model.layers] == ["softmax", "primal"]
+    assert [type(layer.attention).name() for layer in model.layers] == ["softmax", "primal"]
     assert model.layers[1].attention.scales.shape == (2, 7)
     assert model.token.weight.shape == (task.vocabulary, 64)
     assert model.position.weight.shape == (24, 64)
     assert model.head[-1].out_features == 10
     assert model.layers[0].feed_forward[0].out_features == 128
-    assert [one.dropout.p for one in (model, *model.layers)] == [0.1] * 3
-    assert {one.attention.size.dropout for one in model.layers} == {0.0}
+    assert [module.dropout.p for module in (model, *model.layers)] == [0.1] * 3
+    assert {layer.attention.size.dropout for layer in model.layers} == {0.0}
     dropping = spec.model.model_copy(update={"attention_dropout": 0.25})
     model = build_model(spec.model_copy(update={"model": dropping}), task)
-    assert {one.attention.size.dropout for one in model.layers} == {0.25}
+    assert {layer.attention.size.dropout for layer in model.layers} == {0.25}
 
 
 def test_with_target_positions_each_row_of_logits_depends_on_its_own_token():
@@ -276,10 +276,10 @@ def test_without_positions_a_bidirectional_model_ignores_the_order():
 
 
 def test_the_inputs_of_a_task_choose_its_model(plan, monkeypatch):
-    one = plan()
-    assert isinstance(build_model(one.spec, one.task), Classifier)
-    monkeypatch.setattr(type(one.task), "inputs", "pages")
+    planned = plan()
+    assert isinstance(build_model(planned.spec, planned.task), Classifier)
+    monkeypatch.setattr(type(planned.task), "inputs", "pages")
     with pytest.raises(UserError, match=r"listops@.*: there is no model of pages; use another"):
         plan()
     with pytest.raises(UserError, match="has no sequences of tokens to shuffle; leave out the blo"):
-        shuffle_blocks(one.task, 8)
+        shuffle_blocks(planned.task, 8)

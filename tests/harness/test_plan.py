@@ -44,7 +44,7 @@ def smoke(trees):
 
 
 @pytest.mark.parametrize(
-    ("owner", "given", "expected"),
+    ("owner", "fields", "expected"),
     [
         ("train", {"lr": "3e-4"}, 3e-4),
         ("train", {"lr": 3e-4}, 3e-4),
@@ -56,9 +56,9 @@ def smoke(trees):
     ],
     ids=str,
 )
-def test_a_setting_overrides_one_field_of_the_recipe(smoke, owner, given, expected):
-    usual, spec = smoke(), smoke(**{owner: given})
-    ((name, _),) = given.items()
+def test_a_setting_overrides_one_field_of_the_recipe(smoke, owner, fields, expected):
+    usual, spec = smoke(), smoke(**{owner: fields})
+    ((name, _),) = fields.items()
     assert spec.overrides == {f"{owner}.{name}": expected}
     changed = getattr(spec, owner)
     assert changed.model_copy(update={name: getattr(getattr(usual, owner), name)}) == getattr(
@@ -109,18 +109,18 @@ def reads(monkeypatch) -> Counter:
 
 def test_splits_are_loaded_and_hashed_once_for_many_runs(plan, run_here, reads):
     plans = [plan(attention, seed) for attention in ("softmax", "none") for seed in (0, 1)]
-    for one in plans:
-        run_here(one)
+    for planned in plans:
+        run_here(planned)
     assert reads == {"train": 1, "dev": 1, "test": 1, "digest": 3}
-    assert len({id(one.data) for one in plans}) == 1
+    assert len({id(planned.data) for planned in plans}) == 1
 
 
 def test_the_splits_of_one_task_at_a_time_are_in_memory(plan, reads):
-    one = plan()
+    first = plan()
     other = resolve(requested("softmax", "majority", majority={"seed": next(SEEDS)}))
-    assert one.data.digests and one.data.summary.sizes == {"train": 64, "dev": 16, "test": 18}
+    assert first.data.digests and first.data.summary.sizes == {"train": 64, "dev": 16, "test": 18}
     assert reads == {"train": 1, "dev": 1, "test": 1, "digest": 6}
-    assert len(other.data.splits["train"]) and len(one.data.splits["train"]) == 64
+    assert len(other.data.splits["train"]) and len(first.data.splits["train"]) == 64
     # Three digests of each task.
     assert reads == {"train": 2, "dev": 2, "test": 2, "digest": 6}
 

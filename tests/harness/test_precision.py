@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from harness import precision
+from harness.plan import Draft
 from harness.precision import faster, row_key
 from harness.reference import CHOICES_FILE, choose, key_of
 from tests.harness.conftest import TREES, requested
@@ -39,8 +40,10 @@ def decide(store):
 
     def decide(*requests):
         lines = []
-        chosen = [faster(request, store, lines.append) for request in requests]
-        return [request.precision for request in chosen], lines
+        drafts = [faster(Draft.of(request), store, lines.append) for request in requests]
+        chosen = [draft.spec.train.precision for draft in drafts]
+        assert chosen == [draft.request.precision for draft in drafts]
+        return chosen, lines
 
     return decide
 

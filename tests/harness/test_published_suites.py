@@ -21,7 +21,11 @@ COST = find("chen2023-cost")
 QUICK = ("run", "--suite", "chen2023-cost", "--questions", "retrieval")
 
 
-def made_steps():
+def recipe_of(suite, name):
+    return recipes.of_question(suite, name).of_task(suite.question(name).task)
+
+
+def cost_steps():
     return steps(COST, COST.questions, COST.rows, "cpu")
 
 
@@ -40,10 +44,8 @@ def test_every_time_series_and_every_data_set_of_d4rl_is_a_question():
     assert series == {name for name, task in tasks.items() if issubclass(task, SeriesTask)}
     suite = find("chen2023-d4rl")
     ranks = {
-        question.name: recipes.of_question(suite, question.name).options(
-            "control", ["softmax", "primal"]
-        )["primal"]["rank"]
-        for question in suite.questions
+        name: recipe_of(suite, name).options_of(["softmax", "primal"])["primal"]["rank"]
+        for name in (question.name for question in suite.questions)
     }
     assert {name: rank for name, rank in ranks.items() if rank != 96} == {
         "halfcheetah-medium-replay": 32, "halfcheetah-medium": 64, "hopper-medium-expert": 64,
@@ -59,16 +61,15 @@ def test_every_time_series_and_every_data_set_of_d4rl_is_a_question():
 def test_a_question_has_the_recipe_of_the_paper(name):
     suite = find(f"chen2023-{name}")
     for question in suite.questions:
-        found, paper = recipes.of_question(suite, question.name), recipes.find("paper")
-        recipe = found.of_task(question.task)
-        assert recipe.model == paper.of_task(question.task).model
-        assert recipe.train == paper.of_task(question.task).train
+        recipe = recipe_of(suite, question.name)
+        paper = recipes.find("paper").of_task(question.task)
+        assert (recipe.model, recipe.train) == (paper.model, paper.train)
         names = ["softmax", "performer"]
-        assert found.options(question.task, names) == paper.options(question.task, names)
+        assert recipe.options_of(names) == paper.options_of(names)
 
 
 def test_the_steps_have_the_shapes_and_options_of_the_published_runs():
-    specs = {(step.question, step.row): step.spec for step in made_steps()}
+    specs = {(step.question, step.row): step.spec for step in cost_steps()}
     questions = {question for question, _ in specs}
     primal = {question: specs[question, "primal"] for question in questions}
     # Retrieval has 32 examples of two documents.
@@ -88,7 +89,7 @@ def test_the_steps_have_the_shapes_and_options_of_the_published_runs():
 
 
 def test_every_published_cost_has_a_step():
-    for step in made_steps():
+    for step in cost_steps():
         found = published(task=step.task, attention=step.attention)
         assert {*found["unit"]} >= {"s/1K steps", "GB"}
 

@@ -1,4 +1,4 @@
-"""From a recipe to a specification: the recipes of the package, and those of a TOML file."""
+"""From a recipe to a specification: the recipes of the package, and of a TOML file."""
 
 import tomllib
 from collections.abc import Collection
@@ -7,9 +7,8 @@ from functools import cache
 import pytest
 
 from harness import recipes
-from harness.plan import resolve, task_of
+from harness.plan import Draft, resolve
 from harness.provenance import options_of
-from tasks import Task
 from tasks import names as task_names
 from tasks.registry import tasks
 from tasks.synthetic.base import SyntheticTask
@@ -50,8 +49,8 @@ RECIPES = [
 
 
 @cache
-def given(recipe: str, task: str, attention: str) -> dict[str, dict]:
-    return recipes.find(recipe).options(task, attention.split("+"))
+def options_in(recipe: str, task: str, attention: str) -> dict[str, dict]:
+    return recipes.find(recipe).of_task(task).options_of(attention.split("+"))
 
 
 @pytest.mark.parametrize(("recipe", "task"), RECIPES)
@@ -61,7 +60,8 @@ def test_every_recipe_resolves_every_variant_once_for_each_set_of_options(recipe
         same = (
             other
             for name, other in RECIPES
-            if name == recipe and given(name, other, attention) == given(name, task, attention)
+            if name == recipe
+            and options_in(name, other, attention) == options_in(name, task, attention)
         )
         if next(same) != task and attention != "softmax+primal":
             continue
@@ -92,13 +92,13 @@ def test_a_larger_recipe_trains_for_more_steps(task):
 
 @pytest.mark.parametrize("task", PUBLISHED)
 def test_paper_is_the_published_recipe(task):
-    own, last = plan("primal", task), plan("softmax+primal", task)
-    primal, plus = options_of(own)["primal"], options_of(last)["primal"]
-    assert own.train == last.train
-    assert own.train.evaluations == 20
-    assert own.task.key == f"{task}@{tasks.find(task).version}"
+    alone, last = plan("primal", task), plan("softmax+primal", task)
+    primal, plus = options_of(alone)["primal"], options_of(last)["primal"]
+    assert alone.train == last.train
+    assert alone.train.evaluations == 20
+    assert alone.task.key == f"{task}@{tasks.find(task).version}"
     assert (
-        own.train.batch, own.train.steps, own.train.warmup, primal["rank"], primal["eta"],
+        alone.train.batch, alone.train.steps, alone.train.warmup, primal["rank"], primal["eta"],
         plus["rank"], plus["eta"],
     ) == PUBLISHED[task]  # fmt: skip
     for options in (primal, plus):
@@ -140,10 +140,10 @@ def test_paper_is_the_published_language_model():
 
 
 @pytest.fixture
-def own(tmp_path):
+def file(tmp_path):
     """Writes a recipe file: the text of a built-in recipe, with replacements."""
 
-    def write(base: str, *changes: tuple[str, str], name: str = "own"):
+    def write(base: str, *changes: tuple[str, str], name: str = "mine"):
         text = recipes.show(base)
         for old, new in changes:
             assert old in text
@@ -155,7 +155,7 @@ def own(tmp_path):
     return write
 
 
-def test_a_task_extends_a_shared_recipe_part_by_part(own):
+def test_a_task_extends_a_shared_recipe_part_by_part(file):
     shared = """
 [shared.base]
 model = { dim = 128, heads = 4 }
@@ -169,7 +169,7 @@ model = { heads = 8 }
     options = "reformer = { hashes = 3 }, nystrom = { conv = 3 }, "
     own_variants = ("primal = { rank = 20, eta = 0.05 }, ", options)
     width = "feed_forward = 128", "feed_forward = 64"
-    recipe = own("paper", ("[tasks.text]\n", shared), own_variants, width)
+    recipe = file("paper", ("[tasks.text]\n", shared), own_variants, width)
     spec, other = plan("nystrom", "text", recipe), plan("nystrom", "listops", recipe)
     assert (spec.model.dim, spec.model.heads, spec.model.feed_forward) == (128, 8, 64)
     assert (other.model.dim, other.model.heads, other.model.feed_forward) == (64, 2, 64)
@@ -180,10 +180,10 @@ model = { heads = 8 }
 
 
 @pytest.mark.parametrize("name", recipes.NAMES)
-def test_a_shown_recipe_is_the_recipe(own, name):
-    shown = recipes.find(str(own(name)))
-    assert shown.name == "own"
-    assert shown.model_copy(update={"name": name}) == recipes.find(name)
+def test_a_shown_recipe_is_the_recipe(file, name):
+    recipe = recipes.find(str(file(name)))
+    assert recipe.name == "mine"
+    assert recipe.model_copy(update={"name": name}) == recipes.find(name)
 
 
 def test_a_shown_recipe_has_no_other_recipe_in_it():
@@ -225,19 +225,19 @@ BAD = {
     "'trian'; did you mean 'train'?": "[tasks.listops.trian]",
     "train=3: input should be a valid ": "train = 3",
     "tasks.listops.train=3: input should be": "[tasks.listops]\ntrain = 3",
-    "recipe 'own': train.batch is missing; set it": "[other]",
+    "recipe 'mine': train.batch is missing; set it": "[other]",
     "'lrr'; did you mean 'lr'?": SMOKE.replace("lr =", "lrr ="),
     "train.lr=-0.001: input should": SMOKE.replace("lr = ", "lr = -"),
     "train.steps=[]: input should be": SMOKE.replace("steps = 4", "steps = []"),
     "use --precision": SMOKE.replace("lr =", "precision = 'bf16'\nlr ="),
-    "recipe 'own' has no part for task 'listops'; it has parts for text2": SMOKE.replace(
+    "recipe 'mine' has no part for task 'listops'; it has parts for text2": SMOKE.replace(
         "[other.train]", "").replace("[tasks.listops]", "[tasks.text2]"),
-    "recipe 'own': unknown attention variant 'primel'; did": f"{SMOKE}\n[variants.primel]",
-    "recipe 'own': unknown attention variant 'priml'; did": (
+    "recipe 'mine': unknown attention variant 'primel'; did": f"{SMOKE}\n[variants.primel]",
+    "recipe 'mine': unknown attention variant 'priml'; did": (
         f"{SMOKE}\n[tasks.listops.variants.'+priml']"),
-    "recipe 'own': unknown attention variant 'pryml'; did": (
+    "recipe 'mine': unknown attention variant 'pryml'; did": (
         f"{SMOKE}\n[shared.short.variants.pryml]"),
-  "recipe 'own': unknown task 'listopps'; did": f"{SMOKE}\n[tasks.listopps]",
+  "recipe 'mine': unknown task 'listopps'; did": f"{SMOKE}\n[tasks.listopps]",
     "unknown shared recipe 'short'": SMOKE.replace(
         "[tasks.listops]", "[tasks.listops]\nextends = 'short'"),
 } | {
@@ -249,7 +249,7 @@ BAD = {
 
 @pytest.mark.parametrize("message", BAD)
 def test_a_bad_request_or_file_is_one_line(tmp_path, message):
-    request, path = BAD[message], tmp_path / "own.toml"
+    request, path = BAD[message], tmp_path / "mine.toml"
     if not isinstance(request, dict):
         if request is not None:
             path.write_bytes(request if isinstance(request, bytes) else request.encode())
@@ -336,10 +336,11 @@ def test_a_task_that_a_recipe_does_not_name_gets_its_general_part_or_is_rejected
     assert recipes.find("smoke").of_task("stranger").train["steps"] == 4
 
 
-def test_the_task_of_a_request_is_built_without_its_data():
-    built = task_of(requested("softmax", "listops", block=4, recipe="laptop"))
-    assert isinstance(built, Task)
-    assert built.key == "listops@1[min_len=10,max_len=64], blocks of 4 shuffled"
+def test_a_request_is_checked_without_its_data(monkeypatch):
+    monkeypatch.setattr("tasks.lra.listops.ListOps.load", lambda *_: pytest.fail("data are read"))
+    draft = Draft.of(requested("softmax", "listops", block=4, recipe="laptop"))
+    key = "listops@1[min_len=10,max_len=64], blocks of 4 shuffled"
+    assert draft.data.task.key == draft.spec.task.key == key
 
 
 def has_formula(name: str, options: Collection[str]) -> bool:
@@ -354,19 +355,19 @@ def tuned() -> list[tuple[str, tuple]]:
 
     Of those that differ in numbers above 0 alone, the first: these are sizes and weights.
     """
-    given = {
+    found = {
         (name.lstrip("+"), tuple(sorted(options.items())))
         for recipe in map(recipes.find, recipes.NAMES)
-        for layer in [recipe, *(recipe.of_task(task) for task in recipe.tasks)]
-        for name, options in layer.variants.items()
+        for table in [recipe, *map(recipe.of_task, recipe.tasks)]
+        for name, options in table.variants.items()
     }
     kinds: dict[object, tuple[str, tuple]] = {}
-    for name, options in sorted(given):
+    for name, options in sorted(found):
         variant = variants.find(name)
         if has_formula(name, dict(options)):
             continue
         if resolve_options(name, variant, dict(options)) != resolve_options(name, variant, {}):
-            kind = [one for one in options if isinstance(one[1], str) or not one[1]]
+            kind = [(n, v) for n, v in options if isinstance(v, str) or not v]
             kinds.setdefault((name, *kind), (name, options))
     return [*kinds.values()]
 

@@ -63,16 +63,16 @@ def elsewhere(store, tmp_path, callback, unmeasured):
 
 
 def test_a_finished_run_is_a_complete_record(plan, store, callback):
-    one = plan("softmax+primal", steps=4, evaluations=2)
-    record = run(one, store, callback)
-    assert (record.status, record.reason, record.spec) == ("ok", "", one.spec)
+    planned = plan("softmax+primal", steps=4, evaluations=2)
+    record = run(planned, store, callback)
+    assert (record.status, record.reason, record.spec) == ("ok", "", planned.spec)
     assert store.read() == ([record], [])
-    assert {*files(store)} == {store.path(one.spec).name, CHOICES_FILE, ".locks"}
+    assert {*files(store)} == {store.path(planned.spec).name, CHOICES_FILE, ".locks"}
     assert [point.step for point in record.curve] == [1, 2, 3, 4]
     assert record.final.test_examples == 18
     assert record.final.dev == max(p.dev or 0 for p in record.curve)
     assert 0 < record.final.train_seconds == record.curve[-1].seconds < record.final.seconds
-    written = json.loads(store.path(one.spec).read_text())
+    written = json.loads(store.path(planned.spec).read_text())
     assert "baselines" not in written and written["schema_version"] == 3
     assert record.cost.own.parameters != record.cost.softmax.parameters
     assert (record.parameters, record.flops) == (record.cost.own.parameters, record.cost.own.flops)
@@ -81,9 +81,9 @@ def test_a_finished_run_is_a_complete_record(plan, store, callback):
 
 
 def test_an_example_with_several_answers_counts_once(store, run_here):
-    one = resolve(requested("none", "mqar", mqar={"train": 32, "dev": 4, "test": 6}))
-    assert one.data.splits["test"].targets.shape == (6, 2)
-    record = run_here(one)
+    planned = resolve(requested("none", "mqar", mqar={"train": 32, "dev": 4, "test": 6}))
+    assert planned.data.splits["test"].targets.shape == (6, 2)
+    record = run_here(planned)
     assert record.final.test_examples == 6
     assert record.final.sample.clusters == ((2, 6),)
     assert record.is_baseline and not record.final.sample.count % 12
@@ -102,9 +102,9 @@ def test_a_record_has_the_expected_failures_of_the_form_that_ran(plan, run_here,
 def test_a_record_has_the_digest_of_the_sources_of_each_variant(plan, run_here):
     modules = sorted(sources("zoo.variants.primal", {"zoo"}))
     source = b"".join(Path(import_module(name).__file__).read_bytes() for name in modules)
-    made = run_here(plan("softmax+primal")).implementations
-    assert made["primal"] == hashlib.sha256(source).hexdigest() != made["softmax"]
-    assert implementations(["primal"]) == {"primal": made["primal"]}
+    digests = run_here(plan("softmax+primal")).implementations
+    assert digests["primal"] == hashlib.sha256(source).hexdigest() != digests["softmax"]
+    assert implementations(["primal"]) == {"primal": digests["primal"]}
 
 
 def test_the_sources_of_a_variant_are_those_of_its_package_that_it_imports():
@@ -139,7 +139,7 @@ def test_a_plug_in_s_sources_are_its_package_and_what_it_imports_of_ours(tmp_pat
     monkeypatch.syspath_prepend(tmp_path)
     found = set(sources("plug.layer", {"zoo", "plug"}))
     ours = {"plug", "plug.layer", "plug.late.part", "plug.broken"}
-    assert {one for one in found if one.startswith("plug")} == ours
+    assert {name for name in found if name.startswith("plug")} == ours
     assert {"zoo.variants.linear", "zoo.contract"} <= found and "zoo" not in found
     assert not {"torch", "plug.folder"} & found and not {"plug", "plug.late"} & {*sys.modules}
     assert not [*tmp_path.rglob("__pycache__")]
@@ -155,15 +155,15 @@ def test_test_is_evaluated_more_than_once_only_where_the_recipe_asks_for_the_bes
         return real(self, split)
 
     monkeypatch.setattr(Trainer, "evaluate", evaluate)
-    made = {}
+    finals = {}
     for best, count in ((False, 1), (True, 3)):
-        one = plan(evaluations=2, best_on_test=best)
-        made[best] = run_here(one).final
-        test = one.data.splits["test"].targets
+        planned = plan(evaluations=2, best_on_test=best)
+        finals[best] = run_here(planned).final
+        test = planned.data.splits["test"].targets
         assert sum(torch.equal(split.targets, test) for split in evaluated) == count
         evaluated.clear()
-    assert made[False].best_on_test is None
-    assert made[True].best_on_test >= made[True].score == made[False].score
+    assert finals[False].best_on_test is None
+    assert finals[True].best_on_test >= finals[True].score == finals[False].score
 
 
 def test_test_is_evaluated_once_after_training_with_the_best_state(plan, run_here, monkeypatch):
@@ -188,8 +188,8 @@ def test_test_is_evaluated_once_after_training_with_the_best_state(plan, run_her
 
 @pytest.mark.slow
 def test_measuring_does_not_change_the_training(plan, store, callback):
-    one = plan("performer")
-    measured, unmeasured = (run(one, store, callback, cost=cost) for cost in (True, False))
+    planned = plan("performer")
+    measured, unmeasured = (run(planned, store, callback, cost=cost) for cost in (True, False))
     assert measured.cost and unmeasured.cost is None and unmeasured.status == "ok"
     assert (unmeasured.parameters, unmeasured.flops) == (measured.parameters, measured.flops)
     assert outcome(unmeasured) == outcome(measured)
@@ -273,7 +273,7 @@ def test_a_continued_run_names_both_commits_and_has_the_seconds_of_all_its_proce
     environment_is(commit="bbb")
     real = checkpoint.load
     monkeypatch.setattr(
-        checkpoint, "load", lambda *given: real(*given).model_copy(update={"elapsed": 1000.0})
+        checkpoint, "load", lambda *values: real(*values).model_copy(update={"elapsed": 1000.0})
     )
     record = run_here(plan())
     assert record.environment.commit == "aaa, bbb"
@@ -304,20 +304,22 @@ def test_an_interrupted_run_is_recorded_and_continues_to_the_same_result(
         real(trainer, *rest, **named)
 
     monkeypatch.setattr("harness.runner.fit", spy)
-    one = plan("softmax+primal", steps=12, evaluations=3)
-    uninterrupted = elsewhere(one)
-    interrupted(one, 6)
-    record = store.find(one.spec)
+    planned = plan("softmax+primal", steps=12, evaluations=3)
+    uninterrupted = elsewhere(planned)
+    interrupted(planned, 6)
+    record = store.find(planned.spec)
     assert (record.status, record.reason) == ("interrupted", "interrupted at step 6")
     assert curve(record) == curve(uninterrupted)[:6]
-    assert files(store) == sorted([store.checkpoint(one.spec).name, store.path(one.spec).name])
+    assert files(store) == sorted(
+        [store.checkpoint(planned.spec).name, store.path(planned.spec).name]
+    )
 
-    again = run_here(one)
+    again = run_here(planned)
     assert again.status == "ok"
     assert outcome(again) == outcome(uninterrupted)
-    assert files(store) == [store.path(one.spec).name]
+    assert files(store) == [store.path(planned.spec).name]
     # Steps 4 and 5 were done twice, and are in the curve once.
-    states = [one.model.state_dict() for one in (trained[0], trained[2])]
+    states = [trained[n].model.state_dict() for n in (0, 2)]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
@@ -366,8 +368,8 @@ def test_a_checkpoint_is_written_at_evaluations_and_whenever_the_interval_has_pa
 def test_a_signal_during_training_loses_no_step(
     plan, store, run_here, elsewhere, monkeypatch, saves, number, error
 ):
-    one = plan("softmax+primal", steps=6, evaluations=1)
-    uninterrupted = elsewhere(one)
+    planned = plan("softmax+primal", steps=6, evaluations=1)
+    uninterrupted = elsewhere(planned)
     real, left = Trainer.step, [number]
 
     def step(self, at):
@@ -377,12 +379,12 @@ def test_a_signal_during_training_loses_no_step(
 
     monkeypatch.setattr(Trainer, "step", step)
     with pytest.raises(error):
-        run_here(one)
-    record = store.find(one.spec)
+        run_here(planned)
+    record = store.find(planned.spec)
     assert (record.status, record.reason) == ("interrupted", "interrupted at step 4")
     # Step 6 is of the first run.
     assert saves == [6, 4]
-    assert outcome(run_here(one)) == outcome(uninterrupted)
+    assert outcome(run_here(planned)) == outcome(uninterrupted)
 
 
 def test_the_first_signal_is_deferred_and_the_second_one_is_not():

@@ -1,4 +1,4 @@
-"""The learning rate and beta1 of each step, next to PyTorch's own scheduler."""
+"""The learning rate and beta1 of each step, next to PyTorch's scheduler."""
 
 import math
 

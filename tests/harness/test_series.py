@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from harness.classifier import LAYERS, Classifier, FlattenedHead, SignalEmbedding
-from harness.plan import Plan, resolve, task_of
+from harness.plan import Draft, Plan, resolve
 from harness.provenance import options_of
 from harness.schedules import constant
 from harness.train import Trainer
@@ -202,7 +202,7 @@ def test_paper_is_the_recipe_of_the_authors_code(task):
 @pytest.mark.parametrize("norm", ["post", "batch"])
 def test_a_run_of_a_time_series_gives_a_record(run_here, callback, norm):
     request = requested("softmax+primal", "uea-japanese-vowels", model={"norm": norm})
-    data = RandomData(task_of(request))
+    data = RandomData(Draft.of(request).data.task)
     record = run_here(resolve(request, data_of=lambda task: data))
     assert (record.status, record.reason) == ("ok", "") and not callback.traces
     assert record.curve[-1].losses.keys() == {"ksvd"} and record.final is not None

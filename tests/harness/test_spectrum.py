@@ -59,7 +59,7 @@ def test_kept_weights_are_those_before_training_and_of_each_evaluation(
     plan, store, callback, unmeasured, prepare
 ):
     short = plan("linear", steps=4, evaluations=2)
-    record = run(short, store, callback, keep=True)
+    record = run(short, store, callback, keep_checkpoints=True)
     files = checkpoint.find_weights(store.weights(short.spec))
     assert [*files] == [0, 2, 4]
     trainer = prepare(short)
@@ -79,11 +79,11 @@ def test_a_continued_run_keeps_the_weights_of_an_uninterrupted_one(
 ):
     short = plan("linear", steps=4, evaluations=2)
     elsewhere = type(store)(tmp_path / "elsewhere")
-    run(short, elsewhere, callback, keep=True)
+    run(short, elsewhere, callback, keep_checkpoints=True)
     interrupt_at(3, KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
-        run(short, store, callback, keep=True)
-    run(short, store, callback, keep=True)
+        run(short, store, callback, keep_checkpoints=True)
+    run(short, store, callback, keep_checkpoints=True)
     files = (checkpoint.find_weights(s.weights(short.spec)) for s in (store, elsewhere))
     found, expected = ({n: path.read_bytes() for n, path in by.items()} for by in files)
     assert found == expected and [*found] == [0, 2, 4]
@@ -142,7 +142,7 @@ def test_weights_of_another_model_are_an_error(tmp_path):
 
 def test_a_damaged_file_of_weights_is_an_error(plan, store, callback, unmeasured):
     short = plan("none", steps=2, evaluations=1)
-    run(short, store, callback, keep=True)
+    run(short, store, callback, keep_checkpoints=True)
     files = checkpoint.find_weights(store.weights(short.spec))
     whole = files[2].read_bytes()
     # In the data of a tensor: PyTorch alone would load it.

@@ -11,8 +11,8 @@ import pytest
 import harness
 from harness import recipes
 from harness.cli.first import first, place
-from harness.engines import Resources
-from harness.plan import Request, resolve
+from harness.cli.run import RunOptions
+from harness.plan import Draft, Request, resolve
 from harness.records import suites
 from harness.records.frame import of_records
 from harness.records.spec import label_of
@@ -166,8 +166,8 @@ def test_every_row_of_the_laptop_suite_has_a_recipe_for_every_question():
 
 def test_the_trials_of_a_question_have_its_rates():
     question = suites.find("laptop").question("recall-16")
-    rates = [trial.spec.train.lr for trial in row(replace(REQUEST, settings={}), {}).trials]
-    assert rates == sorted(question.rates)
+    trials = row(Draft.of(REQUEST), {}).trials
+    assert [trial.spec.train.lr for trial in trials] == sorted(question.rates)
 
 
 @pytest.mark.parametrize("name", ["laptop@1/recal-16", "laptop@7/copy", "/copy"])
@@ -275,8 +275,10 @@ def test_the_first_command_trains_at_the_published_rate_and_measures_a_layer(
     answers = pd.DataFrame([published]).assign(baseline="", baseline_value=float("nan"))
     monkeypatch.setattr("harness.records.suites.published", lambda suite: answers)
     name = file("version = 3", 'version = 3\nfirst = ["easy", "hard"]')
-    resources = Resources(workers=1, threads=1)
-    answer = first(["primal", "linformer"], "cpu", store.folder, resources, False, name)
+    options = RunOptions(
+        attention=["primal,linformer"], device="cpu", store=store.folder, workers=1, threads=1
+    )
+    answer = first(options, name)
     runs = of_records(store.read()[0])
     rates = runs.set_index(["row", "question"])["train.lr"].to_dict()
     # Without a published rate it is the middle one.
@@ -290,7 +292,7 @@ def test_the_first_command_trains_at_the_published_rate_and_measures_a_layer(
     assert "1 sample" in answer.content and "16,384 tokens" in answer.content
     stages = [line for line in capsys.readouterr().out.splitlines() if "cost of a layer" in line]
     assert stages[0] == "primal[rank=8], cost of a layer: 256 tokens (1 of 3)" and len(stages) == 6
-    document = first(["primal"], "cpu", store.folder, resources, True, name).content
+    document = first(replace(options, attention=["primal"], as_json=True), name).content
     assert [layer["tokens"] for layer in document["rows"][0]["layer"]] == [256, 1024, 4096]
 
 

@@ -13,7 +13,7 @@ from zoo.registry import UserError
 
 
 @pytest.mark.parametrize(
-    ("field", "values", "given"),
+    ("field", "values", "value_of"),
     [
         ("task.pairs", ["2", "4"], lambda spec: spec.task.options["pairs"]),
         ("mqar.pairs", ["2", "4"], lambda spec: spec.task.options["pairs"]),
@@ -21,17 +21,17 @@ from zoo.registry import UserError
         ("primal.rank", ["2", "4"], lambda spec: spec.options["primal"]["rank"]),
     ],
 )
-def test_every_value_is_a_run_that_differs_in_it_alone(field, values, given):
+def test_every_value_is_a_run_that_differs_in_it_alone(field, values, value_of):
     request = requested("primal", "mqar", mqar={"train": 64, "vocabulary": 32})
-    specs = [resolve(one).spec for one in varied(request, field, values)]
-    assert [given(spec) for spec in specs] == [*map(int, values)]
+    specs = [draft.spec for draft in varied(request, field, values)]
+    assert [value_of(spec) for spec in specs] == [*map(int, values)]
     assert {spec.task.options["vocabulary"] for spec in specs} == {32}
 
 
 def test_a_default_that_a_specification_leaves_out_is_a_value_of_a_sweep():
     request = requested("primal", "mqar", mqar={"train": 64, "vocabulary": 32})
     plain = resolve(request).spec
-    specs = [resolve(one).spec for one in varied(request, "primal.sides", ["both", "right"])]
+    specs = [draft.plan().spec for draft in varied(request, "primal.sides", ["both", "right"])]
     # Runs from before there was this option keep their identity.
     assert specs[0].id == plain.id
     default = default_of("primal.sides")
@@ -56,7 +56,7 @@ def test_a_field_that_no_run_has_is_rejected(field, message):
 
 def test_a_sweep_of_two_processors_is_rejected_before_training(store, run_here):
     request = requested("primal", "mqar", mqar={"train": 64, "vocabulary": 32})
-    plans = [resolve(one) for one in varied(request, "primal.rank", ["2", "4"])]
+    plans = [draft.plan() for draft in varied(request, "primal.rank", ["2", "4"])]
     require_one_processor(plans, store)
     record = run_here(plans[0])
     require_one_processor(plans, store)

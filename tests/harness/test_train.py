@@ -67,9 +67,9 @@ def some(split: Split, count: int) -> Split:
 
 
 def test_accuracy_counts_the_last_incomplete_batch(plan, prepare):
-    one = plan(batch=4)
-    trainer = prepare(one)
-    ten = some(one.data.splits["test"], 10)
+    planned = plan(batch=4)
+    trainer = prepare(planned)
+    ten = some(planned.data.splits["test"], 10)
     trainer.model.eval()
     guesses = [trainer.model(ten.gather(torch.tensor([i])))[0].argmax().item() for i in range(10)]
     # Correct at 0, 4 and 9: another count without the last two, and with them counted twice.
@@ -101,16 +101,18 @@ def test_a_mean_loss_is_over_targets_and_not_over_the_end_of_a_text(plan, prepar
     )  # fmt: skip
     trainer.model.eval()
     scores = trainer.model(split.gather(torch.arange(3)))[0].double().log_softmax(-1)
-    own = scores.gather(-1, targets.clamp_min(0)[..., None])[..., 0]
+    of_targets = scores.gather(-1, targets.clamp_min(0)[..., None])[..., 0]
     result = trainer.evaluate(split)
     assert result.answered == 5
-    assert result.mean == pytest.approx(-own[targets >= 0].mean().item(), rel=1e-5)
+    assert result.mean == pytest.approx(-of_targets[targets >= 0].mean().item(), rel=1e-5)
 
 
 def test_the_loss_is_the_one_of_the_splits_answers(plan, prepare):
-    one = prepare(plan())
-    numbers = replace(one.train, targets=torch.full((len(one.train),), 7.0), answers=Number(0.1))
-    trainer = Trainer(one.model, numbers, one.spec, seed=0)
+    untrained = prepare(plan())
+    numbers = replace(
+        untrained.train, targets=torch.full((len(untrained.train),), 7.0), answers=Number(0.1)
+    )
+    trainer = Trainer(untrained.model, numbers, untrained.spec, seed=0)
     # The output of an untrained model is about 0: the squared error of 7.
     assert trainer.step(0)["task"].item() == pytest.approx(49, rel=0.2)
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.plan import resolve
+from harness.plan import Draft, resolve
 from harness.tuning import row
 from tests.harness.conftest import SMALL, TREES, requested
 from tests.reports.conftest import changed, make_record
@@ -18,9 +18,9 @@ def request_a():
 
 def test_the_default_grid_is_four_rates_around_the_recipe(request_a):
     rate = resolve(request_a).spec.train.lr
-    made = row(replace(request_a, seed=7), {})
-    assert made.tuning.recipe == {"train.lr": rate}
-    specs = [trial.spec for trial in made.trials]
+    tuned = row(Draft.of(replace(request_a, seed=7)), {})
+    assert tuned.tuning.recipe == {"train.lr": rate}
+    specs = [trial.spec for trial in tuned.trials]
     ratios = [spec.train.lr / rate for spec in specs]
     assert ratios == pytest.approx([1 / 3, 1, 3, 9], rel=0.01)
     assert [spec.seed for spec in specs] == [0] * 4
@@ -29,16 +29,19 @@ def test_the_default_grid_is_four_rates_around_the_recipe(request_a):
 
 def test_a_trial_and_a_final_run_differ_in_identity_from_the_same_run_without_tuning(request_a):
     plain = resolve(request_a).spec
-    made = row(request_a, {})
-    (final,) = made.finals(made.trials[1].spec, [0])
-    assert final.spec.train == plain.train == made.trials[1].spec.train
-    assert len({plain.id, final.spec.id, made.trials[1].spec.id}) == 3
+    tuned = row(Draft.of(request_a), {})
+    trial = tuned.trials[1].spec
+    (final,) = tuned.finals(trial, [0])
+    assert final.spec.train == plain.train == trial.train
+    assert final.spec.tuning and final.spec.tuning.role == "final" and final.spec.seed == 0
+    assert len({plain.id, final.spec.id, trial.id}) == 3
     assert "tuning" not in plain.model_dump_json()
 
 
 def test_a_grid_of_several_fields_is_their_product(request_a):
-    made = row(request_a, {"train.lr": ["1e-2", "1e-3"], "train.weight_decay": ["0.1", "0", "0.0"]})
-    points = [(trial.spec.train.lr, trial.spec.train.weight_decay) for trial in made.trials]
+    texts = {"train.lr": ["1e-2", "1e-3"], "train.weight_decay": ["0.1", "0", "0.0"]}
+    trains = [trial.spec.train for trial in row(Draft.of(request_a), texts).trials]
+    points = [(train.lr, train.weight_decay) for train in trains]
     assert points == [(1e-3, 0.0), (1e-3, 0.1), (1e-2, 0.0), (1e-2, 0.1)]
 
 
@@ -48,12 +51,12 @@ def test_a_grid_of_several_fields_is_their_product(request_a):
 def test_of_trials_that_are_equal_on_dev_the_nearest_to_the_recipe_is_chosen(
     request_a, dev, chosen
 ):
-    made, records = row(request_a, {}), {}
-    for trial, score in zip(made.trials, dev, strict=True):
-        one = changed(make_record(), "final", dev=float(score))
-        records[trial.spec.id] = one.model_copy(update={"spec": trial.spec})
-    assert made.best(records).spec == made.trials[chosen].spec
-    assert made.best({}) is None
+    tuned, records = row(Draft.of(request_a), {}), {}
+    for trial, score in zip(tuned.trials, dev, strict=True):
+        record = changed(make_record(), "final", dev=float(score))
+        records[trial.spec.id] = record.model_copy(update={"spec": trial.spec})
+    assert tuned.best(records).spec == tuned.trials[chosen].spec
+    assert tuned.best({}) is None
 
 
 @pytest.mark.parametrize(
@@ -68,7 +71,7 @@ def test_of_trials_that_are_equal_on_dev_the_nearest_to_the_recipe_is_chosen(
 )
 def test_a_grid_that_cannot_be_shared_is_rejected(settings, texts, message):
     with pytest.raises(UserError, match=message):
-        row(requested("softmax", "listops", listops=TREES, **settings), texts)
+        row(Draft.of(requested("softmax", "listops", listops=TREES, **settings)), texts)
 
 
 TINY = ["--attention", "softmax", "--budget", "smoke", "--device", "cpu", "--precision",
