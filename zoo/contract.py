@@ -127,8 +127,8 @@ class Attention(nn.Module, ABC):
 
     def extra_repr(self) -> str:
         """Size and options, for `repr`."""
-        shown = asdict(self.size) | dict(self._options)
-        return ", ".join(f"{name}={value!r}" for name, value in shown.items())
+        arguments = asdict(self.size) | dict(self._options)
+        return ", ".join(f"{name}={value!r}" for name, value in arguments.items())
 
     def __call__(
         self, x: Tensor, context: Tensor | None = None, mask: Tensor | None = None
@@ -235,7 +235,7 @@ class Attention(nn.Module, ABC):
         """Raise `Unsupported` for a `context` other than `x`, if there is no cross-attention."""
         if context is not None and context is not x:
             raise Unsupported(
-                f"{self.name()} attends to its own input only; "
+                f"{self.name()} attends to its input only; "
                 f"variants with cross-attention: {names_with('cross')}"
             )
 

@@ -60,11 +60,11 @@ class DeltaAttention(RecurrentAttention):
 
     def inputs(self, x: Tokens, projected: Projected, positions: Positions | None) -> Inputs:
         """See `RecurrentAttention.inputs`."""
-        with full_precision(projected) as (parts,):
-            parts = parts if self.size.short_conv else F.silu(parts)
-            parts = parts.unflatten(-1, (-1, self.size.heads, self.size.head_dim))
-            # Not slices, whose gradients are as large as all parts together.
-            q, *rest = parts.unbind(2)
+        with full_precision(projected) as (u,):
+            u = u if self.size.short_conv else F.silu(u)
+            u = u.unflatten(-1, (-1, self.size.heads, self.size.head_dim))
+            # Not slices, whose gradients are as large as `u`.
+            q, *rest = u.unbind(2)
             k, v = (torch.stack(rest[first::2], dim=2) for first in (0, 1))
             q, k = unit(q, q.shape[-1] ** -0.5)[:, :, None], unit(k)
             # The keys of all steps have the position of their token.

@@ -5,8 +5,8 @@ Xiong et al., "On Layer Normalization in the Transformer Architecture", 2020, ar
     x = x + dropout(attention(norm(x)))
     x = x + dropout(W_2 dropout(gelu(W_1 norm(x) + b_1)) + b_2)
 
-The positions of dropout and the activation are those of the published LRA runs of Primal-Attention
-(Chen et al., 2023), and of `nn.TransformerEncoderLayer(norm_first=True, activation="gelu")`.
+Dropout and activation are as in the published LRA runs of Primal-Attention (Chen et al., 2023), and
+in `nn.TransformerEncoderLayer(norm_first=True, activation="gelu")`.
 """
 
 import warnings

@@ -5,16 +5,16 @@ Each is a function of vectors (..., p) to features (..., f), applied to queries 
     cosine       u / ||u||; the cosine of the angle of q and k (arXiv 2305.19798)
     exponential  softmax of the entries of u (Shen et al., "Efficient Attention", arXiv 1812.01243)
     relu         max(u, 0) / sqrt(p) (Kasai et al., "Finetuning Pretrained Transformers into RNNs",
-                 arXiv 2103.13076, without its own projection)
+                 arXiv 2103.13076, without its projection)
     elu          (elu(u) + 1) / sqrt(p) (Katharopoulos et al., arXiv 2006.16236)
     polynomial   the monomials of degree 2 of u / ||u||, so that kappa = cosine^2: the normalised
                  homogeneous polynomial kernel; f = p (p + 1) / 2 (Schoelkopf and Smola, "Learning
                  with Kernels", section 2.3)
     identity     u / sqrt(p), for kappa = q . k / p: the linear kernel
 
-The factor 1 / sqrt(p) is ours: entries of size 1 give features of norm about 1, as those of
-`cosine`, and thus a KSVD loss of the same size. Monomials are of a unit vector because their square
-norm grows with ||u||^4, and the KSVD loss with its square.
+The factor 1 / sqrt(p) is ours: entries of size 1 give features of norm about 1, as `cosine` does,
+and thus a KSVD loss of the same size. Monomials are of a unit vector because their square norm
+grows with ||u||^4, and the KSVD loss with its square.
 
 The zero vector has the features zero, except 1 / p each for `exponential` and 1 / sqrt(p) each for
 `elu`. The caller sets the features of padded tokens to zero. Another map is one line:
@@ -43,10 +43,10 @@ FeatureMap = Callable[[Tensor], Tensor]
 feature_maps: Registry[FeatureMap] = Registry(
     "feature map", "zoo.feature_maps", group="zoo.feature_maps"
 )
-"""All feature maps by name: those of this module, and those of plug-ins."""
+"""All feature maps by name: the maps of this module, and plug-ins."""
 
 
-def _known(name: str) -> str:
+def _registered(name: str) -> str:
     try:
         feature_maps.find(name)
     except UserError as error:
@@ -54,7 +54,7 @@ def _known(name: str) -> str:
     return name
 
 
-FeatureMapName = Annotated[str, AfterValidator(_known)]
+FeatureMapName = Annotated[str, AfterValidator(_registered)]
 """The type of an option that names a feature map."""
 
 

@@ -17,7 +17,6 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from zoo.contract import Mask, Size, Unsupported, variants
-from zoo.kernels.precision import full_precision
 from zoo.projected import ProjectedAttention
 from zoo.registry import UserError, Value, resolve, unknown
 
@@ -163,10 +162,7 @@ def compute(
                               "give no padding")  # fmt: skip
     if scale is not None and scale != e**-0.5:
         q = q * (scale * e**0.5)
-    if not core.upcast:
-        return core.attend(q, k, v, mask)
-    with full_precision(q, k, v) as (q32, k32, v32):
-        return core.attend(q32, k32, v32, mask).to(v.dtype)
+    return core.attend_in_precision(q, k, v, mask)
 
 
 def read_mask(allowed: Tensor, query: Tensor, key: Tensor) -> tuple[bool, Mask]:

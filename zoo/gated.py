@@ -56,7 +56,7 @@ class CausalHeads(GatedHeads):
     token comes after a padded one, and afterwards back.
     """
 
-    parts = 2
+    batch_parts = 2
 
     def __init__(self, size: Size) -> None:
         """Make the projection of queries, keys and values."""

@@ -67,8 +67,7 @@ def create(
         causal: whether output i depends on tokens 0..i only.
         dropout: probability of dropping an attention weight; a warning without such weights.
         rotary: whether to apply rotary position embeddings to queries and keys.
-        short_conv: taps of the convolution behind the projections of queries, keys and values, such
-            as 4 (`zoo.projection`); 0 for none.
+        short_conv: taps of the convolution of `zoo.projection`, such as 4; 0 for none.
         **options: options of the variant, such as `rank=30` of `primal`.
 
     Raises:
@@ -77,11 +76,10 @@ def create(
         Unsupported: the variant does not support what is requested, on this machine or at all.
     """
     name, attention = _name_and_class(variant)
-    accepted = options_of(attention)
+    accepted = [*options_of(attention), *(field.name for field in fields(Size))]
     for option in options:
         if option not in accepted:
-            size_fields = [field.name for field in fields(Size)]
-            raise UserError(unknown(f"option of {name}", option, [*accepted, *size_fields]))
+            raise UserError(unknown(f"option of {name}", option, accepted))
     size = Size(
         dim=dim, heads=heads, max_len=max_len, causal=causal, dropout=dropout, rotary=rotary,
         short_conv=short_conv,

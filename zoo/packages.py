@@ -29,7 +29,7 @@ def load(owner: str, module: str, package: str) -> ModuleType:
 
 @contextmanager
 def silence() -> Iterator[None]:
-    """Suppress what a package prints, and its warnings about its own code."""
+    """Suppress what a package prints, and its warnings."""
     with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         yield

@@ -56,7 +56,7 @@ class ProjectedAttention(Attention):
     upcast: ClassVar[bool] = False
     """Whether `attend` runs in fp32 at least, with autocast disabled, as `recur` always does."""
 
-    parts: ClassVar[int] = 1
+    batch_parts: ClassVar[int] = 1
     """See `zoo.recompute.in_parts`."""
 
     def __init__(self, size: Size) -> None:
@@ -90,14 +90,16 @@ class ProjectedAttention(Attention):
             raise Unsupported(
                 f"causal {self.name()} got {n} queries and {m} keys; give as many keys as queries"
             )
-        if not self.upcast:
-            # Without names here, they are freed before the output is computed, unless stored.
-            heads = self.attend(*self._project(x, context, mask), mask)
-            return Attended(self._merge(heads))
-        q, k, v = self._project(x, context, mask)
-        with full_precision(q, k, v) as (q32, k32, v32):
-            heads = self.attend(q32, k32, v32, mask).to(v.dtype)
+        # Projections have no names here: unless stored, they are freed before heads are merged.
+        heads = self.attend_in_precision(*self._project(x, context, mask), mask)
         return Attended(self._merge(heads))
+
+    def attend_in_precision(self, q: Queries, k: Keys, v: Values, mask: Mask | None) -> Outputs:
+        """`attend`, in fp32 at least if `upcast`; the outputs have the dtype of the values."""
+        if not self.upcast:
+            return self.attend(q, k, v, mask)
+        with full_precision(q, k, v) as (q32, k32, v32):
+            return self.attend(q32, k32, v32, mask).to(v.dtype)
 
     @torch.no_grad()
     def matrix(self, x: Tokens, context: Context, mask: Mask | None) -> Matrix:

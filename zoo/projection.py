@@ -1,4 +1,4 @@
-"""Projections of tokens, and the short convolution behind those of queries, keys and values.
+"""Projections of tokens, and the short convolution of queries, keys and values.
 
 With `Size.short_conv` = T > 0, a depth-wise convolution runs over the tokens of a projection u:
 
@@ -29,7 +29,7 @@ class Projection(nn.Linear):
     """A linear layer (d -> w), with the short convolution of `size` behind it."""
 
     def __init__(self, size: Size, width: int, *, bias: bool = True) -> None:
-        """Make the weights; the taps, (T, w), as those of `nn.Conv1d`."""
+        """Make the weights, and the taps, (T, w), of the convolution."""
         super().__init__(size.dim, width, bias=bias)
         count = size.short_conv if size.causal or not size.short_conv else size.short_conv | 1
         self.before = count - 1 if size.causal else count // 2

@@ -19,7 +19,7 @@ from zoo.contract import Attended
 from zoo.kernels import eager
 
 RECOMPUTE = "none", "attention", "layer"
-"""Of what an encoder layer may store the inputs alone: nothing; the attention; the whole layer."""
+"""What an encoder layer may compute again: nothing; the attention; the whole layer."""
 
 LARGE = 2**18
 """Entries of the first input in the samples that `sample_by_sample` computes together, at least:
@@ -50,31 +50,31 @@ def sample_by_sample(
         function: what is computed.
         inputs: its arguments.
         again: whether the backward pass computes the samples again, so that it has the intermediate
-            results of one in memory; if not, it has those of its own operations for one.
+            results of one in memory; if not, the forward pass stores them.
         size: the number of samples that are computed together; by default as few as are fast.
     """
     batch, size = inputs[0].shape[0], size or samples_at_a_time(inputs[0])
     if size >= batch:
         return function(*inputs)
-    parts = (x.expand(batch, *x.shape[1:]).split(size) for x in inputs)
-    *samples, last = zip(*parts, strict=True)
+    batches = (x.expand(batch, *x.shape[1:]).split(size) for x in inputs)
+    *samples, last = zip(*batches, strict=True)
     compute = partial(recomputed, function) if again else function
     # The backward pass begins with the last: it would compute at once what is stored here.
     return torch.cat([*(compute(*sample) for sample in samples), function(*last)])
 
 
-def samples_at_a_time(x: Tensor, blocks: int | None = None, parts: int | None = None) -> int:
+def samples_at_a_time(x: Tensor, blocks: int | None = None, batch_parts: int | None = None) -> int:
     """The number of samples that `sample_by_sample` computes together.
 
     Args:
         x: its first input.
         blocks: the blocks of a sample that can have a thread each, where they limit the threads in
             use: so many samples are computed together that each thread has one.
-        parts: of the batch, at most; by default as many as there are samples.
+        batch_parts: of the batch, at most; by default as many as there are samples.
     """
     if not torch.is_grad_enabled() or not eager.on_cpu(x):
         return x.shape[0]
-    per_part = 1 if parts is None else ceil(x.shape[0] / parts)
+    per_part = 1 if batch_parts is None else ceil(x.shape[0] / batch_parts)
     per_thread = 1 if blocks is None else ceil(torch.get_num_threads() / blocks)
     return max(per_part, per_thread, ceil(LARGE / max(1, x[:1].numel())))
 
@@ -94,26 +94,25 @@ class _Part(nn.Module):
 def in_parts(forward: Callable[..., Attended]) -> Callable[..., Attended]:
     """Decorate `forward` of self-attention: training on a CPU computes a large batch in parts.
 
-    The class attribute `parts` is their number. All but the last are computed again in the backward
-    pass. It has no effect on a layer with auxiliary losses.
+    The class attribute `batch_parts` is their number. All but the last are computed again in the
+    backward pass. It has no effect on a layer with auxiliary losses.
     """
 
     @wraps(forward)
     def compute(
         layer: Any, x: Tensor, context: Tensor | None = None, mask: Tensor | None = None
     ) -> Attended:
-        itself = layer.parts > 1 and (context is None or context is x) and not layer.traits.losses
-        size = samples_at_a_time(x, layer.size.heads, layer.parts) if itself else x.shape[0]
+        divisible = (context is None or context is x) and not layer.traits.losses
+        number = layer.batch_parts if divisible else 1
+        size = samples_at_a_time(x, layer.size.heads, number) if number > 1 else x.shape[0]
         if size >= x.shape[0]:
             return forward(layer, x, context, mask)
         part = _Part(layer, forward)
         # As they are in this call: `functional_call` may have replaced them for it.
         state = {**dict(part.named_parameters()), **dict(part.named_buffers())}
-        attend = partial(_call, part, state)
-        return Attended(sample_by_sample(attend, x, *([] if mask is None else [mask]), size=size))
+        inputs = [x] if mask is None else [x, mask]
+        attend = partial(functional_call, part, state)
+        tokens = sample_by_sample(lambda *sample: attend(sample), *inputs, size=size)
+        return Attended(tokens)
 
     return compute
-
-
-def _call(part: nn.Module, state: dict[str, Tensor], *inputs: Tensor) -> Tensor:
-    return functional_call(part, state, inputs)

@@ -38,10 +38,10 @@ class RecurrentAttention(Attention):
 
     Attributes:
         chunk: tokens of a chunk, where the recurrence is computed in chunks.
-        steps: steps of the recurrence for each token, the last of which reads.
+        steps: steps of the recurrence for each token; the last one reads.
     """
 
-    parts = 2
+    batch_parts = 2
     chunk: int = delta.CHUNK
     steps: int = 1
 

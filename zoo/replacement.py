@@ -105,7 +105,7 @@ def substitute(
 ) -> "Called":
     """The layer that takes the place of `module`; see `replace` for the errors."""
     kind = Multihead if isinstance(module, nn.MultiheadAttention) else Joint
-    weight, _, out, heads, dropout = parts = cast(Projections, projections(module))
+    weight, _, out, heads, dropout = old = cast(Projections, projections(module))
     d = out.in_features
     if weight is None or weight.shape != (3 * d, d) or out.out_features != d:
         raise Unsupported(f"the projections of {path} are not of one width; leave it out by match")
@@ -115,7 +115,7 @@ def substitute(
     require_dropout(variant, f"{variant.name()}, in place of {path},", dropout)
     softmax = create("softmax", dim=d, heads=heads, max_len=TRIAL)
     try:
-        error = largest_difference(module, kind(softmax, parts, module), d)
+        error = largest_difference(module, kind(softmax, old, module), d)
     except Exception as problem:  # of an unknown class
         error = in_one_line(problem)
     if not (isinstance(error, float) and error < 1e-9):
@@ -124,7 +124,7 @@ def substitute(
             f"projections (difference in a trial: {error}); leave it out by match"
         )
     layer = make(dim=d, heads=heads, dropout=dropout)
-    return kind(layer, parts, module).train(module.training)
+    return kind(layer, old, module).train(module.training)
 
 
 def largest_difference(module: nn.Module, new: "Called", d: int) -> float:
@@ -143,13 +143,13 @@ class Called(nn.Module):
 
     inputs = 1
 
-    def __init__(self, layer: Attention, parts: Projections, module: Any) -> None:
+    def __init__(self, layer: Attention, old: Projections, module: Any) -> None:
         """Copy the projections; what is frozen stays so."""
         super().__init__()
-        self.layer, d = layer.to(parts.weight), layer.size.dim
+        self.layer, d = layer.to(old.weight), layer.size.dim
         self.proj_drop = getattr(module, "proj_drop", nn.Identity())
-        self.batch_first, self.num_heads = getattr(module, "batch_first", True), parts.heads
-        joint, out = (parts.weight, parts.bias), (parts.out.weight, parts.out.bias)
+        self.batch_first, self.num_heads = getattr(module, "batch_first", True), old.heads
+        joint, out = (old.weight, old.bias), (old.out.weight, old.out.bias)
         rows = {"query": (joint, slice(d)), "context": (joint, slice(d, None)), "out": (out, ...)}
         for linear, (sources, part) in rows.items():
             if sources[0][part].shape != getattr(layer, linear).weight.shape:
@@ -157,10 +157,10 @@ class Called(nn.Module):
                     f"{layer.name()} with these options has a {linear} projection of another "
                     "width; set its option of that width to the width of a head"
                 )
-            for name, old in zip(("weight", "bias"), sources, strict=True):
+            for name, source in zip(("weight", "bias"), sources, strict=True):
                 new = None
-                if old is not None:
-                    new = nn.Parameter(old.detach()[part].clone(), old.requires_grad)
+                if source is not None:
+                    new = nn.Parameter(source.detach()[part].clone(), source.requires_grad)
                 setattr(getattr(layer, linear), name, new)
 
     def mask_of(self, mask: Tensor | None, x: Tensor, context: Tensor) -> Mask | None:

@@ -22,7 +22,7 @@ class Size:
         causal: whether output i may depend on tokens 0..i only.
         dropout: probability of dropping an attention weight, where the variant has such weights.
         rotary: whether queries and keys get rotary position embeddings (`zoo.kernels.rotary`); the
-            input then has no position embedding of its own.
+            input then has no other position embedding.
         short_conv: taps of the convolution behind the projections of queries, keys and values
             (`zoo.projection`); 0 for none.
     """

@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Traits:
-    """Claims of a variant, each of which `zoo.conformance` tests.
+    """Claims of a variant; `zoo.conformance` tests each.
 
     Attributes:
         causal: it has a form in which output i depends on tokens 0..i only.

@@ -50,7 +50,7 @@ def register(variant: str = "", **options: Value) -> list[str]:
         Unsupported: transformers is not installed, or the variant is not a function of q, k and v.
     """
     models, masks = package("modeling_utils"), package("masking_utils")
-    shown = ",".join(f"{name}={value}" for name, value in options.items())
+    suffix = ",".join(f"{name}={value}" for name, value in options.items())
     registered = []
     for name in [variant] if variant else variants.names():
         try:
@@ -61,7 +61,7 @@ def register(variant: str = "", **options: Value) -> list[str]:
             if variant:
                 raise
             continue
-        key = f"zoo-{name}" + (f"[{shown}]" if options else "")
+        key = f"zoo-{name}" + (f"[{suffix}]" if options else "")
         models.AttentionInterface.register(key, partial(attend, name, complete))
         masks.AttentionMaskInterface.register(key, padding_mask)
         registered.append(key)
@@ -87,8 +87,8 @@ def padding_mask(
         "allow_is_causal_skip": False,
     }  # fmt: skip
     if mask_function not in plain:
-        asked = masks.sdpa_mask(**sizes, mask_function=mask_function, use_vmap=use_vmap)
-        same = [p for p in plain if torch.equal(masks.sdpa_mask(**sizes, mask_function=p), asked)]
+        mask = masks.sdpa_mask(**sizes, mask_function=mask_function, use_vmap=use_vmap)
+        same = [p for p in plain if torch.equal(masks.sdpa_mask(**sizes, mask_function=p), mask)]
         if not same:
             raise cannot(f"the mask {composed(mask_function)}, which is not padding, causal or not")
         mask_function = same[0]
@@ -185,20 +185,21 @@ def padded(cores: Cores, q: Tensor, k: Tensor, *rest: Any) -> Tensor:
 
 @lru_cache(maxsize=64)
 def way_of_last(
-    variant: str, options: Options, shape: tuple[int, int, int], one: bool
+    variant: str, options: Options, shape: tuple[int, int, int], one_query: bool
 ) -> Callable[..., Tensor]:
     """The first of the ways to compute last queries that equals all of them, in a trial.
 
     Raises:
         Unsupported: none does, as where outputs depend on earlier queries, which no cache holds.
     """
-    tokens, n, generator = min(150, shape[2]), 1 if one else 2, torch.Generator().manual_seed(0)
+    generator, n = torch.Generator().manual_seed(0), 1 if one_query else 2
+    tokens = min(150, shape[2])
     size = 3, 2, shape[0], tokens, shape[1]
     q, k, v = torch.randn(size, generator=generator, dtype=torch.float64)
     mask = torch.arange(tokens) >= torch.tensor([[0], [tokens // 3]])
     cores = partial(build, variant, options, shape, 0.0, False, CPU)
     expected = compute(cores(True), q, k, v, mask, None)[:, :, -n:]
-    for way in (single, padded) if one else (padded,):
+    for way in (single, padded) if one_query else (padded,):
         try:
             actual = way(cores, q[:, :, -n:], k, v, mask, None)
         except Unsupported:
@@ -210,9 +211,10 @@ def way_of_last(
 
 def composed(mask_function: Callable[..., Any]) -> str:
     """The name of a mask function of transformers, with the functions that it combines."""
-    cells = [cell.cell_contents for cell in getattr(mask_function, "__closure__", None) or ()]
-    parts = [p for cell in cells for p in (cell if isinstance(cell, tuple) else (cell,))]
-    inner = ", ".join(composed(part) for part in parts if callable(part))
+    closure = getattr(mask_function, "__closure__", None) or ()
+    values = [variable.cell_contents for variable in closure]
+    flat = [each for value in values for each in (value if isinstance(value, tuple) else (value,))]
+    inner = ", ".join(composed(each) for each in flat if callable(each))
     name = getattr(mask_function, "__qualname__", repr(mask_function)).split(".")[0]
     return f"{name}({inner})" if inner else name
 

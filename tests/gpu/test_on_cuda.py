@@ -151,12 +151,6 @@ def test_a_run_on_cuda_writes_a_complete_record(tmp_path, monkeypatch, capsys):
         json.loads(record.model_dump_json())
 
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-]
-
-
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
 @pytest.mark.parametrize(("dtype", "tolerance"), [("bfloat16", 0.02), ("float32", 1e-5)])
 @pytest.mark.parametrize("n", [63, 1000, 4096])
@@ -167,9 +161,9 @@ def test_kernels_equal_the_definition_in_float64(n, dtype, tolerance, padded):
     copies = [part.detach().cuda().to(getattr(torch, dtype)).requires_grad_() for part in exact]
     actual = run(fused, copies, mask)
     again = run(fused, copies, mask)
-    for one, same, other in zip(actual, again, expected, strict=True):
-        assert torch.equal(one, same)
-        assert (one.double() - other).norm() <= tolerance * other.norm()
+    for first, second, other in zip(actual, again, expected, strict=True):
+        assert torch.equal(first, second)
+        assert (first.double() - other).norm() <= tolerance * other.norm()
 
 
 @pytest.mark.parametrize("autocast", [False, True])

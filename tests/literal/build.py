@@ -13,7 +13,7 @@ from zoo.registry import UserError
 
 
 class LiteralClassifier(nn.Module):
-    """The literal model, called as the harness calls its own: `harness.classifier.Classifier`."""
+    """The literal model, called as the harness calls `harness.classifier.Classifier`."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -78,9 +78,9 @@ def translated(literal: LiteralClassifier, tensors: dict[str, Tensor]) -> dict[s
 
     def stacked(ours: str, theirs: list[str]) -> None:
         for kind in ("weight", "bias"):
-            parts = remaining.pop(f"{ours}.{kind}").chunk(len(theirs))
+            chunks = remaining.pop(f"{ours}.{kind}").chunk(len(theirs))
             names = (f"{name}.{kind}" for name in theirs)
-            converted.update(zip(names, parts, strict=True))
+            converted.update(zip(names, chunks, strict=True))
 
     for ours, theirs in (("token", "token_embedding"), ("position", "position_embedding")):
         converted[f"{theirs}.weight"] = remaining.pop(f"{ours}.weight")

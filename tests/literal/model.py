@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Sizes of the model; the defaults are those of the published Long Range Arena runs.
+    """Sizes of the model; the defaults are from the published Long Range Arena runs.
 
     Attributes:
         vocabulary: number of token values.

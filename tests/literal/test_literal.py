@@ -24,7 +24,7 @@ EXAMPLES = 3
 
 
 def spec_of(task: Task, attention: str, dropout: float = 0.0, **options) -> RunSpec:
-    """A run of `attention` on `task`; `options` are those of primal."""
+    """A run of `attention` on `task`, with `options` of primal."""
     composition = Composition.parse(attention)
     return RunSpec(
         attention=attention,
@@ -76,7 +76,7 @@ def pair(spec: RunSpec, task: Task) -> tuple[Classifier, LiteralClassifier]:
 
 
 def losses_and_gradients(model: nn.Module, batch: Batch) -> dict[str, tuple[float, dict]]:
-    """The loss of the task and that of KSVD, each with its gradient for every parameter."""
+    """The losses of the task and of KSVD, each with its gradient for every parameter."""
     torch.manual_seed(5)
     scores, losses = model(batch)
     losses = {"task": nn.functional.cross_entropy(scores, batch.targets), **losses}
@@ -140,7 +140,7 @@ def test_dropout_acts_at_the_published_places(attention, padding, monkeypatch):
     spec = spec_of(task, attention, dropout=0.5, rank=7, rank_multi=4, eta=0.3)
     ours, literal = pair(spec, task)
     batch = batch_of(task, padding)
-    # Masks of one generator: on a CPU that of PyTorch gives others.
+    # Masks of one generator: PyTorch's gives others on a CPU.
     monkeypatch.setattr(nn.Dropout, "forward", Dropout.forward)
     assert_equal(ours, literal, batch)
     dropped = [module for module in literal.modules() if isinstance(module, nn.Dropout)]

@@ -147,8 +147,9 @@ def jacobi(k: int, a: float, b: float, z: Tensor) -> Tensor:
 
 
 def agf(layer: Any, x: Tensor) -> Tensor:
-    parts, heads = (*layer.left_right_value(x).chunk(3, -1), layer.singular(x).sigmoid()), []
-    for u, vh, v, z in zip(*map(split, parts), strict=True):
+    projections = *layer.left_right_value(x).chunk(3, -1), layer.singular(x).sigmoid()
+    heads = []
+    for u, vh, v, z in zip(*map(split, projections), strict=True):
         terms = enumerate(layer.theta.tanh())
         p = 1 + sum(theta * jacobi(k + 1, layer.a, layer.b, z) for k, theta in terms)
         weights = (rotated(layer, u).softmax(1) * p) @ rotated(layer, vh).softmax(0).T
@@ -166,12 +167,12 @@ def fox(layer: Any, x: Tensor) -> Tensor:
 
 
 def differential_2(layer: Any, x: Tensor) -> Tensor:
-    parts = *layer.query(x).chunk(2, -1), *layer.context(x).chunk(2, -1)
+    projections = *layer.query(x).chunk(2, -1), *layer.context(x).chunk(2, -1)
     factor, heads = 1 / (1 + (-layer.gate(x)).exp()), []
-    for h, (one, two, k, v) in enumerate(zip(*map(split, parts), strict=True)):
-        one, two, k = (rotated(layer, part) for part in (one, two, k))
-        second = factor[:, h, None] * softmax_map(layer, two, k)
-        heads.append((softmax_map(layer, one, k) - second) @ v)
+    for h, (q1, q2, k, v) in enumerate(zip(*map(split, projections), strict=True)):
+        q1, q2, k = (rotated(layer, part) for part in (q1, q2, k))
+        second = factor[:, h, None] * softmax_map(layer, q2, k)
+        heads.append((softmax_map(layer, q1, k) - second) @ v)
     return layer.out(torch.cat(heads, 1))
 
 
@@ -180,11 +181,13 @@ def differential_1(layer: Any, x: Tensor) -> Tensor:
     (l1, l2), (m1, m2) = layer.vectors
     at_first = 0.8 - 0.6 * math.exp(-0.3 * 3)
     factor, heads = (l1 @ m1).exp() - (l2 @ m2).exp() + at_first, []
-    parts = layer.query(x), *layer.context(x).chunk(2, -1)
-    for q, k, v in zip(*map(split, parts), strict=True):
+    projections = layer.query(x), *layer.context(x).chunk(2, -1)
+    for q, k, v in zip(*map(split, projections), strict=True):
         halves = zip(q.chunk(2, 1), k.chunk(2, 1), strict=True)
-        one, two = (softmax_map(layer, rotated(layer, q), rotated(layer, k)) for q, k in halves)
-        y = (one - factor * two) @ v
+        first, second = (
+            softmax_map(layer, rotated(layer, q), rotated(layer, k)) for q, k in halves
+        )
+        y = (first - factor * second) @ v
         y = y / (y.square().mean(1, keepdim=True) + 1e-5).sqrt()
         heads.append((1 - at_first) * layer.norm.weight * y)
     return layer.out(torch.cat(heads, 1))
@@ -200,9 +203,9 @@ def nystrom(layer: Any, h: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     q = q / q.shape[1] ** 0.5
     q_marks, k_marks = (segments(x, layer.landmarks) for x in (q, k))
     a = (q_marks @ k_marks.T).softmax(1)
-    z, one = a.T / (a.sum(0).max() * a.sum(1).max()), torch.eye(len(a)).double()
+    z, eye = a.T / (a.sum(0).max() * a.sum(1).max()), torch.eye(len(a)).double()
     for _ in range(layer.iterations):
-        z = 0.25 * z @ (13 * one - a @ z @ (15 * one - a @ z @ (7 * one - a @ z)))
+        z = 0.25 * z @ (13 * eye - a @ z @ (15 * eye - a @ z @ (7 * eye - a @ z)))
     out = (q @ k_marks.T).softmax(1) @ z @ (q_marks @ k.T).softmax(1) @ v
     if layer.conv is None:
         return out
@@ -249,10 +252,11 @@ def longformer(layer: Any, x: Tensor) -> Tensor:
         of_global = layer.global_query(x), *layer.global_context(x).chunk(2, -1)
     g, n, heads = layer.global_tokens, len(x), []
     visible = (distances(n).abs() <= layer.window) | (torch.arange(n) < g)
-    for parts in zip(*map(split, (*layer.local(x).chunk(3, -1), *of_global)), strict=True):
-        q, k, q_all, k_all = (rotated(layer, parts[i]) for i in (0, 1, 3, 4))
-        first = softmax_map(layer, q_all[:g], k_all) @ parts[5]
-        heads.append(torch.cat([first, (softmax_map(layer, q, k, visible) @ parts[2])[g:]]))
+    projections = *layer.local(x).chunk(3, -1), *of_global
+    for q, k, v, q_all, k_all, v_all in zip(*map(split, projections), strict=True):
+        q, k, q_all, k_all = (rotated(layer, part) for part in (q, k, q_all, k_all))
+        first = softmax_map(layer, q_all[:g], k_all) @ v_all
+        heads.append(torch.cat([first, (softmax_map(layer, q, k, visible) @ v)[g:]]))
     return layer.out(torch.cat(heads, -1))
 
 
@@ -431,7 +435,7 @@ def regressions(q, k, v, alpha, beta, penalty) -> Tensor:
 
 def mesa(layer: Any, x: Tensor) -> Tensor:
     q, k, v = map(split, layer.query_key_value(x).chunk(3, -1))
-    q, k = ([rotated(layer, F.normalize(part, dim=-1)) for part in parts] for parts in (q, k))
+    q, k = ([rotated(layer, F.normalize(head, dim=-1)) for head in heads] for heads in (q, k))
     alpha, beta = layer.gates(x).sigmoid().chunk(2, -1)
     penalty = (1 + layer.penalty.exp()).log().unflatten(0, (HEADS, WIDTH)) + 0.25
     y = [regressions(q[h], k[h], v[h], alpha[:, h], beta[:, h], penalty[h]) for h in range(HEADS)]
@@ -451,7 +455,7 @@ def level_sums(q, k, v, alpha, scales) -> Tensor:
 
 def log_linear(layer: Any, x: Tensor) -> Tensor:
     q, k, v = map(split, layer.query_key_value(x).chunk(3, -1))
-    q, k = ([rotated(layer, part) for part in parts] for parts in (q, k))
+    q, k = ([rotated(layer, head) for head in heads] for heads in (q, k))
     alpha = layer.decay(x).sigmoid() ** (1 / layer.temperature)
     scales = split((1 + (layer.level_scale * layer.scale(x)).exp()).log())
     y = [level_sums(q[h] / WIDTH**0.5, k[h], v[h], alpha[:, h], scales[h]) for h in range(HEADS)]
@@ -475,9 +479,9 @@ def rwkv7(layer: Any, x: Tensor) -> Tensor:
     w = (-math.exp(-0.5) * layer.decay(z_w).sigmoid()).exp()
     a = layer.rate(z_a).sigmoid()
     written, erased = k * (1 + (a - 1) * layer.written), k * layer.erased
-    parts = r, written, v, w, a, erased, r * layer.bonus * written
+    projections = r, written, v, w, a, erased, r * layer.bonus * written
     outputs = []
-    for *terms, erased, bonus in zip(*map(split, parts), strict=True):
+    for *terms, erased, bonus in zip(*map(split, projections), strict=True):
         y = erased_sums(*terms, F.normalize(erased, dim=1))
         y = y - y.mean(1, keepdim=True)
         y = y / (y.square().mean(1, keepdim=True) + layer.norm.eps).sqrt()

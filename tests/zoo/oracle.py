@@ -12,8 +12,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import zoo
-from zoo.contract import Attention, Size
-from zoo.gated import GatedAttention
+from zoo.contract import Attention, Size, variants
 from zoo.projected import ProjectedAttention
 
 HEADS, WIDTH = 2, 4
@@ -21,15 +20,13 @@ DIM = HEADS * WIDTH
 
 FORMS = pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
 PADDED = pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
-LENGTHS = pytest.mark.parametrize("n", [1, 63, 130, pytest.param(1000, marks=pytest.mark.slow)])
-"""One token, an odd number, more than a default chunk, and many."""
 
 
 def qkv(n: int, m: int | None = None, scale: float = 1.0, shift: float = 0.0) -> list[Tensor]:
     """Queries for n tokens, keys and values for m of them, or n, as leaves in double precision."""
     lengths = (n, m or n, m or n)
-    parts = [torch.randn(2, HEADS, length, WIDTH).double() for length in lengths]
-    return [(scale * part + shift).requires_grad_() for part in parts]
+    inputs = [torch.randn(2, HEADS, length, WIDTH).double() for length in lengths]
+    return [(scale * x + shift).requires_grad_() for x in inputs]
 
 
 def complex_rotation(x: torch.Tensor) -> torch.Tensor:
@@ -46,20 +43,15 @@ def draw(n: int) -> Tensor:
     return torch.randn(2, n, DIM).double().requires_grad_()
 
 
-def gated(
-    variant: type[GatedAttention], causal: bool = False, *, rotary: bool = False, **options
-) -> GatedAttention:
-    """A layer in double precision whose norm is not that of a fresh one."""
-    size = Size(dim=DIM, heads=HEADS, max_len=1000, causal=causal, dropout=0.0, rotary=rotary)
-    layer = variant(size, **options).double()
-    torch.nn.init.normal_(layer.norm.weight)
-    torch.nn.init.normal_(layer.norm.bias)
-    return layer
+def size(*, max_len: int = 1000, causal: bool = False, rotary: bool = False) -> Size:
+    return Size(dim=DIM, heads=HEADS, max_len=max_len, causal=causal, dropout=0.0, rotary=rotary)
 
 
 def create(
     name: str, *, causal: bool = False, dim: int = DIM, max_len: int = 1000, **options
 ) -> Attention:
+    """A layer in double precision; of a variant that is causal only, causal in any case."""
+    causal = causal or not variants.find(name).traits.bidirectional
     sizes = {"dim": dim, "heads": HEADS, "max_len": max_len, "causal": causal}
     return zoo.create(name, **sizes, **options).double()
 
@@ -113,7 +105,7 @@ def softmax_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = Non
 
 
 def gradients(out: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
-    """Gradients of a loss in which every coordinate of `out` has its own weight."""
+    """Gradients of a loss in which every coordinate of `out` has another weight."""
     ramp = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).reshape(out.shape)
     return torch.autograd.grad((out * ramp).sum(), inputs, materialize_grads=True)
 
@@ -138,8 +130,8 @@ def agree(
     if not inputs:
         return
     pairs = zip(gradients(out, *inputs), gradients(expected, *inputs), strict=True)
-    for one, other in pairs:
-        torch.testing.assert_close(one, other, rtol=slopes[0], atol=slopes[1])
+    for slope, other in pairs:
+        torch.testing.assert_close(slope, other, rtol=slopes[0], atol=slopes[1])
 
 
 def figures(text: str) -> list[float]:
@@ -171,6 +163,6 @@ def in_half_precision(call: Callable[[], object]) -> list[tuple[str, list[tuple[
 def projections_alone_are_halved(call: Callable[[], object]) -> None:
     """Assert that the products of projections, and no others, run in bf16 in `call`."""
     actual = {name for name, _ in in_half_precision(call)}
-    # Products of the projections have two axes; those of heads have a third.
+    # Products of the projections have two axes, products of heads a third.
     assert actual & {"mm", "addmm"}
     assert not actual & {"bmm", "baddbmm"}

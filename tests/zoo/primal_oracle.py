@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tests.zoo.oracle import DIM, HEADS, WIDTH, complex_rotation
+from tests.zoo.oracle import DIM, HEADS, WIDTH, complex_rotation, size
 from zoo.contract import Size
 from zoo.variants.primal import Primal
 from zoo.variants.primal_moments import PrimalMoments
@@ -20,9 +20,8 @@ OPTIONS = {"rank": 3, "rank_multi": 5, "eta": 0.7}
 
 def build(form: str, max_len: int = 1000, *, rotary: bool = False, **options) -> Primal:
     """A layer by its projections, `causal` for the published causal form."""
-    causal = form.startswith("causal")
-    size = Size(dim=DIM, heads=HEADS, max_len=max_len, causal=causal, dropout=0.0, rotary=rotary)
-    return make(form.removeprefix("causal "), size, **{**OPTIONS, **options}).double()
+    sizes = size(max_len=max_len, causal=form.startswith("causal"), rotary=rotary)
+    return make(form.removeprefix("causal "), sizes, **{**OPTIONS, **options}).double()
 
 
 def make(form: str, size: Size, **options) -> Primal:
@@ -115,14 +114,12 @@ def agree_with_gradients(
     ours: Sequence[Tensor], theirs: Sequence[Tensor], leaves: Sequence[Tensor]
 ) -> None:
     """Each pair is equal, and so are the gradients of a weighted sum of both for the leaves."""
-    for one, other in zip(ours, theirs, strict=True):
-        agree(one, other)
-        weights = torch.randn(one.shape).double()
+    for pair in zip(ours, theirs, strict=True):
+        agree(*pair)
+        weights = torch.randn(pair[0].shape).double()
         # Each by itself: a large gradient of one would hide a wrong one of another.
         options = {"retain_graph": True, "materialize_grads": True}
-        slopes = [
-            torch.autograd.grad((part * weights).sum(), leaves, **options) for part in (one, other)
-        ]
+        slopes = [torch.autograd.grad((x * weights).sum(), leaves, **options) for x in pair]
         for slope, expected_slope in zip(*slopes, strict=True):
             error = (slope - expected_slope).abs().max()
             assert error <= 1e-10 * max(1, expected_slope.abs().max())

@@ -25,7 +25,7 @@ SIZE = Size(dim=16, heads=2, max_len=20, causal=False, dropout=0.0)
 )
 def test_a_pattern_gives_layers_one_by_one_and_repeats(text, depth, layers):
     kinds = {"p": "primal", "s": "softmax", "l": "linear"}
-    assert Composition.parse(text).layers(depth) == tuple(kinds[one] for one in layers)
+    assert Composition.parse(text).layers(depth) == tuple(kinds[letter] for letter in layers)
 
 
 def test_the_layers_share_no_parameter():
@@ -35,8 +35,8 @@ def test_the_layers_share_no_parameter():
 
 
 def test_options_go_to_the_variant_that_they_are_for():
-    given = {"primal": {"rank": 5}, "nystrom": {"landmarks": 3}}
-    body, last = build(("nystrom", "primal"), SIZE, given)
+    options = {"primal": {"rank": 5}, "nystrom": {"landmarks": 3}}
+    body, last = build(("nystrom", "primal"), SIZE, options)
     assert body.landmarks == 3
     assert last.scales.shape[-1] == 5
 
@@ -50,8 +50,8 @@ def test_resolved_options_are_complete():
 
 
 def test_changed_options_are_those_that_differ_from_the_defaults():
-    given = {"primal": {"rank": "5", "eta": 0.1}}
-    assert Composition.parse("softmax+primal").changed(given) == {
+    options = {"primal": {"rank": "5", "eta": 0.1}}
+    assert Composition.parse("softmax+primal").changed(options) == {
         "softmax": {}, "primal": {"rank": 5},
     }  # fmt: skip
 

@@ -86,7 +86,8 @@ def test_a_registered_variant_passes_its_checks(configuration, check):
     assert result.passed, result.detail
     if check.name in FIGURES:
         # The page was written elsewhere: these figures do not depend on the machine.
-        on_page = {(one.check, one.form): one.detail for one in committed()["primal"].results}
+        results = committed()["primal"].results
+        on_page = {(figure.check, figure.form): figure.detail for figure in results}
         assert on_page[check.name, configuration.label] == result.detail
 
 
@@ -189,7 +190,7 @@ LEAKS = {
         *(causal_leak([(47, 48)], *setting) for setting in SETTINGS),
     ],
     "padding invariance": [
-        *(padding_leak([pair], BOTH) for one in PAIRS for pair in (one, one[::-1])),
+        *(padding_leak([pair], BOTH) for i, j in PAIRS for pair in ((i, j), (j, i))),
         *(padding_leak(pairs, BOTH) for pairs in BLOCKS),
         padding_leak([(47, 48)], "value"),
         padding_leak([(48, 47)], "gradient"),

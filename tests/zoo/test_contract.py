@@ -124,7 +124,7 @@ class CausalOnly(First):
         ),
         (
             lambda: First(SIZE)(torch.randn(1, 4, 6), torch.randn(1, 4, 6), None),
-            "First attends to its own input only; variants with cross-attention: "
+            "First attends to its input only; variants with cross-attention: "
             + names_with("cross"),
         ),
     ],
@@ -171,12 +171,6 @@ EVEN = replace(SIZE, dim=8, max_len=16)
 EVERY = [name for name, variant in variants.items() if not variant.unchecked]
 
 
-def layer_of(name, **changes):
-    """A layer of the first form that the variant has."""
-    variant = variants.find(name)
-    return variant(replace(EVEN, causal=variant.traits.forms[0], **changes))
-
-
 TOKENS, REAL = torch.randn(2, 9, 8), torch.ones(2, 9, dtype=torch.bool)
 
 
@@ -202,7 +196,7 @@ TOKENS, REAL = torch.randn(2, 9, 8), torch.ones(2, 9, dtype=torch.bool)
     ],
 )
 def test_what_a_layer_cannot_be_called_with_is_rejected(arguments, message):
-    layer = layer_of("primal", max_len=9)
+    layer = variants.find("primal")(replace(EVEN, max_len=9))
     assert layer(TOKENS, mask=REAL).tokens.shape == TOKENS.shape
     with pytest.raises(UserError, match=message):
         layer(*arguments)

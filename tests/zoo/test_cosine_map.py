@@ -46,12 +46,17 @@ def call(through, leaves, mask=None, with_gram=True, groups=GROUPS):
 
 
 def run(through, leaves, mask=None, with_gram=True, groups=GROUPS):
-    """Outputs of both kinds, and gradients of a loss in which every entry has its own weight."""
+    """Outputs of both kinds, and gradients of a loss in which every entry has another weight."""
     tokens, grams = call(through, leaves, mask, with_gram, groups)
     torch.manual_seed(7)
-    # The gradients of the Gram matrices are not symmetric, those of padded tokens are not zero.
+    # Gradients of Gram matrices are not symmetric, and gradients of padded tokens not zero.
     pulled = [torch.randn(part.shape, dtype=torch.float64).to(part) for part in (tokens, grams)]
     return [tokens, grams, *torch.autograd.grad([tokens, grams], leaves, pulled)]
+
+
+def near(actual, expected) -> None:
+    """Assert that both sequences of tensors are equal up to rounding."""
+    torch.testing.assert_close([*actual], [*expected], rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -62,21 +67,19 @@ def run(through, leaves, mask=None, with_gram=True, groups=GROUPS):
     ],
 )  # fmt: skip
 def test_the_chunked_map_is_the_plain_one_forward_and_backward(n, padded, maps):
-    given = inputs(n, maps=maps)
+    leaves = inputs(n, maps=maps)
     # Not contiguous.
-    given[0] = given[0].detach().transpose(0, 1).contiguous().transpose(0, 1).requires_grad_()
+    leaves[0] = leaves[0].detach().transpose(0, 1).contiguous().transpose(0, 1).requires_grad_()
     mask = padding(3, n) if padded else None
-    for one, other in zip(run(chunked, given, mask), run(plain, given, mask), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+    near(run(chunked, leaves, mask), run(plain, leaves, mask))
 
 
 @pytest.mark.parametrize(("chunk", "width"), [(700, 1), (4000, 8), (700, 19), (4000, 33)])
 def test_the_loops_are_right_for_several_blocks_and_every_width(monkeypatch, chunk, width):
-    # Blocks of 256 tokens, of which the last is smaller, and strips of 8; vectors of 16 entries.
+    # Blocks of 256 tokens, the last one smaller, and strips of 8; vectors of 16 entries.
     monkeypatch.setattr(cosine_map_chunked, "CHUNK", chunk)
-    given, mask = inputs(1005, width=width), torch.rand(3, 1005) < 0.6
-    for one, other in zip(run(chunked, given, mask), run(plain, given, mask), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+    leaves, mask = inputs(1005, width=width), torch.rand(3, 1005) < 0.6
+    near(run(chunked, leaves, mask), run(plain, leaves, mask))
 
 
 def test_loops_do_not_depend_on_how_threads_share_their_blocks():
@@ -84,16 +87,16 @@ def test_loops_do_not_depend_on_how_threads_share_their_blocks():
     real, d_grams = np.ones((2, 700), bool), np.ones((2, GROUPS, loops.LANES, loops.LANES))
     blocks, results = 2 * loops.blocks(700), []
     for cuts in ([0, blocks], [0, 1, 4, blocks]):
-        u, given, norms = phi.copy(), d_phi.copy(), np.empty(phi.shape[:3])
+        u, d_u, norms = phi.copy(), d_phi.copy(), np.empty(phi.shape[:3])
         grams = np.empty((2, blocks // 2, GROUPS, WIDTH, WIDTH))
         d_bias = np.zeros((2, blocks // 2, GROUPS, WIDTH))
         for part in pairwise(cuts):
             loops.unit_features(u, real, norms, grams, 1e-12, *part)
         for part in pairwise(cuts):
-            loops.unit_features_gradient(u, norms, d_grams, given, d_bias, *part)
-        results.append((u, norms, grams, given, d_bias))
-    for one, other in zip(*results, strict=True):
-        np.testing.assert_array_equal(one, other)
+            loops.unit_features_gradient(u, norms, d_grams, d_u, d_bias, *part)
+        results.append((u, norms, grams, d_u, d_bias))
+    for whole, cut in zip(*results, strict=True):
+        np.testing.assert_array_equal(whole, cut)
 
 
 def test_it_is_chosen_for_long_inputs_of_a_precision_that_its_loops_have():
@@ -109,31 +112,30 @@ def test_it_is_chosen_for_long_inputs_of_a_precision_that_its_loops_have():
 
 @pytest.mark.parametrize("through", [chunked, plain])
 def test_without_gram_matrices_tokens_and_gradients_are_those_of_the_tokens_alone(through):
-    given, mask = inputs(63), torch.rand(3, 63) < 0.6
-    tokens, grams, *gradients = run(through, given, mask, with_gram=False)
+    leaves, mask = inputs(63), torch.rand(3, 63) < 0.6
+    tokens, grams, *gradients = run(through, leaves, mask, with_gram=False)
     assert grams.shape == (0, GROUPS, WIDTH, WIDTH)
-    expected_tokens, _ = call(through, given, mask)
+    expected_tokens, _ = call(through, leaves, mask)
     torch.manual_seed(7)
     pulled = torch.randn(expected_tokens.shape, dtype=torch.float64)
-    expected = torch.autograd.grad(expected_tokens, given, pulled)
-    pairs = [tokens, *gradients], [expected_tokens, *expected]
-    torch.testing.assert_close(*pairs, rtol=1e-10, atol=1e-10)
+    expected = torch.autograd.grad(expected_tokens, leaves, pulled)
+    near([tokens, *gradients], [expected_tokens, *expected])
 
 
 @pytest.mark.parametrize("chosen", range(5))
 def test_gradients_of_one_input_alone_are_correct(chosen):
-    given = [part.detach().requires_grad_(i == chosen) for i, part in enumerate(inputs(63))]
+    leaves = [part.detach().requires_grad_(i == chosen) for i, part in enumerate(inputs(63))]
     actual = []
     for through in (chunked, plain):
-        tokens, grams = call(through, given)
-        actual.append(torch.autograd.grad(tokens.sum() + grams.sum(), given[chosen])[0])
-    torch.testing.assert_close(*actual, rtol=1e-10, atol=1e-10)
+        tokens, grams = call(through, leaves)
+        actual.append(torch.autograd.grad(tokens.sum() + grams.sum(), leaves[chosen]))
+    near(*actual)
 
 
 @pytest.mark.parametrize("with_gram", [True, False])
 def test_the_products_of_compiled_loops_are_counted_as_operations(with_gram):
-    n, given = 63, inputs(63)
-    counted = flops(lambda: run(chunked, given, with_gram=with_gram))
+    n, leaves = 63, inputs(63)
+    counted = flops(lambda: run(chunked, leaves, with_gram=with_gram))
     # Three products with each matrix, forward and for both gradients; Gram matrices, forward and
     # backward.
     assert counted == 3 * n * 2 * (6 * GROUPS * WIDTH * DIM + 2 * with_gram * GROUPS * WIDTH**2)
@@ -141,13 +143,13 @@ def test_the_products_of_compiled_loops_are_counted_as_operations(with_gram):
 
 def peak(n: int, backward: bool, grad_mode: bool = True) -> int:
     """Peak memory of the chunked map, of both passes or of the first alone."""
-    given = [part.detach().requires_grad_(backward) for part in inputs(n)]
+    leaves = [part.detach().requires_grad_(backward) for part in inputs(n)]
 
     def step():
         with torch.set_grad_enabled(grad_mode):
-            tokens, grams = call(chunked, given)
+            tokens, grams = call(chunked, leaves)
             if backward and grad_mode:
-                torch.autograd.grad([tokens, grams], given, [tokens.detach(), grams.detach()])
+                torch.autograd.grad([tokens, grams], leaves, [tokens.detach(), grams.detach()])
 
     return peak_bytes(step, torch.device("cpu"))
 
@@ -171,21 +173,19 @@ def test_memory_grows_by_what_is_stored_for_each_token(backward, grad_mode, numb
 @pytest.mark.parametrize("samples", [3, 0])
 def test_chunks_without_a_backward_pass_share_memory_and_not_values(n, samples):
     x, weight, bias, output_map, output_bias = inputs(n)
-    given = (x[:samples], weight, bias, output_map[:samples], output_bias)
+    leaves = (x[:samples], weight, bias, output_map[:samples], output_bias)
     mask = padding(3, n)
     with torch.no_grad():
-        actual, expected = (call(through, given, mask[:samples]) for through in (chunked, plain))
-    torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
+        near(*(call(through, leaves, mask[:samples]) for through in (chunked, plain)))
 
 
 @pytest.mark.parametrize("n", [20, 100])
 def test_a_second_backward_pass_gives_the_same_gradients(n):
-    given = inputs(n)
-    tokens, grams = call(chunked, given)
+    leaves = inputs(n)
+    tokens, grams = call(chunked, leaves)
     total = tokens.square().sum() + grams.square().sum()
-    first, second = (torch.autograd.grad(total, given, retain_graph=True) for _ in range(2))
-    for one, other in zip(first, second, strict=True):
-        assert torch.equal(one, other)
+    first, second = (torch.autograd.grad(total, leaves, retain_graph=True) for _ in range(2))
+    assert all(map(torch.equal, first, second))
 
 
 @pytest.mark.parametrize(
@@ -198,13 +198,13 @@ def test_a_second_backward_pass_gives_the_same_gradients(n):
 def test_gradients_of_half_precision_are_those_of_double_precision_within_rounding(
     through, dtype, maps
 ):
-    given = [part.detach().to(dtype) for part in inputs(100, torch.float32, maps)]
+    rounded = [part.detach().to(dtype) for part in inputs(100, torch.float32, maps)]
     mask = torch.rand(3, 100) < 0.6
-    given, exact = (
-        [part.to(kind).requires_grad_() for part in given] for kind in (dtype, torch.float64)
+    half, exact = (
+        [part.to(kind).requires_grad_() for part in rounded] for kind in (dtype, torch.float64)
     )
-    for one, other in zip(run(through, given, mask), run(plain, exact, mask), strict=True):
-        error = (one.double() - other).abs().amax() / other.abs().amax()
+    for actual, expected in zip(run(through, half, mask), run(plain, exact, mask), strict=True):
+        error = (actual.double() - expected).abs().amax() / expected.abs().amax()
         assert error < 16 * torch.finfo(dtype).eps
 
 
@@ -220,8 +220,8 @@ def test_a_zero_vector_has_the_feature_zero_and_finite_gradients(through):
 
 @pytest.mark.parametrize("through", [chunked, plain])
 def test_sums_of_half_precision_are_fp32(through):
-    given = [100 * part.detach().bfloat16() for part in inputs(1000, torch.float32)]
-    _, grams = call(through, given)
+    leaves = [100 * part.detach().bfloat16() for part in inputs(1000, torch.float32)]
+    _, grams = call(through, leaves)
     assert grams.dtype == torch.float32
     lengths = grams.diagonal(dim1=-2, dim2=-1).sum(-1)
     torch.testing.assert_close(lengths, torch.full_like(lengths, 1000), rtol=2e-3, atol=0)

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.zoo.oracle import DIM, HEADS, ragged
+from tests.zoo.oracle import DIM, ragged, size
 from tests.zoo.test_cosine_map import call, inputs, padding, run
-from zoo.contract import Size, Unsupported
+from zoo.contract import Unsupported
 from zoo.cost import flops
 from zoo.kernels.cosine_map import fused, plain, triton_failure
 from zoo.variants.primal import Primal
@@ -36,10 +36,10 @@ def compare(leaves, groups, mask, with_gram=True, dtype=torch.float32, rtol=2e-6
     expected = run(plain, leaves, mask, with_gram, groups)
     copies = [part.detach().to(DEVICE, dtype).requires_grad_() for part in leaves]
     actual = run(fused, copies, None if mask is None else mask.to(DEVICE), with_gram, groups)
-    for one, other in zip(actual, expected, strict=True):
-        assert one.shape == other.shape
-        atol = rtol * other.abs().max().item() if other.numel() else 0.0
-        torch.testing.assert_close(one.double().cpu(), other, rtol=0, atol=atol)
+    for result, exact in zip(actual, expected, strict=True):
+        assert result.shape == exact.shape
+        atol = rtol * exact.abs().max().item() if exact.numel() else 0.0
+        torch.testing.assert_close(result.double().cpu(), exact, rtol=0, atol=atol)
 
 
 @pytest.mark.parametrize(
@@ -117,8 +117,7 @@ def test_the_products_that_kernels_compute_are_counted():
 
 def layer(backend: str) -> Primal:
     torch.manual_seed(5)
-    size = Size(dim=DIM, heads=HEADS, max_len=100, causal=False, dropout=0.0)
-    return Primal(size, rank=3, rank_multi=5, backend=backend).to(DEVICE)
+    return Primal(size(max_len=100), rank=3, rank_multi=5, backend=backend).to(DEVICE)
 
 
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
@@ -133,8 +132,7 @@ def test_the_layer_by_triton_is_the_folded_one(padded):
         loss = tokens.square().sum() + losses["ksvd"]
         gradients = torch.autograd.grad(loss, [x, *module.parameters()])
         results.append([tokens, losses["ksvd"], *gradients, module.eval()(x, x, mask).tokens])
-    for one, other in zip(*results, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
 
 
 def test_triton_by_name_is_rejected_for_double_precision_and_for_transforms():

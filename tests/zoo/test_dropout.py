@@ -32,7 +32,7 @@ def published(seed: int, count: int) -> np.ndarray:
 
 
 def test_bits_are_those_of_splitmix64():
-    # The generator's own sequence begins at counter 1; its values for this seed are published.
+    # The generator's sequence begins at counter 1; its values for this seed are published.
     expected = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431]
     assert published(1234567, 20).view(np.uint64)[1:].tolist() == expected
 
@@ -42,9 +42,9 @@ def test_an_entry_is_dropped_if_its_bits_are_below_the_threshold(count):
     seed = int(seeded(lambda: torch.empty((), dtype=torch.int64).random_()))
     draws, ones = published(seed, count), torch.ones(count)
     for threshold in (66, 6554, int(draws.max(initial=1))):
-        kept, p = torch.from_numpy(draws >= threshold), threshold / LEVELS
-        assert torch.equal(seeded(dropout, ones, p) != 0, kept)
-        assert torch.equal(seeded(add_dropout, ones, ones, p) > 1, kept)
+        mask, p = torch.from_numpy(draws >= threshold), threshold / LEVELS
+        assert torch.equal(seeded(dropout, ones, p) != 0, mask)
+        assert torch.equal(seeded(add_dropout, ones, ones, p) > 1, mask)
 
 
 def test_calls_and_seeds_drop_independently_of_each_other():
@@ -62,9 +62,9 @@ def test_kept_entries_are_scaled_so_that_the_expectation_is_the_input(dtype):
     threshold = round(LEVELS * 0.3)
     assert y.dtype is dtype
     assert y.shape == x.shape
-    wide = torch.promote_types(dtype, torch.float32)
+    upcast = torch.promote_types(dtype, torch.float32)
     # The factor is rounded to fp32, and bf16 only at the end.
-    scaled = x.to(wide) * torch.tensor(LEVELS / (LEVELS - threshold), dtype=wide)
+    scaled = x.to(upcast) * torch.tensor(LEVELS / (LEVELS - threshold), dtype=upcast)
     assert torch.equal(y, torch.where(y == 0, 0, scaled.to(dtype)))
     assert 0.6 < (y != 0).double().mean() < 0.8
     assert dropout(torch.ones(MANY), 0.3).mean() == pytest.approx(1, abs=0.01)
@@ -109,10 +109,10 @@ def test_the_gradient_is_the_mask_times_the_scale(dtype):
     y = seeded(dropout, x, 0.4)
     gradient = torch.randn_like(y)
     y.backward(gradient)
-    one = seeded(dropout, torch.ones_like(x), 0.4)
+    mask = seeded(dropout, torch.ones_like(x), 0.4)
     # As of `y`: the product is rounded once.
     assert torch.equal(x.grad, seeded(dropout, gradient, 0.4))
-    torch.testing.assert_close(x.grad, gradient * one)
+    torch.testing.assert_close(x.grad, gradient * mask)
 
 
 def test_first_and_second_derivatives_are_correct():
@@ -134,27 +134,26 @@ def test_views_of_any_strides_drop_the_entries_of_their_copy():
         assert torch.equal(both, view + seeded(dropout, view, 0.5))
 
 
-@pytest.mark.parametrize("narrow", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(
-    "wide",
+    "of_residual",
     [
         torch.float32,
         *(pytest.param(dtype, marks=pytest.mark.slow) for dtype in (torch.bfloat16, torch.float64)),
     ],
 )
-def test_the_sum_with_a_residual_is_that_of_two_steps(wide, narrow):
-    residual = torch.randn(2, 33, 64, dtype=wide, requires_grad=True)
-    x = torch.randn(2, 33, 64, dtype=narrow, requires_grad=True)
+def test_the_sum_with_a_residual_is_that_of_two_steps(of_residual, dtype):
+    residual = torch.randn(2, 33, 64, dtype=of_residual, requires_grad=True)
+    x = torch.randn(2, 33, 64, dtype=dtype, requires_grad=True)
     y, expected = seeded(add_dropout, residual, x, 0.2), residual + seeded(dropout, x, 0.2)
-    assert y.dtype is expected.dtype is torch.promote_types(wide, narrow)
+    assert y.dtype is expected.dtype is torch.promote_types(of_residual, dtype)
     # The sum is rounded once, the two steps round the product too.
     torch.testing.assert_close(y, expected, rtol=2**-7, atol=2**-7 * x.abs().max().item())
     gradient = torch.randn_like(y)
     ours = torch.autograd.grad(y, (residual, x), gradient)
     theirs = torch.autograd.grad(expected, (residual, x), gradient)
-    assert [one.dtype for one in ours] == [wide, narrow]
-    for mine, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(mine, other)
+    assert [gradient.dtype for gradient in ours] == [of_residual, dtype]
+    torch.testing.assert_close(ours, theirs)
 
 
 def test_recomputation_drops_the_same_entries():
@@ -205,7 +204,7 @@ def test_bf16_is_rounded_to_nearest_even_as_by_pytorch():
     residual = torch.tensor([1, 1 + 2**-7]).bfloat16().repeat(50)
     x = torch.full((100,), 2**-9).bfloat16()
     y = seeded(add_dropout, residual, x, 0.5)
-    kept = seeded(dropout, x, 0.5) != 0
-    assert kept.view(-1, 2).sum(0).min() > 9
-    expected = (residual.float() + torch.where(kept, 2**-8, 0.0)).bfloat16()
+    mask = seeded(dropout, x, 0.5) != 0
+    assert mask.view(-1, 2).sum(0).min() > 9
+    expected = (residual.float() + torch.where(mask, 2**-8, 0.0)).bfloat16()
     assert torch.equal(y, expected)

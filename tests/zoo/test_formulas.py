@@ -7,22 +7,23 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import zoo
 from tests.zoo.formulas import CASES, LIMITS, Case
 from tests.zoo.oracle import (
     DIM,
     HEADS,
     agree,
     by_sample,
+    create,
     draw,
     gradients,
     projections_alone_are_halved,
     qkv,
     ragged,
     sides,
+    size,
     valid,
 )
-from zoo.contract import Attention, Size, Unsupported
+from zoo.contract import Attention, Unsupported
 from zoo.kernels import eager
 from zoo.projected import ProjectedAttention
 from zoo.registry import options_of
@@ -34,10 +35,6 @@ OURS = {
     for name, variant in variants.items()
     if not variant.unchecked and not name.endswith("-lib")
 }
-
-
-def size(*, causal: bool, rotary: bool = False) -> Size:
-    return Size(dim=DIM, heads=HEADS, max_len=1000, causal=causal, dropout=0.0, rotary=rotary)
 
 
 def layer_of(case: Case, causal: bool, *, rotary: bool = False) -> Attention:
@@ -184,15 +181,10 @@ WITHOUT = {
 }  # fmt: skip
 
 
-def small_layer(name: str, *, causal: bool = False, **options):
-    causal = causal or not variants.find(name).traits.bidirectional
-    return zoo.create(name, dim=8, heads=2, max_len=7, causal=causal, **options).eval().double()
-
-
 def test_the_matrix_of_primal_is_the_kernel_that_it_decomposes():
-    layer, x = small_layer("primal"), torch.randn(2, 7, 8).double()
+    layer, x = create("primal", max_len=7).eval(), draw(7)
     q, k = layer.query_key(x).unflatten(-1, (2, 2, 4)).unbind(-3)
-    q, k = (one / one.norm(dim=-1, keepdim=True) for one in (q, k))
+    q, k = (x / x.norm(dim=-1, keepdim=True) for x in (q, k))
     kernel = torch.einsum("nihp,njhp->nhij", q, k)
     assert torch.allclose(layer.matrix(x, x, None), kernel)
 
@@ -202,7 +194,7 @@ WITH = sorted({name for name, variant in variants.items() if not variant.uncheck
 
 @pytest.mark.parametrize("name", WITH)
 def test_no_variant_attends_to_padding(name):
-    layer, x = small_layer(name), torch.randn(2, 7, 8).double()
+    layer, x = create(name, max_len=7).eval(), draw(7)
     matrix = layer.matrix(x, x, REAL)
     assert matrix.shape == (2, 2, 7, 7) and matrix[:, :, :5].abs().amax() > 0
     assert (matrix[0, :, :5, 5:] == 0).all()
@@ -215,7 +207,7 @@ OF_OTHER_HEADS = {"primal", "primal-moments", "reformer-lib"}
 @pytest.mark.parametrize("name", sorted({*WITH} - OF_OTHER_HEADS))
 def test_the_product_with_the_values_gives_the_outputs(name, rotary):
     mask = torch.tensor([[True, False, False, True, True, False, True], [True] * 7])
-    layer, x = small_layer(name, rotary=rotary), torch.randn(2, 7, 8).double()
+    layer, x = create(name, max_len=7, rotary=rotary).eval(), draw(7)
     values = getattr(layer, "context", None) or layer.left_right_value
     v = values(x)[..., -8:].unflatten(-1, (2, 4)).transpose(1, 2)
     outputs = layer.out((layer.matrix(x, x, mask) @ v).transpose(1, 2).flatten(-2))
@@ -225,4 +217,4 @@ def test_the_product_with_the_values_gives_the_outputs(name, rotary):
 @pytest.mark.parametrize("name", sorted(WITHOUT))
 def test_a_variant_that_is_no_product_with_its_values_has_no_matrix(name):
     with pytest.raises(Unsupported, match=f"{name} has no attention matrix"):
-        small_layer(name).matrix(*[torch.randn(2, 7, 8).double()] * 2, REAL)
+        create(name, max_len=7).matrix(*[draw(7)] * 2, REAL)

@@ -161,8 +161,8 @@ def test_invalid_arguments_are_user_errors(options):
 
 def test_heads_of_another_shape_and_unknown_names():
     q, k, v = heads()
-    for parts in ((q, k[:, :2], v[:, :2]), (q, k, v[..., :4]), (q[0], k[0], v[0])):
+    for inputs in ((q, k[:, :2], v[:, :2]), (q, k, v[..., :4]), (q[0], k[0], v[0])):
         with pytest.raises(zoo.UserError):
-            zoo.functional.softmax(*parts)
+            zoo.functional.softmax(*inputs)
     with pytest.raises(AttributeError):
         zoo.functional.lineal  # noqa: B018

@@ -5,14 +5,12 @@ import torch
 from torch.nn import functional as F
 
 from tests.zoo.oracle import FORMS, agree, complex_rotation, gradients, qkv
-from zoo.contract import Size
 from zoo.cost import peak_bytes
 from zoo.kernels import causal_sum, collisions, sampled_tokens
 from zoo.kernels.collisions import Form, tiled
 from zoo.kernels.depthwise import BLOCK, convolve
 from zoo.kernels.rotary import apply_rotary
 from zoo.kernels.sampled_tokens import in_place
-from zoo.variants.primal import Primal
 
 
 def sides(n: int, dtype=torch.float64) -> list[torch.Tensor]:
@@ -36,7 +34,7 @@ def test_chunked_sums_and_gradients_are_those_of_the_definition(n, chunk):
 def test_the_future_never_changes_a_past_sum(scale, cut):
     inputs = sides(100, torch.float32)
     changed = [torch.cat([part[:, :, :cut], scale * part[:, :, cut:]], 2) for part in inputs]
-    before, after = (causal_sum.chunked(*parts, 32) for parts in (inputs, changed))
+    before, after = (causal_sum.chunked(*qkv, 32) for qkv in (inputs, changed))
     assert torch.equal(before[:, :, :cut], after[:, :, :cut])
     assert not torch.equal(before[:, :, cut:], after[:, :, cut:])
 
@@ -132,18 +130,6 @@ def test_large_positions_are_exact_in_single_precision():
     torch.testing.assert_close(apply_rotary(x, position).double(), exact, rtol=0, atol=1e-5)
 
 
-def test_primal_rotates_queries_and_keys():
-    size = Size(dim=12, heads=2, max_len=20, causal=False, dropout=0.0, rotary=True)
-    layer = Primal(size, rank=3, projections="independent").double().eval()
-    x = torch.randn(2, 13, 12).double()
-    u = complex_rotation(layer.query_key(x).unflatten(-1, (4, 6)).transpose(1, 2))
-    phi = (u / u.norm(dim=-1, keepdim=True)).unflatten(1, (2, 2))
-    e, r = (phi @ layer.directions).unbind(1)
-    heads = layer.merge(torch.cat([e, r], dim=-1))
-    expected = layer.out(heads.transpose(1, 2).flatten(2))
-    torch.testing.assert_close(layer(x, x, None).tokens, expected)
-
-
 # A token that is sampled twice, and samples with different positions.
 POSITIONS = torch.tensor([[0, 3, 3, 8], [1, 1, 7, 8]])
 
@@ -160,10 +146,8 @@ def sampled(through, x):
 def test_both_give_the_same_tokens_and_gradients(contiguous):
     x = torch.randn(2, 9, 5).double().requires_grad_()
     tokens = x if contiguous else torch.randn(5, 9, 2).double().requires_grad_().permute(2, 1, 0)
-    for one, other in zip(
-        sampled(in_place, tokens), sampled(sampled_tokens.plain, tokens), strict=True
-    ):
-        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+    results = (sampled(through, tokens) for through in (in_place, sampled_tokens.plain))
+    torch.testing.assert_close(*results, rtol=1e-12, atol=1e-12)
 
 
 def test_the_gradient_of_a_sample_that_is_used_alone_is_zero_elsewhere():

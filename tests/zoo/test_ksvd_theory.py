@@ -33,27 +33,27 @@ class Problem(NamedTuple):
         return self.phi_k.T @ self.v[:, chosen], self.phi_q.T @ self.u[:, chosen]
 
 
-def problem() -> Problem:
+def random_problem() -> Problem:
     phi_q, phi_k = (torch.randn(n, FEATURES).double() for n in (QUERIES, KEYS))
     u, s, vt = torch.linalg.svd(phi_q @ phi_k.T)
     return Problem(phi_q, phi_k, phi_q @ phi_k.T, u[:, :FEATURES], s[:FEATURES], vt[:FEATURES].T)
 
 
-def objective(one: Problem, w_e: Tensor, w_r: Tensor, scale: Tensor) -> Tensor:
+def objective(problem: Problem, w_e: Tensor, w_r: Tensor, scale: Tensor) -> Tensor:
     """J of the theory: sums over tokens, and the diagonal of Lambda."""
-    e, r = one.phi_q @ w_e, one.phi_k @ w_r
+    e, r = problem.phi_q @ w_e, problem.phi_k @ w_r
     return ((e**2 * scale).sum() + (r**2 * scale).sum()) / 2 - (w_e * w_r).sum()
 
 
-def gradients(one: Problem, w_e: Tensor, w_r: Tensor, scale: Tensor) -> tuple[Tensor, ...]:
+def gradients(problem: Problem, w_e: Tensor, w_r: Tensor, scale: Tensor) -> tuple[Tensor, ...]:
     w_e, w_r = (w.detach().requires_grad_() for w in (w_e, w_r))
-    return torch.autograd.grad(objective(one, w_e, w_r, scale), (w_e, w_r))
+    return torch.autograd.grad(objective(problem, w_e, w_r, scale), (w_e, w_r))
 
 
-def hessian(one: Problem, scale: Tensor) -> Tensor:
+def hessian(problem: Problem, scale: Tensor) -> Tensor:
     """The second derivatives of J by one direction (w_e, w_r)."""
     identity = torch.eye(FEATURES).double()
-    grams = scale * one.phi_q.T @ one.phi_q, scale * one.phi_k.T @ one.phi_k
+    grams = scale * problem.phi_q.T @ problem.phi_q, scale * problem.phi_k.T @ problem.phi_k
     return torch.cat([torch.cat([grams[0], -identity], 1), torch.cat([-identity, grams[1]], 1)], 0)
 
 
@@ -86,17 +86,18 @@ def test_every_kernel_matrix_is_a_product_of_features_whose_primal_is_its_dual()
 
 
 def test_the_lagrangian_is_stationary_at_singular_vectors_and_not_next_to_them():
-    one = problem()
-    w_e, w_r = one.weights([0, 1])
-    scale = 1 / one.s[:RANK]
+    problem = random_problem()
+    w_e, w_r = problem.weights([0, 1])
+    scale = 1 / problem.s[:RANK]
     # e = K V = U S, r = K^T U = V S, and the multipliers e Lambda = U, r Lambda = V.
-    point = [w_e, w_r, one.phi_q @ w_e, one.phi_k @ w_r, one.u[:, :RANK], one.v[:, :RANK]]
+    u, v = problem.u[:, :RANK], problem.v[:, :RANK]
+    point = [w_e, w_r, problem.phi_q @ w_e, problem.phi_k @ w_r, u, v]
 
     def gradient(values: list[Tensor]) -> list[Tensor]:
         w_e, w_r, e, r, h_e, h_r = values = [value.detach().requires_grad_() for value in values]
         lagrangian = ((e**2 * scale).sum() + (r**2 * scale).sum()) / 2 - (w_e * w_r).sum()
-        lagrangian = lagrangian - (h_e * (e - one.phi_q @ w_e)).sum()
-        lagrangian = lagrangian - (h_r * (r - one.phi_k @ w_r)).sum()
+        lagrangian = lagrangian - (h_e * (e - problem.phi_q @ w_e)).sum()
+        lagrangian = lagrangian - (h_r * (r - problem.phi_k @ w_r)).sum()
         return list(torch.autograd.grad(lagrangian, values))
 
     assert max(part.abs().max() for part in gradient(point)) < 1e-12
@@ -107,75 +108,75 @@ def test_the_lagrangian_is_stationary_at_singular_vectors_and_not_next_to_them()
 
 
 def test_the_shifted_eigenvalue_problem_has_each_singular_value_with_both_signs():
-    one = problem()
+    problem = random_problem()
     block = torch.zeros(QUERIES + KEYS, QUERIES + KEYS).double()
-    block[:QUERIES, QUERIES:], block[QUERIES:, :QUERIES] = one.kernel, one.kernel.T
+    block[:QUERIES, QUERIES:], block[QUERIES:, :QUERIES] = problem.kernel, problem.kernel.T
     values = torch.linalg.eigvalsh(block)
     rest = torch.zeros(QUERIES + KEYS - 2 * FEATURES).double()
-    expected = torch.cat([-one.s, rest, one.s]).sort().values
+    expected = torch.cat([-problem.s, rest, problem.s]).sort().values
     torch.testing.assert_close(values, expected, rtol=0, atol=1e-12)
-    agree(block @ torch.cat([one.u, one.v]), torch.cat([one.u, one.v]) * one.s)
+    agree(block @ torch.cat([problem.u, problem.v]), torch.cat([problem.u, problem.v]) * problem.s)
 
 
 def test_weights_other_than_zero_are_stationary_only_where_lambda_is_an_inverse_singular_value():
-    one = problem()
-    for scale in (1 / one.s[1], 1.01 / one.s[1], torch.tensor(1.0).double()):
-        null = (torch.linalg.eigvalsh(hessian(one, scale)).abs() < 1e-10).sum()
-        assert null == (scale == 1 / one.s[1])
+    problem = random_problem()
+    for scale in (1 / problem.s[1], 1.01 / problem.s[1], torch.tensor(1.0).double()):
+        null = (torch.linalg.eigvalsh(hessian(problem, scale)).abs() < 1e-10).sum()
+        assert null == (scale == 1 / problem.s[1])
 
 
 def test_the_objective_is_half_the_product_of_gradient_and_weights_and_zero_where_stationary():
-    one, scale = problem(), torch.rand(3).double()
+    problem, scale = random_problem(), torch.rand(3).double()
     w_e, w_r = torch.randn(2, FEATURES, 3).double()
-    by_e, by_r = gradients(one, w_e, w_r, scale)
+    by_e, by_r = gradients(problem, w_e, w_r, scale)
     product = ((by_e * w_e).sum() + (by_r * w_r).sum()) / 2
-    torch.testing.assert_close(objective(one, w_e, w_r, scale), product, rtol=1e-12, atol=0)
+    torch.testing.assert_close(objective(problem, w_e, w_r, scale), product, rtol=1e-12, atol=0)
     for number in range(FEATURES):
-        w_e, w_r = one.weights([number])
-        assert objective(one, w_e, w_r, 1 / one.s[number]).abs() < 1e-12
-        terms = ((one.phi_q @ w_e) ** 2).sum(), ((one.phi_k @ w_r) ** 2).sum()
-        for term in (*(part / one.s[number] for part in terms), (w_e * w_r).sum()):
-            torch.testing.assert_close(term, one.s[number], rtol=1e-12, atol=0)
+        w_e, w_r = problem.weights([number])
+        assert objective(problem, w_e, w_r, 1 / problem.s[number]).abs() < 1e-12
+        terms = ((problem.phi_q @ w_e) ** 2).sum(), ((problem.phi_k @ w_r) ** 2).sum()
+        for term in (*(part / problem.s[number] for part in terms), (w_e * w_r).sum()):
+            torch.testing.assert_close(term, problem.s[number], rtol=1e-12, atol=0)
 
 
 def test_a_solution_is_a_saddle_of_an_unbounded_objective_unless_it_is_the_smallest_triplet():
-    one = problem()
+    problem = random_problem()
     for number in range(FEATURES):
-        scale = 1 / one.s[number]
-        values, vectors = torch.linalg.eigh(hessian(one, scale))
+        scale = 1 / problem.s[number]
+        values, vectors = torch.linalg.eigh(hessian(problem, scale))
         negative, zero = (values < -1e-10).sum(), (values.abs() < 1e-10).sum()
         assert (negative, zero) == (FEATURES - 1 - number, 1)
         w_e, w_r = vectors[:, -1:].chunk(2)
-        assert objective(one, 1e3 * w_e, 1e3 * w_r, scale) > 1e4
+        assert objective(problem, 1e3 * w_e, 1e3 * w_r, scale) > 1e4
         if number < FEATURES - 1:
             w_e, w_r = vectors[:, :1].chunk(2)
-            assert objective(one, 1e3 * w_e, 1e3 * w_r, scale) < -1
+            assert objective(problem, 1e3 * w_e, 1e3 * w_r, scale) < -1
 
 
 @pytest.mark.parametrize("chosen", [[0, 1], [2, 3], [0, 0], [3, 1]])
 def test_any_singular_triplets_distinct_or_not_are_a_solution(chosen):
-    one = problem()
-    w_e, w_r = one.weights(chosen)
-    scale = 1 / one.s[chosen]
-    assert max(part.abs().max() for part in gradients(one, w_e, w_r, scale)) < 1e-12
-    assert objective(one, w_e, w_r, scale).abs() < 1e-12
+    problem = random_problem()
+    w_e, w_r = problem.weights(chosen)
+    scale = 1 / problem.s[chosen]
+    assert max(part.abs().max() for part in gradients(problem, w_e, w_r, scale)) < 1e-12
+    assert objective(problem, w_e, w_r, scale).abs() < 1e-12
     expected = len({*chosen} & {0, 1}) / 2
     if chosen != [0, 0]:
-        assert alignment(one.phi_q @ w_e, one.u[:, :2]) == pytest.approx(expected)
+        assert alignment(problem.phi_q @ w_e, problem.u[:, :2]) == pytest.approx(expected)
 
 
 def test_scores_orthogonal_to_the_best_singular_vectors_and_not_stationary_have_objective_zero():
-    one, w_r = problem(), torch.randn(FEATURES, RANK).double()
+    problem, w_r = random_problem(), torch.randn(FEATURES, RANK).double()
     # Scores in the span of the other left singular vectors: Phi_q w_e = U_rest A.
-    w_e = torch.linalg.pinv(one.phi_q) @ one.u[:, RANK:] @ torch.randn(2, RANK).double()
+    w_e = torch.linalg.pinv(problem.phi_q) @ problem.u[:, RANK:] @ torch.randn(2, RANK).double()
     w_r = w_r * (w_e * w_r).sum().sign()
     scale = torch.rand(RANK).double()
-    ones = objective(one, w_e, w_r, scale) + (w_e * w_r).sum()
+    ones = objective(problem, w_e, w_r, scale) + (w_e * w_r).sum()
     scale = scale * (w_e * w_r).sum() / ones
     assert scale.min() > 0
-    assert objective(one, w_e, w_r, scale).abs() < 1e-12
-    assert alignment(one.phi_q @ w_e, one.u[:, :RANK]) < 1e-20
-    assert min(part.norm() for part in gradients(one, w_e, w_r, scale)) > 1e-2
+    assert objective(problem, w_e, w_r, scale).abs() < 1e-12
+    assert alignment(problem.phi_q @ w_e, problem.u[:, :RANK]) < 1e-20
+    assert min(part.norm() for part in gradients(problem, w_e, w_r, scale)) > 1e-2
 
 
 @pytest.mark.parametrize("trace", ["weights", "data"])
@@ -249,7 +250,7 @@ def test_the_published_trace_makes_another_kernel_stationary_that_of_sampled_tok
         layer.directions.copy_(torch.stack([w_e, w_r])[:, None])
         layer.scales.copy_((n / s[:RANK]).sqrt()[None])
     assert layer(x, x, None).losses["ksvd"] < 1e-20
-    # The gradient of J^2 is zero wherever J is. That of J is zero if |J| is quadratic in a step.
+    # The gradient of J^2 is zero wherever J is; the gradient of J, if |J| is quadratic in a step.
     weights = layer.directions.detach().clone()
     for _ in range(3):
         direction = torch.randn_like(weights)
@@ -268,9 +269,9 @@ def test_a_random_subspace_has_the_expected_alignment_of_rank_by_features():
 
 
 def test_scores_of_as_many_directions_as_features_span_all_singular_vectors():
-    one = problem()
-    scores = one.phi_q @ torch.randn(FEATURES, FEATURES).double()
-    assert math.isclose(alignment(scores, one.u), 1, rel_tol=1e-12)
+    problem = random_problem()
+    scores = problem.phi_q @ torch.randn(FEATURES, FEATURES).double()
+    assert math.isclose(alignment(scores, problem.u), 1, rel_tol=1e-12)
 
 
 def test_the_theory_holds_for_any_features():

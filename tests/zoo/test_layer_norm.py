@@ -51,7 +51,7 @@ def test_the_output_is_rounded_once():
     x = torch.randn(4, 500, 64)
     with autocast():
         y, expected = ours(x), theirs(x).bfloat16()
-    # The last bit of fp32 may differ, and then seldom that of bf16.
+    # The last bit of fp32 may differ, and then seldom the last bit of bf16.
     assert (y != expected).double().mean() < 1e-3
     torch.testing.assert_close(y, expected, rtol=2**-7, atol=1e-6)
 

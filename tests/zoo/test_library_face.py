@@ -99,11 +99,11 @@ def test_create_passes_sizes_and_options_on():
 def test_a_layer_shows_its_size_and_options(name):
     layer = create(name)
     options = resolve(name, variants.find(name), {})
-    shown = layer.extra_repr()
-    assert {f"{option}={value!r}" for option, value in options.items()} <= set(shown.split(", "))
-    assert {f"heads={HEADS}", f"causal={layer.size.causal}"} <= set(shown.split(", "))
+    text = layer.extra_repr()
+    assert {f"{option}={value!r}" for option, value in options.items()} <= set(text.split(", "))
+    assert {f"heads={HEADS}", f"causal={layer.size.causal}"} <= set(text.split(", "))
     (built,) = build((name,), layer.size, {})
-    assert built.extra_repr() == shown and shown in repr(layer)
+    assert built.extra_repr() == text and text in repr(layer)
 
 
 def test_dropout_without_an_effect_is_a_warning_that_names_it():
@@ -130,12 +130,12 @@ def test_names_of_other_libraries_are_rejected_with_ours(keywords, ours, no_type
 
 
 @pytest.mark.parametrize("build", [create, lambda name: encoder_layer(name)])
-@pytest.mark.parametrize("given", [torch.float64, torch.bfloat16])
-def test_tokens_of_another_dtype_are_rejected_outside_autocast(build, given, no_type_checks):
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_tokens_of_another_dtype_are_rejected_outside_autocast(build, dtype, no_type_checks):
     layer = build("softmax")
-    with pytest.raises(zoo.UserError, match=f"are {str(given)[6:]} and the layer is float32; give"):
-        layer(tokens(1, 5, dtype=given))
-    assert layer.to(given)(tokens(1, 5, dtype=given)).tokens.dtype == given
+    with pytest.raises(zoo.UserError, match=f"are {str(dtype)[6:]} and the layer is float32; give"):
+        layer(tokens(1, 5, dtype=dtype))
+    assert layer.to(dtype)(tokens(1, 5, dtype=dtype)).tokens.dtype == dtype
 
 
 def test_autocast_takes_tokens_of_another_dtype():
@@ -204,7 +204,7 @@ def test_create_rejects_with_value_rule_and_remedy(name, keywords, message, no_t
 )
 def test_names_filters_by_traits(traits):
     every = variants.items()
-    expected = [name for name, one in every if traits.items() <= vars(one.traits).items()]
+    expected = [name for name, variant in every if traits.items() <= vars(variant.traits).items()]
     assert zoo.names(**traits) == expected and zoo.names() == variants.names()
     assert 0 < len(expected) < len(variants.names())
 
@@ -285,7 +285,7 @@ def test_a_softmax_encoder_layer_equals_the_layer_of_pytorch(padded):
 
 
 def test_dropout_is_applied_where_the_layer_of_pytorch_applies_it(monkeypatch):
-    # Masks of one generator: on a CPU that of PyTorch gives others.
+    # Masks of one generator: PyTorch's gives others on a CPU.
     monkeypatch.setattr(nn.Dropout, "forward", Dropout.forward)
     layer = with_random_parameters(encoder_layer("softmax", dropout=0.3))
     reference, x = reference_of(layer, dropout=0.3), tokens(1, LENGTH)

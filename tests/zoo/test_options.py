@@ -158,7 +158,7 @@ def test_defaults_are_those_of_the_published_costs():
         for name, options in record["options"].items()
     }
     recorded |= {(name, ()): options for name, options in OF_LIBRARIES.items()}
-    every = {name for name, one in variants.built_in() if not one.unchecked}
+    every = {name for name, variant in variants.built_in() if not variant.unchecked}
     assert {name for name, _ in recorded} == every
     for (name, changes), options in recorded.items():
         assert resolve(name, variants.find(name), dict(changes)) == options

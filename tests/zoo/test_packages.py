@@ -191,12 +191,12 @@ def test_the_delta_rules_of_transformers_agree(oracle_of):
     ):
         q, k, v, decay, beta, _ = gated_inputs(n, channels, dtype=torch.float32)
         beta = beta[..., :1]
-        parts = [part.detach().requires_grad_() for part in (q, k, v, decay, beta)]
-        mine = delta.attend(parts[0] * 6**-0.5, *parts[1:4], parts[4], parts[4])
-        by_token = [part.transpose(1, 2) for part in parts]
+        leaves = [x.detach().requires_grad_() for x in (q, k, v, decay, beta)]
+        mine = delta.attend(leaves[0] * 6**-0.5, *leaves[1:4], leaves[4], leaves[4])
+        by_token = [x.transpose(1, 2) for x in leaves]
         g, b = (by_token[i] if channels and i == 3 else by_token[i][..., 0] for i in (3, 4))
         theirs = oracle(*by_token[:3], g=g, beta=b)[0].transpose(1, 2)
-        agree(mine, theirs, *parts, outputs=(1e-5, 2e-6), slopes=(1e-4, 2e-4))
+        agree(mine, theirs, *leaves, outputs=(1e-5, 2e-6), slopes=(1e-4, 2e-4))
 
 
 def test_the_scan_of_mamba2_of_transformers_agrees(oracle_of):

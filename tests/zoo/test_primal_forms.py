@@ -25,8 +25,8 @@ NAMES = pytest.mark.parametrize("name", sorted(feature_maps.names()))
 
 def one_head(name: str, form: str, max_len: int, **options) -> Primal:
     size = Size(dim=WIDTH, heads=1, max_len=max_len, causal=False, dropout=0.0)
-    given = {"rank": 2, "rank_multi": 10, "eta": 1.0, "trace": "data"} | options
-    return make(form, size, feature_map=name, **given).double()
+    options = {"rank": 2, "rank_multi": 10, "eta": 1.0, "trace": "data"} | options
+    return make(form, size, feature_map=name, **options).double()
 
 
 @torch.no_grad()
@@ -117,21 +117,21 @@ def test_lambda_starts_at_the_same_values_in_every_form_but_fixed():
 
 
 @pytest.mark.parametrize("backend", ["folded", "literal"])
-@pytest.mark.parametrize(("sides", "kept"), [("right", 0), ("left", 1)])
-def test_one_side_is_both_with_zeros_for_the_other_and_the_same_loss(sides, kept, backend):
-    one = build("dependent", sides=sides, backend=backend)
+@pytest.mark.parametrize(("sides", "index"), [("right", 0), ("left", 1)])
+def test_one_side_is_both_with_zeros_for_the_other_and_the_same_loss(sides, index, backend):
+    layer = build("dependent", sides=sides, backend=backend)
     both = build("dependent", backend=backend)
-    state = one.state_dict()
+    state = layer.state_dict()
     weight = torch.zeros_like(both.merge.weight)
-    weight[:, 3 * kept : 3 * kept + 3] = state["merge.weight"]
+    weight[:, 3 * index : 3 * index + 3] = state["merge.weight"]
     both.load_state_dict(state | {"merge.weight": weight})
     x = torch.randn(2, 30, DIM).double()
-    ours, theirs = one(x, x, ragged(30)), both(x, x, ragged(30))
+    ours, theirs = layer(x, x, ragged(30)), both(x, x, ragged(30))
     agree(ours.tokens, theirs.tokens)
     agree(ours.losses["ksvd"], theirs.losses["ksvd"])
-    gradients = torch.autograd.grad(ours.tokens.sum(), one.directions)[0].abs().amax((1, 2, 3))
-    assert gradients[kept] > 0
-    assert gradients[1 - kept] == 0
+    gradients = torch.autograd.grad(ours.tokens.sum(), layer.directions)[0].abs().amax((1, 2, 3))
+    assert gradients[index] > 0
+    assert gradients[1 - index] == 0
 
 
 @pytest.mark.parametrize("form", [*FORMS, "causal"])
@@ -165,9 +165,9 @@ def test_the_causal_form_with_moments_is_its_definition(padded, backend):
         heads = []
         for head in range(HEADS):
             prefixes = (sample[: i + 1] for i in range(len(sample)))
-            parts = [scores(layer, prefix, prefix, head) for prefix in prefixes]
-            e, r = (torch.stack([part[side][-1] for part in parts]) for side in (0, 1))
-            traces = torch.stack([torch.trace(w_e.T @ w_r) for _, _, w_e, w_r in parts])
+            results = [scores(layer, prefix, prefix, head) for prefix in prefixes]
+            e, r = (torch.stack([result[side][-1] for result in results]) for side in (0, 1))
+            traces = torch.stack([torch.trace(w_e.T @ w_r) for _, _, w_e, w_r in results])
             scale = layer.scales[head]
             energy = ((e * scale) ** 2).sum(1) / 2 + ((r * scale) ** 2).sum(1) / 2
             objectives.append(energy - traces)
@@ -210,7 +210,7 @@ def test_scores_are_the_left_singular_vectors_and_the_objective_is_zero_at_the_s
     e, losses = layer(x, context, None)
     agree(e[0, :, :2], dual_e)
     assert losses["ksvd"] < 1e-18
-    # Brought to x through the kernel, the scores of keys are those of queries again.
+    # Brought to x through the kernel, the scores of keys are the scores of queries again.
     agree(kernel @ r, dual_e * s)
     # Stationary: a hundred times the step is ten thousand times the objective.
     change, steps = torch.randn_like(layer.directions), []
@@ -254,15 +254,15 @@ def test_the_sides_right_and_both_give_the_same_output_with_the_same_weights(for
     state = both.state_dict()
     right.load_state_dict(state | {"merge.weight": state["merge.weight"][:, :3]})
     x, context = inputs()
-    for one, other in zip(*(layer(x, context, MASK) for layer in (both, right)), strict=True):
-        assert torch.equal(one["ksvd"], other["ksvd"]) if isinstance(one, dict) else True
-    agree(both(x, context, MASK).tokens, right(x, context, MASK).tokens)
+    ours, theirs = (layer(x, context, MASK) for layer in (both, right))
+    agree(ours.tokens, theirs.tokens)
+    assert torch.equal(ours.losses["ksvd"], theirs.losses["ksvd"])
 
 
 @pytest.mark.parametrize(
     ("form", "options", "message"),
     [
-        ("causal", {}, "causal primal attends to its own input only; give causal=False"),
+        ("causal", {}, "causal primal attends to its input only; give causal=False"),
         ("dependent", {"sides": "left"}, "sides=left has no score .* give sides=right"),
         ("independent", {}, "outputs that do not depend on the context; give dependent"),
     ],

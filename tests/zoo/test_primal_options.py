@@ -6,35 +6,13 @@ import pytest
 import torch
 
 import zoo
-from tests.zoo.oracle import DIM, HEADS, in_half_precision, ragged, valid
-from tests.zoo.primal_oracle import agree_with_gradients, build
+from tests.zoo.oracle import DIM, HEADS, in_half_precision, size
+from tests.zoo.primal_oracle import build
 from zoo import feature_maps
-from zoo.contract import Size, Unsupported
+from zoo.contract import Unsupported
 from zoo.kernels import cosine_map
 from zoo.registry import UserError
 from zoo.variants.primal import Primal
-
-
-def size(**changes) -> Size:
-    given = {"dim": DIM, "heads": HEADS, "max_len": 100, "causal": False, "dropout": 0.0}
-    return Size(**{**given, **changes})
-
-
-@pytest.mark.parametrize(
-    ("n", "padded", "causal", "rotary"),
-    [
-        (1, False, False, True), (63, True, False, False), (63, True, False, True),
-        (63, True, True, True), (100, False, True, False), (100, False, False, True),
-    ],
-)  # fmt: skip
-def test_the_literal_form_is_the_folded_one_forward_and_backward(n, padded, causal, rotary):
-    x = torch.randn(2, n, DIM).double().requires_grad_()
-    layer = Primal(size(causal=causal, rotary=rotary), rank=3, rank_multi=5).double()
-    mask, results = (ragged(n) if padded else None), []
-    for layer.backend in ("literal", "folded"):
-        tokens, losses = layer(x, x, mask)
-        results.append([valid(tokens, mask), losses["ksvd"]])
-    agree_with_gradients(*results, [x, *layer.parameters()])
 
 
 def test_the_literal_form_has_scores_of_every_token_and_the_folded_one_has_none():
@@ -176,7 +154,7 @@ def test_a_map_of_ones_own_is_used_by_its_name(register):
         torch.manual_seed(1)
         attention = layer_of(feature_map=name)
         with torch.no_grad():
-            # Twice the features are those of queries and keys twice as large.
+            # Queries and keys twice as large have twice the features.
             attention.query_key.weight.mul_(2 if name == "identity" else 1)
             attention.query_key.bias.mul_(2 if name == "identity" else 1)
         tokens.append(attention(x).tokens)

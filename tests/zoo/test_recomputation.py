@@ -37,21 +37,21 @@ def pieces(monkeypatch):
 
     It returns the list of all parts since.
     """
-    whole = feature_sum.parts
+    whole = feature_sum.parts_of
 
     def use(name):
-        seen = []
+        processed = []
 
         def recorded(x, features):
             for part in whole(x, features):
-                seen.append(part)
+                processed.append(part)
                 yield part
 
         features = {"cosformer": 12, "performer": 256}.get(name, 6)
         monkeypatch.setattr(feature_sum, "LARGE", 1)
         monkeypatch.setattr(feature_sum, "PART_FEATURES", 37 * 3 * 2 * features)
-        monkeypatch.setattr(feature_sum, "parts", recorded)
-        return seen
+        monkeypatch.setattr(feature_sum, "parts_of", recorded)
+        return processed
 
     return use
 
@@ -113,7 +113,7 @@ def test_tokens_without_a_direction_have_the_gradients_of_the_definition(name, s
 BOUNDS = {
     "flowformer": 1, "gated-linear": 1, "local": 1, "longformer": 2, "reformer": 2, "retention": 1,
 }  # fmt: skip
-"""The variants that are computed so; bounds of their memory over that of fused softmax."""
+"""The variants that are computed so; bounds of their memory over the memory of fused softmax."""
 
 CHOSEN = sorted(BOUNDS)
 
@@ -199,7 +199,7 @@ def test_evaluation_computes_the_whole_batch_once(name, samples):
 @pytest.mark.parametrize("name", ["cosine", "linear", "longformer", "retention"])
 def test_checks_of_more_than_values_pass(name, pieces, samples, no_type_checks):
     seen = pieces(name) if name in LEAN else samples()
-    # The others follow from outputs and gradients, which are those of the definition.
+    # The others follow from outputs and gradients, which are as by the definition.
     chosen = {"large inputs", "seeded determinism", "vmap", "side-effect-free forward"}
     chosen |= {"precisions", "compiles"} if name in LEAN else set()
     configuration = configurations(name, variants.find(name))[0]

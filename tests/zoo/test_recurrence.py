@@ -9,8 +9,7 @@ from torch.nn import functional as F
 
 import zoo
 from tests.zoo.formulas import loop
-from tests.zoo.oracle import DIM, HEADS, agree, decode, gradients
-from zoo.composition import Composition, build
+from tests.zoo.oracle import DIM, HEADS, agree, gradients
 from zoo.cost import flops, state_bytes
 from zoo.kernels import delta, eager, recurrence
 from zoo.kernels.delta import decayed_chunks
@@ -34,42 +33,42 @@ def definition(causal, q, k, v, log_decay):
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "all"])
 @pytest.mark.parametrize("n", [1, 2, 63, 100])
 def test_sums_and_gradients_are_those_of_the_definition(n, causal):
-    parts, near = inputs(n), (1e-9, 1e-9)
-    out = token_sums(fail, causal, *parts)
-    agree(out, definition(causal, *parts), *parts, outputs=near, slopes=near)
+    leaves, near = inputs(n), (1e-9, 1e-9)
+    out = token_sums(fail, causal, *leaves)
+    agree(out, definition(causal, *leaves), *leaves, outputs=near, slopes=near)
 
 
 def test_a_head_is_the_same_on_any_number_of_threads(set_threads):
-    parts, results = inputs(40, dtype=torch.float32), []
+    leaves, results = inputs(40, dtype=torch.float32), []
     for threads in (1, 4):
         set_threads(threads)
-        out = token_sums(fail, False, *parts)
-        results.append([out, *gradients(out, *parts)])
+        out = token_sums(fail, False, *leaves)
+        results.append([out, *gradients(out, *leaves)])
     assert all(map(torch.equal, *results))
 
 
 def test_gradients_can_be_differentiated_again():
-    parts = inputs(6, width=2)
+    leaves = inputs(6, width=2)
     kernel = partial(token_sums, partial(definition, False), False)
-    assert torch.autograd.gradgradcheck(kernel, parts, atol=1e-4, rtol=1e-3, fast_mode=True)
+    assert torch.autograd.gradgradcheck(kernel, leaves, atol=1e-4, rtol=1e-3, fast_mode=True)
 
 
 def test_half_precision_and_other_devices_take_the_definition(monkeypatch):
-    parts, called = inputs(4, dtype=torch.bfloat16), []
-    token_sums(lambda *given: called.append(given) or given[0], True, *parts)
+    leaves, called = inputs(4, dtype=torch.bfloat16), []
+    token_sums(lambda *inputs: called.append(inputs) or inputs[0], True, *leaves)
     monkeypatch.setattr(eager, "on_cpu", lambda x: False)
-    token_sums(lambda *given: called.append(given) or given[0], True, *inputs(4))
+    token_sums(lambda *inputs: called.append(inputs) or inputs[0], True, *inputs(4))
     assert len(called) == 2 and (torch.float32, torch.float64) == recurrence.DTYPES
 
 
-def fail(*parts):
+def fail(*inputs):
     raise AssertionError("the definition was computed")
 
 
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "all"])
 def test_its_operations_are_counted(causal):
-    parts = inputs(7)
-    counted = flops(lambda: token_sums(fail, causal, *parts).sum().backward())
+    leaves = inputs(7)
+    counted = flops(lambda: token_sums(fail, causal, *leaves).sum().backward())
     # 2 samples, 3 heads, 7 tokens of width 5: two products forward, and five backward.
     assert counted == 2 * 3 * 7 * 2 * 5**2 * (2 + 5) * (1 if causal else 2)
 
@@ -93,8 +92,8 @@ def gated_inputs(
     closed = (torch.arange(n) % 3 == 0)[:, None] * torch.rand(2, HEADS, n, key)
     decay = -strength * closed - 0.01 * torch.rand(2, HEADS, n, key)
     gates = 2 * torch.rand(2, HEADS, n, key), torch.rand(2, HEADS, n, value)
-    parts = q, F.normalize(k.double(), dim=-1), v, decay, *gates
-    return [part.to(dtype).requires_grad_() for part in parts]
+    leaves = q, F.normalize(k.double(), dim=-1), v, decay, *gates
+    return [part.to(dtype).requires_grad_() for part in leaves]
 
 
 @pytest.fixture
@@ -116,23 +115,23 @@ def on_path(path, monkeypatch):
     ],
 )
 def test_outputs_and_gradients_are_those_of_the_definition(n, channels, path, erases, on_path):
-    parts = gated_inputs(n, channels)
-    parts = parts if erases else parts[:4]
+    leaves = gated_inputs(n, channels)
+    leaves = leaves if erases else leaves[:4]
     rest = () if erases else (None, None)
-    out = delta.attend(*parts, *rest)
+    out = delta.attend(*leaves, *rest)
     # The gradient of the decay of a single token is 0.
-    agree(out, loop(*parts), *parts[: 3 if n == 1 else 6],
+    agree(out, loop(*leaves), *leaves[: 3 if n == 1 else 6],
           outputs=(1e-12, 1e-12), slopes=(1e-11, 1e-12))  # fmt: skip
 
 
 @GATES
 @PATHS
 def test_a_token_without_key_and_decay_leaves_no_trace(channels, path, on_path):
-    parts, real = gated_inputs(70, channels), torch.arange(70) % 4 != 1
+    leaves, real = gated_inputs(70, channels), torch.arange(70) % 4 != 1
     real &= torch.arange(70) > 2
-    padded = list(parts)
-    padded[1], padded[3] = (torch.where(real[:, None], parts[i], 0.0) for i in (1, 3))
-    expected = delta.attend(*(part[:, :, real] for part in parts))
+    padded = list(leaves)
+    padded[1], padded[3] = (torch.where(real[:, None], leaves[i], 0.0) for i in (1, 3))
+    expected = delta.attend(*(part[:, :, real] for part in leaves))
     torch.testing.assert_close(delta.attend(*padded)[:, :, real], expected, rtol=1e-12, atol=1e-12)
 
 
@@ -141,31 +140,21 @@ def test_a_token_without_key_and_decay_leaves_no_trace(channels, path, on_path):
     ("strength", "channels"), [(0.0, False), (1.0, True), (30.0, False), (1e3, True), (1e6, True)]
 )
 def test_gates_of_any_strength_are_exact_in_fp32(strength, channels, path, on_path):
-    parts = gated_inputs(300, channels, strength=strength, dtype=torch.float32)
-    exact = [part.detach().double().requires_grad_() for part in parts]
-    out, expected = delta.attend(*parts), loop(*exact)
+    leaves = gated_inputs(300, channels, strength=strength, dtype=torch.float32)
+    exact = [part.detach().double().requires_grad_() for part in leaves]
+    out, expected = delta.attend(*leaves), loop(*exact)
     assert (out - expected).abs().max() < 5e-5 * expected.abs().max()
     weights = torch.randn_like(out)
-    slopes = torch.autograd.grad((out * weights).sum(), parts)
-    for one, other in zip(
+    slopes = torch.autograd.grad((out * weights).sum(), leaves)
+    for slope, other in zip(
         slopes, torch.autograd.grad((expected * weights).sum(), exact), strict=True
     ):
-        assert (one - other).norm() < 1e-4 * other.norm()
+        assert (slope - other).norm() < 1e-4 * other.norm()
 
 
 @GATES
 def test_gradients_of_gates_can_be_differentiated_again(channels):
     assert torch.autograd.gradgradcheck(delta.attend, gated_inputs(4, channels), fast_mode=True)
-
-
-def test_a_value_is_read_as_it_was_written():
-    q, k, v, *_ = gated_inputs(9, False)
-    ones, zeros = torch.ones(2, HEADS, 9, 1).double(), torch.zeros(2, HEADS, 9, 1).double()
-    torch.testing.assert_close(delta.attend(k, k, v, zeros, ones, ones), v)
-    # A gate of 2 reflects the state: its norm stays.
-    state = torch.randn(2, HEADS, 6, 5).double()
-    token = (part[:, :, :1] for part in (q, k, v, zeros, 2 * ones, zeros))
-    torch.testing.assert_close(delta.step(*token, state)[1].norm(), state.norm())
 
 
 def test_operations_of_gates_are_counted():
@@ -220,14 +209,3 @@ def test_the_cache_has_the_dtype_of_autocast():
         _, state = layer.step(torch.randn(1, DIM), state)
     assert {part.dtype for part in state[1:]} == {torch.bfloat16}
     assert {part.dtype for part in layer.start(1)[1:]} == {torch.float32}
-
-
-def test_layers_of_a_composition_decode():
-    size = zoo.Size(dim=DIM, heads=HEADS, max_len=30, causal=True, dropout=0.0)
-    stack = build(Composition.parse("softmax+primal").layers(3), size, {})
-    layers = [zoo.EncoderLayer(attention, feed_forward=16).double().eval() for attention in stack]
-    x = torch.randn(2, 30, DIM, dtype=torch.float64)
-    expected = actual = x
-    for layer in layers:
-        expected, actual = layer(expected).tokens, decode(layer, actual)[0]
-    torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-9)

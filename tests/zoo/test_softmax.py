@@ -1,4 +1,4 @@
-"""Softmax attention against its formula, PyTorch's own layer, and simple cases."""
+"""Softmax attention against its formula, by xformers, and in simple cases."""
 
 import sys
 from types import ModuleType
@@ -7,12 +7,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tests.zoo.oracle import DIM, FORMS, HEADS, PADDED, agree, gradients, qkv, ragged
-from zoo.contract import Size, Unsupported
+from tests.zoo.oracle import DIM, FORMS, HEADS, PADDED, agree, gradients, qkv, ragged, size
+from zoo.contract import Unsupported
 from zoo.variants import softmax
 from zoo.variants.softmax import Softmax, naive, sdpa, xformers, xformers_failure
-
-SIZE = Size(dim=DIM, heads=HEADS, max_len=1000, causal=False, dropout=0.0)
 
 
 @pytest.mark.parametrize("attend", [sdpa, naive])
@@ -50,10 +48,10 @@ class LowerTriangularMask:
 @pytest.fixture
 def calls(monkeypatch):
     """A replacement of xformers that computes the formula; the arguments of every call."""
-    made = []
+    arguments = []
 
     def memory_efficient_attention(query, key, value, attn_bias=None, p=0.0):
-        made.append({"query": query, "key": key, "attn_bias": attn_bias, "p": p})
+        arguments.append({"query": query, "key": key, "attn_bias": attn_bias, "p": p})
         q, k, v = (part.transpose(1, 2) for part in (query, key, value))
         if isinstance(attn_bias, LowerTriangularMask):
             return naive(q, k, v, None, True, p).transpose(1, 2)
@@ -66,7 +64,7 @@ def calls(monkeypatch):
     ops.LowerTriangularMask = LowerTriangularMask
     monkeypatch.setitem(sys.modules, "xformers", package)
     monkeypatch.setitem(sys.modules, "xformers.ops", ops)
-    return made
+    return arguments
 
 
 @FORMS
@@ -110,18 +108,18 @@ def test_the_bias_of_xformers_is_finite_in_base_two(dtype):
 def test_xformers_by_name_is_rejected_without_the_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "xformers", None)
     with pytest.raises(Unsupported, match=r"backend=xformers needs xformers, .*pip install xfor"):
-        Softmax(SIZE, backend="xformers")
+        Softmax(size(), backend="xformers")
 
 
 def test_xformers_by_name_is_rejected_without_a_cuda_device(calls, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(Unsupported, match="needs a CUDA device, and there is none"):
-        Softmax(SIZE, backend="xformers")
+        Softmax(size(), backend="xformers")
 
 
 def test_xformers_by_name_is_rejected_for_tokens_on_the_cpu(calls, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    layer, x = Softmax(SIZE, backend="xformers"), torch.randn(2, 9, DIM)
+    layer, x = Softmax(size(), backend="xformers"), torch.randn(2, 9, DIM)
     with pytest.raises(Unsupported, match=r"cannot run: it needs .* the tokens are on cpu; give"):
         layer(x, x, None)
     assert calls == []
@@ -130,7 +128,7 @@ def test_xformers_by_name_is_rejected_for_tokens_on_the_cpu(calls, monkeypatch):
 @pytest.mark.parametrize("works", [True, False])
 def test_auto_uses_xformers_only_if_a_trial_succeeds(works, calls, monkeypatch):
     monkeypatch.setattr(softmax, "xformers_failure", lambda *_: "" if works else "no kernel")
-    layer, x = Softmax(SIZE), torch.randn(2, 9, DIM)
+    layer, x = Softmax(size()), torch.randn(2, 9, DIM)
     layer(x, x, None)
     assert len(calls) == works
     assert layer.backend_for(x) == ("xformers" if works else "sdpa")
@@ -138,7 +136,7 @@ def test_auto_uses_xformers_only_if_a_trial_succeeds(works, calls, monkeypatch):
 
 @pytest.mark.parametrize(("backend", "runs"), [("auto", "sdpa"), ("sdpa", "sdpa"), ("naive",) * 2])
 def test_the_backend_that_runs_on_a_cpu_is_named(backend, runs):
-    assert Softmax(SIZE, backend=backend).backend_for(torch.randn(2, 9, DIM)) == runs
+    assert Softmax(size(), backend=backend).backend_for(torch.randn(2, 9, DIM)) == runs
 
 
 def test_the_error_of_a_trial_is_the_reason(calls, monkeypatch):

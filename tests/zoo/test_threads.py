@@ -20,15 +20,15 @@ def team(request, monkeypatch):
 )
 def test_every_block_is_processed_once(team, set_threads, count, blocks):
     set_threads(count)
-    done, parts = [], []
+    done, ranges = [], []
 
     def loop(factor: int, first: int, last: int) -> None:
-        parts.append((first, last))
+        ranges.append((first, last))
         done.extend(factor * block for block in range(first, last))
 
     threads.share(loop, blocks, 4, 10)
     assert sorted(done) == [10 * block for block in range(blocks)]
-    assert len(parts) == max(1, min(count, blocks // 4))
+    assert len(ranges) == max(1, min(count, blocks // 4))
 
 
 def test_parts_are_processed_at_the_same_time(team, set_threads):
@@ -63,9 +63,9 @@ def test_a_smaller_team_than_asked_for_processes_every_part(set_threads, monkeyp
 
     monkeypatch.setattr(threads, "_openmp", lambda: alone)
     set_threads(4)
-    parts = []
-    threads.share(lambda first, last: parts.append((first, last)), 8, 1)
-    assert parts == [(0, 2), (2, 4), (4, 6), (6, 8)]
+    ranges = []
+    threads.share(lambda first, last: ranges.append((first, last)), 8, 1)
+    assert ranges == [(0, 2), (2, 4), (4, 6), (6, 8)]
 
 
 @pytest.mark.parametrize("error", [OSError, TypeError, AttributeError])

@@ -147,9 +147,9 @@ def test_an_output_that_depends_on_earlier_queries_is_refused(monkeypatch):
 
     find = variants.find
     monkeypatch.setattr(variants, "find", lambda name: PastQueries if name == "p" else find(name))
-    for one in (False, True):
+    for one_query in (False, True):
         with pytest.raises(zoo.Unsupported):
-            way_of_last("p", (), (2, 8, 32), one)
+            way_of_last("p", (), (2, 8, 32), one_query)
 
 
 def test_gradients_and_dropout_reach_the_variant(make):

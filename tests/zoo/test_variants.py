@@ -112,17 +112,17 @@ def test_dropping_weights_of_reformer_keeps_their_mean():
 create = partial(oracle.create, causal=True)
 
 
-def narrow_and_wide(*parts: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+def in_both_precisions(*inputs: Tensor) -> tuple[list[Tensor], list[Tensor]]:
     """The same leaves in fp32, and in double precision."""
-    narrow = [part.float().requires_grad_() for part in parts]
-    return narrow, [part.detach().double().requires_grad_() for part in narrow]
+    single = [x.float().requires_grad_() for x in inputs]
+    return single, [x.detach().double().requires_grad_() for x in single]
 
 
-def near(out: Tensor, narrow: list[Tensor], exact: Tensor, wide: list[Tensor], bound: float):
+def near(out: Tensor, single: list[Tensor], exact: Tensor, double: list[Tensor], bound: float):
     """Assert that outputs are equal up to `bound`, and gradients up to ten times that."""
     assert (out - exact).norm() < bound * exact.norm()
-    for one, other in zip(gradients(out, *narrow), gradients(exact, *wide), strict=True):
-        assert (one - other).norm() <= 10 * bound * other.norm()
+    for slope, other in zip(gradients(out, *single), gradients(exact, *double), strict=True):
+        assert (slope - other).norm() <= 10 * bound * other.norm()
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -131,9 +131,9 @@ def test_long_sequences_of_retention_are_exact_in_fp32(causal):
     position = torch.arange(6000)
     # Of the literal sums these will do; 59 has no divisor with a chunk of 128 in common.
     queries = position[::59]
-    narrow = [part.float() for part in (q, k, v)]
-    gamma = log_gamma(4).to(narrow[0])[None, :, None, None].expand(-1, -1, 6000, -1)
-    out = decayed_chunks(*narrow, gamma, chunk=16, causal=causal)
+    single = [part.float() for part in (q, k, v)]
+    gamma = log_gamma(4).to(single[0])[None, :, None, None].expand(-1, -1, 6000, -1)
+    out = decayed_chunks(*single, gamma, chunk=16, causal=causal)
     # The slowest of four heads has a half-life of 178 tokens.
     for h in range(4):
         distance = queries[:, None] - position
@@ -161,10 +161,10 @@ def test_gates_of_log_linear_of_any_strength_are_exact_in_fp32(strength):
     q, k, v = torch.randn(3, 1, 1, 300, WIDTH)
     closed = (torch.arange(300) % 3 == 0)[:, None].float() * torch.rand(1, 1, 300, 1)
     log_alpha = -strength * closed - 0.01 * torch.rand(1, 1, 300, 1)
-    narrow, wide = narrow_and_wide(q, k, v, log_alpha, torch.rand(1, 1, 300, 15))
-    head = [part[0, 0] for part in wide]
+    single, double = in_both_precisions(q, k, v, log_alpha, torch.rand(1, 1, 300, 15))
+    head = [x[0, 0] for x in double]
     exact = level_sums(*head[:3], head[3][:, 0].exp(), head[4])
-    near(weighted_sum(*narrow, 64, 300)[0, 0], narrow, exact, wide, 1e-6)
+    near(weighted_sum(*single, 64, 300)[0, 0], single, exact, double, 1e-6)
 
 
 def test_lambda_of_mesa_starts_at_one():
@@ -179,10 +179,10 @@ def terms_of_mesa(n: int) -> list[Tensor]:
 
 
 def test_fp32_is_near_the_exact_solution_of_many_tokens():
-    narrow, wide = narrow_and_wide(*terms_of_mesa(500))
-    penalty, head = torch.full((1, WIDTH), 0.25), [part[0, 0] for part in wide]
+    single, double = in_both_precisions(*terms_of_mesa(500))
+    penalty, head = torch.full((1, WIDTH), 0.25), [x[0, 0] for x in double]
     exact = regressions(*head[:3], head[3][:, 0].exp(), head[4][:, 0], penalty[0].double())
-    near(regress(*narrow, penalty, 16)[0, 0], narrow, exact, wide, 1e-6)
+    near(regress(*single, penalty, 16)[0, 0], single, exact, double, 1e-6)
 
 
 def terms_of_rwkv7(n: int, decay: float) -> list[Tensor]:
@@ -194,18 +194,18 @@ def terms_of_rwkv7(n: int, decay: float) -> list[Tensor]:
 
 @pytest.mark.parametrize("decay", [0.0, -0.6])
 def test_fp32_is_exact_at_the_slowest_and_the_fastest_decay(decay):
-    narrow, wide = narrow_and_wide(*terms_of_rwkv7(300, decay))
-    r, k, v, log_w, a, erased = (part[0, 0] for part in wide)
+    single, double = in_both_precisions(*terms_of_rwkv7(300, decay))
+    r, k, v, log_w, a, erased = (x[0, 0] for x in double)
     exact = erased_sums(r, k, v, log_w.exp(), a, erased)
-    near(recur(*narrow, 64, 300)[0, 0], narrow, exact, wide, 5e-6)
+    near(recur(*single, 64)[0, 0], single, exact, double, 5e-6)
 
 
 def test_two_steps_are_two_tokens_of_which_the_second_reads():
     layer, x = create("delta", steps=2, negative=True), draw(30)
-    parts = layer.inputs(x, layer.query_key_value(x), None)
-    y = loop(*parts)[:, :, 1::2]
+    inputs = layer.inputs(x, layer.query_key_value(x), None)
+    y = loop(*inputs)[:, :, 1::2]
     torch.testing.assert_close(layer(x).tokens, layer.merge(x, y))
-    assert parts.k.shape[2] == 60 and not torch.equal(parts.k[:, :, ::2], parts.k[:, :, 1::2])
+    assert inputs.k.shape[2] == 60 and not torch.equal(inputs.k[:, :, ::2], inputs.k[:, :, 1::2])
 
 
 @pytest.mark.parametrize(

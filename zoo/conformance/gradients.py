@@ -158,7 +158,7 @@ def check_precisions(configuration: Configuration) -> Outcome:
 
 
 def _gradients(configuration: Configuration, setting: Setting, mask: Tensor | None) -> list[Tensor]:
-    """Those of `probe_loss` in double precision, with respect to tokens and parameters."""
+    """The gradients of `probe_loss`, in double precision, for tokens and parameters."""
     layer = configuration.layer_for(setting)
     x = random_tokens(3).to(setting.dtype).requires_grad_()
     tokens, losses = setting.run(layer, x, mask)
@@ -227,6 +227,6 @@ def _norms(loss: Tensor, named: Mapping[str, Tensor]) -> dict[str, float]:
     squares: dict[str, float] = {}
     for name, gradient in zip(named, gradients, strict=True):
         layer, _, parameter = name.partition(".")
-        module = f"{parameter.rpartition('.')[0] or 'its own parameters'} of layer {layer}"
+        module = f"{parameter.rpartition('.')[0] or 'the parameters'} of layer {layer}"
         squares[module] = squares.get(module, 0.0) + gradient.square().sum().item()
     return {module: square**0.5 for module, square in squares.items()}

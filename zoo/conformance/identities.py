@@ -49,9 +49,9 @@ def _distances(identity: Identity, configuration: Configuration) -> Iterator[flo
     x = random_tokens(3).requires_grad_()
     for setting in (Setting(), Setting(rotary=True, heads=1)):
         layer, other = (form.layer_for(setting) for form in forms)
-        known = other.state_dict()
+        state = other.state_dict()
         shared = {name: value for name, value in layer.state_dict().items()
-                  if name in known and known[name].shape == value.shape}  # fmt: skip
+                  if name in state and state[name].shape == value.shape}  # fmt: skip
         other.load_state_dict(shared, strict=False)
         with torch.no_grad():
             identity.prepare(layer, other)

@@ -23,7 +23,7 @@ def report_token_mixing(configuration: Configuration) -> Outcome:
     distances = (_dependent_on(middle, configuration).nonzero()[:, 0] - middle).abs()
     others = int(distances.count_nonzero())
     if others == 0:
-        return Outcome(True, "no: an output depends on its own token only")
+        return Outcome(True, "no: an output depends on no other token")
     return Outcome(
         True,
         f"yes: {others} of {LENGTH - 1} other outputs depend on one token, up to "

@@ -46,7 +46,7 @@ def check_side_effects(configuration: Configuration) -> Outcome:
     *_, (_, state) = _steps(layer, x[:, :-1])
     token, copy = x[:, -1], tuple(part.clone() for part in state)
     tokens, _ = layer.step(token, state)
-    written = sum(not torch.equal(*parts) for parts in zip(state, copy, strict=True))
+    written = sum(not torch.equal(*pair) for pair in zip(state, copy, strict=True))
     repeated, _ = layer.step(token, copy)
     flipped, _ = layer.step(token.flip(0), tuple(part.flip(0) for part in copy))
     change = max(distance(repeated, tokens), distance(flipped.flip(0), tokens))

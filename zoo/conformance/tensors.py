@@ -64,7 +64,7 @@ def output(layer: Attention, x: Tensor, mask: Tensor | None = None) -> Tensor:
 
 
 def probe_loss(result: Attended, real: Tensor | None = None) -> Tensor:
-    """A scalar to which each coordinate of each real token contributes with its own weight."""
+    """The sum of all coordinates of real tokens, each with another weight, and of the losses."""
     tokens = result.tokens if real is None else result.tokens[real]
     weights = torch.linspace(-1, 1.3, tokens.numel(), dtype=tokens.dtype).reshape(tokens.shape)
     return (tokens * weights).sum() + sum(result.losses.values())

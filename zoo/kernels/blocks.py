@@ -1,8 +1,8 @@
 """Tokens in blocks of one size, with zeros after the last token.
 
 An exported graph (`torch.export`) serves every length: there a block is never shortened, and the
-number of blocks is written so that the exporter derives that it exceeds 1, which would be a case of
-its own.
+number of blocks is written so that the exporter derives that it exceeds 1, which would be a special
+case.
 """
 
 import torch

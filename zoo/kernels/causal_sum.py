@@ -67,7 +67,7 @@ def chunked(queries: QueryFeatures, keys: KeyFeatures, values: Values, chunk: in
     """The result of `plain`, in linear time and memory."""
     n = queries.shape[-2]
     chunk = block_size(chunk, n)
-    q, k, v = (in_blocks(part, chunk) for part in (queries, keys, values))
+    q, k, v = (in_blocks(x, chunk) for x in (queries, keys, values))
     states = k.mT @ v
     # Shifted, and not `cumsum - states`: the rounding of that difference depends on the future.
     past = F.pad(states, (0, 0, 0, 0, 1, 0))[:, :, :-1].cumsum(2)
@@ -93,6 +93,6 @@ def total_step(
 
 def ratio(numerator: Queries, denominator: Float[Tensor, "b h n 1"]) -> Queries:
     """Numerator divided by a nonnegative denominator; zero by zero is zero."""
-    # Below this, the error of underflow is larger than that of rounding.
+    # Below this, the error of underflow is larger than the error of rounding.
     smallest = torch.finfo(denominator.dtype).tiny / torch.finfo(denominator.dtype).eps
     return numerator / denominator.masked_fill(denominator < smallest, torch.inf)

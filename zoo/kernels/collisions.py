@@ -54,7 +54,7 @@ def collision_probabilities(cosines: Weights, tau: int, bound: bool) -> Weights:
     """`(1 - arccos(s) / pi)^tau`, with its derivative limited near 1, or the lower bound."""
     s = cosines.detach().clamp(-1.0, 1.0)
     weights, slope = _weights(s, tau, bound)
-    # The second term is zero, and its derivative is that of the result.
+    # The second term is zero; its derivative is the derivative of the result.
     return weights + slope * (cosines - cosines.detach())
 
 
@@ -95,7 +95,7 @@ class _Tiled(torch.autograd.Function):
 
 
 Slice = tuple[int, int, slice]
-"""The index of a sample, that of a head, and tokens."""
+"""The index of a sample, the index of a head, and tokens."""
 
 
 def _tiles(q: Tensor, k: Tensor, causal: bool) -> Iterator[tuple[Slice, Slice]]:

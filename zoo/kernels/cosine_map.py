@@ -58,51 +58,50 @@ class Map(NamedTuple):
 
 
 def apply(
-    x: Tokens, given: Map, groups: int, mask: Mask | None, with_gram: bool, fused_kernels: bool
+    x: Tokens, parameters: Map, groups: int, mask: Mask | None, with_gram: bool, use_fused: bool
 ) -> tuple[Tokens, Grams]:
     """The tokens and the Gram matrices, by `fused` if chosen, else by the faster of the others.
 
     There is a Gram matrix for each sample and group, or none without `with_gram`.
     """
-    if fused_kernels:
-        return fused(x, given, groups, mask, with_gram)
-    compute = chunked if suits(x) else plain
-    return compute(x, given, groups, mask, with_gram)
+    compute = fused if use_fused else chunked if suits(x) else plain
+    return compute(x, parameters, groups, mask, with_gram)
 
 
 def plain(
-    x: Tokens, given: Map, groups: int, mask: Mask | None, with_gram: bool
+    x: Tokens, parameters: Map, groups: int, mask: Mask | None, with_gram: bool
 ) -> tuple[Tokens, Grams]:
     """The definition. Padded tokens have zero features, so they enter no Gram matrix."""
-    phi = unit(F.linear(x, given.weight, given.bias).unflatten(-1, (groups, -1)), mask)
-    return of_features(phi, given.output_map, given.output_bias, with_gram)
+    weight, bias, output_map, output_bias = parameters
+    phi = unit(F.linear(x, weight, bias).unflatten(-1, (groups, -1)), mask)
+    return of_features(phi, output_map, output_bias, with_gram)
 
 
 def chunked(
-    x: Tokens, given: Map, groups: int, mask: Mask | None, with_gram: bool
+    x: Tokens, parameters: Map, groups: int, mask: Mask | None, with_gram: bool
 ) -> tuple[Tokens, Grams]:
     """The result of `plain`, in less memory, and from CHUNKED_FROM tokens on in less time."""
     from zoo.kernels import cosine_map_chunked
 
-    given = given._replace(output_map=given.output_map.expand(x.shape[0], -1, -1))
-    return _in_one_dtype(cosine_map_chunked.cosine_map, x, given, groups, mask, with_gram)
+    parameters = parameters._replace(output_map=parameters.output_map.expand(x.shape[0], -1, -1))
+    return _in_one_dtype(cosine_map_chunked.cosine_map, x, parameters, groups, mask, with_gram)
 
 
 def fused(
-    x: Tokens, given: Map, groups: int, mask: Mask | None, with_gram: bool
+    x: Tokens, parameters: Map, groups: int, mask: Mask | None, with_gram: bool
 ) -> tuple[Tokens, Grams]:
     """The result of `plain`, from Triton kernels; see `triton_failure`."""
     from zoo.kernels import cosine_map_fused
 
-    return _in_one_dtype(cosine_map_fused.cosine_map, x, given, groups, mask, with_gram)
+    return _in_one_dtype(cosine_map_fused.cosine_map, x, parameters, groups, mask, with_gram)
 
 
 def _in_one_dtype(
-    compute: Callable[..., tuple[Tensor, Tensor]], x: Tokens, given: Map, *options: Any
+    compute: Callable[..., tuple[Tensor, Tensor]], x: Tokens, parameters: Map, *options: Any
 ) -> tuple[Tokens, Grams]:
-    parts = [part.to(product_dtype(x)) for part in (x, *given)]
+    tensors = [tensor.to(product_dtype(x)) for tensor in (x, *parameters)]
     with without_autocast(x):
-        return compute(*parts, *options)
+        return compute(*tensors, *options)
 
 
 def of_features(
@@ -191,8 +190,8 @@ def _trial_failure(
             x = torch.zeros(1, 8, dim, dtype=dtype, device=device, requires_grad=True)
             weight, bias = x.new_zeros(groups * width, dim), x.new_zeros(groups * width)
             with torch.autocast(device.type, enabled=False):
-                given = Map(weight, bias, weight[None], x[0, 0])
-                tokens, grams = fused(x, given, groups, None, True)
+                parameters = Map(weight, bias, weight[None], x[0, 0])
+                tokens, grams = fused(x, parameters, groups, None, True)
             (tokens.sum() + grams.sum()).backward()
     except Exception as error:
         # A width whose blocks exceed the memory of a multiprocessor, or an unknown device.

@@ -81,11 +81,11 @@ class _Chunked(torch.autograd.Function):
             for i, phi_i, d_phi_i in zip(range(len(x))[samples], phi, d_u, strict=True):
                 d_output_map[i] += phi_i.flatten(1).mT @ d_tokens[i, chunk]
                 torch.mm(d_tokens[i, chunk], output_map[i].mT, out=d_phi_i.view(len(phi_i), -1))
-            given = phi, norms[samples, chunk], d_grams[samples], d_u
+            arguments = phi, norms[samples, chunk], d_grams[samples], d_u
             if x.dtype in COMPILED:
-                d_bias += _normalise_vjp_compiled(*given)
+                d_bias += _normalise_vjp_compiled(*arguments)
             else:
-                d_bias += _normalise_vjp(*given, scratch)
+                d_bias += _normalise_vjp(*arguments, scratch)
             d_u = d_u.view(len(rows), -1)
             torch.mm(d_u, weight, out=d_x[samples, chunk].view(rows.shape))
             d_weight += d_u.mT @ rows

@@ -5,7 +5,7 @@ runs under `torch.compile`, and not under function transforms.
 
 The kernels are in `zoo.kernels.cosine_map_triton`. Nothing of length n is stored but inputs and
 outputs: features are recomputed in the backward pass. Sums over tokens are fp32 and deterministic:
-each program adds up those of its tiles, in order, and the operator adds up the programs.
+each program adds up its tiles, in order, and the operator adds up the programs.
 """
 
 # Triton's launches have no types that Python knows.
@@ -30,53 +30,40 @@ PROGRAMS = 256
 
 @torch.library.custom_op("zoo::cosine_map", mutates_args=())
 def cosine_map(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    output_map: Tensor,
-    output_bias: Tensor,
-    groups: int,
-    mask: Tensor | None,
-    with_gram: bool,
-) -> tuple[Tensor, Tensor]:
+    x: Tensor, weight: Tensor, bias: Tensor, output_map: Tensor, output_bias: Tensor,
+    groups: int, mask: Tensor | None, with_gram: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Tokens (b, n, d) and Gram matrices (b, g, p, p), or (0, g, p, p) without `with_gram`."""
     x, (segments, tiles) = x.contiguous(), _segments(x)
     shared = _arguments(x, weight, output_map, mask, groups, with_gram)
     tokens, width, block = torch.empty_like(x), len(weight) // groups, shared["WIDTH"]
     samples = len(x) if with_gram else 0
     grams = x.new_empty(samples, segments, groups, block, block, dtype=torch.float32)
-    given = _given(x, weight, bias, output_map)
-    results = [output_bias, _bytes(x, mask), tokens, grams]
-    forward[(len(x), segments)](*given, *results, tiles=tiles, **shared)
+    tensors = _contiguous(x, weight, bias, output_map)
+    tensors += [output_bias, _bytes(x, mask), tokens, grams]
+    forward[(len(x), segments)](*tensors, tiles=tiles, **shared)
     return tokens, grams[..., :width, :width].sum(1)
 
 
 @torch.library.custom_op("zoo::cosine_map_backward", mutates_args=())
 def cosine_map_backward(
-    d_tokens: Tensor,
-    d_grams: Tensor,
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    output_map: Tensor,
-    mask: Tensor | None,
-    groups: int,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    d_tokens: Tensor, d_grams: Tensor, x: Tensor, weight: Tensor, bias: Tensor, output_map: Tensor,
+    mask: Tensor | None, groups: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of x, weight, bias and output_map."""
     x, (segments, tiles) = x.contiguous(), _segments(x)
     shared = _arguments(x, weight, output_map, mask, groups, bool(len(d_grams)))
     width, block, dim = len(weight) // groups, shared["WIDTH"], shared["DIM"]
     margin = block - width
     d_grams = torch.nn.functional.pad(d_grams + d_grams.mT, (0, margin, 0, margin))
-    given = _given(x, weight, bias, output_map)
-    given += [_bytes(x, mask), d_tokens.contiguous(), d_grams]
+    tensors = _contiguous(x, weight, bias, output_map)
+    tensors += [_bytes(x, mask), d_tokens.contiguous(), d_grams]
     d_x, sums = torch.empty_like(x), (len(x), segments, groups, block)
-    backward_tokens[(len(x), ceil(x.shape[1] / TILE))](*[*given, d_x], **shared)
+    backward_tokens[(len(x), ceil(x.shape[1] / TILE))](*tensors, d_x, **shared)
     d_weight, d_map = x.new_empty(2, *sums, dim, dtype=torch.float32)
     d_bias = x.new_empty(sums, dtype=torch.float32)
-    backward_parameters[(len(x), segments, groups)](
-        *[*given, d_weight, d_bias, d_map], tiles=tiles, **shared
-    )
+    results = d_weight, d_bias, d_map
+    backward_parameters[(len(x), segments, groups)](*tensors, *results, tiles=tiles, **shared)
     d_weight = d_weight.sum((0, 1))[:, :width, : x.shape[2]].reshape(weight.shape)
     d_bias = d_bias.sum((0, 1))[:, :width].reshape(bias.shape)
     d_map = d_map.sum((0, 1) if len(output_map) == 1 else 1)[..., :width, : x.shape[2]]
@@ -91,7 +78,7 @@ def _segments(x: Tensor) -> tuple[int, int]:
     return ceil(tiles / each), each
 
 
-def _given(*tensors: Tensor) -> list[Tensor]:
+def _contiguous(*tensors: Tensor) -> list[Tensor]:
     """The tensors as kernels read them."""
     return [tensor.contiguous() for tensor in tensors]
 

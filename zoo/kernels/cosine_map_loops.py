@@ -57,9 +57,9 @@ def _add_products(rows: Any, width: int, factors: Any, sums: Any) -> None:
     for a in range(width):
         x0, x1, x2, x3 = rows[0, a], rows[1, a], rows[2, a], rows[3, a]
         x4, x5, x6, x7 = rows[4, a], rows[5, a], rows[6, a], rows[7, a]
-        own = factors[a]
-        for c in range(len(own)):
-            factor = own[c]
+        row = factors[a]
+        for c in range(len(row)):
+            factor = row[c]
             sums[0, c] += x0 * factor
             sums[1, c] += x1 * factor
             sums[2, c] += x2 * factor
@@ -138,19 +138,19 @@ def unit_features_gradient(
             count = min(STRIP, end - start)
             for g in range(groups):
                 for row in range(count):
-                    features, given = phi[sample, start + row, g], d_phi[sample, start + row, g]
+                    features, slopes = phi[sample, start + row, g], d_phi[sample, start + row, g]
                     for a in range(width):
                         rows[row, a] = widen(features[a])
-                        changes[row, a] = widen(given[a])
+                        changes[row, a] = widen(slopes[a])
                 if len(d_grams):
                     _add_products(rows, width, d_grams[sample, g], changes)
                 sums = d_bias[sample, part, g]
                 for row in range(count):
-                    unit, change, given = rows[row], changes[row], d_phi[sample, start + row, g]
+                    unit, change, slopes = rows[row], changes[row], d_phi[sample, start + row, g]
                     norm, radial = norms[sample, start + row, g], zero
                     for a in range(length):
                         radial += change[a] * unit[a]
                     for a in range(width):
                         d_u = (change[a] - radial * unit[a]) / norm
                         sums[a] += d_u
-                        given[a] = narrow(d_u, given[a])
+                        slopes[a] = narrow(d_u, slopes[a])

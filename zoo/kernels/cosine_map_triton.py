@@ -52,7 +52,7 @@ def unit_features(x, weight, bias, group, channels, p, real, TINY: tl.constexpr)
 def projected_gradient(
     phi, scale, d_tokens, output_map, d_grams, at, WIDTH: tl.constexpr, GRAM: tl.constexpr
 ):
-    """The gradient (TILE, WIDTH) of u, from those of tokens and of the Gram matrix at `at`."""
+    """The gradient (TILE, WIDTH) of u; `at` is the group of the sample in `d_grams`."""
     d_phi = tl.dot(d_tokens, tl.trans(output_map), input_precision="ieee")
     if GRAM:
         block = tl.arange(0, WIDTH)
@@ -64,27 +64,10 @@ def projected_gradient(
 
 @triton.jit
 def forward(
-    x,
-    weight,
-    bias,
-    output_map,
-    output_bias,
-    mask,
-    tokens,
-    grams,
-    n,
-    d,
-    p,
-    map_stride,
-    tiles,
-    GROUPS: tl.constexpr,
-    TILE: tl.constexpr,
-    DIM: tl.constexpr,
-    WIDTH: tl.constexpr,
-    TINY: tl.constexpr,
-    MASKED: tl.constexpr,
-    GRAM: tl.constexpr,
-):
+    x, weight, bias, output_map, output_bias, mask, tokens, grams, n, d, p, map_stride, tiles,
+    GROUPS: tl.constexpr, TILE: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr,
+    TINY: tl.constexpr, MASKED: tl.constexpr, GRAM: tl.constexpr,
+):  # fmt: skip
     """Output tokens, and the sums of Gram matrices (b, segments, g, WIDTH, WIDTH).
 
     Grid: (b, segments); a segment has `tiles` tiles.
@@ -123,26 +106,10 @@ def forward(
 
 @triton.jit
 def backward_tokens(
-    x,
-    weight,
-    bias,
-    output_map,
-    mask,
-    d_tokens,
-    d_grams,
-    d_x,
-    n,
-    d,
-    p,
-    map_stride,
-    GROUPS: tl.constexpr,
-    TILE: tl.constexpr,
-    DIM: tl.constexpr,
-    WIDTH: tl.constexpr,
-    TINY: tl.constexpr,
-    MASKED: tl.constexpr,
-    GRAM: tl.constexpr,
-):
+    x, weight, bias, output_map, mask, d_tokens, d_grams, d_x, n, d, p, map_stride,
+    GROUPS: tl.constexpr, TILE: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr,
+    TINY: tl.constexpr, MASKED: tl.constexpr, GRAM: tl.constexpr,
+):  # fmt: skip
     """The gradient of x. `d_grams` is symmetric, (b, g, WIDTH, WIDTH). Grid: (b, tiles)."""
     sample = tl.program_id(0)
     rows = tl.program_id(1) * TILE + tl.arange(0, TILE)
@@ -167,29 +134,11 @@ def backward_tokens(
 
 @triton.jit
 def backward_parameters(
-    x,
-    weight,
-    bias,
-    output_map,
-    mask,
-    d_tokens,
-    d_grams,
-    d_weight,
-    d_bias,
-    d_output_map,
-    n,
-    d,
-    p,
-    map_stride,
-    tiles,
-    GROUPS: tl.constexpr,
-    TILE: tl.constexpr,
-    DIM: tl.constexpr,
-    WIDTH: tl.constexpr,
-    TINY: tl.constexpr,
-    MASKED: tl.constexpr,
-    GRAM: tl.constexpr,
-):
+    x, weight, bias, output_map, mask, d_tokens, d_grams, d_weight, d_bias, d_output_map,
+    n, d, p, map_stride, tiles,
+    GROUPS: tl.constexpr, TILE: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr,
+    TINY: tl.constexpr, MASKED: tl.constexpr, GRAM: tl.constexpr,
+):  # fmt: skip
     """Sums of the gradients of weight and map, (b, segments, g, WIDTH, DIM), and of the bias.
 
     Grid: (b, segments, g).

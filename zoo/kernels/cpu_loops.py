@@ -126,15 +126,15 @@ def normalise_gradient(
     for block in range(first, last):
         d_weight, d_bias = sums[block, 0], sums[block, 1]
         for row in range(block * ROWS, min((block + 1) * ROWS, len(x))):
-            source, given, target = x[row], gradient[row], out[row]
+            source, d_out, target = x[row], gradient[row], out[row]
             mean, scale = statistics[row, 0], statistics[row, 1]
             total, radial = np.float32(0), np.float32(0)
             for i in range(width):
-                g, unit = widen(given[i]), (source[i] - mean) * scale
+                g, unit = widen(d_out[i]), (source[i] - mean) * scale
                 d_weight[i] += g * unit
                 d_bias[i] += g
                 total += g * weight[i]
                 radial += g * weight[i] * unit
             for i in range(width):
-                g, unit = widen(given[i]), (source[i] - mean) * scale
+                g, unit = widen(d_out[i]), (source[i] - mean) * scale
                 target[i] = scale * (g * weight[i] - total / count - unit * (radial / count))

@@ -40,7 +40,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.kernels.blocks import in_blocks
-from zoo.kernels.chunk_states import chunk_states, mapped_states
+from zoo.kernels.chunk_states import chunk_states, mapped_states, pairwise_decay
 from zoo.kernels.recurrence import token_sums
 
 CHUNK = 64
@@ -68,8 +68,8 @@ def attend(
         v = v if write is None else write * v
         definition = partial(decayed_chunks, chunk=chunk, causal=causal)
         return token_sums(definition, causal, q, k, v, log_decay)
-    one = q.new_ones(1, 1, 1, 1)
-    erase, write = (one - one if erase is None else erase), (one if write is None else write)
+    ones = q.new_ones(1, 1, 1, 1)
+    erase, write = (ones - ones if erase is None else erase), (ones if write is None else write)
     return token_sums(partial(chunked, chunk=chunk), True, q, k, v, log_decay, erase, write)
 
 
@@ -95,9 +95,9 @@ def chunked(
     if not torch.compiler.is_exporting():
         chunk = min(chunk, 1 << (n - 1).bit_length())
     v = v if write is None else write * v
-    parts = [q, k, v, log_decay.expand(*q.shape[:3], -1)]
-    parts += [] if erase is None else [erase * k]
-    q, k, v, log_decay, *erased = (in_blocks(part, chunk) for part in parts)
+    tokens = [q, k, v, log_decay.expand(*q.shape[:3], -1)]
+    tokens += [] if erase is None else [erase * k]
+    q, k, v, log_decay, *erased = (in_blocks(x, chunk) for x in tokens)
     from_start, to_end = log_decay.cumsum(-2).exp(), k * sum_after(log_decay).exp()
     decay = log_decay.sum(-2).exp()[..., None]
     weights = pairs(torch.stack([q, *erased]), k, log_decay)
@@ -105,8 +105,8 @@ def chunked(
         rows = torch.cat([v, erased[0] * from_start], dim=-1)
         solved = torch.linalg.solve_triangular(weights[1], rows, upper=False, unitriangular=True)
         values, keys = solved.split([v.shape[-1], k.shape[-1]], dim=-1)
-        kept = torch.diag_embed(decay[..., 0].expand(k[..., 0, :].shape))
-        past = mapped_states(kept - to_end.mT @ keys, to_end.mT @ values)
+        decays = torch.diag_embed(decay[..., 0].expand(k[..., 0, :].shape))
+        past = mapped_states(decays - to_end.mT @ keys, to_end.mT @ values)
         v = values - keys @ past
     else:
         past = chunk_states(to_end.mT @ v, decay)
@@ -131,10 +131,7 @@ def pairs(rows: Rows, keys: Float[Tensor, "b h t c e"], log_decay: Tensor) -> Pa
     """The sums over channels of rows_i * keys_j * D_ij for j < i, else 0."""
     if log_decay.shape[-1] > 1:
         return pairs_by_halves(rows, keys, log_decay)
-    chunk = keys.shape[-2]
-    # The terms of the sum from j + 1 to i, for each pair.
-    between = log_decay.expand(*log_decay.shape[:-1], chunk).tril(-1).cumsum(-2)
-    return (rows @ keys.mT) * between.exp().tril(-1)
+    return (rows @ keys.mT) * pairwise_decay(log_decay).tril(-1)
 
 
 def pairs_by_halves(rows: Rows, keys: Tensor, log_decay: Tensor) -> Pairs:

@@ -69,7 +69,7 @@ def add_dropout(residual: Floats, x: Floats, p: float) -> Floats:
 
 
 def _can_run(threshold: int, *tensors: Tensor) -> bool:
-    # A subclass of Tensor may have no memory of its own.
+    # A subclass of Tensor may have no memory.
     plain = all(type(x) is Tensor and x.dtype in DTYPES for x in tensors)
     return plain and 0 < threshold < LEVELS and all(map(eager.on_cpu, tensors))
 
@@ -79,7 +79,7 @@ def _draw_seed() -> int:
 
 
 class _Kept(torch.autograd.Function):
-    """The map from x to its kept entries, scaled: linear and symmetric, hence its own gradient."""
+    """The map from x to its kept entries, scaled: linear and symmetric, so also its gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, seed: int, threshold: int, dtype: torch.dtype) -> Tensor:

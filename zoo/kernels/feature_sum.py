@@ -90,7 +90,7 @@ class _Store(torch.autograd.Function):
     def forward(ctx: Any, key_map: FeatureMap, ones: bool, k: Tensor, v: Tensor) -> Tensor:
         (batch, heads, _, width), features = v.shape, key_map.features
         state = v.new_zeros(batch, heads, features, width + ones)
-        for part in parts(k, features):
+        for part in parts_of(k, features):
             state[part[0]] += key_map(select(k, part), part).mT @ _values(select(v, part), ones)
         ctx.key_map, ctx.ones = key_map, ones
         ctx.save_for_backward(k, v)
@@ -106,12 +106,12 @@ class _Store(torch.autograd.Function):
             return None, None, *eager.differentiable(state, (k, v), d_state)
         d_k, d_v = empty_like_tokens(k), empty_like_tokens(v)
         with torch.autocast(k.device.type, enabled=False):
-            for part in parts(k, key_map.features):
-                own, d_own = select(k, part), d_state[part[0]]
+            for part in parts_of(k, key_map.features):
+                tokens, d_sums = select(k, part), d_state[part[0]]
                 values = _values(select(v, part), ctx.ones)
-                keys = key_map(own, part)
-                select(d_v, part).copy_(keys @ d_own[..., : v.shape[-1]])
-                key_map.vjp(own, keys, values @ d_own.mT, part, select(d_k, part))
+                keys = key_map(tokens, part)
+                select(d_v, part).copy_(keys @ d_sums[..., : v.shape[-1]])
+                key_map.vjp(tokens, keys, values @ d_sums.mT, part, select(d_k, part))
         return None, None, d_k, d_v
 
 
@@ -119,7 +119,7 @@ class _Read(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query_map: FeatureMap, mean: bool, q: Tensor, state: Tensor) -> Tensor:
         out = empty_like_tokens(q)
-        for part in parts(q, query_map.features):
+        for part in parts_of(q, query_map.features):
             select(out, part).copy_(_read(query_map(select(q, part), part), state[part[0]], mean))
         ctx.query_map, ctx.mean = query_map, mean
         ctx.save_for_backward(q, state)
@@ -135,13 +135,13 @@ class _Read(torch.autograd.Function):
             return None, None, *eager.differentiable(out, (q, state), d_out)
         d_q, d_state = empty_like_tokens(q), torch.zeros_like(state)
         with torch.autocast(q.device.type, enabled=False):
-            for part in parts(q, query_map.features):
-                own, d_sums, of_samples = select(q, part), select(d_out, part), state[part[0]]
-                queries = query_map(own, part)
+            for part in parts_of(q, query_map.features):
+                tokens, d_sums, of_samples = select(q, part), select(d_out, part), state[part[0]]
+                queries = query_map(tokens, part)
                 if ctx.mean:
                     d_sums = _mean_vjp(queries @ of_samples, d_sums)
                 d_state[part[0]] += queries.mT @ d_sums
-                query_map.vjp(own, queries, d_sums @ of_samples.mT, part, select(d_q, part))
+                query_map.vjp(tokens, queries, d_sums @ of_samples.mT, part, select(d_q, part))
         return None, None, d_q, d_state
 
 
@@ -165,7 +165,7 @@ def _split(sums: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _mean_vjp(sums: Tensor, d_means: Tensor) -> Tensor:
-    """The gradient of sums and of the sums of weights, from that of means."""
+    """The gradient of sums and of the sums of weights, from the gradient of means."""
     d_sums, (sums, scale) = torch.empty_like(sums), _split(sums)
     torch.mul(d_means, scale, out=d_sums[..., :-1])
     d_sums[..., -1:] = sums.mul_(d_sums[..., :-1]).sum(-1, keepdim=True).mul_(scale).neg_()
@@ -179,7 +179,7 @@ def empty_like_tokens(x: Tensor) -> Tensor:
     )
 
 
-def parts(x: Tensor, features: int) -> Iterator[Part]:
+def parts_of(x: Tensor, features: int) -> Iterator[Part]:
     """The parts whose features are computed at a time: several samples, or tokens of one.
 
     Whole samples come first, since the states of all samples together do not fit a cache.
@@ -193,6 +193,6 @@ def parts(x: Tensor, features: int) -> Iterator[Part]:
 
 
 def select(x: Tensor, part: Part) -> Tensor:
-    """The part of tokens (b, h, n, e); an axis b of length 1 is that of all samples."""
+    """The part of tokens (b, h, n, e); an axis b of length 1 is for all samples."""
     samples, tokens = part
     return x[samples if len(x) > 1 else slice(None), :, tokens]

@@ -3,7 +3,7 @@
 A step is pure: it changes no tensor of the state. It copies the newest keys and values, at most
 `RECENT` tokens, and the others once in `RECENT` steps, where it moves the newest to them.
 
-The dtype is that of the products of the layer: what autocast rounds to bf16 is stored in bf16.
+The dtype is the one of the products of the layer: what autocast rounds to bf16 is stored in bf16.
 """
 
 from collections.abc import Callable

@@ -25,6 +25,6 @@ def segment_means(like: Queries, mask: Mask | None, landmarks: int) -> Float[Ten
 def isolate_empty(
     a: Float[Tensor, "b h l l"], filled: Bool[Tensor, "#b 1 l"]
 ) -> Float[Tensor, "b h l l"]:
-    """`a`, with the rows and columns of empty landmarks replaced by those of the identity."""
+    """`a`, with the identity's rows and columns for empty landmarks."""
     identity = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
     return torch.where(filled[..., None] & filled[..., None, :], a, identity)

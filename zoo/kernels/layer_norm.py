@@ -37,7 +37,7 @@ class LayerNorm(nn.LayerNorm):
 
 
 def _can_run(x: Tensor) -> bool:
-    # A subclass of Tensor may have no memory of its own.
+    # A subclass of Tensor may have no memory.
     plain = type(x) is Tensor and x.dtype is torch.float32 and eager.on_cpu(x)
     return (
         plain

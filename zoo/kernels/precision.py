@@ -16,7 +16,7 @@ def at_least_fp32(dtype: torch.dtype) -> torch.dtype:
 
 
 def product_dtype(x: Tensor) -> torch.dtype:
-    """The dtype of a matrix product with `x`: that of autocast where it is enabled."""
+    """The dtype of a matrix product with `x`: the dtype of autocast where it is enabled."""
     kind = x.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
 

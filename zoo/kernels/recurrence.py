@@ -7,7 +7,7 @@ of decays. Without gates, with a_i in (0, 1]^e for each token and head,
     otherwise:   y_i plus sum_{j > i} (q_i . (a_i ... a_(j-1) k_j)) v_j
 
 and only the inputs are stored: the backward pass runs the recurrence again for the gradient of q,
-and the reversed one for those of k and v; that of log a_i is the sum of q_j d q_j - k_j d k_j over
+and the reversed one for k and v; the gradient of log a_i is the sum of q_j d q_j - k_j d k_j over
 j >= i (Yang et al., 2023, arXiv 2312.06635). With an erase and a write gate the state before every
 `SPAN` tokens is stored too, and those between are computed again. Time O(n e f); memory
 O(n (e + f)), with gates O(n (e + f) + n e f / SPAN).

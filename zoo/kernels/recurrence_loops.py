@@ -1,10 +1,10 @@
 """The loops of `zoo.kernels.recurrence`, compiled by numba.
 
-Arrays are (b, n, h, e), those of values (b, n, h, f); decay and gates may have strides of zero. A
+Arrays are (b, n, h, e), of values (b, n, h, f); decay and gates may have strides of zero. A
 block is one head of one sample: its state, (e, f), stays in the cache of a processor.
 
 Without gates a loop adds to its results. `backwards` runs over the tokens from the last to the
-first; with `strict` a token is not part of its own sum.
+first; with `strict` the sum of a token is without the token itself.
 """
 
 from typing import Any
@@ -31,10 +31,10 @@ def add_sums(
             value, y = v[b, i, h], out[b, i, h]
             for a in range(width):
                 query, key, factor, row = q[b, i, h, a], k[b, i, h, a], decay[b, i, h, a], state[a]
-                own = query * (key - key) if strict else query * key
+                weight = query * (key - key) if strict else query * key
                 for c in range(width):
                     past = factor * row[c]
-                    y[c] += query * past + own * value[c]
+                    y[c] += query * past + weight * value[c]
                     row[c] = past + key * value[c]
 
 
@@ -65,9 +65,9 @@ def add_gradients(
             for a in range(width):
                 query, key, factor, row = q[b, i, h, a], k[b, i, h, a], decay[b, i, h, a], state[a]
                 d_key = query - query
-                own = d_key if strict else query
+                read = d_key if strict else query
                 for c in range(width):
-                    d_state = row[c] + own * y[c]
+                    d_state = row[c] + read * y[c]
                     d_key += d_state * value[c]
                     d_value[c] += d_state * key
                     row[c] = factor * (row[c] + query * y[c])
@@ -85,12 +85,12 @@ def _query_gradients(
     width = len(k)
     for a in range(width):
         key, factor, row = k[a], decay[a], state[a]
-        own = key - key if strict else key
-        d_query = own
-        d_query -= own
+        written = key - key if strict else key
+        d_query = written
+        d_query -= written
         for c in range(width):
             past = factor * row[c]
-            d_query += (past + own * v[c]) * gradient[c]
+            d_query += (past + written * v[c]) * gradient[c]
             row[c] = past + key * v[c]
         out[a] = d_query
 
@@ -143,7 +143,7 @@ def write_gradients(
     d_q: Any, d_k: Any, d_v: Any, d_decay: Any, d_erase: Any, d_write: Any, span: int,
     first: int, last: int,
 ) -> None:  # fmt: skip
-    """Write the gradients of `write_sums`, and of log decay; those of the gates are added.
+    """Write the gradients of `write_sums`, and add the gradients of log decay and the gates.
 
     The states of `span` tokens are computed again at a time. A gate of one channel has one entry.
     """

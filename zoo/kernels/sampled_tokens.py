@@ -40,7 +40,7 @@ def plain(x: Tokens, positions: Sampled) -> tuple[Tokens, Sample]:
 
 def in_place(x: Tokens, positions: Sampled) -> tuple[Tokens, Sample]:
     """The same; everything else that depends on x must be computed from the x that is returned."""
-    # A compiler plans its own gradients, and does not trace the function.
+    # A compiler derives gradients by itself, and does not trace the function.
     planned = torch.compiler.is_compiling() or eager.transformed()
     return plain(x, positions) if planned else _Sample.apply(x, positions)
 

@@ -1,8 +1,8 @@
 """Loops over blocks of tensors on a CPU, shared by as many threads as PyTorch uses.
 
 They are the threads of PyTorch itself, where it runs on GNU OpenMP (the wheels for Linux): an idle
-thread of OpenMP waits actively for some milliseconds for more work, and threads of our own would
-have to share a processor with it (docs/decisions/0006-threads-of-openmp.md).
+thread of OpenMP waits actively for some milliseconds for more work, and other threads would have to
+share a processor with it (docs/decisions/0006-threads-of-openmp.md).
 """
 
 import ctypes
@@ -22,23 +22,23 @@ BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 def share(loop: Callable[..., None], blocks: int, least: int, *arguments: Any) -> None:
-    """Call `loop(*arguments, first, last)` for consecutive parts of `range(blocks)`, in parallel.
+    """Call `loop(*arguments, first, last)` for consecutive ranges of the blocks, in parallel.
 
-    Each part has a thread of its own and at least `least` blocks. `loop` releases the global
-    interpreter lock. Raises the first error of any thread.
+    Each range has one thread and at least `least` blocks. `loop` releases the global interpreter
+    lock. Raises the first error of any thread.
     """
     threads = max(1, min(torch.get_num_threads(), blocks // least))
-    parts = list(pairwise(blocks * i // threads for i in range(threads + 1)))
+    ranges = list(pairwise(blocks * i // threads for i in range(threads + 1)))
 
-    def process(part: tuple[int, int]) -> None:
-        loop(*arguments, *part)
+    def process(bounds: tuple[int, int]) -> None:
+        loop(*arguments, *bounds)
 
     if threads == 1:
-        process(parts[0])
+        process(ranges[0])
     elif parallel := _openmp():
-        _on_team(parallel, process, parts)
+        _on_team(parallel, process, ranges)
     else:
-        list(_pool().map(process, parts))
+        list(_pool().map(process, ranges))
 
 
 def as_array(tensor: Tensor) -> np.ndarray:
@@ -50,21 +50,21 @@ def as_array(tensor: Tensor) -> np.ndarray:
 def _on_team(
     parallel: Callable[..., None],
     process: Callable[[tuple[int, int]], None],
-    parts: list[tuple[int, int]],
+    ranges: list[tuple[int, int]],
 ) -> None:
-    """Process each part once, on a team of OpenMP, which may be smaller than asked for."""
-    left = iter(parts)
+    """Process each range once, on a team of OpenMP, which may be smaller than asked for."""
+    left = iter(ranges)
     errors: list[BaseException] = []
 
     def body(_: Any) -> None:
         # An exception must not pass through OpenMP.
         try:
-            for part in left:
-                process(part)
+            for bounds in left:
+                process(bounds)
         except BaseException as error:
             errors.append(error)
 
-    parallel(BODY(body), None, len(parts), 0)
+    parallel(BODY(body), None, len(ranges), 0)
     if errors:
         raise errors[0]
 

@@ -1,6 +1,6 @@
 """Softmax attention in a sliding window, block by block.
 
-Queries in blocks of `window` tokens attend to keys of their own block, the one before and, unless
+Queries in blocks of `window` tokens attend to keys of the same block, the one before and, unless
 causal, the one after; a mask restricts that to `window` tokens on each side. Global tokens, if any,
 come before the keys of every block, and every query attends to them. Time O(n (3 window + globals)
 e); memory O(n) and a mask of O(n (3 window + globals)) per sample for all heads. The fused kernel
@@ -66,9 +66,9 @@ def _attend(
     q = in_blocks(q, block)
     keys, values = (neighbours(part, block, offsets, global_tokens) for part in (k, v))
     # Blocks are flattened into the batch, so that all heads share the bias of a block.
-    parts = (part.transpose(1, 2).flatten(0, 1) for part in (q, keys, values))
+    q, keys, values = (x.transpose(1, 2).flatten(0, 1) for x in (q, keys, values))
     bias = bias.expand(batch, -1, -1, -1).flatten(0, 1)[:, None]
-    out = F.scaled_dot_product_attention(*parts, attn_mask=bias, dropout_p=dropout)
+    out = F.scaled_dot_product_attention(q, keys, values, attn_mask=bias, dropout_p=dropout)
     return out.unflatten(0, (batch, -1)).transpose(1, 2).flatten(2, 3)[:, :, :n]
 
 

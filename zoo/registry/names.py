@@ -102,14 +102,14 @@ class Registry(Generic[T]):
             UserError: the name is taken or is none, or the class cannot be used.
         """
         name, key = at.rpartition(":")[2], variable(self._group)
-        known = os.environ.get(key, "").split()
-        if (text := f"{name}={at}") in known:
+        texts = os.environ.get(key, "").split()
+        if (text := f"{name}={at}") in texts:
             return name
         if not _is_valid(name) or name in self.names():
             rule = "is taken" if _is_valid(name) else NAME_RULE
             raise UserError(f"{self.kind} {at!r}: the name {name!r} {rule}; rename the class")
         self._load(metadata.EntryPoint(name, at, self._group))
-        os.environ[key] = " ".join([*known, text])
+        os.environ[key] = " ".join([*texts, text])
         return name
 
     def package(self, name: str) -> dict[str, str]:

@@ -138,9 +138,9 @@ class AttentiveGraphFilter(Attention):
 
     def _project(self, x: Tokens, mask: Mask | None) -> list[Queries]:
         """U, Vh, V and, unless the degree is 0, S of each head."""
-        parts = self.left_right_value(x, mask).chunk(3, dim=-1)
-        parts = *parts, *([self.singular(x, mask)] if self.degree else [])
-        u, vh, *rest = (part.unflatten(-1, (self.size.heads, -1)).transpose(1, 2) for part in parts)
+        projected = [*self.left_right_value(x, mask).chunk(3, dim=-1)]
+        projected += [self.singular(x, mask)] if self.degree else []
+        u, vh, *rest = (p.unflatten(-1, (self.size.heads, -1)).transpose(1, 2) for p in projected)
         positions = token_ranks(mask) if self.size.rotary and mask is not None else None
         return [self.apply_rotary(u, positions), self.apply_rotary(vh, positions), *rest]
 

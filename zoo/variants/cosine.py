@@ -11,7 +11,7 @@ to R, and the learned factor R^(-sigmoid(m)) scales it by between 1 (a sum) and 
 O(n e^2) and memory O(n e) per head; for the causal form, with j and R up to i, see
 `zoo.kernels.causal_sum`.
 
-Deviations: the length is that of the real tokens. The paper does not define where the power is
+Deviations: the length is the number of real tokens. The paper does not say where the power is
 applied in the causal form; its code divides v_j by the power of the j tokens before it, which gives
 early values more weight in every later sum. Here the sum of query i is divided, by the power of the
 i tokens in it, so that the bound above holds for each. A norm below 1e-12 is replaced by 1e-12. A

@@ -9,11 +9,11 @@ Sequence Length", 2024, arXiv 2406.06484, for the layer and the form in chunks:
 
 What S holds for k_i is replaced by v_i in the proportion beta_i. With `negative`, beta is doubled,
 in (0, 2): the factor 1 - beta_i of S along k_i may be negative, so that one layer follows a parity
-(Grazzi et al., 2024, arXiv 2411.12537). With `steps` > 1 each token does as many steps with their
-own k, v and beta, and reads after the last: DeltaProduct (Siems et al., 2025, arXiv 2502.10297), of
-which two reflections are a rotation. The norm of k is part of the mechanism: S grows without bound
-for |k|^2 > 2 / beta. Time O(n (chunk + e) e steps), state e^2 per head. Projections, norms and
-deviations are those of `zoo.delta_attention`.
+(Grazzi et al., 2024, arXiv 2411.12537). With `steps` > 1 each token does as many steps, each with
+another k, v and beta, and reads after the last: DeltaProduct (Siems et al., 2025, arXiv
+2502.10297), where two reflections are a rotation. The norm of k is part of the mechanism: S grows
+without bound for |k|^2 > 2 / beta. Time O(n (chunk + e) e steps), state e^2 per head. Projections,
+norms and deviations: `zoo.delta_attention`.
 """
 
 import torch

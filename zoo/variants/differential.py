@@ -178,18 +178,18 @@ class Differential(Attention):
         first, second = (q * 2**0.5).split(half, dim=-1)
         return [F.pad(first, (0, half)), F.pad(second, (half, 0))], k, v
 
-    def _rotated(self, x: Tensor, parts: int, positions: Positions | None) -> Queries:
-        """The heads; each of the `parts` of a head is rotated to its position."""
-        split = x.unflatten(-1, (self.size.heads * parts, -1)).transpose(1, 2)
-        rotated = self.apply_rotary(split, positions).unflatten(1, (-1, parts))
+    def _rotated(self, x: Tensor, pieces: int, positions: Positions | None) -> Queries:
+        """The heads; each of the `pieces` of a head is rotated to its position."""
+        split = x.unflatten(-1, (self.size.heads * pieces, -1)).transpose(1, 2)
+        rotated = self.apply_rotary(split, positions).unflatten(1, (-1, pieces))
         return rotated.transpose(2, 3).flatten(-2)
 
     def _factor(self, x: Tokens) -> Float[Tensor, "#b #h #n 1"]:
         """The factor of the second map: of each token and head, or one for all."""
         if self.gate is not None:
             return self.gate(x).sigmoid().transpose(1, 2)[..., None]
-        one, two = self.vectors.prod(0).sum(-1).exp().unbind()
-        return (one - two + self.lambda_0).view(1, 1, 1, 1)
+        first, second = self.vectors.prod(0).sum(-1).exp().unbind()
+        return (first - second + self.lambda_0).view(1, 1, 1, 1)
 
     def _merge(self, x: Tokens, first: Queries, second: Queries) -> Tokens:
         """The difference of both maps, normalised in `v1`, and the output projection."""

@@ -1,7 +1,7 @@
 """Layers of flash-linear-attention, for machines with triton, CUDA and the package.
 
-Each is the package's own layer with its own projections, gates and norms, at the width and the
-heads of the other variants; key and value widths are the package's defaults:
+Each is the package's layer with its projections, gates and norms, at the width and the heads of the
+other variants; key and value widths are the package's defaults:
 
     fla-gla             Yang et al., 2023, arXiv 2312.06635
     fla-deltanet        Yang et al., 2024, arXiv 2406.06484

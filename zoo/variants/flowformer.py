@@ -10,10 +10,10 @@ Wu et al., "Flowformer: Linearizing Transformers with Conservation Flows", ICML 
     c_j = R softmax_j(O^)                       competition of the sources
     out_i = sigmoid(I^_i) phi(q_i) / I_i (sum_j phi(k_j) c_j v_j^T)       allocation to the sinks
 
-Time O(n e^2) and memory O(n e) per head. The output needs three sums over all tokens, the second of
-which needs the first, so there is no causal form: that of the paper computes the competition of a
-source from the tokens up to that source, which is another mechanism. There is no cross-attention
-either: sums over queries must leave out the padded ones, and the mask is that of the context.
+Time O(n e^2) and memory O(n e) per head. The output needs three sums over all tokens, and the
+second needs the first, so there is no causal form: in the paper's, the competition of a source is
+computed from the tokens up to that source, which is another mechanism. There is no cross-attention
+either: sums over queries must leave out the padded ones, and the mask is for the context alone.
 
 No epsilon: features are positive, and phi(x) / (phi(x) . S) does not change when phi(x) is scaled.
 It is computed with the largest feature scaled to 1, so it is exact where all of phi(x) would
@@ -21,7 +21,7 @@ underflow. S is zero where no token is real, and then so is the output. O^ is no
 conservation its mean over sources is 1, and the softmax is stable at any size.
 
 Deviations: the published code adds 1e-6 to every feature and sum, and clamps O^ to [-1, 1], which
-removes the gradient of every source with a flow above 1. The factor R of c is that of the published
+removes the gradient of every source with a flow above 1. The factor R of c is from the published
 code: with the softmax alone the output would decrease as 1 / R.
 """
 
@@ -43,7 +43,7 @@ class Flowformer(ProjectedAttention):
 
     traits = Traits(causal=False, cross=False, linear=True, stochastic=False, recurrent=False)
     family = "kernel"
-    parts = 4
+    batch_parts = 4
     # fp32 at least: the sums run over thousands of tokens, and are divided by one another.
     upcast = True
 

@@ -104,11 +104,11 @@ class ForgettingAttention(ProjectedAttention):
         q, k, v = super()._project(x, context, mask)
         log_forget = zero_padding(self._log_forget(x), mask)
         c = log_forget.double().cumsum(-2).to(log_forget.dtype)
-        one, past = torch.ones_like(c), -c
+        ones, past = torch.ones_like(c), -c
         if mask is not None:
             past = past.masked_fill(~mask[:, None, :, None], NEVER)
-        q = torch.cat([q * q.shape[-1] ** -0.5, c, one], dim=-1)
-        return q, torch.cat([zero_padding(k, mask), one, past], dim=-1), v
+        q = torch.cat([q * q.shape[-1] ** -0.5, c, ones], dim=-1)
+        return q, torch.cat([zero_padding(k, mask), ones, past], dim=-1), v
 
     def _log_forget(self, x: Tokens) -> Float[Tensor, "b h n 1"]:
         with full_precision(self.forget(x)) as (logits,):

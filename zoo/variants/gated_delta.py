@@ -9,7 +9,7 @@ Yang, Kautz, Hatamizadeh, "Gated Delta Networks: Improving Mamba2 with Delta Rul
 alpha and beta are numbers of each head; exp(a_h) starts uniform in (0.01, 16), softplus(c)
 log-uniform in (0.001, 0.1): half of the heads halve their state in 11 tokens or more. `negative`
 doubles beta, as in `delta`. Time O(n (chunk + e) e), state e^2 per head. Projections, norms and
-deviations are those of `zoo.delta_attention`; the published layer has values twice as wide as keys.
+deviations: `zoo.delta_attention`; the published layer has values twice as wide as keys.
 """
 
 import math

@@ -7,11 +7,11 @@ Yang et al., "Gated Linear Attention Transformers with Hardware-Efficient Traini
     S_i = diag(alpha_i) S_(i-1) + k_i v_i^T         y_i = q_i^T S_i / sqrt(e)
     out_i = W_o (swish(W_r x_i) * Norm_h(y_i))
 
-The recurrence is that of `zoo.kernels.delta` without an erase gate. Time O(n (chunk + e) e), memory
-O(n (e log chunk + chunk + e^2 / chunk)) per head.
+The recurrence is the one of `zoo.kernels.delta` without an erase gate. Time O(n (chunk + e) e),
+memory O(n (e log chunk + chunk + e^2 / chunk)) per head.
 
-Deviations: the form that is not causal adds to the sum over j <= i that of the same recurrence on
-the reversed sequence, over j > i, with the same gates: alpha_i ... alpha_(j-1); the paper has the
+Deviations: the form that is not causal adds to the sum over j <= i the sum over j > i, by the same
+recurrence on the reversed sequence, with the same gates: alpha_i ... alpha_(j-1); the paper has the
 causal form alone. Keys are as wide as values, where the paper halves them. Norm_h is a group norm,
 one group per head.
 """
@@ -78,8 +78,8 @@ def gated_inputs(
     """Queries, keys, values, and a decay from the logits of a gate of each head, or channel."""
     heads = layer.size.heads
     # fp32 at least: sums over many tokens, and exponentials of sums.
-    with full_precision(projected, logits) as (parts, logits):
-        q, k, v = parts.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
+    with full_precision(projected, logits) as (u, logits):
+        q, k, v = u.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
         q = layer.apply_rotary(q * q.shape[-1] ** -0.5, positions)
         log_decay = F.logsigmoid(in_heads(logits, heads)) / temperature
         return Inputs(q, layer.apply_rotary(k, positions), v, log_decay)

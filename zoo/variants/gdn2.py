@@ -8,7 +8,7 @@ arXiv 2605.22791:
     S_i = S'_i + k_i (w_i * v_i - S'_i^T (b_i * k_i))^T         y_i = S_i^T q_i / sqrt(e)
 
 with alpha as in `kda`. `negative` doubles b alone. Time O(n (chunk + e) e), state e^2 per head.
-Projections, norms and deviations are those of `zoo.delta_attention`.
+Projections, norms and deviations: `zoo.delta_attention`.
 """
 
 from torch import Tensor, nn

@@ -9,9 +9,9 @@ Qin et al., "HGRN2: Gated Linear RNNs with State Expansion", 2024, arXiv 2404.07
 It is gated linear attention with 1 - alpha_i for k_i. Time O(n (chunk + e) e), state e^2 per head.
 
 Deviations: l is an option; the paper learns it for each layer, 0 in the first one and larger in
-later ones. The scale e^(-1/2) is that of the library of its authors. The short convolution, if
-there is one, is behind queries and values, not behind the gate. The form that is not causal is that
-of `gated-linear`; the paper has the causal form alone.
+later ones. The scale e^(-1/2) is from the library of its authors. The short convolution, if there
+is one, is behind queries and values, not behind the gate. The form that is not causal is as in
+`gated-linear`; the paper has the causal form alone.
 """
 
 import math
@@ -50,8 +50,8 @@ class Hgrn2(RecurrentAttention):
     def inputs(self, x: Tokens, projected: Projected, positions: Positions | None) -> Inputs:
         """See `RecurrentAttention.inputs`."""
         heads = self.size.heads
-        with full_precision(projected, self.forget(x)) as (parts, logits):
-            q, v = (in_heads(part, heads) for part in parts.chunk(2, dim=-1))
+        with full_precision(projected, self.forget(x)) as (u, logits):
+            q, v = (in_heads(half, heads) for half in u.chunk(2, dim=-1))
             q = (q if self.size.short_conv else F.silu(q)) * q.shape[-1] ** -0.5
             log_decay = F.logsigmoid(in_heads(logits, heads))
             if self.lower_bound:

@@ -9,7 +9,7 @@ section 3:
 
 The state decays before a value is erased from it. exp(a_h) starts uniform in (1, 16), softplus(c)
 log-uniform in (0.001, 0.1); W_1 has the rank of a head. `negative` doubles beta, as in `delta`.
-Time O(n (chunk + e) e), state e^2 per head. Projections, norms and deviations are those of
+Time O(n (chunk + e) e), state e^2 per head. Projections, norms and deviations:
 `zoo.delta_attention`.
 """
 

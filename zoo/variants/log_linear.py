@@ -118,8 +118,8 @@ class LogLinear(CausalHeads):
     ) -> tuple[Queries, Queries, Queries, Gates, Scales]:
         """Queries, already scaled, keys, values, the logarithms of the gates, and lambda."""
         # fp32 at least: sums over many tokens, and exponentials of sums.
-        with full_precision(projected, self.decay(x), self.scale(x)) as (parts, gates, scales):
-            q, k, v = parts.unflatten(-1, (3, self.size.heads, -1)).permute(2, 0, 3, 1, 4)
+        with full_precision(projected, self.decay(x), self.scale(x)) as (u, gates, scales):
+            q, k, v = u.unflatten(-1, (3, self.size.heads, -1)).permute(2, 0, 3, 1, 4)
             q = self.apply_rotary(q * q.shape[-1] ** -0.5, positions)
             log_alpha = F.logsigmoid(gates).transpose(1, 2)[..., None] / self.temperature
             scales = F.softplus(self.level_scale.to(scales.dtype) * scales)
@@ -135,8 +135,8 @@ def weighted_sum(
     chunk = min(chunk, 1 << (limit - 1).bit_length())
     # A power of two, so that blocks of chunks have halves.
     chunks = 1 << (-(-limit // chunk) - 1).bit_length()
-    parts = (F.pad(x, (0, 0, 0, chunks * chunk - n)) for x in (q, k, v, log_alpha, scales))
-    q, k, v, log_alpha, scales = (x.unflatten(2, (chunks, chunk)) for x in parts)
+    padded = (F.pad(x, (0, 0, 0, chunks * chunk - n)) for x in (q, k, v, log_alpha, scales))
+    q, k, v, log_alpha, scales = (x.unflatten(2, (chunks, chunk)) for x in padded)
     token = torch.arange(chunk, device=q.device)
     level = level_of(token[:, None], token).clamp_max(last)
     decay = pairwise_decay(log_alpha)

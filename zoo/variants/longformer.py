@@ -7,8 +7,8 @@ Beltagy, Peters, Cohan, "Longformer: The Long-Document Transformer", 2020, arXiv
     S_i = {j : |i - j| <= w or j < g}
     out_i = softmax over all j of (q'_i . k'_j / sqrt(e)) v'_j         i < g
 
-where q', k', v' have projections of their own. Time O(n (w + g) e) per head and memory O(n (w + g))
-per sample: `zoo.kernels.window`.
+where q', k', v' have separate projections. Time O(n (w + g) e) per head and memory O(n (w + g)) per
+sample: `zoo.kernels.window`.
 
 Deviations: the first g real tokens are global, where the paper chooses them by the task (of its
 choices, the class token). Positions are ranks among the real tokens of a sample. `window` counts
@@ -37,7 +37,7 @@ from zoo.variants import variants
 class Longformer(Attention):
     """Softmax attention to a window and to global tokens, which attend to all tokens.
 
-    Axis letter beyond the contract's: `p` parts that are projected at once.
+    Axis letter beyond the contract's: `p` projections that are computed at once.
     """
 
     traits = Traits(causal=False, cross=False, linear=True, stochastic=False, recurrent=False)
@@ -54,7 +54,7 @@ class Longformer(Attention):
             window: w, the tokens of the window on each side; from n - 1 on, and without global
                 tokens, the result is softmax attention.
             global_tokens: g; 0 for the window alone.
-            separate: whether global attention has projections of its own, as in the paper, with
+            separate: whether global attention has separate projections, as in the paper, with
                 d (3 d + 3) more parameters.
         """
         super().__init__(size)
@@ -73,7 +73,7 @@ class Longformer(Attention):
         return Attended(with_real_tokens_first(self._attend, mask, x))
 
     def _attend(self, x: Tokens, count: RealCount) -> Tokens:
-        """Attend among tokens of which the first `count` are real."""
+        """Attend among tokens; the first `count` are real."""
         real = torch.arange(x.shape[1], device=x.device) < count[:, None]
         q, k, v = self._split(self.local(x, real), 3)
         q, k = self.apply_rotary(q), self.apply_rotary(k)
@@ -95,7 +95,7 @@ class Longformer(Attention):
             heads = heads.slice_scatter(full, 2, 0, first)
         return self.out(heads.transpose(1, 2).flatten(-2))
 
-    def _split(self, tokens: Float[Tensor, "b n pd"], parts: int) -> list[Tensor]:
-        """Each of the `parts` of the last axis, head by head: (b, h, n, e)."""
-        shape = parts, self.size.heads, self.size.head_dim
+    def _split(self, tokens: Float[Tensor, "b n pd"], count: int) -> list[Tensor]:
+        """Each of the `count` projections of the last axis, head by head: (b, h, n, e)."""
+        shape = count, self.size.heads, self.size.head_dim
         return list(tokens.unflatten(-1, shape).permute(2, 0, 3, 1, 4))

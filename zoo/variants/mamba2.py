@@ -12,7 +12,7 @@ and C,
 exp(a_h) starts uniform in (1, 16), softplus(c) log-uniform in (0.001, 0.1), D_h at 1. Time
 O(n (chunk + state) d), state `state` * 2 d per layer: for equal sizes lower `state`.
 
-Deviations: the convolution is that of `Size.short_conv`, without a bias; the paper has 4 taps.
+Deviations: the convolution is `Size.short_conv`, without a bias; the paper has 4 taps.
 """
 
 import torch
@@ -61,9 +61,9 @@ class Mamba2(RecurrentAttention):
     def inputs(self, x: Tokens, projected: Projected, positions: Positions | None) -> Inputs:
         """See `RecurrentAttention.inputs`."""
         log_decay, step = self.decay(x)
-        with full_precision(projected) as (parts,):
-            parts = parts if self.size.short_conv else F.silu(parts)
-            u, k, q = parts.split(self.widths, dim=-1)
+        with full_precision(projected) as (projected,):
+            projected = projected if self.size.short_conv else F.silu(projected)
+            u, k, q = projected.split(self.widths, dim=-1)
             q, k = (self.apply_rotary(part[:, None], positions) for part in (q, k))
             q, k = (part.expand(-1, self.size.heads, -1, -1) for part in (q, k))
             return Inputs(q, k, in_heads(u, self.size.heads), log_decay, None, step)

@@ -45,7 +45,7 @@ class Mesa(CausalHeads):
         causal=True, cross=False, linear=True, stochastic=False, recurrent=True,
         bidirectional=False,
     )  # fmt: skip
-    parts = 8
+    batch_parts = 8
 
     def __init__(self, size: Size, *, chunk: Count = 16) -> None:
         """`chunk`: tokens of a chunk; the result does not depend on it."""
@@ -86,10 +86,10 @@ class Mesa(CausalHeads):
     ) -> tuple[Queries, Queries, Queries, Gates, Gates]:
         """Unit queries and keys, values, the logarithms of alpha, and beta."""
         # fp32 at least: sums over many tokens, and the solution of a system.
-        with full_precision(projected, self.gates(x)) as (parts, gates):
-            q, k, v = parts.unflatten(-1, (3, self.size.heads, -1)).permute(2, 0, 3, 1, 4)
+        with full_precision(projected, self.gates(x)) as (u, gates):
+            q, k, v = u.unflatten(-1, (3, self.size.heads, -1)).permute(2, 0, 3, 1, 4)
             alpha, beta = gates.unflatten(-1, (2, self.size.heads, 1)).permute(2, 0, 3, 1, 4)
-            q, k = (self.apply_rotary(F.normalize(part, dim=-1), positions) for part in (q, k))
+            q, k = (self.apply_rotary(F.normalize(x, dim=-1), positions) for x in (q, k))
             return q, k, v, F.logsigmoid(alpha), beta.sigmoid()
 
 

@@ -13,10 +13,10 @@ Time O(n L e + L^3 iterations) and memory O(n L) per head.
 
 Segments run over real tokens: of R real tokens, the one of rank r belongs to segment floor(r L /
 R), so neither the amount nor the position of padding changes a landmark. Where R < L every real
-token is a landmark of its own and the other L - R are empty; an empty landmark has the identity's
-row and column in A and zeros in F, and its row in B is multiplied by zero. A is then block
-diagonal, A+ too, and the maxima of Z_0, of which the row sum is 1 and the column sum at least 1,
-are those of the other block: the result is that of R landmarks alone.
+token is one landmark and the other L - R are empty; an empty landmark has the identity's row and
+column in A and zeros in F, and its row in B is multiplied by zero. A is then block diagonal, A+
+too, and both maxima of Z_0 (the row sum is 1 and the column sum at least 1) are in the other block:
+the result is the same as with R landmarks alone.
 
 Deviations: the maxima of Z_0 are taken per sample and head, where the published code takes them
 over the whole batch, so that samples of a batch depend on one another. Six iterations, the paper's

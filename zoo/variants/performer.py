@@ -16,7 +16,7 @@ and r_i, the ratio does not change with
     phi(q_i)_m phi(k_j)_m  ~  exp(q'_im + c_m - r_i) exp(k'_jm - c_m)
 
 because e^(-r_i) scales numerator and denominator alike, and c_m cancels in each product. Hence no
-epsilon, and gradients are those of the formula. r_i is the logarithm of the row's sum, which makes
+epsilon, and gradients follow the formula. r_i is the logarithm of the row's sum, which makes
 the query side a softmax over features; sqrt(M) and |q|^2 / 2 cancel in it and are left out.
 
     all tokens   c_m = max of k'_jm over the real keys of the sample and head: the key side never
@@ -166,7 +166,7 @@ class KeyMap(feature_sum.FeatureMap):
         shift = w.new_full((*k.shape[:2], 1, len(w)), -torch.inf)
         start = cls(len(w), directions, scale, mask, shift)
         with torch.no_grad():
-            for part in feature_sum.parts(k, len(w)):
+            for part in feature_sum.parts_of(k, len(w)):
                 largest = start.exponents(feature_sum.select(k, part), part).amax(-2, keepdim=True)
                 shift[part[0]] = torch.maximum(shift[part[0]], largest)
         return replace(start, shift=shift.masked_fill(shift.isinf(), 0.0))

@@ -8,8 +8,8 @@ stabiliser of the keys is one maximum over all tokens and features of a head.
 Time O(n M e). Memory O(n M) per head; O(n M e) in the causal form, which without the package's
 CUDA extension keeps a state for every token.
 
-Padding is treated as in the package's own layer: V is set to zero, and K is not. The package
-redraws the projection in place every 1,000 training steps; here it is drawn once.
+Padding is treated as in the package's layer: V is set to zero, and K is not. The package redraws
+the projection in place every 1,000 training steps; here it is drawn once.
 """
 
 from functools import partial

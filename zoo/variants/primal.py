@@ -219,7 +219,7 @@ class Primal(Attention):
         return self.out(merged.to(self.out.weight.dtype)), energy
 
     def _merge(self, e: ksvd.Scores, r: ksvd.Scores) -> Tokens:
-        """C [e; r] + c, or that of the sides of the output, with the heads of a token merged."""
+        """C [e; r] + c, or with one of e and r by `sides`; the heads of a token are merged."""
         scores = torch.cat([e, r][forms.SIDES[self.sides]], dim=-1)
         weight, bias = (part.to(scores.dtype) for part in (self.merge.weight, self.merge.bias))
         return F.linear(scores, weight, bias).transpose(1, 2).flatten(2)
@@ -231,8 +231,8 @@ class Primal(Attention):
         output_map = self.output_map(weights)
         if self.has_kernel:
             query_key, groups = self.query_key, 2 * self.size.heads
-            given = cosine_map.Map(query_key.weight, query_key.bias, *output_map)
-            tokens, grams = cosine_map.apply(x, given, groups, mask, self.training, fused)
+            parameters = cosine_map.Map(query_key.weight, query_key.bias, *output_map)
+            tokens, grams = cosine_map.apply(x, parameters, groups, mask, self.training, fused)
         else:
             phi = forms.features(self.phi, self.queries_and_keys(x, mask), mask)
             tokens, grams = cosine_map.of_features(phi, *output_map, self.training)
@@ -243,7 +243,7 @@ class Primal(Attention):
     ) -> tuple[cosine_map.OutputMap, cosine_map.OutputBias]:
         """The map from features to output tokens: weights, then C, then the output projection.
 
-        `weights` are those of `sides`, of (e, r).
+        `weights` belong to `sides`, of (e, r).
         """
         out = self.out.weight.unflatten(1, (self.size.heads, self.size.head_dim))
         merge = forms.merge_of_both(self.merge.weight, self.sides, self.scales.shape[-1])

@@ -10,7 +10,7 @@
       J = (sum_i e_i^T Lambda e_i + sum_j r_j^T Lambda r_j) / (2 sqrt(n m)) - Tr(W_e^T W_r)
 
   with r the scores of the context. W_e is in the span of the features of the context: it is made of
-  sampled tokens, or moments, of the context, and W_r of those of x. Sums over x, and W_r|X, include
+  sampled tokens, or moments, of the context, and W_r likewise of x. Sums over x, and W_r|X, include
   its padding, for which the contract has no mask. Time O((n + m) p s) per head, always with Gram
   matrices. `docs/decisions/0033-cross-attention-of-primal.md` derives it.
 """
@@ -76,7 +76,7 @@ def features(phi: FeatureMap, u: Vectors, mask: Mask | None) -> Features:
 
 
 def by_side(phi: Features, heads: int) -> BySide:
-    """The features of queries, and those of keys; or of one of the two."""
+    """The features of queries, and of keys; or of one of the two."""
     return phi.unflatten(2, (-1, heads)).permute(0, 2, 3, 1, 4)
 
 
@@ -128,13 +128,13 @@ def side_features(
 
 
 def _require_cross(layer: "zoo.variants.primal.Primal", x: Tokens, context: Context) -> None:
-    """Raise `Unsupported` in the forms of which no output would depend on the context."""
+    """Raise `Unsupported` in the forms where no output would depend on the context."""
     name, n, m = layer.name(), x.shape[1], context.shape[1]
     independent = layer.projections == "independent"
     reasons = {
         f"causal {name} got {n} queries and {m} keys; give as many keys as queries, which are the "
         "same tokens": layer.size.causal and n != m,
-        f"causal {name} attends to its own input only; give causal=False": layer.size.causal,
+        f"causal {name} attends to its input only; give causal=False": layer.size.causal,
         f"{name} has no cross-attention with short_conv={layer.size.short_conv}; give "
         "short_conv=0": layer.size.short_conv,
         "primal.sides=left has no score of a token that is no key; give sides=right for "
@@ -162,17 +162,17 @@ def kernel_matrix(
 def problem(
     layer: "zoo.variants.primal.Primal", x: Tokens
 ) -> tuple[Float[Tensor, "b c h n f"], Weights]:
-    """Features and weights of which J is the objective, at tokens without padding.
+    """Features and weights whose objective is J, at tokens without padding.
 
     J = energy of features @ weights / n - Tr(W_e^T W_r). With `trace=weights` these are W_e and
     W_r, and the features are multiplied by what makes W_e|X and W_r|X of them: statement 15 of
     `docs/primal.md`.
 
     Raises:
-        Unsupported: each token has weights of its own.
+        Unsupported: each token has other weights.
     """
     phi = by_side(features(layer.phi, layer.queries_and_keys(x, None), None), layer.size.heads)
-    # W_e is in the span of the features of keys, W_r in that of queries.
+    # W_e is in the span of the features of keys, W_r in the span of the features of queries.
     weights = partial(layer.weights, x, None, span=phi.flip(1))
     if layer.trace == "data":
         return phi, weights(layer.directions)[1]

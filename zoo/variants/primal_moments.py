@@ -10,12 +10,12 @@ tokens, H_r = X W_e / n and H_e = X W_r / n with parameters W_e and W_r (p, s):
     W_r|X = 1/n sum_i phi(q_i) x_i^T W_r        r = K^T X W_r / n
 
 so that all tokens mix, and not the sampled ones alone. In the causal form the sums run over i <= n:
-token n has weights of its own, made of no later token, and the state of a step is the two sums,
+each token n has other weights, made of no later token, and the state of a step is the two sums,
 (f, s) each. The objective of a prefix is a mean over its tokens; J has, of each prefix, the term of
 its last token, and Tr(W_e|X(n)^T W_r|X(n)) of `trace=data` is a mean over n.
 
-Scores, loss and output are those of Primal-Attention. Time O(n p s), memory O(n (p + s)) per head;
-a step O(p s).
+Scores, loss and output are as in `primal`. Time O(n p s), memory O(n (p + s)) per head; a step
+O(p s).
 """
 
 import inspect
@@ -52,7 +52,7 @@ CHUNK = 64
 
 
 def _signature() -> inspect.Signature:
-    """The options of `primal`, but for those of its projections."""
+    """The options of `primal`, without `projections` and `rank_multi`."""
     whole = inspect.signature(Primal)
     without = {"rank_multi", "projections"}
     return whole.replace(parameters=[p for p in whole.parameters.values() if p.name not in without])
@@ -76,7 +76,7 @@ class PrimalMoments(Primal):
         sides = forms.by_side(phi, self.size.heads)
         if self.size.causal:
             return self._causal(x, mask, sides, plain=backend == "literal")
-        # W_e is in the span of the features of keys, W_r in that of queries.
+        # W_e is in the span of the features of keys, W_r in the span of the features of queries.
         weights = self._moments(sides.flip(1), x, mask, self.directions)
         if backend == "folded":
             tokens, grams = cosine_map.of_features(phi, *self.output_map(weights), self.training)
@@ -129,7 +129,7 @@ class PrimalMoments(Primal):
             energy = ksvd.energy_of_scores(e, r, self.roots())
             trace = ksvd.trace(self.directions[None])
             if self.trace == "data":
-                # A mean over tokens, as the energy: each has projections of its own.
+                # A mean over tokens, as the energy: each has other projections.
                 energy, trace = energy - (traces * real[:, None]).sum(-1), torch.zeros_like(trace)
             count = real.sum(1).expand(x.shape[0])
             loss = ksvd.squared_objective(energy, trace, count, self.ksvd_mean)
@@ -141,8 +141,8 @@ class PrimalMoments(Primal):
         width = heads * self.features
         if self.size.causal:
             # X W, the updates of both sums and the products with them, C, and linear projections.
-            own = n * (2 * rank * (dim + 2 * width) + self.merge.weight.numel() * heads)
-            return 2 * (3 * n * dim**2 + own)
+            sums = n * (2 * rank * (dim + 2 * width) + self.merge.weight.numel() * heads)
+            return 2 * (3 * n * dim**2 + sums)
         moments = 2 * (n + rank) * width * self.size.head_dim
         return 2 * (2 * n * (dim**2 + width * dim) + moments + 2 * width * dim * rank)
 

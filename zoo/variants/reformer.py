@@ -8,7 +8,7 @@ rounds, with a random matrix R,
     s = order of the tokens by (hash, position)        cut into chunks of `bucket` tokens
     P_i = tokens in the chunk of i and in the one before it
 
-and with the union P of the rounds' sets, of which each member counts once,
+and with the union P of the rounds' sets, where each member counts once,
 
     out_i = sum_{j in P} w_ij v_j / sum_{j in P} w_ij
     w_ij = exp(q_i . k_j / sqrt(e)), but exp(-1e5) for j = i: only used if there is no other key

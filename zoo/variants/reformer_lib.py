@@ -1,9 +1,9 @@
 """Reformer as reformer-pytorch computes it; `reformer` is corrected.
 
 Kitaev et al., 2020, arXiv 2001.04451, by `reformer_pytorch.LSHAttention`, and up to `bucket` tokens
-by its full attention with shared QK, as in the package's own layer. Hashes are redrawn in each
-call, in evaluation too, so any two calls differ; padded tokens are hashed as real ones are. A pair
-of tokens that several rounds contain counts in each.
+by its full attention with shared QK, as in the package's layer. Hashes are redrawn in each call, in
+evaluation too, so any two calls differ; padded tokens are hashed as real ones are. A pair of tokens
+that several rounds contain counts in each.
 
 Time O(hashes n (bucket + n / bucket) e) per head: there are n / bucket hash values, which makes
 hashing quadratic, though at n = 4096 and bucket = 64 an eighth of the attention itself. Memory

@@ -8,7 +8,7 @@ rotation of channel pairs by the angles i theta_c, theta_c = 10000^(-2c / e),
     y_i = sum_{j <= i} gamma^(i - j) (R_i q_i) . (R_j k_j) / sqrt(e) v_j
     out = W_o (swish(x W_g) * GroupNorm_h(y))
 
-The recurrence is that of `zoo.kernels.delta` with a constant decay. Time O(n (chunk + e) e) and
+The recurrence is the one of `zoo.kernels.delta` with a constant decay. Time O(n (chunk + e) e) and
 memory O(n (chunk + e^2 / chunk)) per head.
 
 Deviations: the form that is not causal decays by distance, gamma^|i - j|, over all j; the paper has
@@ -54,12 +54,12 @@ class Retention(GatedAttention):
     def inputs(self, x: Tokens, projected: Projected, positions: Positions | None) -> Inputs:
         """See `RecurrentAttention.inputs`."""
         # fp32 at least: the state is a sum over many tokens.
-        with full_precision(projected.unflatten(-1, (3, self.size.heads, -1))) as (parts,):
+        with full_precision(projected.unflatten(-1, (3, self.size.heads, -1))) as (u,):
             # One rotation for queries and keys.
-            rotated = apply_rotary(parts[:, :, :2].flatten(2, 3).transpose(1, 2), positions)
+            rotated = apply_rotary(u[:, :, :2].flatten(2, 3).transpose(1, 2), positions)
             q, k = rotated.chunk(2, dim=1)
             gamma = log_gamma(self.size.heads).to(q)[None, :, None, None]
-            return Inputs(q * q.shape[-1] ** -0.5, k, parts[:, :, 2].transpose(1, 2), gamma)
+            return Inputs(q * q.shape[-1] ** -0.5, k, u[:, :, 2].transpose(1, 2), gamma)
 
 
 def log_gamma(heads: int) -> Float[Tensor, " h"]:

@@ -31,11 +31,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.contract import Attended, Attention, Context, Count, Mask, Queries, State, Token, Tokens
+from zoo.kernels.blocks import block_size, in_blocks
+from zoo.kernels.chunk_states import mapped_states
 from zoo.kernels.delta import sum_after
 from zoo.kernels.precision import full_precision
 from zoo.kernels.real_tokens import with_real_tokens_first
 from zoo.projection import Projection
 from zoo.recompute import in_parts
+from zoo.recurrent import in_heads
 from zoo.size import Size
 from zoo.traits import Traits
 from zoo.variants import variants
@@ -56,7 +59,7 @@ class Rwkv7(Attention):
         causal=True, cross=False, linear=True, stochastic=False, recurrent=True,
         bidirectional=False,
     )  # fmt: skip
-    parts = 2
+    batch_parts = 2
 
     def __init__(
         self, size: Size, *, rank: Count = 32, chunk: Annotated[int, Field(ge=1, le=64)] = 32
@@ -101,10 +104,8 @@ class Rwkv7(Attention):
         """Attend among tokens; padded tokens come last."""
         z = self._inputs(x, F.pad(x, (0, 0, 1, 0))[:, :-1])
         projected = self.query(z["r"]), self.key(z["k"]), self.value(z["v"])
-        # In an exported graph more than any length: then no length is a special case.
-        limit = self.size.max_len + 1 if torch.compiler.is_exporting() else x.shape[1]
         with full_precision(*self._terms(z, *projected)) as (r, k, v, log_w, a, erased):
-            heads = recur(r, k, v, log_w, a, erased, self.chunk, limit)
+            heads = recur(r, k, v, log_w, a, erased, self.chunk)
         return self._merge(heads, r, k, v, z["g"])
 
     def start(self, batch: int) -> State:
@@ -138,8 +139,8 @@ class Rwkv7(Attention):
         """Queries, ktilde, values, log w, a and khat of each head."""
         a, log_w = self.rate(z["a"]).sigmoid(), -SLOWEST * self.decay(z["w"]).sigmoid()
         erased = k * self.erased
-        parts = (r, k * (1 + (a - 1) * self.written), v, log_w, a, erased)
-        *rest, erased = (x.unflatten(-1, (self.size.heads, -1)).transpose(1, 2) for x in parts)
+        terms = (r, k * (1 + (a - 1) * self.written), v, log_w, a, erased)
+        *rest, erased = (in_heads(x, self.size.heads) for x in terms)
         return [*rest, F.normalize(erased, dim=-1)]
 
     def _merge(self, heads: Queries, r: Queries, k: Queries, v: Queries, z: Mixes) -> Tokens:
@@ -158,14 +159,12 @@ def low_rank(dim: int, rank: int, activation: nn.Module) -> nn.Sequential:
 
 
 def recur(
-    r: Queries, k: Queries, v: Queries, log_w: Queries, a: Queries, erased: Queries,
-    chunk: int, limit: int,
-) -> Queries:  # fmt: skip
-    """S_i^T r_i of up to `limit` tokens; `erased` is khat, `k` is ktilde."""
-    n, chunk = r.shape[2], min(chunk, limit)
-    chunks = -(-limit // chunk)
-    parts = (F.pad(x, (0, 0, 0, chunks * chunk - n)) for x in (r, k, v, log_w, a, erased))
-    r, k, v, log_w, a, erased = (x.unflatten(2, (chunks, chunk)) for x in parts)
+    r: Queries, k: Queries, v: Queries, log_w: Queries, a: Queries, erased: Queries, chunk: int
+) -> Queries:
+    """S_i^T r_i of every token; `erased` is khat, `k` is ktilde."""
+    n = r.shape[2]
+    chunk = block_size(chunk, n)
+    r, k, v, log_w, a, erased = (in_blocks(x, chunk) for x in (r, k, v, log_w, a, erased))
     since, to_end, rate = log_w.cumsum(-2), sum_after(log_w).exp(), -a * erased
     before = F.pad(since[..., :-1, :], (0, 0, 1, 0)).exp()
     r, reads, back = r * since.exp(), erased * before, (-since).exp()
@@ -177,12 +176,8 @@ def recur(
     solved_s, solved_v = solved.chunk(2, dim=-1)
     ends = (rate * to_end).mT
     products = ends @ solved_s + torch.diag_embed(since[..., -1, :].exp())
-    added = ends @ solved_v + (k * to_end).mT @ v
-    state, states = torch.zeros_like(added[:, :, 0]), []
-    for product, update in zip(products.unbind(2), added.unbind(2), strict=True):
-        states.append(state)
-        state = product @ state + update
+    states = mapped_states(products, ends @ solved_v + (k * to_end).mT @ v)
     of_erased = (r @ erases).tril()
-    heads = (r + of_erased @ solved_s) @ torch.stack(states, dim=2)
+    heads = (r + of_erased @ solved_s) @ states
     heads = heads + of_erased @ solved_v + (r @ writes).tril() @ v
     return heads.flatten(2, 3)[:, :, :n]

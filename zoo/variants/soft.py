@@ -15,7 +15,7 @@ Time O(n L e + L^3 iterations) and memory O(n L + L^2 iterations) per head.
 |A| is the largest sum of a row, and a = 1 / |A|^2. Of the part of A+ that belongs to an eigenvalue
 l of A, the error is (1 - a l^2)^(2^iterations): 20 steps, as in the published code, suffice for
 l = 0.001 |A|, and the part of smaller ones is damped, as by a ridge. Landmarks close to one another
-make A nearly singular, so this is the usual case. Gradients are those of the iteration as it runs.
+make A nearly singular, so this is the usual case. Gradients are of the iteration as it runs.
 A step doubles the rounding errors where A is singular: of an output in fp32 they are up to 1e-5
 after 20 steps, 5e-3 after 35, and as large as the output after 50.
 
@@ -23,7 +23,7 @@ Weights are not normalised: the output grows with the number of similar tokens, 
 
 Segments run over real tokens and empty landmarks are isolated, as in `zoo.variants.nystrom`: an
 empty landmark has the identity's row and column in A and zeros in P. A is then block diagonal, A+
-too, and the largest row sum, at least 1 by the diagonal, is that of the other block.
+too, and the largest row sum, at least 1 by the diagonal, is in the other block.
 
 Deviations: landmarks are means of segments of the sequence, where the paper convolves or pools
 patches of an image. The kernel depends on differences only, so a bias in the projection of the

@@ -143,8 +143,8 @@ def xformers(
         bias = additive_bias(allowed, q, k)
     else:
         bias = ops.LowerTriangularMask() if causal else None
-    parts = (part.transpose(1, 2) for part in (q, k, v))
-    out = ops.memory_efficient_attention(*parts, attn_bias=bias, p=dropout).transpose(1, 2)
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    out = ops.memory_efficient_attention(q, k, v, attn_bias=bias, p=dropout).transpose(1, 2)
     return out if allowed is None else out.masked_fill(~allowed.any(-1, keepdim=True), 0.0)
 
 

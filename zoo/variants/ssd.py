@@ -10,7 +10,7 @@ State Space Duality", 2024, arXiv 2405.21060, section 3, with the projections of
 It is `gated-linear` with one decay for all channels of a head. The published layer, which couples
 the decay to what is written, is `mamba2`. Time O(n (chunk + e) e), state e^2 per head.
 
-Deviations: the form that is not causal is that of `gated-linear`; the paper has the causal form
+Deviations: the form that is not causal is as in `gated-linear`; the paper has the causal form
 alone. Norm_h is a group norm, one group per head.
 """
 

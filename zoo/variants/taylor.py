@@ -40,7 +40,7 @@ class Taylor(ProjectedAttention):
     traits = Traits(causal=True, cross=True, linear=True, stochastic=False, recurrent=True)
     # fp32 at least: half precision is too coarse for sums over thousands of tokens.
     upcast = True
-    parts = 4
+    batch_parts = 4
 
     def __init__(self, size: Size, *, feature_dim: Count = 16, chunk: Count = 64) -> None:
         """Make the projections.

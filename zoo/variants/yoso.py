@@ -21,7 +21,7 @@ directions at the maximum of w.
 
 Deviations: the paper trains by a lower bound of that derivative, tau / 2 w; it is an option here.
 A zero query, key or sum is normalised to zero, with a gradient of zero: so a query without real
-keys returns zero. In fp32 the error of a cosine near 1 is 1e-7, hence that of w 1e-3 at worst.
+keys returns zero. In fp32 the error of a cosine near 1 is 1e-7, hence of w 1e-3 at worst.
 """
 
 from functools import partial

@@ -38,7 +38,7 @@ def not_causal(applies, heads=slice(None)):
 
 
 def less_later_tokens(h):
-    """Computes the sum of earlier tokens as the sum of all tokens minus that of later ones."""
+    """Computes the sum of earlier tokens as the sum of all minus the sum of later ones."""
     future = h.real.flip(2).cumsum(2).flip(2) - h.real
     return h.y + 0.1 * (h.real.sum(2, keepdim=True) - future) if h.layer.size.causal else h.y
 
@@ -88,8 +88,8 @@ def with_noise(h):
 
 def with_unseeded_dropout(h):
     p = h.layer.size.dropout
-    kept = torch.rand(h.v.shape[-2:], generator=unseeded()) > p
-    return h.y * kept if h.layer.training and p else h.y
+    mask = torch.rand(h.v.shape[-2:], generator=unseeded()) > p
+    return h.y * mask if h.layer.training and p else h.y
 
 
 def of_few_tokens(h):
