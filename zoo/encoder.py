@@ -67,8 +67,7 @@ class EncoderLayer(nn.Module):
         self.recompute = recompute
         dim = attention.size.dim
         self.attention = attention
-        self.attention_norm = LayerNorm(dim)
-        self.feed_forward_norm = LayerNorm(dim)
+        self.attention_norm, self.feed_forward_norm = LayerNorm(dim), LayerNorm(dim)
         self.dropout = Dropout(dropout)
         self.feed_forward = nn.Sequential(
             nn.Linear(dim, feed_forward),

@@ -71,8 +71,7 @@ def create(
         **options: options of the variant, such as `rank=30` of `primal`.
 
     Raises:
-        UserError: the name or an option is unknown, or a value is of the wrong type or out of its
-            range.
+        UserError: a name is unknown, or a value is of the wrong type or out of range.
         Unsupported: the variant does not support what is requested, on this machine or at all.
     """
     name, attention = _name_and_class(variant)

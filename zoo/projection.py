@@ -15,7 +15,7 @@ Deviation: y starts as about silu(u), with the tap of the token itself at 1 and 
 """
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -42,13 +42,7 @@ class Projection(nn.Linear):
     def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
         """Project tokens (b, n, d); the convolution leaves out those where `mask` is False."""
         u = super().forward(input)
-        taps, before = self.taps, self.before
-        if taps is None:
-            return u
-        if mask is None:
-            return convolve(u, taps, before)
-        u = torch.where(mask[..., None], u, 0.0)
-        return with_real_tokens_first(lambda u, _: convolve(u, taps, before), mask, u)
+        return u if self.taps is None else F.silu(convolve(u, self.taps, self.before, mask))
 
     def step(self, input: Tensor, past: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Project the next token (b, 1, d), of a causal layer.
@@ -67,7 +61,12 @@ class Projection(nn.Linear):
         return [] if self.taps is None else [(len(self.taps) - 1, self.out_features)]
 
 
-def convolve(u: Projected, taps: Float[Tensor, "t w"], before: int) -> Projected:
-    """Depth-wise convolution with `before` of the taps for earlier tokens, then SiLU."""
+def convolve(
+    u: Projected, taps: Float[Tensor, "t w"], before: int, mask: Bool[Tensor, "b n"] | None
+) -> Projected:
+    """Depth-wise convolution of real tokens, with `before` of the taps for earlier ones."""
+    if mask is not None:
+        u = torch.where(mask[..., None], u, 0.0)
+        return with_real_tokens_first(lambda u, _: convolve(u, taps, before, None), mask, u)
     padded = F.pad(u.mT, (before, len(taps) - 1 - before))
-    return F.silu(F.conv1d(padded, taps.mT[:, None], groups=len(taps.mT)).mT)
+    return F.conv1d(padded, taps.mT[:, None], groups=len(taps.mT)).mT

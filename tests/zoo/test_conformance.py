@@ -310,21 +310,6 @@ class Fragile(Correct):
         raise KeyError("glass")
 
 
-class Unannotated(Correct):
-    def __init__(self, size, *, rank=30):
-        super().__init__(size)
-
-
-class ByPlace(Correct):
-    def __init__(self, size, rank: int = 30):
-        super().__init__(size)
-
-
-class Swallows(Correct):
-    def __init__(self, size, **options):
-        super().__init__(size)
-
-
 MISSPELT = MappingProxyType({"padding invarience": "misspelt"})
 
 
@@ -335,9 +320,6 @@ MISSPELT = MappingProxyType({"padding invarience": "misspelt"})
         (Fragile, {}, r"mine cannot be built .KeyError: .glass."),
         (Primal, {"rank": 0}, r"mine\.rank=0 must be at least 1"),
         (WithOption, {"rank": "x"}, r"mine\.rank=x"),
-        (Unannotated, {}, "annotate it"),
-        (ByPlace, {}, r"rank: int = 30 by position; put a \* before"),
-        (Swallows, {}, r"\*\*options"),
         (attends(abs, expected_failures=MISSPELT), {}, "did you mean 'padding invariance'"),
         (attends(abs, unchecked="it needs a device"), {}, "mine cannot be checked: it needs a dev"),
     ],

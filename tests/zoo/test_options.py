@@ -68,6 +68,9 @@ def takes_words(wood, *words: str, depth: int = 1): ...
 def takes_options(wood, *, depth: int = 1, **rest: int): ...
 
 
+def by_position(wood, depth: int = 1): ...
+
+
 def bad_annotation(wood, *, depth: list[int] | None = None): ...
 
 
@@ -114,6 +117,8 @@ def test_a_value_of_another_type_is_rejected_with_value_and_rule(option, value):
         (cut, {}, "cut needs the option 'depth'; set cut.depth=VALUE"),
         (takes_words, {}, "takes_words takes *words: str; name every option in the signature"),
         (takes_options, {}, "takes_options takes **rest: int; name every option in the signature"),
+        (by_position, {}, "by_position takes depth: int = 1 by position; put a * before its "
+         "options"),
         (bad_annotation, {"depth": 1}, "cut.depth is annotated list[int] | None; annotate it bool, "
          "int, float, str or Literal"),
         (no_annotation, {}, "cut.depth is not annotated; annotate it bool, int, float, str or "

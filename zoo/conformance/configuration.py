@@ -48,11 +48,7 @@ class Setting(NamedTuple):
         return "autocast" if self.autocast else str(self.dtype).removeprefix("torch.")
 
     def run(
-        self,
-        layer: Attention,
-        x: Tensor,
-        mask: Tensor | None = None,
-        context: Tensor | None = None,
+        self, layer: Attention, x: Tensor, mask: Tensor | None = None, context: Tensor | None = None
     ) -> Attended:
         """The result of a call; the random generator starts from the same seed in every call."""
         context = None if context is None else context.to(self.dtype)

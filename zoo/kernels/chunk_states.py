@@ -22,19 +22,20 @@ def chunk_states(update: States, decay: Float[Tensor, "#b h #t #e 1"]) -> States
     """The state before each chunk, which adds `update` to `decay` times the state before it."""
     if torch.compiler.is_exporting():
         return by_pairs(update, decay)
-    return _one_by_one(torch.mul, decay.expand(-1, -1, update.shape[2], -1, -1), update)
+    return one_by_one(torch.mul, decay.expand(-1, -1, update.shape[2], -1, -1), update)
 
 
 def mapped_states(factor: Float[Tensor, "b h t e e"], update: States) -> States:
     """The state before each chunk, which maps a state S to factor S + update."""
     if torch.compiler.is_exporting():
         return _by_one_system(factor, update)
-    return _one_by_one(torch.matmul, factor, update)
+    return one_by_one(torch.matmul, factor, update)
 
 
-def _one_by_one(
+def one_by_one(
     advance: Callable[[Tensor, Tensor], Tensor], factors: Tensor, update: States
 ) -> States:
+    """The state before each chunk, which maps a state S to advance(factor, S) + update."""
     state, states = torch.zeros_like(update[:, :, 0]), []
     for factor, added in zip(factors.unbind(2), update.unbind(2), strict=True):
         states.append(state)

@@ -19,22 +19,17 @@ convolution runs over real tokens, as if there were no padding between them.
 """
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import nn
 
 from zoo.contract import Attended, Attention, Context, Count, Mask, Size, State, Token, Tokens
-from zoo.kernels.real_tokens import with_real_tokens_first
+from zoo.projection import convolve
 from zoo.traits import Traits
 from zoo.variants import variants
 
 
 @variants.register("conv")
 class Convolution(Attention):
-    """A depth-wise convolution of the values over tokens, between two projections.
-
-    Axis letters beyond the contract's: `c` channels, `t` taps.
-    """
+    """A depth-wise convolution of the values over tokens, between two projections."""
 
     traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=True)
     family = "no attention"
@@ -54,20 +49,8 @@ class Convolution(Attention):
     ) -> Attended:
         """See `Attention.forward`."""
         self.require_self(x, context)
-        v = self.value(x)
-        if mask is None:
-            return Attended(self.out(self.convolve(v)))
-        v = torch.where(mask[..., None], v, 0.0)
-        # Padded tokens come last, with values of zero.
-        mixed = with_real_tokens_first(lambda v, _: self.convolve(v), mask, v)
-        return Attended(self.out(mixed))
-
-    def convolve(self, v: Float[Tensor, "b n c"]) -> Float[Tensor, "b n c"]:
-        """The weighted sum of the tokens around each token, or before it, by channel."""
-        taps, channels = self.taps.shape
-        before = taps - 1 if self.size.causal else taps // 2
-        padded = F.pad(v.mT, (before, taps - 1 - before))
-        return F.conv1d(padded, self.taps.mT[:, None], groups=channels).mT
+        before = len(self.taps) - 1 if self.size.causal else len(self.taps) // 2
+        return Attended(self.out(convolve(self.value(x), self.taps, before, mask)))
 
     def analytic_flops(self, n: int) -> int:
         """See `Attention.analytic_flops`: the two projections, and the taps."""

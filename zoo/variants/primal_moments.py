@@ -27,16 +27,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from zoo import ksvd
-from zoo.contract import (
-    Attended,
-    Context,
-    Mask,
-    Matrix,
-    State,
-    Token,
-    Tokens,
-    Unsupported,
-)
+from zoo.contract import Attended, Context, Mask, Matrix, State, Token, Tokens, Unsupported
 from zoo.kernels import causal_sum, cosine_map
 from zoo.kernels.precision import full_precision
 from zoo.kernels.real_tokens import token_ranks

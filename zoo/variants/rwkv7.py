@@ -31,8 +31,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.contract import Attended, Attention, Context, Count, Mask, Queries, State, Token, Tokens
-from zoo.kernels.blocks import block_size, in_blocks
-from zoo.kernels.chunk_states import mapped_states
+from zoo.kernels.chunk_states import one_by_one
 from zoo.kernels.delta import sum_after
 from zoo.kernels.precision import full_precision
 from zoo.kernels.real_tokens import with_real_tokens_first
@@ -104,8 +103,10 @@ class Rwkv7(Attention):
         """Attend among tokens; padded tokens come last."""
         z = self._inputs(x, F.pad(x, (0, 0, 1, 0))[:, :-1])
         projected = self.query(z["r"]), self.key(z["k"]), self.value(z["v"])
+        # In an exported graph more than any length: then no length is a special case.
+        limit = self.size.max_len + 1 if torch.compiler.is_exporting() else x.shape[1]
         with full_precision(*self._terms(z, *projected)) as (r, k, v, log_w, a, erased):
-            heads = recur(r, k, v, log_w, a, erased, self.chunk)
+            heads = recur(r, k, v, log_w, a, erased, self.chunk, limit)
         return self._merge(heads, r, k, v, z["g"])
 
     def start(self, batch: int) -> State:
@@ -159,12 +160,14 @@ def low_rank(dim: int, rank: int, activation: nn.Module) -> nn.Sequential:
 
 
 def recur(
-    r: Queries, k: Queries, v: Queries, log_w: Queries, a: Queries, erased: Queries, chunk: int
-) -> Queries:
-    """S_i^T r_i of every token; `erased` is khat, `k` is ktilde."""
-    n = r.shape[2]
-    chunk = block_size(chunk, n)
-    r, k, v, log_w, a, erased = (in_blocks(x, chunk) for x in (r, k, v, log_w, a, erased))
+    r: Queries, k: Queries, v: Queries, log_w: Queries, a: Queries, erased: Queries,
+    chunk: int, limit: int,
+) -> Queries:  # fmt: skip
+    """S_i^T r_i of up to `limit` tokens; `erased` is khat, `k` is ktilde."""
+    n, chunk = r.shape[2], min(chunk, limit)
+    chunks = -(-limit // chunk)
+    padded = (F.pad(x, (0, 0, 0, chunks * chunk - n)) for x in (r, k, v, log_w, a, erased))
+    r, k, v, log_w, a, erased = (x.unflatten(2, (chunks, chunk)) for x in padded)
     since, to_end, rate = log_w.cumsum(-2), sum_after(log_w).exp(), -a * erased
     before = F.pad(since[..., :-1, :], (0, 0, 1, 0)).exp()
     r, reads, back = r * since.exp(), erased * before, (-since).exp()
@@ -176,7 +179,7 @@ def recur(
     solved_s, solved_v = solved.chunk(2, dim=-1)
     ends = (rate * to_end).mT
     products = ends @ solved_s + torch.diag_embed(since[..., -1, :].exp())
-    states = mapped_states(products, ends @ solved_v + (k * to_end).mT @ v)
+    states = one_by_one(torch.matmul, products, ends @ solved_v + (k * to_end).mT @ v)
     of_erased = (r @ erases).tril()
     heads = (r + of_erased @ solved_s) @ states
     heads = heads + of_erased @ solved_v + (r @ writes).tril() @ v
