@@ -111,8 +111,9 @@ def in_parts(forward: Callable[..., Attended]) -> Callable[..., Attended]:
         # As they are in this call: `functional_call` may have replaced them for it.
         state = {**dict(part.named_parameters()), **dict(part.named_buffers())}
         inputs = [x] if mask is None else [x, mask]
-        attend = partial(functional_call, part, state)
-        tokens = sample_by_sample(lambda *sample: attend(sample), *inputs, size=size)
+        tokens = sample_by_sample(
+            lambda *sample: functional_call(part, state, sample), *inputs, size=size
+        )
         return Attended(tokens)
 
     return compute

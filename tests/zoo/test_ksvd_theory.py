@@ -272,15 +272,3 @@ def test_scores_of_as_many_directions_as_features_span_all_singular_vectors():
     problem = random_problem()
     scores = problem.phi_q @ torch.randn(FEATURES, FEATURES).double()
     assert math.isclose(alignment(scores, problem.u), 1, rel_tol=1e-12)
-
-
-def test_the_theory_holds_for_any_features():
-    phi_q, phi_k = torch.randn(2, 30, 6).double()
-    kernel = phi_q @ phi_k.T
-    u, s, vt = torch.linalg.svd(kernel)
-    u, s, v = u[:, :6], s[:6], vt[:6].T
-    w_e, w_r = phi_k.T @ v, phi_q.T @ u
-    agree(phi_q @ w_e, kernel @ v)
-    agree(phi_k @ w_r, v * s)
-    energy = ((phi_q @ w_e) ** 2 / s).sum() / 2 + ((phi_k @ w_r) ** 2 / s).sum() / 2
-    assert abs(energy - torch.trace(w_e.T @ w_r)) < 1e-10 * energy

@@ -169,7 +169,7 @@ def problem(
     `docs/primal.md`.
 
     Raises:
-        Unsupported: each token has other weights.
+        Unsupported: weights differ between tokens.
     """
     phi = by_side(features(layer.phi, layer.queries_and_keys(x, None), None), layer.size.heads)
     # W_e is in the span of the features of keys, W_r in the span of the features of queries.

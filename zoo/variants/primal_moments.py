@@ -10,9 +10,9 @@ tokens, H_r = X W_e / n and H_e = X W_r / n with parameters W_e and W_r (p, s):
     W_r|X = 1/n sum_i phi(q_i) x_i^T W_r        r = K^T X W_r / n
 
 so that all tokens mix, and not the sampled ones alone. In the causal form the sums run over i <= n:
-each token n has other weights, made of no later token, and the state of a step is the two sums,
-(f, s) each. The objective of a prefix is a mean over its tokens; J has, of each prefix, the term of
-its last token, and Tr(W_e|X(n)^T W_r|X(n)) of `trace=data` is a mean over n.
+weights differ between tokens, and are made of no later one, and the state of a step is the two
+sums, (f, s) each. The objective of a prefix is a mean over its tokens; J has, of each prefix, the
+term of its last token, and Tr(W_e|X(n)^T W_r|X(n)) of `trace=data` is a mean over n.
 
 Scores, loss and output are as in `primal`. Time O(n p s), memory O(n (p + s)) per head; a step
 O(p s).
@@ -120,7 +120,7 @@ class PrimalMoments(Primal):
             energy = ksvd.energy_of_scores(e, r, self.roots())
             trace = ksvd.trace(self.directions[None])
             if self.trace == "data":
-                # A mean over tokens, as the energy: each has other projections.
+                # A mean over tokens, as the energy: projections differ between tokens.
                 energy, trace = energy - (traces * real[:, None]).sum(-1), torch.zeros_like(trace)
             count = real.sum(1).expand(x.shape[0])
             loss = ksvd.squared_objective(energy, trace, count, self.ksvd_mean)
