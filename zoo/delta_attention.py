@@ -32,10 +32,7 @@ class DeltaAttention(RecurrentAttention):
     """Projections and output of the family; a subclass writes `gates`."""
 
     family = "delta rule"
-    traits = Traits(
-        causal=True, cross=False, linear=True, stochastic=False, recurrent=True,
-        bidirectional=False,
-    )  # fmt: skip
+    traits = Traits.causal_only(linear=True, stochastic=False, recurrent=True)
 
     def __init__(self, size: Size, *, steps: int = 1) -> None:
         """Make the projections: a query for each token, a key and a value for each step."""

@@ -37,6 +37,14 @@ class Traits:
         if not self.bidirectional and (self.cross or not self.causal):
             raise TypeError("Traits.bidirectional=False needs causal=True, cross=False")
 
+    @classmethod
+    def causal_only(cls, *, linear: bool, stochastic: bool, recurrent: bool) -> "Traits":
+        """The claims of a variant that has a causal form alone, and thus no cross-attention."""
+        return cls(
+            causal=True, cross=False, linear=linear, stochastic=stochastic, recurrent=recurrent,
+            bidirectional=False,
+        )  # fmt: skip
+
     @property
     def forms(self) -> tuple[bool, ...]:
         """The values of `Size.causal` that a layer can be built with, the bidirectional first."""

@@ -122,13 +122,11 @@ def _errors(
     for index, gradient in enumerate(gradients):
         direction = torch.randn_like(gradient)
         with torch.no_grad():
-            above, below = (
-                probe_loss(
-                    call(*inputs[:index], inputs[index] + sign * direction, *inputs[index + 1 :]),
-                    mask,
-                )
-                for sign in (STEP, -STEP)
+            shifted = (
+                [*inputs[:index], inputs[index] + step * direction, *inputs[index + 1 :]]
+                for step in (STEP, -STEP)
             )
+            above, below = (probe_loss(call(*each), mask) for each in shifted)
         expected = (above - below) / (2 * STEP)
         error = (expected - (gradient * direction).sum()).abs()
         relative = error / norms[index].clamp_min(1e-3 * norms.max().item())
@@ -143,13 +141,12 @@ def check_precisions(configuration: Configuration) -> Outcome:
     """
     mode, details, passed = not configuration.traits.stochastic, [], True
     for setting, _, bound in LOW_PRECISIONS:
+        pair = setting._replace(training=mode), Setting(training=mode)
         errors = [
             _row_error(actual, expected)
             for mask in (None, padding_masks()[1])
             for actual, expected in zip(
-                _gradients(configuration, setting._replace(training=mode), mask),
-                _gradients(configuration, Setting(training=mode), mask),
-                strict=True,
+                *(_gradients(configuration, each, mask) for each in pair), strict=True
             )
         ]
         passed &= max(errors) <= bound

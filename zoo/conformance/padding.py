@@ -125,11 +125,9 @@ def _leaks_between(
         for fixed in separating_masks(samples)[..., None] & everywhere:
             changed = torch.where(fixed[..., None], x, 100 * noise)
             # Other padding may change how many weights there are to drop.
-            other = (
-                mask
-                if mask is None or setting.dropout
-                else torch.where(fixed, mask, others.flip(1))
-            )
+            other = mask
+            if mask is not None and not setting.dropout:
+                other = torch.where(fixed, mask, others.flip(1))
             after = setting.run(layer, changed, other).tokens
             yield value_leak(before, after, fixed & real, changes)
             yield gradient_leak(x, before, fixed & real, ~fixed, depends)

@@ -39,11 +39,8 @@ class LayerNorm(nn.LayerNorm):
 def _can_run(x: Tensor) -> bool:
     # A subclass of Tensor may have no memory.
     plain = type(x) is Tensor and x.dtype is torch.float32 and eager.on_cpu(x)
-    return (
-        plain
-        and torch.is_autocast_enabled("cpu")
-        and torch.get_autocast_dtype("cpu") is torch.bfloat16
-    )
+    bf16 = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") is torch.bfloat16
+    return plain and bf16
 
 
 class _LayerNorm(torch.autograd.Function):

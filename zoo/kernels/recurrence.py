@@ -70,14 +70,11 @@ class _TokenSums(torch.autograd.Function):
             return None, None, *eager.differentiable(out, tuple(inputs), gradient)
         slopes = torch.ops.zoo.token_sums_backward(gradient, inputs, states, ctx.causal)
         # Gates and decays are spread over the axes that they do not have.
-        return (
-            None,
-            None,
-            *(
-                slope.sum_to_size(x.shape).to(x.dtype) if needed else None
-                for slope, x, needed in zip(slopes, inputs, ctx.needs_input_grad[2:], strict=True)
-            ),
+        gradients = (
+            slope.sum_to_size(x.shape).to(x.dtype) if needed else None
+            for slope, x, needed in zip(slopes, inputs, ctx.needs_input_grad[2:], strict=True)
         )
+        return None, None, *gradients
 
 
 @torch.library.custom_op("zoo::token_sums", mutates_args=())

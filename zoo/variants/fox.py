@@ -42,17 +42,11 @@ class ForgettingAttention(ProjectedAttention):
     """Softmax attention to past tokens, less the more is forgotten between them and the query."""
 
     family = "softmax"
-    traits = Traits(
-        causal=True, cross=False, linear=False, stochastic=False, recurrent=False,
-        bidirectional=False,
-    )  # fmt: skip
+    traits = Traits.causal_only(linear=False, stochastic=False, recurrent=False)
     identities = (
-        Identity(
-            other="softmax",
-            where="f = 1",
-            prepare=lambda layer, other: layer.forget.bias.fill_(1e4),
-        ),
-    )
+        Identity(other="softmax", where="f = 1",
+                 prepare=lambda layer, other: layer.forget.bias.fill_(1e4)),
+    )  # fmt: skip
     caches = True
     drops_weights = True
     # fp32 at least: half precision has no digits for differences of long sums.

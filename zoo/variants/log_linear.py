@@ -54,10 +54,7 @@ class LogLinear(CausalHeads):
     """
 
     family = "decay"
-    traits = Traits(
-        causal=True, cross=False, linear=False, stochastic=False, recurrent=True,
-        bidirectional=False,
-    )  # fmt: skip
+    traits = Traits.causal_only(linear=False, stochastic=False, recurrent=True)
     identities = (Identity(other="ssd", where="lambda = 1", prepare=_equal_scales),)
 
     def __init__(

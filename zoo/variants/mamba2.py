@@ -32,10 +32,7 @@ class Mamba2(RecurrentAttention):
     """Linear attention with a time step for each token and head, and keys shared by the heads."""
 
     family = "decay"
-    traits = Traits(
-        causal=True, cross=False, linear=True, stochastic=False, recurrent=True,
-        bidirectional=False,
-    )  # fmt: skip
+    traits = Traits.causal_only(linear=True, stochastic=False, recurrent=True)
 
     def __init__(self, size: Size, *, state: Count = 128, expand: Count = 2) -> None:
         """Make the parameters.

@@ -41,10 +41,7 @@ class Mesa(CausalHeads):
     """The value that a regression of all values so far predicts at the query."""
 
     family = "delta rule"
-    traits = Traits(
-        causal=True, cross=False, linear=True, stochastic=False, recurrent=True,
-        bidirectional=False,
-    )  # fmt: skip
+    traits = Traits.causal_only(linear=True, stochastic=False, recurrent=True)
     batch_parts = 8
 
     def __init__(self, size: Size, *, chunk: Count = 16) -> None:

@@ -41,10 +41,7 @@ class BlockAttention(ProjectedAttention):
     """
 
     family = "sparse"
-    traits = Traits(
-        causal=True, cross=False, linear=False, stochastic=False, recurrent=False,
-        bidirectional=False,
-    )  # fmt: skip
+    traits = Traits.causal_only(linear=False, stochastic=False, recurrent=False)
     identities = (
         Identity(other="softmax", where="topk * block >= n", options={"block": 16, "topk": 16}),
     )

@@ -62,11 +62,9 @@ class Nystrom(ProjectedAttention):
         super().__init__(size)
         self.landmarks, self.iterations = landmarks, iterations
         heads, half = size.heads, (conv // 2, 0)
-        self.conv = (
-            nn.Conv2d(heads, heads, (conv, 1), padding=half, groups=heads, bias=False)
-            if conv
-            else None
-        )
+        self.conv = None
+        if conv:
+            self.conv = nn.Conv2d(heads, heads, (conv, 1), padding=half, groups=heads, bias=False)
 
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
         """See `ProjectedAttention.attend`."""

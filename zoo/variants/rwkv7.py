@@ -54,10 +54,7 @@ class Rwkv7(Attention):
     """The generalised delta rule of RWKV-7, with its token shift, bonus and gate."""
 
     family = "delta rule"
-    traits = Traits(
-        causal=True, cross=False, linear=True, stochastic=False, recurrent=True,
-        bidirectional=False,
-    )  # fmt: skip
+    traits = Traits.causal_only(linear=True, stochastic=False, recurrent=True)
     batch_parts = 2
 
     def __init__(
