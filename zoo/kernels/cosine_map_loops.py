@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from zoo.kernels.cpu_loops import OPTIONS, compiled, narrow, widen
+from zoo.kernels.cpu_loops import OPTIONS, compiled, copy_matrix, narrow, widen
 
 ROWS = 256
 """Tokens of a block."""
@@ -112,7 +112,8 @@ def unit_features(
                 if len(grams):
                     _add_gram(rows, width, sums[g])
         if len(grams):
-            grams[sample, part] = sums[:, :width, :width]
+            for g in range(groups):
+                copy_matrix(sums[g, :width, :width], grams[sample, part, g])
 
 
 @compiled

@@ -64,6 +64,14 @@ def _round_to_bf16(number, like):
     return np.uint16(np.uint32(bits + np.uint32(0x7FFF) + even) >> np.uint32(16))
 
 
+@njit(**OPTIONS)
+def copy_matrix(source: Any, target: Any) -> None:
+    """Copy a matrix; to assign a slice, numba would compile a message about shapes for seconds."""
+    for a in range(source.shape[0]):
+        for c in range(source.shape[1]):
+            target[a, c] = source[a, c]
+
+
 @njit(nogil=True)
 def _draw(bits: Any, seed: Any, block: Any) -> None:
     """Fill `bits` with the outputs of the counters of a block."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from zoo.kernels.cpu_loops import OPTIONS, compiled
+from zoo.kernels.cpu_loops import OPTIONS, compiled, copy_matrix
 
 
 @compiled
@@ -126,7 +126,7 @@ def write_sums(
         state[:] = 0
         for i in range(n):
             if i % span == 0:
-                states[block, i // span] = state
+                copy_matrix(state, states[block, i // span])
             _decay_and_erase(k, v, decay, erase, write, b, i, h, state, state, written)
             y[:] = 0
             for a in range(width):
@@ -134,7 +134,8 @@ def write_sums(
                 for c in range(size):
                     row[c] += key * written[c]
                     y[c] += query * row[c]
-            out[b, i, h] = y
+            for c in range(size):
+                out[b, i, h, c] = y[c]
 
 
 @compiled
@@ -159,7 +160,7 @@ def write_gradients(
         d_state[:] = 0
         for start in range((n - 1) // span * span, -1, -span):
             stop = min(n, start + span)
-            state[:] = states[block, start // span]
+            copy_matrix(states[block, start // span], state)
             for i in range(start, stop):
                 new, u = after[i - start], written[i - start]
                 _decay_and_erase(k, v, decay, erase, write, b, i, h, state, new, u)
@@ -170,8 +171,9 @@ def write_gradients(
                         copy[c] = row[c]
             for i in range(stop - 1, start - 1, -1):
                 new, u = after[i - start], written[i - start]
-                y[:] = gradient[b, i, h]
                 d_written[:] = 0
+                for c in range(size):
+                    y[c] = gradient[b, i, h, c]
                 for a in range(width):
                     row, d_row, key, query = new[a], d_state[a], k[b, i, h, a], q[b, i, h, a]
                     d_query, d_key = zero, zero
