@@ -50,8 +50,8 @@ class ShuffledBlocks(Task):
         if plain.target_positions is not None:
             raise UserError(f"{self.task.key} has target positions; shuffle another task")
         stream = Stream(self.block, SPLITS.index(split))
-        parts = [_shuffle(*part, self.block, stream) for part in plain.chunks()]
-        return replace(plain, sequences=torch.cat(parts))
+        chunks = [_shuffle(*part, self.block, stream) for part in plain.chunks()]
+        return replace(plain, sequences=torch.cat(chunks))
 
 
 def shuffle_blocks(task: Task, block: int) -> Task:

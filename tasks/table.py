@@ -194,8 +194,8 @@ def _cells(file: Path, table: Any, column: str) -> list[str]:
     if column not in table.columns:
         columns = ", ".join(map(str, table.columns))
         raise UserError(f"{file} has no column {column!r}, only {columns}; name the one to use")
-    cells = table[column].astype(str)
-    empty = (table[column].isna() | (cells == "")).to_numpy().nonzero()[0]
+    texts = table[column].astype(str)
+    empty = (table[column].isna() | (texts == "")).to_numpy().nonzero()[0]
     if len(empty):
         raise UserError(f"{file} has no {column!r} in row {empty[0] + 1}; fill or remove that row")
-    return cells.tolist()
+    return texts.tolist()

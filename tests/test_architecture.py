@@ -48,13 +48,13 @@ def calls(tree: ast.Module) -> Iterator[tuple[str, dict[str, str]]]:
     """Every call: the name of what is called, and its keyword arguments as text."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
-            given = {one.arg: ast.unparse(one.value) for one in node.keywords if one.arg}
-            yield ast.unparse(node.func), given
+            keywords = {each.arg: ast.unparse(each.value) for each in node.keywords if each.arg}
+            yield ast.unparse(node.func), keywords
 
 
 def imports_against_the_direction(module: str, tree: ast.Module) -> Iterator[str]:
-    parts = module.split(".")
-    prefixes = [".".join(parts[:end]) for end in range(len(parts), 0, -1)]
+    names = module.split(".")
+    prefixes = [".".join(names[:end]) for end in range(len(names), 0, -1)]
     allowed = next(MAY_IMPORT[prefix] for prefix in prefixes if prefix in MAY_IMPORT)
     for name in imported(module, tree):
         ours = name.split(".")[0] in PACKAGES
@@ -69,10 +69,10 @@ def reads_what_can_execute(module: str, tree: ast.Module) -> Iterator[str]:
             yield f"imports {name}"
         if name == "torch.load":  # only called by that name is it recognised below
             yield f"imports {name} by name"
-    for name, given in calls(tree):
-        if name == "torch.load" and given.get("weights_only") != "True":
+    for name, keywords in calls(tree):
+        if name == "torch.load" and keywords.get("weights_only") != "True":
             yield "calls torch.load without weights_only=True"
-        if given.get("allow_pickle", "False") != "False":
+        if keywords.get("allow_pickle", "False") != "False":
             yield f"calls {name} with allow_pickle"
 
 
@@ -96,9 +96,9 @@ def import_cycle(modules: Mapping[str, ast.Module]) -> list[str]:
     for module, tree in modules.items():
         graph[module] = set()
         for name in imported(module, without_type_checking(tree)):
-            parts = name.split(".")
-            ends = (".".join(parts[:end]) for end in range(len(parts), 0, -1))
-            found = (one for end in ends for one in (end, f"{end}.__init__") if one in modules)
+            names = name.split(".")
+            ends = (".".join(names[:end]) for end in range(len(names), 0, -1))
+            found = (path for end in ends for path in (end, f"{end}.__init__") if path in modules)
             target = next(found, module)
             graph[module] |= {target} - {module}
     try:

@@ -16,10 +16,10 @@ PRINTED = re.compile(r"^\s*print\(.*\)  # (.*)$", re.MULTILINE)
 
 def examples() -> dict[str, str]:
     """The Python code under each heading that has some."""
-    parts = re.split(r"^## (.*)$", LIBRARY.read_text("utf-8"), flags=re.MULTILINE)
+    texts = re.split(r"^## (.*)$", LIBRARY.read_text("utf-8"), flags=re.MULTILINE)
     code = {
         heading: "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
-        for heading, text in zip(parts[1::2], parts[2::2], strict=True)
+        for heading, text in zip(texts[1::2], texts[2::2], strict=True)
     }
     return {heading: block for heading, block in code.items() if block}
 
@@ -40,7 +40,7 @@ def test_every_section_has_an_example():
     assert next(iter(SECTIONS)) == FIRST and len(SECTIONS) == 9
 
 
-# PyTorch's compiler warns about its own code.
+# PyTorch's compiler warns about code of PyTorch.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("code", parameters())
 def test_the_examples_of_a_section_run(
@@ -72,14 +72,14 @@ POINTER = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 def statements() -> dict[int, str]:
     """The text of each numbered statement, up to the next one."""
-    parts = re.split(r"^\*\*(\d+)\. ", PAGE, flags=re.MULTILINE)
-    return {int(number): text for number, text in zip(parts[1::2], parts[2::2], strict=True)}
+    texts = re.split(r"^\*\*(\d+)\. ", PAGE, flags=re.MULTILINE)
+    return {int(number): text for number, text in zip(texts[1::2], texts[2::2], strict=True)}
 
 
 def names_in(path: str) -> set[str]:
     file = ROOT / path
     tree = ast.parse(file.read_text("utf-8")) if file.exists() else ast.Module([], [])
-    names = {one.name for one in tree.body if isinstance(one, ast.FunctionDef)}
+    names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     return {name for name in names if name.startswith("test_")}
 
 

@@ -140,12 +140,12 @@ def test_the_plug_in_gets_its_row_next_to_softmax_and_none(printed):
     rows = (folder / "leaderboard.md").read_text("utf-8").splitlines()
     names = {row.split("|")[1].strip() for row in rows if row.startswith("|")}
     assert {"aft-simple", "softmax", "none"} <= names
-    own, *others = (
+    installed, *others = (
         json.loads(path.read_text())["environment"]["versions"]
         for name in ("aft-simple", "softmax", "none")
         for path in folder.glob(f"listops-{name}-*.json")
     )
-    assert own["attention-free"] == "0.1.0"
+    assert installed["attention-free"] == "0.1.0"
     assert not any("attention-free" in versions for versions in others)
 
 

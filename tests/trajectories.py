@@ -12,7 +12,7 @@ PENDULUM = "InvertedPendulum-v5"
 
 def record_short(path: Path, lengths=(25, 7, 40, 3, 30, 12), **attributes) -> str:
     """Trajectories of those lengths, cut off, in a new file; returns its path."""
-    environment, parts = Environment(PENDULUM), []
+    environment, recorded = Environment(PENDULUM), []
     rng = np.random.default_rng(0)
     for i, length in enumerate(lengths):
         states, actions = [environment.reset(i)], []
@@ -21,7 +21,7 @@ def record_short(path: Path, lengths=(25, 7, 40, 3, 30, 12), **attributes) -> st
             states.append(environment.step(actions[-1])[0])
         taken = np.clip(np.stack(actions), -1, 1).astype(np.float32) * environment.bound
         ends = np.array([length]), np.array([False])
-        parts.append(Trajectories(np.stack(states[:-1]), taken, np.ones(length), *ends, {}))
-    own = {"env_id": PENDULUM, "random_return": 5.0, "expert_return": 105.0, **attributes}
-    write(path, Trajectories.join(parts, own))
+        recorded.append(Trajectories(np.stack(states[:-1]), taken, np.ones(length), *ends, {}))
+    attributes = {"env_id": PENDULUM, "random_return": 5.0, "expert_return": 105.0, **attributes}
+    write(path, Trajectories.join(recorded, attributes))
     return str(path)

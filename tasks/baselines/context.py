@@ -34,8 +34,8 @@ def baselines(candidates: Candidates, splits: Splits, classes: int) -> Mapping[s
         return ranks(split) * split.sequences.shape[1] + positions(split)
 
     names = {"rank": ranks, "position": positions, "rank and position": ranks_and_positions}
-    asked = positions(splits["train"])
-    if (asked == asked[:1]).all():
+    query_positions = positions(splits["train"])
+    if (query_positions == query_positions[:1]).all():
         names = {"position": positions}  # which then has one rank
     rules = {
         f"by {name} of the query": partial(by_query, candidates, n) for name, n in names.items()
@@ -72,7 +72,7 @@ def by_query(candidates: Candidates, keys: Keys, splits: Splits, classes: int) -
     numbers = both.unique(return_inverse=True)[1]
     count = train.targets.numel()
     learned = numbers[:count].view_as(train.targets)
-    asked = numbers[count:].view_as(test.targets)
+    tested = numbers[count:].view_as(test.targets)
     found = candidates(train)
     correct = torch.zeros(int(numbers.max()) + 1, found.shape[1])
     present = torch.zeros_like(correct)
@@ -82,7 +82,7 @@ def by_query(candidates: Candidates, keys: Keys, splits: Splits, classes: int) -
         correct.index_add_(0, learned[part].flatten(), matches.flatten(0, 1).float())
         present.index_add_(0, learned[part].flatten(), has_any.flatten(0, 1).float())
     votes = correct / present.clamp_min(1) + RARE
-    return _accuracy(candidates, test, classes, lambda part: votes[asked[part]])
+    return _accuracy(candidates, test, classes, lambda part: votes[tested[part]])
 
 
 def positions(split: Split) -> Int[Tensor, "n a"]:

@@ -62,13 +62,13 @@ def trees(features: Features, splits: Splits, rate: float = RATE) -> Score:
         model = DummyClassifier().fit(inputs["train"], targets["train"])
     else:
         # The loss on dev is defined for the classes of train only.
-        known = np.isin(targets["dev"], targets["train"])
-        options: dict[str, Any] = {"early_stopping": bool(known.any()), "random_state": 0}
+        in_train = np.isin(targets["dev"], targets["train"])
+        options: dict[str, Any] = {"early_stopping": bool(in_train.any()), "random_state": 0}
         model = HistGradientBoostingClassifier(
             learning_rate=rate, max_iter=ROUNDS, n_iter_no_change=PATIENCE, **options
         )
-        held_out = {"X_val": inputs["dev"][known], "y_val": targets["dev"][known]}
-        model.fit(inputs["train"], targets["train"], **held_out if known.any() else {})
+        held_out = {"X_val": inputs["dev"][in_train], "y_val": targets["dev"][in_train]}
+        model.fit(inputs["train"], targets["train"], **held_out if in_train.any() else {})
     return Score(*(_correct(model, inputs[name], splits[name]) for name in ("dev", "test")))
 
 

@@ -112,12 +112,13 @@ class NGrams(NamedTuple):
         size = self.histories.max() + 1
         totals = np.bincount(self.histories, counts, minlength=size)
         removed = np.bincount(self.histories, discount, minlength=size)
-        kept = np.maximum(counts - discount, 0)[self.numbers[-len(lower) :]]
-        known = self.other_history >= 0
+        discounted = np.maximum(counts - discount, 0)[self.numbers[-len(lower) :]]
+        has_history = self.other_history >= 0
         # A history may be the end of train: then nothing follows it.
-        known[known] = totals[self.other_history[known]] > 0
-        history, probabilities = self.other_history[known], lower.copy()
-        probabilities[known] = (kept[known] + removed[history] * lower[known]) / totals[history]
+        has_history[has_history] = totals[self.other_history[has_history]] > 0
+        history, probabilities = self.other_history[has_history], lower.copy()
+        numerators = discounted[has_history] + removed[history] * lower[has_history]
+        probabilities[has_history] = numerators / totals[history]
         return probabilities
 
 

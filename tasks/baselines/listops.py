@@ -23,11 +23,11 @@ def tree_features(split: Split, *, subtrees: bool, deeper: bool) -> UInt8[np.nda
     With `subtrees`, also how often each operator begins an operand of the root; with `deeper`, how
     often each digit is an operand at depth 2, by the operator above it.
     """
-    parts = []
+    features = []
     for sequences, lengths in split.chunks():
         tokens = sequences.numpy() * (np.arange(sequences.shape[1]) < lengths.numpy()[:, None])
-        parts.append(_chunk_features(tokens, subtrees, deeper))
-    return np.concatenate(parts)[split.sequence_ids[:, 0].numpy()]
+        features.append(_chunk_features(tokens, subtrees, deeper))
+    return np.concatenate(features)[split.sequence_ids[:, 0].numpy()]
 
 
 SETS: Mapping[str, Features] = {
@@ -68,6 +68,6 @@ def _counts(
     rows, columns = np.nonzero(where)
     chosen = tokens[rows, columns].astype(np.int64)
     inside = (chosen >= values.start) & (chosen < values.stop)
-    cells = rows[inside] * len(values) + chosen[inside] - values.start
-    counts = np.bincount(cells, minlength=len(tokens) * len(values))
+    codes = rows[inside] * len(values) + chosen[inside] - values.start
+    counts = np.bincount(codes, minlength=len(tokens) * len(values))
     return counts.clip(max=255).astype(np.uint8).reshape(len(tokens), len(values))

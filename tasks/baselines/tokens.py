@@ -50,7 +50,7 @@ def ngrams(split: Split, vocabulary: int, order: int) -> csr_array:
     Of an example of several sequences, the first is read.
     """
     size = min(vocabulary**order, 1 << BITS)
-    parts = []
+    chunks = []
     for sequences, lengths in split.chunks():
         tokens = sequences.numpy().astype(np.uint64)
         width = max(tokens.shape[1] - order + 1, 0)
@@ -67,8 +67,8 @@ def ngrams(split: Split, vocabulary: int, order: int) -> csr_array:
             (np.ones(len(columns), np.float32), columns, starts), shape=(len(tokens), size)
         )
         rows.sum_duplicates()
-        parts.append(rows)
-    counts = csr_array(vstack(parts, format="csr"))
+        chunks.append(rows)
+    counts = csr_array(vstack(chunks, format="csr"))
     counts.data = np.log1p(counts.data)
     norms = np.sqrt(counts.multiply(counts).sum(1))
     counts.data /= np.repeat(norms, np.diff(counts.indptr))

@@ -121,9 +121,9 @@ def record(name: str, episodes: int, seed: int) -> Trajectories:
         return math.fsum(returns) / REFERENCE_EPISODES
 
     shares = np.random.default_rng([seed, 0]).random(episodes)
-    parts = [_episode(environment, w, [seed, 1, i]) for i, w in enumerate(shares)]
+    recorded = [_episode(environment, w, [seed, 1, i]) for i, w in enumerate(shares)]
     references = {"random_return": mean_return(1.0), "expert_return": mean_return(0.0)}
-    return Trajectories.join(parts, {"env_id": name, **references})
+    return Trajectories.join(recorded, {"env_id": name, **references})
 
 
 def _episode(environment: Environment, noise: float, seeds: list[int]) -> Trajectories:

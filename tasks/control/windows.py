@@ -108,8 +108,8 @@ def episodes(
 
 def returns_to_go(data: Trajectories) -> Float[np.ndarray, " v"]:
     """The sum of the rewards of a trajectory from each of its steps on."""
-    parts = np.split(data.rewards, data.ends[:-1])
-    return np.concatenate([part[::-1].cumsum()[::-1] for part in parts])
+    rewards = np.split(data.rewards, data.ends[:-1])
+    return np.concatenate([episode[::-1].cumsum()[::-1] for episode in rewards])
 
 
 def _unfolded(steps: Float[np.ndarray, "v f"], length: int) -> Float[Tensor, "v k f"]:

@@ -60,8 +60,8 @@ class Corpus:
 
     def sequences(self) -> list[bytes]:
         """The values of each sequence."""
-        parts = np.split(self.values, self.ends[:-1])
-        return [part.tobytes() for part in parts[: len(self)]]
+        sequences = np.split(self.values, self.ends[:-1])
+        return [sequence.tobytes() for sequence in sequences[: len(self)]]
 
     def repeats(self) -> Bool[np.ndarray, " s"]:
         """Which sequences occur more than once."""
@@ -95,9 +95,9 @@ def pad(
     require_memory(len(chosen) * length, what, "lower max_len")
     sequences = np.zeros((len(chosen), length), np.uint8)
     lengths = np.empty(len(chosen), np.int32)
-    parts = np.split(values, ends[:-1])
+    texts = np.split(values, ends[:-1])
     for row, index in enumerate(chosen.tolist()):
-        truncated = parts[index][:length]
+        truncated = texts[index][:length]
         lengths[row] = len(truncated)
         np.add(truncated, first, out=sequences[row, : len(truncated)])
     return torch.from_numpy(sequences), torch.from_numpy(lengths)

@@ -98,8 +98,8 @@ def digests_of(data: str) -> dict[str, Any]:
     text = resources.files("tasks.data").joinpath("digests.csv").read_text("utf-8")
     rows = [row for row in csv.DictReader(text.splitlines()) if row["data"] == data]
     arrays = {r["item"]: r["digest"].removeprefix("sha256:") for r in rows if not r["bytes"]}
-    known = [File(r["item"], int(r["bytes"]), r["digest"], r["url"]) for r in rows if r["bytes"]]
-    return {"arrays": arrays, "files": tuple(known)}
+    files = [File(r["item"], int(r["bytes"]), r["digest"], r["url"]) for r in rows if r["bytes"]]
+    return {"arrays": arrays, "files": tuple(files)}
 
 
 def source_of(data: str) -> Source:
@@ -152,10 +152,10 @@ class SourceFiles:
                 raise damaged(self.path, f"contains {member.name} twice")
             names.add(member.name)
             self.location = member.location
-            if known := self._known(Path(member.name).name):
+            if published := self._known(Path(member.name).name):
                 # Read once, so that the decoded bytes are those that were verified.
-                content = BytesIO(member.stream.read((known.size or LARGEST) + 1))
-                known.verify(size, content, member.location)
+                content = BytesIO(member.stream.read((published.size or LARGEST) + 1))
+                published.verify(size, content, member.location)
                 content.seek(0)
                 member = member._replace(stream=content)
             yield member
@@ -188,9 +188,9 @@ class SourceFiles:
         if self.path.is_dir() or any(names.values()):
             return
         require_regular(self.path)
-        if known := self._known(self.path.name):
+        if published := self._known(self.path.name):
             with self.path.open("rb") as stream:
-                known.verify(self.path.stat().st_size, stream, str(self.path))
+                published.verify(self.path.stat().st_size, stream, str(self.path))
         for name, size, stream in _members(self.path):
             if member := self._name(name):
                 yield Member(member, f"{self.path}:{name}", stream), size

@@ -68,8 +68,8 @@ class Listing:
 
     def select(self, chosen: Bool[np.ndarray, " n"]) -> "Listing":
         """The files where `chosen` is true."""
-        parts = {name: getattr(self, name)[chosen] for name in ("names", "sizes", "targets")}
-        return replace(self, **parts)
+        columns = {name: getattr(self, name)[chosen] for name in ("names", "sizes", "targets")}
+        return replace(self, **columns)
 
 
 @dataclass(frozen=True, kw_only=True)

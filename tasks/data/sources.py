@@ -179,8 +179,8 @@ def import_all(task: str, path: Path) -> list[Path]:
     members = {name: find_imported(name, "import") for name in family}
     found = [member for member in members.values() if SourceFiles(member.source, path).exist()]
     if not found:
-        known = ", ".join(member.source.give for member in members.values())
-        raise UserError(f"{path} has no file of {', '.join(family)}; give {known}")
+        sources = ", ".join(member.source.give for member in members.values())
+        raise UserError(f"{path} has no file of {', '.join(family)}; give {sources}")
     return [member.import_files(path) for member in found]
 
 

@@ -52,9 +52,9 @@ class Trajectories(NamedTuple):
     attributes: Attributes
 
     @classmethod
-    def join(cls, parts: Sequence["Trajectories"], attributes: Attributes) -> "Trajectories":
-        """The trajectories of all parts, in order."""
-        rows = ((*part[:3], part.lengths, part.terminal) for part in parts)
+    def join(cls, recordings: Sequence["Trajectories"], attributes: Attributes) -> "Trajectories":
+        """The trajectories of all recordings, in order."""
+        rows = ((*each[:3], each.lengths, each.terminal) for each in recordings)
         joined = map(np.concatenate, zip(*rows, strict=True))
         observations, actions, rewards, lengths, terminal = joined
         return cls(observations, actions, rewards, lengths.cumsum(), terminal, attributes)
@@ -107,14 +107,14 @@ def write(path: Path, trajectories: Trajectories) -> None:
 def _read(file: Path, modified: int, size: int) -> Trajectories:
     h5py: Any = import_extra("trajectories", "h5py", "control")
     try:
-        with h5py.File(file, "r") as opened:
-            _require_no_external_link(file, opened)
-            attributes = _attributes(file, opened.attrs)
-            names = [name for name in opened if re.fullmatch(r"episode_\d+", name)]
+        with h5py.File(file, "r") as content:
+            _require_no_external_link(file, content)
+            attributes = _attributes(file, content.attrs)
+            names = [name for name in content if re.fullmatch(r"episode_\d+", name)]
             if not names:
-                return _d4rl(file, opened, attributes)
+                return _d4rl(file, content, attributes)
             names.sort(key=lambda name: int(name.removeprefix("episode_")))
-            episodes = [_minari(file, opened[name]) for name in names]
+            episodes = [_minari(file, content[name]) for name in names]
     except UserError:
         raise
     except Exception as error:  # h5py has no error type for damaged files
@@ -150,14 +150,14 @@ def _array(file: Path, group: Any, name: str, axes: int, count: int | None = Non
     raise UserError(f"{label}: {problem}")
 
 
-def _require_no_external_link(file: Path, opened: Any) -> None:
+def _require_no_external_link(file: Path, content: Any) -> None:
     """Follow no link of the file, at any depth, to another: a named pipe would block for ever."""
     h5py: Any = import_extra("trajectories", "h5py", "control")
 
     def external(name: str, link: Any) -> str | None:  # h5py replaces errors that it raises
         return None if isinstance(link, h5py.HardLink | h5py.SoftLink) else name
 
-    if name := opened.visititems_links(external):
+    if name := content.visititems_links(external):
         raise UserError(f"{file}: {name} is a link to another file; copy it into this one")
 
 

@@ -90,8 +90,8 @@ class WikiText(ImportedTask):
         starts = article_starts(text)
         classes = text.astype(np.int64)
         if self.level == "words":
-            parts = np.split(text, starts[1:])
-            articles = [self._vocabulary().classes(part.tobytes()) for part in parts]
+            texts = np.split(text, starts[1:])
+            articles = [self._vocabulary().classes(article.tobytes()) for article in texts]
             classes = np.concatenate(articles)
             starts = np.cumsum([0, *map(len, articles[:-1])])
         measure = "bits-per-byte" if self.level == "bytes" else "perplexity"

@@ -95,11 +95,11 @@ class Image(ImportedTask):
                 batches[file.name] = np.frombuffer(content, np.uint8).reshape(-1, 1 + 3 * PIXELS)
         for split, prefix in (("train", "data_batch"), ("test", "test_batch")):
             # In an archive they are in any order.
-            parts = [batches[name] for name in sorted(batches) if name.startswith(prefix)]
-            if parts:
-                planes = [part[:, 1:].reshape(-1, 3, PIXELS) for part in parts]
+            of_split = [batches[name] for name in sorted(batches) if name.startswith(prefix)]
+            if of_split:
+                planes = [batch[:, 1:].reshape(-1, 3, PIXELS) for batch in of_split]
                 arrays[f"{split}_pixels"] = np.concatenate([to_grey(part) for part in planes])
-                arrays[f"{split}_targets"] = np.concatenate([part[:, 0] for part in parts])
+                arrays[f"{split}_targets"] = np.concatenate([batch[:, 0] for batch in of_split])
         return arrays
 
 

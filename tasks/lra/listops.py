@@ -126,8 +126,8 @@ class ListOps(TreeTask, GeneratedTask):
         distinct: dict[bytes, int] = {}
         empty_blocks = 0
         with ThreadPoolExecutor(workers) as pool:
-            parts = (pool.map(self.draw, range(i, i + workers)) for i in count(0, workers))
-            for block in chain.from_iterable(parts):
+            blocks = (pool.map(self.draw, range(i, i + workers)) for i in count(0, workers))
+            for block in chain.from_iterable(blocks):
                 before = len(distinct)
                 distinct |= zip(block.sequences(), block.targets.tolist(), strict=True)
                 empty_blocks = 0 if len(distinct) > before else empty_blocks + 1
@@ -145,9 +145,9 @@ class ListOps(TreeTask, GeneratedTask):
         tokens = np.empty(BLOCK * self.max_len, np.uint8)
         ends, targets = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.uint8)
         rng = _stream(self.seed, block)
-        kept = trees.draw_trees(rng, BLOCK, self.min_len, self.max_len, tokens, ends, targets)
-        used = ends[kept - 1] if kept else 0
-        return Corpus(tokens[:used].copy(), ends[:kept], targets[:kept])
+        number = trees.draw_trees(rng, BLOCK, self.min_len, self.max_len, tokens, ends, targets)
+        used = ends[number - 1] if number else 0
+        return Corpus(tokens[:used].copy(), ends[:number], targets[:number])
 
 
 @tasks.register("listops-lra")
@@ -198,8 +198,8 @@ def _parse(line: bytes, location: str) -> tuple[bytes, int]:
     if len(tokens) > OFFICIAL_LENGTH:
         raise damaged(location, f"has {len(tokens)} tokens, {OFFICIAL_LENGTH} at most")
     if target != str(value).encode():
-        shown = target[:20].decode(errors="replace")
-        raise damaged(location, f"has the value {shown!r}, {value} expected")
+        text = target[:20].decode(errors="replace")
+        raise damaged(location, f"has the value {text!r}, {value} expected")
     return tokens.tobytes(), value
 
 

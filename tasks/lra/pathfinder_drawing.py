@@ -27,7 +27,7 @@ from jaxtyping import Float64, Int64
 from numba import njit
 from numpy.random import Generator
 
-from tasks.lra.pathfinder_rendering import Cells, Levels, Paddles, Patch, put, render
+from tasks.lra.pathfinder_rendering import Levels, Paddles, Patch, Pixels, put, render
 from tasks.lra.pathfinder_tables import ANGLES, BORDER, FULL, Tables
 
 Paddle: TypeAlias = Int64[np.ndarray, " 3"]
@@ -57,7 +57,7 @@ MIN_WEIGHT = 1e-4 * FULL
 # next to the package, and importing this module would fail without one.
 @njit(nogil=True)
 def draw(
-    rng: Generator, tables: Tables, image: Levels, paddles: Paddles, discs: Cells
+    rng: Generator, tables: Tables, image: Levels, paddles: Paddles, discs: Pixels
 ) -> tuple[int, int, int]:
     """Draw one image.
 
@@ -138,13 +138,13 @@ def seed(
     free = np.empty((mask.size, 2), np.int64)
     for _ in range(ATTEMPTS):
         angle = int(ANGLES * rng.random())
-        cells = tables.fits[angle, : tables.fit_counts[angle]]
-        if len(cells) == 0:
+        offsets = tables.fits[angle, : tables.fit_counts[angle]]
+        if len(offsets) == 0:
             return False
         if central:
-            count = find_central(tables.size, 2 * tables.tail_distance, cells, free)
+            count = find_central(tables.size, 2 * tables.tail_distance, offsets, free)
         else:
-            count = find_free(mask, cells, free)
+            count = find_free(mask, offsets, free)
         if count == 0:
             return False
         chosen = int(count * rng.random())
@@ -155,13 +155,13 @@ def seed(
 
 
 @njit(nogil=True)
-def find_central(size: int, band: int, cells: Cells, free: Cells) -> int:
-    """List the pixels whose cells are all inside the `band` at the border; return their number."""
+def find_central(size: int, band: int, offsets: Pixels, free: Pixels) -> int:
+    """List the pixels from which all offsets lead inside the `band`; return their number."""
     top, left, bottom, right = 0, 0, size, size
-    for cell in range(len(cells)):
-        top, left = max(top, band - cells[cell, 0]), max(left, band - cells[cell, 1])
-        bottom = min(bottom, size - band - cells[cell, 0])
-        right = min(right, size - band - cells[cell, 1])
+    for i in range(len(offsets)):
+        top, left = max(top, band - offsets[i, 0]), max(left, band - offsets[i, 1])
+        bottom = min(bottom, size - band - offsets[i, 0])
+        right = min(right, size - band - offsets[i, 1])
     count = 0
     for y in range(top, bottom):
         for x in range(left, right):
@@ -171,15 +171,15 @@ def find_central(size: int, band: int, cells: Cells, free: Cells) -> int:
 
 
 @njit(nogil=True)
-def find_free(mask: Levels, cells: Cells, free: Cells) -> int:
-    """List the pixels whose cells are all free or outside the window; return their number."""
+def find_free(mask: Levels, offsets: Pixels, free: Pixels) -> int:
+    """List the pixels from which all offsets lead to free ones or outside; return their number."""
     size = len(mask)
     count = 0
     for y in range(size):
         for x in range(size):
             fits = True
-            for cell in range(len(cells)):
-                row, column = y + cells[cell, 0], x + cells[cell, 1]
+            for i in range(len(offsets)):
+                row, column = y + offsets[i, 0], x + offsets[i, 1]
                 if inside(size, row, column) and mask[row, column] > MAX_FREE:
                     fits = False
                     break
@@ -249,7 +249,7 @@ def extend(
 
 @njit(nogil=True)
 def weigh(
-    mask: Levels, near: Cells, heads: Cells, pivot: Point, turns: Weights, weights: Weights
+    mask: Levels, near: Pixels, heads: Pixels, pivot: Point, turns: Weights, weights: Weights
 ) -> float:
     """Compute the weight of each head, 0 outside the window; return their sum."""
     size = len(mask)
@@ -259,8 +259,8 @@ def weigh(
         y, x = pivot[0] + heads[head, 0], pivot[1] + heads[head, 1]
         if turns[head] > 0.0 and inside(size, y, x):
             covered = 0
-            for cell in range(len(near)):
-                row, column = y + near[cell, 0], x + near[cell, 1]
+            for i in range(len(near)):
+                row, column = y + near[i, 0], x + near[i, 1]
                 if inside(size, row, column):
                     covered = max(covered, int(mask[row, column]))
             weights[head] = (FULL - covered) * turns[head]

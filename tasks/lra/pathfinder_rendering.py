@@ -12,11 +12,11 @@ Canvas: TypeAlias = Float64[np.ndarray, "h h"]
 Levels: TypeAlias = UInt8[np.ndarray, "h h"]
 Patch: TypeAlias = UInt8[np.ndarray, "w w"]
 Paddles: TypeAlias = Int64[np.ndarray, "p 3"]
-Cells: TypeAlias = Int64[np.ndarray, "k 2"]
+Pixels: TypeAlias = Int64[np.ndarray, "k 2"]
 
 
 @njit(nogil=True)
-def render(tables: Tables, paddles: Paddles, discs: Cells, image: Levels) -> None:
+def render(tables: Tables, paddles: Paddles, discs: Pixels, image: Levels) -> None:
     """Draw paddles and discs, and scale the darkest pixel to 0 and the brightest to 255."""
     canvas = np.zeros((tables.size, tables.size))
     for number in range(len(paddles)):

@@ -88,7 +88,7 @@ class Tables(NamedTuple):
     """The tables of one size, contour length and gap.
 
     Axis letters: `r` directions, `a` integer angles, `j` heads, `w` pixels of a paddle's patch,
-    `o` pixels of a disc's, `c` cells of a neighbourhood, `k` at most so many cells.
+    `o` pixels of a disc's, `c` pixels of a neighbourhood, `k` at most so many pixels.
 
     Attributes:
         size: side of the window.
@@ -101,7 +101,7 @@ class Tables(NamedTuple):
         lines: a paddle's image, its start in the centre: an integer angle's tail, or a head.
         masks: its mask.
         fits: what must be free around a tail at each integer angle.
-        fit_counts: how many cells of `fits` are in use.
+        fit_counts: how many rows of `fits` are in use.
         onset: from a tail to the head at each integer angle, before the ceiling; here and below.
         joints: from that head to the pivot.
         pivots: from a pivot to the next one, after a paddle of each direction.
@@ -160,7 +160,7 @@ def drawing_tables(size: int, contour: int, margin: int) -> Tables:
         lines=np.stack([_halved(canvas) for canvas in canvases]),
         masks=masks,
         fits=np.stack([np.pad(row, ((0, longest - len(row)), (0, 0))) for row in fits]),
-        fit_counts=np.array([len(cells) for cells in fits]),
+        fit_counts=np.array([len(offsets) for offsets in fits]),
         onset=scale.paddle * compass,
         joints=(scale.paddle + margin) * reversed_compass,
         pivots=(scale.paddle + 2 * margin) * growth,
@@ -211,11 +211,11 @@ def _fit(mask: UInt8[np.ndarray, "w w"], reach: int) -> Int64[np.ndarray, "k 2"]
     # The original's kernel has that reach, and contains the mask one pixel off its centre. Where it
     # is completely outside a corner of the window the dilation is minus infinity, which counts as
     # a mask without a free pixel. So few angles start a snake at 32 pixels.
-    cells = np.argwhere(mask == FULL) - len(mask) // 2 + 1
-    cells = cells[(np.abs(cells) <= reach).all(axis=1)]
+    offsets = np.argwhere(mask == FULL) - len(mask) // 2 + 1
+    offsets = offsets[(np.abs(offsets) <= reach).all(axis=1)]
     corners = ((-1, -1), (-1, 1), (1, -1), (1, 1))
-    inside_corners = all((cells * corner <= 0).all(axis=1).any() for corner in corners)
-    return cells if inside_corners else cells[:0]
+    inside_corners = all((offsets * corner <= 0).all(axis=1).any() for corner in corners)
+    return offsets if inside_corners else offsets[:0]
 
 
 def _turns(

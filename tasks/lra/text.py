@@ -74,8 +74,8 @@ class Text(ByteTask, ImportedTask):
                 lines = lzma.decompress(file.read()).splitlines()
                 for number, row in enumerate(map(json.loads, lines)):
                     reviews[row["label"], number] = row["text"].encode()
-            elif parts := REVIEW.fullmatch(file.name):
-                split, label, number = parts.groups()
+            elif match := REVIEW.fullmatch(file.name):
+                split, label, number = match.groups()
                 splits[split][int(label == "pos"), int(number)] = file.read(REVIEW_LIMIT)
             else:
                 raise damaged(file.location, "is not named NUMBER_RATING.txt")

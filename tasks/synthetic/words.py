@@ -55,7 +55,7 @@ class WordProblem(SyntheticTask):
         require_at_least(self.train_len, self.name, reason, max_len=self.max_len)
 
     def products(self) -> Int[np.ndarray, "order order"]:
-        """The number of each product, by those of its factors: the left one is applied first."""
+        """The number of each product, by its factors: the left one is applied first."""
         number = {element: index for index, element in enumerate(self.elements)}
         rows = [[number[tuple(b[i] for i in a)] for b in number] for a in number]
         return np.array(rows)

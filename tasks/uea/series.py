@@ -82,8 +82,8 @@ class SeriesTask(ImportedTask):
         sequence = int(split.sequence_ids[example, 0])
         signal = split.sequences[sequence, : int(split.lengths[sequence])]
         more = " …" if len(signal) > SHOWN_POINTS else ""
-        shown = signal[:SHOWN_POINTS, :SHOWN_CHANNELS].T.tolist()
-        return [" ".join(f"{value:.2f}" for value in channel) + more for channel in shown]
+        points = signal[:SHOWN_POINTS, :SHOWN_CHANNELS].T.tolist()
+        return [" ".join(f"{value:.2f}" for value in channel) + more for channel in points]
 
     def shallow_baselines(self) -> Mapping[str, Baseline]:
         """See `Task.shallow_baselines`: linear models of statistics and of random convolutions."""
@@ -116,8 +116,8 @@ class SeriesTask(ImportedTask):
         fields = {"values": f"float32 v {self.channels}", "ends": "int64 s", "targets": "uint8 s"}
         values, ends, targets = self.arrays(fields, official(split))
         indices = np.arange(len(targets)) if split == "test" else hold_out(targets)[split]
-        chosen, parts = self.subset(split, indices), np.split(values, ends[:-1])
-        return [filled(parts[index][: self.max_len]) for index in chosen], targets[chosen]
+        chosen, series = self.subset(split, indices), np.split(values, ends[:-1])
+        return [filled(series[index][: self.max_len]) for index in chosen], targets[chosen]
 
 
 def hold_out(targets: UInt8[np.ndarray, " n"]) -> Mapping[str, Int64[np.ndarray, " count"]]:

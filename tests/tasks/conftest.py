@@ -67,7 +67,7 @@ def images(tmp_path, declare) -> dict[str, np.ndarray]:
     path.parent.mkdir()
     np.savez(path, **content)
     examples = {"train": 200, "test": 30}
-    declare(Image, files=(known(path),), arrays=digests(arrays), examples=examples)
+    declare(Image, files=(file_of(path),), arrays=digests(arrays), examples=examples)
     return content
 
 
@@ -86,7 +86,7 @@ def reviews(tmp_path, declare) -> Path:
     (folder / "train" / "unsup" / "0_0.txt").write_text("not used")
     archive = pack(folder, "aclImdb_v1.tar.gz")
     examples = {"train": 40, "test": 6}
-    declare(Text, files=(known(archive),), arrays=digests(arrays), examples=examples)
+    declare(Text, files=(file_of(archive),), arrays=digests(arrays), examples=examples)
     return folder
 
 
@@ -106,7 +106,7 @@ def pack(folder: Path, name: str) -> Path:
     return path
 
 
-def known(path: Path, url: str = "") -> File:
+def file_of(path: Path, url: str = "") -> File:
     content = path.read_bytes()
     return File(path.name, len(content), f"sha256:{sha256(content)}", url)
 

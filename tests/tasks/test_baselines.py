@@ -194,9 +194,9 @@ def test_a_perceptron_learns_what_no_linear_model_of_the_pixels_can(monkeypatch)
 
 
 @dataclass(frozen=True, kw_only=True)
-class WithOwn(FirstToken):
+class WithShare(FirstToken):
     def shallow_baselines(self):
-        return {"own": lambda splits: len(splits["test"]) / 90}
+        return {"share": lambda splits: len(splits["test"]) / 90}
 
 
 def test_trees_and_ngrams_and_baselines_of_the_task_are_fitted_where_train_is_not_small(
@@ -205,13 +205,13 @@ def test_trees_and_ngrams_and_baselines_of_the_task_are_fitted_where_train_is_no
     monkeypatch.setattr(tokens, "POSITIONS", (2,))
     monkeypatch.setattr(tokens, "ORDERS", (3,))
     constant = {"chance", "majority"}
-    assert compute(WithOwn()).keys() == constant | {"bag of tokens", "first 16 tokens"}
+    assert compute(WithShare()).keys() == constant | {"bag of tokens", "first 16 tokens"}
     monkeypatch.setattr(baselines, "FEW", 300)
-    accuracies = compute(WithOwn())
+    accuracies = compute(WithShare())
     grams = {"bag of tokens", "3-grams"}
     ends = {"first 2 tokens", "last 2 tokens", "first 8 and last 8 tokens"}
-    assert accuracies.keys() == constant | grams | ends | {"own"}
-    assert accuracies["own"] == accuracies["first 2 tokens"] == 1.0
+    assert accuracies.keys() == constant | grams | ends | {"share"}
+    assert accuracies["share"] == accuracies["first 2 tokens"] == 1.0
     assert accuracies["last 2 tokens"] < 0.6
 
 
@@ -221,9 +221,9 @@ class Uneven(FirstToken):
 
     def load(self, split):
         plain = super().load(split)
-        own = {"train": 0, "dev": 1, "test": 2}[split]
-        missing = plain.targets == (own + 1) % 3
-        return replace(plain, targets=torch.where(missing, own, plain.targets))
+        absent = {"train": 0, "dev": 1, "test": 2}[split]
+        missing = plain.targets == (absent + 1) % 3
+        return replace(plain, targets=torch.where(missing, absent, plain.targets))
 
 
 def test_the_majority_baseline_is_learned_from_train():
@@ -238,7 +238,7 @@ def test_baselines_are_means_of_the_metric_and_single_answers_are_left_out(monke
     )
     monkeypatch.setattr(metrics, "find", {"top-two": top_two}.__getitem__)
     answers = Classes(measure="top-two")
-    splits = {name: replace(one, answers=answers) for name, one in load(Uneven()).items()}
+    splits = {name: replace(split, answers=answers) for name, split in load(Uneven()).items()}
     targets = splits["test"].targets
     second = splits["train"].targets.bincount(minlength=3)[1:].argmax() + 1
     assert baselines.compute(Uneven(), splits) == {

@@ -20,7 +20,7 @@ from tasks.data import cache
 from tasks.lra.image import Image
 from tasks.lra.listops import ListOps
 from tasks.lra.text import Text
-from tests.tasks.conftest import known
+from tests.tasks.conftest import file_of
 from zoo.registry import UserError
 
 ARRAYS = {"a": np.arange(5), "b": np.zeros((2, 3), np.uint8)}
@@ -142,7 +142,7 @@ def test_a_damaged_archive_is_one_line_in_the_cache_and_on_import(
         cache.read("set@1", {"x_train": "int64 n"}, "make it again")
     path = tmp_path / "packed" / "cifar10_gray_uint8.npz"
     path.write_bytes(content)
-    declare(Image, files=(known(path),))
+    declare(Image, files=(file_of(path),))
     with pytest.raises(UserError, match=r"uint8.npz cannot be decoded"):
         Image.import_files(path)
 

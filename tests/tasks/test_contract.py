@@ -138,7 +138,7 @@ def test_an_option_out_of_range_is_rejected_with_its_rule(text):
     first, *others = text.split()
     name, _, option = first.partition(".")
     with pytest.raises(UserError, match=f"{first} {RULES[text]}"):
-        library.create(name, **dict(one.split("=") for one in (option, *others)))
+        library.create(name, **dict(text.split("=") for text in (option, *others)))
 
 
 def test_options_may_be_text():

@@ -83,15 +83,15 @@ def test_each_episode_has_its_own_rewards_up_to_its_own_end():
     lengths = {2: True, 4: False, 9: True}
     environments = [Counting(length, truncated=truncated) for length, truncated in lengths.items()]
     scale = Scale(np.zeros(1), np.ones(1), 10.0, np.ones(1, np.float32))
-    begin, given = episodes(np.zeros((3, 1), np.float32), 100.0, scale, 3), []
+    begin, seen = episodes(np.zeros((3, 1), np.float32), 100.0, scale, 3), []
 
     def act(windows, count):
-        given.append(windows[:, :count].clone())
+        seen.append(windows[:, :count].clone())
         return torch.full((3, 1), 2.0)
 
     assert returns_of(act, begin, environments, scale, 6) == [3.0, 10.0, 21.0]
     assert [environment.taken for environment in environments] == [[1.0] * n for n in (2, 4, 6)]
-    last = given[-1][2]
+    last = seen[-1][2]
     assert last[:, 0].tolist() == last[:, 2].tolist() == [3, 4, 5]
     assert last[:, 1].tolist() == pytest.approx([9.4, 9.0, 8.5])
     assert last[:, 3].tolist() == [1, 1, 0]
@@ -174,9 +174,9 @@ def test_baselines_are_uniform_actions_and_the_trajectories_of_the_file(path):
 
 
 def test_reference_returns_are_those_given_then_those_of_the_file_then_those_of_d4rl(tmp_path):
-    own = record_short(tmp_path / "a.hdf5")
-    assert create("control", path=own).references() == (5.0, 105.0)
-    assert create("control", path=own, reference="-1,9").references() == (-1.0, 9.0)
+    path = record_short(tmp_path / "a.hdf5")
+    assert create("control", path=path).references() == (5.0, 105.0)
+    assert create("control", path=path, reference="-1,9").references() == (-1.0, 9.0)
     hopper = save(tmp_path / "h.hdf5", arrays(states=11, actions=3))
     assert create("control", path=hopper, env="Hopper-v5").references().expert == 3234.3
     assert create("control", path=hopper, env="Hopper-v4").references() == PUBLISHED["Hopper"]
@@ -201,8 +201,8 @@ def test_reference_returns_are_those_given_then_those_of_the_file_then_those_of_
 )
 def test_what_does_not_fit_is_rejected_in_one_line(tmp_path, content, options, message):
     largest = content.pop("largest", 1.0) if content else 1.0
-    made = arrays(**content)
-    made["actions"] *= largest / made["actions"].max()
+    content = arrays(**content)
+    content["actions"] *= largest / content["actions"].max()
     with pytest.raises(UserError, match=message) as raised:
-        create("control", path=save(tmp_path / "a.hdf5", made), **options).load("train")
+        create("control", path=save(tmp_path / "a.hdf5", content), **options).load("train")
     assert "\n" not in str(raised.value)

@@ -10,7 +10,7 @@ import pytest
 from tasks.data import cache, download
 from tasks.data.download import fetch_data
 from tasks.lra.text import Text
-from tests.tasks.conftest import known, packed_reviews
+from tests.tasks.conftest import file_of, packed_reviews
 from zoo.registry import UserError
 
 CUT = 320
@@ -87,7 +87,7 @@ def fetch(reviews, server, declare):
 
     def fetch(behaviour: str, progress=lambda *_: None, **options):
         address = "http://127.0.0.1:9" if behaviour == "unreachable" else server[2]
-        declare(Text, files=(known(path, f"{address}/{behaviour}/{path.name}"),))
+        declare(Text, files=(file_of(path, f"{address}/{behaviour}/{path.name}"),))
         return fetch_data("text", progress, **{"timeout": 300.0} | options)
 
     return fetch
@@ -112,7 +112,7 @@ def test_files_without_an_archive_are_fetched_one_by_one(server, declare, tmp_pa
     folder = packed_reviews(tmp_path / "packed")
     paths = sorted(folder.iterdir())
     server[0].update({path.name: path.read_bytes() for path in paths})
-    urls = tuple(known(path, f"{server[2]}/good/{path.name}") for path in paths)
+    urls = tuple(file_of(path, f"{server[2]}/good/{path.name}") for path in paths)
     declare(Text, files=urls)
     assert fetch_data("text", lambda *_: None).path == Text.import_files(folder)
 

@@ -18,7 +18,7 @@ from tasks.lra.image import Image
 from tasks.lra.listops import ListOps
 from tasks.lra.text import REVIEW_LIMIT, Text
 from tasks.registry import tasks
-from tests.tasks.conftest import known, packed_reviews
+from tests.tasks.conftest import file_of, packed_reviews
 from zoo.registry import UserError
 
 IMPORTED = [name for name, task in tasks.items() if issubclass(task, ImportedTask)]
@@ -120,8 +120,8 @@ def test_no_member_of_an_archive_is_extracted_or_followed(reviews, tmp_path, mon
         archive.add(reviews / "test" / "neg" / "0_2.txt", "../escaped.txt")
         archive.add(reviews, "../aclImdb")
     before = set(tmp_path.rglob("*"))
-    made = Text.import_files(path)
-    assert set(tmp_path.rglob("*")) - before == {made, made.parent}
+    written = Text.import_files(path)
+    assert set(tmp_path.rglob("*")) - before == {written, written.parent}
 
 
 def test_a_file_that_an_archive_has_twice_is_an_error(reviews, home, tmp_path):
@@ -141,7 +141,7 @@ def test_a_file_that_cannot_be_decoded_is_one_line(
     folder = tmp_path / "packed" if task is Image else packed_reviews(tmp_path / "other")
     path = min(folder.iterdir())
     path.write_bytes(path.read_bytes()[:-30] if content is None else content)
-    declare(task, files=(known(path),))
+    declare(task, files=(file_of(path),))
     with pytest.raises(UserError, match=f"{path} cannot be decoded") as error:
         task.import_files(folder)
     assert "\n" not in str(error.value) and not home.exists()

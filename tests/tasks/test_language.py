@@ -14,7 +14,7 @@ import tasks
 from tasks.baselines.kneser_ney import cross_entropies, discounts, losses, order_probabilities
 from tasks.contract import SPLITS
 from tasks.language.wikitext import Vocabulary, WikiText, windows
-from tests.tasks.conftest import known, sha256
+from tests.tasks.conftest import file_of, sha256
 from zoo.registry import UserError
 
 
@@ -36,7 +36,7 @@ def official(tmp_path, declare) -> Path:
     for name, text in (("train", TRAIN), ("valid", VALID), ("test", TEST)):
         (folder / f"wiki.{name}.tokens").write_bytes(text)
     arrays = {"valid_text": sha256(VALID), "test_text": sha256(TEST)}
-    declare(WikiText, arrays=arrays, files=(known(folder / "wiki.train.tokens"),))
+    declare(WikiText, arrays=arrays, files=(file_of(folder / "wiki.train.tokens"),))
     return folder
 
 
@@ -91,9 +91,9 @@ def test_words_that_are_not_in_the_vocabulary_of_train_are_unknown(imported):
     assert [task.class_name(n) for n in numbers][1:3] == ["<eos>", "="]
     words = [task.class_name(int(t)) for t in targets_of(task.load("test"))]
     expected = (" ".join([*line.split(), "<eos>"]) for line in TEST.decode().splitlines())
-    known = {task.class_name(n) for n in numbers}
-    assert words == [w if w in known else "<unk>" for w in " ".join(expected).split()]
-    assert "café" not in known and "A20" not in known
+    vocabulary = {task.class_name(n) for n in numbers}
+    assert words == [w if w in vocabulary else "<unk>" for w in " ".join(expected).split()]
+    assert "café" not in vocabulary and "A20" not in vocabulary
 
 
 def test_a_vocabulary_has_as_many_words_as_asked_and_unknown_once():
@@ -168,13 +168,13 @@ def by_definition(train: list[int], history: list[int], token: int, order: int) 
         longer = (gram[1:] for gram in set(grams(n + 1)))
         counts = Counter(grams(n) if n == order else longer)
         lower = probability(n - 1, before[1:])
-        own = {gram[-1]: count for gram, count in counts.items() if gram[:-1] == before}
-        if not own:
+        following = {gram[-1]: count for gram, count in counts.items() if gram[:-1] == before}
+        if not following:
             return lower
         discount = discounts(np.array([*counts.values()]))
-        mass = sum(discount[min(count, 3)] for count in own.values())
-        count = own.get(token, 0)
-        return (max(count - discount[min(count, 3)], 0) + mass * lower) / sum(own.values())
+        mass = sum(discount[min(count, 3)] for count in following.values())
+        count = following.get(token, 0)
+        return (max(count - discount[min(count, 3)], 0) + mass * lower) / sum(following.values())
 
     # At the beginning of a stream there is no longer history.
     usable = min(order - 1, len(history))

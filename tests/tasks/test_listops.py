@@ -31,8 +31,8 @@ def published() -> list[tuple[int, str]]:
 @pytest.fixture(scope="module")
 def raw() -> list[np.ndarray]:
     """Trees as drawn, except a few of more than 20,000 tokens."""
-    drawn = [ListOps(min_len=0, max_len=20_000, seed=5).draw(block) for block in range(4)]
-    return [np.frombuffer(tree, np.uint8) for block in drawn for tree in block.sequences()]
+    blocks = [ListOps(min_len=0, max_len=20_000, seed=5).draw(block) for block in range(4)]
+    return [np.frombuffer(tree, np.uint8) for block in blocks for tree in block.sequences()]
 
 
 @pytest.fixture(scope="module")
@@ -142,16 +142,16 @@ def test_three_children_of_four_are_digits_above_the_depth_limit(raw):
 @pytest.mark.parametrize("kind", ["arity", "operator", "digit"])
 def test_every_kind_of_choice_is_uniform(raw, shapes, kind):
     everything = np.concatenate(raw)
-    drawn = {
+    choices = {
         "arity": np.array([arity for arities, _ in shapes for arity in arities]) - 2,
         "operator": everything[(everything >= 11) & (everything < 15)] - 11,
         "digit": everything[(everything >= 1) & (everything < 11)] - 1,
     }[kind]
-    counts = np.bincount(drawn)
+    counts = np.bincount(choices)
     assert len(counts) == {"arity": 9, "operator": 4, "digit": 10}[kind]
     # Five standard deviations of a binomial count.
-    tolerance = 5 * (len(drawn) / len(counts)) ** 0.5
-    assert np.abs(counts - len(drawn) / len(counts)).max() < tolerance
+    tolerance = 5 * (len(choices) / len(counts)) ** 0.5
+    assert np.abs(counts - len(choices) / len(counts)).max() < tolerance
 
 
 def test_the_compiled_generator_equals_the_same_lines_in_plain_python(monkeypatch):
@@ -159,8 +159,8 @@ def test_the_compiled_generator_equals_the_same_lines_in_plain_python(monkeypatc
         rng = np.random.Generator(np.random.PCG64(9))
         tokens, ends = np.zeros(400 * 90, np.uint8), np.zeros(400, np.int64)
         targets = np.zeros(400, np.uint8)
-        kept = generator(rng, 400, 3, 90, tokens, ends, targets)
-        return kept, tokens.tobytes(), ends.tobytes(), targets.tobytes()
+        number = generator(rng, 400, 3, 90, tokens, ends, targets)
+        return number, tokens.tobytes(), ends.tobytes(), targets.tobytes()
 
     compiled = draw(trees.draw_trees)
     plain = trees.draw_trees.py_func

@@ -19,7 +19,7 @@ from tasks.lra.listops import OfficialListOps, tokenise
 from tasks.lra.pathfinder import OfficialPathfinder
 from tasks.lra.retrieval import Retrieval
 from tasks.lra.text import Text
-from tests.tasks.conftest import REVIEWS, known, pack, packed_reviews
+from tests.tasks.conftest import REVIEWS, file_of, pack, packed_reviews
 from zoo.registry import UserError
 
 NAMES = ("train", "dev", "test")
@@ -53,7 +53,7 @@ class TestImage:
     def test_fewer_images_are_a_subset(self, image):
         few = Image(train=50, dev=10, test=15)
         selected, every = (task.load("train").sequences.tolist() for task in (few, image))
-        assert len(selected) == 50 and all(one in every for one in selected)
+        assert len(selected) == 50 and all(tokens in every for tokens in selected)
         assert few.key == "image@1[train=50,dev=10,test=15]"
         with pytest.raises(UserError, match=r"image.test=31 is out of range; give 1 to 30"):
             Image(test=31).load("test")
@@ -87,7 +87,7 @@ class TestImage:
             content[part] = changed
         path = tmp_path / "packed" / "cifar10_gray_uint8.npz"
         np.savez(path, **content)
-        declare(Image, files=(known(path),))
+        declare(Image, files=(file_of(path),))
         with pytest.raises(UserError, match=message):
             Image.import_files(path)
         assert not home.exists()
@@ -132,8 +132,8 @@ class TestImage:
         shuffled = sorted(folder.iterdir())
         random.Random(3).shuffle(shuffled)
         with tarfile.open(tmp_path / "shuffled.tar.gz", "w:gz") as archive:
-            for one in shuffled:
-                archive.add(one, f"x/{one.name}")
+            for file in shuffled:
+                archive.add(file, f"x/{file.name}")
         assert Image.import_files(tmp_path / "shuffled.tar.gz") == path
 
     @pytest.mark.slow

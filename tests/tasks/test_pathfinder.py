@@ -87,10 +87,10 @@ def test_a_split_has_one_token_per_pixel_and_no_padding(size, contour):
 
 def test_images_are_in_their_order_in_raster_order():
     task = Pathfinder(**SMALL)
-    drawn = [task.draw(index) for index in (0, 149, 150, 170)]
+    drawings = [task.draw(index) for index in (0, 149, 150, 170)]
     splits = {name: task.load(name) for name in ("train", "dev", "test")}
     rows = [("train", 0), ("train", 149), ("dev", 0), ("test", 0)]
-    for drawing, (name, row) in zip(drawn, rows, strict=True):
+    for drawing, (name, row) in zip(drawings, rows, strict=True):
         assert splits[name].sequences[row].tolist() == drawing.pixels.ravel().tolist()
         assert splits[name].targets[row] == drawing.target
 
@@ -130,16 +130,16 @@ def test_a_repeated_image_is_replaced(monkeypatch):
     for name, row, index in (("dev", 1, 6), ("test", 1, 9)):
         other = draw(task, index, 1)
         assert arrays[f"{name}_pixels"][row].tolist() == other.pixels.ravel().tolist()
-        # The label is that of this drawing, and not by chance the first one's.
+        # The label is the one of this drawing, which by chance the first one could have.
         assert arrays[f"{name}_targets"][row] == other.target != draw(task, firsts[index]).target
 
 
 @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
 def test_a_failed_image_ends_the_generation_at_once(home, monkeypatch, error):
-    drawn, ended, shutdown = [], threading.Event(), ThreadPoolExecutor.shutdown
+    indices, ended, shutdown = [], threading.Event(), ThreadPoolExecutor.shutdown
 
     def draw(task, index, attempt=0):
-        drawn.append(index)
+        indices.append(index)
         if index > 0:  # the first one fails while the next ones are drawn
             ended.wait()
         raise error
@@ -153,5 +153,5 @@ def test_a_failed_image_ends_the_generation_at_once(home, monkeypatch, error):
     monkeypatch.setattr(ThreadPoolExecutor, "shutdown", end)
     with pytest.raises(error):
         Pathfinder(train=100 * BLOCK, dev=1, test=1).load("train")
-    assert len(drawn) <= (os.cpu_count() or 1) + 1
+    assert len(indices) <= (os.cpu_count() or 1) + 1
     assert not list(home.glob("*.npz"))

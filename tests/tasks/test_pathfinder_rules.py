@@ -25,8 +25,8 @@ def circle(radius):
 
 
 def step(point, angle, distance):
-    moved = (distance * math.sin(angle), distance * math.cos(angle))
-    return tuple(math.ceil(c + d) for c, d in zip(point, moved, strict=True))
+    offset = (distance * math.sin(angle), distance * math.cos(angle))
+    return tuple(math.ceil(c + d) for c, d in zip(point, offset, strict=True))
 
 
 def reverse(angle):
@@ -59,11 +59,11 @@ class Rules:
 
     def layers(self, paddle):
         y, x, direction = map(int, paddle)
-        drawn = self.angle(direction)
-        drawn = reverse(drawn) if direction >= 360 else drawn
+        along = self.angle(direction)
+        along = reverse(along) if direction >= 360 else along
         half = self.length + math.ceil(self.scale.thickness) + self.margin
         canvas = Image.new("L", (4 * half + 1, 4 * half + 1))
-        end = step((2 * half, 2 * half), drawn, 2 * self.length)
+        end = step((2 * half, 2 * half), along, 2 * self.length)
         line = [(2 * half, 2 * half), end[::-1]]
         ImageDraw.Draw(canvas).line(line, fill=255, width=round(2 * self.scale.thickness))
         canvas = np.asarray(canvas)
@@ -72,9 +72,9 @@ class Rules:
             dilated |= np.roll(canvas, (dy, dx), (0, 1))
         patches = []
         for patch in (halved(canvas), halved(dilated)):
-            wide = np.zeros((self.size + 2 * half, self.size + 2 * half))
-            wide[y : y + 2 * half + 1, x : x + 2 * half + 1] = patch
-            patches.append(wide[half:-half, half:-half])
+            padded = np.zeros((self.size + 2 * half, self.size + 2 * half))
+            padded[y : y + 2 * half + 1, x : x + 2 * half + 1] = patch
+            patches.append(padded[half:-half, half:-half])
         return patches
 
     def marker(self, centre):
@@ -149,10 +149,10 @@ def test_no_paddle_collides_with_others_but_its_newest_joint(case):
         for snake in (0, 1):
             taken = grow(rules, taken, snakes[snake], masks[snake], joint)
     taken = np.maximum(taken, masks[1][-1])
-    for snake, own in zip(snakes[2:], masks[2:], strict=True):
+    for snake, of_snake in zip(snakes[2:], masks[2:], strict=True):
         for joint in range(1, contour // 3):
-            taken = grow(rules, taken, snake, own, joint)
-        taken = np.maximum(taken, own[-1])
+            taken = grow(rules, taken, snake, of_snake, joint)
+        taken = np.maximum(taken, of_snake[-1])
 
 
 def test_two_masks_collide_where_they_add_up_to_nine_fifths():
@@ -185,10 +185,12 @@ def test_only_angles_whose_kernel_reaches_every_corner_start_a_snake(case):
     tables = drawing_tables(rules.size, contour, drawing.margin)
     for angle in range(ANGLES):
         full = np.argwhere(tables.masks[angle] == 255) - tables.masks.shape[1] // 2 + 1
-        kernel = [cell for cell in full if abs(cell).max() <= rules.length + rules.margin]
+        kernel = [offset for offset in full if abs(offset).max() <= rules.length + rules.margin]
         corners = [(y, x) for y in (0, rules.size - 1) for x in (0, rules.size - 1)]
         reads = [
-            any(((cell + corner >= 0) & (cell + corner < rules.size)).all() for cell in kernel)
+            any(
+                ((offset + corner >= 0) & (offset + corner < rules.size)).all() for offset in kernel
+            )
             for corner in corners
         ]
         assert tables.fit_counts[angle] == (len(kernel) if all(reads) else 0)
@@ -222,16 +224,16 @@ def test_a_central_tail_is_free_where_a_band_on_every_side_is_covered(band):
     taken = np.full((32, 32), 255, np.uint8)
     taken[band : 32 - band, band : 32 - band] = 0
     # A kernel may not reach outside the window either.
-    wide = np.pad(taken, 8, constant_values=255)
+    padded = np.pad(taken, 8, constant_values=255)
     for angle in np.flatnonzero(tables.fit_counts):
-        cells = tables.fits[angle, : tables.fit_counts[angle]]
+        offsets = tables.fits[angle, : tables.fit_counts[angle]]
         free = np.empty((1024, 2), np.int64)
-        count = kernels.find_central(32, band, cells, free)
-        cells = cells + 8
+        count = kernels.find_central(32, band, offsets, free)
+        offsets = offsets + 8
         expected = [
             [y, x]
             for y, x in np.ndindex(32, 32)
-            if not wide[y + cells[:, 0], x + cells[:, 1]].any()
+            if not padded[y + offsets[:, 0], x + offsets[:, 1]].any()
         ]
         assert free[:count].tolist() == expected
 
@@ -239,12 +241,12 @@ def test_a_central_tail_is_free_where_a_band_on_every_side_is_covered(band):
 def test_a_tail_is_free_where_the_mask_is_at_most_three_tenths_in_its_kernel():
     mask = np.full((9, 9), 77, np.uint8)
     mask[3:6, 4:7] = 76
-    cells = np.array([[0, 0], [1, 1]])
+    offsets = np.array([[0, 0], [1, 1]])
     free = np.empty((81, 2), np.int64)
-    count = kernels.find_free(mask, cells, free)
+    count = kernels.find_free(mask, offsets, free)
     assert free[:count].tolist() == [[3, 4], [3, 5], [4, 4], [4, 5]]
     mask[8, 2] = 0
-    count = kernels.find_free(mask, cells, free)
+    count = kernels.find_free(mask, offsets, free)
     assert free[count - 1].tolist() == [8, 2], "outside the window everything is free"
 
 

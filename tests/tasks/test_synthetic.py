@@ -35,8 +35,8 @@ def induced(sequence, task):
 
 
 def recalled(sequence, task):
-    shown = sequence[: 2 * task.pairs]
-    pairs = dict(zip(shown[::2], shown[1::2], strict=True))
+    tokens = sequence[: 2 * task.pairs]
+    pairs = dict(zip(tokens[::2], tokens[1::2], strict=True))
     assert len(pairs) == len(set(pairs.values())) == task.pairs
     return pairs
 
@@ -155,8 +155,8 @@ def test_an_example_of_mqar_at_the_published_settings_has_the_published_form(max
     assert split.sequences.shape[1] == max_len
     assert (split.sequences != 0).sum(1).unique().tolist() == [3 * pairs]
     assert (split.target_positions % 2 == 0).all()
-    shown = split.sequences[:, : 2 * pairs]
-    assert shown[:, ::2].max() < 4096 <= shown[:, 1::2].min()
+    pairs_first = split.sequences[:, : 2 * pairs]
+    assert pairs_first[:, ::2].max() < 4096 <= pairs_first[:, 1::2].min()
 
 
 def test_a_random_filler_of_mqar_is_every_other_token_equally_often():
@@ -181,8 +181,8 @@ def test_queries_of_mqar_are_denser_near_the_pairs():
 def test_the_input_at_target_positions_does_not_contain_the_answer():
     for name in ("copying", "selective-copying", "induction"):
         _, split = draw(name)
-        shown = split.sequences.long().take_along_dim(split.target_positions.long(), 1)
-        assert (shown == 1).all()
+        inputs = split.sequences.long().take_along_dim(split.target_positions.long(), 1)
+        assert (inputs == 1).all()
 
 
 def in_order(self, count, bound, rows):
@@ -213,8 +213,8 @@ def test_the_gaps_of_mqar_are_those_of_the_published_draws(monkeypatch):
     positions = split.target_positions.sort(1).values
     monkeypatch.setattr(Stream, "distinct", in_order)
     published = task.load("train").target_positions
-    gaps = [part.double().mean(0) for part in (positions, published.sort(1).values)]
-    assert (gaps[0] - gaps[1]).abs().max() < 3
+    means = [part.double().mean(0) for part in (positions, published.sort(1).values)]
+    assert (means[0] - means[1]).abs().max() < 3
     # No key is nearer to its query than another, where the first one was.
     ends = [part.double().mean(0) for part in (split.target_positions, published)]
     assert ends[0].std() < 1.5 < 3 < ends[1].std()
@@ -222,10 +222,10 @@ def test_the_gaps_of_mqar_are_those_of_the_published_draws(monkeypatch):
 
 def test_a_symbol_to_copy_may_be_at_any_position_before_the_requests():
     task, split = draw("selective-copying", train=2000)
-    shown = (split.sequences > 1).double().mean(0)
+    shares = (split.sequences > 1).double().mean(0)
     before = task.max_len - task.count
-    assert shown[before:].sum() == 0
-    assert (shown[:before] - task.count / before).abs().max() < 0.05
+    assert shares[before:].sum() == 0
+    assert (shares[:before] - task.count / before).abs().max() < 0.05
 
 
 def test_the_special_token_of_induction_may_be_at_any_position_but_the_last_two():
@@ -267,9 +267,9 @@ FIXED = {
 @pytest.mark.parametrize("name", NAMES)
 def test_the_draws_of_a_version_are_fixed(name):
     _, split = draw(name)
-    parts = [split.sequences, split.targets, split.target_positions]
-    parts = [part for part in parts if part is not None]
-    actual = hashlib.sha256(b"".join(part.numpy().tobytes() for part in parts)).hexdigest()[:16]
+    tensors = [split.sequences, split.targets, split.target_positions]
+    tensors = [part for part in tensors if part is not None]
+    actual = hashlib.sha256(b"".join(part.numpy().tobytes() for part in tensors)).hexdigest()[:16]
     key = f"{name}@{tasks.find(name).version}"
     assert FIXED.get(key) == actual, f"{name} has changed: increment its version"
 

@@ -1,4 +1,4 @@
-"""Own data: tables of texts and labels."""
+"""Custom data: tables of texts and labels."""
 
 import csv
 import os

@@ -55,8 +55,8 @@ def as_minari(content, lengths=(3, 2)) -> dict[str, np.ndarray]:
 
 
 def same(first: Trajectories, second: Trajectories) -> bool:
-    parts = zip(first[:-1], second[:-1], strict=True)
-    return all(np.array_equal(one, other) for one, other in parts)
+    fields = zip(first[:-1], second[:-1], strict=True)
+    return all(np.array_equal(field, other) for field, other in fields)
 
 
 def test_both_forms_have_the_same_trajectories_in_order_of_their_numbers(tmp_path):

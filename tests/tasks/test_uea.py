@@ -79,8 +79,8 @@ def test_a_damaged_file_is_one_line_that_names_the_place(text, message):
 
 def text_of(series: list[np.ndarray], targets: list[int]) -> str:
     rows = (
-        ":".join(",".join(f"{v:.9g}" for v in channel) for channel in one.T) + f":{target + 1}"
-        for one, target in zip(series, targets, strict=True)
+        ":".join(",".join(f"{v:.9g}" for v in channel) for channel in channels.T) + f":{target + 1}"
+        for channels, target in zip(series, targets, strict=True)
     )
     return "@classLabel true 1 2 3 4 5 6 7 8 9\n@data\n" + "\n".join(rows) + "\n"
 
@@ -112,8 +112,8 @@ def test_the_family_is_imported_from_one_folder(vowels, home):
     split = small().load("test")
     assert split.sequences.shape == (45, 26, 12) and split.padded
     assert split.targets.bincount().tolist() == [5] * 9
-    shown, first = small().show(split, 0), split.sequences[0, 0]
-    assert [line.split()[0] for line in shown] == [f"{value:.2f}" for value in first[:3].tolist()]
+    lines, first = small().show(split, 0), split.sequences[0, 0]
+    assert [line.split()[0] for line in lines] == [f"{value:.2f}" for value in first[:3].tolist()]
     with pytest.raises(UserError, match="has no file of uea-ethanol-concentration, uea-face"):
         import_all("uea", home)
 
@@ -208,10 +208,10 @@ def test_the_number_of_channels_is_part_of_the_digest():
     def split(*shape: int) -> Split:
         return Split.single(torch.arange(24.0).reshape(shape), None, torch.zeros(2).long())
 
-    wide = split(2, 3, 4)
-    narrow = wide.sequences.view(2, 3, 2, 2).flatten(3)[..., 0]
-    assert wide.digest() != replace(wide, sequences=narrow).digest()
-    assert wide.gather(torch.tensor([1])).tokens.dtype == torch.float32
+    four_channels = split(2, 3, 4)
+    narrow = four_channels.sequences.view(2, 3, 2, 2).flatten(3)[..., 0]
+    assert four_channels.digest() != replace(four_channels, sequences=narrow).digest()
+    assert four_channels.gather(torch.tensor([1])).tokens.dtype == torch.float32
 
 
 def test_blocks_of_a_signal_are_shuffled_with_all_of_their_channels(vowels):
