@@ -175,7 +175,7 @@ def _lines(row: str, found: Document) -> list[list[str]]:
     lines[found["place"]] = [*mine]
     ordered = [line for _, line in sorted(lines.items())]
     if rule := found["baseline"]:
-        ordered.append(["", f"rule without attention: {rule[0]}", f"{rule[1]:.1f}"])
+        ordered.append(["", f"baseline: {rule[0]}", f"{rule[1]:.1f}"])
     return ordered
 
 
