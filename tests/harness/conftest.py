@@ -1,5 +1,6 @@
 """Runs that take a tenth of a second; their data are generated once."""
 
+import os
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -52,7 +53,9 @@ class Unread(Data):
 
 @pytest.fixture(scope="session")
 def trees_home(tmp_path_factory) -> Path:
-    return tmp_path_factory.mktemp("data")
+    """A cache of data, which all processes of pytest-xdist share: numba compiles trees once."""
+    base = tmp_path_factory.getbasetemp()
+    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "data"
 
 
 @pytest.fixture(autouse=True)

@@ -21,19 +21,6 @@ from zoo.contract import Unsupported
 from zoo.variants import variants
 
 
-@pytest.fixture(scope="module", autouse=True)
-def home(tmp_path_factory):
-    """One cache for the whole module: data are generated once."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HARNESS_DATA", str(tmp_path_factory.mktemp("data")))
-        yield
-
-
-@pytest.fixture(autouse=True)
-def data_home():
-    """Replaces the cache of the other tests."""
-
-
 class RandomData(Data):
     """The data of a task; random tokens of its form where they take files or a compiler."""
 

@@ -42,6 +42,8 @@ def test_the_own_task_has_splits_and_baselines():
 
 
 SHORTER = "--store results --no-cost --set table.max_len=64"
+# Without trials of precisions and of implementations of softmax.
+SHORTER += " --precision fp32 --set softmax.backend=sdpa"
 
 
 @pytest.mark.slow
