@@ -79,6 +79,13 @@ def set_threads():
 
 
 @pytest.fixture(scope="session")
+def shared_data(tmp_path_factory) -> Path:
+    """A cache of generated data for all processes of pytest-xdist: numba compiles for seconds."""
+    base = tmp_path_factory.getbasetemp()
+    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "data"
+
+
+@pytest.fixture(scope="session")
 def transformers() -> ModuleType:
     """The package, which imports torchvision where there is any, of whatever build."""
     from tasks.data.images import require_timm

@@ -142,11 +142,12 @@ def one_level(task, index, attempt=0):
     ["memory", "recurrences", "training_step", "step", "profiles", "pathfinder"],
 )
 def test_a_benchmark_finds_every_claim_that_is_made_for_the_device(
-    name, tmp_path, tmp_path_factory, monkeypatch
+    name, tmp_path, shared_data, monkeypatch
 ):
     torch.use_deterministic_algorithms(False)
-    monkeypatch.setenv("HARNESS_DATA", str(tmp_path_factory.getbasetemp() / "data"))
     # Images that differ; numba compiles the code of the task for ten to twenty seconds.
+    images = name == "pathfinder"
+    monkeypatch.setenv("HARNESS_DATA", str(tmp_path / "data" if images else shared_data))
     monkeypatch.setattr(Pathfinder, "draw", one_level)
     records = measure(name, CPU, tmp_path / "out", tiny=True)
     assert {record.name for record in records} == claimed(name)

@@ -46,9 +46,9 @@ def test_a_part_without_time_left_is_named_and_does_not_run(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_part_writes_its_records_in_a_dry_run(tmp_path):
+def test_a_part_writes_its_records_in_a_dry_run(tmp_path, shared_data):
     # The commands of the other parts have other tests; this one starts one process.
-    done = run("--dry-run", str(tmp_path), "accuracy")
+    done = run("--dry-run", str(tmp_path), "accuracy", HARNESS_DATA=str(shared_data))
     ended = [line.split("\t") for line in (tmp_path / "parts.tsv").read_text().splitlines()]
     assert [line[:2] for line in ended] == [["accuracy-listops-primal", "ok"]], done.stdout
     ((record,), _) = Store(tmp_path / "store").read()

@@ -1,6 +1,5 @@
 """Runs that take a tenth of a second; their data are generated once."""
 
-import os
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -51,17 +50,10 @@ class Unread(Data):
     digests = MappingProxyType({"train": "a", "dev": "b", "test": "c"})
 
 
-@pytest.fixture(scope="session")
-def trees_home(tmp_path_factory) -> Path:
-    """A cache of data, which all processes of pytest-xdist share: numba compiles trees once."""
-    base = tmp_path_factory.getbasetemp()
-    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "data"
-
-
 @pytest.fixture(autouse=True)
-def data_home(trees_home, monkeypatch) -> Path:
-    monkeypatch.setenv("HARNESS_DATA", str(trees_home))
-    return trees_home
+def data_home(shared_data, monkeypatch) -> Path:
+    monkeypatch.setenv("HARNESS_DATA", str(shared_data))
+    return shared_data
 
 
 @pytest.fixture(autouse=True)

@@ -99,11 +99,11 @@ def run_here(store: Store) -> None:
 
 
 @pytest.fixture(scope="module")
-def expected(trees_home, tmp_path_factory) -> dict:
+def expected(shared_data, tmp_path_factory) -> dict:
     """The outcomes of the runs in this process, without a break."""
     store = Store(tmp_path_factory.mktemp("expected"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HARNESS_DATA", str(trees_home))
+        patch.setenv("HARNESS_DATA", str(shared_data))
         run_here(store)
     return outcomes(store)
 

@@ -13,10 +13,10 @@ from zoo.registry import UserError
 
 
 @pytest.fixture(scope="module")
-def finished(trees_home, tmp_path_factory):
+def finished(shared_data, tmp_path_factory):
     """A run that is made once for all tests."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HARNESS_DATA", str(trees_home))
+        patch.setenv("HARNESS_DATA", str(shared_data))
         plan = resolve(requested("none", "listops", listops=TREES))
         return run(plan, Store(tmp_path_factory.mktemp("finished")), NoProgress(), cost=False)
 
