@@ -148,6 +148,7 @@ def test_a_benchmark_finds_every_claim_that_is_made_for_the_device(
     # Images that differ; numba compiles the code of the task for ten to twenty seconds.
     images = name == "pathfinder"
     monkeypatch.setenv("HARNESS_DATA", str(tmp_path / "data" if images else shared_data))
+    monkeypatch.setattr("benchmarks.profiles.STEPS", 1)
     monkeypatch.setattr(Pathfinder, "draw", one_level)
     records = measure(name, CPU, tmp_path / "out", tiny=True)
     assert {record.name for record in records} == claimed(name)

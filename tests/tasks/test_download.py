@@ -148,13 +148,14 @@ def test_a_faulty_server_is_one_line_and_leaves_no_file(fetch, home, fault):
         received.append(count - size)
 
     with pytest.raises(UserError, match=FAULTS[fault]) as error:
-        fetch(fault, progress=report, timeout=1.0 if fault == "slow" else 300.0)
+        fetch(fault, progress=report, timeout=0.2 if fault == "slow" else 300.0)
     assert "\n" not in str(error.value) and max(received) <= 0
     assert files(home) == []
 
 
 def test_a_failed_download_is_tried_again(fetch, server, monkeypatch):
     monkeypatch.setattr(download, "RETRIES", 1)
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
     with pytest.raises(UserError):
         fetch("absent")
     assert server[1] == ["absent", "absent"]
