@@ -57,9 +57,9 @@ def data_home(shared_data, monkeypatch) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def no_trial_of_precisions(monkeypatch):
-    """`--precision auto` asks the device alone: a trial depends on other processes."""
-    monkeypatch.setattr("harness.precision.try_precisions", lambda plans, announce: None)
+def no_bf16(monkeypatch):
+    """The CPU has no instructions for bf16: nothing is tried, and no loop compiled, in it."""
+    monkeypatch.setattr("torch.cpu.get_capabilities", dict, raising=False)
 
 
 @pytest.fixture

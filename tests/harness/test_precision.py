@@ -6,14 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from harness import precision
 from harness.plan import Draft
 from harness.precision import faster, row_key
 from harness.reference import CHOICES_FILE, choose, key_of
 from tests.harness.conftest import TREES, requested
 from tests.harness.specs import raising
-
-tried = precision.try_precisions
 
 
 @pytest.fixture
@@ -22,7 +19,6 @@ def seconds(monkeypatch) -> dict[str, float]:
     of = {"bf16": 0.5, "fp32": 1.0}
     monkeypatch.setattr("harness.precision.native_precisions", lambda device: ("bf16", "fp32"))
     monkeypatch.setattr("harness.precision.short_trial", lambda makers, timer: dict(of))
-    monkeypatch.setattr("harness.precision.try_precisions", tried)
     return of
 
 
