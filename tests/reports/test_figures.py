@@ -160,7 +160,12 @@ FILES = {
 """The files of each figure from `suite_frames`, or from records: with -1, in the other order."""
 
 
-@pytest.mark.parametrize("name", FILES)
+QUICK = ("a", "tuning")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in FILES]
+)
 def test_every_figure_can_be_saved_for_any_text_and_has_the_same_bytes_again(name, suite_frames):
     made, again = (FILES[name](suite_frames, step) for step in (1, -1))
     for kind, start in (("png", b"\x89PNG"), ("svg", b"<?xml")):

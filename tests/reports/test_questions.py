@@ -76,7 +76,9 @@ FIELDS = [f"model.{n}" for n in Encoder.model_fields if n != "kind"] + [
 ]
 
 
-@pytest.mark.parametrize("path", FIELDS)
+@pytest.mark.parametrize(
+    "path", [pytest.param(n, marks=[pytest.mark.slow] * (i % 5 > 0)) for i, n in enumerate(FIELDS)]
+)
 def test_questions_that_differ_by_any_field_differ_in_title_and_recipe(path):
     part, name = path.split(".")
     value = {"dropout": 0.5, "attention_dropout": 0.5, "label_smoothing": 0.5}.get(name)
