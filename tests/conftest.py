@@ -3,6 +3,7 @@
 import gc
 import os
 import warnings
+from collections import Counter
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -41,6 +42,18 @@ def _modules() -> list[str]:
 
 # Before the packages are imported: the hook does not check modules that are imported already.
 install_import_hook(_modules(), "beartype.beartype")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark as `slow` all cases of a test but so many as its mark `slow_after` says."""
+    counts = Counter()
+    for item in items:
+        if mark := item.get_closest_marker("slow_after"):
+            name = item.nodeid.partition("[")[0]
+            counts[name] += 1
+            if counts[name] > mark.args[0]:
+                item.add_marker("slow")
 
 
 def pytest_collection_finish():

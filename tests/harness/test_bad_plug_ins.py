@@ -142,6 +142,7 @@ def test_one_that_cannot_be_loaded_is_rejected_by_name(rejected, store, name, re
     assert not store.folder.exists()
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("command", "reason"),
     [

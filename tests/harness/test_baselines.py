@@ -91,6 +91,7 @@ def test_every_task_and_every_data_set_has_another_file(plan):
     assert first.file_name == first.model_copy(update={"block": 4}).file_name
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("change", "message"),
     [({"scores": {"chance": "high"}}, "scores"), ({"left": 3}, "left"), (None, "JSON")],
@@ -123,6 +124,7 @@ def test_a_run_fits_the_baselines_after_training_and_a_table_has_them(call, stor
     assert again[0] == 0 and "baselines of" not in again[1]
 
 
+@pytest.mark.slow
 def test_a_table_without_the_file_names_it_and_the_command_that_makes_it(
     call, store, stored, unmeasured
 ):
@@ -145,6 +147,7 @@ def test_a_table_without_the_file_names_it_and_the_command_that_makes_it(
     assert "No verdict" in (store.folder / "leaderboard.md").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("always")
 def test_baselines_that_cannot_be_fitted_leave_the_records(call, store, unmeasured, monkeypatch):
     monkeypatch.setattr(baselines, "steps", raising(RuntimeError("the plug-in\nis wrong")))

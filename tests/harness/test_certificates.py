@@ -105,6 +105,7 @@ def test_a_damaged_certificate_is_rejected_with_the_command_that_makes_it(tmp_pa
             store.read_whole()
 
 
+@pytest.mark.slow
 def test_a_certificate_of_other_code_or_other_checks_is_out_of_date():
     found = {
         name: certificate.model_copy(update={"code": certified_digest(variants.find(name))})

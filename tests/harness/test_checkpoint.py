@@ -46,6 +46,7 @@ def same(first, other) -> bool:
     return first == other
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("attention", ["softmax+primal", "performer"])
 def test_a_run_that_continues_from_a_checkpoint_equals_one_without_a_break(
     plan, prepare, dev, path, attention

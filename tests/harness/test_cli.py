@@ -220,6 +220,7 @@ def rejected(rejected, tmp_path, monkeypatch):
     return run
 
 
+@pytest.mark.slow_after(60)
 @pytest.mark.parametrize("command", REJECTED)
 def test_bad_input_is_one_line_and_exit_code_2_and_leaves_no_file(rejected, command):
     name, *argv = shlex.split(command)
@@ -248,6 +249,7 @@ def test_an_unknown_option_is_answered_with_the_setting_that_it_means(rejected, 
     assert f"give --set {setting}" in line if setting else "give --set" not in line
 
 
+@pytest.mark.slow_after(4)
 @pytest.mark.parametrize("argv", NUMERIC, ids=lambda argv: f"{argv[0]} {argv[-2]} {argv[-1]}")
 def test_a_bad_number_is_one_line(rejected, argv):
     *argv, last = argv
@@ -358,6 +360,7 @@ def test_a_run_prints_a_summary_and_its_record_and_is_not_repeated(call, store, 
     assert changed == [False, True, False, False]
 
 
+@pytest.mark.slow
 def test_a_recipe_is_printed_and_runs_from_a_file(call, store, unmeasured, tmp_path):
     code, out, err = call("list", "--budget", "smoke")
     assert (code, err, out.rstrip()) == (0, "", recipes.show("smoke").rstrip())
@@ -384,6 +387,7 @@ def test_a_run_that_fails_is_listed_with_its_reason_and_exit_code_1(
     assert (code, run["status"], run["reason"]) == (1, "failed", "RuntimeError: boom")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("always")
 def test_a_run_that_is_not_supported_is_skipped_with_the_remedy(call, store, unmeasured):
     code, _, err = call("run", "--budget", "smoke", "-t", "copying", "-a", "nystrom,none")
@@ -405,6 +409,7 @@ def test_a_report_leaves_out_what_is_no_record_with_a_warning(call, store, tmp_p
     assert err.startswith(f"harness: warning: {bad} is not a record and is left out: ")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("always")
 def test_costs_are_measured_again_and_a_record_of_another_machine_is_left(
     call, store, unmeasured, monkeypatch

@@ -47,6 +47,7 @@ def test_a_document_is_alone_on_stdout_with_finite_numbers_and_no_control_charac
     assert "\x1b" not in text
 
 
+@pytest.mark.slow
 def test_a_run_gives_the_rows_of_its_table_and_the_paths_of_its_records(
     call, store, unmeasured, monkeypatch
 ):

@@ -83,6 +83,7 @@ def test_a_table_says_its_precision_and_the_options_of_a_suite(
     assert ends == ([compared] if compared else [])
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("options", "label", "causal"),
     [
@@ -107,6 +108,7 @@ def test_a_row_has_the_options_that_were_set_and_is_causal_where_it_must_be(
     assert sorted(options["backend"] for options in references) == ["naive", "sdpa"]
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("status", "exit_code"), [("out_of_memory", 0), ("timeout", 0), ("crashed", 1), ("failed", 1)]
 )

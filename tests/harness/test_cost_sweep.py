@@ -156,6 +156,7 @@ def outcome(how, timeout=120.0, spec=COST):
     return measure_in_process(spec, LIMITS, seconds=0.0, timeout=timeout, measure=partial(end, how))
 
 
+@pytest.mark.slow
 def test_a_measurement_comes_back_with_the_threads_of_its_specification(importable):
     status, reason, result = outcome("measures", spec=COST.model_copy(update={"threads": 3}))
     assert (status, reason) == ("ok", "")

@@ -130,6 +130,7 @@ def test_any_other_batch_is_rejected_with_a_remedy(text):
         batch_of(text, 100)
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     ("attention", "operation", "level", "settings", "backend"),
     [

@@ -46,6 +46,7 @@ def test_without_tensorboard_nothing_is_run_and_the_remedy_is_named(rejected, st
     assert not store.folder.exists()
 
 
+@pytest.mark.slow
 def test_the_curves_of_chosen_runs_are_drawn(call, rejected, store):
     store.write(make_record("softmax"))
     store.write(make_record("primal"))

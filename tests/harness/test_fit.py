@@ -35,6 +35,7 @@ def evaluations(monkeypatch):
     return make
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     ("steps", "count", "expected"),
     [(4, 2, [2, 4]), (10, 3, [3, 6, 10]), (2, 5, [1, 2]), (7, 1, [7])],

@@ -209,6 +209,7 @@ class Dying(Serial):
         self.given.append("closed")
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("rerun", [False, True])
 @pytest.mark.parametrize("deaths", [ATTEMPTS - 1, ATTEMPTS])
 def test_a_run_whose_process_dies_is_computed_again_and_fails_in_the_end(

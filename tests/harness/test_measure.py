@@ -96,6 +96,7 @@ def test_the_reference_is_the_fastest_softmax_and_sdpa_for_memory(plan, trial, m
     assert cost.over_softmax == cost.time_ratio
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("seconds", "backend"), [({NAIVE: 0.9, BF16: 0.1}, "naive"), ({NAIVE: 0.97}, "sdpa")]
 )
@@ -185,6 +186,7 @@ def test_the_tokens_of_both_sequences_of_a_pair_are_counted(plan, seconds):
     assert cost.own.tokens_per_second.median == planned.spec.train.batch * 2 * task.max_len / 0.5
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("attention", "causal", "has_state"),
     [("linear", True, True), ("linear", False, False), ("softmax", True, False)],
@@ -250,6 +252,7 @@ def failing(monkeypatch):
     return install
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("number", "error"),
     [

@@ -20,6 +20,7 @@ NAMES = [
 ]
 
 
+@pytest.mark.slow_after(10)
 @pytest.mark.parametrize(
     ("name", "depth"), [*((name, 9) for name in NAMES), ("softmax+primal", 9), ("primal", 2)]
 )
@@ -45,6 +46,7 @@ LARGE = [
 ]
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize("settings", LARGE, ids=str)
 def test_a_model_beyond_the_memory_is_rejected_before_it_is_built(store, monkeypatch, settings):
     monkeypatch.setattr("harness.grid.build_model", raising(AssertionError("it is built")))

@@ -62,6 +62,7 @@ def test_a_row_is_tried_once_and_every_seed_has_its_precision(request_for, secon
     assert decide(request_for("softmax"))[0] == ["fp32"]
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("name", ["bf16", "fp32"])
 def test_a_recorded_run_and_its_row_keep_their_precision(
     plan, run_here, request_for, seconds, decide, name

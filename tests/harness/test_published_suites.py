@@ -94,6 +94,7 @@ def test_every_published_cost_has_a_step():
         assert {*found["unit"]} >= {"s/1K steps", "GB"}
 
 
+@pytest.mark.slow
 def test_steps_are_measured_once_and_shown_beside_the_published_ones(call, store, outcomes):
     outcomes["softmax"] = "timeout"
     arguments = (*QUICK, "-a", "primal")

@@ -53,6 +53,7 @@ def options_in(recipe: str, task: str, attention: str) -> dict[str, dict]:
     return recipes.find(recipe).of_task(task).options_of(attention.split("+"))
 
 
+@pytest.mark.slow_after(20)
 @pytest.mark.parametrize(("recipe", "task"), RECIPES)
 def test_every_recipe_resolves_every_variant_once_for_each_set_of_options(recipe, task):
     for attention in STACKS:
@@ -77,6 +78,7 @@ def test_every_recipe_resolves_every_variant_once_for_each_set_of_options(recipe
         assert tasks.find(task)(**spec.task.options).key == spec.task.key
 
 
+@pytest.mark.slow_after(8)
 @pytest.mark.parametrize("task", sorted({task for _, task in RECIPES} - {"scaling"}))
 def test_a_larger_recipe_trains_for_more_steps(task):
     assert recipes.NAMES == ("smoke", "laptop", "paper")
@@ -247,6 +249,7 @@ BAD = {
 """Part of the message that answers a request, or the text of a recipe file."""
 
 
+@pytest.mark.slow_after(15)
 @pytest.mark.parametrize("message", BAD)
 def test_a_bad_request_or_file_is_one_line(tmp_path, message):
     request, path = BAD[message], tmp_path / "mine.toml"
@@ -295,6 +298,7 @@ SYNTHETIC = [
 ]
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize("task", SYNTHETIC)
 def test_no_approximation_covers_a_synthetic_task_on_a_laptop(task):
     bidirectional = {"causal": "false"} if "causal" in tasks.find(task).option_names() else {}

@@ -220,6 +220,7 @@ def test_a_seed_determines_the_initial_parameters_and_the_order_of_data(
         assert not torch.equal(first, other)
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize(("error", "status", "reason"), ENDS, ids=lambda value: repr(value)[:30])
 def test_every_error_is_a_record_with_its_reason(
     plan, store, run_here, callback, unmeasured, interrupt_at, error, status, reason
@@ -362,6 +363,7 @@ def test_a_checkpoint_is_written_at_evaluations_and_whenever_the_interval_has_pa
     assert saves == [5, 8]
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)]
 )

@@ -46,6 +46,7 @@ def draw() -> Batch:
     return Batch(signals, mask, torch.tensor([0, 1, 2, 3]))
 
 
+@pytest.mark.slow_after(8)
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("name", ["primal", "softmax"])
 @pytest.mark.parametrize("pooling", ["flatten", "mean"])

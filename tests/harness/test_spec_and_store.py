@@ -126,6 +126,7 @@ def test_a_model_has_the_fields_of_its_kind_alone():
             RunSpec.model_validate({**SPEC, "model": wrong})
 
 
+@pytest.mark.slow
 def test_every_committed_record_loads_under_the_name_of_its_identity():
     records, broken = Store(RESULTS).read()
     assert not broken and len(records) == len([*RESULTS.glob("*-s[0-9]*-*.json")]) > 100

@@ -43,6 +43,7 @@ def test_ranks_rise_to_the_length_of_the_task(limit):
     assert ranks[:32] == [*range(1, min(limit, 32) + 1)]
 
 
+@pytest.mark.slow
 def test_padding_does_not_change_a_spectrum_and_only_dev_is_read(run_with_weights):
     run, _, dev = run_with_weights(spectrum, "softmax")
     assert int(dev.example_lengths().min()) < dev.sequences.shape[1]
@@ -55,6 +56,7 @@ def test_padding_does_not_change_a_spectrum_and_only_dev_is_read(run_with_weight
     dev.sequences[filled] = 0
 
 
+@pytest.mark.slow
 def test_kept_weights_are_those_before_training_and_of_each_evaluation(
     plan, store, callback, unmeasured, prepare
 ):
@@ -140,6 +142,7 @@ def test_weights_of_another_model_are_an_error(tmp_path):
         checkpoint.load_weights(file, torch.nn.Linear(2, 2))
 
 
+@pytest.mark.slow_after(1)
 def test_a_damaged_file_of_weights_is_an_error(plan, store, callback, unmeasured):
     short = plan("none", steps=2, evaluations=1)
     run(short, store, callback, keep_checkpoints=True)

@@ -42,6 +42,7 @@ def trained(call, store, unmeasured) -> str:
     return path.stem
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("name", studies.names())
 def test_a_study_computes_once_and_writes_its_page_its_table_and_its_figure(
     call, store, unmeasured, request, name
@@ -67,6 +68,7 @@ def test_a_study_computes_once_and_writes_its_page_its_table_and_its_figure(
         assert path.stat().st_mtime_ns > before
 
 
+@pytest.mark.slow
 def test_the_studies_of_a_trained_model_are_of_its_layers(call, trained, store):
     code, out, err = call("study", "ksvd", "--run", trained, "--json")
     assert code == 0, err
@@ -137,6 +139,7 @@ def test_the_help_lists_every_study(capsys):
         assert f"  {name} " in text and summary[:30] in text
 
 
+@pytest.mark.slow_after(8)
 @pytest.mark.filterwarnings("always")
 @pytest.mark.parametrize(
     ("argv", "message"),

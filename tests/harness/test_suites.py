@@ -202,7 +202,8 @@ def test_a_suite_runs_what_is_missing_question_by_question(call, store, file):
     assert call(*argv)[0] == 0 and [record.started for record in store.read()[0]] == started
 
 
-@pytest.mark.parametrize("rules", ["all", pytest.param("models", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("rules", ["all", "models"])
 def test_a_row_whose_trial_is_at_a_baseline_has_no_other_seeds_where_the_question_says_so(
     call, store, file, rules, monkeypatch
 ):
@@ -296,6 +297,7 @@ def test_the_first_command_trains_at_the_published_rate_and_measures_a_layer(
     assert [layer["tokens"] for layer in document["rows"][0]["layer"]] == [256, 1024, 4096]
 
 
+@pytest.mark.slow
 def test_python_runs_what_the_command_runs(store):
     options = {"max_len": 32, "pairs": 2, "vocabulary": 64, "train": 64, "dev": 16, "test": 16}
     how: dict[str, Any] = {"task": "mqar", "budget": "smoke", "store": store.folder, "cost": False}

@@ -13,6 +13,7 @@ from tasks.answers import NextTokens, Number
 from tasks.contract import Split
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("cycle_momentum", [True, False])
 @pytest.mark.parametrize("attention", ["softmax", "primal", "softmax+primal"])
 def test_a_step_is_that_of_a_plain_loop_to_the_bit(plan, prepare, attention, cycle_momentum):

@@ -83,6 +83,7 @@ def model_of(plan: Plan):
     return build_model(plan.spec, plan.task)
 
 
+@pytest.mark.slow
 def test_with_the_weights_of_timm_it_gives_timms_outputs(images):
     plan = images(**{"model.depth": 3, "model.dropout": 0.0, "model.drop_path": 0.5})
     sizes = {"img_size": 16, "patch_size": 8, "embed_dim": 64, "depth": 3, "num_heads": 2,

@@ -112,6 +112,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.slow_after(6)
 @pytest.mark.parametrize("padding", ["full", "ends", "holes"])
 @pytest.mark.parametrize(
     ("attention", "shape"), list(itertools.product(ATTENTIONS, SHAPES)),

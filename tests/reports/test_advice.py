@@ -151,6 +151,7 @@ def table_of(answered: pd.DataFrame, *, runs=None, cost=True, causal=(), **claim
     return table(answered, of_runs, measured, suite, traits, causal=causal)
 
 
+@pytest.mark.slow
 def test_rows_of_one_seed_each_are_grouped_by_the_intervals_of_their_test_split():
     suite, runs, baselines = suite_frames()
     answered = answers(runs, suite, baselines).assign(rank_group="")

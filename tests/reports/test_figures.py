@@ -114,6 +114,7 @@ def test_no_labels_of_the_figure_of_a_suite_overlap():
         assert min(gaps, default=9) > 3
 
 
+@pytest.mark.slow
 def test_the_files_name_their_source_hold_no_date_and_are_the_same_in_any_order():
     records = [make_cost("softmax", length) for length in LENGTHS]
     sweeps, again = (cost.sweeps(of_costs(records[::step])) for step in (1, -1))

@@ -117,6 +117,7 @@ STANDINGS = {
 keeps a row from being compared, and the seeds at the strongest baseline."""
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("case", STANDINGS)
 def test_rows_are_compared_with_each_other_and_with_baselines(case):
     rows, further, expected = STANDINGS[case]
@@ -325,6 +326,7 @@ def hostile(text: str, **fields) -> Record:
 NORMAL = [make_record(budget="laptop"), make_record("primal", accuracy=0.4, budget="laptop")]
 
 
+@pytest.mark.slow
 def test_pages_of_any_records_hold_their_own_markdown_and_no_formula():
     ends = "ok", "failed", "out_of_memory"
     texts = [hostile(text, status=end, reason=text) for text in HOSTILE for end in ends]

@@ -20,6 +20,7 @@ def content(page, around):
     return "".join(token.content for token in tokens)
 
 
+@pytest.mark.slow
 @given(SYNTAX)
 @example("![x](http://evil/x.png)")
 @example("1. item")

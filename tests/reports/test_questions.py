@@ -76,9 +76,8 @@ FIELDS = [f"model.{n}" for n in Encoder.model_fields if n != "kind"] + [
 ]
 
 
-@pytest.mark.parametrize(
-    "path", [pytest.param(n, marks=[pytest.mark.slow] * (i % 5 > 0)) for i, n in enumerate(FIELDS)]
-)
+@pytest.mark.slow_after(6)
+@pytest.mark.parametrize("path", FIELDS)
 def test_questions_that_differ_by_any_field_differ_in_title_and_recipe(path):
     part, name = path.split(".")
     value = {"dropout": 0.5, "attention_dropout": 0.5, "label_smoothing": 0.5}.get(name)
@@ -89,6 +88,7 @@ def test_questions_that_differ_by_any_field_differ_in_title_and_recipe(path):
     assert asked(two)["setting"].nunique() == len(titles(two)) == 2
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize(
     ("change", "count"),
     [
@@ -131,6 +131,7 @@ RANKS = [{"primal": {"rank": rank, "eta": 0.1}} for rank in (20, 30)]
 FP32 = {"train": {"precision": "fp32"}}
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize(
     ("records", "labels"),
     [

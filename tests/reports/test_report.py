@@ -62,13 +62,8 @@ def test_two_rows_are_compared_without_a_file(call, suite, tmp_path):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "rows",
-    [
-        "softmax,primall",
-        *(pytest.param(r, marks=pytest.mark.slow) for r in ("softmax", "softmax,softmax", "a,b,c")),
-    ],
-)
+@pytest.mark.slow_after(1)
+@pytest.mark.parametrize("rows", ["softmax,primall", "softmax", "softmax,softmax", "a,b,c"])
 def test_what_is_no_pair_of_rows_is_rejected(call, suite, rows):
     code, out, err = call(*suite, "--compare", rows)
     assert code == 2 and out == "" and err.count("\n") == 1

@@ -108,6 +108,7 @@ def test_the_page_is_one_small_file(path: Path):
     assert "@import" not in text
 
 
+@pytest.mark.slow
 def test_both_engines_give_the_same_advice_to_200_queries(content: SimpleNamespace, open_page: Any):
     generator, values = np.random.default_rng(7), content.table
     queries = [random_query(generator, [*values["questions"]]) for _ in range(200)]

@@ -20,11 +20,6 @@ from reports.statistics import (
 )  # fmt: skip
 
 
-def slow(*values):
-    """A case that is like one of a fast test."""
-    return pytest.param(*values, marks=pytest.mark.slow)
-
-
 def sample(*seeds, size=1):
     """A row: the number of correct answers of each sequence, for each seed."""
     totals = np.array(seeds, dtype=np.float64)
@@ -61,8 +56,9 @@ def test_answers_of_one_sequence_count_once_where_they_agree(correct):
     assert score_interval(eight) == pytest.approx(score_interval(one), abs=2e-4)
 
 
-@pytest.mark.parametrize("seeds", [2, *map(slow, (3, 5))])
-@pytest.mark.parametrize("level", [0.0, slow(2.0)])
+@pytest.mark.slow_after(1)
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+@pytest.mark.parametrize("level", [0.0, 2.0])
 def test_intervals_contain_the_mean_where_seeds_answer_independently(seeds, level):
     # The seeds differ on each example, and in their means by `level` times as much as that causes.
     rng = np.random.default_rng(0)
@@ -71,7 +67,8 @@ def test_intervals_contain_the_mean_where_seeds_answer_independently(seeds, leve
     assert np.mean([one.low <= 0 <= one.high for one in found]) >= 0.94
 
 
-@pytest.mark.parametrize("seeds", [1, *map(slow, (3, 5))])
+@pytest.mark.slow_after(1)
+@pytest.mark.parametrize("seeds", [1, 3, 5])
 def test_intervals_of_few_episodes_contain_the_mean(seeds):
     rng = np.random.default_rng(0)
     totals = rng.standard_normal((2000, 1, 6)).repeat(seeds, 1)
@@ -79,9 +76,9 @@ def test_intervals_of_few_episodes_contain_the_mean(seeds):
     assert np.mean([one.low <= 0 <= one.high for one in found]) == pytest.approx(0.95, abs=0.015)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
-    ("seeds", "failing", "rows"),
-    [(2, 0.3, 6), slow(2, 0.5, 6), slow(3, 0.3, 6), slow(3, 0.5, 6), slow(5, 0.5, 12)],
+    ("seeds", "failing", "rows"), [(2, 0.3, 6), (2, 0.5, 6), (3, 0.3, 6), (3, 0.5, 6), (5, 0.5, 12)]
 )
 def test_at_most_5_percent_of_tables_separate_equal_rows_of_which_seeds_fail(seeds, failing, rows):
     rng = np.random.default_rng(0)
@@ -90,7 +87,8 @@ def test_at_most_5_percent_of_tables_separate_equal_rows_of_which_seeds_fail(see
     assert np.mean(found) <= 0.05
 
 
-@pytest.mark.parametrize(("kind", "seeds"), [("answers", 3), slow("losses", 2), slow("losses", 5)])
+@pytest.mark.slow_after(1)
+@pytest.mark.parametrize(("kind", "seeds"), [("answers", 3), ("losses", 2), ("losses", 5)])
 def test_at_most_5_percent_of_tables_separate_equal_rows_whose_seeds_vary(kind, seeds):
     rng = np.random.default_rng(0)
     found = [simulate(KINDS[kind], seeds, Scenario(5), rng)[1] for _ in range(150)]

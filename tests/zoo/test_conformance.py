@@ -206,6 +206,7 @@ LEAKS = {
 """Between any two positions or samples, in any setting, of values or of gradients."""
 
 
+@pytest.mark.slow_after(12)
 @pytest.mark.parametrize(
     ("check", "leak"), [(check, leak) for check, leaks in LEAKS.items() for leak in leaks]
 )
@@ -248,6 +249,7 @@ def raises(error: BaseException):
     return fail
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("name", ["lengths", "compiles", "export", "vmap"])
 def test_a_variant_that_exits_fails_and_does_not_end_the_process(name):
     # Dynamo itself fails at sys.exit.

@@ -202,6 +202,7 @@ def test_what_a_layer_cannot_be_called_with_is_rejected(arguments, message):
         layer(*arguments)
 
 
+@pytest.mark.slow
 def test_a_compiled_layer_rejects_more_tokens_than_max_len(no_type_checks):
     layer = torch.compile(variants.find("softmax")(replace(EVEN, max_len=9)), backend="eager")
     for length in (5, 7, 9):  # the second length makes the shape dynamic

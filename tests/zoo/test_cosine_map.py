@@ -154,6 +154,7 @@ def peak(n: int, backward: bool, grad_mode: bool = True) -> int:
     return peak_bytes(step, torch.device("cpu"))
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     ("backward", "grad_mode", "numbers"),
     [

@@ -115,6 +115,7 @@ def test_the_gradient_is_the_mask_times_the_scale(dtype):
     torch.testing.assert_close(x.grad, gradient * mask)
 
 
+@pytest.mark.slow
 def test_first_and_second_derivatives_are_correct():
     x = torch.randn(3, 7, dtype=torch.float64, requires_grad=True)
     residual = torch.randn(3, 7, dtype=torch.float64, requires_grad=True)

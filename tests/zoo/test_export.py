@@ -33,6 +33,7 @@ def equal(graph, layer, *inputs: torch.Tensor) -> None:
     assert actual.losses.keys() == expected.losses.keys()
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("name", "keywords"),
     [

@@ -231,6 +231,7 @@ class IgnoresTheMask(variants.find("linear")):
         return super().attend(q, k, v, None)
 
 
+@pytest.mark.slow
 def test_check_runs_the_checks_on_a_name_or_a_class_with_options(no_type_checks, monkeypatch):
     chosen = {"padding invariance", "truncation equivalence", "batch independence"}
     few = [check for check in zoo.conformance.CHECKS if check.name in chosen]

@@ -181,6 +181,7 @@ def oracle_of(monkeypatch):
     return lambda name: import_module(f"transformers.models.{name}.modeling_{name}")
 
 
+@pytest.mark.slow
 def test_the_delta_rules_of_transformers_agree(oracle_of):
     """They compute in fp32: measured differences are 1e-6 of outputs, 1e-4 of gradients."""
     qwen3, kimi = oracle_of("qwen3_next"), oracle_of("kimi_linear")

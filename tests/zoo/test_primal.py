@@ -46,6 +46,7 @@ CASES = [
 """Every pair of a trace, a mean and a kind of padding, in each form; and rotary positions."""
 
 
+@pytest.mark.slow_after(20)
 @pytest.mark.parametrize(("form", "trace", "mean", "padding", "rotary"), CASES)
 def test_outputs_losses_and_gradients_are_those_of_the_equations(
     path, form, trace, mean, padding, rotary

@@ -59,6 +59,7 @@ def test_a_new_convolution_is_near_the_identity(causal):
     assert taps.unique().numel() == taps.numel()
 
 
+@pytest.mark.slow_after(10)
 @pytest.mark.parametrize("name", EXACT)
 def test_padding_is_taken_out_before_the_convolution(name):
     layer, x = layer_of(name), torch.randn(2, 40, 16).double()
@@ -71,6 +72,7 @@ def test_padding_is_taken_out_before_the_convolution(name):
         torch.testing.assert_close(seeded(layer, sample[real][None])[0], output[real])
 
 
+@pytest.mark.slow_after(10)
 @pytest.mark.parametrize("name", [n for n in NAMES if variants.find(n).decodes()])
 def test_steps_give_the_outputs_of_the_causal_form(name):
     layer, x = layer_of(name, causal=True), torch.randn(3, 12, 16).double()

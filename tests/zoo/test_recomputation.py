@@ -136,6 +136,7 @@ def samples(monkeypatch):
     return use
 
 
+@pytest.mark.slow_after(6)
 @pytest.mark.parametrize(("n", "padded"), [(1, False), (63, True), (300, False)])
 @pytest.mark.parametrize("name", CHOSEN)
 def test_sample_by_sample_outputs_and_gradients_are_those_of_the_definition(

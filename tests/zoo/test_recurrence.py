@@ -135,6 +135,7 @@ def test_a_token_without_key_and_decay_leaves_no_trace(channels, path, on_path):
     torch.testing.assert_close(delta.attend(*padded)[:, :, real], expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow_after(4)
 @PATHS
 @pytest.mark.parametrize(
     ("strength", "channels"), [(0.0, False), (1.0, True), (30.0, False), (1e3, True), (1e6, True)]

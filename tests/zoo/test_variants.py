@@ -218,6 +218,7 @@ def test_a_fresh_layer_remembers(name, least, median):
     assert least < alpha.quantile(0.05) < 0.6 and 0.98 < alpha.quantile(0.95) < 1
 
 
+@pytest.mark.slow
 def test_steps_of_fox_keep_the_digits_that_a_sum_over_many_tokens_loses():
     layer = create("fox", max_len=1024).float().eval()
     with torch.no_grad():
