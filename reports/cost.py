@@ -24,9 +24,6 @@ MIB = 2**20
 REASON = 80
 """The most characters of a reason in a table."""
 
-OUTDATED = "no time ratio: measured before the fastest softmax was the reference; give --rerun"
-"""What is said of a row whose ratios are to SDPA softmax."""
-
 NAMES = {"forward": "evaluation", "train": "training", "prefill": "prefill", "decode": "decoding"}
 
 SETTING = [
@@ -96,8 +93,7 @@ def _row(costs: pd.DataFrame) -> dict[str, Any]:
         "computed_by": last.get("computed_by", NOTHING),
         "time": exponent(done["sample_seconds"]), "memory": exponent(done["sample_memory"]),
         "faster": crossover(related["ratio.q1"], related["ratio.q3"]),
-        # Memory of several batches is not compared.
-        "smaller": crossover(memory, memory) if done["memory_batch"].nunique() < 2 else None,
+        "smaller": crossover(memory, memory),
         "longest": done.index.max() if last else 0, "seconds": last.get("seconds", 0.0),
         "over_limit": last.get("over_limit", math.nan),
         "state": last.get("state_bytes", math.nan) / last.get("batch", 1),
@@ -119,15 +115,6 @@ def problem(cost: Cost) -> str:
     if cost["status"] != "ok":
         return f"{cost['status'].replace('_', ' ')}: {cost['reason']}"
     return f"no ratio: {cost['no_ratio']}" if cost["no_ratio"] else ""
-
-
-def remarks(sweep: pd.DataFrame) -> list[str]:
-    """Of each row the `failures`, and what is said of ratios that are outdated."""
-    found = []
-    for label, costs in sweep.groupby("label"):
-        old = (costs["status"] == "ok") & costs["ratio"].isna() & (costs["no_ratio"] == "")
-        found += [*failures(costs), *([f"{label}: {OUTDATED}"] if old.any() else [])]
-    return found
 
 
 def references(sweep: pd.DataFrame) -> str:
@@ -160,16 +147,16 @@ def files(costs: pd.DataFrame) -> dict[str, bytes]:
     if not (found := sweeps(costs)):
         return {}
     table = headed(pd.concat(found.values()), CSV, HEADINGS)
-    shown = [
+    sections = [
         {
             "title": title, "rows": rows(sweep).to_dict("index"), "references": references(sweep),
             "time": _table(sweep, "seconds", 1000, "ratio"),
             "memory": _table(sweep, "memory", 1 / MIB, "memory_ratio"),
-            "remarks": remarks(sweep), "memory_name": memory_of(sweep["pass"].iloc[0]),
+            "failures": failures(sweep), "memory_name": memory_of(sweep["pass"].iloc[0]),
         }
         for title, sweep in found.items()
     ]  # fmt: skip
-    page = rendered("cost.md.j2", sweeps=shown).encode()
+    page = rendered("cost.md.j2", sweeps=sections).encode()
     return {"cost.md": page, **style.table_with_images("cost", table, draw, found)}
 
 
@@ -177,7 +164,7 @@ def lines(costs: pd.DataFrame) -> list[dict[Any, Any]]:
     """Each cost by the headings of the CSV file, and the exponent of the time of its row."""
     found = []
     for sweep in sweeps(costs).values():
-        fitted = rows(sweep)["time"].map(lambda one: one.value if one else None)
+        fitted = rows(sweep)["time"].map(lambda fit: fit.value if fit else None)
         found.append(sweep.assign(time_exponent=sweep["label"].map(fitted)))
     if not found:
         return []
@@ -187,17 +174,17 @@ def lines(costs: pd.DataFrame) -> list[dict[Any, Any]]:
 
 def terminal(costs: pd.DataFrame) -> str:
     """Every sweep: the time of each row as a multiple of the fastest softmax, and its exponent."""
-    parts = []
+    sections = []
     for title, sweep in sweeps(costs).items():
-        cells, fitted = _grid(sweep, lambda cost: number(cost["ratio"])), rows(sweep)["time"]
-        head = ["time (× fastest softmax)", *map(str, cells), "exponent"]
+        ratios = _grid(sweep, lambda cost: number(cost["ratio"]))
+        head = ["time (× fastest softmax)", *map(str, ratios), "exponent"]
         texts = [
-            [plain(str(label)), *cells.loc[str(label)], f"{one.value:.2f}" if one else NOTHING]
-            for label, one in fitted.items()
+            [plain(str(label)), *ratios.loc[str(label)], f"{fit.value:.2f}" if fit else NOTHING]
+            for label, fit in rows(sweep)["time"].items()
         ]
-        notes = [plain(text) for text in (references(sweep), *remarks(sweep)) if text]
-        parts.append("\n".join([plain(title), text_table(head, texts), *notes]))
-    return "\n\n".join(parts) or "no records"
+        notes = [plain(text) for text in (references(sweep), *failures(sweep)) if text]
+        sections.append("\n".join([plain(title), text_table(head, texts), *notes]))
+    return "\n\n".join(sections) or "no records"
 
 
 def draw(found: Mapping[str, pd.DataFrame]) -> "Figure":
@@ -211,17 +198,17 @@ def draw(found: Mapping[str, pd.DataFrame]) -> "Figure":
         ("milliseconds", "sample_seconds", "faster", 1000),
         ("", "sample_memory", "smaller", 1 / MIB),
     ]
-    shown = [
+    panels = [
         (title, sweep, *kind)
         for title, sweep in found.items()
         if sweep.loc[sweep["status"] == "ok", "length"].nunique() > 2
         for kind in kinds
     ][: style.MOST_PANELS]
-    drawn, axes = style.panels([4.6] * len(shown))
-    for panel, (title, sweep, *kind) in zip(axes, shown, strict=True):
+    figure, axes = style.panels([4.6] * len(panels))
+    for panel, (title, sweep, *kind) in zip(axes, panels, strict=True):
         style.heading(panel, title.replace(": ", ", ", 1))
         _panel(panel, sweep, *kind)
-    return drawn
+    return figure
 
 
 def _panel(

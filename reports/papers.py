@@ -23,7 +23,7 @@ CSV = [
     "task", "row", "attention", "options", "length", "batch", "precision", "device", "machine",
     "threads", "status", "reason", "computed_by", "backend", "time.q1", "time", "time.q3",
     "published_time", "memory", "published_memory", "time_over_first", "published_time_over_first",
-    "measured_ratio", "reference", "memory_over_first", "published_memory_over_first",
+    "ratio", "reference", "memory_over_first", "published_memory_over_first",
     "memory_ratio", "source", "commit",
 ]  # fmt: skip
 """The columns of the CSV file."""
@@ -32,7 +32,7 @@ HEADINGS = {
     "time.q1": "seconds_per_1k_steps_q1", "time": "seconds_per_1k_steps_median",
     "time.q3": "seconds_per_1k_steps_q3", "published_time": "published_seconds_per_1k_steps",
     "memory": "peak_memory_gb", "published_memory": "published_peak_memory_gb",
-    "time_over_first": "time_over_naive_softmax", "measured_ratio": "time_over_softmax",
+    "time_over_first": "time_over_naive_softmax", "ratio": "time_over_softmax",
     "published_time_over_first": "published_time_over_softmax", "reference": "softmax",
     "memory_over_first": "memory_over_naive_softmax",
     "published_memory_over_first": "published_memory_over_softmax",
@@ -52,8 +52,9 @@ TABLES = {
 def _numbers() -> pd.DataFrame:
     tables = sorted(Path(__file__).with_name("published").glob("*.csv"))
     found = pd.concat([pd.read_csv(file, dtype=str) for file in tables], ignore_index=True)
-    found = found.assign(reference=found["source"] + ", " + found["table"])
-    return found.rename(columns={"value": "printed"}).assign(value=found["value"].astype(float))
+    reference = found["source"] + ", " + found["table"]
+    values = found["value"].astype(float)
+    return found.assign(reference=reference, printed=found["value"], value=values)
 
 
 def published(**fields: str) -> pd.DataFrame:
@@ -71,18 +72,17 @@ def published(**fields: str) -> pd.DataFrame:
 
 
 def results(answers: pd.DataFrame, seeds: pd.DataFrame, suite: Suite) -> pd.DataFrame:
-    """The `reports.suites.answers` of a suite with the published numbers; `seeds` are its results.
+    """The answers of a suite with the published numbers; see `reports.suite_results.SuiteResults`.
 
     New columns: `best_on_test` (the mean over seeds of the best of all evaluations on test),
     `published`, `published_text` (as printed) and `published_is` (`within`, `above` or `below` the
     interval here, as rounded in print; else empty).
     """
-    runs = seeds[seeds["status"] == "ok"].groupby(["question", "row"])
-    best = runs["best_on_test"].mean() if "best_on_test" in seeds else runs["score"].mean() * np.nan
+    best = seeds[seeds["status"] == "ok"].groupby(["question", "row"])["best_on_test"].mean()
     keys = answers["question"].map(seeds.groupby("question")["task"].first())
     of_table = published(reference=suite.published).set_index(["task", "attention"])
     numbers = of_table.reindex(pd.MultiIndex.from_arrays([keys, answers["attention"]]))
-    found = answers.join(best.rename("best_on_test"), on=["question", "row"]).assign(
+    found = answers.join(best, on=["question", "row"]).assign(
         published=numbers["value"].to_numpy(),
         published_text=numbers["printed"].fillna("").to_numpy(),
     )
@@ -114,11 +114,11 @@ def means(results: pd.DataFrame, suite: Suite) -> pd.DataFrame:
 
 def section(results: pd.DataFrame, suite: Suite) -> str:
     """The part of the page of a suite that has the published numbers, of `results`."""
-    asked = results.loc[results["text"] != "", "question"].unique()
-    shown = results[results["question"].isin(asked)]
-    missing = [one.title for one in suite.questions if one.name not in asked]
+    run = results.loc[results["text"] != "", "question"].unique()
+    missing = [question.title for question in suite.questions if question.name not in run]
     return rendered(
-        "published.md.j2", suite=suite, rows=shown.to_dict("records"),
+        "published.md.j2", suite=suite,
+        rows=results[results["question"].isin(run)].to_dict("records"),
         means=means(results, suite).to_dict("index"), missing=missing,
     )  # fmt: skip
 
@@ -160,10 +160,10 @@ def step_costs(wanted: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
         **{f"time.{q}": 1000 * found[f"seconds.{q}"] for q in ("q1", "q3")},
     )  # fmt: skip
     first = found.drop_duplicates("question").set_index("question").loc[found["question"]]
-    over = found[["time", "memory", "published_time", "published_memory", "measured_ratio"]]
+    over = found[["time", "memory", "published_time", "published_memory", "ratio"]]
     over = over.div(first[over.columns].to_numpy()).add_suffix("_over_first")
     # Two ratios to one softmax, which alternates with both, are better than two times.
-    ratio = over.pop("measured_ratio_over_first")
+    ratio = over.pop("ratio_over_first")
     same = found["reference"].fillna("").to_numpy() == first["reference"].fillna("").to_numpy()
     over["time_over_first"] = ratio.where(same | ratio.isna(), over["time_over_first"])
     return found.join(over)
@@ -187,10 +187,10 @@ def step_text(found: pd.DataFrame) -> str:
         + ("" if np.isnan(line["published_time"]) else f" ({number(line['published_time'])})")
         for line in found.to_dict("records")
     ]
-    cells = grid(found, "row", "question", texts, found["question"].unique())
-    cells = cells.loc[found["row"].unique()]
-    head = ["s/1K steps (published)", *map(str, cells)]
-    return text_table(head, ([str(row), *line] for row, *line in cells.itertuples()), WIDE)
+    table = grid(found, "row", "question", texts, found["question"].unique())
+    table = table.loc[found["row"].unique()]
+    head = ["s/1K steps (published)", *map(str, table)]
+    return text_table(head, ([str(row), *line] for row, *line in table.itertuples()), WIDE)
 
 
 def _page(found: pd.DataFrame, suite: Suite) -> str:
@@ -203,7 +203,7 @@ def _page(found: pd.DataFrame, suite: Suite) -> str:
     columns = {
         title: {"here": name, "published": f"published_{name}"} for title, name in TABLES.items()
     }
-    ratios = {"time": "measured_ratio", "peak memory": "memory_ratio"}
+    ratios = {"time": "ratio", "peak memory": "memory_ratio"}
     return rendered(
         "paper_costs.md.j2", suite=suite, of=measured.iloc[0].to_dict(), failed=failed,
         tables={title: _table(found, names) for title, names in columns.items()},
@@ -222,21 +222,21 @@ def _text(line: Mapping[Any, Any], column: str) -> str:
 
 def _table(found: pd.DataFrame, columns: Mapping[str, str]) -> str:
     """A line for each row, with the texts of these columns of each question by their headings."""
-    cells = {
+    columns_of = {
         f"{question}, {what}": [escape(_text(line, name)) for line in lines.to_dict("records")]
         for question, lines in found.groupby("question", sort=False)
         for what, name in columns.items()
     }
-    return frame_table(pd.DataFrame(cells, found["row"].unique()), "attention")
+    return frame_table(pd.DataFrame(columns_of, found["row"].unique()), "attention")
 
 
 def _comparisons(found: pd.DataFrame) -> Iterator[tuple[str, str]]:
     """For each row, how far its figures are from the published ones."""
     for row, lines in found.groupby("row", sort=False):
-        parts = []
+        comparisons = []
         for name, column in (("time", "time"), ("peak memory", "memory")):
             ratios = (lines[column] / lines[f"published_{column}"]).dropna()
             if len(ratios):
                 ends = dict.fromkeys(number(end) for end in (ratios.min(), ratios.max()))
-                parts.append(f"{name} is {' to '.join(ends)} times")
-        yield str(row), f"{' and '.join(parts)} the published one. " if parts else ""
+                comparisons.append(f"{name} is {' to '.join(ends)} times")
+        yield str(row), f"{' and '.join(comparisons)} the published one. " if comparisons else ""

@@ -121,7 +121,7 @@ class Measured(Frozen):
         seconds: of one call.
         samples: timed calls.
         ratio: seconds over the seconds of softmax by `reference`, measured alternately; None where
-            SDPA softmax has too little memory or time. See `over_softmax`.
+            SDPA softmax has too little memory or time.
         no_ratio: why `ratio` is None; empty where it is given.
         peak_bytes: peak of the memory that one call of `memory_batch` samples allocates.
         memory_ratio: `memory_bytes` over the bytes of SDPA softmax; None where `ratio` is.
@@ -132,11 +132,9 @@ class Measured(Frozen):
         required_bytes: bytes that any layer of this shape reads and writes in one call.
         state_bytes: memory of the state between two tokens, all samples together; None where the
             operation is not `decode`.
-        reference: the backend of the fastest exact softmax in this precision; empty
-            without one, and in records of before it was stored, whose ratios are to SDPA.
-        memory_batch: samples of the call whose memory is measured; None in records of before it was
-            stored, for the batch of the specification.
-        memory_bytes: peak and state of that call together; None likewise.
+        reference: the backend of the fastest exact softmax in this precision; empty without one.
+        memory_batch: samples of the call whose memory is measured.
+        memory_bytes: what that call allocates at most, and its state.
     """
 
     seconds: Quartiles
@@ -152,25 +150,9 @@ class Measured(Frozen):
     parameters: Annotated[int, Field(ge=0)]
     state_bytes: Annotated[int, Field(ge=0)] | None
     limits: Limits
-    reference: str = ""
-    memory_batch: Count | None = None
-    memory_bytes: Count | None = None
-
-    @property
-    def over_softmax(self) -> Quartiles | None:
-        """`ratio`; None where it is not to the fastest softmax."""
-        return self.ratio if self.reference else None
-
-    @property
-    def memory_over_softmax(self) -> float | None:
-        """`memory_ratio`; None where it leaves the state of decoding out."""
-        return None if self.memory_bytes is None and self.state_bytes else self.memory_ratio
-
-    @property
-    def memory(self) -> int:
-        """Bytes of what one call of `memory_batch` samples allocates, and of their state."""
-        old = self.peak_bytes + (self.state_bytes or 0)
-        return old if self.memory_bytes is None else self.memory_bytes
+    reference: str
+    memory_batch: Count
+    memory_bytes: Count
 
     @property
     def over_limit(self) -> float:

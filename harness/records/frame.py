@@ -23,14 +23,14 @@ Row = dict[str, Any]
 
 MEASURED = (
     "seconds", "seconds.q1", "seconds.q3", "samples", "ratio", "ratio.q1", "ratio.q3", "no_ratio",
-    "measured_ratio", "reference", "memory", "memory_batch", "memory_ratio", "peak_bytes",
-    "state_bytes", "flops", "analytic_flops", "required_bytes", "parameters", "over_limit",
-    "limit_bytes_per_second", "limit_flops_per_second", "backend",
+    "reference", "memory", "memory_batch", "memory_ratio", "peak_bytes", "state_bytes", "flops",
+    "analytic_flops", "required_bytes", "parameters", "over_limit", "limit_bytes_per_second",
+    "limit_flops_per_second", "backend",
 )  # fmt: skip
 """The columns of what was measured of a cost: seconds of a call; `ratio` to the fastest exact
-softmax, `measured_ratio` to the softmax of `reference` (SDPA where that is empty); `memory`, the
-bytes of `memory_batch` samples with their state, and `memory_ratio` to SDPA; `over_limit`, the
-seconds over the least that the device needs; see `harness.records.cost.Measured`."""
+softmax, `reference`; `memory`, the bytes of `memory_batch` samples with their state, and
+`memory_ratio` to SDPA; `over_limit`, the seconds over the least that the device needs; see
+`harness.records.cost.Measured`."""
 
 TEXTS = ("no_ratio", "reference", "backend")
 """The texts among them, empty where nothing was measured."""
@@ -138,6 +138,20 @@ def of_records(records: Iterable[Record]) -> pd.DataFrame:
     return found.assign(**{name: pd.to_numeric(found[name]) for name in numbers}).copy()
 
 
+def best_trials_first(trials: pd.DataFrame) -> pd.DataFrame:
+    """Trials in order of their score on dev, the best first, those without one last.
+
+    Of equal ones the one nearest to the recipe is better.
+    """
+    ordered = trials.assign(order=best_first(trials["dev"], trials["dev_better"]))
+    return ordered.sort_values(["order", "distance", "point"]).drop(columns="order")
+
+
+def best_first(scores: pd.Series, better: pd.Series) -> pd.Series:
+    """Numbers in the order of scores, the best first; `better` is `higher` or `lower`."""
+    return scores.astype(float) * better.map({"higher": -1, "lower": 1}).astype(float)
+
+
 def of_curves(records: Iterable[Record]) -> pd.DataFrame:
     """A row for each point of the curves of runs.
 
@@ -184,6 +198,7 @@ def _run(record: Record) -> Row:
         "options": json.dumps(spec.options, sort_keys=True),
         "overrides": json.dumps(spec.overrides, sort_keys=True),
         "grid": json.dumps(spec.tuning.grid) if spec.tuning else "",
+        "point": json.dumps(spec.point),
         "distance": spec.distance,
         "low": interval.low if interval else None,
         "high": interval.high if interval else None,
@@ -216,10 +231,8 @@ def _cost(record: CostRecord) -> Row:
     if measured:
         row |= {
             **_quartiles("seconds", measured.seconds),
-            **_quartiles("ratio", measured.over_softmax),
-            "measured_ratio": measured.ratio.median if measured.ratio else None,
-            "memory_batch": measured.memory_batch or spec.batch,
-            "memory_ratio": measured.memory_over_softmax,
+            **_quartiles("ratio", measured.ratio),
+            "memory": measured.memory_bytes,
             "limit_bytes_per_second": measured.limits.bytes_per_second,
             "limit_flops_per_second": measured.limits.flops_per_second,
         }

@@ -14,7 +14,7 @@ LIMITS = Limits(bytes_per_second=1e9, flops_per_second=1e9)
 MEASURED = Measured(
     seconds=SOME, samples=9, ratio=SOME, no_ratio="", peak_bytes=4, memory_ratio=1.0, flops=5,
     analytic_flops=None, backend="", required_bytes=6, parameters=7, state_bytes=None,
-    limits=LIMITS,
+    limits=LIMITS, reference="naive", memory_batch=1, memory_bytes=4,
 )  # fmt: skip
 COST = CostSpec(
     attention="none", options={"none": {}}, level="layer", operation="train", length=64, batch=1,

@@ -64,7 +64,7 @@ def measured(spec=COST, timeout=60.0):
 def test_time_and_memory_are_divided_by_the_time_and_memory_of_the_reference(calls):
     cost = measured()
     assert cost.seconds.median == pytest.approx(0.009)
-    assert cost.over_softmax is not None and cost.over_softmax.median == pytest.approx(3)
+    assert cost.ratio is not None and cost.ratio.median == pytest.approx(3)
     assert (cost.peak_bytes, cost.memory_ratio) == (6 * MIB, 3)
     assert (cost.parameters, cost.reference) == (15, "sdpa")
 
@@ -72,8 +72,8 @@ def test_time_and_memory_are_divided_by_the_time_and_memory_of_the_reference(cal
 def test_time_is_compared_with_the_fastest_softmax_and_memory_with_sdpa(calls, clock):
     calls["naive"] = call_of(clock, 0.0015, 7)
     cost = measured()
-    assert cost.over_softmax is not None and cost.over_softmax.median == pytest.approx(6)
-    assert (cost.reference, cost.memory_over_softmax) == ("naive", 3)
+    assert cost.ratio is not None and cost.ratio.median == pytest.approx(6)
+    assert (cost.reference, cost.memory_ratio) == ("naive", 3)
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(0.0029, "sdpa"), (0.0028, "naive")])
@@ -106,8 +106,8 @@ def test_auto_is_the_fastest_backend_and_is_timed_once(calls, clock):
     calls["softmax"] = calls["sdpa"]  # without the option
     cost = measured(spec)
     assert cost.seconds.median == pytest.approx(0.001)
-    assert cost.over_softmax is not None and cost.over_softmax.median == 1
-    assert cost.memory_over_softmax == 3.5
+    assert cost.ratio is not None and cost.ratio.median == 1
+    assert cost.memory_ratio == 3.5
     # In the trial, and as what is measured; not as a reference.
     assert [backend for backend, _ in calls["built"]].count("naive") == 2
 
@@ -125,8 +125,8 @@ def test_the_memory_of_decoding_has_the_state_of_both(calls, clock):
     for name, state in (("none", MIB), ("sdpa", 10 * MIB)):
         calls[name] = replace(calls[name], state_bytes=state)
     cost = measured(COST.model_copy(update={"operation": "decode", "causal": True}))
-    assert (cost.memory, cost.peak_bytes) == (7 * MIB, 6 * MIB)
-    assert cost.memory_over_softmax == pytest.approx(7 / 12)
+    assert (cost.memory_bytes, cost.peak_bytes) == (7 * MIB, 6 * MIB)
+    assert cost.memory_ratio == pytest.approx(7 / 12)
 
 
 @pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError()], ids=repr)
