@@ -17,12 +17,12 @@ import typer
 
 from harness import baselines, studies
 from harness.cli import cards, catalogue, first, report, stores, study
-from harness.cli.advise import table_of
 from harness.cli.process import add_command, execute, group, invoke
 from harness.provenance import certified_digest
 from harness.records.certificate import Certificate
 from harness.records.store import CertificateStore, ShallowStore
 from harness.records.suites import find, names, published
+from reports import advice
 from reports.markdown import insert
 from reports.pages import suite as suite_pages
 from reports.pages.certificates import certificates_page
@@ -36,6 +36,10 @@ Files = Mapping[Path, bytes]
 NOT_COMPARED = (".parquet", ".png", ".svg")
 """Files that are made with a table that is compared, and differ by the version of the library that
 wrote them."""
+
+
+PAGES = (".md", ".csv", ".png", ".svg")
+"""Suffixes of files that are made from records."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,16 +66,34 @@ def main(options: PagesOptions) -> None:
         for name in baselines.STUDY_SETTINGS:
             if f"{name}.json" not in fitted.files():
                 typer.echo(fitted.write(baselines.shallow_study(name)))
-    stale = [*_stale_certificates(CertificateStore.within(root / "results").by_variant())]
-    for made in (make(root) for make in GENERATORS):
+    certificates, written = CertificateStore.within(root / "results").by_variant(), set[Path]()
+    stale = [*_stale_certificates(certificates)]
+    for files in (make(root) for make in GENERATORS):
+        written |= {*files}
         if options.check:
-            old = (file for file, content in made.items() if not is_current(file, content))
+            old = (file for file, content in files.items() if not is_current(file, content))
             stale += [f"{file}: python -m harness.cli.pages" for file in old]
         else:
-            stores.write_pages({file: made[file] for file in made if _differs(file, made[file])})
+            stores.write_pages({file: files[file] for file in files if _differs(file, files[file])})
+    stale += [f"{file}: {remedy(file)}" for file in pages_of(root) if file not in written]
     for line in stale:
         typer.echo(f"out of date: {line}")
     raise typer.Exit(1 if stale else 0)
+
+
+def pages_of(root: Path) -> list[Path]:
+    """The files of published results that are no records: each is made from records."""
+    files = sorted((root / "results").rglob("*"))
+    return [file for file in files if file.suffix in PAGES and file.name != "README.md"]
+
+
+def remedy(file: Path) -> str:
+    """How to get the missing records of a file that was made from records."""
+    name = file.stem.removesuffix("-answers")
+    commands = dict.fromkeys(names(), "run --suite") | dict.fromkeys(studies.names(), "study")
+    if name not in commands:
+        return "no record is in it; delete it"
+    return f"its records are missing: harness {commands[name]} {name} --store {file.parent}"
 
 
 def is_current(file: Path, content: bytes) -> bool:
@@ -92,7 +114,7 @@ def _is_close(first: bytes, second: bytes) -> bool:
     if [*map(len, tables[0])] != [*map(len, tables[1])]:
         return False
     rows = zip(*tables, strict=True)
-    return all(_same(*cells) for pair in rows for cells in zip(*pair, strict=True))
+    return all(_same(*values) for pair in rows for values in zip(*pair, strict=True))
 
 
 def _same(first: str, second: str) -> bool:
@@ -109,9 +131,10 @@ def _stale_certificates(found: Mapping[str, Certificate]) -> Iterator[str]:
             continue
         forms = configurations(name, variant)
         expected = [(form.label, check.name) for form in forms for check in checks_for(form)]
-        one = found.get(name)
-        present = [(result.form, result.check) for result in one.results] if one else []
-        if one is None or present != expected or one.code != certified_digest(variant):
+        certificate = found.get(name)
+        present = [(r.form, r.check) for r in certificate.results] if certificate else []
+        current = certificate and certificate.code == certified_digest(variant)
+        if not current or present != expected:
             yield f"the certificate of {name}: harness check {name} --store results"
 
 
@@ -168,7 +191,8 @@ def _reports(root: Path) -> Files:
         # The README and the package have the answers of suites that no paper published.
         if (name := of.suite.name) not in names() or of.suite.published:
             continue
-        tables[f"{name}.json"] = f"{compact.encode(table_of(of.suite, content))}\n".encode()
+        values = advice.table(of.answers, of.seeds, content.costs, of.suite, catalogue.described())
+        tables[f"{name}.json"] = f"{compact.encode(values)}\n".encode()
         tables[f"{name}.csv"] = frame_csv(suite_pages.published(of))
         text = insert(text, name, suite_pages.readme_table(of))
         text = insert(text, f"{name}: the fastest of the best", suite_pages.readme_answer(of))

@@ -1,30 +1,53 @@
 """The generated files are made from the committed records, and are up to date."""
 
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from harness.cli.pages import GENERATORS, is_current
+from harness.cli.pages import GENERATORS, is_current, pages_of, remedy
 from reports.text import digest
 
 ROOT = Path(__file__).parents[2]
 COMMAND = "run: python -m harness.cli.pages"
 
-
-MAKERS = [
-    pytest.param(make, marks=[pytest.mark.slow] * (make.__name__ == "_reports"))
-    for make in GENERATORS[:-1]
-]
+MAKERS = GENERATORS[:-1]
+"""All but the one of the cards of tasks, which need data: see `tests/harness/test_cards.py`."""
 
 
-@pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
-def test_generated_files_are_those_of_the_records(make, monkeypatch):
-    """All but the cards of tasks, which need data: see `tests/harness/test_cards.py`."""
-    # `is_current` does not compare figures.
-    monkeypatch.setattr("reports.figures.style.images", lambda *_: {})
-    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda *_, **__: None)
-    stale = [str(file) for file, content in make(ROOT).items() if not is_current(file, content)]
+@cache
+def files(make) -> dict[Path, bytes]:
+    """The files that a generator makes, the figures without content: they are not compared."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "reports.figures.style.images",
+            lambda name, *_: dict.fromkeys((f"{name}.png", f"{name}.svg"), b""),
+        )
+        patch.setattr("matplotlib.figure.Figure.savefig", lambda *_, **__: None)
+        return make(ROOT)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [pytest.param(m, marks=[pytest.mark.slow] * (m.__name__ == "_reports")) for m in MAKERS],
+    ids=lambda make: make.__name__,
+)
+def test_generated_files_are_those_of_the_records(make):
+    stale = [str(file) for file, content in files(make).items() if not is_current(file, content)]
     assert not stale, COMMAND
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", pages_of(ROOT), ids=lambda file: file.name)
+def test_a_file_of_the_results_has_records(file):
+    assert any(file in files(make) for make in MAKERS), remedy(file)
+
+
+def test_a_file_without_records_names_the_command_that_makes_them():
+    commands = {name: remedy(ROOT / "results" / name) for name in ("chen2023-cost.csv", "ksvd.md")}
+    assert "harness run --suite chen2023-cost --store" in commands["chen2023-cost.csv"]
+    assert "harness study ksvd --store" in commands["ksvd.md"]
+    assert "delete it" in remedy(ROOT / "results" / "forgotten.csv")
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg"])
