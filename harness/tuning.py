@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 from harness.environment import describe
 from harness.plan import Draft, Plan, Request
-from harness.records.record import Record, best_trial
+from harness.records.frame import best_trials_first, of_records
+from harness.records.record import Record
 from harness.records.spec import Point, RunSpec, TuningSpec
 from harness.records.store import Store
 from zoo.composition import Composition
@@ -49,7 +50,10 @@ class Row:
 
     def best(self, records: Mapping[str, Record]) -> Record | None:
         """The trial that chooses, of `records` by the identity of the run; None if all failed."""
-        return best_trial(self.records(records))
+        finished = [record for record in self.records(records) if record.final]
+        if not finished:
+            return None
+        return records[best_trials_first(of_records(finished))["id"].iloc[0]]
 
     def finals(self, chosen: RunSpec, seeds: Sequence[int]) -> list[Plan]:
         """The runs at the point of the trial `chosen`, one for each seed."""

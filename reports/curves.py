@@ -1,5 +1,6 @@
 """Loss and score on dev against steps and seconds of training, over the seeds of each row."""
 
+from functools import partial
 from itertools import product
 
 import pandas as pd
@@ -26,12 +27,11 @@ def files(runs: pd.DataFrame, points: pd.DataFrame) -> dict[str, bytes]:
 
 def curves(runs: pd.DataFrame, points: pd.DataFrame) -> pd.DataFrame:
     """A line for each point of each run that the leaderboard shows, with its question and row."""
-    shown = questions(runs)
     names = [
         "id", "machine", "started", "question", "row", "attention", "seed", "dev_metric", "score",
         "better",
     ]  # fmt: skip
-    found = shown[names].merge(points, on=["id", "machine", "started"])
+    found = questions(runs)[names].merge(points, on=["id", "machine", "started"])
     return found.sort_values(["question", "row", "seed", "step"], ignore_index=True)
 
 
@@ -48,12 +48,12 @@ def over_seeds(points: pd.DataFrame, value: str) -> pd.DataFrame:
 
 def draw(found: pd.DataFrame) -> Figure:
     """Four panels for each question, up to `MOST_PANELS` in all."""
-    panels = [*product(found.groupby("question"), ("loss", "dev"), AXES)]
-    figure, axes = style.panels_of_rows([points["row"].nunique() for (_, points), _, _ in panels])
-    for panel, ((title, points), value, against) in zip(axes, panels, strict=False):
-        style.heading(panel, str(title))
-        _panel(panel, points, value, against)
-    return figure
+    panels = product(found.groupby("question"), ("loss", "dev"), AXES)
+    return style.draw_panels([
+        (str(title), partial(_panel, points=points, value=value, against=against),
+         points["row"].nunique())
+        for (title, points), value, against in panels
+    ])  # fmt: skip
 
 
 def _panel(axes: Axes, points: pd.DataFrame, value: str, against: str) -> None:

@@ -66,18 +66,18 @@ def measured(costs: pd.DataFrame, plan: CostPlan) -> pd.DataFrame:
 
 
 def by_row_of(costs: pd.DataFrame, plan: CostPlan) -> pd.DataFrame:
-    """The columns of costs of the matrix of a suite, by row; see `reports.suites.matrix`."""
+    """The columns of costs of the matrix of a suite, by row; see `reports.suite_results.matrix`."""
     found, lengths = measured(costs, plan).set_index("row"), sorted(plan.lengths)
     train, decode = found[found["pass"] == "train"], found[found["pass"] == "decode"]
     values = {"time": "ratio", "memory": "memory_ratio"}
-    parts = [
+    columns = [
         train.pivot(columns="length", values=value).reindex(columns=lengths).add_prefix(f"{name}.")
         for name, value in values.items()
     ]
     token = decode.loc[decode["length"] == lengths[-1], ["seconds", "state_bytes"]]
-    parts += [token.rename(columns={"seconds": "decode_seconds"})]
+    columns += [token.rename(columns={"seconds": "decode_seconds"})]
     computed_by = train.sort_values("length").groupby("row")["computed_by"].last()
-    return pd.concat(parts, axis=1).join(computed_by, how="outer")
+    return pd.concat(columns, axis=1).join(computed_by, how="outer")
 
 
 def of_model(costs: pd.DataFrame, model: Model, precision: str) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""The leaderboard: runs of no suite, shown as a suite with a question for each task and recipe."""
+"""The leaderboard: the results of runs of no suite, with a question for each task and recipe."""
 
 from collections.abc import Sequence
 from textwrap import wrap
@@ -6,14 +6,15 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from harness.records.frame import best_first
 from harness.records.record import Metric
 from harness.records.store import Broken
-from reports import suites
 from reports.columns import COLUMNS, metric_of
 from reports.markdown import escape, rendered
 from reports.questions import failures, left_out, lines, newest, questions
 from reports.statistics import LEVEL
-from reports.text import WIDTH, best_first, frame_csv, plain, text_table
+from reports.suite_results import SuiteResults, question_results
+from reports.text import WIDTH, frame_csv, plain, text_table
 
 FAILING_COVERAGE = {2: 42, 3: 62, 5: 82}
 """Percentage of intervals, by the number of seeds, that contain the mean over all seeds where a
@@ -38,22 +39,6 @@ OF_RUNS = {
 """How a row has the other columns from its runs."""
 
 
-class Asked(NamedTuple):
-    """A question of runs of no suite; see `harness.records.suites.Question`."""
-
-    name: str
-    rules: str = "all"
-    rates: tuple[float, ...] = ()
-
-
-class Implicit(NamedTuple):
-    """Runs of no suite as a suite."""
-
-    questions: tuple[Asked, ...]
-    key: str = "leaderboard"
-    rows: tuple[Any, ...] = ()
-
-
 class Leaderboard(NamedTuple):
     """Frames of the runs of no suite.
 
@@ -75,42 +60,43 @@ class Leaderboard(NamedTuple):
 
 def leaderboard(runs: pd.DataFrame, baselines: pd.DataFrame) -> Leaderboard:
     """The leaderboard of runs of no suite."""
-    shown = questions(runs)
-    rows = rows_of(shown, baselines) if len(shown) else shown
-    pairs = suites.pairs(*_as_suite(shown), baselines)
-    return Leaderboard(newest(runs), shown, rows, pairs, baselines, left_out(runs))
+    selected = questions(runs)
+    found = results_of(selected, baselines)
+    rows = rows_of(found) if len(selected) else selected
+    return Leaderboard(newest(runs), selected, rows, found.pairs(), baselines, left_out(runs))
 
 
-def _as_suite(runs: pd.DataFrame) -> tuple[pd.DataFrame, Implicit]:
-    suite = Implicit(tuple(map(Asked, runs["question"].unique())))
-    return runs.assign(suite=suite.key), suite
+def results_of(runs: pd.DataFrame, baselines: pd.DataFrame) -> SuiteResults:
+    """The results of runs with the columns of `reports.questions`."""
+    groups = runs.groupby("question", sort=False)
+    questions = {str(name): question_results(same, baselines) for name, same in groups}
+    return SuiteResults("leaderboard", {}, runs, questions)
 
 
-def rows_of(runs: pd.DataFrame, baselines: pd.DataFrame) -> pd.DataFrame:
+def rows_of(found: SuiteResults) -> pd.DataFrame:
     """A line for each question and row, the best first, those without a score last.
 
-    Columns: as `reports.suites.answers`, where `status` is how the runs ended that did not
-    finish, and `best`, the probability that the row is the best of those compared, in percent;
+    Columns: as `SuiteResults.answers`, where `status` is how the runs ended that did not finish,
+    and `best`, the probability that the row is the best of those compared, in percent;
     `seeds_at_baseline`, the finished seeds that are not better than the strongest baseline; `runs`
     and `run_seeds`; of the costs the medians over the measured runs, without those that softmax
     had no memory for if there are others.
     """
-    key, (runs, suite) = ["question", "row"], _as_suite(runs)
+    key, runs = ["question", "row"], found.seeds
     groups = runs.groupby(key)
-    found = suites.answers(runs, suite, baselines, rank_all=True).set_index(key)
-    found = found[found["status"] != ""].drop(columns=["known_failures", "metric"])
+    rows = found.answers(rank_all=True).set_index(key)
+    rows = rows[rows["status"] != ""].drop(columns=["known_failures", "metric", "better"])
     of_runs = groups.agg(OF_RUNS).rename(columns={"baseline": "without_attention"})
-    found = found.join(of_runs).join(_costs(runs))
-    best = 100 * suites.probabilities_of_best(runs, suite, baselines)
-    found = found.join(best).join(groups.agg(
+    rows = rows.join(of_runs).join(_costs(runs)).join(100 * found.probabilities_of_best())
+    rows = rows.join(groups.agg(
         runs=("seed", "size"), run_seeds=("seed", lambda seeds: " ".join(map(str, seeds))),
     ))  # fmt: skip
     names = ["reference", "inference_reference"]
-    found[names] = found[names].fillna("")
-    found["status"] = groups[[*runs]].apply(failures)
-    found["seeds_at_baseline"] = _seeds_at_baseline(runs, found)
-    found = found.assign(order=best_first(found["mean"], found["better"])).reset_index()
-    return found.sort_values(["question", "order", "row"], ignore_index=True).drop(columns="order")
+    rows[names] = rows[names].fillna("")
+    rows["status"] = groups[[*runs]].apply(failures)
+    rows["seeds_at_baseline"] = _seeds_at_baseline(runs, rows)
+    rows = rows.assign(order=best_first(rows["mean"], rows["better"])).reset_index()
+    return rows.sort_values(["question", "order", "row"], ignore_index=True).drop(columns="order")
 
 
 def _costs(runs: pd.DataFrame) -> pd.DataFrame:
@@ -174,19 +160,19 @@ def table(found: Leaderboard) -> pd.DataFrame:
 
 def terminal(found: Leaderboard) -> str:
     """Every question with its main columns: a line for each row, with means over its seeds."""
-    parts = []
+    tables = []
     for section in sections(found):
         columns = [column for column in section["columns"] if column.short]
         rows = [[plain(column.text(line)) for column in columns] for line in section["rows"]]
         rules = ", ".join(f"{name} {text}" for name, text in section["baselines"])
-        parts.append("\n".join([
+        tables.append("\n".join([
             *_wrapped(section["title"]),
             *_wrapped(section["verdict"]),
             text_table([column.short for column in columns], rows),
             *_wrapped(f"test, baselines: {section['metric']}; in brackets: not above a baseline"),
             *(_wrapped(f"baselines: {rules}") if rules else []),
         ]))  # fmt: skip
-    return "\n\n".join(filter(None, [*parts, found.older])) or "no records"
+    return "\n\n".join(filter(None, [*tables, found.older])) or "no records"
 
 
 def sections(found: Leaderboard) -> list[dict[str, Any]]:
@@ -196,8 +182,8 @@ def sections(found: Leaderboard) -> list[dict[str, Any]]:
 
 
 def _section(found: Leaderboard, rows: pd.DataFrame) -> dict[str, Any]:
-    shown, question = lines(rows), rows["question"].iloc[0]
-    first = shown[0]
+    row_lines, question = lines(rows), rows["question"].iloc[0]
+    first = row_lines[0]
     metric = metric_of(first)
     names = {"metric": metric.title, "dev_metric": first["dev_metric"]}
     columns = [
@@ -208,7 +194,7 @@ def _section(found: Leaderboard, rows: pd.DataFrame) -> dict[str, Any]:
     rules = found.rules[found.rules["data"] == first["data"]]
     rules = rules.sort_values(["score", "name"], ascending=[metric.sign < 0, True])
     baselines = [(rule["name"], metric.text(rule["score"])) for rule in lines(rules)]
-    page_lines = [[escape(column.text(line)) for column in columns] for line in shown]
+    page_lines = [[escape(column.text(line)) for column in columns] for line in row_lines]
     page_lines += [
         [f"*{escape(name)}*", f"*{text}*", *[""] * (len(columns) - 2)] for name, text in baselines
     ]
@@ -217,7 +203,7 @@ def _section(found: Leaderboard, rows: pd.DataFrame) -> dict[str, Any]:
         "title": question, "setting": first["setting"], "metric": metric.title,
         "test_examples": rows["test_examples"].max(),
         "verdict": _verdict(rows, pairs, metric, has_rules=bool(baselines)),
-        "columns": columns, "rows": shown, "baselines": baselines,
+        "columns": columns, "rows": row_lines, "baselines": baselines,
         "head": [column.heading for column in columns], "lines": page_lines,
     }  # fmt: skip
 

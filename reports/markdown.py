@@ -58,10 +58,10 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, align_right: bo
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def frame_table(cells: "pd.DataFrame", corner: str, *last: Sequence[str]) -> str:
+def frame_table(frame: "pd.DataFrame", corner: str, *last: Sequence[str]) -> str:
     """A table of a frame of Markdown and its labels, whose heading is `corner`, and more rows."""
-    head = [escape(str(name)) for name in (corner, *cells)]
-    rows = ([escape(str(row)), *texts] for row, *texts in cells.itertuples())
+    head = [escape(str(name)) for name in (corner, *frame)]
+    rows = ([escape(str(row)), *texts] for row, *texts in frame.itertuples())
     return table(head, [*rows, *last], align_right=True)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from harness.records.models import MODELS
-from harness.records.spec import TrainSpec
+from harness.records.spec import TrainSpec, by_option, label_of, of_variants
 from reports.text import plain, threads_of
 
 WORDS = {
@@ -58,7 +58,7 @@ def questions(runs: pd.DataFrame, varied: str = "", *, trials: bool = False) -> 
     """The runs that tables show, each with its question and row, in order of question and seed.
 
     Left out are runs of older versions of a task, see `left_out`, of several records of a run the
-    earlier ones, and trials, but for those of a row without a finished trial.
+    earlier ones, and trials, except where no trial of a row finished.
 
     Args:
         runs: see `harness.records.frame.of_records`.
@@ -72,19 +72,19 @@ def questions(runs: pd.DataFrame, varied: str = "", *, trials: bool = False) -> 
     """
     if runs.empty:
         return runs.assign(question="", setting="", chosen="", row="")
-    shown = newest(runs).sort_values(["id", "started"], ignore_index=True)
-    shown = shown.drop_duplicates(["id", "machine"], keep="last")
-    shared = pd.DataFrame([_shared(run, varied) for run in lines(shown)], shown.index).fillna("")
+    runs = newest(runs).sort_values(["id", "started"], ignore_index=True)
+    runs = runs.drop_duplicates(["id", "machine"], keep="last")
+    shared = pd.DataFrame([_shared(run, varied) for run in lines(runs)], runs.index).fillna("")
     group = shared.groupby([*shared], sort=False).ngroup()
-    shown = shown[shown["role"] == "trial" if trials else _is_result(shown, group)]
-    if shown.empty:
-        return questions(shown)
-    titles = _titles(shared.loc[shown.index], group[shown.index], shown["threads"])
-    parts = [
+    runs = runs[runs["role"] == "trial" if trials else _is_result(runs, group)]
+    if runs.empty:
+        return questions(runs)
+    titles = _titles(shared.loc[runs.index], group[runs.index], runs["threads"])
+    by_question = [
         _question(same, shared.loc[same.index[0]].to_dict(), varied).assign(question=titles[number])
-        for number, same in shown.groupby(group)
+        for number, same in runs.groupby(group)
     ]
-    return pd.concat(parts).sort_values(["question", "seed", "id", "machine"])
+    return pd.concat(by_question).sort_values(["question", "seed", "id", "machine"])
 
 
 def newest(runs: pd.DataFrame) -> pd.DataFrame:
@@ -109,14 +109,13 @@ def row_labels(runs: pd.DataFrame, varied: str = "") -> pd.Series:
     """
     labels = {}
     for attention, same in runs.groupby("attention", sort=False):
-        sets = {text: _flat(json.loads(text), varied) for text in same["options"].unique()}
+        sets = {text: by_option(json.loads(text)) for text in same["options"].unique()}
         counts = pd.DataFrame([*sets.values()], dtype=object).astype(str).nunique()
         for at, run in zip(same.index, lines(same), strict=True):
-            changed = json.loads(run["overrides"]).items()
-            shown = {p: v for p, v in sets[run["options"]].items() if counts[p] > 1}
-            shown |= {p: v for p, v in changed if p.partition(".")[0] not in KINDS and p != varied}
-            texts = sorted(f"{p}={v}".removeprefix(f"{attention}.") for p, v in shown.items())
-            labels[at] = f"{attention}[{','.join(texts)}]" if texts else str(attention)
+            options = {path: v for path, v in sets[run["options"]].items() if counts[path] > 1}
+            options |= of_variants(json.loads(run["overrides"]))
+            options.pop(varied, None)
+            labels[at] = label_of(str(attention), options)
     return pd.Series(labels, dtype=object)
 
 
@@ -189,8 +188,8 @@ def _without(key: str, changed: str) -> str:
     """The key of a task without one of its changed options."""
     name, bracket, rest = key.partition("[")
     inner, _, end = rest.rpartition("]")
-    kept = ",".join(part for part in inner.split(",") if part != changed)
-    return f"{name}[{kept}]{end}" if bracket and kept else f"{name}{end}"
+    options = ",".join(option for option in inner.split(",") if option != changed)
+    return f"{name}[{options}]{end}" if bracket and options else f"{name}{end}"
 
 
 def _titles(shared: pd.DataFrame, group: pd.Series, threads: pd.Series) -> dict[Hashable, str]:
@@ -221,7 +220,7 @@ def _title(shared: Run, threads: Sequence[int]) -> str:
 
 def _recipe(shared: Mapping[str, str]) -> str:
     """Every field of model and training, without flags that are off and fields not set."""
-    parts = []
+    sentences = []
     for part in KINDS:
         texts = [
             f"{field_text(path)} {text}"
@@ -229,8 +228,8 @@ def _recipe(shared: Mapping[str, str]) -> str:
             if path.startswith(f"{part}.") and path != "model.kind" and text not in ("", "no")
             and not (path in DEFAULTS and text == _text(DEFAULTS[path]))
         ]  # fmt: skip
-        parts.append(f"{'Model' if part == 'model' else 'Training'}: {', '.join(texts)}.")
-    return " ".join(parts)
+        sentences.append(f"{'Model' if part == 'model' else 'Training'}: {', '.join(texts)}.")
+    return " ".join(sentences)
 
 
 def _chosen(run: Run, varied: str) -> dict[str, object]:
@@ -244,12 +243,6 @@ def _chosen(run: Run, varied: str) -> dict[str, object]:
 def _chosen_text(chosen: Mapping[str, object]) -> str:
     texts = ", ".join(f"{path.partition('.')[2]}={value}" for path, value in chosen.items())
     return f" [{texts}]" if texts else ""
-
-
-def _flat(options: Mapping[str, Mapping[str, object]], varied: str) -> dict[str, object]:
-    """Options by `VARIANT.OPTION`, without the one that varies."""
-    flat = {f"{name}.{o}": value for name, of in options.items() for o, value in of.items()}
-    return {path: value for path, value in flat.items() if path != varied}
 
 
 def whole(value: object) -> object:

@@ -65,7 +65,7 @@ def separable_pairs(samples: Sequence[Sample]) -> NDArray[np.bool_]:
 
 
 class Differences(NamedTuple):
-    """The means of rows i minus those of rows j, (r, r), with their standard errors.
+    """The means of rows i minus the means of rows j, (r, r), with their standard errors.
 
     `share` of the variance was estimated from few seeds, with `freedom` degrees of freedom.
     """
@@ -101,11 +101,11 @@ def differences(samples: Sequence[Sample]) -> Differences:
     independent. As in McNemar's test, the former is about 0, its value if the rows do not differ.
     The degrees of freedom of the seeds are Welch's.
     """
-    means = np.array([one.mean for one in samples])
-    seeds = np.array([max(one.between, one.interaction) for one in samples])
-    noise = np.array([one.interaction for one in samples])
-    freedom = np.array([one.seeds - 1 for one in samples])
-    answers = np.array([one.average for one in samples]) / samples[0].answers
+    means = np.array([row.mean for row in samples])
+    seeds = np.array([max(row.between, row.interaction) for row in samples])
+    noise = np.array([row.interaction for row in samples])
+    freedom = np.array([row.seeds - 1 for row in samples])
+    answers = np.array([row.average for row in samples]) / samples[0].answers
     products = answers @ answers.T
     norms = products.diagonal()
     examples = np.maximum(norms[:, None] + norms - 2 * products, 0)
@@ -151,28 +151,28 @@ def probability_of_best(samples: Sequence[Sample]) -> Array:
     of the row, of Student's distribution. Rows that agree in every answer share equally.
     """
     rng = np.random.default_rng(SEED)
-    deviations = np.array([one.deviations for one in samples])
+    deviations = np.array([row.deviations for row in samples])
     covariance = deviations @ deviations.T
     # Rows that agree have a singular covariance; this also divides their share at random.
     jitter = 1e-9 * max(float(covariance.trace()), 1e-9)
     factor = np.linalg.cholesky(covariance + jitter * np.eye(len(samples)))
     draws = rng.standard_normal((DRAWS, len(samples))) @ factor.T
-    for row, one in enumerate(samples):
-        draws[:, row] += one.mean + one.seed_excess**0.5 * rng.standard_t(one.seeds - 1, DRAWS)
+    for place, row in enumerate(samples):
+        draws[:, place] += row.mean + row.seed_excess**0.5 * rng.standard_t(row.seeds - 1, DRAWS)
     return np.bincount(draws.argmax(1), minlength=len(samples)) / DRAWS
 
 
 def pairs(samples: Mapping[str, Sample], metric: Metric) -> pd.DataFrame:
-    """Each pair of rows that are compared, the better row first; of `samples` higher is better.
+    """Each pair of rows, from their samples, of which higher is better, the best row first.
 
     Columns: `metric`, its name; `first`, `second`; `difference`, the metric of the first row minus
     the second's, with the ends `low` and `high` of its 95 % interval; `p`, the p-value that
     there is no difference, and `p_holm`, adjusted for the number of pairs of the table.
     """
-    rows = sorted(samples, key=lambda row: -samples[row].mean)
+    rows = [*samples]
     if len(rows) < 2:
         return pd.DataFrame(columns=[*PAIRS])
-    found = differences([samples[row] for row in rows])
+    found = differences([*samples.values()])
     at = np.triu_indices(len(rows), 1)
     # An exponential is compared by its logarithm.
     scale = metric.sign * (1.0 if metric.exponential else metric.scale)
@@ -185,26 +185,26 @@ def pairs(samples: Mapping[str, Sample], metric: Metric) -> pd.DataFrame:
     })  # fmt: skip
 
 
-def joined(parts: Iterable[pd.DataFrame]) -> pd.DataFrame:
+def joined(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
     """The pairs of several tables in one frame, by `COLUMNS`."""
-    found = [part for part in parts if len(part)]
+    found = [table for table in tables if len(table)]
     return pd.concat(found, ignore_index=True)[COLUMNS] if found else pd.DataFrame(columns=COLUMNS)
 
 
 def between(found: pd.DataFrame, first: str, second: str) -> pd.DataFrame:
     """The differences of two rows in every table that compares them, first minus second."""
-    one = found[(found["first"] == first) & (found["second"] == second)]
+    same = found[(found["first"] == first) & (found["second"] == second)]
     other = found[(found["first"] == second) & (found["second"] == first)]
     ends = {"difference": -other["difference"], "low": -other["high"], "high": -other["low"]}
-    turned = other.assign(first=first, second=second, **ends)
-    return pd.concat([one, turned]).sort_index()
+    reversed_ = other.assign(first=first, second=second, **ends)
+    return pd.concat([same, reversed_]).sort_index()
 
 
 def rank_groups(separable: NDArray[np.bool_]) -> list[str]:
     """The groups of each row as letters: two rows share one if and only if they are not separable.
 
-    The groups are the maximal sets of rows without a separable pair, (r, r), of which the best row
-    is first; found by insertion and absorption (Piepho, "An algorithm for a letter-based
+    The groups are the maximal sets of rows without a separable pair, (r, r), the best row first;
+    found by insertion and absorption (Piepho, "An algorithm for a letter-based
     representation of all-pairwise comparisons", 2004), in order of their first rows.
     """
     sets = [frozenset(range(len(separable)))] if len(separable) else []
@@ -212,7 +212,7 @@ def rank_groups(separable: NDArray[np.bool_]) -> list[str]:
         split = [part for part in sets if {first, second} <= part]
         sets = [part for part in sets if part not in split]
         sets += [part - {row} for part in split for row in (second, first)]
-        sets = [one for one in dict.fromkeys(sets) if not any(one < other for other in sets)]
+        sets = [rows for rows in dict.fromkeys(sets) if not any(rows < other for other in sets)]
     ordered = sorted(sets, key=sorted)
     return [
         "".join(chr(ord("A") + place) for place, rows in enumerate(ordered) if row in rows)
@@ -220,13 +220,15 @@ def rank_groups(separable: NDArray[np.bool_]) -> list[str]:
     ]
 
 
-def score_groups(rows: pd.DataFrame, sign: float) -> dict[Hashable, int]:
-    """The groups of rows, the best mean first, from 1; `sign` is -1 where less is better.
+def score_groups(rows: pd.DataFrame) -> dict[Hashable, int]:
+    """The groups of the rows of a question, the best mean first, from 1.
 
     A row begins a group if it differs from the first row of the last group: its interval is below
-    that row's, or the two are separable. Columns of rows: `mean`, `low`, `high`, `rank_group`.
+    that row's, or the two are separable. Columns of rows: `mean`, `low`, `high`, `rank_group`,
+    `better`.
     """
-    scores = sign * rows[["mean", "low", "high"]]
+    signs = rows["better"].map({"higher": 1.0, "lower": -1.0}).astype(float)
+    scores = rows[["mean", "low", "high"]].mul(signs, axis=0)
     scores = scores.sort_values("mean", ascending=False, kind="stable")
     groups: dict[Hashable, int] = {}
     group, lowest, letters = 0, math.inf, ""

@@ -1,6 +1,6 @@
 """The files of a study: its page, its table and its figure."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +10,9 @@ from reports.markdown import escape, table
 from reports.text import number
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    Panels = Sequence[tuple[str, Callable[[Axes], object], int]]
+    from reports.figures.style import Panel
 
 Sections = Iterable[tuple[str, pd.DataFrame, str]]
 
@@ -22,16 +21,16 @@ HEIGHT = 3.5
 
 
 def study_files(
-    name: str, head: str, sections: Sections, panels: "Panels", frame: pd.DataFrame
+    name: str, head: str, sections: Sections, panels: "Sequence[Panel]", frame: pd.DataFrame
 ) -> dict[str, bytes]:
     """What `NAME.md`, `.csv`, `.png` and `.svg` hold, by name.
 
     Args:
         name: of the study.
         head: the beginning of the page, in Markdown.
-        sections: of the page: a heading, a table whose cells are texts, numbers, or a mean with its
-            smallest and its largest value, and plain text.
-        panels: of the figure: a title, a function that draws, and lines of the legend.
+        sections: of the page: a heading, a table of texts, numbers, or means with their smallest
+            and largest values, and plain text.
+        panels: of the figure.
         frame: the rows.
     """
     from reports.figures import style
@@ -41,12 +40,12 @@ def study_files(
 
 
 def _page(head: str, sections: Sections) -> str:
-    parts = [head]
+    blocks = [head]
     for title, frame, text in sections:
         rows = [[*map(_cell, row)] for row in frame.itertuples(index=False)]
-        parts += [f"## {escape(title)}\n", *([f"{escape(text)}\n"] if text else [])]
-        parts.append(table([*map(escape, map(str, frame))], rows, align_right=True))
-    return "\n".join(parts)
+        blocks += [f"## {escape(title)}\n", *([f"{escape(text)}\n"] if text else [])]
+        blocks.append(table([*map(escape, map(str, frame))], rows, align_right=True))
+    return "\n".join(blocks)
 
 
 def _cell(value: Any) -> str:
@@ -58,15 +57,11 @@ def _cell(value: Any) -> str:
     return f"{value:,}" if isinstance(value, Integral) else number(value)
 
 
-def _draw(panels: "Panels") -> "Figure":
+def _draw(panels: "Sequence[Panel]") -> "Figure":
     from reports.figures import style
 
-    shown = panels[: style.MOST_PANELS]
-    heights = [max(HEIGHT, 1 + style.LINE_HEIGHT * entries) for *_, entries in shown]
-    figure, axes = style.panels(heights)
-    for panel, (title, draw, _) in zip(axes, shown, strict=True):
-        style.heading(panel, title)
-        draw(panel)
+    figure = style.draw_panels(panels, HEIGHT)
+    for panel in figure.axes:
         handles, labels = panel.get_legend_handles_labels()
         for handle, label in zip(handles, labels, strict=True):
             handle.set_label(style.label(label))

@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -12,7 +13,7 @@ from matplotlib.ticker import NullLocator
 
 from reports.columns import metric_of
 from reports.figures import style
-from reports.leaderboard import rows_of
+from reports.leaderboard import results_of, rows_of
 from reports.markdown import escape, frame_table, rendered
 from reports.questions import lines, questions, whole
 from reports.text import NOTHING, grid, whole_text
@@ -71,11 +72,11 @@ def sweeps(
     if swept.empty:
         return swept
     # Rows are made as in a leaderboard with a question for each value.
-    asked = swept.groupby(["question", "value"], sort=False).ngroup().map(str)
-    found = rows_of(swept.assign(question=asked), baselines).drop(columns="seeds")
-    found = found.rename(columns={"question": "asked", "status": "failures", "runs": "seeds"})
-    values = swept[["question", "value"]].assign(asked=asked).drop_duplicates("asked")
-    found = found.merge(values, on="asked")
+    place = swept.groupby(["question", "value"], sort=False).ngroup().map(str)
+    found = rows_of(results_of(swept.assign(question=place), baselines)).drop(columns="seeds")
+    found = found.rename(columns={"question": "place", "status": "failures", "runs": "seeds"})
+    places = swept[["question", "value"]].assign(place=place).drop_duplicates("place")
+    found = found.merge(places, on="place")
     rules = baselines.assign(rule=baselines["name"], rule_score=baselines["score"])
     higher = (found["better"] == "higher").all()
     rules = rules.sort_values("score", ascending=not higher).drop_duplicates("data")
@@ -103,27 +104,26 @@ def values_of(runs: pd.DataFrame, field: str, default: object = None) -> pd.Seri
 
 def draw(found: pd.DataFrame) -> Figure:
     """A panel for each sweep, and one of the state where models have one; up to `MOST_PANELS`."""
-    panels = [
-        (title, swept, panel)
+    return style.draw_panels([
+        (str(title), partial(_panel, swept=swept, plot=plot), swept["row"].nunique())
         for title, swept in found.groupby("question")
-        for panel in (_values, *([_states] if swept["state_bytes"].gt(0).any() else []))
-    ]
-    figure, axes = style.panels_of_rows([swept["row"].nunique() for _, swept, _ in panels])
-    for panel, (title, swept, plot) in zip(axes, panels, strict=False):
-        style.heading(panel, str(title))
-        ascending = [False, swept["better"].iloc[0] != "higher"]
-        last = swept.sort_values(["order", "mean"], ascending=ascending)
-        plot(panel, swept, [*last["row"].unique()])
-        panel.set_ylabel(f"test {metric_of(lines(swept)[0]).title}")
-    return figure
+        for plot in (_values, *([_states] if swept["state_bytes"].gt(0).any() else []))
+    ])  # fmt: skip
+
+
+def _panel(axes: Axes, swept: pd.DataFrame, plot: Callable[..., None]) -> None:
+    """The rows in order of their score at the last value."""
+    ascending = [False, swept["better"].iloc[0] != "higher"]
+    last = swept.sort_values(["order", "mean"], ascending=ascending)
+    plot(axes, swept, [*last["row"].unique()])
+    axes.set_ylabel(f"test {metric_of(lines(swept)[0]).title}")
 
 
 def _values(axes: Axes, swept: pd.DataFrame, order: list[str]) -> None:
     values = _in_order(swept)
-    places = swept["value"].map(values.index)
     shifts = swept["row"].map(order.index) - (len(order) - 1) / 2
-    placed = swept.assign(place=places + SHIFT * shifts)
-    style.draw_rows(axes, placed, "place", "mean", order, bars=True)
+    points = swept.assign(x=swept["value"].map(values.index) + SHIFT * shifts)
+    style.draw_rows(axes, points, "x", "mean", order, bars=True)
     strongest = swept.drop_duplicates("value").set_index("value")["rule_score"].reindex(values)
     axes.plot(range(len(values)), strongest, color=style.GREY, linestyle="--",
               label="strongest baseline")  # fmt: skip
@@ -160,11 +160,11 @@ def _section(swept: pd.DataFrame) -> dict[str, Any]:
         else NOTHING
         for line in lines(rules)
     ]
-    foot = ["*strongest baseline*", *strongest]
+    last_line = ["*strongest baseline*", *strongest]
     return {
         "title": swept["question"].iloc[0], "setting": swept["setting"].iloc[0],
         "metric": metric_of(lines(swept)[0]).title,
-        "scores": frame_table(grid(swept, "row", "value", scores, values), field, foot),
+        "scores": frame_table(grid(swept, "row", "value", scores, values), field, last_line),
         "states": frame_table(recurrent, field) if len(recurrent) else "",
     }  # fmt: skip
 

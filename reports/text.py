@@ -77,11 +77,6 @@ def grid(
     return (found if order is None else found.reindex(columns=[*order])).fillna(NOTHING)
 
 
-def best_first(scores: "pd.Series", better: "pd.Series") -> "pd.Series":
-    """Numbers in the order of scores, the best first; `better` is `higher` or `lower`."""
-    return scores.astype(float) * better.map({"higher": -1, "lower": 1}).astype(float)
-
-
 def csv_cell(value: object) -> object:
     """`value` as a cell of CSV: no text is a formula to a spreadsheet, and None is empty.
 
@@ -104,8 +99,7 @@ def without_nan(frame: "pd.DataFrame") -> "pd.DataFrame":
 
 def frame_csv(frame: "pd.DataFrame") -> bytes:
     """A frame as CSV at full precision, through `csv_cell`; nothing where it has no value."""
-    cells = frame.astype(object).map(csv_cell)
-    return cells.to_csv(index=False, lineterminator="\n").encode()
+    return frame.astype(object).map(csv_cell).to_csv(index=False, lineterminator="\n").encode()
 
 
 def headed(

@@ -125,31 +125,16 @@ def _advice(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The table of the records, and what follows from it."""
     from harness.records.suites import FOLDER
-    from reports.advice import advise
+    from reports import advice
+    from reports.suite_results import results
 
     # The table of the published records, which `harness.cli.pages` writes.
     path = FOLDER / f"{suite.name}.json"
     if store or model or not path.exists():
-        table = table_of(suite, stores.results_of(suite.name, *stores.stores_of(store)), model)
+        content = stores.results_of(suite.name, *stores.stores_of(store))
+        found = results(content.runs, suite, content.rules)
+        table = advice.table(found.answers(), found.seeds, content.costs, suite, described(), model)
     else:
         table = json.loads(path.read_text("utf-8"))
     table = {**table, "suite": shlex.quote(name)}
-    return table, advise(table, dict(query))
-
-
-def table_of(
-    suite: "Suite", content: stores.Content, model: "Model | None" = None
-) -> dict[str, Any]:
-    """The table of the advisor for a layer, or for a model; see `reports.advice.table`."""
-    from reports import advice, suites
-    from reports.layer_costs import of_model, of_plan
-
-    plan, costs, document = suite.cost, content.costs, described()
-    costs = of_model(costs, model, plan.precision) if model else of_plan(costs, plan)
-    traits = {entry["name"]: entry for entry in document["variants"]}
-    of_tasks = {entry["name"]: entry["causal"] for entry in document["tasks"]}
-    causal = [q.name for q in suite.questions if q.options.get("causal", of_tasks.get(q.task))]
-    answers = suites.answers(content.runs, suite, content.rules)
-    return advice.table(
-        answers, suites.results(content.runs, suite), costs, suite, traits, model, causal
-    )
+    return table, advice.advise(table, dict(query))

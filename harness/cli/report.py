@@ -81,10 +81,10 @@ def report(options: ReportOptions) -> Answer:
         answers = [line for of in found.suites for line in of.answers.to_dict("records")]
         lines = cost.lines(costs)
         return Answer({"answers": answers, "rows": rows, "costs": lines, "files": written}, code)
-    parts = [*map(suite_pages.terminal, found.suites)]
+    tables = [*map(suite_pages.terminal, found.suites)]
     if len(found.leaderboard.rows) or costs.empty:
-        parts.append(leaderboard.terminal(found.leaderboard))
-    return Answer("\n" + "\n\n".join(parts or [cost.terminal(costs)]), code)
+        tables.append(leaderboard.terminal(found.leaderboard))
+    return Answer("\n" + "\n\n".join(tables or [cost.terminal(costs)]), code)
 
 
 def _curves(options: ReportOptions) -> dict[str, bytes]:
@@ -203,22 +203,22 @@ def comparison(text: str, pairs: "pd.DataFrame", suites: "Sequence[Tables]") -> 
     # A comma in brackets is part of a name: delta[negative=True,rank=2].
     names = [name.strip() for name in re.split(r",(?![^\[(]*[\])])", text)]
     answers = [of.answers for of in suites]
-    known = {*pairs["first"], *pairs["second"], *(row for table in answers for row in table["row"])}
+    rows = {*pairs["first"], *pairs["second"], *(row for table in answers for row in table["row"])}
     if len(names) != 2 or names[0] == names[1]:
         raise UserError(f"--compare {text!r} names no two rows; give A,B")
     for name in names:
-        if name not in known:
-            raise UserError(unknown("row", name, known))
+        if name not in rows:
+            raise UserError(unknown("row", name, rows))
     lines = [
         [
-            f"{one.table}, {one.question}", f"{one.difference:+.3g}",
-            f"[{one.low:+.3g}, {one.high:+.3g}]", f"{one.p:.2g}", f"{one.p_holm:.2g}",
+            f"{pair.table}, {pair.question}", f"{pair.difference:+.3g}",
+            f"[{pair.low:+.3g}, {pair.high:+.3g}]", f"{pair.p:.2g}", f"{pair.p_holm:.2g}",
         ]
-        for one in between(pairs, *names).itertuples()
+        for pair in between(pairs, *names).itertuples()
     ]  # fmt: skip
     head = [f"{names[0]} minus {names[1]}", "difference", "95 % interval", "p", "p (Holm)"]
-    parts = [text_table(head, lines)] if lines else []
+    texts = [text_table(head, lines)] if lines else []
     for table in answers:
         missing = table[table["row"].isin(names) & (table["not_compared"] != "")]
-        parts += [f"{one.question}: {one.row}: {one.not_compared}" for one in missing.itertuples()]
-    return "\n".join(parts) or f"no table compares {names[0]} with {names[1]}"
+        texts += [f"{a.question}: {a.row}: {a.not_compared}" for a in missing.itertuples()]
+    return "\n".join(texts) or f"no table compares {names[0]} with {names[1]}"

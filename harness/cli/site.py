@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.cli import stores
-from harness.cli.advise import table_of
 from harness.cli.catalogue import described
 
 
@@ -31,6 +30,7 @@ def site(options: SiteOptions) -> None:
     from harness.records.files import require_writable
     from harness.records.store import ShallowStore
     from harness.records.suites import find
+    from reports.pages import suite
     from reports.site import NAME
     from reports.site import site as page
 
@@ -39,8 +39,6 @@ def site(options: SiteOptions) -> None:
     found = stores.results_of(chosen.name, folder, curves=True)
     studies = ShallowStore.within(folder).read_whole()
     require_writable(options.out, str(options.out), "give another --out")
-    html = page(
-        chosen, table_of(chosen, found), found.runs, found.costs, found.rules,
-        records=found.records, variants=described()["variants"], studies=studies,
-    )  # fmt: skip
+    tables = suite.tables(chosen, found.runs, found.rules, found.costs)
+    html = page(tables, found.costs, described(), records=found.records, studies=studies)
     stores.write_pages({options.out / NAME: html})

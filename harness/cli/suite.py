@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import typer
 
-import reports.suites
 from harness import suite as suites
 from harness.cli import runs, stores
 from harness.cli.arguments import attentions_in, names_in, settings_of
@@ -25,6 +24,7 @@ from harness.records.store import Store
 from harness.records.suites import Question, Suite, SuiteRow, find
 from reports import papers
 from reports.pages.suite import tables, terminal
+from reports.suite_results import results
 from zoo.composition import Composition
 from zoo.registry import UserError
 
@@ -121,7 +121,7 @@ def _needs_seeds(suite: Suite, question: Question, store: Path) -> Callable[[Rec
             content = stores.content(store)
         # Trials alone: seeds that are there already must not decide whether others follow.
         trials = content.runs[content.runs["role"] != "final"]
-        found = reports.suites.answers(trials, suite, content.rules)
+        found = results(trials, suite, content.rules).answers()
         return {*found[(found["question"] == question.name) & found["at_baseline"]]["row"]}
 
     def needs_seeds(chosen: Record) -> bool:

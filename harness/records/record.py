@@ -1,7 +1,7 @@
 """The record of a run: its specification, environment, outcome and cost."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -241,16 +241,3 @@ class Record(Frozen):
         if not math.isclose(mean, score, rel_tol=1e-9, abs_tol=1e-9):
             raise ValueError(f"its answers have the {self.metric.name} {mean}, not score={score}")
         return self
-
-
-def best_trial(trials: Iterable[Record]) -> Record | None:
-    """The trial that was the best on dev; None if no trial finished.
-
-    Of trials that are equally good, that at the point of the grid nearest to the recipe.
-    """
-
-    def order(trial: Record) -> tuple[float, float, str]:
-        score = trial.selection.sign * trial.final.dev if trial.final else -math.inf
-        return -score, trial.spec.distance, str(trial.spec.point)
-
-    return min((trial for trial in trials if trial.final), key=order, default=None)

@@ -266,9 +266,13 @@ def label_of(attention: str, options: Mapping[str, Value]) -> str:
 
 def row_of(attention: str, overrides: Mapping[str, Value]) -> str:
     """The label of a variant with its options among `overrides`, which model and train have too."""
+    return label_of(attention, of_variants(overrides))
+
+
+def of_variants(overrides: Mapping[str, Value]) -> dict[str, Value]:
+    """Those of the overrides that are options of variants, and not fields of model or train."""
     fields = overrides.items()
-    options = {path: v for path, v in fields if path.partition(".")[0] not in ("model", "train")}
-    return label_of(attention, options)
+    return {path: v for path, v in fields if path.partition(".")[0] not in ("model", "train")}
 
 
 def by_option(options: Mapping[str, Mapping[str, Value]]) -> dict[str, Value]:

@@ -127,6 +127,11 @@ class CostPlan(Frozen):
     heads: Count
     batch: dict[Pass, str]
 
+    @property
+    def middle_length(self) -> int:
+        """The length by whose time the rows of a matrix are ordered."""
+        return sorted(self.lengths)[len(self.lengths) // 2]
+
     @model_validator(mode="after")
     def _check_batches(self) -> "CostPlan":
         if missing := set(self.passes) - self.batch.keys():
@@ -227,8 +232,8 @@ def find(name: str) -> Suite:
 def published(suite: Suite) -> "pd.DataFrame":
     """The published answers to a suite of this package, a line for each row and question.
 
-    Columns: as `reports.suites.answers` has them, and `rate`, the `train.lr` that trials chose.
-    `python -m harness.cli.pages` writes the file.
+    Columns: as `answers` of `reports.suite_results.SuiteResults`, and `rate`, the `train.lr` that
+    trials chose. `python -m harness.cli.pages` writes the file.
     """
     import pandas as pd
 

@@ -58,10 +58,10 @@ def bytes_text(count: float | None) -> str:
 
 def bytes_in(text: str) -> int:
     """Read an amount of memory, `2GiB` or `512 MiB`; raise `ValueError` if it is not one."""
-    parts = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,15})?)\s*([KMGT]?)i?B?\s*", text, re.IGNORECASE)
-    if not parts:
+    amount = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,15})?)\s*([KMGT]?)i?B?\s*", text, re.IGNORECASE)
+    if not amount:
         raise ValueError(text)
-    return round(float(parts[1]) * 1024 ** "BKMGT".index(parts[2].upper() or "B"))
+    return round(float(amount[1]) * 1024 ** "BKMGT".index(amount[2].upper() or "B"))
 
 
 def advise(table: Values, query: Values) -> Values:
@@ -84,27 +84,27 @@ def advise(table: Values, query: Values) -> Values:
     lengths = table["lengths"].get(key, [])
     used = [name for name in query["needs"] if name in table["usable"]]
     not_run = [name for name in query["needs"] if name in table["not_run"]]
-    asked = {**query, "causal": int(causal), "bidirectional": int(not causal)}
-    facts = [_facts(row, key, query["length"], used) for row in table["rows"]]
+    bounds = {**query, "causal": int(causal), "bidirectional": int(not causal)}
     groups: dict[str, list[Values]] = {}
-    for fact in facts:
-        groups.setdefault(_excluded(fact, asked), []).append(fact)
+    for row in table["rows"]:
+        values = _values(row, key, query["length"], used)
+        groups.setdefault(_excluded(values, bounds), []).append(values)
     candidates = groups.pop("", [])
     refused = _refusal(lengths, query, key, used)
     members = [] if refused or not candidates else _members(candidates, used, key)
     run = RULES["run"].format(suite=table["suite"], questions=",".join(not_run))
     chosen = [member["row"] for member in members]
-    others = [name for fact in candidates if (name := fact["row"]["row"]) not in chosen]
+    others = [name for values in candidates if (name := values["row"]["row"]) not in chosen]
     return {
         "refused": refused,
         "members": sorted(members, key=lambda member: (member["time"], member["row"])),
         "dominated": [] if refused else others,
         "excluded": {
-            rule["group"]: [_reason(fact, rule["column"]) for fact in groups[rule["group"]]]
+            rule["group"]: [_reason(values, rule["column"]) for values in groups[rule["group"]]]
             for rule in RULES["exclude"]
             if rule["group"] in groups and not refused
         },
-        "inferred": [f["row"]["row"] for f in candidates if f["row"]["inferred"] and not refused],
+        "inferred": [v["row"]["row"] for v in candidates if v["row"]["inferred"] and not refused],
         "unanswered": [name for name in query["needs"] if name not in used],
         "not_run": not_run,
         "run": run if not_run else "",
@@ -118,7 +118,7 @@ def setting_of(query: Mapping[str, Any]) -> tuple[str, bool]:
     return key_of(query["pass"], causal), causal
 
 
-def _facts(row: Values, key: str, length: int, needs: Sequence[str]) -> Values:
+def _values(row: Values, key: str, length: int, needs: Sequence[str]) -> Values:
     """What the rules read of a row; a time of None where the length is not measured."""
     values = between(row["points"].get(key, []), length)
     states = [row["states"][name] for name in needs]
@@ -146,29 +146,29 @@ def between(points: Sequence[Sequence[float]], length: int) -> list[float] | Non
     return None
 
 
-def _excluded(fact: Values, query: Mapping[str, Any]) -> str:
+def _excluded(values: Values, bounds: Mapping[str, Any]) -> str:
     """The group of the first rule that leaves a row out; empty where none does."""
     for rule in RULES["exclude"]:
-        value = fact[rule["column"]]
+        value = values[rule["column"]]
         # A bound is a number, or the name of a field of the query.
-        low, high = (query.get(rule.get(name), rule.get(name)) for name in ("below", "above"))
+        low, high = (bounds.get(rule.get(name), rule.get(name)) for name in ("below", "above"))
         is_out = (low is not None and value < low) or (high is not None and value > high)
         if is_out or ("missing" in rule and value is None):
             return rule["group"]
     return ""
 
 
-def _objectives(fact: Values) -> list[float]:
-    values = (fact[name] for name in RULES["objectives"])
-    return [v for value in values for v in (value if isinstance(value, list) else [value])]
+def _objectives(values: Values) -> list[float]:
+    objectives = (values[name] for name in RULES["objectives"])
+    return [v for value in objectives for v in (value if isinstance(value, list) else [value])]
 
 
-def _drawn(fact: Values, needs: Sequence[str], draw: int) -> list[float]:
+def _drawn(values: Values, needs: Sequence[str], draw: int) -> list[float]:
     """The objectives of a row in one draw."""
-    row, spread = fact["row"], math.log(fact["time.q3"] / fact["time.q1"]) / IQR
-    time = fact["time"] * math.exp(row["z"][draw] / 100 * spread)
+    row, spread = values["row"], math.log(values["time.q3"] / values["time.q1"]) / IQR
+    time = values["time"] * math.exp(row["z"][draw] / 100 * spread)
     groups = [DIGITS.index(row["draws"][name][draw]) for name in needs]
-    return _objectives({**fact, "groups": groups, "time": time})
+    return _objectives({**values, "groups": groups, "time": time})
 
 
 def _pareto(values: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -181,16 +181,16 @@ def _pareto(values: NDArray[np.float64]) -> NDArray[np.bool_]:
 def _members(candidates: Sequence[Values], needs: Sequence[str], key: str) -> list[Values]:
     """The rows of the Pareto set."""
     draws = range(len(candidates[0]["row"]["z"]))
-    inside = _pareto(np.array([[_objectives(fact) for fact in candidates]]))[0]
-    drawn = np.array([[_drawn(fact, needs, draw) for fact in candidates] for draw in draws])
+    inside = _pareto(np.array([[_objectives(values) for values in candidates]]))[0]
+    samples = np.array([[_drawn(values, needs, draw) for values in candidates] for draw in draws])
     return [
         {
-            "row": one["row"]["row"], **{name: one[name] for name in (*COSTS, "groups", "seeds")},
-            "inferred": one["row"]["inferred"], "crossover": one["row"]["crossovers"].get(key),
+            "row": v["row"]["row"], **{name: v[name] for name in (*COSTS, "groups", "seeds")},
+            "inferred": v["row"]["inferred"], "crossover": v["row"]["crossovers"].get(key),
             "probability": float(share),
-            "tied": [f["row"]["row"] for f in candidates if f is not one and _tied(one, f)],
+            "tied": [w["row"]["row"] for w in candidates if w is not v and _tied(v, w)],
         }
-        for one, is_in, share in zip(candidates, inside, _pareto(drawn).mean(0), strict=True)
+        for v, is_in, share in zip(candidates, inside, _pareto(samples).mean(0), strict=True)
         if is_in
     ]  # fmt: skip
 
@@ -219,11 +219,11 @@ def _refusal(lengths: Sequence[int], query: Values, key: str, used: Sequence[str
     return "" if used else "there is no evidence for any row in what is needed"
 
 
-def _reason(fact: Values, column: str) -> str:
+def _reason(values: Values, column: str) -> str:
     """A row that is left out, with the questions whose state is why, of several that are needed."""
-    states = fact["states"] if len(fact["states"]) > 1 else {}
+    states, label = values["states"], values["row"]["row"]
     names = ", ".join(name for name, state in states.items() if state == column)
-    return f"{fact['row']['row']} ({names})" if names else fact["row"]["row"]
+    return f"{label} ({names})" if names and len(states) > 1 else label
 
 
 def _commands(
@@ -241,9 +241,9 @@ def _commands(
     commands = []
     for group, template in RULES["commands"].items():
         by_set: dict[str, dict[str, None]] = {}
-        for fact in groups.get(group, ()):
-            options = "".join(f" --set {text}" for text in fact["row"]["set"])
-            names = fact["row"]["parts"] if "{cost}" in template else [fact["row"]["attention"]]
+        for row in (values["row"] for values in groups.get(group, ())):
+            options = "".join(f" --set {text}" for text in row["set"])
+            names = row["parts"] if "{cost}" in template else [row["attention"]]
             by_set.setdefault(options, {}).update(dict.fromkeys(names))
         commands += [
             template.format(rows=f"--attention {','.join(attentions)}{options}", causal=flag,

@@ -1,7 +1,7 @@
 """The table that the advisor reads: for each row of a suite, plain values of scores and costs."""
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from harness.records.families import family_of, layer_counts
 from harness.records.suites import Suite
 from reports.advice.rules import DIGITS, RULES, Values, key_of, label_of
-from reports.layer_costs import DEPTHS, Model, crossover
+from reports.layer_costs import DEPTHS, Model, crossover, of_model, of_plan
 from reports.statistics import score_groups
 
 Points = dict[str, list[list[float]]]
@@ -26,31 +26,36 @@ TRAITS = ("causal", "bidirectional", "linear", "recurrent")
 
 def table(
     answers: pd.DataFrame, seeds: pd.DataFrame, costs: pd.DataFrame, suite: Suite,
-    traits: Mapping[str, Mapping[str, Any]], model: Model | None = None,
-    causal: Collection[str] = (),
+    catalogue: Mapping[str, Iterable[Mapping[str, Any]]], model: Model | None = None,
 ) -> Values:  # fmt: skip
-    """What the rules read, of plain values.
+    """What the rules read, of plain values, for a layer, or for a model.
 
     Args:
-        answers: of `reports.suites.answers`.
-        seeds: the runs behind them, of `reports.suites.results`.
-        costs: of one machine and one setting: of `reports.layer_costs.of_plan`, or of `of_model`.
+        answers: of `reports.suite_results.SuiteResults`.
+        seeds: the runs of the answers.
+        costs: see `harness.records.frame.of_costs`.
         suite: whose rows and questions.
-        traits: by variant: `causal`, `bidirectional`, `linear`, `recurrent`.
-        model: whose costs these are; None for a layer.
-        causal: the questions for causal forms; the others are for bidirectional ones.
+        catalogue: `variants` with their traits, and `tasks`, as `harness list --json` has them.
+        model: whose costs are predicted from costs of other models.
     """
+    plan = suite.cost
+    costs = of_model(costs, model, plan.precision) if model else of_plan(costs, plan)
     generator, keys = np.random.default_rng(0), _keys(costs)
     units = {
         key: "ratio" if lines["ratio"].notna().any() else "seconds" for key, lines in keys.items()
     }
-    depth = model.depth if model else max(int(one.model["depth"]) for one in suite.questions)
+    depth = (
+        model.depth if model else max(int(question.model["depth"]) for question in suite.questions)
+    )
+    traits = {variant["name"]: variant for variant in catalogue["variants"]}
     rows = [*_rows(costs, suite, traits, units, depth, generator)]
+    causal = {task["name"]: task["causal"] for task in catalogue["tasks"]}
     for question in suite.questions:
         name = question.name
         of_question = answers[answers["question"] == name].set_index("row")
         finals = seeds[(seeds["question"] == name) & (seeds["status"] == "ok")]
-        form = "causal" if name in causal else "bidirectional"
+        is_causal = question.options.get("causal", causal.get(question.task))
+        form = "causal" if is_causal else "bidirectional"
         _add_question(rows, name, form, of_question, finals, generator)
     every = [key_of(name, causal) for name in RULES["passes"] for causal in (False, True)]
     lengths = {key: keys[key]["length"].unique() for key in every if key in keys}
@@ -71,11 +76,11 @@ def _rows(
     units: Mapping[str, str], depth: int, generator: np.random.Generator,
 ) -> Iterator[Values]:  # fmt: skip
     """What is known of the cost of each row."""
-    parts = {str(label): _points(lines, units) for label, lines in costs.groupby("row")}
+    points_of = {str(label): _points(lines, units) for label, lines in costs.groupby("row")}
     for row in suite.rows:
-        measured, variants = parts.get(row.label, {}), [*layer_counts(row.attention)]
-        # Parts are measured with their default options.
-        points = measured or ({} if row.options else _composed(row.attention, depth, parts))
+        measured, variants = points_of.get(row.label, {}), [*layer_counts(row.attention)]
+        # The layers of a composition are measured with their default options.
+        points = measured or ({} if row.options else _composed(row.attention, depth, points_of))
         yield {
             "row": row.label, "attention": row.attention, "parts": variants,
             "set": [f"{v}.{o}={row.options[v][o]}" for v in row.options for o in row.options[v]],
@@ -114,17 +119,17 @@ def _points(costs: pd.DataFrame, units: Mapping[str, str]) -> Points:
     return found
 
 
-def _composed(attention: str, depth: int, parts: Mapping[str, Points]) -> Points:
+def _composed(attention: str, depth: int, points_of: Mapping[str, Points]) -> Points:
     """The cost of a layer of a composition: the mean over its layers, at lengths that all have."""
     layers = layer_counts(attention)
-    if not layers.keys() <= parts.keys():
+    if not layers.keys() <= points_of.keys():
         return {}
     names, counts = [*layers], [*layers.values()]
     if len(layers) == 2 and "*" not in attention:
         counts[0] = max(1, depth - 1)
     found: Points = {}
-    for key in parts[names[0]]:
-        columns = [{p[0]: p for p in parts[name].get(key, [])} for name in names]
+    for key in points_of[names[0]]:
+        columns = [{p[0]: p for p in points_of[name].get(key, [])} for name in names]
         for length in sorted(set.intersection(*map(set, columns))):
             mean = np.average([by_length[length] for by_length in columns], axis=0, weights=counts)
             found.setdefault(key, []).append(mean.tolist())
@@ -172,15 +177,13 @@ def _add_question(
 ) -> None:  # fmt: skip
     """State, group and drawn groups of every row in one question, which needs a form of a row.
 
-    Groups are those of `reports.statistics.score_groups`. A drawn score is the mean of seeds drawn
+    `reports.statistics.score_groups` makes the groups. A drawn score is the mean of seeds drawn
     with replacement; of one seed, it is drawn from the interval of its test split. Its group is
     moved by the cuts that it has passed, which are between the means of successive groups.
     """
     scored = answers[answers["mean"].notna()]
-    # The unit of scores may be one in which less is better: answered rows give the sign.
-    above = scored[scored["answered"]]
-    sign = -1.0 if (above["mean"] < above["baseline_value"]).any() else 1.0
-    of_rows = score_groups(above, sign)
+    above, sign = scored[scored["answered"]], -1.0 if (scored["better"] == "lower").any() else 1.0
+    of_rows = score_groups(above)
     groups = (sign * above["mean"]).groupby(of_rows)
     # Halfway between each group and the one before: a mean below i cuts is in group i + 1.
     cuts = (groups.min().to_numpy()[:-1] + groups.max().to_numpy()[1:]) / 2
@@ -192,13 +195,13 @@ def _add_question(
             continue
         answer = scored.loc[label]
         scores = finals.loc[finals["row"] == label, "score"].dropna().to_numpy(float)
-        drawn = sign * _resampled(scores, answer, generator)
+        samples = sign * _resampled(scores, answer, generator)
         # Without baselines, nothing is known of it.
         otherwise = "baseline" if answer["at_baseline"] else missing
         row["states"][name] = "ok" if answer["answered"] else otherwise
         by_cuts = 1 + int((sign * answer["mean"] < cuts).sum())
         group = of_rows.get(label, by_cuts)
-        drawn_groups = np.clip(1 + (drawn[:, None] < cuts).sum(1) + group - by_cuts, 1, 35)
+        drawn_groups = np.clip(1 + (samples[:, None] < cuts).sum(1) + group - by_cuts, 1, 35)
         row["groups"][name] = group
         row["seeds"][name] = int(answer["seeds"])
         row["draws"][name] = "".join(DIGITS[value] for value in drawn_groups)

@@ -56,6 +56,9 @@ FAINT = "#c9c9c9"
 """The colour of the others."""
 
 SLOTS = len(COLOURS) * len(MARKERS)
+Panel = tuple[str, Callable[[Axes], object], int]
+"""A title, a function that draws, and lines of the legend."""
+
 TEXT, LABEL, LINE = 400, 34, 74
 """The most characters of a note, of a label, and of a line of small print."""
 
@@ -93,10 +96,14 @@ def panels(heights: Sequence[float], width: float = WIDTH) -> tuple[Figure, list
     return figure, [figure.add_subplot(grid[divmod(i, columns)]) for i in range(len(heights))]
 
 
-def panels_of_rows(counts: Sequence[int]) -> tuple[Figure, list[Axes]]:
-    """A panel for each number of rows, which its legend has room for; up to `MOST_PANELS`."""
-    heights = [max(HEIGHT, 1 + LINE_HEIGHT * count) for count in counts[:MOST_PANELS]]
-    return panels(heights)
+def draw_panels(described: Sequence[Panel], height: float = HEIGHT) -> Figure:
+    """A figure of panels, up to `MOST_PANELS`, each at least that high, with their titles."""
+    first = described[:MOST_PANELS]
+    figure, axes = panels([max(height, 1 + LINE_HEIGHT * lines) for _, _, lines in first])
+    for panel, (title, draw, _) in zip(axes, first, strict=True):
+        heading(panel, title)
+        draw(panel)
+    return figure
 
 
 def draw_rows(
@@ -109,10 +116,9 @@ def draw_rows(
     `low` and `high`, the ends of what `band` fills, or `bars` draws.
     """
     attention = dict(zip(lines["row"], lines["attention"], strict=True))
-    shown = [row for row in order if row in attention][:SLOTS]
-    styles = point_styles([(attention[row], row) for row in shown])
+    styles = point_styles([(attention[row], row) for row in order if row in attention][:SLOTS])
     handles = []
-    for row in shown:
+    for row in styles:
         part, (colour, marker) = lines[lines["row"] == row], styles[row]
         every = max(1, len(part) // MARKS)
         handles += axes.plot(part[x], part[y], color=colour, marker=marker, markersize=4,
@@ -159,7 +165,7 @@ def not_shown(axes: Axes, reasons: Sequence[str]) -> None:
 
 def legend(axes: Axes, handles: Sequence[Any]) -> None:
     """List lines and error bars to the right of a panel, outside; grey ones in one entry."""
-    colours = [(one[0] if isinstance(one, tuple) else one).get_color() for one in handles]
+    colours = [(h[0] if isinstance(h, tuple) else h).get_color() for h in handles]
     pairs = [*zip(handles, colours, strict=True)]
     entries = [handle for handle, colour in pairs if colour != FAINT]
     if grey := [str(handle.get_label()) for handle, colour in pairs if colour == FAINT]:

@@ -18,7 +18,7 @@ FIGURES = {
 
 def certificates_page(certificates: Iterable[Certificate]) -> str:
     """The page as Markdown."""
-    results = {one.variant: one.results for one in certificates}
+    results = {certificate.variant: certificate.results for certificate in certificates}
     every = [result for of_variant in results.values() for result in of_variant]
     groups = dict.fromkeys(result.group for result in every)
     failures = list(dict.fromkeys(_failure(result) for result in every if result.expected_failure))
@@ -27,12 +27,12 @@ def certificates_page(certificates: Iterable[Certificate]) -> str:
         of_group = [result for result in results[name] if result.group == group]
         if not all(result.passed for result in of_group):
             return FAILED
-        known = [failures.index(_failure(result)) for result in of_group if result.expected_failure]
-        numbers = ", ".join(str(i + 1) for i in dict.fromkeys(known))
+        known_failures = (_failure(result) for result in of_group if result.expected_failure)
+        numbers = ", ".join(str(failures.index(f) + 1) for f in dict.fromkeys(known_failures))
         return numbers or (PASSED if of_group else NOT_CLAIMED)
 
     figures = [
-        (title, [[one.form, escape(one.detail)] for one in every if one.check == check])
+        (title, [[result.form, escape(result.detail)] for result in every if result.check == check])
         for check, title in FIGURES.items()
     ]
     rows = [[name, *(text(name, group) for group in groups)] for name in results]

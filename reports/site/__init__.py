@@ -20,7 +20,7 @@ from harness.records.record import Record
 from harness.records.suites import Suite
 from reports import advice
 from reports.pages.findings import conclusion, explain
-from reports.suites import answers, matrix, middle_length
+from reports.pages.suite import Tables
 from reports.text import NOTHING, number, without_nan
 
 FOLDER = Path(__file__).parent
@@ -34,19 +34,19 @@ DIGITS = 4
 
 
 def site(
-    suite: Suite, table: Values, runs: pd.DataFrame, costs: pd.DataFrame, baselines: pd.DataFrame,
-    *, records: Sequence[Record], variants: Sequence[Mapping[str, Any]],
-    studies: Sequence[ShallowStudy],
+    tables: Tables, costs: pd.DataFrame, catalogue: Mapping[str, Sequence[Mapping[str, Any]]],
+    *, records: Sequence[Record], studies: Sequence[ShallowStudy],
 ) -> bytes:  # fmt: skip
-    """The page, of the advisor's table and of frames of a store; see `harness.records.frame`.
+    """The page of a suite, from its tables and the costs of a store.
 
-    `records` of the same store have their curves, `variants` are registered, as `harness list
-    --json` gives them, and `studies` of shallow models are of the Long Range Arena.
+    `records` of the same store have their curves, the `catalogue` is as `harness list --json` gives
+    it, and `studies` of shallow models are of the Long Range Arena.
     """
-    answered = answers(runs, suite, baselines)
+    suite = tables.suite
+    table = advice.table(tables.answers, tables.seeds, costs, suite, catalogue)
     families = {row["family"]: colour_of(row["attention"]) for row in table["rows"]}
     families = dict(sorted(families.items()))
-    rows = _rows(table, answered, matrix(answered, costs, suite), suite)
+    rows = _rows(table, tables.answers, tables.matrix, suite)
     curves = _curves(records, suite)
     data = {
         "rules": advice.RULES, "table": table, "curves": curves, "families": [*families],
@@ -62,12 +62,12 @@ def site(
     environment.filters |= {"number": number, "bytes": advice.bytes_text}
     environment.globals |= {
         "include_raw": lambda name: Markup((FOLDER / name).read_text("utf-8")), "NOTHING": NOTHING,
-        "MIDDLE": f"time.{middle_length(suite)}", "rules": advice.RULES,
+        "MIDDLE": f"time.{suite.cost.middle_length}", "rules": advice.RULES,
     }  # fmt: skip
     page = environment.get_template("index.html.j2").render(
         suite=suite, table=table, rows=rows, families=families, curves=curves,
-        lengths=sorted(suite.cost.lengths), variants={entry["name"]: entry for entry in variants},
-        studies=[_study(study) for study in studies], data=script,
+        lengths=sorted(suite.cost.lengths), studies=[_study(study) for study in studies],
+        variants={variant["name"]: variant for variant in catalogue["variants"]}, data=script,
     )  # fmt: skip
     return page.encode()
 
@@ -75,20 +75,21 @@ def site(
 def _rows(table: Values, answers: pd.DataFrame, matrix: pd.DataFrame, suite: Suite) -> list[Values]:
     """The rows of the matrix in its order, with what the advisor knows of them."""
     of_row = {row["row"]: row for row in table["rows"]}
-    cells = without_nan(matrix).to_dict("index")
-    lines = without_nan(answers.set_index(["row", "question"])).to_dict("index")
+    answer_of = without_nan(answers.set_index(["row", "question"])).to_dict("index")
     rows = []
-    for row in (of_row[name] for name in cells if name in of_row):
-        name = row["row"]
+    for name, line in without_nan(matrix).to_dict("index").items():
+        if name not in of_row:
+            continue
+        row = of_row[name]
         found = {
             question.name: {
-                **lines[name, question.name],
+                **answer_of[name, question.name],
                 "state": row["states"][question.name],
                 "rank": row["groups"].get(question.name),
             }
             for question in suite.questions
         }
-        rows.append({**row, "id": f"row-{len(rows)}", "cells": cells[name], "answers": found})
+        rows.append({**row, "id": f"row-{len(rows)}", "line": line, "answers": found})
     return rows
 
 
@@ -97,7 +98,7 @@ def _scores(rows: Iterable[Values], suite: Suite) -> Values:
     return {
         question.name: [
             [row["row"], answer["mean"], answer["low"], answer["high"],
-             row["cells"]["state_bytes"], answer["text"], answer["interval"]]
+             row["line"]["state_bytes"], answer["text"], answer["interval"]]
             for row in rows
             if (answer := row["answers"][question.name])["mean"] is not None
         ]

@@ -18,7 +18,7 @@ ASKED = ("advise", "--length", "16", "--pass", "train", "--needs", "easy")
 
 
 def run_here(command, **_):
-    """The command in this process, instead of in one of its own."""
+    """Run the command in this process, not in another one."""
     with redirect_stdout(sys.stderr), suppress(SystemExit):
         main(command[3:])
 

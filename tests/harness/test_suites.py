@@ -17,7 +17,7 @@ from harness.records import suites
 from harness.records.frame import of_records
 from harness.records.spec import label_of
 from harness.tuning import row
-from reports.suites import answers
+from reports.suite_results import results
 from tests.conftest import ROOT
 from tests.harness.conftest import Unread
 from zoo.registry import UserError
@@ -221,7 +221,7 @@ def test_a_row_whose_trial_is_at_a_baseline_has_no_other_seeds_where_the_questio
     }  # fmt: skip
     frames = []
     monkeypatch.setattr(
-        "reports.suites.answers", lambda runs, *of: frames.append(runs) or answers(runs, *of)
+        "harness.cli.suite.results", lambda runs, *of: frames.append(runs) or results(runs, *of)
     )
     call("run", "--suite", name, "--no-cost", "--questions", "easy")
     # Trials alone decide, though the store has finals by now.

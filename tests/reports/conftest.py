@@ -1,6 +1,6 @@
 """Synthetic records: every argument is something that a test may want to vary."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -145,12 +145,6 @@ def make_cost(
     )  # fmt: skip
 
 
-@pytest.fixture
-def record() -> Callable[..., Record]:
-    """Makes a record."""
-    return make_record
-
-
 SUITE = """
 title = "Two questions"
 version = 1
@@ -217,7 +211,7 @@ def suite_records(tmp_path) -> list[Record]:
 
 @pytest.fixture
 def suite_frames(suite_records, tmp_path) -> SuiteFrames:
-    """The frames of these records, of which one of each row is a trial, and costs."""
+    """The frames of these records, one of each row a trial, and costs."""
     runs = frame.of_records(suite_records)
     rules = pd.DataFrame({"name": ["chance", "rule"], "score": [10.0, 30.0]})
     rules = pd.DataFrame({"data": runs["data"].unique()}).merge(rules, how="cross")

@@ -9,9 +9,9 @@ import pytest
 from reports.advice import advice_text, advise, bytes_in, bytes_text, table
 from reports.advice.rules import key_of
 from reports.advice.table import unfinished
-from reports.layer_costs import Model, of_model, of_plan
+from reports.layer_costs import Model, of_model
 from reports.statistics import score_groups
-from reports.suites import answers, results
+from reports.suite_results import SuiteResults, results
 from tests.suite_frames import published_costs, suite_frames
 
 Values = dict[str, Any]
@@ -31,8 +31,8 @@ def row(
     }  # fmt: skip
 
 
-def made(*rows: Values) -> Values:
-    lengths = sorted({int(point[0]) for one in rows for point in one["points"].get("train", [])})
+def table_with(*rows: Values) -> Values:
+    lengths = sorted({int(point[0]) for row in rows for point in row["points"].get("train", [])})
     return {
         "suite": "laptop@1", "questions": {"recall": "recall"}, "usable": ["recall"], "not_run": [],
         "units": {"train": "ratio"}, "lengths": {"train": lengths}, "rows": list(rows),
@@ -55,32 +55,32 @@ def test_the_pareto_set_trades_accuracy_time_and_memory():
         row("exact", 1, {1024: 1.0}), row("fast", 2, {1024: 0.1}), row("worse", 2, {1024: 0.5}),
         row("small", 3, {1024: 2.0}, memory=1.0),
     )  # fmt: skip
-    found = advise(made(*rows), query())
+    found = advise(table_with(*rows), query())
     assert names(found) == ["fast", "exact", "small"]
     assert found["dominated"] == ["worse"]
-    assert names(advise(made(*rows), query(memory=50.0))) == ["small"]
+    assert names(advise(table_with(*rows), query(memory=50.0))) == ["small"]
 
 
 def test_membership_is_the_share_of_draws_and_ties_are_named():
     # In the first draw the rank group of `b` falls; their times overlap.
     first = row("a", 1, {1024: 1.0}, z=[0, 0])
     second = row("b", 1, {1024: 0.999}, z=[0, 0], draws={"recall": "21"})
-    found = advise(made(first, second), query())
+    found = advise(table_with(first, second), query())
     assert names(found) == ["b"]
     assert found["members"][0]["tied"] == ["a"]
     third = row("c", 1, {1024: 0.9}, z=[2000, 0])
-    found = advise(made(first, third), query())
+    found = advise(table_with(first, third), query())
     assert [member["probability"] for member in found["members"]] == [0.5]
 
 
 def test_between_two_lengths_costs_are_linear_in_logarithms_and_nowhere_else():
-    one = made(row("a", 1, {256: 1.0, 4096: 0.25}))
-    assert advise(one, query(1024))["members"][0]["time"] == pytest.approx(0.5)
+    values = table_with(row("a", 1, {256: 1.0, 4096: 0.25}))
+    assert advise(values, query(1024))["members"][0]["time"] == pytest.approx(0.5)
     for length in (255, 4097):
-        found = advise(one, query(length))
+        found = advise(values, query(length))
         assert found["refused"] and not found["members"]
         assert f"--lengths {length} " in found["commands"][0]
-    assert advise(one, query(**{"pass": "decode"}))["refused"]
+    assert advise(values, query(**{"pass": "decode"}))["refused"]
 
 
 def test_rows_without_evidence_runs_or_costs_are_left_out_with_the_reason():
@@ -94,7 +94,7 @@ def test_rows_without_evidence_runs_or_costs_are_left_out_with_the_reason():
         row("other", 1, {1024: 1.0}, states={"recall": "impossible"}),
         row("past", 1, {1024: 1.0}, bidirectional=0),
     )
-    found = advise(made(*rows), query())
+    found = advise(table_with(*rows), query())
     assert found["excluded"] == {
         "causal form alone (ask for causal)": ["past"], "no form for it": ["other"],
         "no evidence": ["rule"], "not run": ["new"], "not measured": ["slow"],
@@ -103,34 +103,34 @@ def test_rows_without_evidence_runs_or_costs_are_left_out_with_the_reason():
     assert [command.split()[:4] for command in found["commands"]] == [
         ["harness", "cost", "--attention", "slow"], ["harness", "run", "--suite", "laptop@1"],
     ]  # fmt: skip
-    causal = made(*rows) | {"lengths": {"train causal": [1024]}}
+    causal = table_with(*rows) | {"lengths": {"train causal": [1024]}}
     assert advise(causal, query(causal=True))["excluded"]["no causal form"] == ["future"]
     # Of several questions, that which is the reason is named.
-    both = [{**one, "states": {**one["states"], "state": "ok"}} for one in rows[1:3]]
-    asked = query(needs=["recall", "state"])
-    assert advise(made(*both) | {"usable": ["recall", "state"]}, asked)["excluded"] == {
+    both = [{**row, "states": {**row["states"], "state": "ok"}} for row in rows[1:3]]
+    values = table_with(*both) | {"usable": ["recall", "state"]}
+    assert advise(values, query(needs=["recall", "state"]))["excluded"] == {
         "not run": ["new (recall)"], "no evidence": ["rule (recall)"]
     }  # fmt: skip
 
 
 def test_a_question_that_no_row_answers_is_not_used():
     states = {"recall": "ok", "compose": "baseline", "image": "missing"}
-    one = made(row("a", 1, {1024: 1.0}, states=states)) | {"not_run": ["image"]}
-    found = advise(one, asked := query(needs=["recall", "compose", "image"]))
+    values = table_with(row("a", 1, {1024: 1.0}, states=states)) | {"not_run": ["image"]}
+    found = advise(values, three := query(needs=["recall", "compose", "image"]))
     assert names(found) == ["a"] and not found["excluded"]
     assert (found["unanswered"], found["not_run"]) == (["compose", "image"], ["image"])
     assert found["run"] == "harness run --suite laptop@1 --questions image"
-    lines = [line for line in advice_text(one, asked, found).splitlines() if "evidence" in line]
+    lines = [line for line in advice_text(values, three, found).splitlines() if "evidence" in line]
     assert lines[0].endswith(": compose") and "image" in lines[1] and found["run"] in lines[1]
     for name in ("compose", "image"):
-        assert "no evidence" in advise(one, query(needs=[name]))["refused"]
+        assert "no evidence" in advise(values, query(needs=[name]))["refused"]
 
 
 def test_what_is_of_one_seed_or_inferred_is_marked():
     mean = row("a+b", 1, {1024: 1.0}, inferred=1)
     single = row("c", 2, {1024: 0.5}, seeds={"recall": 1})
     beaten = row("a+d", 2, {1024: 2.0}, inferred=1)
-    found = advise(of := made(mean, single, beaten), query())
+    found = advise(of := table_with(mean, single, beaten), query())
     assert found["inferred"] == ["a+b", "a+d"]
     lines = advice_text(of, query(), found).splitlines()
     marks = {line.split()[0]: ("1 seed" in line, "inferred" in line) for line in lines if line}
@@ -141,22 +141,23 @@ def test_what_is_of_one_seed_or_inferred_is_marked():
 CLAIMS = dict.fromkeys(("causal", "bidirectional", "linear", "recurrent"), True)
 
 
-def table_of(answered: pd.DataFrame, *, runs=None, cost=True, causal=(), **claims) -> Values:
-    """The table of the made suite; `claims` are those of variants that do not claim everything."""
-    suite, all_runs, _ = suite_frames()
-    traits = {one.attention: CLAIMS | claims.get(one.attention, {})
-              for one in suite.rows if "+" not in one.attention}  # fmt: skip
-    measured = of_plan(published_costs()[: None if cost else 0], suite.cost)
-    of_runs = results(all_runs if runs is None else runs, suite)
-    return table(answered, of_runs, measured, suite, traits, causal=causal)
+def table_of(found: SuiteResults, *, cost=True, causal=(), **claims) -> Values:
+    """The table of results; variants claim everything but what `claims` deny."""
+    suite, _, _ = suite_frames()
+    variants = [{"name": row.attention, **CLAIMS, **claims.get(row.attention, {})}
+                for row in suite.rows if "+" not in row.attention]  # fmt: skip
+    tasks = [{"name": q.task, "causal": q.name in causal} for q in suite.questions]
+    costs = published_costs()[: None if cost else 0]
+    catalogue = {"variants": variants, "tasks": tasks}
+    return table(found.answers(), found.seeds, costs, suite, catalogue)
 
 
 @pytest.mark.slow
 def test_rows_of_one_seed_each_are_grouped_by_the_intervals_of_their_test_split():
     suite, runs, baselines = suite_frames()
-    answered = answers(runs, suite, baselines).assign(rank_group="")
-    rows = {one["row"]: one for one in table_of(answered)["rows"]}
-    seen = set()
+    found = results(runs.drop_duplicates(["question", "row"]), suite, baselines)
+    answered, seen = found.answers(), set()
+    rows = {row["row"]: row for row in table_of(found)["rows"]}
     for name, of_question in answered[answered["answered"]].groupby("question"):
         best = of_question.loc[of_question["mean"].idxmax()]
         later = {row: rows[row]["groups"][name] > 1 for row in of_question["row"]}
@@ -166,43 +167,47 @@ def test_rows_of_one_seed_each_are_grouped_by_the_intervals_of_their_test_split(
     assert seen == {True, False}
 
 
-def test_the_table_of_a_store_has_the_groups_and_states_of_the_matrix():
+@pytest.mark.parametrize("better", ["higher", "lower"])
+def test_the_table_of_a_store_has_the_groups_and_states_of_the_matrix(better):
     suite, runs, baselines = suite_frames()
-    made_table = table_of(answered := answers(runs, suite, baselines))
-    assert len(made_table["rows"]) == len(suite.rows)
+    rules = baselines.assign(score=30.0 if better == "higher" else 95.0)
+    found = results(runs.assign(better=better), suite, rules)
+    values, answered = table_of(found), found.answers()
+    rows = {row["row"]: row for row in values["rows"]}
+    assert len(rows) == len(suite.rows)
     groups = {
-        name: score_groups(of.set_index("row"), 1.0)
+        name: score_groups(of.set_index("row"))
         for name, of in answered[answered["answered"]].groupby("question")
     }
-    for one in made_table["rows"]:
-        for _, answer in answered[answered["row"] == one["row"]].iterrows():
+    for label, row in rows.items():
+        for _, answer in answered[answered["row"] == label].iterrows():
             name = answer["question"]
-            assert (one["states"][name] == "ok") == answer["answered"]
+            assert (row["states"][name] == "ok") == answer["answered"]
             if answer["answered"]:
-                assert one["groups"][name] == groups[name][one["row"]]
-                assert set(one["draws"][name]) & {str(one["groups"][name])}
+                assert row["groups"][name] == groups[name][label]
+                assert set(row["draws"][name]) & {str(row["groups"][name])}
             if answer["text"]:
-                assert one["seeds"][name] == answer["seeds"]
-    composed = next(one for one in made_table["rows"] if one["row"] == "softmax+primal")
-    parts = {one["row"]: {p[0]: p for p in one["points"]["decode causal"]}
-             for one in made_table["rows"] if one["row"] in composed["parts"]}  # fmt: skip
-    assert [one["row"] for one in made_table["rows"] if one["inferred"]] == ["softmax+primal"]
-    for point in composed["points"]["decode causal"]:
-        mean = (parts["softmax"][point[0]][1] + parts["primal"][point[0]][1]) / 2
-        assert point[1] == pytest.approx(mean)
-    assert advice_text(made_table, query(4096), advise(made_table, query(4096)))
+                assert row["seeds"][name] == answer["seeds"]
+    assert [label for label, row in rows.items() if row["inferred"]] == ["softmax+primal"]
+    softmax, primal = (
+        {point[0]: point[1] for point in rows[label]["points"]["decode causal"]}
+        for label in rows["softmax+primal"]["parts"]
+    )
+    for length, time, *_ in rows["softmax+primal"]["points"]["decode causal"]:
+        assert time == pytest.approx((softmax[length] + primal[length]) / 2)
+    assert advice_text(values, query(4096), advise(values, query(4096)))
 
 
 def test_a_question_without_a_form_of_a_row_is_impossible_and_no_command_asks_it():
     forms = {"linear": {"bidirectional": False}, "cosine": {"causal": False}}
     suite, runs, baselines = suite_frames()
-    answered = answers(runs[:0], suite, baselines)
-    found = table_of(answered, runs=runs[:0], cost=False, causal=["state"], **forms)
+    without_runs = results(runs[:0], suite, baselines)
+    found = table_of(without_runs, cost=False, causal=["state"], **forms)
     assert found["not_run"] == [question.name for question in suite.questions]
     assert not found["usable"]
-    rows = {one["row"]: one["states"] for one in found["rows"]}
-    asked = product(("linear", "cosine"), ("copy", "state"))
-    states = [rows[name][question] for name, question in asked]
+    rows = {row["row"]: row["states"] for row in found["rows"]}
+    pairs = product(("linear", "cosine"), ("copy", "state"))
+    states = [rows[name][question] for name, question in pairs]
     assert states == ["impossible", "missing", "missing", "impossible"]
 
 
@@ -216,8 +221,9 @@ def test_a_length_that_one_backend_finishes_is_finished():
 
 def test_nothing_is_known_of_a_row_without_baselines():
     suite, runs, baselines = suite_frames()
-    found = table_of(answers(runs, suite, baselines[baselines["data"] != "copy"]), cost=False)
-    assert {one["states"]["copy"] for one in found["rows"]} == {"missing"}
+    others = results(runs, suite, baselines[baselines["data"] != "copy"])
+    found = table_of(others, cost=False)
+    assert {row["states"]["copy"] for row in found["rows"]} == {"missing"}
     assert found["not_run"] == ["copy"]
 
 

@@ -16,9 +16,10 @@ from harness.records.frame import of_costs
 from harness.records.record import Point, Record
 from reports import cost, curves, sweep, tuning
 from reports.figures import style
-from reports.pages.suite import _lanes, draw, files, tables
+from reports.figures.matrix import _lanes, draw
+from reports.pages.suite import files, tables
 from reports.studies import study_files
-from reports.suites import answers, matrix
+from reports.suite_results import matrix, results
 from tests.reports.conftest import make_cost, make_record
 from tests.reports.test_leaderboard import HOSTILE
 from tests.reports.test_questions import RATES
@@ -30,11 +31,11 @@ FAMILIES = {"a1": "primal", "a2": "primal", "b1": "kernel", "b2": "kernel", "c":
 
 @pytest.fixture(autouse=True)
 def listed(monkeypatch):
-    known = FAMILIES | {"softmax": "softmax", "primal": "primal", "linear": "kernel"}
-    monkeypatch.setattr(families, "_families", lambda: known)
+    families_of = FAMILIES | {"softmax": "softmax", "primal": "primal", "linear": "kernel"}
+    monkeypatch.setattr(families, "_families", lambda: families_of)
 
 
-def drawn(draw, *arguments):
+def figure_of(draw, *arguments):
     with mpl.rc_context(style.STYLE):
         figure = draw(*arguments)
         figure.draw_without_rendering()
@@ -48,7 +49,7 @@ def entries(axes):
 def test_eight_rows_are_coloured_the_best_of_each_family_first():
     rows = [(name, f"{name} {i}") for i in range(3) for name in FAMILIES]
     styles = style.point_styles(rows)
-    coloured = {label: one for label, one in styles.items() if one[0] != style.FAINT}
+    coloured = {label: found for label, found in styles.items() if found[0] != style.FAINT}
     assert [*coloured] == ["a1 0", "a2 0", "b1 0", "b2 0", "c 0", "a1 1", "a2 1", "b1 1"]
     assert len(set(coloured.values())) == 8 and len(styles) == 15
     last = style.point_styles([*rows[:12], ("plug-in", "plug-in")])
@@ -60,7 +61,7 @@ def test_a_family_has_one_colour_and_a_composition_that_of_its_last_layer():
     styles = style.point_styles([("a1", "1"), ("c+a2", "2"), ("c", "3"), ("unknown", "4")])
     assert styles["1"][0] == styles["2"][0] == families.colour_of("a1")
     assert styles["1"][1] != styles["2"][1]
-    assert len({one[0] for one in styles.values()}) == 3
+    assert len({colour for colour, _ in styles.values()}) == 3
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.9, 1.2), (0.1, 4), (3, 3000), (1e-5, 1e7), (14, 86)])
@@ -78,7 +79,7 @@ def test_the_figure_of_costs_is_ordered_by_result_and_marks_the_crossover():
         for length, ratio in zip(LENGTHS, values, strict=True)
     ]
     two_lengths = [make_cost("softmax", length, heads=4) for length in LENGTHS[:2]]
-    figure = drawn(cost.draw, cost.sweeps(of_costs([*records, *two_lengths])))
+    figure = figure_of(cost.draw, cost.sweeps(of_costs([*records, *two_lengths])))
     time, _ = figure.axes
     names = entries(time)
     assert names[:4] == ["primal", "softmax", "linear", "x0"]
@@ -93,8 +94,8 @@ def test_the_figure_of_costs_is_ordered_by_result_and_marks_the_crossover():
 
 def test_the_figure_of_a_suite_has_a_point_for_each_row_with_a_time(suite_frames):
     suite, runs, baselines, costs = suite_frames
-    table = matrix(answers(runs, suite, baselines), costs, suite)
-    (axes,) = drawn(draw, table, suite).axes
+    table = matrix(results(runs, suite, baselines).answers(), costs, suite)
+    (axes,) = figure_of(draw, table, suite).axes
     points = {line.get_xdata()[0] for line in axes.lines if line.get_marker() != "None"}
     assert points == {1, 0.9, 2}
     names = [text.get_text() for text in axes.texts]
@@ -110,8 +111,8 @@ def test_no_labels_of_the_figure_of_a_suite_overlap():
     assert sorted(label for _, labels in lanes for label in labels) == sorted(names)
     assert {count for count, _ in lanes} == {3} and len(lanes) > 3
     for _, labels in lanes:
-        gaps = [int(b.partition("-")[2]) - int(a.partition("-")[2]) for a, b in pairwise(labels)]
-        assert min(gaps, default=9) > 3
+        numbers = [int(label.partition("-")[2]) for label in labels]
+        assert min((b - a for a, b in pairwise(numbers)), default=9) > 3
 
 
 @pytest.mark.slow
@@ -134,7 +135,7 @@ def files_of_suite(suite_frames) -> dict[str, bytes]:
         for row in suite.rows
     )
     suite = suite.model_copy(update={"rows": rows})
-    return files(tables(suite, *(one.replace("primal", HARD) for one in others)), latex=False)
+    return files(tables(suite, *(table.replace("primal", HARD) for table in others)), latex=False)
 
 
 def files_of_study() -> dict[str, bytes]:
@@ -168,9 +169,9 @@ QUICK = ("a", "tuning")
     "name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in FILES]
 )
 def test_every_figure_can_be_saved_for_any_text_and_has_the_same_bytes_again(name, suite_frames):
-    made, again = (FILES[name](suite_frames, step) for step in (1, -1))
+    found, again = (FILES[name](suite_frames, step) for step in (1, -1))
     for kind, start in (("png", b"\x89PNG"), ("svg", b"<?xml")):
-        image = made[f"{name}.{kind}"]
+        image = found[f"{name}.{kind}"]
         assert image.startswith(start) and image == again[f"{name}.{kind}"]
     ElementTree.fromstring(image)
     assert "漢字".encode() in image
@@ -185,9 +186,9 @@ def test_pages_of_studies_hold_their_tables_alone(text):
         axes.plot([0, 1], [0, 1], label=text)
         axes.set_xticks([0], [text])
 
-    made = study_files("a", "# Head\n", [(text, frame, text)], [(text, draw, 1)], frame)
-    ElementTree.fromstring(made["a.svg"])
-    tokens = MarkdownIt("commonmark").enable("table").parse(made["a.md"].decode())
+    found = study_files("a", "# Head\n", [(text, frame, text)], [(text, draw, 1)], frame)
+    ElementTree.fromstring(found["a.svg"])
+    tokens = MarkdownIt("commonmark").enable("table").parse(found["a.md"].decode())
     types = {t.type for token in tokens for t in (token, *(token.children or ()))}
     assert not types & {"html_block", "html_inline", "image", "link_open", "code_block", "fence"}
     assert [token.tag for token in tokens if token.type == "heading_open"] == ["h1", "h2"]
@@ -205,7 +206,7 @@ def test_no_text_is_a_formula_in_a_figure(text):
 def trained(seed: int, *points: tuple[int, float, float, float | None], **fields) -> Record:
     """A run with a curve of (step, seconds, loss, dev score)."""
     names = ("step", "seconds", "loss", "dev")
-    curve = [Point(**dict(zip(names, one, strict=True)), losses={"j": 1}) for one in points]
+    curve = [Point(**dict(zip(names, point, strict=True)), losses={"j": 1}) for point in points]
     return make_record(seed=seed, **fields).model_copy(update={"curve": curve})
 
 
@@ -230,20 +231,20 @@ def test_a_curve_is_the_mean_and_range_of_the_seeds_that_reached_a_step(value, e
 
 
 def test_the_files_hold_every_point(unrendered):
-    made = curves.files(*frames(RUNS))
-    lines = [*csv.DictReader(io.StringIO(made["curves.csv"].decode()))]
+    found = curves.files(*frames(RUNS))
+    lines = [*csv.DictReader(io.StringIO(found["curves.csv"].decode()))]
     assert [(line["seed"], line["step"], line["dev"], line["losses"]) for line in lines] == [
         ("0", "5", "", '{"j": 1.0}'), ("0", "10", "25.0", '{"j": 1.0}'),
         ("1", "5", "", '{"j": 1.0}'), ("1", "10", "75.0", '{"j": 1.0}'),
         ("2", "5", "", '{"j": 1.0}'),
     ]  # fmt: skip
-    assert curves.files(*frames(RUNS[::-1])) == made
+    assert curves.files(*frames(RUNS[::-1])) == found
 
 
 def test_a_panel_names_options_and_overrides_below_its_task():
     shared = {"key": "text@1[dev=5,test=6]", "overrides": {"train.lr": 0.1}}
     records = [make_record(**shared), make_record("primal", **shared)]
-    figure = drawn(curves.draw, curves.curves(*frames(records)))
+    figure = figure_of(curves.draw, curves.curves(*frames(records)))
     assert [axes.get_ylabel() for axes in figure.axes] == ["loss"] * 2 + ["dev accuracy, %"] * 2
     assert [axes.get_xlabel() for axes in figure.axes].count("seconds of training") == 2
     assert figure.axes[0].get_title(loc="left") == "text@1"

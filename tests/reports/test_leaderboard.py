@@ -113,7 +113,7 @@ STANDINGS = {
         {"a": ("A", "", 0), "b": ("B", "", 0), "part": ("", SOME, 1)},
     ),
 }  # fmt: skip
-"""Accuracy and number of seeds of rows, those of further seeds, and what is found: group, what
+"""Accuracy and number of seeds of rows, further seeds, and what is found: group, what
 keeps a row from being compared, and the seeds at the strongest baseline."""
 
 
@@ -128,10 +128,10 @@ def test_rows_are_compared_with_each_other_and_with_baselines(case):
         seed = rows[name][1]
         runs.append(compared(name, accuracy, seed + 1)[seed])
     found = rows_of(runs, **{"bag of tokens": 60.0, "chance": 10.0})
-    shown = found[["rank_group", "not_compared", "seeds_at_baseline"]]
+    columns = found[["rank_group", "not_compared", "seeds_at_baseline"]]
     pd.testing.assert_frame_equal(
-        shown.sort_index().reset_index(drop=True),
-        pd.DataFrame([expected[name] for name in sorted(expected)], columns=[*shown]),
+        columns.sort_index().reset_index(drop=True),
+        pd.DataFrame([expected[name] for name in sorted(expected)], columns=[*columns]),
         check_dtype=False,
     )
     best = found["best"].dropna()
@@ -175,19 +175,19 @@ def language(attention: str, seed: int, nats, metric="bits-per-byte", **fields) 
 
 
 def control(attention: str, seed: int, returns, **fields) -> Record:
-    """A run of those returns, of which -20 is random and 180 an expert's."""
-    sample = ClusterValues(sizes=(1,) * 12, sums=tuple((one + 20) / 2 for one in returns))
+    """A run of those returns; a random policy has -20, an expert 180."""
+    sample = ClusterValues(sizes=(1,) * 12, sums=tuple((value + 20) / 2 for value in returns))
     fields = {"task": "control", **fields}
     return scored(attention, seed, "normalised-return", "squared-error", sample, **fields)
 
 
 def scored(attention, seed, metric, dev_metric, sample, **fields) -> Record:
-    record, shown = make_record(attention, seed=seed, **fields), metrics.find(metric).metric
-    score = {"sample": sample, "score": shown.value(sample.mean), "dev": 0.3}
+    record, metric = make_record(attention, seed=seed, **fields), metrics.find(metric).metric
+    score = {"sample": sample, "score": metric.value(sample.mean), "dev": 0.3}
     dev = metrics.find(dev_metric).metric
     return record.model_copy(update={
-        "final": record.final.model_copy(update=score), "metric": shown,
-        "dev_metric": None if dev == shown else dev,
+        "final": record.final.model_copy(update=score), "metric": metric,
+        "dev_metric": None if dev == metric else dev,
     })  # fmt: skip
 
 
@@ -278,11 +278,11 @@ def store() -> list[Record]:
 def test_the_page_and_the_terminal_are_the_approved_ones():
     broken = [Broken(Path("/some/where/bad.json"), "final: missing\nfield")]
     found = of(store(), **{"bag of tokens": 40.0, "chance": 10.0})
-    made = files(found, broken)
-    snapshot("leaderboard.md", made["leaderboard.md"].decode())
+    pages = files(found, broken)
+    snapshot("leaderboard.md", pages["leaderboard.md"].decode())
     snapshot("leaderboard.txt", terminal(found) + "\n")
     again = of(store()[::-1], **{"bag of tokens": 40.0, "chance": 10.0})
-    assert files(again, broken) == made and "/some/where" not in made["leaderboard.md"].decode()
+    assert files(again, broken) == pages and "/some/where" not in pages["leaderboard.md"].decode()
 
 
 def test_the_csv_file_has_every_digit_and_the_fields_of_the_recipe():
@@ -316,11 +316,11 @@ HOSTILE = (
 
 def hostile(text: str, **fields) -> Record:
     """A run with the text in every field that takes any."""
-    one = make_record(
+    record = make_record(
         text, task=text, key=text, budget=text, options={text: {text: text}},
         overrides={text: text}, machine=text, commit=text, failures={text: text}, **fields,
     )  # fmt: skip
-    return changed(one, "environment", system=text, versions={text: text})
+    return changed(record, "environment", system=text, versions={text: text})
 
 
 NORMAL = [make_record(budget="laptop"), make_record("primal", accuracy=0.4, budget="laptop")]
@@ -333,17 +333,17 @@ def test_pages_of_any_records_hold_their_own_markdown_and_no_formula():
     numbers = [make_record("none", seed=n, accuracy=n, seconds=10.0 ** (20 * n - 7),
                            mib=2.0 ** (60 * n - 20), budget="laptop") for n in (0, 1)]  # fmt: skip
     found = of([*NORMAL, *numbers, *texts], **dict.fromkeys(HOSTILE, 50.0))
-    made = files(found, [Broken(Path("bad`<b>\n# x.json"), "no\n# record")])
-    page = made["leaderboard.md"].decode()
+    pages = files(found, [Broken(Path("bad`<b>\n# x.json"), "no\n# record")])
+    page = pages["leaderboard.md"].decode()
     tokens = MarkdownIt("commonmark").enable("table").parse(page)
     types = {token.type for token in tokens} | {
-        t.type for one in tokens for t in one.children or ()
+        child.type for token in tokens for child in token.children or ()
     }
     assert not types & {"html_block", "html_inline", "image", "link_open", "code_block", "fence"}
     headings = [token for token in tokens if token.type == "heading_open"]
     assert len(headings) == page.count("\n## ") + 1
-    lines = [*csv.reader(io.StringIO(made["leaderboard.csv"].decode()))]
+    lines = [*csv.reader(io.StringIO(pages["leaderboard.csv"].decode()))]
     assert len(lines) == 1 + len(table(found))
-    assert not any(cell.startswith(("=", "+", "-", "@")) for line in lines for cell in line)
-    shown = terminal(found).split("\n")
-    assert max(map(len, shown)) <= 120 and all(line.isprintable() for line in shown)
+    assert not any(text.startswith(("=", "+", "-", "@")) for line in lines for text in line)
+    lines = terminal(found).split("\n")
+    assert max(map(len, lines)) <= 120 and all(line.isprintable() for line in lines)

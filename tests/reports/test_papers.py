@@ -83,11 +83,11 @@ def test_another_task_or_table_has_no_published_number(key, table):
 
 
 def test_means_are_over_the_questions_that_have_both():
-    one = ("listops", "primal", 40.0, 1.0)
+    listops = ("listops", "primal", 40.0, 1.0)
     # 43.0 was published for image.
-    (mean,) = means(beside(one, ("image", "primal", 50.0, 1.0)), LRA).to_dict("records")
+    (mean,) = means(beside(listops, ("image", "primal", 50.0, 1.0)), LRA).to_dict("records")
     assert mean == {"questions": 2, "here": 45.0, "published": pytest.approx((37.3 + 43.0) / 2)}
-    assert means(beside(one), LRA).empty
+    assert means(beside(listops), LRA).empty
 
 
 def test_the_mean_of_a_table_is_compared_if_all_of_its_questions_have_results():

@@ -14,17 +14,17 @@ from tests.reports.conftest import changed, make_record
 RATES = (3e-4, 1e-3, 3e-3)
 
 
-def asked(records, **how):
+def of_records(records, **how):
     return questions(frame.of_records(records), **how)
 
 
 def rows(records, **how):
     """The labels of the rows."""
-    return sorted({*asked(records, **how)["row"]})
+    return sorted({*of_records(records, **how)["row"]})
 
 
 def titles(records):
-    return [*dict.fromkeys(asked(records)["question"])]
+    return [*dict.fromkeys(of_records(records)["question"])]
 
 
 def tuned(attention="softmax", lr=1e-3, role="trial", rates=RATES, **fields) -> Record:
@@ -42,7 +42,7 @@ def matched(attention="softmax", width=128, **fields) -> Record:
 
 def test_runs_that_differ_by_seed_only_are_one_row_in_order_of_seed():
     for seeds in permutations(range(3)):
-        found = asked(make_record(seed=seed) for seed in seeds)
+        found = of_records(make_record(seed=seed) for seed in seeds)
         assert found["seed"].tolist() == [0, 1, 2] and found["row"].nunique() == 1
 
 
@@ -50,7 +50,7 @@ def test_the_later_of_two_records_of_a_run_is_used():
     early = make_record(accuracy=0.1, started="2026-01-01T00:00:00Z")
     late = make_record(accuracy=0.7, started="2026-02-01T00:00:00Z")
     for order in ([early, late], [late, early]):
-        assert asked(order)["score"].tolist() == [70]
+        assert of_records(order)["score"].tolist() == [70]
 
 
 def other(value):
@@ -85,7 +85,7 @@ def test_questions_that_differ_by_any_field_differ_in_title_and_recipe(path):
     # A constant schedule needs both.
     shared = {"warmup": 0, "cycle_momentum": False} if name == "schedule" else {}
     two = [make_record(train=shared), make_record(**{part: {**shared, name: value}})]
-    assert asked(two)["setting"].nunique() == len(titles(two)) == 2
+    assert of_records(two)["setting"].nunique() == len(titles(two)) == 2
 
 
 @pytest.mark.slow_after(3)
@@ -135,9 +135,9 @@ FP32 = {"train": {"precision": "fp32"}}
 @pytest.mark.parametrize(
     ("records", "labels"),
     [
-        ([make_record("primal", options=own) for own in RANKS],
+        ([make_record("primal", options=options) for options in RANKS],
          ["primal[rank=20]", "primal[rank=30]"]),
-        ([make_record("softmax+primal", options={"softmax": {}, **own}) for own in RANKS],
+        ([make_record("softmax+primal", options={"softmax": {}, **options}) for options in RANKS],
          ["softmax+primal[primal.rank=20]", "softmax+primal[primal.rank=30]"]),
         ([make_record("primal", options=RANKS[0], overrides={"primal.rank": 20, "train.lr": 1})],
          ["primal[rank=20]"]),
@@ -199,4 +199,4 @@ def test_runs_of_an_older_version_of_a_task_are_left_out_and_counted():
 )  # fmt: skip
 def test_failures_name_how_the_runs_ended(runs, text):
     records = [make_record(seed=n, status=s, reason=why) for n, (s, why) in enumerate(runs)]
-    assert failures(asked(records)) == text
+    assert failures(of_records(records)) == text

@@ -45,8 +45,8 @@ def test_a_report_writes_the_files_of_a_suite_and_leaves_its_runs_out_of_leaderb
     code, out, err = call(*suite, "--latex", "--out", str(tmp_path / "pages"))
     assert (code, err) == (0, "")
     names = {path.name for path in (tmp_path / "pages").iterdir()}
-    made = {"mine.md", "mine.csv", "mine-answers.csv", "mine.svg", "mine.png", "mine.tex"}
-    assert made | {"leaderboard.md", "pairs.csv", "cost.md"} <= names
+    of_suite = {"mine.md", "mine.csv", "mine-answers.csv", "mine.svg", "mine.png", "mine.tex"}
+    assert of_suite | {"leaderboard.md", "pairs.csv", "cost.md"} <= names
     assert "mine@1" not in (tmp_path / "pages" / "leaderboard.md").read_text()
     with (tmp_path / "pages" / "pairs.csv").open() as file:
         pairs = [line for line in csv.DictReader(file) if line["table"] == "mine@1"]

@@ -13,9 +13,8 @@ import pytest
 from harness.cli.catalogue import described
 from harness.records.store import ShallowStore
 from reports.advice import advise, table
-from reports.layer_costs import of_plan
+from reports.pages.suite import tables
 from reports.site import NAME, site
-from reports.suites import answers, results
 from tests.conftest import ROOT
 from tests.reports.conftest import make_record
 from tests.suite_frames import published_costs, random_query, suite_frames
@@ -35,13 +34,10 @@ def content() -> SimpleNamespace:
         (point,) = record.curve
         curve = [point.model_copy(update={"step": n, "loss": 3 / n}) for n in (1, 2, 3)]
         records.append(record.model_copy(update={"curve": curve}))
-    variants, measured = described()["variants"], published_costs()
-    found = answers(runs, suite, baselines), results(runs, suite), of_plan(measured, suite.cost)
-    traits = {entry["name"]: entry for entry in variants}
+    costs = published_costs()
     return SimpleNamespace(
-        suite=suite, table=table(*found, suite, traits, causal=["recall-32"]), runs=runs,
-        costs=measured, baselines=baselines, records=records, variants=variants,
-        studies=ShallowStore.within(ROOT / "results").read_whole(),
+        tables=tables(suite, runs, baselines, costs), costs=costs, catalogue=described(),
+        records=records, studies=ShallowStore.within(ROOT / "results").read_whole(),
     )  # fmt: skip
 
 
@@ -58,9 +54,9 @@ def browser() -> Iterator[Any]:
 
     with sync_playwright() as started:
         # Chromium has no sandbox in a container.
-        opened = started.chromium.launch(executable_path=PROGRAM, args=["--no-sandbox"])
-        yield opened
-        opened.close()
+        chromium = started.chromium.launch(executable_path=PROGRAM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture(scope="module")
@@ -110,12 +106,13 @@ def test_the_page_is_one_small_file(path: Path):
 
 @pytest.mark.slow
 def test_both_engines_give_the_same_advice_to_200_queries(content: SimpleNamespace, open_page: Any):
-    generator, values = np.random.default_rng(7), content.table
+    generator, of = np.random.default_rng(7), content.tables
+    values = table(of.answers, of.seeds, content.costs, of.suite, content.catalogue)
     queries = [random_query(generator, [*values["questions"]]) for _ in range(200)]
     found = open_page().evaluate("queries => queries.map(query => advise(table, query))", queries)
     expected = [advise(values, query) for query in queries]
-    assert sum(bool(one["members"]) for one in expected) > 20
-    assert sum(bool(one["refused"]) for one in expected) > 20
+    assert sum(bool(result["members"]) for result in expected) > 20
+    assert sum(bool(result["refused"]) for result in expected) > 20
     for ours, theirs in zip(expected, found, strict=True):
         members, others = ours.pop("members"), theirs.pop("members")
         assert ours == theirs
@@ -131,8 +128,8 @@ def test_a_column_sorts_the_matrix_by_mouse_and_keyboard(open_page: Any):
     values = page.eval_on_selector_all(
         ".matrix tbody tr", "rows => rows.map(row => row.children[2].dataset.v)"
     )
-    known = [float(value) for value in values if value]
-    assert known == sorted(known, reverse=True) and set(values[len(known) :]) <= {""}
+    scores = [float(value) for value in values if value]
+    assert scores == sorted(scores, reverse=True) and set(values[len(scores) :]) <= {""}
     assert head.get_attribute("aria-sort") == "descending"
     head.locator("button").press("Enter")
     assert head.get_attribute("aria-sort") == "ascending"
@@ -144,7 +141,7 @@ def test_a_column_sorts_the_matrix_by_mouse_and_keyboard(open_page: Any):
 
 def test_filters_hide_rows_and_columns(open_page: Any, content: SimpleNamespace):
     page = open_page()
-    traits = {entry["name"]: entry for entry in content.variants}
+    traits = {entry["name"]: entry for entry in content.catalogue["variants"]}
     page.locator("#filters [name=recurrent]").check(force=True)
     single = [name for name in rows_of(page) if "+" not in name]
     assert 0 < len(single) < 20 and all(traits[name]["recurrent"] for name in single)

@@ -51,9 +51,9 @@ def test_seeds_that_vary_more_than_examples_have_the_student_interval_of_scipy()
 
 @pytest.mark.parametrize("correct", [0, 120, 200])
 def test_answers_of_one_sequence_count_once_where_they_agree(correct):
-    single = [answers(correct, 200).totals[0]] * 3
-    one, eight = sample(*single), sample(*[8 * totals for totals in single], size=8)
-    assert score_interval(eight) == pytest.approx(score_interval(one), abs=2e-4)
+    totals = [answers(correct, 200).totals[0]] * 3
+    single, eight = sample(*totals), sample(*[8 * sums for sums in totals], size=8)
+    assert score_interval(eight) == pytest.approx(score_interval(single), abs=2e-4)
 
 
 @pytest.mark.slow_after(1)
@@ -63,8 +63,8 @@ def test_intervals_contain_the_mean_where_seeds_answer_independently(seeds, leve
     # The seeds differ on each example, and in their means by `level` times as much as that causes.
     rng = np.random.default_rng(0)
     totals = rng.standard_normal((2000, seeds, 100)) + rng.normal(0, level / 10, (2000, seeds, 1))
-    found = [mean_interval(Sample(one, np.ones(100))) for one in totals]
-    assert np.mean([one.low <= 0 <= one.high for one in found]) >= 0.94
+    found = [mean_interval(Sample(sums, np.ones(100))) for sums in totals]
+    assert np.mean([interval.low <= 0 <= interval.high for interval in found]) >= 0.94
 
 
 @pytest.mark.slow_after(1)
@@ -72,8 +72,10 @@ def test_intervals_contain_the_mean_where_seeds_answer_independently(seeds, leve
 def test_intervals_of_few_episodes_contain_the_mean(seeds):
     rng = np.random.default_rng(0)
     totals = rng.standard_normal((2000, 1, 6)).repeat(seeds, 1)
-    found = [mean_interval(Sample(one, np.ones(6))) for one in totals]
-    assert np.mean([one.low <= 0 <= one.high for one in found]) == pytest.approx(0.95, abs=0.015)
+    found = [mean_interval(Sample(sums, np.ones(6))) for sums in totals]
+    assert np.mean([interval.low <= 0 <= interval.high for interval in found]) == pytest.approx(
+        0.95, abs=0.015
+    )
 
 
 @pytest.mark.slow_after(1)
@@ -167,7 +169,7 @@ def test_the_interval_of_a_difference_is_where_p_is_above_5_percent(seeds):
     mean, half = found.mean[0, 1], found.half[0, 1]
     assert mean == pytest.approx(rows[0].mean - rows[1].mean) == -found.mean[1, 0]
     at_ends = [found._replace(mean=found.mean + move) for move in (half - mean, -half - mean)]
-    assert [one.p[0, 1] for one in at_ends] == pytest.approx([0.05, 0.05])
+    assert [end.p[0, 1] for end in at_ends] == pytest.approx([0.05, 0.05])
 
 
 @pytest.mark.parametrize(
@@ -204,8 +206,8 @@ def test_seeds_give_the_student_interval_of_scipy(runs):
 
 
 def test_seeds_that_agree_keep_the_sampling_of_the_test_split():
-    one, three = interval([0.125], examples=2000), interval([0.125] * 3, examples=2000)
-    assert three[:3] == one[:3] and three.low < 0.12 < 0.13 < three.high
+    single, three = interval([0.125], examples=2000), interval([0.125] * 3, examples=2000)
+    assert three[:3] == single[:3] and three.low < 0.12 < 0.13 < three.high
 
 
 @pytest.mark.parametrize("correct", [0, 3, 977, 1000])
@@ -226,7 +228,7 @@ def test_a_row_begins_a_group_where_it_differs_from_the_first_row_of_the_last_on
     rows = pd.DataFrame(
         [
             ("best", 100, 99.5, 100, "A"), ("second", 98, 96, 99.5, "AB"),
-            # Its interval overlaps with that of the best, from which it is separable.
+            # Its interval overlaps with the best row's, from which it is separable.
             ("separable", 97, 95, 99.6, "B"), ("wide", 96, 50, 99, "AB"),
             # It does not differ from the best, but comes after a row that does.
             ("behind", 95.5, 94.8, 99.8, "AB"), ("unranked", 90, 80, 94, ""),
@@ -235,5 +237,6 @@ def test_a_row_begins_a_group_where_it_differs_from_the_first_row_of_the_last_on
         columns=["row", "mean", "low", "high", "rank_group"],
     ).set_index("row")  # fmt: skip
     rows[["mean", "low", "high"]] *= sign
-    found = score_groups(rows.sample(frac=1, random_state=0), sign)
+    rows["better"] = "higher" if sign > 0 else "lower"
+    found = score_groups(rows.sample(frac=1, random_state=0))
     assert found == dict(zip(rows.index, [1, 1, 2, 2, 2, 3, 4], strict=True))

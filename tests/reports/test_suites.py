@@ -7,14 +7,14 @@ import pytest
 from harness.records import suites
 from reports.pages.suite import published, tables
 from reports.statistics import between
-from reports.suites import answers, matrix, pairs
+from reports.suite_results import matrix, results
 from reports.text import frame_csv
 
 
 @pytest.fixture
 def found(suite_frames):
     suite, runs, baselines, _ = suite_frames
-    return answers(runs, suite, baselines).set_index(["question", "row"])
+    return results(runs, suite, baselines).answers().set_index(["question", "row"])
 
 
 def test_a_row_above_every_baseline_has_answered_and_any_other_is_not_ranked(found):
@@ -23,6 +23,7 @@ def test_a_row_above_every_baseline_has_answered_and_any_other_is_not_ranked(fou
         "softmax": True, "primal": True, "linear[chunk=8]": False, "none": False,
     }  # fmt: skip
     assert (recall["at_baseline"] == ~recall["answered"]).all()
+    assert {*found["better"]} == {"higher", ""} and {*recall["better"]} == {"higher"}
     assert (recall["baseline"] == "rule").all() and set(recall["baseline_value"]) == {30}
     assert recall["rank_group"].to_dict() == {
         "softmax": "A", "primal": "B", "linear[chunk=8]": "", "none": "",
@@ -36,7 +37,7 @@ def test_a_question_that_was_not_run_has_no_status_and_failed_runs_have_theirs(s
     runs = runs.assign(status=runs["status"].mask(failed, "out_of_memory"))
     all_failed = (runs["row"] == "none") & (runs["question"] == "copy")
     runs = runs.assign(status=runs["status"].mask(all_failed, "diverged"))
-    found = answers(runs, suite, baselines).set_index(["question", "row"]).loc["copy"]
+    found = results(runs, suite, baselines).answers().set_index(["question", "row"]).loc["copy"]
     assert found["status"].to_dict() == {
         "softmax": "ok", "primal": "out of memory (2 of 3)", "linear[chunk=8]": "",
         "none": "diverged (3 of 3)",
@@ -47,15 +48,15 @@ def test_a_question_that_was_not_run_has_no_status_and_failed_runs_have_theirs(s
 
 def test_a_row_without_other_seeds_shows_its_chosen_trial_once_every_rate_was_tried(suite_frames):
     suite, runs, baselines, _ = suite_frames
-    own = (runs["row"] == "primal") & (runs["question"] == "recall")
-    tried = runs[~own | (runs["role"] == "trial")]
-    trial = runs[own & (runs["role"] == "trial")]
+    primal = (runs["row"] == "primal") & (runs["question"] == "recall")
+    tried = runs[~primal | (runs["role"] == "trial")]
+    trial = runs[primal & (runs["role"] == "trial")]
     worse = trial.assign(**{"train.lr": 7.0, "dev": trial["dev"] - 1, "id": "worse"})
     going = worse.assign(status="interrupted")
     for runs_so_far, expected in (
         (tried, None), (pd.concat([going, tried]), None), (pd.concat([worse, tried]), trial),
     ):  # fmt: skip
-        found = answers(runs_so_far.reset_index(drop=True), suite, baselines)
+        found = results(runs_so_far.reset_index(drop=True), suite, baselines).answers()
         row = found.set_index(["question", "row"]).loc["recall", "primal"]
         assert row["seeds"] == (0 if expected is None else 1)
         assert row["rank_group"] == "" and row["answered"] == (expected is not None)
@@ -67,24 +68,24 @@ def test_a_row_without_other_seeds_shows_its_chosen_trial_once_every_rate_was_tr
 def test_a_row_that_is_compared_but_below_a_baseline_has_no_rank_group(suite_frames):
     suite, runs, _, _ = suite_frames
     baselines = suite_frames.baselines.assign(score=[10.0, 80.0, 10.0, 30.0])
-    found = answers(runs, suite, baselines).set_index(["question", "row"]).loc["recall"]
+    found = results(runs, suite, baselines).answers().set_index(["question", "row"]).loc["recall"]
     primal = found.loc["primal", ["not_compared", "rank_group", "at_baseline"]]
     assert primal.tolist() == ["", "", True]
     assert found.loc["softmax", "rank_group"] == "A"
-    compared = pairs(runs, suite, baselines).query("question == 'recall'")
+    compared = results(runs, suite, baselines).pairs().query("question == 'recall'")
     assert ["softmax", "primal"] in compared[["first", "second"]].values.tolist()
 
 
 def test_without_baselines_nothing_is_answered_or_ranked(suite_frames):
     suite, runs, baselines, _ = suite_frames
-    found = answers(runs, suite, baselines[:0])
+    found = results(runs, suite, baselines[:0]).answers()
     assert not found["answered"].any() and not found["at_baseline"].any()
     assert set(found["rank_group"]) == {""} and found["mean"].notna().sum() == 7
 
 
 def test_the_pairs_of_a_question_are_of_its_compared_rows(suite_frames):
     suite, runs, baselines, _ = suite_frames
-    found = pairs(runs, suite, baselines)
+    found = results(runs, suite, baselines).pairs()
     assert [*zip(found["question"], found["first"], found["second"], strict=True)] == [
         ("recall", "softmax", "primal"), ("copy", "primal", "softmax"),
     ]  # fmt: skip
@@ -95,7 +96,7 @@ def test_the_pairs_of_a_question_are_of_its_compared_rows(suite_frames):
 
 def test_two_rows_are_compared_in_the_order_in_which_they_are_named(suite_frames):
     suite, runs, baselines, _ = suite_frames
-    found = pairs(runs, suite, baselines)
+    found = results(runs, suite, baselines).pairs()
     forward, backward = between(found, "primal", "softmax"), between(found, "softmax", "primal")
     assert forward["question"].tolist() == backward["question"].tolist() == ["recall", "copy"]
     assert forward["difference"].tolist() == [-x for x in backward["difference"]]
@@ -110,22 +111,22 @@ def test_a_faster_measurement_in_another_setting_or_without_a_ratio_is_not_used(
     suite, runs, baselines, costs = suite_frames
     other = costs[(costs["row"] == "primal") & (costs["length"] == 512)]
     both = pd.concat([other.assign(**({"ratio": 0.01, "seconds": 0.01} | change)), costs])
-    table = matrix(answers(runs, suite, baselines), both, suite)
+    table = matrix(results(runs, suite, baselines).answers(), both, suite)
     assert table.loc["primal", ["time.512", "memory.512"]].tolist() == [0.9, 0.5]
 
 
 def test_of_several_measurements_of_a_row_the_fastest_is_used(suite_frames):
     suite, runs, baselines, costs = suite_frames
     slower = costs.assign(seconds=2 * costs["seconds"], ratio=9.0)
-    for parts in ([slower, costs], [costs, slower]):
-        table = matrix(answers(runs, suite, baselines), pd.concat(parts), suite)
+    for order in ([slower, costs], [costs, slower]):
+        table = matrix(results(runs, suite, baselines).answers(), pd.concat(order), suite)
         assert table.loc["primal", ["time.512", "decode_seconds"]].tolist() == [0.9, 1.0]
 
 
 def test_a_cost_of_another_batch_is_not_in_the_matrix(suite_frames):
     suite, runs, baselines, costs = suite_frames
     changed = costs.assign(batching=costs["batching"].mask(costs["row"] == "primal", "7"))
-    without = matrix(answers(runs, suite, baselines), changed, suite)
+    without = matrix(results(runs, suite, baselines).answers(), changed, suite)
     assert without.loc["primal", ["time.512", "state_bytes"]].isna().all()
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from harness.records import frame
-from harness.records.record import Record, best_trial
+from harness.records.record import Record
 from reports import tuning
 from reports.sweep import files, sweeps, values_of
 from tests.reports.conftest import changed, make_record, snapshot
@@ -99,10 +99,10 @@ def test_the_files_hold_every_score_state_and_strongest_baseline():
     runs = frame.of_records([*LADDER, failed])
     rules = pd.DataFrame({"data": runs["data"].unique()[:2]})
     rules = rules.merge(pd.DataFrame({"name": ["a", "b"], "score": [12, 34.5]}), how="cross")
-    made = files(runs, rules, "task.pairs")
-    assert {*made} == {f"sweep_task_pairs.{kind}" for kind in ("md", "csv", "png", "svg")}
-    snapshot("sweep_task_pairs.md", made["sweep_task_pairs.md"].decode())
-    lines = [*csv.DictReader(io.StringIO(made["sweep_task_pairs.csv"].decode()))]
+    found = files(runs, rules, "task.pairs")
+    assert {*found} == {f"sweep_task_pairs.{kind}" for kind in ("md", "csv", "png", "svg")}
+    snapshot("sweep_task_pairs.md", found["sweep_task_pairs.md"].decode())
+    lines = [*csv.DictReader(io.StringIO(found["sweep_task_pairs.csv"].decode()))]
     assert [(line["row"], line["value"], line["mean"], line["failures"]) for line in lines[:3]] == [
         ("linear", "4", "70.0", ""), ("linear", "8", "", "diverged: loss is nan"),
         ("linear", "16", "45.0", ""),
@@ -110,11 +110,11 @@ def test_the_files_hold_every_score_state_and_strongest_baseline():
 
 
 def test_sweeps_show_the_metric():
-    wide = [language("softmax", 0, [1.1] * len(SIZES), model={"dim": 128}),
+    widths = [language("softmax", 0, [1.1] * len(SIZES), model={"dim": 128}),
             language("softmax", 0, [1.2] * len(SIZES))]  # fmt: skip
-    found = sweeps(frame.of_records(wide), NO_RULES, "model.dim")
+    found = sweeps(frame.of_records(widths), NO_RULES, "model.dim")
     assert found["mean"].tolist() == pytest.approx([1.7312, 1.5870], abs=1e-4)
-    page = files(frame.of_records(wide), NO_RULES, "model.dim")["sweep_model_dim.md"].decode()
+    page = files(frame.of_records(widths), NO_RULES, "model.dim")["sweep_model_dim.md"].decode()
     assert "Test bits per byte with" in page
 
 
@@ -124,8 +124,8 @@ def test_a_store_without_a_sweep_makes_no_page():
 
 
 def trial(lr: float = 1e-3, dev: float = 0.5, **fields) -> Record:
-    made = tuned(lr=lr, **fields)
-    return made if made.final is None else changed(made, "final", dev=100 * dev)
+    record = tuned(lr=lr, **fields)
+    return record if record.final is None else changed(record, "final", dev=100 * dev)
 
 
 TRIALS = [
@@ -146,16 +146,17 @@ CHOICES = {
 def test_a_trial_is_chosen_and_shown_as_the_best(case):
     trials, place = CHOICES[case]
     for order in (trials, trials[::-1]):
-        assert best_trial(order) is (None if place is None else trials[place])
-        (study,) = tuning.studies(frame.of_records(order))
-        chosen = study.trials[study.trials["best"]]["train.lr"].tolist()
-        assert chosen == ([] if place is None else [trials[place].spec.train.lr])
+        runs, chosen = frame.of_records(order), [] if place is None else [trials[place].spec.id]
+        ordered = frame.best_trials_first(runs)
+        assert ordered[ordered["status"] == "ok"]["id"].tolist()[:1] == chosen
+        found = tuning.trials(runs)
+        assert found[found["best"]]["id"].tolist() == chosen
 
 
 def test_the_page_shows_every_trial_and_the_best_point():
     final = tuned("softmax", 3e-4, "final", seed=1)
     other = trial(3e-3, attention="primal", status="diverged", reason="")
-    made = tuning.files(frame.of_records([final, *TRIALS, other]))
-    snapshot("tuning.md", made["tuning.md"].decode())
-    assert {*made} == {"tuning.md", "tuning.png", "tuning.svg"}
+    found = tuning.files(frame.of_records([final, *TRIALS, other]))
+    snapshot("tuning.md", found["tuning.md"].decode())
+    assert {*found} == {"tuning.md", "tuning.png", "tuning.svg"}
     assert tuning.files(frame.of_records([final])) == {} == tuning.files(frame.of_records([]))

@@ -1,0 +1,299 @@
+"""The results of a suite: what each row reached on each question, and the matrix of all.
+
+A row is a variant with its options, a column is a question. Frames of `harness.records.frame` go
+in, and frames come out, from which pages, tables and figures are made.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from harness.records.frame import best_trials_first
+from harness.records.interval import Interval, Sample, in_unit, interval, interval_of
+from harness.records.record import FINAL, Metric
+from harness.records.suites import Suite
+from reports import statistics
+from reports.layer_costs import by_row_of
+
+NOT_RUN: Mapping[str, Any] = {
+    "metric": "", "better": "", "mean": math.nan, "low": math.nan, "high": math.nan, "text": "",
+    "interval": "", "seeds": 0, "status": "", "rank_group": "", "not_compared": "", "baseline": "",
+    "baseline_value": math.nan, "at_baseline": False, "answered": False, "known_failures": math.nan,
+}  # fmt: skip
+"""The columns of answers, with their values where a row was not run."""
+
+
+@dataclass(frozen=True)
+class SuiteResults:
+    """The results of a suite, or of runs of none.
+
+    Attributes:
+        key: its name.
+        rows: the rows that are listed first, each with its variant.
+        seeds: the runs that are results.
+        questions: the results of each question by its name; None without a finished run.
+    """
+
+    key: str
+    rows: Mapping[str, str]
+    seeds: pd.DataFrame
+    questions: "Mapping[str, QuestionResults | None]"
+
+    def answers(self, *, rank_all: bool = False) -> pd.DataFrame:
+        """What each row reached on each question; `rank_all` ranks rows at a baseline, too.
+
+        Returns:
+            A line for each row and question. Columns: `row`, `attention`, `question`, `metric`,
+            `better` (`higher` or `lower`); `mean`, `low`, `high` (in the unit of the metric,
+            accuracies in percent; NaN without a finished run), as texts `text` and `interval`;
+            `seeds`, the finished ones; `status` (`ok`, how runs ended, or empty without runs: a
+            question that cannot be asked, or was not); `rank_group` (letters: rows that share one
+            are not separable; empty where not ranked) and `not_compared` (why not); `baseline` and
+            `baseline_value`, the strongest of the rules that do not do what is asked and of the
+            other models without attention; `at_baseline`, whether the row is a model without
+            attention, or its interval is not above it; `answered`, whether it is;
+            `known_failures` of its checks.
+        """
+        names = dict(zip(self.seeds["row"], self.seeds["attention"], strict=True))
+        attention = {**self.rows, **names}
+        index = pd.Index(attention, name="row")
+        seeds = dict(iter(self.seeds.groupby("question")))
+        by_question = {
+            name: _answers(question, seeds.get(name, self.seeds[:0]), rank_all).reindex(index)
+            for name, question in self.questions.items()
+        }
+        found = pd.concat(by_question, names=["question"]).reset_index()
+        found["attention"] = found["row"].map(attention)
+        found = found.reindex(columns=["row", "attention", "question", *NOT_RUN])
+        return found.assign(**{
+            name: found[name].where(found[name].notna(), value).astype(type(value))
+            for name, value in NOT_RUN.items()
+        })  # fmt: skip
+
+    def pairs(self) -> pd.DataFrame:
+        """The differences between the rows that are compared on each question, with p-values.
+
+        Columns: `table` (the suite), `question`, `metric`, and as `reports.statistics.pairs`.
+        """
+        finished = {name: found for name, found in self.questions.items() if found}
+        return statistics.joined(
+            statistics.pairs(found.compared, found.metric).assign(table=self.key, question=q)
+            for q, found in finished.items()
+        )
+
+    def probabilities_of_best(self) -> pd.Series:
+        """The probability that a row has the best score of those compared, by question and row."""
+        values = {}
+        for name, question in self.questions.items():
+            compared = question.compared if question else {}
+            if len(compared) > 1:
+                shares = statistics.probability_of_best([*compared.values()])
+                values |= {(name, row): float(v) for row, v in zip(compared, shares, strict=True)}
+        index = pd.MultiIndex.from_tuples([*values], names=["question", "row"])
+        return pd.Series([*values.values()], index, dtype=float, name="best")
+
+
+def results(runs: pd.DataFrame, suite: Suite, baselines: pd.DataFrame) -> SuiteResults:
+    """The results of a suite, of frames of `harness.records.frame`; baselines of one version."""
+    seeds, questions = final_runs(runs, suite), {}
+    for question in suite.questions:
+        rules = baselines if question.rules == "all" else None
+        of_question = seeds[seeds["question"] == question.name]
+        questions[question.name] = question_results(of_question, rules)
+    rows = {row.label: row.attention for row in suite.rows}
+    return SuiteResults(suite.key, rows, seeds, questions)
+
+
+def final_runs(runs: pd.DataFrame, suite: Suite) -> pd.DataFrame:
+    """The runs at the rates that trials chose; of a row without such a run its trials.
+
+    Of the trials only the best, where all have ended and one has finished: a single seed. A run
+    without tuning is a result only where the question has no rates.
+    """
+    found = runs[runs["suite"] == suite.key]
+    if found.empty:
+        return found
+    rates = {question.name: len(question.rates) for question in suite.questions}
+    untuned = found["question"].map(rates) == 0
+    final = (found["role"] == "final") | (untuned & (found["role"] == ""))
+    has_final = final.groupby([found["question"], found["row"]]).transform("any")
+    trials = found[(found["role"] == "trial") & ~has_final]
+    chosen = [
+        name
+        for (question, _), same in trials.groupby(["question", "row"], sort=False)
+        for name in _chosen(same, rates.get(str(question), 0))
+    ]
+    return found[final | found.index.isin(chosen)]
+
+
+def _chosen(trials: pd.DataFrame, rates: int) -> pd.Index:
+    """The best trial of a row on dev; none before all have ended, all if none has finished."""
+    finished = trials[trials["status"] == "ok"]
+    if finished.empty:
+        return trials.index
+    if trials[trials["status"].isin(FINAL)]["train.lr"].nunique() < rates:
+        return trials.index[:0]
+    return best_trials_first(finished).index[:1]
+
+
+def run_rows(matrix: pd.DataFrame, suite: Suite) -> pd.DataFrame:
+    """The rows that were run on a question."""
+    return matrix[matrix[[question.name for question in suite.questions]].notna().any(axis=1)]
+
+
+@dataclass(frozen=True)
+class QuestionResults:
+    """The results of a question: what is needed to compare its rows.
+
+    Attributes:
+        scores: of each row, with its interval.
+        seeds: the number of finished runs of each row.
+        samples: the stored answers of the finished seeds by row; higher is better.
+        models: the rows without attention.
+        rules: the scores of the baselines of the task that rows are compared with, by name.
+        has_rules: whether it is known what rows must exceed.
+    """
+
+    metric: Metric
+    scores: Mapping[str, Interval]
+    seeds: Mapping[str, int]
+    samples: Mapping[str, Sample]
+    models: frozenset[str]
+    rules: Mapping[str, float]
+    has_rules: bool
+
+    def baselines(self, row: str) -> dict[str, float]:
+        """The scores that a row is compared with: rules and, if it has attention, models."""
+        models = {name: self.scores[name].mean for name in self.models}
+        return {**self.rules, **({} if row in self.models else models)}
+
+    @cached_property
+    def obstacles(self) -> dict[str, str]:
+        """What keeps each row from being compared; empty where nothing does."""
+        return {row: self._obstacle(row) for row in self.scores}
+
+    def _obstacle(self, row: str) -> str:
+        if row not in self.samples:
+            return "no stored test answers"
+        if not self.has_rules:
+            return "no baseline"
+        sample, first = self.samples[row], next(iter(self.samples.values()))
+        if sample.seeds == 1:
+            return "one seed"
+        if not np.array_equal(sample.sizes, first.sizes):
+            return "answers to other test examples"
+        scores = self.baselines(row).values()
+        levels = [self.metric.sign * self.metric.mean(score) for score in scores]
+        return "" if statistics.is_comparable(sample, levels) else "seeds at a baseline"
+
+    @cached_property
+    def compared(self) -> dict[str, Sample]:
+        """The samples of the rows that are compared, the best first."""
+        rows = sorted(self.scores, key=lambda row: -self.metric.sign * self.scores[row].mean)
+        return {row: self.samples[row] for row in rows if not self.obstacles[row]}
+
+    def rank_groups(self, rows: Collection[str]) -> dict[str, str]:
+        """The rank groups of those rows that are compared; Holm's method counts all pairs."""
+        ranked = [row for row in self.compared if row in rows]
+        if not ranked:
+            return {}
+        separable = statistics.separable_pairs([*self.compared.values()])
+        places = [row in ranked for row in self.compared]
+        groups = statistics.rank_groups(separable[places][:, places])
+        return dict(zip(ranked, groups, strict=True))
+
+
+def question_results(runs: pd.DataFrame, baselines: pd.DataFrame | None) -> QuestionResults | None:
+    """The results of a question, of several versions of its data the latest; None without any.
+
+    `baselines` are None where rows are compared with models without attention alone.
+    """
+    finished = runs[runs["status"] == "ok"]
+    if finished.empty:
+        return None
+    latest = finished.sort_values("started").iloc[-1]
+    finished = finished[finished["data"] == latest["data"]]
+    fields = {name: latest[name] for name in ("unit", "better", "digits", "scale", "exponential")}
+    metric = Metric(name=latest["metric"], **fields)
+    scores, samples = {}, {}
+    for row, seeds in finished.sort_values("started").groupby("row"):
+        stored = None if seeds["sample"].isna().any() else Sample.of([*seeds["sample"]])
+        if stored:
+            samples[row] = replace(stored, totals=metric.sign * stored.totals)
+        score = interval_of(stored, metric) if stored else _interval_of_scores(seeds, metric)
+        scores |= {row: score} if score else {}
+    models = frozenset(finished.loc[finished["baseline"], "row"]) & scores.keys()
+    rules = {}
+    if baselines is not None:
+        same = baselines[baselines["data"] == latest["data"]]
+        rules = dict(zip(same["name"], same["score"], strict=True))
+    has_rules = bool(models if baselines is None else rules)
+    counts = Counter(finished["row"])
+    return QuestionResults(metric, scores, counts, samples, models, rules, has_rules)
+
+
+def _interval_of_scores(runs: pd.DataFrame, metric: Metric) -> Interval | None:
+    """The interval of accuracies without stored answers; None for scores of other kinds."""
+    means = [metric.mean(score) for score in runs["score"]]
+    if not all(0 <= mean <= 1 for mean in means):
+        return None
+    return in_unit(interval(means, int(runs["test_examples"].iloc[0])), metric)
+
+
+def _answers(question: QuestionResults | None, runs: pd.DataFrame, rank_all: bool) -> pd.DataFrame:
+    """The answers to one question, by row; see `SuiteResults.answers`."""
+    groups = runs.groupby("row")
+    found = groups.agg(status=("status", _status), known_failures=("known_failures", "max"))
+    lines = {row: _line(question, row) for row in question.scores} if question else {}
+    ranked = [row for row in lines if rank_all or lines[row]["answered"]]
+    found = found.join(pd.DataFrame.from_dict(lines, orient="index"))
+    letters = question.rank_groups(ranked) if question else {}
+    return found.assign(rank_group=found.index.map(letters))
+
+
+def _line(question: QuestionResults, row: str) -> dict[str, Any]:
+    metric, rules, score = question.metric, question.baselines(row), question.scores[row]
+    strongest = max(rules, key=lambda name: metric.sign * rules[name], default="")
+    worst_end = min(metric.sign * score.low, metric.sign * score.high)
+    above = question.has_rules and row not in question.models
+    above = above and worst_end > metric.sign * rules[strongest]
+    text, low, high = map(metric.text, score[:3])
+    return {
+        "metric": metric.name, "better": metric.better, "mean": score.mean, "low": score.low,
+        "high": score.high, "text": text, "interval": f"[{low}, {high}]",
+        "seeds": question.seeds[row], "not_compared": question.obstacles[row],
+        "baseline": strongest, "baseline_value": rules[strongest] if strongest else math.nan,
+        "at_baseline": question.has_rules and not above, "answered": above,
+    }  # fmt: skip
+
+
+def _status(statuses: pd.Series) -> str:
+    """`ok`, or how many runs ended in which other way."""
+    failed = statuses[statuses != "ok"].str.replace("_", " ").value_counts(sort=False)
+    return ", ".join(f"{name} ({n} of {len(statuses)})" for name, n in failed.items()) or "ok"
+
+
+def matrix(answers: pd.DataFrame, costs: pd.DataFrame, suite: Suite) -> pd.DataFrame:
+    """The matrix of a suite, by row, in order of questions answered, then of time.
+
+    Columns: `attention`; `answered`, the number of questions; for each question its name (the
+    mean), `NAME.low`, `NAME.high`, `NAME.rank_group`; `time.LENGTH` and `memory.LENGTH`, of
+    training a layer relative to softmax; `decode_seconds` and `state_bytes`, of a token at the
+    longest length; `computed_by`, what computes the layer in training; `known_failures` of
+    its checks.
+    """
+    by_row = answers.groupby("row", sort=False)
+    table = by_row.agg(attention=("attention", "first"), answered=("answered", "sum"))
+    for name in (question.name for question in suite.questions):
+        of_question = answers[answers["question"] == name].set_index("row")
+        columns = {"mean": name} | {end: f"{name}.{end}" for end in ("low", "high", "rank_group")}
+        table = table.join(of_question[[*columns]].rename(columns=columns))
+    table = table.join(by_row_of(costs, suite.cost)).join(by_row["known_failures"].max())
+    order = ["answered", f"time.{suite.cost.middle_length}"]
+    return table.sort_values(order, ascending=[False, True])
