@@ -25,6 +25,9 @@ from zoo.registry import UserError, build
 ATTEMPTS = 3
 """Processes that may end during a run, before it counts as failed."""
 
+OF_MODELS = {"attention", "layers", "options", "task", "model", "device"}
+"""The fields of a specification that a model depends on."""
+
 SECONDS_PER_LOOK = 1.0
 """Seconds between two looks at the runs of other processes."""
 
@@ -47,10 +50,10 @@ def check(plans: Sequence[Plan], store: Store) -> list[Plan]:
             raise UserError(
                 f"{path} is a folder, where the checkpoint of a run belongs; move it away"
             )
-        row = plan.spec.model_copy(update={"seed": 0}).id
-        if row not in reasons:
-            reasons[row] = _unsupported(plan)
-        if not reasons[row]:
+        model = plan.spec.model_dump_json(include=OF_MODELS)
+        if model not in reasons:
+            reasons[model] = _unsupported(plan)
+        if not reasons[model]:
             _require_batch(plan)
             runnable.append(plan)
     skipped = dict.fromkeys(reason for reason in reasons.values() if reason)
