@@ -113,10 +113,7 @@ class Draft:
         if question := recipe.question:
             request = replace(request, positions=question.positions, precision=question.precision)
         usual = recipe.of_task(name).options_of(composition.names)
-        options = {
-            variant: {**values, **request.settings.get(variant, {})}
-            for variant, values in usual.items()
-        }
+        options = {v: {**usual[v], **request.settings.get(v, {})} for v in composition.names}
         model, train, overrides = _sections(request, task, recipe.of_task(name), recipe.name)
         data = data_of(shuffle_blocks(task, request.block))
         of_task = TaskSpec(
@@ -132,12 +129,9 @@ class Draft:
 
     def in_precision(self, precision: Precision) -> "Draft":
         """The same run in another precision."""
+        request = replace(self.request, precision=precision)
         train = self.spec.train.model_copy(update={"precision": precision})
-        return replace(
-            self,
-            request=replace(self.request, precision=precision),
-            spec=self.spec.model_copy(update={"train": train}),
-        )
+        return replace(self, request=request, spec=self.spec.model_copy(update={"train": train}))
 
     def plan(self, announce: Callable[[str], None] = lambda line: None) -> Plan:
         """Load and hash the data, which completes the specification.
@@ -252,13 +246,9 @@ def _require_meaning(unused: Sequence[str], inputs: str) -> None:
 
 
 def _section(
-    kind: type[S],
-    owner: str,
-    recipe: Mapping[str, Any],
-    settings: Settings,
-    prefix: str,
+    kind: type[S], owner: str, recipe: Mapping[str, Any], settings: Settings, prefix: str,
     **fixed: Value,
-) -> tuple[S, dict[str, Value]]:
+) -> tuple[S, dict[str, Value]]:  # fmt: skip
     """The fields of `owner`, which is `model` or `train`, and those that differ from the recipe's.
 
     `recipe` holds the fields that the recipe gives, `fixed` those that the request has itself.
