@@ -144,7 +144,8 @@ def train(options: RunOptions) -> "tuple[Outcomes, int]":
         drafts = [Draft.of(matched(draft.request, announce=typer.echo)) for draft in drafts]
     drafts = runs.in_faster_precision(drafts, options)
     if options.tune:
-        return runs.tune(drafts, options)
+        seeds = arguments.seeds_in(runs.SEEDS if options.seeds is None else options.seeds)
+        return runs.tune(drafts, seeds, options)
     plans = [draft.plan(typer.echo) for draft in drafts]
     if options.over:
         require_one_processor(plans, Store(options.store))

@@ -117,6 +117,7 @@ def execute(plans: Sequence[Plan], options: "RunOptions") -> Outcomes:
 
 def tune(
     drafts: Sequence[Draft],
+    seeds: Sequence[int],
     options: "RunOptions",
     needs_seeds: Callable[[Record], bool] = lambda chosen: True,
 ) -> tuple[Outcomes, int]:
@@ -124,7 +125,8 @@ def tune(
 
     Args:
         drafts: a run of each row.
-        options: `grid`, and the `seeds` of the runs at the chosen point, by default `SEEDS`.
+        seeds: of the runs at the chosen point.
+        options: how the runs are made, and their `grid`.
         needs_seeds: whether a row has further seeds, by its chosen trial; called after all trials.
 
     Returns:
@@ -134,7 +136,6 @@ def tune(
     Raises:
         UserError: seeds or a grid are malformed or not possible; `harness.tuning.row` raises it.
     """
-    seeds = seeds_in(SEEDS if options.seeds is None else options.seeds)
     tuning.require_other_seeds(seeds)
     texts = values_in("--grid", options.grid)
     rows = [tuning.row(draft, texts, announce=typer.echo) for draft in drafts]

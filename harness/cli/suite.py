@@ -72,15 +72,16 @@ def _train(
     options: "RunOptions",
 ) -> bool:  # fmt: skip
     """Make the runs of a question; return whether all have finished."""
-    options = replace(options, cost=False, seeds=",".join(map(str, question.seeds)))
+    options, seeds = replace(options, cost=False), question.seeds
     drafts = suites.drafts(options.suite, question, rows, device)
     if not drafts:
         return True
     if question.rates:
-        outcomes, count = runs.tune(drafts, options, _needs_seeds(suite, question, options.store))
+        needs_seeds = _needs_seeds(suite, question, options.store)
+        outcomes, count = runs.tune(drafts, seeds, options, needs_seeds)
     else:
         plans = [draft.plan(typer.echo) for draft in drafts]
-        plans = [plan.with_fields(seed=seed) for plan in plans for seed in question.seeds]
+        plans = [plan.with_fields(seed=seed) for plan in plans for seed in seeds]
         outcomes, count = runs.execute(plans, options), len(plans)
     return len(outcomes) == count and all(record.status == "ok" for record, _ in outcomes)
 
