@@ -223,6 +223,7 @@ BAD = {
     "cannot be read (Invalid value": "train = [",
     "cannot be read ('utf-8' codec": b"\xff",
     "remove 'name'": "name = 'x'",
+    "remove 'question'": "question = 1",
     "unknown part 'trian'; did you mean 'train'?": "[trian]",
     "'trian'; did you mean 'train'?": "[tasks.listops.trian]",
     "train=3: input should be a valid ": "train = 3",

@@ -176,12 +176,6 @@ def test_a_question_that_is_not_there_is_rejected(name):
         recipes.find(name)
 
 
-def test_a_recipe_file_cannot_be_a_question(tmp_path):
-    (tmp_path / "my.toml").write_text("question = 1")
-    with pytest.raises(UserError, match="question"):
-        recipes.find(str(tmp_path / "my.toml"))
-
-
 @pytest.mark.slow
 def test_a_suite_runs_what_is_missing_question_by_question(call, store, file):
     rows = '"softmax", { attention = "primal", options.primal.rank = 8 }, "linformer"'
