@@ -16,9 +16,7 @@ from zoo.projected import ProjectedAttention
 class RunningMean(ProjectedAttention):
     """The weighted mean of the values so far, times a gate for each query."""
 
-    traits = Traits(
-        causal=True, cross=False, linear=True, stochastic=False, recurrent=True, bidirectional=False
-    )
+    traits = Traits.causal_only(linear=True, stochastic=False, recurrent=True)
     upcast = True
 
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:

@@ -5,7 +5,6 @@ from dataclasses import FrozenInstanceError, replace
 import pytest
 import torch
 
-from zoo.conformance.recurrence import state_bytes
 from zoo.contract import Attended, Attention, Size, Traits, Unsupported, names_with
 from zoo.projected import ProjectedAttention
 from zoo.registry import UserError
@@ -234,7 +233,3 @@ def test_a_layer_that_returns_a_tensor_is_rejected(no_type_checks):
 
     with pytest.raises(TypeError, match=r"^Bare returned a Tensor; a variant returns zoo.contract"):
         Bare(SIZE)(torch.randn(1, 4, 6))
-
-
-def test_the_memory_of_a_state_is_that_of_its_tensors():
-    assert state_bytes((torch.zeros(3, 5), torch.zeros(3, dtype=torch.int64))) == 3 * 5 * 4 + 3 * 8

@@ -113,16 +113,6 @@ def test_pairs_of_channels_rotate_as_complex_numbers(width):
     torch.testing.assert_close(apply_rotary(x), complex_rotation(x), rtol=0, atol=1e-12)
 
 
-def test_given_positions_replace_the_order():
-    x = torch.randn(2, 3, 4, 8).double()
-    positions = torch.tensor([[5, 0, 2, 9], [1, 1, 7, 3]])
-    full = apply_rotary(
-        x.new_zeros(2, 3, 10, 8).scatter(2, positions[:1, None, :, None].expand(2, 3, 4, 8), x)
-    )
-    torch.testing.assert_close(apply_rotary(x, positions)[0], full[0][:, positions[0]])
-    assert not torch.allclose(apply_rotary(x, positions)[1], full[1][:, positions[0]])
-
-
 def test_large_positions_are_exact_in_single_precision():
     x = torch.randn(1, 1, 1, 8)
     position = torch.tensor([[1_000_000]])
