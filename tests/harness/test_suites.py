@@ -177,7 +177,7 @@ def test_a_question_that_is_not_there_is_rejected(name):
 
 
 @pytest.mark.slow
-def test_a_suite_runs_what_is_missing_question_by_question(call, store, file):
+def test_a_suite_runs_what_is_missing_question_by_question(call, store, file, unmeasured):
     rows = '"softmax", { attention = "primal", options.primal.rank = 8 }, "linformer"'
     name = file(rows, '"linformer"')
     argv = ["run", "--suite", name, "--no-cost", "--threads", "1"]
@@ -199,7 +199,7 @@ def test_a_suite_runs_what_is_missing_question_by_question(call, store, file):
 @pytest.mark.slow
 @pytest.mark.parametrize("rules", ["all", "models"])
 def test_a_row_whose_trial_is_at_a_baseline_has_no_other_seeds_where_the_question_says_so(
-    call, store, file, rules, monkeypatch
+    call, store, file, rules, unmeasured, monkeypatch
 ):
     name = file("seeds = [1, 2]", f'seeds = [1, 2]\nrules = "{rules}"\nseeds_at_baseline = false')
     text = Path(name).read_text().replace('"linformer", "softmax+primal"', '"none"')
