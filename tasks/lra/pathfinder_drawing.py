@@ -119,9 +119,12 @@ def scatter(rng: Generator, tables: Tables, mask: Levels, paddles: Paddles) -> b
             extended = extend(rng, tables, trial, paddles[grown - 1], paddles[grown], pivot)
             grown = grown + 1 if extended else 0
         if grown:
-            y, x, direction = paddles[grown - 1]
-            put(trial, tables.masks[direction], y, x, 1)
-            mask[:] = trial
+            last = paddles[grown - 1]
+            put(trial, tables.masks[last[2]], last[0], last[1], 1)
+            # To compile an assignment of an array to a slice takes seconds.
+            for y in range(tables.size):
+                for x in range(tables.size):
+                    mask[y, x] = trial[y, x]
             return True
     return False
 

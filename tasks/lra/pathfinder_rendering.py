@@ -33,8 +33,10 @@ def render(tables: Tables, paddles: Paddles, discs: Pixels, image: Levels) -> No
         put(canvas, tables.discs[y - row + half, x - column + half], row, column, 1.0)
     lowest = canvas.min()
     scale = FULL / (canvas.max() - lowest)
-    # The conversion truncates: adding a half rounds.
-    image[:] = ((canvas - lowest) * scale + 0.5).astype(np.uint8)
+    for y in range(tables.size):
+        for x in range(tables.size):
+            # The conversion truncates: adding a half rounds.
+            image[y, x] = int((canvas[y, x] - lowest) * scale + 0.5)
 
 
 @njit(nogil=True)
