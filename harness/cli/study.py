@@ -92,10 +92,10 @@ def _train(study: "Study") -> int:
     from harness.cli.run import RunOptions
     from harness.cli.runs import execute, fit_baselines
 
-    if not (plans := [*study.plans()]):
+    if not study.plans:
         return 0
     options = RunOptions(store=study.store, rerun=study.rerun)
-    runs = [record for record, _ in execute(plans, options)]
+    runs = [record for record, _ in execute(study.plans, options)]
     fit_baselines([run for run in runs if not run.spec.task.block], study.store)
     failed = [f"{run.status}: {run.reason}" for run in runs if run.status != "ok"]
     if failed:

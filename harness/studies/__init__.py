@@ -9,6 +9,7 @@ import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple, TypeVar
@@ -79,7 +80,8 @@ class Study(Stored, ABC):
     head: ClassVar[str]
     """The beginning of its page, as Markdown."""
 
-    def plans(self) -> "Iterable[Plan]":
+    @cached_property
+    def plans(self) -> "Sequence[Plan]":
         """The runs that it needs, which are trained first unless the store has them."""
         return ()
 

@@ -8,7 +8,7 @@ tokens in order, the order of tokens further apart than a block is not used.
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from statistics import fmean
 from typing import Annotated, Any
 
@@ -70,6 +70,7 @@ because shuffling would move the target positions. The interval of one seed cove
 the test split alone.
 """
 
+    @cached_property
     def plans(self) -> list[Plan]:
         """Full attention, no attention, each window and each size of blocks, for each seed."""
         sizes = arguments.integers_in("windows", self.windows, range(1, 2**63), "8,32,128")
@@ -86,7 +87,7 @@ the test split alone.
 
     def tables(self, store: Store) -> Iterator[Table]:
         """The scores of the runs, for each task."""
-        runs = [found for plan in self.plans() if (found := store.find(plan.spec))]
+        runs = [found for plan in self.plans if (found := store.find(plan.spec))]
         for task in dict.fromkeys(run.spec.task.name for run in runs):
             of_task = [run for run in runs if run.spec.task.name == task]
             since = max((run.started for run in of_task), default="")
