@@ -11,8 +11,6 @@ from pathlib import Path
 
 def main() -> int:
     """Measure, print a table, and return 1 where a claim is not met or a section fails."""
-    import torch
-
     from benchmarks.claims import RESULTS
     from benchmarks.page import line_of
     from benchmarks.sections import SECTIONS, measure
@@ -32,7 +30,7 @@ def main() -> int:
     # Otherwise the profiler writes messages to stderr.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     keep_freed_memory()
-    device = torch.device(pick_device(arguments.device))
+    device = pick_device(arguments.device)
     records, failed = [], []
     for name in arguments.names or [name for name in SECTIONS if name != "workers"]:
         start = time.perf_counter()

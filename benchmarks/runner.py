@@ -37,14 +37,14 @@ class Runner:
     If `tiny`, sizes are the smallest, to test the code: such ratios mean nothing.
     """
 
-    def __init__(self, section: str, device: torch.device, out: Path, *, tiny: bool) -> None:
-        """Read the claims of a section about the kind of `device`; nothing is measured yet."""
-        self.device, self.out, self.tiny = device, out, tiny
-        self.kind: Kind = "cpu" if device.type == "cpu" else "cuda"
+    def __init__(self, section: str, kind: Kind, out: Path, *, tiny: bool) -> None:
+        """Read the claims of a section about a kind of device; nothing is measured yet."""
+        self.kind: Kind = kind
+        self.device, self.out, self.tiny = torch.device(kind), out, tiny
         self.claims = {claim.name: claim for claim in CLAIMS[section] if self.kind in claim.bounds}
         self.records: list[ClaimRecord] = []
         self.sampling = 0.1 if tiny else 3.0  # seconds, the default of `harness cost`
-        self.clock = wall_clock(device)
+        self.clock = wall_clock(self.device)
         self._start = time.perf_counter()
 
     @property

@@ -3,10 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
-
 from benchmarks import inputs, layers, leaderboard_statistics, processes, profiles, steps
-from benchmarks.claims import ClaimRecord
+from benchmarks.claims import ClaimRecord, Kind
 from benchmarks.runner import Runner
 
 SECTIONS: dict[str, Callable[[Runner], None]] = {
@@ -26,7 +24,7 @@ SECTIONS: dict[str, Callable[[Runner], None]] = {
 """In the order of the table of claims: most informative first."""
 
 
-def measure(name: str, device: torch.device, out: Path, *, tiny: bool) -> list[ClaimRecord]:
+def measure(name: str, device: Kind, out: Path, *, tiny: bool) -> list[ClaimRecord]:
     """Measure the claims that a section makes for the device, and write their records."""
     runner = Runner(name, device, out, tiny=tiny)
     if runner.claims:

@@ -19,7 +19,6 @@ from benchmarks.runner import Runner
 from benchmarks.sections import SECTIONS, measure
 from tasks.lra.pathfinder import Pathfinder
 
-CPU = torch.device("cpu")
 CLAIM = Claim("fast", "a over b", {"cpu": 0.5}, "0.1", "time", "a", "b")
 SMALL = Claim("small", "a over b", {"cpu": 0.5}, "0.1", "memory", "a", "b")
 
@@ -28,7 +27,7 @@ SMALL = Claim("small", "a over b", {"cpu": 0.5}, "0.1", "memory", "a", "b")
 def small(monkeypatch, tmp_path):
     """A runner of two claims."""
     monkeypatch.setitem(CLAIMS, "layer", [CLAIM, SMALL])
-    return Runner("layer", CPU, tmp_path, tiny=True)
+    return Runner("layer", "cpu", tmp_path, tiny=True)
 
 
 def recorded(small, *ratios, reason=""):
@@ -110,9 +109,9 @@ def test_the_time_of_two_workers_is_divided_by_the_time_of_one(monkeypatch, reco
     monkeypatch.setattr("benchmarks.processes.os.cpu_count", lambda: 2)
     if records < 2:
         with pytest.raises(RuntimeError, match="ended without 2 records"):
-            measure("workers", CPU, tmp_path, tiny=True)
+            measure("workers", "cpu", tmp_path, tiny=True)
         return
-    (record,) = measure("workers", CPU, tmp_path, tiny=True)
+    (record,) = measure("workers", "cpu", tmp_path, tiny=True)
     assert record.ratio and record.ratio.median == 0.7
     used = [[command[command.index(f"--{of}") + 1] for of in ("workers", "threads")]
             for command in commands]  # fmt: skip
@@ -150,7 +149,7 @@ def test_a_benchmark_finds_every_claim_that_is_made_for_the_device(
     monkeypatch.setenv("HARNESS_DATA", str(tmp_path / "data" if images else shared_data))
     monkeypatch.setattr("benchmarks.profiles.STEPS", 1)
     monkeypatch.setattr(Pathfinder, "draw", one_level)
-    records = measure(name, CPU, tmp_path / "out", tiny=True)
+    records = measure(name, "cpu", tmp_path / "out", tiny=True)
     assert {record.name for record in records} == claimed(name)
     assert read(tmp_path / "out", "cpu") == sorted(records, key=lambda record: record.name)
 
