@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from harness.records.answers import CorrectAnswers
 from reports.advice import advice_text, advise, bytes_in, bytes_text, table
 from reports.advice.rules import key_of
 from reports.advice.table import unfinished
@@ -167,11 +168,22 @@ def test_rows_of_one_seed_each_are_grouped_by_the_intervals_of_their_test_split(
     assert seen == {True, False}
 
 
-@pytest.mark.parametrize("better", ["higher", "lower"])
-def test_the_table_of_a_store_has_the_groups_and_states_of_the_matrix(better):
+def test_where_less_is_better_errors_have_the_groups_of_accuracies():
     suite, runs, baselines = suite_frames()
-    rules = baselines.assign(score=30.0 if better == "higher" else 95.0)
-    found = results(runs.assign(better=better), suite, rules)
+    wrong = [
+        CorrectAnswers.pack((answers.cluster_sums() == 0).tolist(), [1] * answers.count)
+        for answers in runs["sample"]
+    ]
+    errors = runs.assign(better="lower", score=100 - runs["score"], sample=wrong)
+    rules = baselines.assign(score=100 - baselines["score"])
+    tables = [table_of(results(runs, suite, baselines)), table_of(results(errors, suite, rules))]
+    for row, other in zip(*(values["rows"] for values in tables), strict=True):
+        assert (row["states"], row["groups"]) == (other["states"], other["groups"])
+
+
+def test_the_table_of_a_store_has_the_groups_and_states_of_the_matrix():
+    suite, runs, baselines = suite_frames()
+    found = results(runs, suite, baselines)
     values, answered = table_of(found), found.answers()
     rows = {row["row"]: row for row in values["rows"]}
     assert len(rows) == len(suite.rows)
