@@ -21,16 +21,20 @@ COMMANDS = re.findall(r"^    harness (.*)$", PAGE, re.MULTILINE)
 
 # In one process, since the imports take seconds; a command that fails ends it.
 RUN = """
-import shlex, sys, zoo
+import shlex, sys
+import pytest, zoo
 from harness.cli import main
 print(zoo.create('aft-simple', dim=8, heads=2, max_len=9))
-for command in sys.argv[1:]:
+*commands, tests = sys.argv[1:]
+for command in commands:
     print("$", command)
     try:
         main(shlex.split(command))
     except SystemExit as end:
         if end.code:
             raise
+print("$ pytest")
+sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-k", "padding", tests]))
 """
 
 
@@ -50,38 +54,25 @@ def installed(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def python(installed):
-    """Runs Python in a folder, where the plug-in is installed."""
-
-    def call(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(installed), str(ROOT)]),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "HARNESS_DATA": str(folder / "data"),
-            "OMP_NUM_THREADS": "1",
-        }
-        # -P: without the current folder on the path, as for an installed command.
-        return subprocess.run(
-            [sys.executable, "-P", *arguments],
-            cwd=folder, env=environment, capture_output=True, text=True,
-        )  # fmt: skip
-
-    return call
-
-
-@pytest.fixture(scope="module")
-def printed(python, tmp_path_factory) -> dict[str, str]:
-    """What each command of the page, and `list`, prints; and the pages of the last one."""
+def printed(installed, shared_data, tmp_path_factory) -> dict[str, str]:
+    """What each command of the page, `list` and the tests print; and the pages of the report."""
     folder = tmp_path_factory.mktemp("work")
     # Under another name: the installed module must not be what is checked.
     (folder / "loose.py").write_bytes((PLUGIN / "attention_free.py").read_bytes())
     loose = f"{COMMANDS[0].replace('attention_free:', 'loose:')} --only 'padding invariance'"
     run = f"{COMMANDS[2]} --budget smoke --precision fp32 --no-cost"
     commands = ["list", "list aft-simple --json", loose, f"{COMMANDS[1]} --json", run, COMMANDS[3]]
-    done = python(folder, "-c", RUN, *commands)
+    environment = {
+        **os.environ, "PYTHONPATH": os.pathsep.join([str(installed), str(ROOT)]),
+        "PYTHONDONTWRITEBYTECODE": "1", "HARNESS_DATA": str(shared_data), "OMP_NUM_THREADS": "1",
+    }  # fmt: skip
+    # -P: without the current folder on the path, as for an installed command.
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", RUN, *commands, str(PLUGIN / "tests")],
+        cwd=folder, env=environment, capture_output=True, text=True,
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    names = ("create", "list", "entry", "loose", "check", "run", "report")
+    names = ("create", "list", "entry", "loose", "check", "run", "report", "tests")
     texts = re.split(r"^\$ .*\n", done.stdout, flags=re.MULTILINE)
     return {**dict(zip(names, texts, strict=True)), "runs": str(folder / "runs")}
 
@@ -150,8 +141,5 @@ def test_the_plug_in_gets_its_row_next_to_softmax_and_none(printed):
 
 
 @pytest.mark.slow
-def test_the_tests_of_the_plug_in_pass(python, tmp_path):
-    options = ("-q", "-p", "no:cacheprovider", "-k", "padding")
-    done = python(tmp_path, "-m", "pytest", *options, str(PLUGIN / "tests"))
-    assert done.returncode == 0, done.stdout
-    assert " passed" in done.stdout
+def test_the_tests_of_the_plug_in_pass(printed):
+    assert " passed" in printed["tests"]
