@@ -270,7 +270,7 @@ def row_of(attention: str, overrides: Mapping[str, Value]) -> str:
 
 
 def of_variants(overrides: Mapping[str, Value]) -> dict[str, Value]:
-    """Those of the overrides that are options of variants, and not fields of model or train."""
+    """The overrides that are options of variants, and not fields of model or train."""
     fields = overrides.items()
     return {path: v for path, v in fields if path.partition(".")[0] not in ("model", "train")}
 
