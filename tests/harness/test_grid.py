@@ -1,5 +1,6 @@
 """Many runs: finished ones are not repeated, and a failing one does not stop the others."""
 
+import pickle
 import re
 from concurrent.futures import ThreadPoolExecutor
 from unittest.mock import MagicMock
@@ -11,7 +12,7 @@ import harness.runner
 from harness.engines.local import Serial, Workers
 from harness.environment import use_threads
 from harness.grid import ATTEMPTS, check, run_all
-from harness.jobs import Result, has_outcome
+from harness.jobs import Job, Result, has_outcome
 from harness.measure import remeasure
 from harness.plan import resolve
 from harness.runner import failure
@@ -188,6 +189,15 @@ def test_a_failure_of_another_process_is_not_repeated_by_the_same_command(plan, 
     assert has_outcome(record, "", rerun=False)
     assert not has_outcome(record, record.started, rerun=False)
     assert not has_outcome(record.model_copy(update={"status": "interrupted"}), "", rerun=False)
+
+
+def test_a_job_keeps_its_plan_and_is_sent_to_another_process_without_it(plan, store):
+    planned = plan("softmax+primal")
+    job = Job(planned.spec, store.folder, resolved=planned)
+    sent = pickle.dumps(job.portable)
+    restored = pickle.loads(sent).plan
+    assert job.plan is planned is not restored and len(sent) < 10_000
+    assert (restored.spec, restored.data) == (planned.spec, planned.data)
 
 
 class Dying(Serial):
