@@ -3,13 +3,13 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from harness import recipes
 from harness.cost.measurement import reference_of
 from harness.cost.work import require_supported
 from harness.environment import describe
 from harness.records.cost import CostSpec, Level, Pass, batching_of
+from harness.records.fields import Device, Precision
 from harness.records.models import Encoder
 from harness.records.toml_files import validated
 from harness.reference import NAIVE, REFERENCE, SDPA
@@ -52,8 +52,8 @@ class CostRequest:
     dim: int
     heads: int
     causal: bool
-    precision: Literal["bf16", "fp32"]
-    device: Literal["cpu", "cuda"]
+    precision: Precision
+    device: Device
     settings: Mapping[str, Mapping[str, Value]]
 
 

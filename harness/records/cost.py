@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 
 from harness.records.fields import (
     Count,
+    Device,
     Frozen,
     Identified,
     Positive,
@@ -77,7 +78,7 @@ class CostSpec(Identified):
     causal: bool
     model: Encoder | None
     precision: Precision
-    device: Literal["cpu", "cuda"]
+    device: Device
     machine: str
     threads: Count
 

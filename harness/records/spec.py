@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from harness.records.fields import Count, Frozen, Identified, Precision, Probability
+from harness.records.fields import Count, Device, Frozen, Identified, Precision, Probability
 from harness.records.models import MODELS, Model
 from zoo.registry import Value
 
@@ -201,7 +201,7 @@ class RunSpec(Identified):
     overrides: dict[str, Value]
     model: Model
     train: TrainSpec
-    device: Literal["cpu", "cuda"]
+    device: Device
     seed: Annotated[int, Field(ge=0, lt=2**32)]
     tuning: TuningSpec | None = None
     match: Literal["parameters"] | None = None
