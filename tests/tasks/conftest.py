@@ -16,6 +16,7 @@ from tasks.data.corpus import Corpus
 from tasks.data.files import File
 from tasks.lra.image import Image
 from tasks.lra.text import Text
+from zoo.registry import UserError
 
 REVIEWS = {
     split: [
@@ -41,6 +42,18 @@ def real_data() -> Path:
     if "HARNESS_TEST_DATA" not in os.environ:
         pytest.skip("set HARNESS_TEST_DATA to the folder of the real data")
     return Path(os.environ["HARNESS_TEST_DATA"])
+
+
+@pytest.fixture
+def rejected(home):
+    """Imports files that a task rejects in one line, after which nothing is cached."""
+
+    def import_files(task, path: Path, message: str) -> None:
+        with pytest.raises(UserError, match=message) as error:
+            task.import_files(path)
+        assert "\n" not in str(error.value) and not home.exists()
+
+    return import_files
 
 
 @pytest.fixture

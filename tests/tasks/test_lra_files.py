@@ -80,7 +80,7 @@ class TestImage:
         ],
     )
     def test_unexpected_content_is_an_error(
-        self, images, home, tmp_path, declare, part, changed, message
+        self, images, rejected, tmp_path, declare, part, changed, message
     ):
         content = {name: array for name, array in images.items() if name != part}
         if changed is not None:
@@ -88,9 +88,7 @@ class TestImage:
         path = tmp_path / "packed" / "cifar10_gray_uint8.npz"
         np.savez(path, **content)
         declare(Image, files=(file_of(path),))
-        with pytest.raises(UserError, match=message):
-            Image.import_files(path)
-        assert not home.exists()
+        rejected(Image, path, message)
 
     def test_the_data_are_checked_for_type_and_shape(self, image):
         wrong = {"test_pixels": np.zeros((3, 9), np.uint8), "test_targets": np.arange(5)}
@@ -211,15 +209,13 @@ class TestText:
         ],
     )
     def test_unexpected_content_of_the_packed_files_is_an_error(
-        self, reviews, home, tmp_path, rows, message
+        self, reviews, rejected, tmp_path, rows, message
     ):
         path = packed_reviews(tmp_path / "packed") / "imdb_test.jsonl.xz"
         content = [json.loads(line) for line in lzma.decompress(path.read_bytes()).splitlines()]
         changed = "".join(json.dumps(row) + "\n" for row in rows(content))
         path.write_bytes(lzma.compress(changed.encode()))
-        with pytest.raises(UserError, match=message):
-            Text.import_files(path.parent)
-        assert not home.exists()
+        rejected(Text, path.parent, message)
 
     @pytest.mark.slow
     def test_the_real_reviews_are_complete(self, real_data):
@@ -317,16 +313,13 @@ class TestRetrieval:
             (b"1.0\tA\tB\tone\t", "has an empty text"),
         ],
     )
-    def test_a_bad_line_is_an_error_with_file_and_number(self, papers, home, line, message):
+    def test_a_bad_line_is_an_error_with_file_and_number(self, papers, rejected, line, message):
         path = papers / "new_aan_pairs.train.tsv"
         lines = path.read_bytes().splitlines()
         path.write_bytes(b"\n".join([*lines[:2], line, *lines[3:]]) + b"\n")
-        with pytest.raises(UserError, match=rf"{path}, line 3 {message}.*; get it again"):
-            Retrieval.import_files(papers)
+        rejected(Retrieval, papers, rf"{path}, line 3 {message}.*; get it again")
         path.unlink()
-        with pytest.raises(UserError, match="contains 0 examples in train, 4 expected"):
-            Retrieval.import_files(papers)
-        assert not home.exists()
+        rejected(Retrieval, papers, "contains 0 examples in train, 4 expected")
 
 
 TREES = {
@@ -367,12 +360,10 @@ class TestOfficialListOps:
             ("\n( ( ( ( [SM 7 ) 8 ) 9 ) ] )\t4", "", "contains 1 examples in train, 2 expected"),
         ],
     )
-    def test_a_damaged_file_is_one_line_and_nothing_is_cached(self, trees, home, old, new, message):
+    def test_a_damaged_file_is_rejected(self, trees, rejected, old, new, message):
         file = trees / "basic_train.tsv"
         file.write_text(file.read_text().replace(old, new))
-        with pytest.raises(UserError, match=message) as error:
-            OfficialListOps.import_files(trees)
-        assert "\n" not in str(error.value) and not home.exists()
+        rejected(OfficialListOps, trees, message)
 
 
 def png(level: int, size: int = 32, mode: str = "L") -> bytes:
@@ -431,13 +422,9 @@ class TestOfficialPathfinder:
             ("metadata/0.npy", pickle.dumps(["x"]), "0.npy, line 1 is not a folder, a file"),
         ],
     )
-    def test_damaged_images_are_one_line_and_nothing_is_cached(
-        self, snakes, home, name, content, message
-    ):
+    def test_damaged_images_are_rejected(self, snakes, rejected, name, content, message):
         if content is None:
             (snakes / name).unlink()
         else:
             (snakes / name).write_bytes(content)
-        with pytest.raises(UserError, match=message) as error:
-            OfficialPathfinder.import_files(snakes)
-        assert "\n" not in str(error.value) and not home.exists()
+        rejected(OfficialPathfinder, snakes, message)
