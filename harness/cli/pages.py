@@ -141,8 +141,9 @@ def _stale_certificates(found: Mapping[str, Certificate]) -> Iterator[str]:
 def _studies(root: Path) -> Files:
     """The pages of the studies that have results."""
     found: dict[Path, bytes] = {}
-    for name in studies.names():
-        found |= stores.within(root / "results", study.pages(studies.find(name), root / "results"))
+    for store in (root / "results", root / "results" / "small"):
+        for name in studies.names():
+            found |= stores.within(store, study.pages(studies.find(name), store))
     return found
 
 

@@ -90,4 +90,4 @@ def setting_of(spec: RunSpec, environment: Environment) -> str:
     if spec.device == "cpu":
         machine += f", {threads} thread{'s' * (threads > 1)}"
     task = spec.task.key.partition(", blocks of ")[0]
-    return f"{task}, budget {recipe}, {spec.device}: {machine}"
+    return f"{task}, recipe {recipe}, {spec.device}: {machine}"

@@ -105,7 +105,7 @@ def frame_of(runs):
 def test_a_study_has_a_row_for_each_number_of_tokens_and_a_column_for_each_curve():
     (section,) = Locality.sections(frame_of(runs_of(make_record)))
     table = section.table.fillna("").set_index("tokens")
-    assert section.title == "listops@1, budget paper, cuda: NVIDIA H100"
+    assert section.title == "listops@1, recipe paper, cuda: NVIDIA H100"
     assert table.columns.tolist() == [WINDOW, SHUFFLED]
     assert table.index.tolist() == [0, 8, 32, 64, "all"]
     assert table[WINDOW].tolist()[:2] + table[WINDOW].tolist()[3:] == [
