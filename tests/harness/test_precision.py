@@ -98,6 +98,16 @@ def test_without_a_trial_the_device_decides_the_precision(
     assert not store.folder.exists()
 
 
+@pytest.mark.parametrize("registry", ["tasks", "variants"])
+def test_nothing_of_another_package_is_tried(
+    registry, request_for, seconds, decide, monkeypatch, store
+):
+    monkeypatch.setattr(f"harness.precision.{registry}.package", lambda name: "another")
+    request = request_for("primal")
+    assert request.precision == "fp32" and decide(request)[0] == ["fp32"]
+    assert not store.folder.exists()
+
+
 CHOICES = ("a", "b")
 
 

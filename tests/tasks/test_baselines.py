@@ -163,6 +163,8 @@ def test_the_features_of_a_tree_count_operators_and_digits_by_depth():
     features = listops.tree_features(split, subtrees=True, deeper=True)
     expected = root + digits + operators + below_min + [0] * 20 + below_sm
     assert features.tolist() == [expected]
+    counts = [features_of(split).shape[1] for features_of in listops.SETS.values()]
+    assert counts == [12, 12 + 4, 12 + 4 + 40]
 
 
 def test_the_discs_of_an_image_are_found_and_their_surroundings_read():
