@@ -163,7 +163,7 @@ def probability_of_best(samples: Sequence[Sample]) -> Array:
 
 
 def pairs(samples: Mapping[str, Sample], metric: Metric) -> pd.DataFrame:
-    """Each pair of rows, from their samples, where higher is better, the best row first.
+    """Each pair of rows, from their samples, where higher is better; `samples` has the best first.
 
     Columns: `metric`, its name; `first`, `second`; `difference`, the metric of the first row minus
     the second's, with the ends `low` and `high` of its 95 % interval; `p`, the p-value that

@@ -46,7 +46,7 @@ install_import_hook(_modules(), "beartype.beartype")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark as `slow` all cases of a test but so many as its mark `slow_after` says."""
+    """Mark as `slow` every case of a test after the first N of its mark `slow_after(N)`."""
     counts = Counter()
     for item in items:
         if mark := item.get_closest_marker("slow_after"):

@@ -94,7 +94,8 @@ def _train(study: "Study") -> int:
 
     if not study.plans:
         return 0
-    options = RunOptions(store=study.store, rerun=study.rerun)
+    device = study.plans[0].spec.device
+    options = RunOptions(device=device, store=study.store, rerun=study.rerun)
     runs = [record for record, _ in execute(study.plans, options)]
     fit_baselines([run for run in runs if not run.spec.task.block], study.store)
     failed = [f"{run.status}: {run.reason}" for run in runs if run.status != "ok"]

@@ -20,7 +20,7 @@ from harness.provenance import is_foreign
 from harness.records.fields import Device
 from harness.records.frame import of_costs, of_records
 from harness.records.record import Record
-from harness.records.store import Store
+from harness.records.store import CostStore, Store
 from harness.records.suites import Question, Suite, SuiteRow, find
 from reports import papers
 from reports.pages.suite import tables, terminal
@@ -55,8 +55,10 @@ def run(options: "RunOptions") -> Answer:
     chosen = [question for question in chosen if question.name not in missing]
     has_costs = options.cost and not suite.published
     if has_costs:
-        # Before any run: it rejects what cannot be measured after all of them.
-        suites.costs(suite, rows, device)
+        # Before any run: it rejects what cannot be measured after all of them, and bad files.
+        costs = CostStore.within(options.store)
+        for spec in suites.costs(suite, rows, device):
+            costs.find(spec)
     _require_certificates(rows)
     complete = True
     for number, question in enumerate(chosen, 1):

@@ -108,7 +108,7 @@ def _layers(spec: CostSpec) -> list[Attention]:
 def _recipe(spec: CostSpec) -> TrainSpec:
     return TrainSpec(
         batch=spec.batch,
-        # The first is timed, repeatedly.
+        # Every timed call repeats the first step.
         steps=1,
         warmup=0,
         lr=1e-4,

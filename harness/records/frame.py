@@ -141,7 +141,7 @@ def of_records(records: Iterable[Record]) -> pd.DataFrame:
 def best_trials_first(trials: pd.DataFrame) -> pd.DataFrame:
     """Trials in order of their score on dev, the best first, those without one last.
 
-    Of equal ones the one nearest to the recipe is better.
+    Of equal ones the one nearest to the recipe is better, then the first by the text of its point.
     """
     ordered = trials.assign(order=best_first(trials["dev"], trials["dev_better"]))
     return ordered.sort_values(["order", "distance", "point"]).drop(columns="order")

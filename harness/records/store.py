@@ -99,8 +99,9 @@ class RecordStore(Generic[RecordT]):
         """
         content = self.read_file(name)
         if isinstance(content, Broken):
+            reason = content.reason.removesuffix("; move it away")
             remedy = self.remedy.format(name=content.path.stem, store=self.folder.parent)
-            raise UserError(f"{content.path} is not a record ({content.reason}); {remedy}")
+            raise UserError(f"{content.path} is not a record ({reason}); {remedy}")
         return content
 
     def write(self, record: RecordT) -> Path:
@@ -243,6 +244,7 @@ class CostStore(RecordStore[CostRecord]):
     """The records of cost sweeps."""
 
     kind, subfolder = CostRecord, "cost"
+    remedy = "move it away to measure this again"
 
 
 class StudyStore(RecordStore[StudyRecord]):
@@ -276,6 +278,7 @@ class ShallowStore(RecordStore[ShallowStudy]):
     """The studies of shallow models."""
 
     kind, subfolder = ShallowStudy, "shallow"
+    remedy = "move it away, and fit the models again"
 
     def path_of(self, record: ShallowStudy) -> Path:
         """The file of a study, one for each task."""

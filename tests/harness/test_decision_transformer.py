@@ -58,18 +58,18 @@ def test_an_action_depends_on_its_own_state_and_return_and_on_nothing_later(name
 
 
 def test_tokens_are_the_return_the_state_and_the_action_of_each_step_with_its_time():
-    own, batch, seen = model("softmax").eval(), draw(), []
+    trained, batch, seen = model("softmax").eval(), draw(), []
     batch.tokens[1, ..., 0] += 3
-    for parameter in own.embedding_norm.parameters():
+    for parameter in trained.embedding_norm.parameters():
         parameter.data += 0.1 * torch.randn_like(parameter)
-    own.layers[0].register_forward_pre_hook(lambda _, given: seen.append(given[0]))
-    own(batch)
+    trained.layers[0].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    trained(batch)
     expected = []
     for step in batch.tokens[:, 0].unbind(1):
-        time = own.time.weight[step[:, 0].long()]
-        parts = own.embed_return(step[:, 1:2]), own.embed_state(step[:, 2:6])
-        expected += [part + time for part in (*parts, own.embed_action(step[:, 6:]))]
-    norm = own.embedding_norm
+        time = trained.time.weight[step[:, 0].long()]
+        embedded = trained.embed_return(step[:, 1:2]), trained.embed_state(step[:, 2:6])
+        expected += [part + time for part in (*embedded, trained.embed_action(step[:, 6:]))]
+    norm = trained.embedding_norm
     x = torch.nn.functional.layer_norm(
         torch.stack(expected, 1), (16,), norm.weight, norm.bias, norm.eps
     )
@@ -81,11 +81,11 @@ def test_padding_is_in_no_loss_and_in_no_gradient(name):
     batch, results = draw(), []
     noise = batch.tokens.masked_fill(~batch.mask[..., None], 3.0)
     for tokens in (batch.tokens, noise):
-        own = model(name).train()
-        actions, losses = own(Batch(tokens, batch.mask, batch.targets))
+        trained = model(name).train()
+        actions, losses = trained(Batch(tokens, batch.mask, batch.targets))
         loss = Actions().loss(actions, batch.targets)
         (loss + sum(losses.values())).backward()
-        results.append([loss, *losses.values(), *(part.grad for part in own.parameters())])
+        results.append([loss, *losses.values(), *(part.grad for part in trained.parameters())])
     assert all(part.isfinite().all() for part in results[0])
     for plain, changed in zip(*results, strict=True):
         torch.testing.assert_close(changed, plain)
@@ -127,34 +127,34 @@ def test_the_record_has_returns_and_no_accuracy(planned, store, callback, run_he
 
 
 def test_options_of_answers_and_images_are_rejected(tmp_path, run_here):
-    own = {"path": record_short(tmp_path / "a.hdf5"), **SMALL}
+    options = {"path": record_short(tmp_path / "a.hdf5"), **SMALL}
     with pytest.raises(UserError, match="drop_path has no meaning for trajectories"):
-        resolve(requested("softmax", "control", control=own, model={"drop_path": 0.1}))
-    plan = resolve(requested("softmax", "control", control=own, train={"best_on_test": True}))
+        resolve(requested("softmax", "control", control=options, model={"drop_path": 0.1}))
+    plan = resolve(requested("softmax", "control", control=options, train={"best_on_test": True}))
     record = run_here(plan)
     assert record.status == "failed" and "has no test answers" in record.reason
 
 
 def test_a_roll_out_takes_the_action_of_the_last_step_that_is_there(planned, monkeypatch):
-    plan, given = planned("softmax"), []
+    plan, calls = planned("softmax"), []
     train, test = (plan.data.splits[name] for name in ("train", "test"))
     torch.manual_seed(0)
-    own = build_model(plan.spec, plan.task)
+    trained = build_model(plan.spec, plan.task)
 
     def returns(self, act, test):
-        given.append((act, own.training))
+        calls.append((act, trained.training))
         return [55.0]
 
     monkeypatch.setattr(type(plan.task), "returns", returns)
-    found = roll_out(Trainer(own.train(), train, plan.spec.train, 0), plan.task, test)
-    ((act, training),) = given
+    found = roll_out(Trainer(trained.train(), train, plan.spec.train, 0), plan.task, test)
+    ((act, training),) = calls
     assert found.mean == 50.0 and not training
     for count in (1, 3, 5):
         steps = train.sequences[:3, :count]
         windows = torch.zeros(3, 5, steps.shape[-1])
         windows[:, :count] = steps
         # Without the padding there is nothing to mask.
-        expected = own(Batch(steps[:, None], None, steps[..., -1:]))[0][:, -1]
+        expected = trained(Batch(steps[:, None], None, steps[..., -1:]))[0][:, -1]
         torch.testing.assert_close(act(windows, count), expected.detach())
 
 
@@ -190,7 +190,7 @@ def test_the_command_runs_and_reports_with_normalised_returns(tmp_path, call, un
     csv = (store.folder / "leaderboard.csv").read_text()
     assert "normalised return" in csv.splitlines()[1]
     found = [json.loads(file.read_text()) for file in store.folder.glob("control-*.json")]
-    assert len(found) == 2 and {one["metric"]["name"] for one in found} == {"normalised return"}
+    assert len(found) == 2 and {file["metric"]["name"] for file in found} == {"normalised return"}
 
 
 def test_recording_writes_the_file_and_prints_its_references(tmp_path, call, monkeypatch):

@@ -49,14 +49,14 @@ def model(attention: str) -> Classifier:
 
 def differs(attention: str, make: Make) -> Tensor:
     """Where scores depend on the tokens from CHANGED on: True or False for each target."""
-    one = np.random.default_rng(0).integers(0, 9, 30)
-    other = one.copy()
-    other[CHANGED:] = (one[CHANGED:] + 1) % 9
+    tokens = np.random.default_rng(0).integers(0, 9, 30)
+    changed = tokens.copy()
+    changed[CHANGED:] = (tokens[CHANGED:] + 1) % 9
     built = model(attention)
     with torch.no_grad():
         scores = [
             built(split.gather(torch.arange(len(split))))[0].flatten(0, 1)[:30]
-            for split in (make(one), make(other))
+            for split in (make(tokens), make(changed))
         ]
     return (scores[0] - scores[1]).abs().amax(-1) > 1e-6
 
@@ -100,10 +100,10 @@ def test_the_record_has_the_cross_entropy_of_every_test_byte(text, store, callba
     on_dev = [point.dev for point in record.curve if point.dev is not None]
     assert final.dev == min(on_dev) and len(on_dev) == 2
     assert [*Store(store.folder).read()[0]] == [record]
-    kept = BaselineStore.within(store.folder)
-    found = fit(plan.spec.task, lambda _: plan.data, kept, lambda *_: None)
+    baselines = BaselineStore.within(store.folder)
+    found = fit(plan.spec.task, lambda _: plan.data, baselines, lambda *_: None)
     assert sorted(found.scores.values())[1:] == [found.scores["unigram"], found.scores["chance"]]
-    _, shown = summary([record], store.folder)
-    assert "Kneser-Ney" in shown and "bits per byte" in shown
-    kept.write(found.model_copy(update={"version": found.version + 1}))
+    _, text = summary([record], store.folder)
+    assert "Kneser-Ney" in text and "bits per byte" in text
+    baselines.write(found.model_copy(update={"version": found.version + 1}))
     assert "Kneser-Ney" not in summary([record], store.folder)[1]

@@ -9,7 +9,7 @@ import pytest
 from harness.plan import Draft
 from harness.precision import faster, row_key
 from harness.reference import CHOICES_FILE, choose, key_of
-from tests.harness.conftest import TREES, requested
+from tests.harness.conftest import SMALL, TREES, requested
 from tests.harness.specs import raising
 
 
@@ -96,6 +96,14 @@ def test_without_a_trial_the_device_decides_the_precision(
     monkeypatch.setattr("harness.precision.native_precisions", lambda device: ("fp32",))
     assert decide(request) == ([request.precision], [])
     assert not store.folder.exists()
+
+
+@pytest.mark.slow
+def test_a_run_in_the_faster_precision_finishes(seconds, call, store):
+    argv = ("run", "-a", "primal", "--budget", "smoke", "--no-cost", *SMALL)
+    assert call(*argv)[0] == 0
+    ((record,), _) = store.read()
+    assert (record.status, record.spec.train.precision) == ("ok", "bf16")
 
 
 @pytest.mark.parametrize("registry", ["tasks", "variants"])

@@ -56,9 +56,9 @@ def test_padded_time_points_never_change_the_model(norm, pooling, name, training
     noisy = replace(batch, tokens=batch.tokens.masked_fill(~batch.mask[..., None], 7.0))
     short = Batch(batch.tokens[1:, :, :7], batch.mask[1:, :, :7], batch.targets[1:])
     results = []
-    for one in (batch, noisy):
+    for examples in (batch, noisy):
         model = classifier(norm, pooling, name).train(training)
-        logits, losses = model(one)
+        logits, losses = model(examples)
         (logits.square().sum() + sum(losses.values())).backward()
         gradients = [parameter.grad for parameter in model.parameters()]
         results.append([logits, *gradients, *model.buffers()])
@@ -72,48 +72,48 @@ def test_padded_time_points_never_change_the_model(norm, pooling, name, training
 
 def test_a_batch_norm_without_padding_is_that_of_pytorch():
     torch.manual_seed(0)
-    own, torchs = MaskedBatchNorm(5), nn.BatchNorm1d(5)
-    for norm in (own, torchs):
+    ours, theirs = MaskedBatchNorm(5), nn.BatchNorm1d(5)
+    for norm in (ours, theirs):
         nn.init.normal_(norm.weight, generator=torch.Generator().manual_seed(3))
     for x in torch.randn(3, 4, 6, 5) * 3 + 1:
-        torch.testing.assert_close(own(x), torchs(x.mT).mT)
-    torch.testing.assert_close(own.running_mean, torchs.running_mean)
-    torch.testing.assert_close(own.running_var, torchs.running_var)
-    for norm in (own, torchs):
+        torch.testing.assert_close(ours(x), theirs(x.mT).mT)
+    torch.testing.assert_close(ours.running_mean, theirs.running_mean)
+    torch.testing.assert_close(ours.running_var, theirs.running_var)
+    for norm in (ours, theirs):
         norm.eval()
-    torch.testing.assert_close(own(x), torchs(x.mT).mT)
+    torch.testing.assert_close(ours(x), theirs(x.mT).mT)
 
 
 def test_a_batch_norm_with_padding_is_that_of_the_real_tokens_alone():
-    own, alone = MaskedBatchNorm(16), MaskedBatchNorm(16)
+    ours, alone = MaskedBatchNorm(16), MaskedBatchNorm(16)
     x, mask = torch.randn(4, LENGTH, 16) * 3 + 5, draw().mask[:, 0]
-    torch.testing.assert_close(own(x, mask)[mask], alone(x[mask][None])[0])
-    torch.testing.assert_close(own.running_var, alone.running_var)
+    torch.testing.assert_close(ours(x, mask)[mask], alone(x[mask][None])[0])
+    torch.testing.assert_close(ours.running_var, alone.running_var)
 
 
 def test_a_post_norm_layer_is_that_of_pytorch():
     torch.manual_seed(0)
-    own = PostNormLayer(create("softmax", dim=16, heads=2, max_len=LENGTH), feed_forward=24)
+    ours = PostNormLayer(create("softmax", dim=16, heads=2, max_len=LENGTH), feed_forward=24)
     x = torch.randn(2, LENGTH, 16, requires_grad=True)
     with torch.no_grad():
-        for norm in (own.attention_norm, own.feed_forward_norm):
+        for norm in (ours.attention_norm, ours.feed_forward_norm):
             norm.weight.normal_()
-    attended = F.layer_norm(x + own.attention(x).tokens, (16,), own.attention_norm.weight)
-    expand, _, _, contract, _ = own.feed_forward
+    attended = F.layer_norm(x + ours.attention(x).tokens, (16,), ours.attention_norm.weight)
+    expand, _, _, contract, _ = ours.feed_forward
     hidden = contract(F.gelu(expand(attended)))
-    expected = F.layer_norm(attended + hidden, (16,), own.feed_forward_norm.weight)
-    torch.testing.assert_close(own(x).tokens, expected)
+    expected = F.layer_norm(attended + hidden, (16,), ours.feed_forward_norm.weight)
+    torch.testing.assert_close(ours(x).tokens, expected)
 
 
 @pytest.mark.parametrize("norm", ["layer", "batch"])
 def test_a_post_norm_layer_decodes_token_by_token(norm):
     torch.manual_seed(0)
     attention = create("linear", dim=16, heads=2, max_len=LENGTH, causal=True)
-    own = PostNormLayer(attention, feed_forward=24, norm=norm)
+    ours = PostNormLayer(attention, feed_forward=24, norm=norm)
     x = torch.randn(2, LENGTH, 16)
-    own(x)
-    own.eval()
-    torch.testing.assert_close(decode(own, x)[0], own(x).tokens, rtol=1e-4, atol=1e-5)
+    ours(x)
+    ours.eval()
+    torch.testing.assert_close(decode(ours, x)[0], ours(x).tokens, rtol=1e-4, atol=1e-5)
 
 
 def test_the_flattened_head_reads_gelu_of_every_real_token_at_its_position():
@@ -157,8 +157,8 @@ def test_steps_are_those_of_pytorchs_radam_with_clipped_gradients(clip):
         update={"lr": 1e-2, "betas": (0.8, 0.99), "eps": 1e-8, "weight_decay": 0.1, "clip": clip,
                 "optimiser": "radam", "schedule": "constant"}
     )  # fmt: skip
-    own, other = classifier("post"), classifier("post")
-    trainer = Trainer(own, split, spec, seed=0)
+    ours, other = classifier("post"), classifier("post")
+    trainer = Trainer(ours, split, spec, seed=0)
     radam = torch.optim.RAdam(
         other.parameters(), lr=1e-2, betas=(0.8, 0.99), weight_decay=0.1,
         decoupled_weight_decay=True,
@@ -174,8 +174,8 @@ def test_steps_are_those_of_pytorchs_radam_with_clipped_gradients(clip):
             nn.utils.clip_grad_norm_(other.parameters(), clip)
         radam.step()
         radam.zero_grad()
-    for ours, theirs in zip(own.parameters(), other.parameters(), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
+    for actual, expected in zip(ours.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-6)
     assert constant(5, spec) == (1e-2, 0.8)
 
 
@@ -193,11 +193,11 @@ def test_paper_is_the_recipe_of_the_authors_code(task):
     assert train.optimiser == ("adamw" if task == "uea-spoken-arabic-digits" else "radam")
     assert train.steps == (400 if task == "uea-pems-sf" else 100) * (plan.task.train // 16)
     assert planned(task, recipe="laptop").spec.train.steps == 600
-    own, plus = (options_of(one.spec)["primal"] for one in (plan, last))
-    assert own["ksvd_mean"] == plus["ksvd_mean"] == "sample"
+    primal, mixed = (options_of(planned_run.spec)["primal"] for planned_run in (plan, last))
+    assert primal["ksvd_mean"] == mixed["ksvd_mean"] == "sample"
     if task == "uea-japanese-vowels":
-        assert [own[name] for name in ("rank", "rank_multi", "eta")] == [40, 5, 0.5]
-        assert [plus[name] for name in ("rank", "rank_multi", "eta")] == [30, 5, 0.2]
+        assert [primal[name] for name in ("rank", "rank_multi", "eta")] == [40, 5, 0.5]
+        assert [mixed[name] for name in ("rank", "rank_multi", "eta")] == [30, 5, 0.2]
 
 
 @pytest.mark.parametrize("norm", ["post", "batch"])

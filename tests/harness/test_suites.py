@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-import harness
+import harness.suite
 from harness import recipes
 from harness.cli.first import first, place
 from harness.cli.run import RunOptions
@@ -16,6 +16,7 @@ from harness.plan import Draft, Request, resolve
 from harness.records import suites
 from harness.records.frame import of_records
 from harness.records.spec import label_of
+from harness.records.store import CostStore
 from harness.tuning import row
 from reports.suite_results import results
 from tests.conftest import ROOT
@@ -135,6 +136,16 @@ def test_the_path_of_a_file_of_a_question_that_is_no_text_is_rejected(file, reje
                                           ('train = "1"', 'train = "one"')])  # fmt: skip
 def test_costs_that_cannot_be_measured_are_rejected_before_the_first_run(file, rejected, old, new):
     rejected("run", "--suite", file(old, new), "-a", "softmax")
+
+
+def test_a_file_that_is_no_record_of_costs_is_rejected_before_the_first_run(file, rejected, store):
+    suite = suites.find(file())
+    costs = CostStore.within(store.folder)
+    costs.require_writable()
+    path = costs.path(harness.suite.costs(suite, suite.rows[:1], "cpu")[0])
+    path.write_text("{}")
+    line = rejected("run", "--suite", file(), "-a", suite.rows[0].attention)
+    assert path.name in line and line.endswith("move it away to measure this again")
 
 
 @pytest.mark.parametrize("name", ["lapto", "laptop@2", "nowhere.toml", "sub/laptop.toml"])

@@ -114,8 +114,8 @@ def test_with_the_weights_of_timm_it_gives_timms_outputs(images):
             logits = model(images)
         token = (ours.transformer if model is ours else theirs).cls_token
         results.append((logits, *torch.autograd.grad(logits.square().sum(), token)))
-    for one, other in zip(*results, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+    for first, second in zip(*results, strict=True):
+        torch.testing.assert_close(first, second, rtol=1e-10, atol=1e-12)
 
 
 def test_the_feed_forward_width_is_the_given_one_at_any_ratio(images):
@@ -134,7 +134,7 @@ def test_the_paper_budget_is_deit_small_of_16_with_rank_96_in_the_last_block(ima
         theirs = timm().create_model("deit_small_patch16_224", num_classes=3, drop_path_rate=0.1)
         softmax = resolve(replace(request, attention="softmax"))
         ours = build_model(softmax.spec, softmax.task)
-    total = [sum(p.numel() for p in one.parameters()) for one in (ours, theirs)]
+    total = [sum(p.numel() for p in network.parameters()) for network in (ours, theirs)]
     assert total[0] == total[1] == 21_666_819
     assert repr(ours.transformer.blocks[11].mlp) == repr(theirs.blocks[11].mlp)
     assert ours.transformer.blocks[11].drop_path1.drop_prob == pytest.approx(0.1)
@@ -148,9 +148,9 @@ def test_dropout_is_behind_the_embedding_the_layers_and_before_the_classifier(im
     layers = [part for block in whole.blocks for part in (block.mlp.drop1, block.mlp.drop2)]
     places = [whole.pos_drop, whole.head_drop, *layers, model.dropout]
     assert [place.p for place in places] == [0.25] * 9
-    model.dropout.register_forward_hook(lambda *given: seen.append(given[-1]))
+    model.dropout.register_forward_hook(lambda *hooked: seen.append(hooked[-1]))
     model(Batch(torch.randn(2, 3, 16, 16), None, torch.zeros(2, dtype=torch.int64)))
-    assert len(seen) == 3 and all((one == 0).any() for one in seen)
+    assert len(seen) == 3 and all((dropped == 0).any() for dropped in seen)
 
 
 @pytest.mark.slow
@@ -175,8 +175,8 @@ def test_a_resumed_run_equals_an_uninterrupted_one(images, store, run_here, inte
     store.path(plan.spec).unlink()
     resumed = run_here(interrupted(plan))
     assert resumed.status == expected.status == "ok"
-    for one, other in zip(resumed.curve, expected.curve, strict=True):
-        assert (one.step, one.loss, one.losses) == (other.step, other.loss, other.losses)
+    for point, same in zip(resumed.curve, expected.curve, strict=True):
+        assert (point.step, point.loss, point.losses) == (same.step, same.loss, same.losses)
     assert resumed.final.sample == expected.final.sample
 
 
@@ -187,12 +187,12 @@ def read(plan: Plan, seed: int = 0) -> AugmentedImages:
 def test_a_batch_depends_on_the_seed_and_its_number_alone(images):
     plan = images(**RECIPE)
     before = torch.get_rng_state(), np.random.get_state()[1].tolist()
-    one, other = read(plan), read(plan)
-    batches = [one(number) for number in range(4)]
-    again = [other(number) for number in (3, 0)]
+    first, second = read(plan), read(plan)
+    batches = [first(number) for number in range(4)]
+    again = [second(number) for number in (3, 0)]
     for batch, same in zip((batches[3], batches[0]), again, strict=True):
         assert torch.equal(batch.tokens, same.tokens) and torch.equal(batch.targets, same.targets)
-    assert one(3) is batches[3]
+    assert first(3) is batches[3]
     assert not torch.equal(read(plan, seed=1)(0).tokens, batches[0].tokens)
     assert torch.equal(torch.get_rng_state(), before[0])
     assert np.random.get_state()[1].tolist() == before[1]
@@ -200,23 +200,24 @@ def test_a_batch_depends_on_the_seed_and_its_number_alone(images):
 
 def test_each_image_of_each_batch_and_seed_is_augmented_and_mixed_in_another_way(images):
     plan = images(**{"train.augment.mixup": 0.8, "train.augment.cutmix": 1.0})
-    drawn, shares = [], []
+    colours, shares = [], []
     for seed in (0, 1):
-        made = read(plan, seed)
-        made.decoded.transform = lambda image: torch.rand(3, 16, 16)
-        drawn += [made.decoded[number][:, 0, 0, 0] for number in range(4)]
-        shares.append({*torch.stack([made(number).targets for number in (0, 1)]).unique().tolist()})
-    assert len(np.unique(np.concatenate(drawn))) == 32
+        batches = read(plan, seed)
+        batches.decoded.transform = lambda image: torch.rand(3, 16, 16)
+        colours += [batches.decoded[number][:, 0, 0, 0] for number in range(4)]
+        targets = torch.stack([batches(number).targets for number in (0, 1)])
+        shares.append({*targets.unique().tolist()})
+    assert len(np.unique(np.concatenate(colours))) == 32
     assert shares[0] & shares[1] <= {0.0, 1.0} and len(shares[0] | shares[1]) > 4
 
 
 def test_the_transform_is_that_of_the_recipe(images):
-    drawn = ["RandomResizedCropAndInterpolation", "RandomHorizontalFlip"]
+    geometric = ["RandomResizedCropAndInterpolation", "RandomHorizontalFlip"]
     pixels = ["MaybeToTensor", "Normalize"]
     for augment, expected in {
         "none": ["Resize", "CenterCrop", *pixels],
-        "crop": [*drawn, *pixels],
-        "deit": [*drawn, "RandAugment", *pixels, "RandomErasing"],
+        "crop": [*geometric, *pixels],
+        "deit": [*geometric, "RandAugment", *pixels, "RandomErasing"],
     }.items():
         transform = read(images(**{"train.augment": augment})).decoded.transform
         assert transform is transform_of(augment, 16)
@@ -255,8 +256,8 @@ def test_mixed_images_have_mixed_targets_and_others_their_own(images):
     exchanged = (cut.tokens != plain.tokens).any(1)
     assert torch.equal(cut.tokens.flip(0).movedim(1, -1)[exchanged],
                        plain.tokens.movedim(1, -1)[exchanged])  # fmt: skip
-    kept = 1 - exchanged.double().mean((1, 2)).max()
-    assert cut.targets.gather(1, plain.targets[:, None]).min() == pytest.approx(kept.item())
+    share = 1 - exchanged.double().mean((1, 2)).max()
+    assert cut.targets.gather(1, plain.targets[:, None]).min() == pytest.approx(share.item())
 
 
 def test_evaluation_resizes_the_shorter_side_and_crops_the_centre(tmp_path, images):
@@ -270,7 +271,7 @@ def test_evaluation_resizes_the_shorter_side_and_crops_the_centre(tmp_path, imag
         ours = split.gather(torch.tensor([0])).tokens[0]
     finally:
         name.write_bytes(before)
-    # 16 / 0.875 = 18 pixels, of which the 16 in the centre.
+    # 16 / 0.875 = 18 pixels; the 16 in the centre stay.
     resized = np.array(image.resize((27, 18), Image.Resampling.BICUBIC))[1:17, 6:22] / 255
     expected = (resized - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]
     torch.testing.assert_close(ours, torch.from_numpy(expected).float().permute(2, 0, 1))

@@ -37,19 +37,8 @@ def test_generated_files_are_those_of_the_records(make):
     assert not stale, COMMAND
 
 
-WITHOUT_RECORDS = ("chen2023-cost.csv", "chen2023-cost.md")
-"""Their records, of another version of the code, were removed, and are measured again."""
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "file",
-    [
-        pytest.param(f, marks=[pytest.mark.xfail(reason=remedy(f))] * (f.name in WITHOUT_RECORDS))
-        for f in pages_of(ROOT)
-    ],
-    ids=lambda file: file.name,
-)
+@pytest.mark.parametrize("file", pages_of(ROOT), ids=lambda file: file.name)
 def test_a_file_of_the_results_has_records(file):
     assert any(file in files(make) for make in MAKERS), remedy(file)
 

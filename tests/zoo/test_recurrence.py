@@ -9,7 +9,8 @@ from torch.nn import functional as F
 
 import zoo
 from tests.zoo.formulas import loop
-from tests.zoo.oracle import DIM, HEADS, agree, gradients
+from tests.zoo.oracle import DIM, HEADS, agree, decode, gradients
+from zoo.composition import Composition, build
 from zoo.cost import flops, state_bytes
 from zoo.kernels import delta, eager, recurrence
 from zoo.kernels.delta import decayed_chunks
@@ -210,3 +211,14 @@ def test_the_cache_has_the_dtype_of_autocast():
         _, state = layer.step(torch.randn(1, DIM), state)
     assert {part.dtype for part in state[1:]} == {torch.bfloat16}
     assert {part.dtype for part in layer.start(1)[1:]} == {torch.float32}
+
+
+def test_layers_of_a_composition_decode():
+    size = zoo.Size(dim=DIM, heads=HEADS, max_len=30, causal=True, dropout=0.0)
+    stack = build(Composition.parse("softmax+primal").layers(3), size, {})
+    layers = [zoo.EncoderLayer(attention, feed_forward=16).double().eval() for attention in stack]
+    x = torch.randn(2, 30, DIM, dtype=torch.float64)
+    expected = actual = x
+    for layer in layers:
+        expected, actual = layer(expected).tokens, decode(layer, actual)[0]
+    torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-9)
