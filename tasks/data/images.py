@@ -220,6 +220,7 @@ def require_timm() -> None:
             import_extra("a task of images", module, "vision")
 
 
+@cache
 def _declare_operators() -> None:
     """Declare the operators of torchvision where its library was built for another PyTorch.
 
