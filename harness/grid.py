@@ -144,8 +144,7 @@ def run_all(
         UserError: a record cannot be written, or the file of its name is not a record.
     """
     store.remove_leftovers()
-    how = {"keep_checkpoints": keep_checkpoints, "cost": cost}
-    grid = _Grid(plans, store, view, rerun=rerun, **how)
+    grid = _Grid(plans, store, view, rerun=rerun, keep_checkpoints=keep_checkpoints, cost=cost)
     try:
         with store.locks.announce([*grid.jobs]):
             while len(grid.outcomes) < len(grid.jobs):
@@ -163,8 +162,9 @@ class _Grid:
     """The runs of a grid: waiting, running, left to other processes, and ended."""
 
     def __init__(
-        self, plans: Sequence[Plan], store: Store, view: View, *, rerun: bool, **how: bool
-    ) -> None:
+        self, plans: Sequence[Plan], store: Store, view: View, *, rerun: bool,
+        keep_checkpoints: bool, cost: bool,
+    ) -> None:  # fmt: skip
         self.store, self.view, self.locks = store, view, store.locks
         self.jobs: dict[str, Job] = {}
         self.outcomes: dict[str, tuple[Record, bool]] = {}
@@ -172,8 +172,9 @@ class _Grid:
             name, record = plan.spec.file_name, store.find(plan.spec)
             before = record.started if record else ""
             self.jobs[name] = Job(
-                plan.spec, store.folder, rerun, before, restart=rerun, resolved=plan, **how
-            )
+                plan.spec, store.folder, rerun, before, restart=rerun, resolved=plan,
+                keep_checkpoints=keep_checkpoints, cost=cost,
+            )  # fmt: skip
             if record and has_outcome(record, before, rerun=rerun):
                 self.outcomes[name] = record, False
         left = {name: self.locks.state(name) for name in self.jobs if name not in self.outcomes}

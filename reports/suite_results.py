@@ -53,9 +53,9 @@ class SuiteResults:
             `better` (`higher` or `lower`); `mean`, `low`, `high` (in the unit of the metric,
             accuracies in percent; NaN without a finished run), as texts `text` and `interval`;
             `seeds`, the finished ones; `status` (`ok`, how runs ended, or empty without runs: a
-            question that cannot be asked, or was not); `rank_group` (letters: rows that share one
-            are not separable; empty where not ranked) and `not_compared` (why not); `baseline` and
-            `baseline_value`, the strongest of the rules that do not do what is asked and of the
+            question whose form it lacks, or that was not run); `rank_group` (letters: rows that
+            share one are not separable; empty where not ranked) and `not_compared` (why not);
+            `baseline` and `baseline_value`, the strongest of the constant and shallow baselines and of the
             other models without attention; `at_baseline`, whether the row is a model without
             attention, or its interval is not above it; `answered`, whether it is;
             `known_failures` of its checks.

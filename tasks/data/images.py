@@ -208,7 +208,7 @@ def transform_of(augmentation: Augmentation, pixels: int) -> Transform:
 
 @cache
 def require_timm() -> None:
-    """Import timm, and torchvision beside a PyTorch of another build too.
+    """Import timm, and torchvision, also where it was built for another PyTorch.
 
     Raises:
         UserError: one of them is missing.
@@ -221,11 +221,12 @@ def require_timm() -> None:
 
 
 @cache
-def _declare_operators() -> None:
+def _declare_operators() -> torch.library.Library | None:
     """Declare the operators of torchvision where its library was built for another PyTorch.
 
     The wheel for CUDA does not load beside PyTorch for CPUs, and torchvision describes its
-    operators to PyTorch on import even then. None is used here.
+    operators to PyTorch on import even then. No operator is used here. They exist for as long as the
+    library that is returned, which the cache keeps.
     """
     spec = find_spec("torchvision")
     folders = spec.submodule_search_locations if spec else None
@@ -237,8 +238,5 @@ def _declare_operators() -> None:
         library = torch.library.Library("torchvision", "FRAGMENT")
         for name in ("nms", "qnms"):
             library.define(f"{name}(Tensor boxes, Tensor scores, float threshold) -> Tensor")
-        # The operators exist for as long as the library does.
-        _DECLARED.append(library)
-
-
-_DECLARED: list[torch.library.Library] = []
+        return library
+    return None

@@ -169,9 +169,9 @@ extends = "base"
 model = { heads = 8 }
 """
     options = "reformer = { hashes = 3 }, nystrom = { conv = 3 }, "
-    own_variants = ("primal = { rank = 20, eta = 0.05 }, ", options)
+    with_primal = ("primal = { rank = 20, eta = 0.05 }, ", options)
     width = "feed_forward = 128", "feed_forward = 64"
-    recipe = file("paper", ("[tasks.text]\n", shared), own_variants, width)
+    recipe = file("paper", ("[tasks.text]\n", shared), with_primal, width)
     spec, other = plan("nystrom", "text", recipe), plan("nystrom", "listops", recipe)
     assert (spec.model.dim, spec.model.heads, spec.model.feed_forward) == (128, 8, 64)
     assert (other.model.dim, other.model.heads, other.model.feed_forward) == (64, 2, 64)

@@ -159,6 +159,13 @@ def test_a_pipe_is_rejected_where_files_are_listed_and_where_one_is_read(publish
             read()
 
 
+def test_timm_is_imported_again_without_a_second_declaration_of_operators():
+    for _ in range(2):
+        images.require_timm.cache_clear()
+        images.require_timm()
+    assert sys.modules["torchvision"]
+
+
 def test_without_timm_the_error_names_the_extra(plain, monkeypatch):
     split = load(plain)["test"]
     images.transform_of.cache_clear()
