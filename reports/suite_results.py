@@ -55,9 +55,9 @@ class SuiteResults:
             `seeds`, the finished ones; `status` (`ok`, how runs ended, or empty without runs: a
             question whose form it lacks, or that was not run); `rank_group` (letters: rows that
             share one are not separable; empty where not ranked) and `not_compared` (why not);
-            `baseline` and `baseline_value`, the strongest of the constant and shallow baselines and of the
-            other models without attention; `at_baseline`, whether the row is a model without
-            attention, or its interval is not above it; `answered`, whether it is;
+            `baseline` and `baseline_value`, the strongest of the constant and shallow baselines
+            and of the other models without attention; `at_baseline`, whether the row is a model
+            without attention, or its interval is not above it; `answered`, whether it is;
             `known_failures` of its checks.
         """
         names = dict(zip(self.seeds["row"], self.seeds["attention"], strict=True))

@@ -225,8 +225,8 @@ def _declare_operators() -> torch.library.Library | None:
     """Declare the operators of torchvision where its library was built for another PyTorch.
 
     The wheel for CUDA does not load beside PyTorch for CPUs, and torchvision describes its
-    operators to PyTorch on import even then. No operator is used here. They exist for as long as the
-    library that is returned, which the cache keeps.
+    operators to PyTorch on import even then. No operator is used here. They exist for
+    as long as the library that is returned, which the cache keeps.
     """
     spec = find_spec("torchvision")
     folders = spec.submodule_search_locations if spec else None
