@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from zoo import functional, transformers
     from zoo.contract import Attended, Attention, Size, Traits, Unsupported
     from zoo.encoder import EncoderLayer, TokensOnly
-    from zoo.library import check, create, names
+    from zoo.library import check, create, names, uses
     from zoo.registry import UserError
     from zoo.replacement import replace
 
@@ -34,6 +34,7 @@ __all__ = [
     "names",
     "replace",
     "transformers",
+    "uses",
 ]
 
 _MODULE_OF = {
@@ -44,6 +45,7 @@ _MODULE_OF = {
     "create": "zoo.library",
     "names": "zoo.library",
     "replace": "zoo.replacement",
+    "uses": "zoo.library",
 }
 """The module that defines a name, where it is not `zoo.contract`."""
 

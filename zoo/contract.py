@@ -81,6 +81,7 @@ class Attention(nn.Module, ABC):
         is_baseline: whether it takes the place of attention and is none, such as the identity or a
             convolution: what attention achieves is the accuracy above such a model's.
         drops_weights: whether `size.dropout` has an effect: on attention weights, in training.
+        gpu_kernels: by `size.causal` the package that has a fused GPU kernel of the mechanism.
     """
 
     traits: ClassVar[Traits]
@@ -91,6 +92,7 @@ class Attention(nn.Module, ABC):
     requires: ClassVar[tuple[str, ...]] = ()
     is_baseline: ClassVar[bool] = False
     drops_weights: ClassVar[bool] = False
+    gpu_kernels: ClassVar[Mapping[bool, str]] = MappingProxyType({})
 
     def __init_subclass__(cls, **keywords: object) -> None:
         """Raise `TypeError` if a class attribute is of another type, or no family."""

@@ -4,10 +4,13 @@ import warnings
 from collections.abc import Callable
 from dataclasses import fields
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import NamedTuple, ParamSpec, TypeVar
 
+import torch
+
+from zoo import functional
 from zoo.conformance import Result, configurations, examine
-from zoo.contract import Attention, variants
+from zoo.contract import Attention, Unsupported, variants
 from zoo.registry import UserError, Value, first_line, options_of, resolve, unknown
 from zoo.size import Size
 from zoo.traits import Traits, trait_error
@@ -23,6 +26,23 @@ HINTS = {
     "flash": "backend", "use_flash": "backend",
 }  # fmt: skip
 """Names of arguments in other libraries, and ours; `backend` is an option of some variants."""
+
+PLACES = "layer", "transformers", "replace", "export", "gpu"
+"""Where a variant may be used: a PyTorch layer; a model of transformers; in place of layers of a
+model by `zoo.replace`; a graph of `torch.export`; on a GPU by a fused kernel."""
+
+
+class Use(NamedTuple):
+    """Whether a variant can be used in one of `PLACES`.
+
+    Attributes:
+        works: whether it can.
+        detail: a short text: how, or the reason why not.
+    """
+
+    works: bool
+    detail: str
+
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -130,6 +150,46 @@ def check(variant: Variant, **options: Value) -> list[Result]:
         for configuration in configurations(*_name_and_class(variant), options)
         for result in examine(configuration)
     ]
+
+
+def uses(variant: Variant, *, causal: bool = False, **options: Value) -> dict[str, Use]:
+    """Say where a form of a variant can be used, for each of `PLACES`.
+
+    Nothing is run: it is what the variant claims.
+
+    Raises:
+        UserError: the variant or an option is unknown.
+        Unsupported: the variant has no such form.
+    """
+    name, attention = _name_and_class(variant)
+    attention.require_form(causal=causal)
+    chosen = tuple(resolve(name, attention, options).items())
+    kernel = attention.gpu_kernels.get(causal, "")
+    failure = attention.expected_failures_of(causal=causal).get("export", attention.unchecked)
+    needed = ", ".join(attention.requires)
+    return {
+        "layer": Use(True, f"needs {needed}" if needed else f"zoo.create({name!r}, ...)"),
+        "transformers": _use(
+            f"attn_implementation='zoo-{name}'",
+            lambda: functional.build(
+                name, chosen, (1, 8, 8), 0.0, False, torch.device("cpu"), causal
+            ),
+        ),
+        "replace": _use(
+            f"zoo.replace(model, {name!r}, ...)", lambda: functional.projected_variant(name)
+        ),
+        "export": Use(not failure, failure or "torch.export, for any batch and length"),
+        "gpu": Use(bool(kernel), kernel or "no fused kernel: operations of PyTorch"),
+    }
+
+
+def _use(detail: str, require: Callable[[], object]) -> Use:
+    """The use that works unless `require` raises `Unsupported`."""
+    try:
+        require()
+    except Unsupported as error:
+        return Use(False, first_line(error))
+    return Use(True, detail)
 
 
 def _name_and_class(variant: Variant) -> tuple[str, type[Attention]]:

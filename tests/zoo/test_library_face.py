@@ -17,6 +17,7 @@ import zoo.conformance
 from tests.zoo.oracle import decode
 from zoo.composition import build
 from zoo.kernels.dropout import Dropout
+from zoo.library import PLACES
 from zoo.registry import resolve
 from zoo.variants import variants
 
@@ -232,6 +233,24 @@ class IgnoresTheMask(variants.find("linear")):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "causal", "works"),
+    [
+        ("softmax", True, {"layer", "transformers", "replace", "export", "gpu"}),
+        ("linear", False, {"layer", "transformers", "replace", "export"}),
+        ("primal", False, {"layer", "export", "gpu"}),
+        ("primal", True, {"layer", "export"}),
+        ("fla-gla", True, {"layer", "gpu"}),
+    ],
+)
+def test_uses_tell_where_a_variant_works_and_why_not_elsewhere(name, causal, works):
+    uses = zoo.uses(name, causal=causal)
+    assert tuple(uses) == PLACES and all(use.detail for use in uses.values())
+    assert {place for place, use in uses.items() if use.works} == works
+    with pytest.raises(zoo.Unsupported):
+        zoo.uses("delta", causal=False)
+
+
 def test_check_runs_the_checks_on_a_name_or_a_class_with_options(no_type_checks, monkeypatch):
     chosen = {"padding invariance", "truncation equivalence", "batch independence"}
     few = [check for check in zoo.conformance.CHECKS if check.name in chosen]

@@ -51,7 +51,7 @@ from zoo.projected import ProjectedAttention
 from zoo.projection import Projection
 from zoo.registry import UserError
 from zoo.variants import variants
-from zoo.variants.softmax import allowed_keys, sdpa
+from zoo.variants.softmax import FUSED, allowed_keys, sdpa
 
 
 def _first_map_only(layer: "Differential", other: ProjectedAttention) -> None:
@@ -66,6 +66,7 @@ class Differential(Attention):
     """A softmax map minus a factor times another one."""
 
     family = "softmax"
+    gpu_kernels = FUSED
     traits = Traits(causal=True, cross=False, linear=False, stochastic=False, recurrent=False)
     identities = (
         Identity(other="softmax", where="version=v2, a factor of 0", prepare=_first_map_only),

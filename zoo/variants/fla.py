@@ -13,6 +13,7 @@ Padding goes to the package as its mask, which removes padded tokens from the se
 """
 
 from importlib.util import find_spec
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -37,6 +38,7 @@ class FlashLinear(Attention):
 
     traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=False)
     family = "decay"
+    gpu_kernels = MappingProxyType(dict.fromkeys((False, True), "flash-linear-attention"))
     requires = ("CUDA", "flash-linear-attention", "triton")
     unchecked = "its kernels need CUDA and have no double precision; see tests/gpu"
 

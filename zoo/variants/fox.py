@@ -29,6 +29,7 @@ from zoo.kernels.real_tokens import zero_padding
 from zoo.projected import ProjectedAttention
 from zoo.traits import Identity, Traits
 from zoo.variants import variants
+from zoo.variants.softmax import FUSED
 
 Wide = Float[Tensor, "b h n w"]
 """Queries or keys with the channels of the gate."""
@@ -49,6 +50,7 @@ class ForgettingAttention(ProjectedAttention):
     )  # fmt: skip
     caches = True
     drops_weights = True
+    gpu_kernels = FUSED
     # fp32 at least: half precision has no digits for differences of long sums.
     upcast = True
 

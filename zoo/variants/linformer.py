@@ -33,6 +33,7 @@ from zoo.contract import Count, Keys, Mask, Queries, Size, Traits
 from zoo.kernels.real_tokens import gather_tokens, real_tokens_first, zero_padding
 from zoo.projected import ProjectedAttention
 from zoo.variants import variants
+from zoo.variants.softmax import FUSED
 
 
 @variants.register("linformer")
@@ -41,6 +42,7 @@ class Linformer(ProjectedAttention):
 
     traits = Traits(causal=False, cross=True, linear=True, stochastic=False, recurrent=False)
     family = "low rank"
+    gpu_kernels = FUSED
     drops_weights = True
 
     def __init__(

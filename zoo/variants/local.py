@@ -24,6 +24,7 @@ from zoo.kernels.real_tokens import with_real_tokens_first
 from zoo.kernels.window import windowed_attention
 from zoo.projected import ProjectedAttention
 from zoo.variants import variants
+from zoo.variants.softmax import FUSED
 
 
 @variants.register("local")
@@ -32,6 +33,7 @@ class Local(ProjectedAttention):
 
     traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=True)
     family = "sparse"
+    gpu_kernels = FUSED
     drops_weights = True
 
     def __init__(self, size: Size, *, window: Count = 64) -> None:

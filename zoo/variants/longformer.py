@@ -31,6 +31,7 @@ from zoo.kernels.window import RealCount, windowed_attention
 from zoo.projection import Projection
 from zoo.recompute import sample_by_sample
 from zoo.variants import variants
+from zoo.variants.softmax import FUSED
 
 
 @variants.register("longformer")
@@ -42,6 +43,7 @@ class Longformer(Attention):
 
     traits = Traits(causal=False, cross=False, linear=True, stochastic=False, recurrent=False)
     family = "sparse"
+    gpu_kernels = FUSED
     drops_weights = True
 
     def __init__(

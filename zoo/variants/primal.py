@@ -28,6 +28,7 @@ the published code truncates a float `linspace`.
 """
 
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -74,6 +75,7 @@ class Primal(Attention):
         causal=True, cross=True, linear=True, stochastic=False, recurrent=True, losses=("ksvd",)
     )
     family = "primal"
+    gpu_kernels = MappingProxyType({False: "triton"})
     by_features: ClassVar[bool] = False
 
     def __init__(

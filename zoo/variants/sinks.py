@@ -31,6 +31,7 @@ from zoo.kernels.window import windowed_attention
 from zoo.projected import ProjectedAttention
 from zoo.traits import Identity, Traits
 from zoo.variants import variants
+from zoo.variants.softmax import FUSED
 
 
 @variants.register("sinks")
@@ -38,6 +39,7 @@ class Sinks(ProjectedAttention):
     """Softmax attention to a window, to the first tokens, and optionally to a learned logit."""
 
     family = "sparse"
+    gpu_kernels = FUSED
     traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=True)
     identities = (
         Identity(other="softmax", where="window >= n", options={"window": 1000}),

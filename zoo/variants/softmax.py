@@ -13,6 +13,7 @@ Deviation: a query whose every key is padded returns zero, where the formula is 
 """
 
 from functools import cache, partial
+from types import MappingProxyType
 from typing import Literal
 
 import torch
@@ -32,6 +33,10 @@ AllowedKeys = Bool[Tensor, "#b 1 #n m"]
 """Which keys each query attends to, for all heads."""
 
 
+FUSED = MappingProxyType(dict.fromkeys((False, True), "PyTorch (sdpa)"))
+"""The `gpu_kernels` of what `scaled_dot_product_attention` computes."""
+
+
 @variants.register("softmax")
 class Softmax(ProjectedAttention):
     """`softmax(q k^T / sqrt(e)) v` by PyTorch's fused kernels, or by the formula."""
@@ -39,6 +44,7 @@ class Softmax(ProjectedAttention):
     traits = Traits(causal=True, cross=True, linear=False, stochastic=False, recurrent=False)
     family = "softmax"
     drops_weights = True
+    gpu_kernels = FUSED
     caches = True
     sink_is_a_key = True
 
