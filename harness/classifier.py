@@ -23,7 +23,6 @@ from tasks.contract import Batch
 from zoo.composition import build
 from zoo.contract import Attention, Size
 from zoo.encoder import EncoderLayer
-from zoo.kernels.dropout import Dropout
 from zoo.post_norm import PostNormLayer
 from zoo.registry import UserError
 
@@ -96,7 +95,7 @@ class Classifier(nn.Module):
         for table in (self.token, self.position):
             if isinstance(table, nn.Embedding):
                 nn.init.normal_(table.weight, std=0.02)
-        self.dropout = Dropout(model.dropout)
+        self.dropout = nn.Dropout(model.dropout)
         self.layers = Layers(layers, model)
         self.norm = nn.LayerNorm(size.dim)
         self.head = (
@@ -165,7 +164,7 @@ class FlattenedHead(nn.Linear):
     def __init__(self, dim: int, max_len: int, classes: int, dropout: float) -> None:
         """Read `max_len` tokens of width `dim`."""
         super().__init__(dim * max_len, classes)
-        self.dropout = Dropout(dropout)
+        self.dropout = nn.Dropout(dropout)
 
     def forward(
         self, input: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"] | None = None

@@ -15,8 +15,6 @@ from tasks.control.windows import RETURN, STATES, TIME
 from tasks.data.images import ImageTask, require_timm
 from zoo.composition import build
 from zoo.contract import Attention
-from zoo.kernels.dropout import Dropout
-from zoo.kernels.layer_norm import LayerNorm
 from zoo.registry import UserError
 
 
@@ -49,7 +47,7 @@ class VisionModel(nn.Module):
         """Wrap `transformer`; `dropout` is the probability after each attention."""
         super().__init__()
         self.transformer = transformer
-        self.dropout = Dropout(dropout)
+        self.dropout = nn.Dropout(dropout)
         self.undecayed = {f"transformer.{name}" for name in transformer.no_weight_decay()}
 
     def forward(self, batch: Batch) -> tuple[Float[Tensor, "b classes"], dict[str, Tensor]]:
@@ -129,8 +127,8 @@ class DecisionTransformer(nn.Module):
         self.embed_return = nn.Linear(1, dim)
         self.embed_state = nn.Linear(state_dim, dim)
         self.embed_action = nn.Linear(action_dim, dim)
-        self.embedding_norm = LayerNorm(dim)
-        self.dropout = Dropout(model.dropout)
+        self.embedding_norm = nn.LayerNorm(dim)
+        self.dropout = nn.Dropout(model.dropout)
         self.layers = Layers(layers, model)
         self.norm = nn.LayerNorm(dim)
         self.head = nn.Sequential(nn.Linear(dim, action_dim), nn.Tanh())

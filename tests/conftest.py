@@ -28,8 +28,7 @@ pytest.register_assert_rewrite("tests.zoo.oracle", "tests.zoo.primal_oracle")
 # in the wrapper. A compiler does not trace a generator through the wrapper, and triton no kernel.
 UNCHECKED = {
     "tasks.lra.listops_trees", "tasks.lra.pathfinder_drawing", "tasks.lra.pathfinder_rendering",
-    "zoo.kernels.cosine_map_loops", "zoo.kernels.cosine_map_triton", "zoo.kernels.cpu_loops",
-    "zoo.kernels.precision", "zoo.kernels.recurrence_loops",
+    "zoo.kernels.cosine_map_triton", "zoo.kernels.precision", "zoo.kernels.recurrence_loops",
     "zoo.registry.names", "zoo.registry.options",
 }  # fmt: skip
 

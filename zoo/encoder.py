@@ -10,14 +10,12 @@ in `nn.TransformerEncoderLayer(norm_first=True, activation="gelu")`.
 """
 
 import warnings
-from typing import Any, cast
+from typing import Any
 
 from jaxtyping import Bool
 from torch import Tensor, nn
 
 from zoo.contract import Attended, Attention, State, Token, Tokens
-from zoo.kernels.dropout import Dropout
-from zoo.kernels.layer_norm import LayerNorm
 from zoo.library import Variant, create, with_hints
 from zoo.recompute import RECOMPUTE, recomputed
 from zoo.registry import UserError, unknown
@@ -67,14 +65,14 @@ class EncoderLayer(nn.Module):
         self.recompute = recompute
         dim = attention.size.dim
         self.attention = attention
-        self.attention_norm, self.feed_forward_norm = LayerNorm(dim), LayerNorm(dim)
-        self.dropout = Dropout(dropout)
+        self.attention_norm, self.feed_forward_norm = nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.dropout = nn.Dropout(dropout)
         self.feed_forward = nn.Sequential(
             nn.Linear(dim, feed_forward),
             nn.GELU(),
-            Dropout(dropout),
+            nn.Dropout(dropout),
             nn.Linear(feed_forward, dim),
-            Dropout(dropout),
+            nn.Dropout(dropout),
         )
 
     @classmethod
@@ -113,17 +111,12 @@ class EncoderLayer(nn.Module):
 
     def _encode(self, x: Tokens, mask: Bool[Tensor, "b n"] | None) -> Attended:
         tokens, losses = self._attended(x, mask)
-        x = self.dropout.add(x, tokens)
-        return Attended(self._add_feed_forward(x, self.feed_forward_norm(x)), losses)
+        x = x + self.dropout(tokens)
+        return Attended(x + self.feed_forward(self.feed_forward_norm(x)), losses)
 
     def _attended(self, x: Tokens, mask: Bool[Tensor, "b n"] | None) -> Attended:
         inner = self.recompute == "attention" and self.training
         return recomputed(self._attend, x, mask) if inner else self._attend(x, mask)
-
-    def _add_feed_forward(self, residual: Tokens, x: Tokens) -> Tokens:
-        expand, activation, hidden_dropout, contract, dropout = self.feed_forward
-        hidden = hidden_dropout(activation(expand(x)))
-        return cast(Dropout, dropout).add(residual, contract(hidden))
 
     def _attend(self, x: Tokens, mask: Bool[Tensor, "b n"] | None) -> Attended:
         return self.attention(self.attention_norm(x), mask=mask)

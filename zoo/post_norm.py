@@ -42,15 +42,14 @@ class PostNormLayer(EncoderLayer):
         super().__init__(attention, feed_forward=feed_forward, dropout=dropout, recompute=recompute)
         if norm == "batch" and recompute == "layer":
             raise UserError("recompute='layer' is not possible with a batch norm; use 'attention'")
-        # Not the layer norm of `EncoderLayer`, whose output may be bf16: this is the residual.
         kind = MaskedBatchNorm if norm == "batch" else MaskedLayerNorm
         dim = attention.size.dim
         self.attention_norm, self.feed_forward_norm = kind(dim), kind(dim)
 
     def _encode(self, x: Tokens, mask: Bool[Tensor, "b n"] | None) -> Attended:
         tokens, losses = self._attended(x, mask)
-        x = self.attention_norm(self.dropout.add(x, tokens), mask)
-        return Attended(self.feed_forward_norm(self._add_feed_forward(x, x), mask), losses)
+        x = self.attention_norm(x + self.dropout(tokens), mask)
+        return Attended(self.feed_forward_norm(x + self.feed_forward(x), mask), losses)
 
     def _attend(self, x: Tokens, mask: Bool[Tensor, "b n"] | None) -> Attended:
         return self.attention(x, mask=mask)

@@ -205,8 +205,5 @@ class CostRecord(Frozen):
         # A decoded token is computed by PyTorch operations, whatever computes a sequence.
         if self.measured is None or self.spec.operation == "decode":
             return "" if self.measured is None else "PyTorch"
-        # On a CPU, `zoo.kernels.cosine_map` has compiled loops for this precision alone.
-        loops = self.spec.device == "cpu" and self.spec.precision == "bf16"
-        computed_by = COMPUTED_BY | ({"folded": "compiled loops"} if loops else {})
         names = self.measured.backend.split("+")
-        return "+".join(dict.fromkeys(computed_by.get(name, "PyTorch") for name in names))
+        return "+".join(dict.fromkeys(COMPUTED_BY.get(name, "PyTorch") for name in names))

@@ -14,7 +14,6 @@ from benchmarks import processes, runner
 from benchmarks.__main__ import main
 from benchmarks.claims import CLAIMS, Claim, ClaimRecord, read
 from benchmarks.page import line_of
-from benchmarks.profiles import ELEMENTWISE
 from benchmarks.runner import Runner
 from benchmarks.sections import SECTIONS, measure
 from tasks.lra.pathfinder import Pathfinder
@@ -118,18 +117,6 @@ def test_the_time_of_two_workers_is_divided_by_the_time_of_one(monkeypatch, reco
     assert used == [["1", "2"], ["1", "2"], ["2", "1"]]
 
 
-ELEMENTWISE_NAMES = "native_layer_norm native_layer_norm_backward copy_ _to_copy add add_ clone cat"
-OTHER_NAMES = (
-    "bernoulli_ native_dropout_backward mm addmm _scaled_dot_product_flash_attention_for_cpu "
-    "gelu_backward embedding_dense_backward _fused_adamw_ linalg_vector_norm mul addcmul sum"
-)
-
-
-def test_norms_copies_and_additions_are_elementwise_by_their_names():
-    assert all(ELEMENTWISE.search(f"aten::{name}") for name in ELEMENTWISE_NAMES.split())
-    assert not [name for name in OTHER_NAMES.split() if ELEMENTWISE.search(f"aten::{name}")]
-
-
 def one_level(task, index, attempt=0):
     """An image of one level."""
     return SimpleNamespace(pixels=np.full((task.size, task.size), index), target=index % 2)
@@ -138,7 +125,7 @@ def one_level(task, index, attempt=0):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    ["memory", "recurrences", "training_step", "step", "profiles", "pathfinder"],
+    ["memory", "recurrences", "training_step", "step", "pathfinder"],
 )
 def test_a_benchmark_finds_every_claim_that_is_made_for_the_device(
     name, tmp_path, shared_data, monkeypatch
@@ -147,7 +134,6 @@ def test_a_benchmark_finds_every_claim_that_is_made_for_the_device(
     # Images that differ; numba compiles the code of the task for ten to twenty seconds.
     images = name == "pathfinder"
     monkeypatch.setenv("HARNESS_DATA", str(tmp_path / "data" if images else shared_data))
-    monkeypatch.setattr("benchmarks.profiles.STEPS", 1)
     monkeypatch.setattr(Pathfinder, "draw", one_level)
     records = measure(name, "cpu", tmp_path / "out", tiny=True)
     assert {record.name for record in records} == claimed(name)

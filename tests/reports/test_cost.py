@@ -55,7 +55,7 @@ def store():
         changed(record("alone", 256), "measured", **no_ratio),
         record("none", 256, seconds=2, ratio=4), decoding,
         changed(record("softmax", 256, options=sdpa), "measured", backend="sdpa"),
-        changed(record("linear", 256, precision="bf16"), "measured", backend="folded"),
+        changed(record("linear", 256, precision="bf16"), "measured", backend="recurrent"),
         record("primal", 256, level="step", model=MODEL),
     ]  # fmt: skip
 
@@ -88,8 +88,6 @@ def test_a_crossover_in_memory_is_where_its_ratio_is_one():
     [
         ({}, "", "PyTorch"), ({}, "naive", "PyTorch"), ({}, "sdpa", "library"),
         ({}, "recurrent", "compiled loops"), ({}, "sdpa+folded", "library+PyTorch"),
-        ({"precision": "bf16"}, "folded", "compiled loops"),
-        ({"precision": "bf16", "device": "cuda"}, "folded", "PyTorch"),
         ({"device": "cuda"}, "triton", "Triton"),
         ({"operation": "decode", "causal": True}, "recurrent", "PyTorch"),
     ],

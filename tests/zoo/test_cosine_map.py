@@ -1,27 +1,18 @@
 """The chunked map from tokens to tokens equals its plain definition, forward and backward."""
 
-from itertools import pairwise
-
-import numpy as np
 import pytest
 import torch
 
 from zoo.cost import flops, peak_bytes
 from zoo.kernels import cosine_map, cosine_map_chunked
-from zoo.kernels import cosine_map_loops as loops
 from zoo.kernels.cosine_map import Map, chunked, plain, suits
 
 DIM, GROUPS, WIDTH = 6, 4, 5
 
 
-@pytest.fixture(autouse=True, params=["operations", "loops"])
-def several_chunks(monkeypatch, request):
-    """Chunks of 40 tokens: of several samples, or of a part of one; the last is smaller.
-
-    bf16 has loops alone.
-    """
-    compiled = {torch.bfloat16, torch.float64} if request.param == "loops" else {torch.bfloat16}
-    monkeypatch.setattr(cosine_map_chunked, "COMPILED", compiled)
+@pytest.fixture(autouse=True)
+def several_chunks(monkeypatch):
+    """Chunks of 40 tokens: of several samples, or of a part of one; the last is smaller."""
     monkeypatch.setattr(cosine_map_chunked, "CHUNK", 40)
 
 
@@ -74,39 +65,14 @@ def test_the_chunked_map_is_the_plain_one_forward_and_backward(n, padded, maps):
     near(run(chunked, leaves, mask), run(plain, leaves, mask))
 
 
-@pytest.mark.parametrize(("chunk", "width"), [(700, 1), (4000, 8), (700, 19), (4000, 33)])
-def test_the_loops_are_right_for_several_blocks_and_every_width(monkeypatch, chunk, width):
-    # Blocks of 256 tokens, the last one smaller, and strips of 8; vectors of 16 entries.
-    monkeypatch.setattr(cosine_map_chunked, "CHUNK", chunk)
-    leaves, mask = inputs(1005, width=width), torch.rand(3, 1005) < 0.6
-    near(run(chunked, leaves, mask), run(plain, leaves, mask))
-
-
-def test_loops_do_not_depend_on_how_threads_share_their_blocks():
-    phi, d_phi = np.random.default_rng(0).normal(size=(2, 2, 700, GROUPS, WIDTH))
-    real, d_grams = np.ones((2, 700), bool), np.ones((2, GROUPS, loops.LANES, loops.LANES))
-    blocks, results = 2 * loops.blocks(700), []
-    for cuts in ([0, blocks], [0, 1, 4, blocks]):
-        u, d_u, norms = phi.copy(), d_phi.copy(), np.empty(phi.shape[:3])
-        grams = np.empty((2, blocks // 2, GROUPS, WIDTH, WIDTH))
-        d_bias = np.zeros((2, blocks // 2, GROUPS, WIDTH))
-        for part in pairwise(cuts):
-            loops.unit_features(u, real, norms, grams, 1e-12, *part)
-        for part in pairwise(cuts):
-            loops.unit_features_gradient(u, norms, d_grams, d_u, d_bias, *part)
-        results.append((u, norms, grams, d_u, d_bias))
-    for whole, cut in zip(*results, strict=True):
-        np.testing.assert_array_equal(whole, cut)
-
-
-def test_it_is_chosen_for_long_inputs_of_a_precision_that_its_loops_have():
+def test_it_is_chosen_for_long_inputs_of_full_precision():
     x = torch.zeros(1, cosine_map.CHUNKED_FROM, DIM)
     assert suits(x)
-    assert suits(x.bfloat16())
     assert suits(x.double())
+    assert not suits(x.bfloat16())
     assert not suits(x.half())
     assert not suits(x[:, 1:])
-    with torch.autocast("cpu", dtype=torch.float16):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
         assert not suits(x)
 
 
@@ -133,7 +99,7 @@ def test_gradients_of_one_input_alone_are_correct(chosen):
 
 
 @pytest.mark.parametrize("with_gram", [True, False])
-def test_the_products_of_compiled_loops_are_counted_as_operations(with_gram):
+def test_its_products_are_counted_as_operations(with_gram):
     n, leaves = 63, inputs(63)
     counted = flops(lambda: run(chunked, leaves, with_gram=with_gram))
     # Three products with each matrix, forward and for both gradients; Gram matrices, forward and
@@ -189,22 +155,14 @@ def test_a_second_backward_pass_gives_the_same_gradients(n):
     assert all(map(torch.equal, first, second))
 
 
-@pytest.mark.parametrize(
-    ("through", "dtype", "maps"),
-    [
-        (chunked, torch.bfloat16, 1), (chunked, torch.bfloat16, 3), (plain, torch.bfloat16, 1),
-        (plain, torch.float16, 3),
-    ],
-)  # fmt: skip
-def test_gradients_of_half_precision_are_those_of_double_precision_within_rounding(
-    through, dtype, maps
-):
+@pytest.mark.parametrize(("dtype", "maps"), [(torch.bfloat16, 1), (torch.float16, 3)])
+def test_gradients_of_half_precision_are_those_of_double_precision_within_rounding(dtype, maps):
     rounded = [part.detach().to(dtype) for part in inputs(100, torch.float32, maps)]
     mask = torch.rand(3, 100) < 0.6
     half, exact = (
         [part.to(kind).requires_grad_() for part in rounded] for kind in (dtype, torch.float64)
     )
-    for actual, expected in zip(run(through, half, mask), run(plain, exact, mask), strict=True):
+    for actual, expected in zip(run(plain, half, mask), run(plain, exact, mask), strict=True):
         error = (actual.double() - expected).abs().amax() / expected.abs().amax()
         assert error < 16 * torch.finfo(dtype).eps
 
@@ -219,10 +177,9 @@ def test_a_zero_vector_has_the_feature_zero_and_finite_gradients(through):
     assert all(part.isfinite().all() for part in (tokens, grams, *gradients))
 
 
-@pytest.mark.parametrize("through", [chunked, plain])
-def test_sums_of_half_precision_are_fp32(through):
+def test_sums_of_half_precision_are_fp32():
     leaves = [100 * part.detach().bfloat16() for part in inputs(1000, torch.float32)]
-    _, grams = call(through, leaves)
+    _, grams = call(plain, leaves)
     assert grams.dtype == torch.float32
     lengths = grams.diagonal(dim1=-2, dim2=-1).sum(-1)
     torch.testing.assert_close(lengths, torch.full_like(lengths, 1000), rtol=2e-3, atol=0)

@@ -16,7 +16,6 @@ import zoo
 import zoo.conformance
 from tests.zoo.oracle import decode
 from zoo.composition import build
-from zoo.kernels.dropout import Dropout
 from zoo.library import PLACES
 from zoo.registry import resolve
 from zoo.variants import variants
@@ -304,9 +303,7 @@ def test_a_softmax_encoder_layer_equals_the_layer_of_pytorch(padded):
     torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
 
 
-def test_dropout_is_applied_where_the_layer_of_pytorch_applies_it(monkeypatch):
-    # Masks of one generator: PyTorch's gives others on a CPU.
-    monkeypatch.setattr(nn.Dropout, "forward", Dropout.forward)
+def test_dropout_is_applied_where_the_layer_of_pytorch_applies_it():
     layer = with_random_parameters(encoder_layer("softmax", dropout=0.3))
     reference, x = reference_of(layer, dropout=0.3), tokens(1, LENGTH)
     torch.manual_seed(11)

@@ -1,37 +1,26 @@
 """The map of `zoo.kernels.cosine_map` on a CPU, in chunks of tokens that stay in the cache.
 
 Stored for the backward pass are x, phi and the norms; the reasons are in decision 5 of
-`docs/decisions`. Products with all tokens are PyTorch's. In bf16 normalisation and Gram matrices
-are the compiled loops of `zoo.kernels.cosine_map_loops`; in other precisions they are operations
-of PyTorch, which take no more time there.
+`docs/decisions`.
 """
 
 from collections.abc import Iterator
-from math import prod
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn import functional as F
-from torch.utils.flop_counter import register_flop_formula
 
-from zoo.kernels import cosine_map_loops as loops
-from zoo.kernels.precision import TINY, at_least_fp32
-from zoo.kernels.threads import as_array, share
+from zoo.kernels.precision import TINY
 
 CHUNK = 4096
 """Tokens that are processed at once."""
-
-COMPILED = {torch.bfloat16}
-"""Precisions of the compiled loops."""
 
 
 def cosine_map(*inputs: Any) -> tuple[Tensor, Tensor]:
     """The result of `zoo.kernels.cosine_map.plain`, from its arguments one by one.
 
-    All tensors have one dtype, fp64, fp32 or bf16; `output_map` is (b, gp, d).
+    All tensors have one dtype, fp64 or fp32; `output_map` is (b, gp, d).
     """
     with_backward = torch.is_grad_enabled() and any(part.requires_grad for part in inputs[:5])
     return _Chunked.apply(*inputs, with_backward)
@@ -41,21 +30,20 @@ class _Chunked(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
         x, weight, bias, output_map, output_bias, groups, mask, with_gram, with_backward = inputs
-        sum_dtype, width = at_least_fp32(x.dtype), len(weight) // groups
+        width = len(weight) // groups
         tokens = x.new_empty(*x.shape[:2], output_map.shape[-1])
         # Without a backward pass all chunks share the memory of one.
         shape = x.shape[:2] if with_backward else _chunk_shape(x)
         features = x.new_empty(*shape, groups, width)
-        norms = x.new_empty(*shape, groups, dtype=sum_dtype)
-        grams = x.new_zeros(len(x) if with_gram else 0, groups, width, width, dtype=sum_dtype)
-        normalise = _normalise_compiled if x.dtype in COMPILED else _normalise
+        norms = x.new_empty(*shape, groups)
+        grams = x.new_zeros(len(x) if with_gram else 0, groups, width, width)
         for samples, chunk in _chunks(x):
             part = x[samples, chunk]
             size = tuple(map(slice, part.shape[:2]))
             index = (samples, chunk) if with_backward else size
             u, real = features[index], None if mask is None else mask[samples, chunk]
             torch.addmm(bias, part.flatten(0, 1), weight.mT, out=u.view(-1, len(weight)))
-            normalise(u, real, norms[index], grams[samples])
+            _normalise(u, real, norms[index], grams[samples])
             for i, phi in zip(range(len(x))[samples], u, strict=True):
                 torch.addmm(output_bias, phi.flatten(1), output_map[i], out=tokens[i, chunk])
         ctx.save_for_backward(x, weight, output_map, features, norms)
@@ -67,10 +55,8 @@ class _Chunked(torch.autograd.Function):
         ctx: Any, d_tokens: Tensor, d_grams: Tensor
     ) -> tuple[Tensor | None, ...]:
         x, weight, output_map, features, norms = ctx.saved_tensors
-        d_x, sum_dtype = x.new_empty(x.shape), norms.dtype
-        d_output_map = torch.zeros_like(output_map, dtype=sum_dtype)
-        d_weight = torch.zeros_like(weight, dtype=sum_dtype)
-        d_bias = x.new_zeros(len(weight), dtype=sum_dtype)
+        d_x, d_bias = x.new_empty(x.shape), x.new_zeros(len(weight))
+        d_output_map, d_weight = torch.zeros_like(output_map), torch.zeros_like(weight)
         d_grams = d_grams + d_grams.mT
         # Reused by all chunks: to allocate memory for each of them takes time.
         buffer = x.new_empty(_chunk_shape(x).numel(), *features.shape[2:])
@@ -81,17 +67,12 @@ class _Chunked(torch.autograd.Function):
             for i, phi_i, d_phi_i in zip(range(len(x))[samples], phi, d_u, strict=True):
                 d_output_map[i] += phi_i.flatten(1).mT @ d_tokens[i, chunk]
                 torch.mm(d_tokens[i, chunk], output_map[i].mT, out=d_phi_i.view(len(phi_i), -1))
-            arguments = phi, norms[samples, chunk], d_grams[samples], d_u
-            if x.dtype in COMPILED:
-                d_bias += _normalise_vjp_compiled(*arguments)
-            else:
-                d_bias += _normalise_vjp(*arguments, scratch)
+            d_bias += _normalise_vjp(phi, norms[samples, chunk], d_grams[samples], d_u, scratch)
             d_u = d_u.view(len(rows), -1)
             torch.mm(d_u, weight, out=d_x[samples, chunk].view(rows.shape))
             d_weight += d_u.mT @ rows
-        d_output_bias = d_tokens.sum((0, 1), dtype=sum_dtype)
-        gradients = (d_weight, d_bias, d_output_map, d_output_bias)
-        return d_x, *(part.to(x.dtype) for part in gradients), None, None, None, None
+        gradients = d_x, d_weight, d_bias, d_output_map, d_tokens.sum((0, 1))
+        return *gradients, None, None, None, None
 
 
 def _chunks(x: Tensor) -> Iterator[tuple[slice, slice]]:
@@ -110,7 +91,7 @@ def _chunk_shape(x: Tensor) -> torch.Size:
 
 def _normalise(u: Tensor, real: Tensor | None, norms: Tensor, grams: Tensor) -> None:
     """Replace `u` by its unit features; write its norms, and add to its Gram matrices, if any."""
-    torch.linalg.vector_norm(u, dim=-1, dtype=norms.dtype, out=norms)
+    torch.linalg.vector_norm(u, dim=-1, out=norms)
     norms.clamp_min_(TINY)
     if real is not None:
         # Padded tokens: what is divided by this norm, features and gradients, is zero.
@@ -118,14 +99,6 @@ def _normalise(u: Tensor, real: Tensor | None, norms: Tensor, grams: Tensor) -> 
     u.div_(norms[..., None])
     for phi, gram in zip(u.transpose(1, 2), grams, strict=False):
         gram.baddbmm_(phi.mT, phi)
-
-
-def _normalise_compiled(u: Tensor, real: Tensor | None, norms: Tensor, grams: Tensor) -> None:
-    """See `_normalise`."""
-    real = u.new_ones(u.shape[:2], dtype=torch.bool) if real is None else real.contiguous()
-    sums = grams.new_empty(len(grams), loops.blocks(u.shape[1]), *grams.shape[1:])
-    torch.ops.zoo.unit_features(u, real, norms, sums)
-    grams += sums.sum(1)
 
 
 def _normalise_vjp(
@@ -141,40 +114,3 @@ def _normalise_vjp(
     radial = torch.mul(d_phi, phi, out=product).sum(-1, keepdim=True)
     d_phi.addcmul_(phi, radial, value=-1).div_(norms[..., None])
     return d_phi.sum((0, 1)).flatten()
-
-
-def _normalise_vjp_compiled(phi: Tensor, norms: Tensor, d_grams: Tensor, d_phi: Tensor) -> Tensor:
-    """See `_normalise_vjp`."""
-    missing = -d_grams.shape[-1] % loops.LANES
-    d_grams = F.pad(d_grams, (0, missing, 0, missing))
-    sums = norms.new_zeros(len(phi), loops.blocks(phi.shape[1]), *phi.shape[2:])
-    torch.ops.zoo.unit_features_backward(phi, norms, d_grams, d_phi, sums)
-    return sums.sum((0, 1)).flatten()
-
-
-# Operations of PyTorch, so that their FLOPs are counted.
-@torch.library.custom_op("zoo::unit_features", mutates_args=("u", "norms", "grams"))
-def _unit_features(u: Tensor, real: Tensor, norms: Tensor, grams: Tensor) -> None:
-    arrays = [as_array(part) for part in (u, real, norms, grams)]
-    blocks = len(u) * loops.blocks(u.shape[1])
-    share(loops.unit_features, blocks, 1, *arrays, np.asarray(TINY, arrays[2].dtype)[()])
-
-
-@torch.library.custom_op("zoo::unit_features_backward", mutates_args=("d_phi", "d_bias"))
-def _unit_features_backward(
-    phi: Tensor, norms: Tensor, d_grams: Tensor, d_phi: Tensor, d_bias: Tensor
-) -> None:
-    arrays = [as_array(part) for part in (phi, norms, d_grams, d_phi, d_bias)]
-    share(loops.unit_features_gradient, len(phi) * loops.blocks(phi.shape[1]), 1, *arrays)
-
-
-@register_flop_formula(torch.ops.zoo.unit_features)
-def _forward_flops(u: Any, real: Any, norms: Any, grams: Any, **_: Any) -> int:
-    """Of phi^T phi."""
-    return 2 * prod(u) * u[-1] if grams[0] else 0
-
-
-@register_flop_formula(torch.ops.zoo.unit_features_backward)
-def _backward_flops(phi: Any, norms: Any, d_grams: Any, *_: Any, **__: Any) -> int:
-    """Of phi times the gradient of phi^T phi."""
-    return 2 * prod(phi) * phi[-1] if d_grams[0] else 0

@@ -1,18 +1,39 @@
 """The loops of `zoo.kernels.recurrence`, compiled by numba.
 
 Arrays are (b, n, h, e), of values (b, n, h, f); decay and gates may have strides of zero. A
-block is one head of one sample: its state, (e, f), stays in the cache of a processor.
+block is one head of one sample: its state, (e, f), stays in the cache of a processor. A loop
+processes the blocks first to last - 1, so that several threads share its work. Its result does not
+depend on how they share it.
 
 Without gates a loop adds to its results. `backwards` runs over the tokens from the last to the
 first; with `strict` the sum of a token is without the token itself.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numba import njit
 
-from zoo.kernels.cpu_loops import OPTIONS, compiled, copy_matrix
+OPTIONS: Any = {"nogil": True, "fastmath": {"reassoc", "contract", "nsz"}}
+"""Of numba: sums may be reordered, so that they are computed by vector instructions."""
+
+
+def compiled(function: Callable[..., None]) -> Callable[..., None]:
+    """The machine code of a loop, without the global interpreter lock, kept on disk."""
+    try:
+        return njit(**OPTIONS, cache=True)(function)
+    except RuntimeError:
+        # No folder for the cache is writable.
+        return njit(**OPTIONS)(function)
+
+
+@njit(**OPTIONS)
+def copy_matrix(source: Any, target: Any) -> None:
+    """Copy a matrix; to assign a slice, numba would compile a message about shapes for seconds."""
+    for a in range(source.shape[0]):
+        for c in range(source.shape[1]):
+            target[a, c] = source[a, c]
 
 
 @compiled

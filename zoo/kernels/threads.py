@@ -42,9 +42,8 @@ def share(loop: Callable[..., None], blocks: int, least: int, *arguments: Any) -
 
 
 def as_array(tensor: Tensor) -> np.ndarray:
-    """The memory of a tensor on a CPU; bf16, which NumPy lacks, as uint16."""
-    tensor = tensor.detach()
-    return (tensor.view(torch.uint16) if tensor.dtype is torch.bfloat16 else tensor).numpy()
+    """The memory of a tensor on a CPU."""
+    return tensor.detach().numpy()
 
 
 def _on_team(
