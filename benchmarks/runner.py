@@ -56,9 +56,7 @@ class Runner:
         """`full`, or `tiny` where sizes are the smallest."""
         return tiny if self.tiny else full
 
-    def plan(
-        self, attention: str, task: str, recipe: str, precision: str = "auto", **settings: Any
-    ) -> Plan:
+    def plan(self, attention: str, task: str, recipe: str, **settings: Any) -> Plan:
         """The plan of a run on the device; of recipe `smoke` where sizes are the smallest.
 
         Softmax is SDPA. `settings` are options by owner that differ from the recipe's. UserError
@@ -69,7 +67,7 @@ class Runner:
         return resolve(
             Request(
                 attention=attention, task=task, recipe="smoke" if self.tiny else recipe, seed=0,
-                device=self.kind, precision=pick_precision(precision, self.kind),
+                device=self.kind, precision=pick_precision("auto", self.kind),
                 settings={**few, **sdpa, **settings},
             )
         )  # fmt: skip

@@ -25,25 +25,23 @@ def measure_step(runner: Runner) -> None:
     itself without dropout; `none`, the model without attention, is a lower limit. A CPU computes in
     fp32, a GPU in bf16.
     """
-    precision = "bf16" if runner.kind == "cuda" else "fp32"
-    plan = runner.plan("primal", "listops", "paper", precision)
+    plan = runner.plan("primal", "listops", "paper")
+    precision = plan.spec.train.precision
     calls = {
-        f"{name}, {precision}": step_of(runner, name, precision)
-        for name in ("primal", "softmax", "none")
+        f"{name}, {precision}": step_of(runner, name) for name in ("primal", "softmax", "none")
     }
     batches = partial(first_batch, runner.trainer(plan, compiled=False))
     calls[f"literal, {precision}"] = literal_step(plan, runner, batches)
     if runner.kind == "cuda":
         for name in ("primal", "none"):
             calls[name] = calls[f"{name}, {precision}"]
-            calls[f"{name}, no dropout"] = step_of(runner, name, precision, model={"dropout": 0.0})
+            calls[f"{name}, no dropout"] = step_of(runner, name, model={"dropout": 0.0})
     runner.compare(calls, f"{shape_of(plan)}, {precision}", rounds=5)
 
 
-def step_of(runner: Runner, attention: str, precision: str, **settings: Any) -> Call:
+def step_of(runner: Runner, attention: str, **settings: Any) -> Call:
     """The step of the harness, on the first batch."""
-    plan = runner.plan(attention, "listops", "paper", precision, **settings)
-    return training_call(runner.trainer(plan))
+    return training_call(runner.trainer(runner.plan(attention, "listops", "paper", **settings)))
 
 
 def literal_step(plan: Plan, runner: Runner, next_batch: Callable[[], Batch]) -> Call:

@@ -49,7 +49,7 @@ def run(
         seeds: of the runs.
         budget: the recipe: `smoke`, `laptop`, `paper`, a TOML file, or a question, `laptop@1/copy`.
         positions: `learned`, `rotary` or `none`; by default `learned`, or a question's.
-        precision: `auto`, `bf16` or `fp32`.
+        precision: `auto`, `bf16` or `fp32`; `auto` is fp32 on a CPU and bf16 on CUDA.
         device: `auto`, `cpu` or `cuda`.
         store: folder of the records; a run that it holds is not repeated.
         workers: runs at once.

@@ -45,7 +45,7 @@ def pick_device(name: str) -> Device:
 
 
 def pick_precision(name: str, device: Device) -> Precision:
-    """The precision called `auto`, `bf16` or `fp32`; `auto` is bf16 where the device computes it.
+    """The precision called `auto`, `bf16` or `fp32`; `auto` is fp32 on a CPU, bf16 on CUDA.
 
     Raises:
         UserError: the name is another.
@@ -54,20 +54,7 @@ def pick_precision(name: str, device: Device) -> Precision:
         return name
     if name != "auto":
         raise UserError(f"precision {name!r} is not one of auto, bf16, fp32; give one of them")
-    return native_precisions(torch.device(device))[0]
-
-
-def native_precisions(device: torch.device) -> tuple[Precision, ...]:
-    """The precisions that the device has instructions for, the one with fewer bits first.
-
-    A CPU emulates missing bf16 instructions, which is many times slower than fp32.
-    """
-    if device.type == "cuda":
-        native = torch.cuda.is_bf16_supported(including_emulation=False)
-    else:
-        capabilities = getattr(torch.cpu, "get_capabilities", dict)()
-        native = any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16"))
-    return ("bf16", "fp32") if native else ("fp32",)
+    return "bf16" if device == "cuda" else "fp32"
 
 
 def describe(kind: str) -> Environment:

@@ -54,7 +54,7 @@ def measure(plan: Plan) -> Cost:
     # it is while all are measured.
     training_call(trainer)()
     trial, trainers = _softmax(plan, trainer, train)
-    of_training = trainers[trial.fastest()] if trial else trainer
+    of_training = trainers[trial.fastest] if trial else trainer
     of_inference = trainers[trial.fastest_inference] if trial else trainer
     steps, passes = (
         # One call where both trainers are the same.
@@ -72,7 +72,7 @@ def measure(plan: Plan) -> Cost:
         else _usage(softmax_plan(plan, sdpa), trainers[sdpa], train, steps[-1], passes[-1]),
         time_ratio=Quartiles.of_ratio(steps[0], steps[-1]),
         inference_ratio=Quartiles.of_ratio(passes[0], passes[-1]),
-        reference=trial.fastest(),
+        reference=trial.fastest,
         inference_reference=trial.fastest_inference,
     )
 
@@ -102,7 +102,7 @@ def remeasure(record: Record, store: Store) -> Record:
             plan = restore(spec)
             environment = merge_commits(before, environment_of(plan), path, "measure it there")
             with unchanged(f"measuring {spec.attention}"):
-                cost = measure(with_fastest_backend(plan, store))
+                cost = measure(plan)
         updated = latest.model_copy(update={"cost": cost, "environment": environment})
         store.write(updated)
         return updated
@@ -119,7 +119,7 @@ def _softmax(
     sdpa = Implementation(backend=SDPA, precision=plan.spec.train.precision)
     trial, trainers = trial_of(plan), {}
     try:
-        names = (sdpa, trial.fastest(), trial.fastest_inference) if trial else ()
+        names = (sdpa, trial.fastest, trial.fastest_inference) if trial else ()
         for name in dict.fromkeys(names):
             softmax = softmax_plan(plan, name)
             if softmax.spec == plan.spec:

@@ -127,12 +127,6 @@ class Draft:
         )  # fmt: skip
         return cls(request=request, recipe=recipe, spec=spec, data=data)
 
-    def in_precision(self, precision: Precision) -> "Draft":
-        """The same run in another precision."""
-        request = replace(self.request, precision=precision)
-        train = self.spec.train.model_copy(update={"precision": precision})
-        return replace(self, request=request, spec=self.spec.model_copy(update={"train": train}))
-
     def plan(self, announce: Callable[[str], None] = lambda line: None) -> Plan:
         """Load and hash the data, which completes the specification.
 

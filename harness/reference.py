@@ -7,33 +7,25 @@ time, where two candidates take almost the same time: the first decision of a st
 run of it, on whichever process.
 """
 
-import hashlib
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 import torch
-from pydantic import RootModel
 
-from harness.environment import describe, memory_of, native_precisions
+from harness.environment import describe, memory_of
 from harness.model import build_model
 from harness.plan import Plan
 from harness.records.cost import CostSpec
-from harness.records.files import read_model, write_atomic
 from harness.records.record import Implementation, Precision
 from harness.records.spec import RunSpec
-from harness.records.store import Store
 from harness.timing import Call, short_trial, timer_of
 from harness.train import Trainer
 from tasks.contract import Split
 from zoo.registry import changed
 from zoo.variants import variants
-
-CHOICES_FILE = ".choices"
-"""The file of a store: JSON, a value by key, without the suffix of records."""
 
 REFERENCE = "softmax"
 """The variant that every cost is compared with."""
@@ -55,47 +47,6 @@ MARGIN = 0.95
 equally fast must not change places from one process to the next."""
 
 Specification = TypeVar("Specification", RunSpec, CostSpec)
-
-Choice = TypeVar("Choice", bound=str)
-
-Decisions = RootModel[dict[str, object]]
-
-
-def key_of(what: str, conditions: object) -> str:
-    """The key of a decision about `what`: equal where its `conditions` are equal, as JSON."""
-    text = json.dumps(conditions, sort_keys=True, default=str)
-    return f"{what} {hashlib.sha256(text.encode()).hexdigest()[:16]}"
-
-
-def choose(
-    store: Store, key: str, choices: Collection[Choice], find: Callable[[], Choice | None]
-) -> Choice | None:
-    """The decision of a store by `key_of`, or what `find` finds, which then is the decision.
-
-    Nothing is decided where `find` returns None: no trial is possible. A value in the file that is
-    none of `choices` is ignored.
-
-    Raises:
-        UserError: the store cannot be written.
-    """
-    path = store.folder / CHOICES_FILE
-    by_name: dict[str, Choice] = {choice: choice for choice in choices}
-    earlier = by_name.get(_read(path).get(key, ""))
-    if earlier is not None or (found := find()) is None:
-        return earlier
-    store.require_writable()
-    with store.locks.alone("choices"):
-        decisions = _read(path)
-        decisions[key] = decided = by_name.get(decisions.get(key, ""), found)
-        write_atomic(path, json.dumps(decisions, indent=1, sort_keys=True).encode())
-    return decided
-
-
-def _read(path: Path) -> dict[str, str]:
-    """The decisions of a file; none where it is damaged: they are made again."""
-    decisions = read_model(path, Decisions)
-    values = decisions.root.items() if decisions else ()
-    return {key: value for key, value in values if isinstance(value, str)}
 
 
 def trainer_of(plan: Plan, train: Split, compiled: bool | None = None) -> Trainer:
@@ -139,10 +90,10 @@ class Trial:
     training: Mapping[Implementation, float]
     inference: Mapping[Implementation, float]
 
-    def fastest(self, precision: Precision | None = None) -> Implementation:
-        """The fastest in training; with `precision` of those in that one."""
-        training = self.training.items()
-        return fastest({name: s for name, s in training if precision in (None, name.precision)})
+    @property
+    def fastest(self) -> Implementation:
+        """The fastest in training."""
+        return fastest(self.training)
 
     @property
     def fastest_inference(self) -> Implementation:
@@ -174,21 +125,17 @@ def with_backend(spec: Specification, backend: str) -> Specification:
     return spec.model_copy(update={"options": options})
 
 
-def with_fastest_backend(plan: Plan, store: Store | None = None) -> Plan:
+def with_fastest_backend(plan: Plan, backend: str = "") -> Plan:
     """The plan with the fastest backend in place of `auto`, for building; its identity has `auto`.
 
-    A compiled model keeps `auto`, which is SDPA within the compiler. All runs of a `store` at a
-    shape have the backend that was found first, so that a run which is continued does not change.
+    A compiled model keeps `auto`, which is SDPA within the compiler. A run that is continued keeps
+    the `backend` that it began with.
     """
     spec = plan.spec
     if not is_auto(spec) or spec.train.compiled:
         return plan
-
-    def find() -> str | None:
-        found = trial_of(plan)
-        return found.fastest(spec.train.precision).backend if found else None
-
-    backend = choose(store, _key(plan), BACKENDS[spec.device], find) if store else find()
+    if not backend and (found := trial_of(plan)):
+        backend = found.fastest.backend
     return replace(plan, spec=with_backend(spec, backend)) if backend else plan
 
 
@@ -206,7 +153,7 @@ def trial_of(plan: Plan) -> Trial | None:
 def _key(plan: Plan) -> str:
     """Equal for runs that differ in nothing that a trial of softmax depends on."""
     spec, environment = plan.spec, describe(plan.spec.device)
-    return key_of("softmax", [
+    return json.dumps([
         spec.task.key, spec.task.block, spec.model.model_dump(mode="json"), spec.train.batch,
         spec.train.precision, spec.train.compiled, environment.device, environment.threads,
     ])  # fmt: skip
@@ -222,11 +169,10 @@ def fastest(seconds: Mapping[Implementation, float]) -> Implementation:
     return min(seconds, key=lambda name: seconds[name] * (MARGIN if name.backend == SDPA else 1))
 
 
-def candidates(kind: str, precisions: Iterable[Precision], weights: int) -> list[Implementation]:
+def candidates(kind: str, precision: Precision, weights: int) -> list[Implementation]:
     """What is tried on a device of that kind: the formula only where so many weights fit."""
     return [
         Implementation(backend=backend, precision=precision)
-        for precision in precisions
         for backend in BACKENDS[kind]
         if backend != NAIVE or formula_fits(weights, precision, kind)
     ]
@@ -257,6 +203,4 @@ def _candidates_of(plan: Plan) -> list[Implementation]:
         return [Implementation(backend=SDPA, precision=spec.train.precision)]
     weights = plan.task.length("train") ** 2 * plan.task.sequences * spec.train.batch
     weights *= spec.model.heads * spec.model.depth
-    native = native_precisions(torch.device(spec.device))
-    precisions = dict.fromkeys((spec.train.precision, *native))
-    return candidates(spec.device, precisions, weights)
+    return candidates(spec.device, spec.train.precision, weights)

@@ -20,7 +20,7 @@ from harness.plan import Plan
 from harness.records.fields import now
 from harness.records.record import FINAL, Cost, Final, Point, Record, Status
 from harness.records.store import Store
-from harness.reference import with_fastest_backend
+from harness.reference import REFERENCE, with_fastest_backend
 from harness.torch_state import unchanged
 from harness.train import DivergedError, Progress, Trainer, fit
 from tasks.contract import SPLITS, Split
@@ -109,7 +109,7 @@ class Attempt:
         train, dev, test = (plan.data.splits[name].to(device) for name in SPLITS)
         if spec.train.best_on_test and isinstance(plan.task, Control):
             raise UserError(f"{plan.task.key} has no test answers; give train.best_on_test=false")
-        plan = with_fastest_backend(plan, self.store)
+        plan = with_fastest_backend(plan, checkpoint.backend_of(self.path))
         self._measure(plan, train)
         self.callback.phase("train")
         torch.manual_seed(spec.seed)
@@ -118,6 +118,7 @@ class Attempt:
         trainer = Trainer(model, train, spec.train, spec.seed)
         if self.path.exists():
             self._resume(trainer)
+        self.progress.backend = str(plan.spec.options.get(REFERENCE, {}).get("backend", ""))
         self._train(trainer, dev, test if spec.train.best_on_test else None)
         self.callback.phase("test")
         return self._evaluate(trainer, test)

@@ -148,6 +148,7 @@ class Progress(BaseModel):
         best_on_test: the best score on test so far; None unless the recipe asks for it.
         elapsed: seconds since the start of the run, over all processes.
         environment: that in which the run was started.
+        backend: of softmax, for which a continued run makes no trial; empty without softmax.
         best_state: the model's parameters at `best_step`.
         sums: the sum of each loss since the last point of the curve.
     """
@@ -162,6 +163,7 @@ class Progress(BaseModel):
     best_on_test: float | None = None
     elapsed: Seconds = 0.0
     environment: Environment | None = None
+    backend: str = ""
     best_state: dict[str, Tensor] = Field(default={}, exclude=True)
     sums: dict[str, Tensor] = Field(default={}, exclude=True)
 

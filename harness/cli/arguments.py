@@ -64,7 +64,7 @@ class Machine:
 
     Attributes:
         device: auto, cpu or cuda.
-        precision: auto, bf16 or fp32.
+        precision: auto, bf16 or fp32; auto is fp32 on a CPU and bf16 on CUDA.
     """
 
     device: str = "auto"

@@ -40,7 +40,7 @@ class CostOptions(arguments.Stored, arguments.Machine):
         heads: Attention heads.
         causal: Causal layers.
         set_: NAME.OPTION=VALUE; NAME is a variant, or model; repeatable.
-        precision: auto, bf16 or fp32; auto is fp32 on a CPU, as in suites, and bf16 on CUDA.
+        precision: auto, bf16 or fp32; auto is fp32 on a CPU and bf16 on CUDA.
         seconds: Seconds of sampling for a measurement, about.
         timeout: Seconds of a measurement, at most.
         rerun: Repeat finished measurements.
@@ -65,7 +65,6 @@ class CostOptions(arguments.Stored, arguments.Machine):
         from harness import environment
         from harness.cost.plan import CostRequest
         from harness.records.cost import LEVELS, PASSES
-        from harness.records.suites import LAYERS
 
         operations: Any = arguments.names_in([self.pass_])
         level: Any = self.level
@@ -74,14 +73,11 @@ class CostOptions(arguments.Stored, arguments.Machine):
             if name not in names:
                 raise UserError(unknown(what, name, names))
         device = environment.pick_device(self.device)
-        of_suites = self.precision == "auto" and device == "cpu"
         return CostRequest(
             attentions=arguments.names_in(self.attention), lengths=lengths_in(self.lengths),
             operations=operations, level=level, batching=self.batch, dim=self.dim,
             heads=self.heads, causal=self.causal, device=device,
-            precision=environment.pick_precision(
-                LAYERS.precision if of_suites else self.precision, device
-            ),
+            precision=environment.pick_precision(self.precision, device),
             settings=arguments.settings_of(self.set_),
         )  # fmt: skip
 
@@ -108,9 +104,8 @@ def cost(options: CostOptions) -> Answer:
         return Answer({"rows": costs.lines(measured), "files": files}, code)
     texts = ["", costs.terminal(measured)]
     if options.precision == "auto":
-        on_cpu, others = "as in suites", "bf16 where the device computes it natively, else fp32"
-        reason = on_cpu if request.device == "cpu" else others
-        texts.append(f"Precision: {request.precision}, {reason}; see --precision.")
+        kind = {"cpu": "a CPU", "cuda": "CUDA"}[request.device]
+        texts.append(f"Precision: {request.precision}, as auto is on {kind}; see --precision.")
     if text := _of_suite(request):
         texts.append(text)
     return Answer("\n".join(texts), code)

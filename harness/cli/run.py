@@ -142,7 +142,6 @@ def train(options: RunOptions) -> "tuple[Outcomes, int]":
     runs.require_used(drafts)
     if options.match:
         drafts = [Draft.of(matched(draft.request, announce=typer.echo)) for draft in drafts]
-    drafts = runs.in_faster_precision(drafts, options)
     if options.tune:
         seeds = arguments.seeds_in(runs.SEEDS if options.seeds is None else options.seeds)
         return runs.tune(drafts, seeds, options)

@@ -7,7 +7,6 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
 import typer
 
 from harness import baselines, environment, grid, plan, recipes, tuning
@@ -16,7 +15,6 @@ from harness.cli.arguments import Runs, attentions_in, names_in, seeds_in, setti
 from harness.engines import create
 from harness.interrupts import continued
 from harness.plan import Draft, Plan, Request
-from harness.precision import faster
 from harness.records import frame
 from harness.records.record import Record
 from harness.records.store import BaselineStore, Store
@@ -79,22 +77,6 @@ def require_used(drafts: Sequence[Draft]) -> None:
         raise UserError(
             f"--set {owner}: no run uses {owner!r}; give one of {', '.join(sorted(owners))}"
         )
-
-
-def in_faster_precision(drafts: Sequence[Draft], options: "RunOptions") -> Sequence[Draft]:
-    """The runs; where `--precision` is `auto`, each in its faster one: `harness.precision`.
-
-    A question of a suite has a precision.
-    """
-    resources = options.resources()
-    if options.precision != "auto" or all(draft.recipe.question for draft in drafts):
-        return drafts
-    for draft in drafts:
-        draft.plan(typer.echo)  # before the first trial: data that are missing are rejected
-    environment.keep_freed_memory()
-    share = max(1, torch.get_num_threads() // max(1, resources.workers))
-    with environment.use_threads(resources.threads or share):
-        return [faster(draft, Store(options.store), typer.echo) for draft in drafts]
 
 
 def execute(plans: Sequence[Plan], options: "RunOptions") -> Outcomes:

@@ -147,7 +147,7 @@ def _softmax(spec: CostSpec, timer: Timer, end: float) -> tuple[dict[Implementat
     weights = spec.batch * spec.heads * spec.length**2 * (spec.model.depth if spec.model else 1)
     if spec.operation == "decode":
         weights //= spec.length
-    names = candidates(spec.device, [spec.precision], weights)
+    names = candidates(spec.device, spec.precision, weights)
     try:
         seconds = timer(prepare(reference_of(spec)).call, 1)
     except (MemoryError, RuntimeError) as error:

@@ -154,7 +154,7 @@ def unmeasured(monkeypatch) -> Cost:
     cost = Cost(own=usage, softmax=usage, time_ratio=SOME, inference_ratio=SOME)
     for module in ("runner", "measure"):
         monkeypatch.setattr(f"harness.{module}.measure", lambda plan: cost)
-    monkeypatch.setattr("harness.runner.with_fastest_backend", lambda plan, store: plan)
+    monkeypatch.setattr("harness.runner.with_fastest_backend", lambda plan, backend: plan)
     return cost
 
 

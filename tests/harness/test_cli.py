@@ -229,12 +229,6 @@ def test_bad_input_is_one_line_and_exit_code_2_and_leaves_no_file(rejected, comm
     assert REJECTED[command] in rejected(name, *argv)
 
 
-def test_a_wrong_name_is_rejected_before_a_trial_of_precisions(rejected, monkeypatch):
-    monkeypatch.setattr("harness.precision.native_precisions", lambda device: ("bf16", "fp32"))
-    monkeypatch.setattr("harness.precision.try_precisions", lambda *_: pytest.fail("a trial"))
-    assert "'nonee'" in rejected("run", "--budget", "smoke", *SMALL, "-a", "none,nonee")
-
-
 def test_a_folder_for_curves_that_cannot_be_written_is_rejected_before_the_run(call, tmp_path):
     (tmp_path / "file").write_text("")
     code, _, err = call(*TINY, "-a", "none", "--tensorboard", str(tmp_path / "file" / "curves"))

@@ -68,9 +68,8 @@ def test_cost_measures_everything_once_and_writes_its_page(call, store, outcomes
     ],
 )
 def test_a_table_says_its_precision_and_the_options_of_a_suite(
-    call, store, outcomes, monkeypatch, options, precision, compared
+    call, store, outcomes, options, precision, compared
 ):
-    monkeypatch.setattr("harness.environment.native_precisions", lambda device: ("bf16", "fp32"))
     sized = options if "--dim" in options else f"{options} --dim 16"
     argv = ("cost", "--seconds", "0", "-a", "none", "--lengths", "32", *sized.split())
     code, out, err = call(*argv, "--device", "cpu")

@@ -75,18 +75,9 @@ def test_each_difference_of_two_environments_is_named(name):
     assert str(caught.value) == f"it was started with {difference}; go there"
 
 
-@pytest.mark.parametrize(
-    ("capabilities", "precision"),
-    [
-        ({"avx512_bf16": True}, "bf16"),
-        ({"amx_bf16": True, "avx512_bf16": False}, "bf16"),
-        ({"avx512_bf16": False, "avx2": True}, "fp32"),
-        ({}, "fp32"),
-    ],
-)
-def test_auto_is_bf16_on_a_cpu_with_the_instructions(monkeypatch, capabilities, precision):
-    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: capabilities, raising=False)
-    assert pick_precision("auto", "cpu") == precision
+@pytest.mark.parametrize(("device", "precision"), [("cpu", "fp32"), ("cuda", "bf16")])
+def test_auto_is_a_precision_of_the_device(device, precision):
+    assert pick_precision("auto", device) == precision
 
 
 @pytest.fixture

@@ -27,7 +27,6 @@ from zoo.cost import flops, peak_bytes
 
 CPU = torch.device("cpu")
 SDPA, NAIVE = (Implementation(backend=name, precision="fp32") for name in ("sdpa", "naive"))
-BF16 = Implementation(backend="naive", precision="bf16")
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +39,6 @@ def trial(monkeypatch):
 
     monkeypatch.setattr("harness.reference.short_trial", short_trial)
     reference.TRIALS.clear()
-    monkeypatch.setattr("harness.reference.native_precisions", lambda device: ("bf16", "fp32"))
     return seconds
 
 
@@ -89,18 +87,16 @@ def test_the_reference_is_the_fastest_softmax_and_sdpa_for_memory(plan, trial, m
     sizes = {"sdpa": 2, "naive": 3}
     monkeypatch.setattr("harness.measure.training_call", labelled)
     monkeypatch.setattr("harness.measure.peak_bytes", lambda call, _: sizes.get(call.backend, 1))
-    trial |= {BF16: 0.5, NAIVE: 0.7}
+    trial[NAIVE] = 0.7
     cost = measure(plan("primal"))
-    assert (cost.reference, cost.inference_reference) == (BF16, BF16)
+    assert (cost.reference, cost.inference_reference) == (NAIVE, NAIVE)
     assert (cost.softmax.backend, cost.softmax.peak_bytes) == ("sdpa", 2)
     assert cost.over_softmax == cost.time_ratio
 
 
 @pytest.mark.slow_after(1)
-@pytest.mark.parametrize(
-    ("seconds", "backend"), [({NAIVE: 0.9, BF16: 0.1}, "naive"), ({NAIVE: 0.97}, "sdpa")]
-)
-def test_auto_is_the_fastest_backend_in_the_precision_of_the_run(plan, trial, seconds, backend):
+@pytest.mark.parametrize(("seconds", "backend"), [({NAIVE: 0.9}, "naive"), ({NAIVE: 0.97}, "sdpa")])
+def test_auto_is_the_fastest_backend(plan, trial, seconds, backend):
     trial |= seconds
     for attention in ("softmax", "softmax+primal"):
         planned = plan(attention)
@@ -120,23 +116,9 @@ def test_a_run_of_sdpa_has_its_times_and_not_the_fastest_softmax_ones(plan, tria
     assert (cost.softmax.seconds_per_1k_steps.median, cost.time_ratio.median) == (2000.0, 1.5)
 
 
-def test_every_run_of_a_store_at_a_shape_has_the_first_backend(plan, trial, store):
-    def backend(planned):
-        # Another process has no trials yet.
-        reference.TRIALS.clear()
-        return with_fastest_backend(planned, store).spec.options["softmax"]["backend"]
-
-    trial[NAIVE] = 0.5
-    assert backend(plan("softmax")) == "naive"
-    trial[NAIVE] = 2.0
-    assert backend(plan("softmax+primal", seed=3, lr=0.5)) == "naive"
-    assert backend(plan("softmax", batch=2)) == "sdpa"
-
-
 def test_the_fastest_in_inference_may_not_be_the_fastest_in_training():
-    found = reference.Trial({BF16: 1.0, NAIVE: 2.0}, {BF16: 2.0, NAIVE: 1.0})
-    assert (found.fastest(), found.fastest_inference) == (BF16, NAIVE)
-    assert found.fastest(NAIVE.precision) == NAIVE
+    found = reference.Trial({SDPA: 1.0, NAIVE: 2.0}, {SDPA: 2.0, NAIVE: 1.0})
+    assert (found.fastest, found.fastest_inference) == (SDPA, NAIVE)
 
 
 def test_a_trial_is_made_once_for_a_shape(plan, monkeypatch):

@@ -18,7 +18,8 @@ from harness.environment import describe
 from harness.interrupts import Interrupts, Terminated
 from harness.plan import resolve
 from harness.provenance import expected_failures_of, implementations, sources
-from harness.reference import CHOICES_FILE
+from harness.records.record import Implementation
+from harness.reference import Trial, with_fastest_backend
 from harness.runner import run
 from harness.train import Evaluation, Trainer
 from tests.harness.conftest import requested
@@ -67,7 +68,7 @@ def test_a_finished_run_is_a_complete_record(plan, store, callback):
     record = run(planned, store, callback)
     assert (record.status, record.reason, record.spec) == ("ok", "", planned.spec)
     assert store.read() == ([record], [])
-    assert {*files(store)} == {store.path(planned.spec).name, CHOICES_FILE, ".locks"}
+    assert files(store) == [store.path(planned.spec).name]
     assert [point.step for point in record.curve] == [1, 2, 3, 4]
     assert record.final.test_examples == 18
     assert record.final.dev == max(p.dev or 0 for p in record.curve)
@@ -279,6 +280,29 @@ def test_a_continued_run_names_both_commits_and_has_the_seconds_of_all_its_proce
     record = run_here(plan())
     assert record.environment.commit == "aaa, bbb"
     assert 1000.0 < record.final.seconds < 2000.0
+
+
+def test_a_continued_run_keeps_the_backend_of_softmax_that_it_began_with(
+    plan, run_here, interrupted, monkeypatch
+):
+    built, build = [], harness.runner.build_model
+
+    def spy(spec, task):
+        built.append(spec.options["softmax"]["backend"])
+        return build(spec, task)
+
+    def found(backend):
+        seconds = {Implementation(backend=backend, precision="fp32"): 1.0}
+        monkeypatch.setattr("harness.reference.trial_of", lambda plan: Trial(seconds, seconds))
+
+    monkeypatch.setattr("harness.runner.with_fastest_backend", with_fastest_backend)
+    monkeypatch.setattr("harness.runner.build_model", spy)
+    found("naive")
+    planned = interrupted(plan("softmax"))
+    found("sdpa")
+    assert run_here(planned).status == "ok"
+    run_here(plan("softmax", seed=1))
+    assert built == ["naive", "naive", "sdpa"]
 
 
 def test_a_run_of_another_environment_is_not_continued(
