@@ -191,13 +191,19 @@ def joined(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat(found, ignore_index=True)[COLUMNS] if found else pd.DataFrame(columns=COLUMNS)
 
 
-def between(found: pd.DataFrame, first: str, second: str) -> pd.DataFrame:
-    """The differences of two rows in every table that compares them, first minus second."""
-    same = found[(found["first"] == first) & (found["second"] == second)]
-    other = found[(found["first"] == second) & (found["second"] == first)]
-    ends = {"difference": -other["difference"], "low": -other["high"], "high": -other["low"]}
-    reversed_ = other.assign(first=first, second=second, **ends)
-    return pd.concat([same, reversed_]).sort_index()
+def between(found: pd.DataFrame, named: Sequence[tuple[str, str]]) -> pd.DataFrame:
+    """The differences of the named pairs in every table that compares them, first minus second.
+
+    These comparisons were chosen before the results, so that `p_holm` is corrected for their number
+    in each question, and not for the number of all pairs.
+    """
+    mirrored = found.rename(columns={"first": "second", "second": "first"})
+    ends = {"difference": -found["difference"], "low": -found["high"], "high": -found["low"]}
+    every = pd.concat([found, mirrored.assign(**ends)])[[*found]].rename_axis("at").reset_index()
+    order = pd.DataFrame([*dict.fromkeys(named)], columns=["first", "second"])
+    chosen = order.merge(every, on=["first", "second"]).sort_values("at")[[*found]]
+    adjusted = chosen.groupby(["table", "question"])["p"].transform(lambda p: holm(p.to_numpy()))
+    return chosen.assign(p_holm=adjusted)
 
 
 def rank_groups(separable: NDArray[np.bool_]) -> list[str]:

@@ -4,11 +4,13 @@ A row is a variant with its options, a column is a question. Frames of `harness.
 in, and frames come out, from which pages, tables and figures are made.
 """
 
+import json
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from operator import eq
 from typing import Any
 
 import numpy as np
@@ -110,20 +112,47 @@ def results(runs: pd.DataFrame, suite: Suite, baselines: pd.DataFrame) -> SuiteR
     return SuiteResults(suite.key, rows, seeds, questions)
 
 
+def is_of_suite(runs: pd.DataFrame, suite: Suite) -> pd.Series:
+    """Whether each run is of a question of the suite, with the settings of that question.
+
+    A run of `--budget SUITE/QUESTION` with other settings or rates is a question of its own, and so
+    is a run that was made before a setting of the suite changed.
+    """
+    if runs.empty:
+        return pd.Series(dtype=bool)
+    same = runs["suite"] == suite.key
+    for question in suite.questions if same.any() else ():
+        asked = {"grid": json.dumps({"train.lr": question.rates}) if question.rates else ""}
+        asked |= {"model.positions": question.positions, "train.precision": question.precision}
+        for part, fields in (("task", question.options), ("model", question.model),
+                             ("train", question.train)):  # fmt: skip
+            asked |= {f"{part}.{name}": value for name, value in fields.items()}
+        others = runs["question"] != question.name
+        for path in asked.keys() & {*runs}:
+            value = tuple(v) if isinstance(v := asked[path], list) else v
+            same &= others | runs[path].map(partial(eq, value))
+    texts = runs[["overrides", "grid"]].to_dict("list")
+    changed = [
+        any(path.startswith(("model.", "train.")) for path in json.loads(overrides).keys() - tuned)
+        for overrides, grid in zip(*texts.values(), strict=True)
+        for tuned in [json.loads(grid or "{}").keys()]
+    ]
+    return same & ~np.array(changed, dtype=bool)
+
+
 def final_runs(runs: pd.DataFrame, suite: Suite) -> pd.DataFrame:
     """The runs at the rates that trials chose; of a row without such a run its trials.
 
     Of the trials only the best, where all have ended and one has finished: a single seed. A run
     without tuning is a result only where the question has no rates.
     """
-    found = runs[runs["suite"] == suite.key]
+    found = runs[is_of_suite(runs, suite)]
     if found.empty:
         return found
     rates = {question.name: len(question.rates) for question in suite.questions}
-    untuned = found["question"].map(rates) == 0
-    final = (found["role"] == "final") | (untuned & (found["role"] == ""))
+    final = found["role"] != "trial"
     has_final = final.groupby([found["question"], found["row"]]).transform("any")
-    trials = found[(found["role"] == "trial") & ~has_final]
+    trials = found[~final & ~has_final]
     chosen = [
         name
         for (question, _), same in trials.groupby(["question", "row"], sort=False)

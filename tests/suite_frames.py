@@ -1,5 +1,6 @@
 """A made suite: frames of runs, baselines and costs whose numbers are drawn from a seed."""
 
+import json
 from functools import cache
 from typing import Any
 
@@ -42,6 +43,7 @@ def suite_frames() -> tuple[Suite, pd.DataFrame, pd.DataFrame]:
                 correct = generator.random(ANSWERS) < share
                 runs.append({
                     **common, "row": row.label, "attention": row.attention, "role": "final",
+                    "grid": json.dumps({"train.lr": question.rates}), "overrides": "{}",
                     "status": "failed" if failed else "ok", "seed": seed, "metric": "accuracy",
                     "unit": "%", "better": "higher", "digits": 1, "scale": 100.0,
                     "exponential": False,

@@ -31,23 +31,27 @@ class ReportOptions(Stored):
     Attributes:
         out: Folder of the pages; by default the store itself.
         baselines: First fit the baselines of tasks that lack them.
-        suite: File of a suite that is not built in; repeatable.
-        compare: Print how two rows A,B differ; no file is written.
+        suite: Show these suites alone: NAME or FILE.toml, repeatable; by default all in the store.
+        with_published: Add the published runs to each suite; by default where --suite names one.
+        attention: Show these variants alone: A, A+B, or A,A+B,...; by default all.
+        questions: Show these questions of suites alone, separated by commas; by default all.
+        compare: Print how two variants A,B differ; repeatable; no file is written.
         latex: Write the matrix of each suite for LaTeX, too.
         curves: Draw loss and score on dev against steps and seconds, too.
-        task: Of the curves: TASK or TASK,TASK,...; all if none is given.
-        attention: Of the curves: A, A+B, or A,A+B,...; all if none is given.
+        task: Of the curves: TASK or TASK,TASK,...; by default all.
         tensorboard: Folder for the curves as event files of TensorBoard.
     """
 
     out: Path | None = None
     baselines: bool = False
     suite: list[str] | None = None
-    compare: str = ""
+    with_published: bool | None = None
+    attention: list[str] | None = None
+    questions: str = ""
+    compare: list[str] | None = None
     latex: bool = False
     curves: bool = False
     task: list[str] | None = None
-    attention: list[str] | None = None
     tensorboard: Path | None = None
 
 
@@ -67,10 +71,10 @@ def report(options: ReportOptions) -> Answer:
         complete = fit_baselines(stores.read(store, curves=False)[0], store)
     content = stores.content(store)
     stores.require_records(content, store)
-    found = results_in(content, options.suite or ())
+    found = results_in(content, Shown.of(options), store)
     if options.compare:
-        text = comparison(options.compare, found.differences, found.suites)
-        return Answer(found.differences.to_dict("records") if as_json else text)
+        compared, text = comparison(options.compare, found)
+        return Answer(compared.to_dict("records") if as_json else text)
     curves = _curves(options) if options.curves or options.tensorboard else {}
     files = stores.within(folder, {**files_of(found, latex=options.latex), **curves})
     require_writable(folder, str(folder), "give another --out")
@@ -82,7 +86,7 @@ def report(options: ReportOptions) -> Answer:
         lines = cost.lines(costs)
         return Answer({"answers": answers, "rows": rows, "costs": lines, "files": written}, code)
     tables = [*map(suite_pages.terminal, found.suites)]
-    if len(found.leaderboard.rows) or costs.empty:
+    if len(found.leaderboard.rows) or (costs.empty and not tables):
         tables.append(leaderboard.terminal(found.leaderboard))
     return Answer("\n" + "\n\n".join(tables or [cost.terminal(costs)]), code)
 
@@ -110,8 +114,46 @@ def _curves(options: ReportOptions) -> dict[str, bytes]:
     return curves.files(frame.of_records(records), frame.of_curves(records))
 
 
+class Shown(NamedTuple):
+    """The part of a store that pages show.
+
+    Attributes:
+        suites: names or files; empty for all, and the leaderboard.
+        published: whether suites have the published runs, too.
+        attentions, questions: empty for all.
+    """
+
+    suites: Sequence[str] = ()
+    published: bool = False
+    attentions: Sequence[str] = ()
+    questions: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, options: ReportOptions) -> "Shown":
+        """Read the options of the command; raise `UserError` for a name that no suite has."""
+        from harness.records.suites import find, names
+
+        named = [*map(find, options.suite or ())]
+        questions = names_in([options.questions]) if options.questions else []
+        for name in questions if named else ():
+            every = {question.name for suite in named for question in suite.questions}
+            if name not in every:
+                raise UserError(unknown("question", name, every))
+        published = options.with_published
+        if published is None:
+            built_in = any(suite.name in names() for suite in named)
+            published = built_in and stores.PUBLISHED.is_dir()
+        elif published and not stores.PUBLISHED.is_dir():
+            raise UserError(
+                f"--with-published is not possible: {stores.PUBLISHED} is not a folder; use a clone"
+                " of the repository"
+            )
+        attentions = names_in(options.attention or ())
+        return cls(options.suite or (), published, attentions, questions)
+
+
 class Results(NamedTuple):
-    """What pages show of a store: `leaderboard` is of the runs that are of no suite."""
+    """What pages show of a store: `leaderboard` is of the runs that are in no suite's table."""
 
     content: stores.Content
     suites: "list[Tables]"
@@ -126,24 +168,47 @@ class Results(NamedTuple):
         return joined([*(of.pairs for of in self.suites), self.leaderboard.pairs])
 
 
-def results_in(content: stores.Content, files: Sequence[str] = ()) -> Results:
-    """The results in a store, also of the suites of `files`, which are not built in."""
+ALL = Shown()
+
+
+def results_in(
+    content: stores.Content, shown: Shown = ALL, store: Path = stores.PUBLISHED
+) -> Results:
+    """The results in a store, whose content is given; see `Shown`."""
+    import numpy as np
+
     from harness.records.suites import find
     from reports.leaderboard import leaderboard
     from reports.pages.suite import tables
+    from reports.suite_results import is_of_suite
 
-    runs, rules, named = content.runs, content.rules, {s.key: s for s in map(find, files)}
-    suites = []
-    for key in sorted({*runs.get("suite", ())} - {""}):
+    runs, rules, named = content.runs, content.rules, {s.key: s for s in map(find, shown.suites)}
+    of_suite, suites = np.array(runs.get("suite", ()), dtype=object), []
+    is_other = of_suite == ""
+    joint = content
+    if shown.published and store.resolve() != stores.PUBLISHED.resolve():
+        joint = stores.content(stores.PUBLISHED, store)
+    for key in named or sorted({*of_suite} - {""}):
         try:
             suite = named.get(key) or find(key)
         except UserError as error:
             warnings.warn(f"{error}; or give its file: --suite FILE.toml", stacklevel=2)
             continue
-        suites.append(tables(suite, runs, rules, content.costs))
-    others = runs[runs["suite"] == ""] if len(runs) else runs
-    steps = _step_tables(content.costs, files)
-    return Results(content, suites, leaderboard(others, rules), steps)
+        if suite.level == "step":
+            continue
+        is_row = is_of_suite(runs, suite).to_numpy()
+        is_other |= (of_suite == key) & ~is_row
+        every = {*joint.runs.get("row", ())}
+        added = {*runs["row"][is_row]} if len(runs) and every > {*runs["row"]} else ()
+        suites.append(tables(
+            suite, joint.runs, joint.rules, joint.costs, attentions=shown.attentions,
+            questions=shown.questions, added=added,
+        ))  # fmt: skip
+    board = runs[is_other & (not named)] if len(runs) else runs
+    if shown.attentions and len(board):
+        board = board[board["attention"].isin(shown.attentions)]
+    steps = _step_tables(content.costs, shown.suites)
+    return Results(content, suites, leaderboard(board, rules), steps)
 
 
 def _step_tables(costs: "pd.DataFrame", files: Sequence[str]) -> "list[tuple[Suite, pd.DataFrame]]":
@@ -174,8 +239,9 @@ def files_of(found: Results, *, latex: bool = False) -> dict[str, bytes]:
     from reports.pages import suite as suite_pages
     from reports.text import frame_csv
 
-    files = leaderboard.files(found.leaderboard, found.content.broken)
-    files |= {"pairs.csv": frame_csv(found.differences)}
+    files = {"pairs.csv": frame_csv(found.differences)}
+    if len(found.leaderboard.runs) or not found.suites:
+        files |= leaderboard.files(found.leaderboard, found.content.broken)
     files |= tuning.files(found.leaderboard.every) | cost.files(found.content.costs)
     for of in found.suites:
         files |= suite_pages.files(of, latex=latex)
@@ -195,30 +261,49 @@ def summary(records: "Sequence[Record]", store: Path) -> "tuple[list[dict[Hashab
     return rows, leaderboard.terminal(found)
 
 
-def comparison(text: str, pairs: "pd.DataFrame", suites: "Sequence[Tables]") -> str:
-    """The differences between the two rows that `text` names as A,B; `UserError` if it does not."""
+def comparison(texts: Sequence[str], found: Results) -> "tuple[pd.DataFrame, str]":
+    """The differences between the rows that each text names as A,B, as a frame and as text.
+
+    Holm's correction is over the comparisons that are named, in each question.
+
+    Raises:
+        UserError: a text does not name two rows.
+    """
     from reports.statistics import between
     from reports.text import text_table
 
-    # A comma in brackets is part of a name: delta[negative=True,rank=2].
-    names = [name.strip() for name in re.split(r",(?![^\[(]*[\])])", text)]
-    answers = [of.answers for of in suites]
-    rows = {*pairs["first"], *pairs["second"], *(row for table in answers for row in table["row"])}
-    if len(names) != 2 or names[0] == names[1]:
-        raise UserError(f"--compare {text!r} names no two rows; give A,B")
-    for name in names:
-        if name not in rows:
-            raise UserError(unknown("row", name, rows))
+    answers = [of.answers for of in found.suites]
+    answers += [found.leaderboard.rows] if len(found.leaderboard.rows) else []
+    rows = {row for table in answers for row in table["row"]}
+    named = [_pair(text, rows) for text in texts]
+    compared = between(found.differences, named)
+    head = ["comparison", "question", "difference", "95 % interval", "p", f"p (Holm, {len(named)})"]
     lines = [
         [
-            f"{pair.table}, {pair.question}", f"{pair.difference:+.3g}",
-            f"[{pair.low:+.3g}, {pair.high:+.3g}]", f"{pair.p:.2g}", f"{pair.p_holm:.2g}",
+            f"{pair.first} minus {pair.second}", f"{pair.table}, {pair.question}",
+            f"{pair.difference:+.3g}", f"[{pair.low:+.3g}, {pair.high:+.3g}]", f"{pair.p:.2g}",
+            f"{pair.p_holm:.2g}",
         ]
-        for pair in between(pairs, *names).itertuples()
+        for pair in compared.itertuples()
     ]  # fmt: skip
-    head = [f"{names[0]} minus {names[1]}", "difference", "95 % interval", "p", "p (Holm)"]
-    texts = [text_table(head, lines)] if lines else []
+    lines = [line if len(named) > 1 else line[1:] for line in lines]
+    head = head if len(named) > 1 else [f"{' minus '.join(named[0])}", *head[2:]]
+    found_texts = [text_table(head, lines)] if lines else []
     for table in answers:
-        missing = table[table["row"].isin(names) & (table["not_compared"] != "")]
-        texts += [f"{a.question}: {a.row}: {a.not_compared}" for a in missing.itertuples()]
-    return "\n".join(texts) or f"no table compares {names[0]} with {names[1]}"
+        of_rows = table["row"].isin({name for pair in named for name in pair})
+        missing = table[of_rows & (table["not_compared"] != "")]
+        found_texts += [f"{a.question}: {a.row}: {a.not_compared}" for a in missing.itertuples()]
+    none = "; ".join(f"no table compares {first} with {second}" for first, second in named)
+    return compared, "\n".join(found_texts) or none
+
+
+def _pair(text: str, rows: "set[str]") -> tuple[str, str]:
+    """The two rows that a text names as A,B; `UserError` if it does not."""
+    # A comma in brackets is part of a name: delta[negative=True,rank=2].
+    names = [name.strip() for name in re.split(r",(?![^\[(]*[\])])", text)]
+    if len(names) != 2 or names[0] == names[1]:
+        raise UserError(f"--compare {text!r} names no two variants; give A,B")
+    for name in names:
+        if name not in rows:
+            raise UserError(unknown("variant of the tables", name, rows))
+    return names[0], names[1]

@@ -1,7 +1,7 @@
 """A suite: its page, tables and figure, on a terminal, for LaTeX and in a README."""
 
 import io
-from collections.abc import Hashable, Iterator
+from collections.abc import Collection, Hashable, Iterator
 from importlib.util import find_spec
 from textwrap import fill
 from typing import Any, NamedTuple
@@ -40,6 +40,7 @@ class Tables(NamedTuple):
     Attributes:
         seeds: the runs behind the answers, a line each.
         setting: what the costs were measured on, as text.
+        added: the variants whose runs a user added to the published ones.
     """
 
     suite: Suite
@@ -48,6 +49,7 @@ class Tables(NamedTuple):
     matrix: pd.DataFrame
     seeds: pd.DataFrame
     setting: str
+    added: tuple[str, ...] = ()
 
     @property
     def answer_of(self) -> dict[Hashable, Any]:
@@ -56,18 +58,33 @@ class Tables(NamedTuple):
 
 
 def tables(
-    suite: Suite, runs: pd.DataFrame, baselines: pd.DataFrame, costs: pd.DataFrame
-) -> Tables:
-    """The frames of a suite, from the frames of a store; see `reports.suite_results`."""
+    suite: Suite, runs: pd.DataFrame, baselines: pd.DataFrame, costs: pd.DataFrame, *,
+    attentions: Collection[str] = (), questions: Collection[str] = (), added: Collection[str] = (),
+) -> Tables:  # fmt: skip
+    """The frames of a suite, from the frames of a store; see `reports.suite_results`.
+
+    Variants without a run are left out, unless there is no run. `attentions` and `questions` leave
+    out others, too; the comparisons and their correction are of all. `added` are the variants with
+    runs of a user.
+    """
     found, plan = suite_results.results(runs, suite, baselines), suite.cost
     answers = found.answers()
+    ran = {*answers.loc[answers["status"] != "", "row"]} or {*answers["row"]}
+    shown = answers["row"].isin(ran)
+    if attentions:
+        shown &= answers["row"].isin(attentions) | answers["attention"].isin(attentions)
+    if questions:
+        chosen = tuple(question for question in suite.questions if question.name in questions)
+        suite = suite.model_copy(update={"questions": chosen or suite.questions})
+        shown &= answers["question"].isin([question.name for question in suite.questions])
+    answers = answers[shown]
     columns = [*OF_A_SEED, *(["best_on_test"] if suite.published else [])]
     setting = [plan.precision, f"width {plan.dim}", f"{plan.heads} heads"]
     for name, threads in measured(costs, plan)[["machine", "threads"]].values[:1]:
         setting += [f"{name}, {threads_of(threads)}"]
     return Tables(
         suite, answers, found.pairs(), suite_results.matrix(answers, costs, suite),
-        found.seeds.reindex(columns=columns), "; ".join(setting),
+        found.seeds.reindex(columns=columns), "; ".join(setting), tuple(sorted(added)),
     )  # fmt: skip
 
 
@@ -182,6 +199,8 @@ def terminal(of: Tables) -> str:
         f"attention. Time and peak memory: training a layer of {middle:,} tokens over "
         f"softmax. Decode: a token after {max(suite.cost.lengths):,}; state: its bytes."
     )
+    if of.added:
+        legend += f" Your runs: {', '.join(of.added)}; the others are published."
     return f"{text_table(head, lines, WIDE)}\n\n{fill(legend, WIDE)}"
 
 

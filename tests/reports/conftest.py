@@ -202,6 +202,7 @@ def suite_records(tmp_path) -> list[Record]:
             options={attention: {"chunk": 8} if attention == "linear" else {}},
             overrides={"linear.chunk": 8} if attention == "linear" else {}, measured=False,
             budget=f"mine@1/{question}", role="trial" if seed == 4 else "final",
+            model={"positions": "none"}, train={"precision": "fp32"},
         )
         for question, accuracies in ACCURACIES.items()
         for attention, accuracy in accuracies.items()

@@ -1,14 +1,16 @@
 """`harness report` on a store of a suite."""
 
 import csv
+import json
 
 import pytest
 
-from harness.cli import main
+from harness.cli import main, stores
+from harness.records import suites
 from harness.records.baselines import TaskBaselines
 from harness.records.store import BaselineStore, CostStore, Store
 from tasks import BASELINES_VERSION
-from tests.reports.conftest import ACCURACY, make_cost, make_record
+from tests.reports.conftest import ACCURACY, changed, make_cost, make_record
 
 
 @pytest.fixture
@@ -28,7 +30,9 @@ def call(suite_records, tmp_path, capsys):
 
     def run(*options):
         with pytest.raises(SystemExit) as ended:
-            main(["report", "--store", str(store.folder), *options])
+            main(
+                ["report", *(["--store", str(store.folder)] * ("--store" not in options)), *options]
+            )
         return (ended.value.code, *capsys.readouterr())
 
     return run
@@ -39,19 +43,76 @@ def suite(tmp_path):
     return "--suite", str(tmp_path / "mine.toml")
 
 
-def test_a_report_writes_the_files_of_a_suite_and_leaves_its_runs_out_of_leaderboards(
-    call, suite, tmp_path
-):
+@pytest.fixture
+def built_in(monkeypatch, tmp_path):
+    """Makes `mine` a suite that is built in."""
+    monkeypatch.setattr(suites, "FOLDER", tmp_path)
+    yield
+    suites._built_in.cache_clear()
+
+
+def answers_in(out):
+    return {(line["row"], line["question"]): line for line in json.loads(out)["answers"]}
+
+
+def test_a_report_writes_the_files_of_the_suites_that_are_named(call, suite, tmp_path):
     code, out, err = call(*suite, "--latex", "--out", str(tmp_path / "pages"))
     assert (code, err) == (0, "")
     names = {path.name for path in (tmp_path / "pages").iterdir()}
     of_suite = {"mine.md", "mine.csv", "mine-answers.csv", "mine.svg", "mine.png", "mine.tex"}
-    assert of_suite | {"leaderboard.md", "pairs.csv", "cost.md"} <= names
-    assert "mine@1" not in (tmp_path / "pages" / "leaderboard.md").read_text()
+    assert of_suite | {"pairs.csv", "cost.md"} <= names and "leaderboard.md" not in names
     with (tmp_path / "pages" / "pairs.csv").open() as file:
         pairs = [line for line in csv.DictReader(file) if line["table"] == "mine@1"]
     assert {line["question"] for line in pairs} == {"recall", "copy"}
-    assert "linear[chunk=8]" in out and "listops" in out
+    assert "linear[chunk=8]" in out and "listops" not in out
+
+
+def test_runs_with_changed_settings_are_a_question_of_their_own(
+    call, suite_records, tmp_path, built_in
+):
+    run, steps = suite_records[0], {"steps": 20, "warmup": 2}
+    train = run.spec.train.model_copy(update=steps)
+    overrides = {f"train.{name}": value for name, value in steps.items()}
+    run = changed(run, "spec", train=train, overrides=overrides, tuning=None)
+    Store(tmp_path / "runs").write(run)
+    code, out, err = call("--out", str(tmp_path / "pages"))
+    page = (tmp_path / "pages" / "leaderboard.md").read_text()
+    assert (code, err) == (0, "") and "listops" in out
+    titles = [line for line in page.splitlines() if line.startswith("## mqar")]
+    assert len(titles) == 1 and "mine@1/recall with train.steps=20, train.warmup=2" in titles[0]
+
+
+def test_the_runs_of_a_user_stand_among_the_published_ones(
+    call, suite_records, tmp_path, monkeypatch, built_in
+):
+    monkeypatch.setattr(stores, "PUBLISHED", tmp_path / "runs")
+    mine = Store(tmp_path / "other")
+    for record in suite_records:
+        if record.spec.attention == "softmax":
+            options = {"options": {"primal": {}}, "layers": ("primal", "primal")}
+            mine.write(
+                changed(record, "spec", attention="primal", seed=record.spec.seed, **options)
+            )
+    store = "--store", str(mine.folder)
+    rows = {row for row, _ in answers_in(call(*store, "--suite", "mine", "--json")[1])}
+    assert rows == {"softmax", "primal", "linear[chunk=8]", "none"}
+    out = call(*store, "--suite", "mine")[1]
+    assert " ".join(out.split()).endswith("Your runs: primal; the others are published.")
+    alone = answers_in(call(*store, "--suite", "mine", "--no-with-published", "--json")[1])
+    assert {row for row, _ in alone} == {"primal"}
+    assert call(*store, "--suite", "mine", "--compare", "primal,none")[0] == 0
+    monkeypatch.setattr(stores, "PUBLISHED", tmp_path / "nowhere")
+    assert call(*store, "--with-published")[0] == 2
+
+
+def test_variants_and_questions_are_filtered_after_all_are_compared(call, suite):
+    every = answers_in(call(*suite, "--json")[1])
+    options = "--attention", "primal,linear", "--questions", "recall", "--json"
+    some = answers_in(call(*suite, *options)[1])
+    assert {*some} == {("primal", "recall"), ("linear[chunk=8]", "recall")}
+    assert all(line["rank_group"] == every[key]["rank_group"] for key, line in some.items())
+    code, _, err = call(*suite, "--questions", "recal")
+    assert code == 2 and "recall" in err
 
 
 def test_two_rows_are_compared_without_a_file(call, suite, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from harness.records import suites
 from reports.pages.suite import published, tables
 from reports.statistics import between
-from reports.suite_results import matrix, results
+from reports.suite_results import is_of_suite, matrix, results
 from reports.text import frame_csv
 
 
@@ -97,11 +97,41 @@ def test_the_pairs_of_a_question_are_of_its_compared_rows(suite_frames):
 def test_two_rows_are_compared_in_the_order_in_which_they_are_named(suite_frames):
     suite, runs, baselines, _ = suite_frames
     found = results(runs, suite, baselines).pairs()
-    forward, backward = between(found, "primal", "softmax"), between(found, "softmax", "primal")
+    names = [("primal", "softmax")], [("softmax", "primal")]
+    forward, backward = (between(found, named) for named in names)
     assert forward["question"].tolist() == backward["question"].tolist() == ["recall", "copy"]
     assert forward["difference"].tolist() == [-x for x in backward["difference"]]
     assert forward["low"].tolist() == [-x for x in backward["high"]]
     assert backward["difference"].iloc[0] > 20 and backward["difference"].iloc[1] < 0
+
+
+def test_the_correction_counts_the_comparisons_that_are_named_and_not_all_pairs(suite_frames):
+    suite, runs, baselines, _ = suite_frames
+    found = results(runs, suite, baselines).pairs()
+    planned = between(found, [("primal", "softmax")])
+    assert planned["p_holm"].tolist() == planned["p"].tolist()
+    both = between(found.assign(p=0.03), [("primal", "softmax"), ("softmax", "linear[chunk=8]")])
+    recall = both[both["question"] == "recall"]
+    assert len(recall) == 1 + (recall["second"] == "linear[chunk=8]").sum()
+    assert recall["p_holm"].tolist() == [0.03 * len(recall)] * len(recall)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("train.steps", 40), ("model.positions", "rotary"), ("grid", ""),
+                         ("overrides", '{"train.steps": 20}'), ("train.precision", "bf16")],
+)  # fmt: skip
+def test_a_run_with_other_settings_than_its_question_is_not_in_the_suite(
+    suite_frames, field, value
+):
+    suite, runs, baselines, _ = suite_frames
+    asked = suite.question("recall").model_copy(update={"train": {"steps": 5000}})
+    suite = suite.model_copy(update={"questions": (asked, *suite.questions[1:])})
+    first = runs["row"].eq("primal") & runs["question"].eq("recall") & runs["seed"].eq(1)
+    changed = runs.assign(**{field: runs[field].mask(first, value)})
+    assert is_of_suite(runs, suite).all()
+    assert is_of_suite(changed, suite).tolist() == (~first).tolist()
+    seeds = results(changed, suite, baselines).answers().set_index(["question", "row"])["seeds"]
+    assert (seeds["recall", "primal"], seeds["recall", "softmax"]) == (2, 3)
 
 
 @pytest.mark.parametrize("change", [{"machine": "elsewhere"}, {"ratio": np.nan}, {"heads": 4}])
