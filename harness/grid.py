@@ -18,7 +18,6 @@ from harness.records.locks import State
 from harness.records.record import Record
 from harness.records.spec import RunSpec
 from harness.records.store import Store
-from harness.torch_state import unchanged
 from zoo.contract import Unsupported
 from zoo.registry import UserError, build
 
@@ -92,7 +91,7 @@ def _unsupported(plan: Plan) -> str | None:
 def _try_to_build(plan: Plan) -> None:
     try:
         require_fit(plan)
-        with torch.random.fork_rng(devices=[]), unchanged("building it"):
+        with torch.random.fork_rng(devices=[]):
             build_model(plan.spec, plan.task)
     except SystemExit as error:
         # A plug-in must not end the process with its exit code.

@@ -59,7 +59,7 @@ class Job(NamedTuple):
     def is_isolated(self) -> bool:
         """Whether the process that computes it computes no other run after it.
 
-        A plug-in may change anything in its process; see `harness.torch_state` for what is noticed.
+        A plug-in may change anything in its process.
         """
         return is_foreign(self.spec.variants)
 

@@ -11,7 +11,6 @@ from harness.records.fields import Device, Frozen, Precision
 from harness.records.models import MODELS, Positions
 from harness.records.spec import RunSpec, TaskSpec, TrainSpec, TuningSpec, field_at
 from harness.records.toml_files import validated
-from harness.torch_state import unchanged
 from tasks import Task, create
 from tasks.blocks import shuffle_blocks
 from tasks.data.sources import GeneratedTask
@@ -104,8 +103,7 @@ class Draft:
             UserError: the variant, task, recipe or an option is unknown, ill-typed or out of range,
                 or the recipe has no part for the task.
         """
-        with unchanged(f"attention {request.attention!r}, when it is imported,"):
-            composition = Composition.parse(request.attention)
+        composition = Composition.parse(request.attention)
         if request.positions not in get_args(Positions):
             raise UserError(unknown("kind of positions", request.positions, get_args(Positions)))
         task, recipe = _task_and_recipe(request)

@@ -21,7 +21,6 @@ from harness.records.fields import now
 from harness.records.record import FINAL, Cost, Final, Point, Record, Status
 from harness.records.store import Store
 from harness.reference import REFERENCE, with_fastest_backend
-from harness.torch_state import unchanged
 from harness.train import DivergedError, Progress, Trainer, fit
 from tasks.contract import SPLITS, Split
 from tasks.control.control import Control
@@ -230,9 +229,7 @@ def run(
     attempt = Attempt(plan, store, callback, save_every, clock, keep_checkpoints, cost)
     with attempt.interrupts:
         try:
-            with unchanged(f"the run of {plan.spec.attention}"):
-                final = attempt.execute()
-            record = attempt.record("ok", "", final)
+            record = attempt.record("ok", "", attempt.execute())
         except KeyboardInterrupt:
             reason = f"interrupted at step {attempt.progress.step}"
             attempt.interrupts.deferred = True

@@ -156,3 +156,29 @@ def test_workers_share_the_gpus_in_turn(monkeypatch):
     assert visible_gpus() == ["4", "7"]
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     assert visible_gpus() == ["0", "1"]
+
+
+PLUG_IN = """
+import os
+from zoo.contract import Traits
+from zoo.projected import ProjectedAttention
+
+class Foreign(ProjectedAttention):
+    "Fails, and says in which process."
+
+    traits = Traits(causal=False, cross=True, linear=True, stochastic=False, recurrent=False)
+
+    def attend(self, q, k, v, mask):
+        raise RuntimeError(f"process {os.getpid()}")
+"""
+
+
+@pytest.mark.slow
+def test_every_run_of_a_plug_in_has_a_process_of_its_own(call, store, install):
+    folder = install({"zoo.variants": {"foreign": "foreign_attention:Foreign"}})
+    (folder / "foreign_attention.py").write_text(PLUG_IN)
+    argv = ["run", "-a", "foreign", "-t", "majority", "--budget", "smoke", "--seeds", "0,1"]
+    assert call(*argv)[0] == 1
+    reasons = [record.reason for record in store.read()[0]]
+    assert len(set(reasons)) == 2 and f"RuntimeError: process {os.getpid()}" not in reasons
+    assert all(reason.startswith("RuntimeError: process ") for reason in reasons)
