@@ -98,10 +98,3 @@ def test_a_run_that_a_process_repeats_is_not_measured(store, record):
         remeasure(record, store)
     other.release(keep_state=False)
     assert store.read() == ([record], [])
-
-
-def test_a_measurement_that_changes_the_state_of_pytorch_is_not_written(store, record, monkeypatch):
-    monkeypatch.setattr("harness.measure.measure", lambda _: torch.set_grad_enabled(False))
-    with pytest.raises(UserError, match="the gradient mode"):
-        remeasure(record, store)
-    assert store.read() == ([record], []) and torch.is_grad_enabled()
