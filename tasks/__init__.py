@@ -8,7 +8,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from zoo.registry import Value, build, options_of, resolve
+from zoo.registry import Value, build, checked, options_of, resolve
 
 if TYPE_CHECKING:
     from tasks.contract import Batch, Split, Task
@@ -22,6 +22,7 @@ It is here because readers of stored baselines do not import torch.
 __all__ = ["BASELINES_VERSION", "Batch", "Split", "Task", "create", "names"]
 
 
+@checked
 def create(name: str, **options: Value) -> "Task":
     """The task of that name with those options; the others have their defaults.
 
@@ -44,6 +45,7 @@ def create(name: str, **options: Value) -> "Task":
     return build(f"task {name!r}", make)
 
 
+@checked
 def names(*, required_options: bool = True) -> list[str]:
     """The registered tasks, plug-ins included, sorted.
 

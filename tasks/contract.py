@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from tasks.answers import CLASSES, Answers
-from zoo.registry import Value, options_of, require_at_least, require_memory
+from zoo.registry import Value, checked, options_of, require_at_least, require_memory
 
 SplitName = Literal["train", "dev", "test"]
 SPLITS: tuple[SplitName, ...] = ("train", "dev", "test")
@@ -220,12 +220,19 @@ class Task(ABC):
     labels: tuple[str, ...] = ()
     caveat: str = ""
 
+    def __init_subclass__(cls) -> None:
+        """Let `load` reject a split that is none of `SPLITS`."""
+        super().__init_subclass__()
+        if "load" in vars(cls):
+            cls.load = checked(cls.load, like=Task.load)
+
     @abstractmethod
     def load(self, split: SplitName) -> Split:
         """The whole split, on the CPU, from the cache (generated first where that is possible).
 
         Raises:
-            UserError: the data are missing or damaged; the message says how to get them.
+            UserError: `split` is none of `SPLITS`; or the data are missing or damaged, and the
+                message says how to get them.
         """
 
     def length(self, split: SplitName) -> int:

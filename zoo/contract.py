@@ -20,7 +20,7 @@ from zoo.kernels import rotary
 from zoo.kernels.precision import at_least_fp32
 from zoo.projection import Projection
 from zoo.registry import CUSTOM, FAMILIES, Registry, UserError, Value, unknown
-from zoo.size import Size, require_dtype, require_inputs
+from zoo.size import Size, checked_step, require_counts, require_dtype, require_inputs
 from zoo.traits import Identity, Traits
 
 Token = Float[Tensor, "b d"]
@@ -95,8 +95,14 @@ class Attention(nn.Module, ABC):
     gpu_kernels: ClassVar[Mapping[bool, str]] = MappingProxyType({})
 
     def __init_subclass__(cls, **keywords: object) -> None:
-        """Raise `TypeError` if a class attribute is of another type, or no family."""
+        """Let `step` check its arguments.
+
+        Raises:
+            TypeError: a class attribute is of another type, or no family.
+        """
         super().__init_subclass__(**keywords)
+        if "step" in vars(cls):
+            cls.step = checked_step(cls.step)
         for name, annotation in get_annotations(Attention).items():
             (declared,) = get_args(annotation)  # of ClassVar
             kind = get_origin(declared) or declared
@@ -144,7 +150,8 @@ class Attention(nn.Module, ABC):
         """
         context = x if context is None else context
         require_inputs(self.size, x, context, mask)
-        require_dtype(self, x)
+        for tokens in (x,) if context is x else (x, context):
+            require_dtype(self, tokens)
         output = super().__call__(x, context, mask)
         if not isinstance(output, Attended):
             raise TypeError(
@@ -197,6 +204,7 @@ class Attention(nn.Module, ABC):
         """The state before the first token of each of `batch` samples.
 
         Raises:
+            UserError: `batch` is not a whole number of at least 0.
             Unsupported: the variant has no `step`, or the layer is not causal.
         """
         raise self._has_no_step()
@@ -206,17 +214,22 @@ class Attention(nn.Module, ABC):
 
         Pure: `state` is not changed, and can be used again. There is no dropout and no loss,
         also in training mode. No token is padded, and their number is not limited by
-        `size.max_len`. Raises `Unsupported` where `start` does.
+        `size.max_len`.
 
         Args:
             x: the next token of each sample, (b, d).
             state: the result of `start` or of the last step; its samples may be selected or
                 reordered along the first axis of every tensor.
+
+        Raises:
+            UserError: `x` is of another shape or dtype, or `state` is no state of these samples.
+            Unsupported: the variant has no `step`, or the layer is not causal.
         """
         raise self._has_no_step()
 
     def zero_state(self, batch: int, *shape: int) -> Float[Tensor, "b ..."]:
         """Zeros for a state, in fp32 at least; raises `Unsupported` if the layer is not causal."""
+        require_counts(0, batch=batch)
         if not self.size.causal:
             raise Unsupported(f"{self.name()} decodes only if causal; give causal=True")
         parameter = next(self.parameters())

@@ -18,8 +18,14 @@ from torch import Tensor, nn
 from zoo.contract import Attended, Attention, State, Token, Tokens
 from zoo.library import Variant, create, with_hints
 from zoo.recompute import RECOMPUTE, recomputed
-from zoo.registry import UserError, unknown
-from zoo.size import require_counts, require_dtype, require_probability
+from zoo.registry import UserError, checked, unknown
+from zoo.size import (
+    require_counts,
+    require_dtype,
+    require_inputs,
+    require_probability,
+    require_token,
+)
 
 
 class EncoderLayer(nn.Module):
@@ -61,7 +67,7 @@ class EncoderLayer(nn.Module):
         require_counts(feed_forward=feed_forward)
         require_probability("dropout", dropout)
         if recompute not in RECOMPUTE:
-            raise UserError(unknown("recompute", recompute, RECOMPUTE))
+            raise UserError(unknown("recompute", str(recompute), RECOMPUTE))
         self.recompute = recompute
         dim = attention.size.dim
         self.attention = attention
@@ -77,6 +83,7 @@ class EncoderLayer(nn.Module):
 
     @classmethod
     @with_hints
+    @checked
     def create(
         cls,
         variant: Variant,
@@ -104,6 +111,7 @@ class EncoderLayer(nn.Module):
         Raises:
             UserError: see `Attention.__call__`.
         """
+        require_inputs(self.attention.size, x, x, mask)
         require_dtype(self, x)
         if self.recompute == "layer" and self.training:
             return recomputed(self._encode, x, mask)
@@ -127,6 +135,8 @@ class EncoderLayer(nn.Module):
 
     def step(self, x: Token, state: State) -> tuple[Token, State]:
         """The output at the next token and the new state, without dropout; see `Attention.step`."""
+        require_token(self.attention.size.dim, x)
+        require_dtype(self, x)
         tokens, state = self.attention.step(self.attention_norm(x), state)
         x = x + tokens
         expand, activation, _, contract, _ = self.feed_forward
@@ -139,10 +149,20 @@ class TokensOnly(nn.Module):
     A layer that has such losses is wrapped for evaluation; training needs them.
     """
 
+    @checked
     def __init__(self, layer: nn.Module) -> None:
-        """Wrap `layer`; warn if it is in training mode, and returns losses there."""
+        """Wrap `layer`; warn if it is in training mode, and returns losses there.
+
+        Raises:
+            UserError: `layer` contains no attention layer.
+        """
         super().__init__()
-        attention = (module for module in layer.modules() if isinstance(module, Attention))
+        attention = [module for module in layer.modules() if isinstance(module, Attention)]
+        if not attention:
+            raise UserError(
+                f"zoo.TokensOnly got a {type(layer).__name__} without attention; give a layer of "
+                "zoo.create or an encoder layer"
+            )
         losses = sorted({name for module in attention for name in module.traits.losses})
         if losses and layer.training:
             warnings.warn(

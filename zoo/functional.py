@@ -18,7 +18,7 @@ from torch import Tensor
 
 from zoo.contract import Mask, Size, Unsupported, variants
 from zoo.projected import ProjectedAttention
-from zoo.registry import UserError, Value, resolve, unknown
+from zoo.registry import UserError, Value, checked, resolve, unknown
 
 Options = tuple[tuple[str, Value], ...]
 
@@ -32,6 +32,7 @@ def __getattr__(name: str) -> Callable[..., Tensor]:
     return globals().setdefault(name, partial(attention, names[name]))
 
 
+@checked
 def attention(
     variant: str, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
     dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
@@ -72,6 +73,9 @@ def attention(
     if is_causal and n != m:
         raise Unsupported(f"causal {variant} got {n} queries and {m} keys; give as many of both")
     if enable_gqa:
+        if not (groups := key.shape[1]) or heads % groups or value.shape[1:2] != key.shape[1:2]:
+            raise UserError(f"{heads} heads of queries are no multiple of {groups} of keys and "
+                            "values; give a number that divides it")  # fmt: skip
         key, value = (part.repeat_interleave(heads // part.shape[1], 1) for part in (key, value))
     shape = heads, width, m if max_len is None else max_len
     chosen = tuple(sorted(options.items()))
@@ -140,6 +144,11 @@ def compute(
 ) -> Tensor:  # fmt: skip
     """`attend` at a scale of q . k, in the precision that the variant asks for."""
     (b, h, n, e), m = q.shape, k.shape[2]
+    dtypes = {part.dtype for part in (q, k, v)}
+    several = len(dtypes) > 1 and not torch.is_autocast_enabled(q.device.type)
+    if several or not all(dtype.is_floating_point for dtype in dtypes):
+        raise UserError(f"queries, keys, values have dtypes {q.dtype}, {k.dtype}, {v.dtype}; give "
+                        "floating-point ones of one dtype")  # fmt: skip
     if not k.shape == v.shape == (b, h, m, e):
         shapes = ", ".join(str(tuple(part.shape)) for part in (q, k, v))
         raise UserError(f"queries, keys, values have shapes {shapes}; give equal ones, but for the "

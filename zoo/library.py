@@ -11,7 +11,7 @@ import torch
 from zoo import functional
 from zoo.conformance import Result, configurations, examine
 from zoo.contract import Attention, Unsupported, variants
-from zoo.registry import UserError, Value, first_line, options_of, resolve, unknown
+from zoo.registry import UserError, Value, checked, first_line, options_of, resolve, unknown
 from zoo.size import Size
 from zoo.traits import Traits, trait_error
 
@@ -65,6 +65,7 @@ def with_hints(create: Callable[P, T]) -> Callable[P, T]:
 
 
 @with_hints
+@checked
 def create(
     variant: Variant,
     *,
@@ -107,11 +108,12 @@ def create(
         warnings.warn(
             f"dropout={dropout} of attention weights has no effect on {name}, which drops none; "
             "leave it out",
-            stacklevel=3,
+            stacklevel=4,
         )
     return attention.build(size, resolve(name, attention, options))
 
 
+@checked
 def names(**traits: bool | tuple[str, ...]) -> list[str]:
     """Names of the registered variants, sorted; with traits, of those that have these values.
 
@@ -135,6 +137,7 @@ def names(**traits: bool | tuple[str, ...]) -> list[str]:
     ]
 
 
+@checked
 def check(variant: Variant, **options: Value) -> list[Result]:
     """Run every conformance check that applies to a variant, in all its forms.
 
@@ -152,6 +155,7 @@ def check(variant: Variant, **options: Value) -> list[Result]:
     ]
 
 
+@checked
 def uses(variant: Variant, *, causal: bool = False, **options: Value) -> dict[str, Use]:
     """Say where a form of a variant can be used, for each of `PLACES`.
 

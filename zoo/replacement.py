@@ -19,7 +19,7 @@ from zoo.contract import Attention, Mask, Unsupported
 from zoo.functional import padding_of, projected_variant, require_dropout
 from zoo.library import create
 from zoo.projected import ProjectedAttention
-from zoo.registry import UserError, Value, in_one_line
+from zoo.registry import UserError, Value, checked, in_one_line
 
 TRIAL = 7
 """Tokens of the two samples that layers are compared on."""
@@ -43,6 +43,7 @@ class Projections(NamedTuple):
     dropout: float
 
 
+@checked
 def replace(
     model: nn.Module, variant: str, *, max_len: int, causal: bool = False, match: str = "*",
     **options: Value,

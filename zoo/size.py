@@ -1,13 +1,19 @@
 """The size that every variant is built for, and the checks of what a layer of it is called with."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from zoo.registry import UserError
+
+T = TypeVar("T")
+
+FROM_START = "give the result of start, or of the last step"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,14 +61,16 @@ class Size:
         return self.dim // self.heads
 
 
-def require_counts(**values: object) -> None:
-    """Raise `UserError` if one of the arguments is not a whole number of at least 1."""
+def require_counts(least: int = 1, /, **values: object) -> None:
+    """Raise `UserError` if one of the arguments is not a whole number of at least `least`."""
     for name, value in values.items():
         # A bool is an Integral, too.
         if isinstance(value, bool) or not isinstance(value, Integral):
             raise UserError(f"{name}={value!r} is not an int; give a whole number")
-        if value < 1:
-            raise UserError(f"{name}={value} must be at least 1; raise it")
+        if value < least:
+            raise UserError(f"{name}={value} must be at least {least}; raise it")
+        if value >= 2**63:
+            raise UserError(f"{name}={value} must be below 2**63; lower it")
 
 
 def require_probability(name: str, value: object) -> None:
@@ -107,6 +115,45 @@ def require_inputs(size: Size, x: Any, context: Any, mask: Any) -> None:
             f"mask has shape {tuple(mask.shape)}; give one entry per context token, of shape "
             f"{tuple(context.shape[:2])}"
         )
+
+
+def checked_step(step: Callable[..., T]) -> Callable[..., T]:
+    """Return the method `step` of a layer, which then checks its arguments.
+
+    Raises:
+        UserError: from the result, if `x` is not (batch, dim) in the dtype of the layer, or `state`
+            is not a result of `start` or `step` for as many samples.
+    """
+
+    @wraps(step)
+    def checked(self: Any, x: Any, state: Any) -> T:
+        samples = require_token(self.size.dim, x)
+        require_dtype(self, x)
+        # A list as well: of states whose samples were selected.
+        parts = tuple(state) if isinstance(state, list | tuple) else (None,)
+        if not all(isinstance(part, Tensor) and part.shape[:1] == samples for part in parts):
+            raise UserError(f"the state is not one of {samples[0]} samples; {FROM_START}")
+        try:
+            return step(self, x, parts)
+        except (IndexError, TypeError, ValueError) as error:
+            if len(parts) != (count := len(self.start(0))):
+                raise UserError(f"the state has {len(parts)} tensors and not {count}; "
+                                f"{FROM_START}") from error  # fmt: skip
+            raise
+
+    return checked
+
+
+def require_token(dim: int, x: Any) -> torch.Size:
+    """The number of samples of a token; raise `UserError` if `x` is not (batch, dim)."""
+    if not isinstance(x, Tensor):
+        raise UserError(f"x is a {type(x).__name__}; give a tensor of one token a sample")
+    if x.ndim != 2 or x.shape[1] != dim or not x.is_floating_point():
+        raise UserError(
+            f"x has shape {tuple(x.shape)} and dtype {x.dtype}; give one floating-point token a "
+            f"sample, of shape (batch, {dim})"
+        )
+    return x.shape[:1]
 
 
 def require_dtype(layer: nn.Module, x: Tensor) -> None:

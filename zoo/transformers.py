@@ -21,7 +21,7 @@ from zoo.contract import Unsupported, variants
 from zoo.functional import Options, build, compute, projected_variant, read_mask
 from zoo.packages import load
 from zoo.projected import ProjectedAttention
-from zoo.registry import Value, resolve
+from zoo.registry import Value, checked, resolve
 
 Cores = Callable[[bool], ProjectedAttention]
 """Gives the causal form of the layer that computes the heads, or the other one."""
@@ -40,6 +40,7 @@ CROSSING = ("is_encoder_decoder", "add_cross_attention")
 CPU = torch.device("cpu")
 
 
+@checked
 def register(variant: str = "", **options: Value) -> list[str]:
     """Register a variant with these options, or all that can be, as `zoo-NAME`; return the names.
 

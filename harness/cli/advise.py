@@ -59,14 +59,17 @@ def advise(options: AdviseOptions) -> Answer:
     Nothing is extrapolated: what is not measured is named, with the command that measures it. With
     --depth and --width, time and memory are of a model, predicted from measured models.
     """
+    from harness.records.files import require_writable
     from harness.records.suites import find
     from reports.layer_costs import Model
 
     depth, width, store = options.depth, options.width, options.store
     if bool(depth) != bool(width):
         raise UserError(f"--depth {depth} --width {width}: give both, or none of them")
-    if options.measure and store is None:
-        raise UserError("--measure writes records, and the published ones stay; give --store")
+    if options.measure:
+        if store is None:
+            raise UserError("--measure writes records, and the published ones stay; give --store")
+        require_writable(store, str(store), "give another --store")
     chosen = find(options.suite)
     query = _query(options, chosen)
     model = Model(depth, width) if depth else None

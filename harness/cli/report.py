@@ -58,12 +58,13 @@ class ReportOptions(Stored):
 def report(options: ReportOptions) -> Answer:
     """Write a page of each suite, the leaderboard, and the pages of tuning and costs."""
     from harness.records.files import require_writable
+    from harness.records.store import require_folder
     from reports import cost, leaderboard
     from reports.pages import suite as suite_pages
     from reports.text import without_nan
 
     store, as_json, complete = options.store, options.as_json, True
-    stores.require_folder(store)
+    require_folder(store)
     folder = options.out or store
     if options.baselines:
         from harness.cli.runs import fit_baselines

@@ -28,17 +28,17 @@ def site(options: SiteOptions) -> None:
     It needs no other file and no network.
     """
     from harness.records.files import require_writable
-    from harness.records.store import ShallowStore
+    from harness.records.store import ShallowStore, require_folder
     from harness.records.suites import find
     from reports.pages import suite
     from reports.site import NAME
     from reports.site import site as page
 
     chosen, folder = find(options.suite), options.store or stores.stores_of(None)[0]
-    stores.require_folder(folder)
+    require_folder(folder)
+    require_writable(options.out, str(options.out), "give another --out")
     found = stores.results_of(chosen.name, folder, curves=True)
     studies = ShallowStore.within(folder).read_whole()
-    require_writable(options.out, str(options.out), "give another --out")
     tables = suite.tables(chosen, found.runs, found.rules, found.costs)
     html = page(tables, found.costs, described(), records=found.records, studies=studies)
     stores.write_pages({options.out / NAME: html})

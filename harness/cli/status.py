@@ -13,9 +13,9 @@ def status(options: Stored) -> Answer:
     Runs of all machines that share the store count as running.
     """
     from harness.cli.progress import summary
-    from harness.cli.stores import require_folder, with_warnings
+    from harness.cli.stores import with_warnings
     from harness.records.overview import overview
-    from harness.records.store import Store
+    from harness.records.store import Store, require_folder
     from reports.text import threads_of
 
     store = options.store

@@ -99,11 +99,20 @@ def with_warnings(content: "tuple[list[T], list[Broken]]") -> "tuple[list[T], li
     return content
 
 
-def require_folder(store: Path) -> None:
-    """Raise `UserError` if a store is not a folder."""
-    if not store.is_dir():
-        remedy = f"harness run --store {shlex.quote(str(store))}"
-        raise UserError(f"store {str(store)!r} is not a folder; make records with: {remedy}")
+def matrix_of(name: str, folders: Sequence[Path]) -> "pd.DataFrame":
+    """The matrix of a suite as its page has it, from stores, or from the published records.
+
+    Raises:
+        UserError: there is no such suite, or a store is not a folder or has no run.
+    """
+    from harness.records.store import require_folder
+    from harness.records.suites import find
+    from reports.pages.suite import tables
+    from reports.suite_results import run_rows
+
+    suite, folders = find(name), [*map(require_folder, folders)] or stores_of(None)
+    found = results_of(name, *folders)
+    return run_rows(tables(suite, found.runs, found.rules, found.costs).matrix, suite)
 
 
 def require_records(found: Content, store: Path) -> None:
@@ -117,12 +126,15 @@ def stores_of(store: Path | None) -> list[Path]:
     """The folders of the published records, and of a user's.
 
     Raises:
-        UserError: there is none of them.
+        UserError: the user's is not a folder, or there is none of them.
     """
-    found = [folder for folder in (PUBLISHED, store) if folder and folder.is_dir()]
+    from harness.records.store import require_folder
+
+    found = [PUBLISHED] if PUBLISHED.is_dir() else []
+    found += [require_folder(store)] if store else []
     if not found:
         raise UserError(
-            f"there are no records in {store or PUBLISHED}; make records with: harness run --suite "
+            f"there are no records in {PUBLISHED}; make records with: harness run --suite "
             "laptop, and give --store"
         )
     return found

@@ -17,7 +17,7 @@ from harness.records.fields import Frozen, Quartiles
 from harness.records.interval import Sample, interval_of
 from harness.records.record import Point, Record
 from harness.records.spec import by_option, field_at, label_of, row_of
-from harness.records.store import BaselineStore, CostStore, Store
+from harness.records.store import BaselineStore, CostStore, Store, require_folder
 
 Row = dict[str, Any]
 
@@ -85,31 +85,35 @@ OF_COSTS = {
 """Columns of a cost that are a field of its record."""
 
 
-def frame(folder: Path | str) -> pd.DataFrame:
-    """The runs of a store, a row each; files that are no record are left out.
+def frame(*folders: Path | str) -> pd.DataFrame:
+    """The runs of stores, a row each; files that are no record are left out.
+
+    Of a run that several stores have, the record of the last one counts.
 
     Raises:
-        UserError: the folder cannot be listed.
+        UserError: a store is not a folder, or cannot be listed.
     """
-    return of_records(Store(Path(folder)).read()[0])
+    found = (require_folder(Path(folder)) for folder in folders)
+    records = (record for folder in found for record in Store(folder).read()[0])
+    return of_records({record.spec.id: record for record in records}.values())
 
 
 def costs(folder: Path | str) -> pd.DataFrame:
     """The measurements of `harness cost` in a store, a row each.
 
     Raises:
-        UserError: the folder cannot be listed.
+        UserError: it is not a folder, or cannot be listed.
     """
-    return of_costs(CostStore.within(Path(folder)).read()[0])
+    return of_costs(CostStore.within(require_folder(Path(folder))).read()[0])
 
 
 def baselines(folder: Path | str) -> pd.DataFrame:
     """The baselines of the tasks in a store; see `of_baselines`.
 
     Raises:
-        UserError: the folder cannot be listed.
+        UserError: it is not a folder, or cannot be listed.
     """
-    return of_baselines(BaselineStore.within(Path(folder)).read()[0])
+    return of_baselines(BaselineStore.within(require_folder(Path(folder))).read()[0])
 
 
 def of_baselines(found: Iterable[TaskBaselines]) -> pd.DataFrame:

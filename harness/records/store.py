@@ -1,6 +1,7 @@
 """A folder of records, one JSON file each, written atomically."""
 
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -22,6 +23,14 @@ from zoo.registry import UserError, in_one_line
 Spec = RunSpec | CostSpec | StudySpec | TaskSpec
 StoreT = TypeVar("StoreT", bound="RecordStore[Any]")
 RecordT = TypeVar("RecordT", bound=Frozen)
+
+
+def require_folder(store: Path) -> Path:
+    """Return the folder of a store; raise `UserError` if it is none."""
+    if not store.is_dir():
+        remedy = f"harness run --store {shlex.quote(str(store))}"
+        raise UserError(f"store {str(store)!r} is not a folder; make records with: {remedy}")
+    return store
 
 
 class Broken(NamedTuple):

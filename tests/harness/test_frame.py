@@ -97,3 +97,24 @@ def test_a_row_of_costs_has_the_values_of_its_record(tmp_path):
     assert (row["pass"], row["length"], row["linear"]) == ("train", 256, True)
     assert (row["seconds"], row["ratio"], row["ratio.q3"]) == (2.0, 4.0, 4.8)
     assert (row["memory"], row["memory_ratio"], row["over_limit"]) == (2**17, 0.5, 20.0)
+
+
+def test_of_a_run_that_several_stores_have_the_last_record_counts(tmp_path):
+    stores = [Store(tmp_path / name) for name in ("first", "second")]
+    failed = make_record("primal", status="failed", reason="later", measured=False)
+    for record in (make_record("softmax"), make_record("primal")):
+        stores[0].write(record)
+    for record in (make_record("none"), failed):
+        stores[1].write(record)
+    found = harness.load([store.folder for store in stores]).set_index("attention")
+    assert dict(found["status"]) == {"softmax": "ok", "primal": "failed", "none": "ok"}
+
+
+@pytest.mark.slow
+def test_the_matrix_of_stores_is_the_one_of_the_page_of_their_suite(tmp_path):
+    for path in (ROOT / "results").glob("selective-copying*.json"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    found, page = harness.matrix(store=tmp_path), harness.matrix()
+    assert found["copy"].notna().all() and len(found) > 20
+    assert dict(found["copy"]) == {row: page["copy"][row] for row in found.index}
+    assert found["time.4096"].isna().all() and page["time.4096"].notna().any()

@@ -3,6 +3,7 @@
 The one part of `zoo` that `tasks` uses too. Nothing here imports torch.
 """
 
+from zoo.registry.calls import checked
 from zoo.registry.families import CUSTOM, FAMILIES
 from zoo.registry.memory import require_memory
 from zoo.registry.messages import UserError, first_line, in_one_line, printable, unknown
@@ -18,6 +19,7 @@ __all__ = [
     "Value",
     "build",
     "changed",
+    "checked",
     "entry_points",
     "first_line",
     "in_one_line",

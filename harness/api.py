@@ -1,0 +1,107 @@
+"""The functions of the package `harness`: comparisons from Python, as data frames."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
+from zoo.registry import Value, checked
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Text = Annotated[str, Field(min_length=1)]
+Names = Text | Annotated[Sequence[Text], Field(min_length=1)]
+Folders = Text | Path | Annotated[Sequence[Text | Path], Field(min_length=1)]
+Seeds = Annotated[Sequence[Annotated[int, Field(ge=0, lt=2**32)]], Field(min_length=1)]
+Natural = Annotated[int, Field(ge=0)]
+
+
+@checked
+def load(store: Folders = "runs") -> "pd.DataFrame":
+    """Return the runs of a store or of several, a row each; `docs/records.md` has the columns.
+
+    Of a run that several stores have, the record of the last one counts.
+
+    Raises:
+        UserError: a store is not a folder, or cannot be listed.
+    """
+    from harness.records.frame import frame
+
+    return frame(*_folders(store))
+
+
+@checked
+def matrix(suite: Text = "laptop", store: Folders | None = None) -> "pd.DataFrame":
+    """Return the matrix of a suite, a row for each variant that was run.
+
+    Args:
+        suite: its name, or a TOML file.
+        store: a folder of records, or several; None for the published records, which a clone of
+            the repository has.
+
+    Returns:
+        The columns of `reports.suite_results.matrix`.
+
+    Raises:
+        UserError: there is no such suite, or a store is not a folder or has no run.
+    """
+    from harness.cli.stores import matrix_of
+
+    return matrix_of(suite, _folders(store or ()))
+
+
+@checked
+def run(
+    attention: Names,
+    task: str | Sequence[Text] = "",
+    seeds: Seeds = (0,),
+    *,
+    budget: Text = "laptop",
+    positions: str = "",
+    precision: str = "auto",
+    device: str = "auto",
+    store: Text | Path = "runs",
+    workers: Natural = 0,
+    threads: Natural = 0,
+    cost: bool = True,
+    **overrides: Mapping[str, Value],
+) -> "pd.DataFrame":
+    """Make the runs of every variant on every task with every seed, as `harness run` does.
+
+    Args:
+        attention: `A`, `A+B`, or several.
+        task: its name, or several; by default ListOps, or the task of a question of a suite.
+        seeds: of the runs.
+        budget: the recipe: `smoke`, `laptop`, `paper`, a TOML file, or a question, `laptop@1/copy`.
+        positions: `learned`, `rotary` or `none`; by default `learned`, or a question's.
+        precision: `auto`, `bf16` or `fp32`; `auto` is fp32 on a CPU and bf16 on CUDA.
+        device: `auto`, `cpu` or `cuda`.
+        store: folder of the records; a run that it holds is not repeated.
+        workers: runs at once; 0 for one.
+        threads: CPU threads of a run; 0 for a worker's share of the machine.
+        cost: whether to measure time and memory.
+        overrides: options that differ from the recipe, by `train`, `model`, variant or task.
+
+    Returns:
+        A row for each run; see `load`.
+
+    Raises:
+        UserError: a name or a value is unknown, of the wrong type, or out of range.
+    """
+    from harness.cli.run import RunOptions, train
+    from harness.records.frame import of_records
+
+    names, tasks = ([n] if isinstance(n, str) else [*n] for n in (attention, task))
+    options = RunOptions(
+        attention=names, task=[*filter(None, tasks)], seeds=",".join(map(str, seeds)),
+        set_=[f"{owner}.{n}={v}" for owner, values in overrides.items() for n, v in values.items()],
+        budget=budget, device=device, precision=precision, positions=positions, store=Path(store),
+        workers=workers, threads=threads, cost=cost,
+    )  # fmt: skip
+    return of_records(record for record, _ in train(options)[0])
+
+
+def _folders(stores: Folders | tuple[()]) -> list[Path]:
+    return [Path(store) for store in ([stores] if isinstance(stores, str | Path) else stores)]
