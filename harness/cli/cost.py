@@ -31,7 +31,7 @@ class CostOptions(arguments.Stored, arguments.Machine):
     """The options of `harness cost`.
 
     Attributes:
-        attention: A, or A,B,...; repeatable.
+        attention: A, MODULE:CLASS, or A,B,...; repeatable.
         lengths: FIRST:LAST by doubling, or a list: 256:16k or 1000,2k.
         pass_: forward, train, prefill, decode; separated by commas.
         level: layer, or step for a whole model.
@@ -74,7 +74,7 @@ class CostOptions(arguments.Stored, arguments.Machine):
                 raise UserError(unknown(what, name, names))
         device = environment.pick_device(self.device)
         return CostRequest(
-            attentions=arguments.names_in(self.attention), lengths=lengths_in(self.lengths),
+            attentions=arguments.attentions_in(self.attention), lengths=lengths_in(self.lengths),
             operations=operations, level=level, batching=self.batch, dim=self.dim,
             heads=self.heads, causal=self.causal, device=device,
             precision=environment.pick_precision(self.precision, device),

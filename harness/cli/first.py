@@ -1,6 +1,7 @@
 """`harness run --attention A`, without more: the place of a variant among the published rows."""
 
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import torch
 
-from harness.cli.arguments import attentions_in
+from harness.cli.arguments import attentions_in, names_in
 from harness.cli.process import Answer
 from harness.cli.progress import fitting
 from harness.cli.runs import execute
@@ -41,15 +42,18 @@ Document = dict[str, Any]
 def first(options: "RunOptions", name: str = SUITE) -> Answer:
     """Train each variant on the first questions of the suite, and measure a layer of it.
 
+    Without `cost` no layer is measured.
+
     Raises:
         UserError: a variant is unknown, or the store cannot be written.
     """
-    suite, device = suites.find(name), pick_device(options.device)
-    options = replace(options, cost=False)
+    suite, device, measured = suites.find(name), pick_device(options.device), options.cost
+    options, typed = replace(options, cost=False), names_in(options.attention or ())
     if options.engine == "local" and not options.workers and device == "cpu":
         workers = min(len(suite.first), os.cpu_count() or 1)
         options = replace(options, workers=workers, threads=options.threads or 1)
-    rows = rows_of(suite, attentions_in(options.attention or ()), {})
+    attentions = attentions_in(typed)
+    rows, typed = rows_of(suite, attentions, {}), dict(zip(attentions, typed, strict=True))
     questions, answers = [*map(suite.question, suite.first)], suites.published(suite)
     plans = _plans(name, questions, rows, answers, device)
     outcomes = execute(plans, options) if plans else []
@@ -57,8 +61,9 @@ def first(options: "RunOptions", name: str = SUITE) -> Answer:
     documents: list[Document] = [
         {
             "row": row.label,
+            "attention": typed.get(row.label) or typed[row.attention],
             "questions": [place(row.label, question, runs, answers) for question in questions],
-            "layer": _layer(suite, row, device),
+            "layer": _layer(suite, row, device) if measured else [],
         }
         for row in rows
     ]
@@ -155,7 +160,7 @@ def text(document: Document, machine: str) -> str:
         many = f"{count:,} {'tokens in all' if unit == 'tokens' else 'samples'}"
         note = f"(the matrix, results/{SUITE}.md: a batch of {many})"
         sections.append(f"{text_table(head, ratios)}\n{note}")
-    name = row.partition("[")[0]
+    name = shlex.quote(document.get("attention", row))
     sections.append(
         f"all questions: harness run --suite {SUITE} --attention {name}\n"
         f"another task:  harness run --task listops --attention {name}; every row: harness list"

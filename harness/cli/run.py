@@ -62,10 +62,12 @@ class RunOptions(arguments.Stored, arguments.Runs):
             raise UserError(f"{flag} is not possible: {reason}; leave it out")
 
 
-EXECUTION = {"attention", "store", "device", "engine", "workers", "threads", "slurm", "as_json"}
+EXECUTION = {
+    "attention", "cost", "store", "device", "engine", "workers", "threads", "slurm", "as_json",
+}  # fmt: skip
 """The options of the first command."""
 
-SUITE = {*EXECUTION, "suite", "questions", "set_", "cost", "rerun", "keep_checkpoints"}
+SUITE = {*EXECUTION, "suite", "questions", "set_", "rerun", "keep_checkpoints"}
 """The options beside `--suite`."""
 
 REMEASURE = {"remeasure", "store", "as_json"}

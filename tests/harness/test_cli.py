@@ -90,6 +90,7 @@ REJECTED = {
     "report --out ''": "the path is empty",
     "run -a none -t my.txt": "my.txt does not exist; give a .csv",
     "run -a math:pi": "cannot be loaded from math:pi",
+    "cost -a math:pi": "cannot be loaded from math:pi",
     "check odd:Odd": "'odd:Odd' cannot be loaded",
     # what options cannot be together, or be at all
     "run": "no --attention is given",

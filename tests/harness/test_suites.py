@@ -10,7 +10,8 @@ import pytest
 
 import harness.suite
 from harness import recipes
-from harness.cli.first import first, place
+from harness.cli.first import first, place, text
+from harness.cli.process import Answer
 from harness.cli.run import RunOptions
 from harness.plan import Draft, Request, resolve
 from harness.records import suites
@@ -300,6 +301,21 @@ def test_the_first_command_trains_at_the_published_rate_and_measures_a_layer(
     assert stages[0] == "primal[rank=8], cost of a layer: 256 tokens (1 of 3)" and len(stages) == 6
     document = first(replace(options, attention=["primal"], as_json=True), name).content
     assert [layer["tokens"] for layer in document["rows"][0]["layer"]] == [256, 1024, 4096]
+    (row,) = first(replace(options, attention=["primal"], as_json=True, cost=False), name).content[
+        "rows"
+    ]
+    assert row["layer"] == [] and len(row["questions"]) == 2
+
+
+@pytest.mark.parametrize("options", [[], ["--no-cost"], ["--threads", "1"]])
+def test_a_variant_without_a_task_is_the_first_command(call, monkeypatch, options):
+    monkeypatch.setattr("harness.cli.first.first", lambda options: Answer("first"))
+    assert call("run", "--attention", "primal", *options) == (0, "first\n", "")
+
+
+def test_hints_have_the_attention_as_it_was_typed():
+    document = {"row": "Mine", "attention": "mine:Mine", "questions": [], "layer": []}
+    assert text(document, "a machine").count("--attention mine:Mine") == 2
 
 
 @pytest.mark.slow

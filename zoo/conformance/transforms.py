@@ -32,9 +32,9 @@ def check_compile(configuration: Configuration) -> Outcome:
         try:
             outcome = differ_by(_compiled_distances(configuration, backend))
         except Exception as error:
-            raised.append(f"{backend} raised {in_one_line(error)}")
+            raised.append(f"{backend} cannot compile it ({in_one_line(error)})")
         else:
-            return outcome._replace(detail="; ".join([*raised, f"{backend}: {outcome.detail}"]))
+            return outcome._replace(detail="; ".join([f"{backend}: {outcome.detail}", *raised]))
     return Outcome(False, "; ".join(raised))
 
 
