@@ -33,7 +33,7 @@ class Request:
 
     Attributes:
         attention: `A` or `A+B`.
-        task: name of a task, or the path of a table of texts and labels.
+        task: name of a task, or the path of a table of texts and labels, such as ./FOLDER.
         recipe: name of a recipe, or the path of a TOML file; the recipe of a question of a suite,
             `laptop@1/copy`, fixes precision and positions, whatever the request has.
         compiled: whether the model runs through `torch.compile`; None for on CUDA only.
@@ -59,8 +59,9 @@ class Request:
 
     @property
     def task_name(self) -> str:
-        """The registered name of the task: a path, which has a suffix, is of a table."""
-        return "table" if Path(self.task).suffix else self.task
+        """The registered name of the task: a path, with a suffix or a folder, is of a table."""
+        path = Path(self.task)
+        return "table" if path.suffix or path.name != self.task else self.task
 
     def with_setting(self, path: str, value: Value) -> "Request":
         """The request with a value for `OWNER.OPTION`, in place of the one that it may have."""

@@ -22,10 +22,12 @@ from zoo.registry import UserError, require_at_least
 @tasks.register("image-folder")
 @dataclass(frozen=True, kw_only=True)
 class ImageFolder(Task):
-    """Files in `PATH/train/CLASS/` and `PATH/val/CLASS/`, or in `PATH/CLASS/`; classes by name.
+    """Files in `PATH/train/CLASS/` and `PATH/val/CLASS/`, or in `PATH/CLASS/`.
 
     The folder `val` is test, which is read once; dev is a share of each class of `train`, drawn
-    from `seed`. Without the folders `train` and `val`, test is drawn in the same way.
+    from `seed`. If there is a folder `test` of classes, it is test, and `val`, if any, is dev.
+    Without such folders, test is drawn in the same way. `validation` is another name of `val`.
+    Classes are in the order of their names, numbers in their own.
 
     An image is cut into patches, which are the tokens; before them is the class token.
 
@@ -34,12 +36,12 @@ class ImageFolder(Task):
         size: pixels of an image along each side.
         patch: pixels of a patch along each side.
         dev: share of dev.
-        test: share of test, without a folder `val`.
+        test: share of test, without a folder of it.
         seed: seed of the splits.
     """
 
     name = "image-folder"
-    version = 1
+    version = 2
     inputs = "images"
     packages = ("timm",)
     vocabulary = 0
@@ -71,36 +73,48 @@ class ImageFolder(Task):
 
     def show(self, split: Split, example: int) -> list[str]:
         """See `Task.show`: the path of the image."""
-        return [split.files.names[example].decode()] if isinstance(split, ImageSplit) else []
+        found = [split.files.names[example]] if isinstance(split, ImageSplit) else []
+        return [name.decode(errors="backslashreplace") for name in found]
 
     def class_name(self, target: int) -> str:
         """See `Task.class_name`: the name of the folder."""
         return self._names[target]
 
     @cached_property
-    def _has_val(self) -> bool:
-        found = [(Path(self.path) / name).is_dir() for name in ("train", "val")]
-        if any(found) and not all(found):
+    def _folders(self) -> Mapping[SplitName, str]:
+        """The folder of each split that has one; none where all splits are drawn."""
+        root = Path(self.path)
+        found = [name for name in ("train", "val", "validation") if (root / name).is_dir()]
+        if not found:
+            return {}
+        # ImageNet's folder `test` has images without classes.
+        has_test = (root / "test").is_dir() and any(e.is_dir() for e in (root / "test").iterdir())
+        others = [name for name in found if name != "train"]
+        if len(others) == len(found) or len(others) > 1 or not (others or has_test):
             raise UserError(
-                f"{self.path} has only one of the folders train and val; add the other, or give a "
-                "folder of classes"
+                f"{self.path} has the folders {', '.join(found)}; give train and val, or train, "
+                "val and test, or folders of classes"
             )
-        return all(found)
+        given: dict[SplitName, str] = {"train": "train", "test": "test" if has_test else others[0]}
+        if has_test and others:
+            given["dev"] = others[0]
+        return given
 
     @cached_property
     def _names(self) -> Sequence[str]:
-        if not Path(self.path).is_dir():
+        root = Path(self.path)
+        if not root.is_dir():
             raise UserError(
                 f"image-folder.path={self.path} is not a folder; give one with train/CLASS/ and "
                 "val/CLASS/, or with CLASS/"
             )
-        names = class_names(Path(self.path) / "train" if self._has_val else Path(self.path))
+        names = class_names(root / self._folders.get("train", ""))
         if len(names) < 2:
             raise UserError(f"{self.path} has {len(names)} folders of classes; give at least two")
-        if self._has_val:
-            for name in sorted({*names} ^ {*class_names(Path(self.path) / "val")}):
+        for folder in self._folders.values():
+            for name in sorted({*names} ^ {*class_names(root / folder)}):
                 raise UserError(
-                    f"{self.path} has class {name!r} in {'train' if name in names else 'val'} "
+                    f"{self.path} has class {name!r} in {'train' if name in names else folder} "
                     "only; add it to the other folder, or remove it"
                 )
         return names
@@ -108,14 +122,15 @@ class ImageFolder(Task):
     @cached_property
     def _splits(self) -> Mapping[str, Listing]:
         """The images of each split."""
-        root, names = Path(self.path), self._names
-        files = list_images(root, "train" if self._has_val else "", names)
+        root, names, folders = Path(self.path), self._names, self._folders
+        given = {split: list_images(root, folder, names) for split, folder in folders.items()}
+        if "dev" in given:
+            return given
+        files = given["train"] if folders else list_images(root, "", names)
         keys = np.random.Generator(np.random.PCG64(self.seed)).random(len(files.targets))
-        test = None if self._has_val else self.test
+        test = None if folders else self.test
         indices = stratified(
             files.targets, keys, names, dev=self.dev, test=test, owner=self.path, items="images"
         )
-        splits = {name: files.select(indices == i) for i, name in enumerate(SPLITS)}
-        if self._has_val:
-            splits["test"] = list_images(root, "val", names)
-        return splits
+        drawn = {name: files.select(indices == i) for i, name in enumerate(SPLITS)}
+        return {**drawn, "test": given["test"]} if folders else drawn

@@ -3,8 +3,9 @@
 * Constant answers: see `Answers.baselines`.
 * Where an example has one target, classifiers by scikit-learn that are fitted to train and chosen
   on dev. A linear model (logistic regression where the target is a class, ridge regression where it
-  is a number) on how often each token occurs: *bag of tokens*. Boosted trees on the *first* and on
-  the *last k tokens*, k of `tokens.POSITIONS` chosen on dev, and on the first 8 and last 8.
+  is a number) on how often each token occurs: *bag of tokens*, up to `tokens.BAG_SIZE`. Boosted
+  trees on the *first* and on the *last k tokens*, k of `tokens.POSITIONS` chosen on dev, and on the
+  first 8 and last 8.
   A logistic regression on *n-grams*, n of `tokens.ORDERS` chosen on dev, where that takes seconds.
   Where the target is a number, or train is shorter than `FEW`: a linear model on the first 16
   tokens instead. Images have the bag of tokens only.
@@ -71,8 +72,10 @@ def _is_small(splits: Splits) -> bool:
 def _of_tokens(task: Task, splits: Splits) -> dict[str, Fit]:
     """What is fitted on tokens where an example has one target."""
     vocabulary = task.vocabulary
-    bag = partial(tokens.bag_of_tokens, vocabulary=vocabulary)
-    models: dict[str, Baseline] = {"bag of tokens": partial(linear, bag)}
+    models: dict[str, Baseline] = {}
+    if splits["train"].sequence_ids.numel() * vocabulary <= tokens.BAG_SIZE:
+        bag = partial(tokens.bag_of_tokens, vocabulary=vocabulary)
+        models["bag of tokens"] = partial(linear, bag)
     if _is_small(splits):
         first = partial(tokens.one_hot, vocabulary=vocabulary, count=FIRST)
         models[f"first {FIRST} tokens"] = partial(linear, first)

@@ -19,6 +19,9 @@ ORDERS = (2, 3, 4)
 BITS = 20
 """Bits of the hash of an n-gram, where more n-grams are possible than it has values."""
 
+BAG_SIZE = 1 << 27
+"""Sequences of train times tokens of the vocabulary up to which tokens are counted: 1 GiB."""
+
 NGRAM_WORK = 100_000_000
 """Tokens of train times classes up to which n-grams are fitted: minutes beyond it."""
 

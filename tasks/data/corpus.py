@@ -1,12 +1,17 @@
 """Sequences of different lengths, concatenated, and seeded subsets of examples."""
 
+import re
+import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float64, Int32, Int64, UInt8
+from jaxtyping import Bool, Float64, Int32, Int64, Integer, UInt8
+from numpy.typing import DTypeLike
 from torch import Tensor
 
 from tasks.contract import SPLITS, Split, SplitName, Task
@@ -30,6 +35,9 @@ class ByteTask(Task):
         return [text.decode(errors="replace") for text in texts]
 
 
+UNREADABLE = {"Cc", "Cs", "Zl", "Zp"}
+"""Categories of Unicode: control characters, halves of surrogate pairs, breaks of lines."""
+
 FIELDS = {"values": "uint8 v", "ends": "int64 s", "targets": "uint8 s"}
 """Of a `Corpus`, for `cache.read`."""
 
@@ -44,15 +52,17 @@ class Corpus:
         targets: (s,), the class of each sequence.
     """
 
-    values: UInt8[np.ndarray, " v"]
+    values: Integer[np.ndarray, " v"]
     ends: Int64[np.ndarray, " s"]
     targets: UInt8[np.ndarray, " s"]
 
     @classmethod
-    def of(cls, sequences: Sequence[bytes], targets: Sequence[int]) -> "Corpus":
-        """A corpus of those sequences, in order."""
-        ends = np.cumsum([*map(len, sequences)], dtype=np.int64)
-        values = np.frombuffer(b"".join(sequences), np.uint8)
+    def of(
+        cls, sequences: Sequence[bytes], targets: Sequence[int], kind: DTypeLike = np.uint8
+    ) -> "Corpus":
+        """A corpus of those sequences, in order; their values are of the type `kind`."""
+        values = np.frombuffer(b"".join(sequences), kind)
+        ends = np.cumsum([*map(len, sequences)], dtype=np.int64) // values.itemsize
         return cls(values, ends, np.asarray(targets, np.uint8))
 
     def __len__(self) -> int:
@@ -81,19 +91,19 @@ class Corpus:
 
 
 def pad(
-    values: UInt8[np.ndarray, " v"],
+    values: Integer[np.ndarray, " v"],
     ends: Int64[np.ndarray, " s"],
     chosen: Int64[np.ndarray, " n"],
     length: int,
     first: int,
-) -> tuple[UInt8[Tensor, "n l"], Int32[Tensor, " n"]]:
+) -> tuple[Integer[Tensor, "n l"], Int32[Tensor, " n"]]:
     """The chosen sequences as rows, truncated and padded with 0 to `length`, and their lengths.
 
-    `first` is the token of the value 0; no value plus `first` may exceed 255.
+    `first` is the token of the value 0; the type of `values` holds every value plus `first`.
     """
     what = f"{len(chosen)} sequences of {length:.3g} tokens"
-    require_memory(len(chosen) * length, what, "lower max_len")
-    sequences = np.zeros((len(chosen), length), np.uint8)
+    require_memory(len(chosen) * length * values.itemsize, what, "lower max_len")
+    sequences = np.zeros((len(chosen), length), values.dtype)
     lengths = np.empty(len(chosen), np.int32)
     texts = np.split(values, ends[:-1])
     for row, index in enumerate(chosen.tolist()):
@@ -129,6 +139,27 @@ def in_split(
         members = members[keys[members].argsort(kind="stable")]
         is_dev[members[: len(members) // 10]] = True
     return np.flatnonzero(is_dev == (split == "dev"))
+
+
+def class_order(owner: str | Path, names: Iterable[str]) -> list[str]:
+    """The different names of classes in order: numbers, if all are, else as texts.
+
+    Raises:
+        UserError: a name is not one line of text, or two differ in the space around them alone.
+    """
+    found = sorted({*names})
+    for name in found:
+        if not name.strip() or any(unicodedata.category(c) in UNREADABLE for c in name):
+            raise UserError(
+                f"{owner} has the class {name!r}, which is not a line of text; rename it"
+            )
+        if name != name.strip() and name.strip() in found:
+            raise UserError(
+                f"{owner} has the classes {name!r} and {name.strip()!r}; give them one name"
+            )
+    if all(re.fullmatch(r"[+-]?[0-9]+(\.[0-9]+)?", name) for name in found):
+        found.sort(key=Decimal)
+    return found
 
 
 def require_shares(owner: str, dev: float, test: float, seed: int) -> None:

@@ -17,16 +17,23 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int, Int64
-from PIL import Image
+from PIL import Image, ImageOps
 from torch import Tensor
 
 from tasks.contract import Batch, Split
+from tasks.data.corpus import class_order
 from tasks.data.extras import import_extra
 from tasks.data.files import require_regular, unreadable
 from zoo.registry import UserError, in_one_line
 
 SUFFIXES = (".jpeg", ".jpg", ".png", ".webp")
-"""Suffixes of the files of images, in lower case; other files are ignored."""
+"""Suffixes of the files of images, in lower case."""
+
+UNREAD = (
+    ".avif", ".bmp", ".gif", ".heic", ".heif", ".jfif", ".jp2", ".jpe", ".jxl", ".ppm", ".tga",
+    ".tif", ".tiff",
+)  # fmt: skip
+"""Suffixes of images that are rejected; files of other suffixes, and hidden ones, are ignored."""
 
 Augmentation = Literal["none", "crop", "deit"]
 
@@ -129,33 +136,39 @@ class ImageSplit(Split):
 
 
 def class_names(folder: Path) -> list[str]:
-    """The folders in `folder`, one for each class, sorted.
+    """The folders in `folder`, one for each class, in order.
 
     Raises:
-        UserError: it cannot be read.
+        UserError: it cannot be read, an image or a link to nothing is beside the folders, or a name
+            is not a line of text.
     """
-    return sorted(
-        entry.name for entry in _entries(folder) if entry.is_dir() and entry.name[0] != "."
-    )
+    names = []
+    for entry in _entries(folder):
+        if _is_folder(entry):
+            names.append(entry.name)
+        elif entry.is_symlink() and not Path(entry.path).exists():
+            raise UserError(f"{entry.path} is a link to nothing; correct or remove it")
+        elif entry.name.lower().endswith((*SUFFIXES, *UNREAD)):
+            raise UserError(f"{entry.path} is in no folder of a class; move it into one")
+    return class_order(folder, names)
 
 
 def list_images(root: Path, part: str, classes: Sequence[str]) -> Listing:
     """The images of the folders `root/part/CLASS`; part may be empty.
 
     Raises:
-        UserError: a folder cannot be read, or has no image.
+        UserError: a folder cannot be read, has no image, or has a folder or an image of a format
+            that is not read.
     """
     rows: list[tuple[bytes, int, int]] = []
     for target, name in enumerate(classes):
         folder = root / part / name
-        found = [entry for entry in _entries(folder) if entry.name.lower().endswith(SUFFIXES)]
+        found = [entry for entry in _entries(folder) if _is_image(entry)]
         if not found:
             raise UserError(
                 f"{folder} has no image ({', '.join(SUFFIXES)}); add some, or remove the folder"
             )
         for entry in sorted(found, key=lambda entry: entry.name):
-            if not entry.is_file():
-                require_regular(Path(entry.path))
             try:
                 size = entry.stat().st_size
             except OSError as error:
@@ -167,11 +180,40 @@ def list_images(root: Path, part: str, classes: Sequence[str]) -> Listing:
     )
 
 
+def _is_image(entry: os.DirEntry[str]) -> bool:
+    """Whether the file of a class is an image; UserError where it is one that is not read."""
+    if _is_folder(entry):
+        raise UserError(f"{entry.path} is a folder in that of a class; move its images out of it")
+    name = entry.name.lower()
+    if name.endswith(UNREAD):
+        raise UserError(
+            f"{entry.path} is no image of a format that is read ({', '.join(SUFFIXES)}); convert "
+            "or remove it"
+        )
+    if name.endswith(SUFFIXES) and not entry.is_file(follow_symlinks=False):
+        require_regular(Path(entry.path))
+    return name.endswith(SUFFIXES)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a folder or a link to one; of a link alone a system has to be asked."""
+    folder = entry.is_dir(follow_symlinks=False)
+    return folder or (entry.is_symlink() and Path(entry.path).is_dir())
+
+
 def decode(path: Path) -> Image.Image:
-    """The image of a file, in colour; UserError where it cannot be read."""
+    """The image of a file, in colour and upright; UserError where it cannot be read.
+
+    Of 16 bits of grey, the higher 8 are read; transparency is left out; of an animation, the first
+    frame is read.
+    """
     require_regular(path)
     try:
         with Image.open(path, formats=("JPEG", "PNG", "WEBP")) as image:  # whatever the suffix
+            ImageOps.exif_transpose(image, in_place=True)
+            image.info.pop("transparency", None)  # of a palette, `convert` would warn of it
+            if image.mode == "I;16":  # `convert` would clip at 255
+                return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
             return image.convert("RGB")
     except Exception as error:  # pillow has no error type for damaged files
         raise UserError(
@@ -180,9 +222,10 @@ def decode(path: Path) -> Image.Image:
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    """What is in a folder and is not hidden."""
     try:
         with os.scandir(folder) as entries:
-            return [*entries]
+            return [entry for entry in entries if entry.name[0] != "."]
     except OSError as error:
         raise unreadable(folder, error) from error
 

@@ -203,3 +203,7 @@ def test_a_path_of_a_table_is_the_table_task(tmp_path):
     request = replace(requested("none", str(path)), recipe="laptop")
     plan = resolve(request)
     assert (plan.spec.task.name, plan.spec.task.options["path"]) == ("table", str(path))
+    (tmp_path / "shards").mkdir()
+    path.rename(tmp_path / "shards" / "0.csv")
+    folder = resolve(replace(request, task=str(tmp_path / "shards")))
+    assert folder.spec.task.digests == plan.spec.task.digests

@@ -166,7 +166,7 @@ def test_a_run_from_images_to_the_board(image_folder, call, store):
     assert record.cost.time_ratio.median > 0 and record.cost.own.state_bytes is None
     (found,), _ = BaselineStore.within(store.folder).read()
     assert found.scores.keys() == {"chance", "majority"}
-    assert "image-folder@1" in out and "softmax+primal" in out
+    assert "image-folder@2" in out and "softmax+primal" in out
 
 
 def test_a_resumed_run_equals_an_uninterrupted_one(images, store, run_here, interrupted):

@@ -215,6 +215,8 @@ def test_trees_and_ngrams_and_baselines_of_the_task_are_fitted_where_train_is_no
     assert accuracies.keys() == constant | grams | ends | {"share"}
     assert accuracies["share"] == accuracies["first 2 tokens"] == 1.0
     assert accuracies["last 2 tokens"] < 0.6
+    monkeypatch.setattr(tokens, "BAG_SIZE", 300 * FirstToken.vocabulary - 1)
+    assert accuracies.keys() - compute(WithShare()).keys() == {"bag of tokens"}
 
 
 @dataclass(frozen=True, kw_only=True)

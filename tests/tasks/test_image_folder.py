@@ -1,9 +1,11 @@
 """Image folders: layouts, splits, digests, and files that cannot be read."""
 
+import io
 import os
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,7 +43,7 @@ def published(tmp_path) -> Path:
     return tmp_path / "published"
 
 
-def names(split: Split) -> list[str]:
+def names(split: Any) -> list[str]:
     return [name.decode() for name in split.files.names]
 
 
@@ -92,7 +94,10 @@ def test_the_digest_depends_on_names_sizes_classes_and_the_seed(published):
         (lambda f: None, "has class 'cow' in train only; add it to the other folder"),
         (lambda f: fill(f / "val" / "emu", 1), "has class 'cow' in train only"),
         (lambda f: (f / "train" / "cow").rename(f / "val" / "cow"), "has class 'cow' in val only"),
-        (lambda f: (f / "val").rename(f / "old"), "has only one of the folders train and val"),
+        (
+            lambda f: (f / "val").rename(f / "old"),
+            "published has the folders train; give train and val",
+        ),
     ],
 )
 def test_classes_of_train_and_val_must_be_the_same(published, change, message):
@@ -117,6 +122,111 @@ def test_bad_options_are_one_clear_line(plain, options, message):
         create("image-folder", **{"path": str(plain), **options})
 
 
+@pytest.mark.parametrize("name", ["val", "validation"])
+def test_a_folder_of_test_is_test_and_the_one_of_validation_is_dev(published, name):
+    (published / "val").rename(published / name)
+    for label in ("cat", "dog"):
+        fill(published / "test" / label, 2)
+    splits = load(published)
+    assert [len(split) for split in splits.values()] == [20, 6, 4]
+    assert {n.split("/")[0] for n in names(splits["dev"])} == {name}
+    fill(published / "test" / "emu", 1)
+    with pytest.raises(UserError, match="has class 'emu' in test only"):
+        load(published)
+
+
+def test_without_a_folder_of_validation_dev_is_a_share_of_train(published):
+    (published / "val").rename(published / "test")
+    splits = load(published, dev=0.2)
+    assert [len(split) for split in splits.values()] == [16, 4, 6]
+
+
+def test_a_folder_test_without_classes_is_not_read(published):
+    # ImageNet's has images without labels.
+    fill(published / "test", 3)
+    assert names(load(published)["test"])[0] == "val/cat/00.JPEG"
+
+
+def test_classes_named_by_numbers_are_in_the_order_of_the_numbers(tmp_path):
+    for name in ("0", "10", "2"):
+        fill(tmp_path / name, 3)
+    task = create("image-folder", path=str(tmp_path))
+    assert [task.class_name(i) for i in range(3)] == ["0", "2", "10"]
+    assert names(task.load("test"))[1].startswith("2/")
+
+
+def test_hidden_files_are_ignored_and_a_name_may_be_no_utf8(plain):
+    for name in ("._00.jpg", ".hidden.png"):
+        (plain / "cat" / name).write_bytes(b"resource fork")
+    (plain / ".cache").mkdir()
+    before = {name for split in load(plain).values() for name in names(split)}
+    assert len(before) == 20
+    odd = os.fsencode(plain / "cat") + b"/caf\xe9.jpg"
+    Image.new("RGB", (9, 9)).save(plain / "new.jpg")
+    (plain / "new.jpg").rename(os.fsdecode(odd))
+    task = create("image-folder", path=str(plain))
+    shown = {
+        path
+        for split in map(task.load, SPLITS)
+        for i in range(len(split))
+        for path in task.show(split, i)
+    }
+    assert shown - before == {r"cat/caf\xe9.jpg"}
+    for split in map(task.load, SPLITS):
+        assert split.gather(torch.arange(len(split))).tokens.isfinite().all()
+
+
+ODD_FOLDERS = {
+    "a picture in a subfolder": (
+        lambda f: fill(f / "cat" / "more", 1), "cat/more is a folder in that of a class"
+    ),
+    "a loop of folders": (
+        lambda f: (f / "cat" / "up").symlink_to(f), "cat/up is a folder in that of a class"
+    ),
+    "a loop of links": (
+        lambda f: (f / "cat" / "a.png").symlink_to(f / "cat" / "a.png"), "a.png cannot be read"
+    ),
+    "a loop of links beside classes": (
+        lambda f: (f / "emu").symlink_to(f / "emu"), "emu is a link to nothing"
+    ),
+    "a link to nothing": (
+        lambda f: (f / "cat" / "a.png").symlink_to(f / "none.png"), "a.png cannot be read"
+    ),
+    "a class on a disc that is missing": (
+        lambda f: (f / "emu").symlink_to(f / "none"), "emu is a link to nothing"
+    ),
+    "an image beside classes": (
+        lambda f: (f / "x.jpg").write_bytes(b""), "x.jpg is in no folder of a class"
+    ),
+    "a class that is no UTF-8": (
+        lambda f: (f / "cat").rename(os.fsdecode(os.fsencode(f) + b"/\xe9")),
+        r"the class '\\udce9', which is not a line of text",
+    ),
+    "a class that a terminal obeys": (
+        lambda f: (f / "cat").rename(f / "\x1b[2J"), r"class '\\x1b\[2J', which is not a line"
+    ),
+    "a class of spaces": (
+        lambda f: (f / "cat").rename(f / "dog "), "the classes 'dog ' and 'dog'"
+    ),
+    **{
+        f"a file of {suffix}": (
+            lambda f, suffix=suffix: (f / "cat" / f"a{suffix}").write_bytes(b""),
+            f"a{suffix} is no image of a format that is read",
+        )
+        for suffix in (".gif", ".TIFF", ".heic", ".bmp")
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", ODD_FOLDERS)
+def test_no_image_of_a_folder_is_left_out_in_silence(plain, what):
+    change, message = ODD_FOLDERS[what]
+    change(plain)
+    with pytest.raises(UserError, match=message) as error:
+        load(plain)
+    assert "\n" not in str(error.value)
+
+
 def test_a_folder_needs_two_classes_with_images_for_each_split(tmp_path):
     fill(tmp_path / "cat", 3)
     with pytest.raises(UserError, match="has 1 folders of classes; give at least two"):
@@ -129,20 +239,78 @@ def test_a_folder_needs_two_classes_with_images_for_each_split(tmp_path):
         load(tmp_path)
 
 
-@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK", "P"])
-def test_every_image_is_decoded_in_colour(tmp_path, mode):
+def palette(image: Image.Image) -> Image.Image:
+    image = image.quantize(2)
+    image.info["transparency"] = bytes([0, 128])
+    return image
+
+
+GREYS = np.array([[0, 255, 256, 1 << 15, 65535]], np.uint16)
+RED = Image.new("RGB", (5, 4), (250, 20, 20))
+ORIENTED = {0x0112: 6}
+"""The camera was turned: the first row of the file is the right column."""
+
+PIXELS = {
+    "RGB": (RED, "JPEG", (250, 20, 20)),
+    "grey": (RED.convert("L"), "JPEG", (89, 89, 89)),
+    "grey with transparency": (RED.convert("LA"), "PNG", (89, 89, 89)),
+    "CMYK": (RED.convert("CMYK"), "JPEG", (250, 20, 20)),
+    "palette": (RED.quantize(2), "PNG", (250, 20, 20)),
+    "palette with transparency": (palette(RED), "PNG", (250, 20, 20)),
+    "one bit": (Image.new("1", (5, 4), 1), "PNG", (255, 255, 255)),
+    "transparent": (RED.convert("RGBA"), "WEBP", (250, 20, 20)),
+}
+
+
+@pytest.mark.parametrize("what", PIXELS)
+def test_every_image_is_decoded_in_colour(tmp_path, what):
     # ImageNet has grey and CMYK images, and a PNG file with the suffix of the others.
-    path = tmp_path / "one.JPEG"
-    image = Image.new("RGB", (5, 4), (250, 20, 20)).convert(mode)
-    image.save(path, "PNG" if mode == "P" else "JPEG")
-    image = decode(path)
+    original, form, expected = PIXELS[what]
+    original.save(tmp_path / "one.JPEG", form)
+    image = decode(tmp_path / "one.JPEG")
     assert (image.mode, image.size) == ("RGB", (5, 4))
+    assert np.abs(np.asarray(image).astype(int) - expected).max() <= 3
+
+
+def test_16_bits_of_grey_are_scaled_to_8(tmp_path):
+    Image.fromarray(GREYS).save(tmp_path / "a.png")
+    assert np.asarray(decode(tmp_path / "a.png"))[0, :, 0].tolist() == [0, 0, 1, 128, 255]
+    levels = np.arange(0, 2**16, 256, dtype=np.uint16).reshape(16, 16)
+    Image.fromarray(levels).save(tmp_path / "b.png")
+    assert len(np.unique(np.asarray(decode(tmp_path / "b.png")))) == 256
+
+
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP"])
+def test_a_photograph_is_turned_as_its_camera_says(tmp_path, form):
+    image, exif = Image.new("RGB", (64, 32)), Image.Exif()
+    image.paste((255, 255, 255), (0, 0, 32, 32))
+    exif.update(ORIENTED)
+    image.save(tmp_path / "a.jpg", form, exif=exif)
+    turned = decode(tmp_path / "a.jpg")
+    assert turned.size == (32, 64)
+    assert np.asarray(turned)[[8, 56], 16, 0].tolist() == pytest.approx([255, 0], abs=8)
+
+
+def test_of_an_animation_the_first_frame_is_read(tmp_path):
+    frames = [Image.new("RGB", (8, 8), (level,) * 3) for level in (0, 250)]
+    for form in ("PNG", "WEBP"):
+        frames[0].save(tmp_path / "a.png", form, save_all=True, append_images=frames[1:])
+        assert np.asarray(decode(tmp_path / "a.png")).max() == 0
 
 
 def test_a_damaged_file_is_one_clear_line(published):
     path = published / "val" / "cat" / "01.JPEG"
     whole = path.read_bytes()
-    for content in (whole[: len(whole) // 2], b"GIF89a", b""):
+    gif = io.BytesIO()
+    Image.new("L", (8, 8)).save(gif, "GIF")
+    for content in (
+        whole[: len(whole) // 2],
+        whole[:-9],
+        gif.getvalue(),
+        b"GIF89a",
+        b"",
+        b"\0" * 99,
+    ):
         path.write_bytes(content)
         with pytest.raises(UserError) as raised:
             decode(path)

@@ -1,0 +1,338 @@
+"""Rows of a table: texts or lists of tokens, and labels, from CSV, TSV, JSON lines or Parquet.
+
+A file is read as it was written, or rejected: no cell is guessed to be a number, a date or missing.
+
+* CSV: quoted as in RFC 4180; every row has as many cells as the header.
+* TSV: a quotation mark is a character like any other, unless `quoted`; a cell has no line break.
+* JSON lines: one object a line.
+* Parquet: needs pyarrow.
+
+`.gz`, `.bz2` and `.xz` follow the suffix of a compressed file. A folder is read as the rows of its
+files, in the order of their names; hidden files, and files of other kinds, are ignored.
+"""
+
+import bz2
+import csv
+import gzip
+import json
+import lzma
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import date
+from decimal import Decimal
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from tasks.contract import SplitName
+from tasks.data.corpus import class_order
+from tasks.data.extras import how_to_install
+from tasks.data.files import stamp, unreadable
+from zoo.registry import UserError, first_line
+
+SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
+
+COMPRESSED: Mapping[str, Callable[..., Any]] = {
+    ".gz": gzip.open,
+    ".bz2": bz2.open,
+    ".xz": lzma.open,
+}
+
+SPLIT_NAMES: Mapping[str, SplitName] = {
+    "train": "train",
+    "dev": "dev",
+    "validation": "dev",
+    "valid": "dev",
+    "val": "dev",
+    "test": "test",
+}
+"""The names of splits in a column, and at the beginning of the names of the files of a folder."""
+
+LABELS = (str, bool, int, float, Decimal, date)
+"""Types of labels, each read as its text: integers and dates have one, lists do not."""
+
+TOKEN = np.dtype("<i4")
+
+MAX_TOKENS = 2**20
+"""Different tokens, at most; the largest published vocabularies have 262,144."""
+
+BATCH = 1024
+"""Rows of a Parquet file that are held as objects at once."""
+
+LONGEST_CELL = 2**31 - 1
+"""Characters of a CSV cell; the default of the library is 131,072."""
+
+Stamp: TypeAlias = tuple[Path, int, int]
+
+
+class Rows(NamedTuple):
+    """The rows of a table, in order.
+
+    Attributes:
+        texts: in UTF-8, or tokens of the type `TOKEN`.
+        tokens: whether they are tokens.
+        labels: the name of the class of each row.
+        splits: the split of each row; empty where none is given.
+        names: the classes in order.
+    """
+
+    texts: list[bytes]
+    tokens: bool
+    labels: list[str]
+    splits: list[SplitName]
+    names: list[str]
+
+
+def files_of(path: str) -> tuple[Stamp, ...]:
+    """The file at `path`, or those of the folder, each with what its content is cached by.
+
+    Raises:
+        UserError: there is none, they are of different kinds, or one cannot be read.
+    """
+    if not os.path.isdir(path):  # noqa: PTH112 - Path's raises on a name that is too long
+        return (stamp(path, "a table: " + ", ".join(SUFFIXES) + ", or a folder of such files"),)
+    try:
+        entries = sorted(entry for entry in Path(path).iterdir() if entry.name[0] != ".")
+    except OSError as error:
+        raise unreadable(path, error) from error
+    files = [entry for entry in entries if _kind(entry) and not entry.is_dir()]
+    for entry in entries:
+        if entry.is_dir():
+            raise UserError(
+                f"{path} has a folder {entry.name}, which is not read; give a folder of files only"
+            )
+    if not files:
+        raise UserError(f"{path} has no table ({', '.join(SUFFIXES)}); give another folder")
+    if len(kinds := sorted({_kind(file) for file in files})) > 1:
+        raise UserError(f"{path} has files of the kinds {', '.join(kinds)}; leave one kind there")
+    return tuple(stamp(str(file), "its target") for file in files)
+
+
+@lru_cache(maxsize=1)  # a run builds its task several times
+def read_rows(files: tuple[Stamp, ...], columns: tuple[str, str, str], quoted: bool) -> Rows:
+    """The columns of texts, labels and splits of all files; the last name may be empty.
+
+    Where it is, and the name of each of several files begins with a split, that is their split.
+
+    Raises:
+        UserError: a file cannot be read, has no rows, lacks a column, or has a cell that is empty
+            or of another type.
+    """
+    used = [column for column in columns if column]
+    of_files = [] if columns[2] or len(files) == 1 else _splits_of([file for file, *_ in files])
+    rows: list[tuple[Any, ...]] = []
+    splits: list[SplitName] = []
+    types: dict[str, type] = {}
+    for number, (file, *_) in enumerate(files):
+        before = len(rows)
+        try:
+            with _long_cells():
+                for cells in _reader(file, quoted)(file, used):
+                    rows.append(_row(file, len(rows) - before + 1, used, cells, types))
+        except Exception as error:  # pyarrow and decoders raise errors of many types on damage
+            raise _problem(file, error) from error
+        if len(rows) == before:
+            raise UserError(f"{file} has no rows; give a header and rows of texts and labels")
+        splits += of_files[number : number + 1] * (len(rows) - before)
+    texts, labels, *names = map(list, zip(*rows, strict=True))
+    owner = files[0][0] if len(files) == 1 else files[0][0].parent
+    if names:
+        splits = _splits_in(owner, columns[2], *names)
+    return Rows(texts, types[columns[0]] is list, labels, splits, class_order(owner, labels))
+
+
+def _kind(file: Path) -> str:
+    """The suffix of a table, without the suffix of its compression; empty where it is none."""
+    name = file.name.lower()
+    for suffix in COMPRESSED:
+        name = name.removesuffix(suffix)
+    compressed = name != file.name.lower()
+    kind = Path(name).suffix
+    return kind if kind in SUFFIXES and not (compressed and kind == ".parquet") else ""
+
+
+def _splits_of(files: Sequence[Path]) -> list[SplitName]:
+    """The split of each file by its name; empty where no name begins with one."""
+    heads = [re.split(r"[-_.]", file.name, maxsplit=1)[0] for file in files]
+    if not SPLIT_NAMES.keys() & {*heads}:
+        return []
+    for file, head in zip(files, heads, strict=True):
+        if head not in SPLIT_NAMES:
+            raise UserError(
+                f"{file} is beside files of splits, and its name begins with none "
+                f"({', '.join(SPLIT_NAMES)}); rename or remove it"
+            )
+    return _splits_in(files[0].parent, "its names of files", heads)
+
+
+def _splits_in(owner: Path, place: str, values: Sequence[str]) -> list[SplitName]:
+    for value in sorted({*values} - SPLIT_NAMES.keys()):
+        raise UserError(
+            f"{owner} has {value!r} in {place!r}; give train, dev or validation, or test in each "
+            "row"
+        )
+    if len(dev := sorted({value for value in values if SPLIT_NAMES[value] == "dev"})) > 1:
+        raise UserError(f"{owner} has both {' and '.join(dev)} in {place!r}; choose one name")
+    return [SPLIT_NAMES[value] for value in values]
+
+
+def _row(
+    file: Path, row: int, columns: Sequence[str], cells: Sequence[Any], types: dict[str, type]
+) -> Any:
+    """The text of a row, in bytes, its label and its split, if any.
+
+    UserError where a cell is empty, or of another type than those of its column before it.
+    """
+    for column, cell in zip(columns, cells, strict=True):
+        found = type(cell)
+        if cell is None or cell != cell or cell in ("", b"", []):
+            raise UserError(f"{file} has no {column!r} in row {row}; fill or remove that row")
+        if types.setdefault(column, found) is not found:
+            raise UserError(
+                f"{file} has {found.__name__} in {column!r} in row {row}, "
+                f"{types[column].__name__} before; give one type"
+            )
+    text, *others = zip(columns, cells, strict=True)
+    for column, cell in others:
+        if not isinstance(cell, LABELS):
+            raise UserError(
+                f"{file} has {type(cell).__name__} in {column!r} in row {row}; give a column of "
+                "texts, numbers or dates"
+            )
+    return _bytes(file, row, *text), *(str(cell) for _, cell in others)
+
+
+def _bytes(file: Path, row: int, column: str, cell: Any) -> bytes:
+    match cell:
+        case str():
+            try:
+                return cell.encode()
+            except UnicodeEncodeError as error:
+                raise UserError(
+                    f"{file} has half a surrogate pair in {column!r} in row {row}; correct it"
+                ) from error
+        case bytes():
+            return cell.decode().encode()
+        case [*tokens] if all(type(t) is int and 0 <= t < MAX_TOKENS for t in tokens):
+            return np.array(tokens, TOKEN).tobytes()
+    raise UserError(
+        f"{file} has {type(cell).__name__} in {column!r} in row {row}; give texts, or lists of "
+        f"integers from 0 to {MAX_TOKENS - 1}"
+    )
+
+
+Reader: TypeAlias = Callable[[Path, Sequence[str]], Iterator[Sequence[Any]]]
+
+
+def _reader(file: Path, quoted: bool) -> Reader:
+    """The function that gives the cells of the columns of each row."""
+    tsv = partial(_delimited, separator="\t", quoted=quoted)
+    readers: Mapping[str, Reader] = {
+        ".csv": partial(_delimited, separator=",", quoted=True), ".tsv": tsv,
+        ".jsonl": _json, ".ndjson": _json, ".parquet": _parquet,
+    }  # fmt: skip
+    if not (kind := _kind(file)):
+        raise UserError(
+            f"{file} is not a table: {', '.join(SUFFIXES)}, or compressed as .csv.gz; convert or "
+            "rename it"
+        )
+    return readers[kind]
+
+
+def _opened(file: Path, newline: str | None) -> Any:
+    opener = COMPRESSED.get(file.suffix.lower(), open)
+    return opener(file, "rt", encoding="utf-8-sig", newline=newline)
+
+
+def _delimited(
+    file: Path, columns: Sequence[str], *, separator: str, quoted: bool
+) -> Iterator[Sequence[str]]:
+    quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+    with _opened(file, newline="") as lines:
+        rows = csv.reader(lines, delimiter=separator, quoting=quoting, strict=True)
+        header = next(rows, [])
+        if not header:
+            raise UserError(f"{file} is empty; give a header and rows of texts and labels")
+        chosen = _indices(file, header, columns)
+        for row in rows:
+            if row and len(row) != len(header):
+                raise UserError(
+                    f"{file} has {len(row)} cells in line {rows.line_num}, its header has "
+                    f"{len(header)}; quote texts that contain its separator, or remove it"
+                )
+            if separator == "\t" and any("\n" in cell or "\r" in cell for cell in row):
+                raise UserError(
+                    f"{file} has a cell with a line break before line {rows.line_num + 1}; remove "
+                    "it, or give the table as CSV"
+                )
+            if row:
+                yield [row[index] for index in chosen]
+
+
+@contextmanager
+def _long_cells() -> Iterator[None]:
+    before = csv.field_size_limit(LONGEST_CELL)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
+
+
+def _indices(file: Path, header: Sequence[str], columns: Sequence[str]) -> list[int]:
+    if repeated := [name for name in header if name and header.count(name) > 1]:
+        raise UserError(f"{file} has two columns {repeated[0]!r}; remove or rename one")
+    for column in columns:
+        if column not in header:
+            names = ", ".join(header)
+            raise UserError(f"{file} has no column {column!r}, only {names}; name the one to use")
+    return [header.index(column) for column in columns]
+
+
+def _json(file: Path, columns: Sequence[str]) -> Iterator[Sequence[Any]]:
+    with _opened(file, newline=None) as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line, object_pairs_hook=_object)
+                if not isinstance(row, dict):
+                    raise ValueError("another value")
+            except ValueError as error:
+                raise UserError(
+                    f"{file} has no JSON object in line {number} ({first_line(error)}); give one "
+                    "in each line"
+                ) from error
+            _indices(file, [*row], columns)
+            yield [row[column] for column in columns]
+
+
+def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    if len(found := dict(pairs)) < len(pairs):
+        raise ValueError("two values of one key")
+    return found
+
+
+def _parquet(file: Path, columns: Sequence[str]) -> Iterator[Sequence[Any]]:
+    from pyarrow.parquet import ParquetFile
+
+    with ParquetFile(file) as content:
+        _indices(file, content.schema_arrow.names, columns)
+        for batch in content.iter_batches(BATCH, columns=[*columns]):
+            yield from zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
+
+
+def _problem(file: Path, error: Exception) -> UserError:
+    match error:
+        case UserError():
+            return error
+        case OSError() if error.strerror:
+            return unreadable(file, error)
+        case UnicodeDecodeError():
+            return UserError(f"{file} is not UTF-8 ({error.reason}); save it as UTF-8")
+        case ImportError():
+            return UserError(f"{file} cannot be read without pyarrow; {how_to_install('parquet')}")
+    return UserError(f"{file} cannot be read ({first_line(error)}); correct it")

@@ -1,0 +1,347 @@
+"""Files of tables: what is read as it was written, and what is rejected in one line."""
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+from datetime import date
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas
+import pytest
+import torch
+
+from tasks import create
+from tasks.contract import SPLITS
+from tests.tasks.test_table import content
+from zoo.registry import UserError
+
+SIX = [(f"t{i}", "ab"[i % 2]) for i in range(6)]
+"""Rows that every odd file has before its own."""
+
+
+def lines(*rows, separator=",", end="\n") -> bytes:
+    """A header, the six rows and those."""
+    cells = (separator.join(row) for row in [("text", "label"), *SIX, *rows])
+    return (end.join(cells) + end).encode()
+
+
+def objects(*rows) -> bytes:
+    """JSON lines of the six rows, and those rows, which may be lines."""
+    six = ({"text": text, "label": label} for text, label in SIX)
+    texts = (row if isinstance(row, str) else json.dumps(row) for row in [*six, *rows])
+    return "\n".join(texts).encode()
+
+
+def parquet(texts, labels, names=("text", "label"), **types) -> bytes:
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    columns = [
+        arrow.array(values, types.get(kind))
+        for values, kind in ((texts, "text_type"), (labels, "label_type"))
+    ]
+    stream = io.BytesIO()
+    parquet.write_table(arrow.Table.from_arrays(columns, [*names]), stream)
+    return stream.getvalue()
+
+
+def typed(name: str, *arguments):
+    return getattr(pytest.importorskip("pyarrow"), name)(*arguments)
+
+
+TEXTS, AB = [f"t{i}" for i in range(6)], ["a", "b"] * 3
+SIMILAR = ("2020-01-01", "007", "NaN", "\u2028")
+TOKENS = [[i, 300, 7] for i in range(6)]
+
+READ = {
+    "a byte-order mark": (".csv", lambda: b"\xef\xbb\xbf" + lines(), []),
+    "a byte-order mark before JSON": (".jsonl", lambda: b"\xef\xbb\xbf" + objects(), []),
+    "CR alone": (".csv", lambda: lines(("x", "a"), end="\r"), [("x", "a")]),
+    "CRLF and empty lines": (".csv", lambda: lines(end="\r\n\r\n"), []),
+    "no last line end": (".tsv", lambda: lines(separator="\t").rstrip(), []),
+    "a cell of 200,000 characters": (
+        ".csv", lambda: lines(("x" * 200_000, "a")), [("x" * 512, "a")]
+    ),
+    "NUL in a text": (".csv", lambda: lines(("x\0y", "a")), [("x\0y", "a")]),
+    "a quoted line break": (".csv", lambda: lines(('"x,\n""y"""', "b")), [('x,\n"y"', "b")]),
+    "a quotation mark that begins a cell of TSV": (
+        ".tsv",
+        lambda: lines(('"x', "a"), ('y"', "b"), ('"', "a"), separator="\t"),
+        [('"x', "a"), ('y"', "b"), ('"', "a")],
+    ),
+    "a backslash and a comment sign": (".csv", lambda: lines(("#\\n", "a")), [("#\\n", "a")]),
+    "gzip": (".csv.gz", lambda: gzip.compress(lines()), []),
+    "xz": (".tsv.xz", lambda: lzma.compress(lines(separator="\t")), []),
+    "bzip2": (".jsonl.bz2", lambda: bz2.compress(objects()), []),
+    "texts of JSON that look like others": (
+        ".ndjson",
+        lambda: objects(*({"text": text, "label": "a"} for text in SIMILAR)),
+        [(text, "a") for text in SIMILAR],
+    ),
+    "unused keys": (
+        ".jsonl", lambda: objects({"text": "x", "label": "a", "n": {"n": [1]}}), [("x", "a")]
+    ),
+    "binary texts": (".parquet", lambda: parquet([t.encode() for t in TEXTS], AB), []),
+    "large texts": (".parquet", lambda: parquet(TEXTS, AB, text_type=typed("large_string")), []),
+    "categories": (
+        ".parquet",
+        lambda: parquet(TEXTS, AB, label_type=typed("dictionary", typed("int8"), typed("string"))),
+        [],
+    ),
+    "labels as the index of a frame": (
+        ".parquet",
+        lambda: pandas.DataFrame({"text": TEXTS, "label": AB}).set_index("label").to_parquet(),
+        [],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", READ)
+def test_an_odd_file_is_read_as_it_was_written(tmp_path, what):
+    suffix, make, rows = READ[what]
+    (tmp_path / f"my{suffix}").write_bytes(make())
+    splits = content(create("table", path=str(tmp_path / f"my{suffix}")))
+    assert sorted(row for part in splits.values() for row in part) == sorted([*SIX, *rows])
+
+
+LABELS = {
+    "integers": (["2", "10", "-1"] * 3, ["-1", "2", "10"]),
+    "decimals and integers": (["0.5", "10", "2.0"] * 3, ["0.5", "2.0", "10"]),
+    "numbers and a word": (["2", "10", "x"] * 3, ["10", "2", "x"]),
+    "an underscore": (["1_0", "2", "3"] * 3, ["1_0", "2", "3"]),
+    "whole numbers of Parquet": ([2, 10, -1] * 3, ["-1", "2", "10"]),
+    "truth values": ([True, False] * 3, ["False", "True"]),
+    "floats": ([2.0, 10.0, 0.5] * 3, ["0.5", "2.0", "10.0"]),
+    "dates": ([date(2020, 1, 2), date(2019, 1, 1)] * 3, ["2019-01-01", "2020-01-02"]),
+}
+
+
+@pytest.mark.parametrize("what", LABELS)
+def test_labels_are_read_as_texts_and_numbers_are_in_their_own_order(tmp_path, what):
+    values, names = LABELS[what]
+    texts = [f"t{i}" for i in range(len(values))]
+    (tmp_path / "my.parquet").write_bytes(parquet(texts, values))
+    task = create("table", path=str(tmp_path / "my.parquet"))
+    assert [task.class_name(target) for target in range(task.classes)] == names
+    found = {text: label for part in content(task).values() for text, label in part}
+    assert found == dict(zip(texts, map(str, values), strict=True))
+
+
+LISTS = {
+    "lists": (".parquet", lambda: parquet(TOKENS, AB)),
+    "lists of 16 bits": (
+        ".parquet", lambda: parquet(TOKENS, AB, text_type=typed("large_list", typed("uint16")))
+    ),
+    "lists of one length": (
+        ".parquet", lambda: parquet(TOKENS, AB, text_type=typed("list_", typed("int64"), 3))
+    ),
+    "JSON": (
+        ".jsonl",
+        lambda: b"\n".join(
+            json.dumps({"text": t, "label": a}).encode() for t, a in zip(TOKENS, AB, strict=True)
+        ),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", LISTS)
+def test_lists_of_integers_are_tokens(tmp_path, what):
+    suffix, make = LISTS[what]
+    path = tmp_path / f"my{suffix}"
+    path.write_bytes(make())
+    task = create("table", path=str(path), max_len=4)
+    splits = [task.load(name) for name in SPLITS]
+    assert task.vocabulary == 302 and splits[0].sequences.dtype == torch.int16
+    assert sorted(s for split in splits for s in split.sequences.tolist()) == [
+        [i + 1, 301, 8, 0] for i in range(6)
+    ]
+    assert {length for split in splits for length in split.lengths.tolist()} == {3}
+    assert sorted(t for s in splits for i in range(2) for t in task.show(s, i)) == [
+        f"{i} 300 7" for i in range(6)
+    ]
+    given = create("table", path=str(path), tokens=50_000)
+    assert given.vocabulary == 50_001 and given.load("dev").sequences.dtype == torch.int32
+    assert create("table", path=str(path), max_len=2).load("dev").sequences.shape[1] == 2
+    with pytest.raises(UserError, match=r"tokens=300 .* has token 300 in 'text'; give 301 to"):
+        create("table", path=str(path), tokens=300)
+
+
+REJECTED = {
+    "nothing": (".csv", lambda: b"", "my.csv is empty"),
+    "nothing, compressed": (".csv.gz", lambda: gzip.compress(b""), "my.csv.gz is empty"),
+    "Latin-1": (".csv", lambda: b"text,label\ncaf\xe9,a\n", "my.csv is not UTF-8"),
+    "UTF-16": (".csv", lambda: lines().decode().encode("utf-16"), "is not UTF-8"),
+    "UTF-16 without a mark": (
+        ".csv", lambda: lines().decode().encode("utf-16-le"), "has no column 'text', only"
+    ),
+    "semicolons": (".csv", lambda: lines(separator=";"), "no column 'text', only text;label"),
+    "another kind": (".txt", lines, "my.txt is not a table: .csv"),
+    "compressed Parquet": (
+        ".parquet.gz", lambda: gzip.compress(b"PAR1"), "my.parquet.gz is not a table"
+    ),
+    "an open quotation": (".csv", lambda: b'text,label\n"a,b\n', "my.csv cannot be read"),
+    "a quotation that swallows rows": (
+        ".csv", lambda: lines(('"x', "a"), ("y", "b"), ('so "z"', "a")), "my.csv cannot be read"
+    ),
+    "more cells than the header": (
+        ".csv", lambda: lines(("x", "y", "a")), "has 3 cells in line 8, its header has 2"
+    ),
+    "more cells in every row": (
+        ".csv", lambda: b"label,text\npos,no, 0\nneg,yes, 1\n", "has 3 cells in line 2"
+    ),
+    "fewer cells": (".tsv", lambda: lines(("x",), separator="\t"), "has 1 cells in line 8"),
+    "a line break in TSV": (
+        ".tsv", lambda: lines(("x\ny", "a"), separator="\t"), "has 1 cells in line 8"
+    ),
+    "a truncated archive": (
+        ".csv.gz", lambda: gzip.compress(lines())[:-12], "my.csv.gz cannot be read"
+    ),
+    "no gzip": (".csv.gz", lines, "my.csv.gz cannot be read .Not a gzipped file"),
+    "no xz": (".csv.xz", lines, "my.csv.xz cannot be read"),
+    "gzip without its suffix": (".csv", lambda: gzip.compress(lines()), "is not UTF-8"),
+    "a class in two spellings": (
+        ".csv", lambda: lines(("x", "a ")), "the classes 'a ' and 'a'; give them one name"
+    ),
+    "a class of spaces": (".csv", lambda: lines(("x", " ")), "has the class ' ', which is"),
+    "a class of two lines": (
+        ".csv", lambda: lines(("x", '"a\nb"')), r"class 'a\\nb', which is not a line"
+    ),
+    "a class that a terminal obeys": (
+        ".csv", lambda: lines(("x", "\x1b[31m")), r"class '\\x1b\[31m', which is not a line"
+    ),
+    "a JSON array": (".jsonl", lambda: b"[" + objects() + b"]", "object in line 1"),
+    "a JSON list": (".jsonl", lambda: objects([1, 2]), "object in line 7 .another value"),
+    "damaged JSON": (".jsonl", lambda: objects('{"text": "x"'), "object in line 7 .Expecting"),
+    "deep JSON": (".jsonl", lambda: objects("[" * 10**5), "my.jsonl cannot be read"),
+    "a missing key": (".jsonl", lambda: objects({"text": "x"}), "has no column 'label', only text"),
+    "a key twice": (
+        ".jsonl", lambda: objects('{"text": "x", "text": "y", "label": "a"}'), "values of one key"
+    ),
+    "null": (".jsonl", lambda: objects({"text": None, "label": "a"}), "has no 'text' in row 7"),
+    "NaN": (".jsonl", lambda: objects({"text": "x", "label": np.nan}), "has no 'label' in row 7"),
+    "labels of two types": (
+        ".jsonl", lambda: objects({"text": "x", "label": 1}), "has int in 'label' in row 7, str bef"
+    ),
+    "texts of two types": (
+        ".jsonl", lambda: objects({"text": [1], "label": "a"}), "has list in 'text' in row 7, str"
+    ),
+    "half a surrogate pair": (
+        ".jsonl", lambda: objects({"text": "\ud83d", "label": "a"}), "half a surrogate pair in"
+    ),
+    "half a surrogate pair as a label": (
+        ".jsonl", lambda: objects({"text": "x", "label": "\ud83d"}), "which is not a line"
+    ),
+    "damaged Parquet": (".parquet", lambda: b"PAR1", "my.parquet cannot be read"),
+    "truncated Parquet": (".parquet", lambda: parquet(TEXTS, AB)[:-20], "cannot be read"),
+    "two columns of a name": (
+        ".parquet", lambda: parquet(TEXTS, AB, ("text", "text")), "has two columns 'text'"
+    ),
+}  # fmt: skip
+
+COLUMNS = {
+    "a number as text": ([1.5] * 6, AB, "has float in 'text' in row 1; give texts, or lists of"),
+    "a list as label": (TEXTS, TOKENS, "has list in 'label' in row 1; give a column of texts"),
+    "NaN in Parquet": (TEXTS, [0.0, np.nan] * 3, "has no 'label' in row 2"),
+    "null in Parquet": (TEXTS, [1, None] * 3, "has no 'label' in row 2"),
+    "a structure": ([{"a": "b"}] * 6, AB, "has dict in 'text' in row 1"),
+    "fractions": ([[0.5]] * 6, AB, "has list in 'text' in row 1"),
+    "lists of lists": ([[[1]]] * 6, AB, "has list in 'text' in row 1"),
+    "a negative token": ([[1], [-1]] * 3, AB, "has list in 'text' in row 2"),
+    "a missing token": ([[1, None]] * 6, AB, "has list in 'text' in row 1"),
+    "a list without a token": ([[]] * 6, AB, "has no 'text' in row 1"),
+    "a token too large": ([[2**20]] * 6, AB, "lists of integers from 0 to 1048575"),
+    "binary texts in another encoding": ([b"\xe9"] * 6, AB, "my.parquet is not UTF-8"),
+}
+"""Texts and labels of Parquet."""
+
+REJECTED |= {
+    what: (".parquet", partial(parquet, texts, labels), message)
+    for what, (texts, labels, message) in COLUMNS.items()
+}
+
+
+@pytest.mark.parametrize("what", REJECTED)
+def test_an_odd_file_that_cannot_be_read_is_one_line(tmp_path, what):
+    suffix, make, message = REJECTED[what]
+    (tmp_path / f"my{suffix}").write_bytes(make())
+    with pytest.raises(UserError, match=message) as error:
+        create("table", path=str(tmp_path / f"my{suffix}"))
+    assert "\n" not in str(error.value) and str(tmp_path) in str(error.value)
+
+
+def test_a_line_break_in_a_quoted_cell_of_tsv_is_rejected(tmp_path):
+    (tmp_path / "my.tsv").write_bytes(lines(('"x\ny"', "a"), separator="\t"))
+    with pytest.raises(UserError, match="has a cell with a line break before line 10"):
+        create("table", path=str(tmp_path / "my.tsv"), quoted=True)
+
+
+def shard(folder: Path, name: str, numbers) -> None:
+    folder.mkdir(exist_ok=True)
+    numbers = [*numbers]
+    labels = ["ab"[i % 2] for i in numbers]
+    (folder / name).write_bytes(parquet([f"t{i}" for i in numbers], labels))
+
+
+def test_a_folder_of_shards_is_one_table_and_its_digest_is_of_all(tmp_path):
+    shard(tmp_path / "all", "0.parquet", range(40))
+    shard(tmp_path / "part", "a.parquet", range(25))
+    shard(tmp_path / "part", "b.parquet", range(25, 40))
+    for name in ("README.md", "._a.parquet", ".cache"):
+        (tmp_path / "part" / name).write_bytes(b"\0\1")
+    (tmp_path / "part" / ".git").mkdir()
+    whole, parts = (create("table", path=str(tmp_path / name)) for name in ("all", "part"))
+    before = [whole.load(name).digest() for name in SPLITS]
+    assert [parts.load(name).digest() for name in SPLITS] == before
+    shard(tmp_path / "part", "b.parquet", [*range(25, 39), 41])
+    changed = create("table", path=str(tmp_path / "part"))
+    assert [changed.load(name).digest() for name in SPLITS] != before
+
+
+@pytest.mark.parametrize("dev", ["dev", "validation", "val", None])
+def test_files_named_as_splits_are_the_splits(tmp_path, dev):
+    shard(tmp_path / "data", "train-00000-of-00002.parquet", range(20))
+    shard(tmp_path / "data", "train-00001-of-00002.parquet", range(20, 40))
+    shard(tmp_path / "data", "test-00000-of-00001.parquet", range(100, 110))
+    if dev:
+        shard(tmp_path / "data", f"{dev}.parquet", range(60, 64))
+    found = content(create("table", path=str(tmp_path / "data")))
+    numbers = {name: {int(text[1:]) for text, _ in part} for name, part in found.items()}
+    assert numbers["test"] == {*range(100, 110)}
+    assert numbers["dev"] == {*range(60, 64)} if dev else len(numbers["dev"]) == 4
+    assert numbers["train"] == {*range(40)} - numbers["dev"]
+
+
+FOLDERS = {
+    "an empty folder": ([], "data has no table"),
+    "a folder in it": (["a.parquet", "more/b.parquet"], "data has a folder more, which is not"),
+    "two kinds": (["a.parquet", "a.csv"], r"has files of the kinds .csv, .parquet; leave one"),
+    "a file of no split": (
+        ["train.parquet", "test.parquet", "unlabelled.parquet"],
+        "unlabelled.parquet is beside files of splits, and its name begins with none",
+    ),
+    "two names of dev": (
+        ["train.parquet", "val.parquet", "dev.parquet", "test.parquet"], "both dev and val"
+    ),
+    "no test": (["train.parquet", "validation.parquet"], "has no row of 'test'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", FOLDERS)
+def test_a_folder_that_is_no_table_is_one_line(tmp_path, what):
+    names, message = FOLDERS[what]
+    (tmp_path / "data").mkdir()
+    for i, name in enumerate(names):
+        shard((tmp_path / "data" / name).parent, Path(name).name, range(10 * i, 10 * i + 10))
+    with pytest.raises(UserError, match=message) as error:
+        create("table", path=str(tmp_path / "data")).load("train")
+    assert "\n" not in str(error.value)
+
+
+def test_shards_of_texts_and_of_tokens_are_rejected(tmp_path):
+    shard(tmp_path / "data", "a.parquet", range(10))
+    (tmp_path / "data" / "b.parquet").write_bytes(parquet(TOKENS, AB))
+    with pytest.raises(UserError, match=r"b.parquet has list in 'text' in row 1, str before"):
+        create("table", path=str(tmp_path / "data"))
