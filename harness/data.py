@@ -8,7 +8,6 @@ from weakref import WeakValueDictionary
 import torch
 
 from tasks import Task
-from tasks.blocks import ShuffledBlocks
 from tasks.contract import SPLITS, Split, SplitName
 from tasks.metric import Metric
 from zoo.registry import UserError, in_one_line
@@ -47,8 +46,7 @@ class Data:
     @classmethod
     def of(cls, task: Task) -> "Data":
         """The data of `task`; the same object for as long as any part of the process uses it."""
-        kind = type(task.task) if isinstance(task, ShuffledBlocks) else type(task)
-        return _IN_USE.setdefault((kind, task.key), cls(task))
+        return _IN_USE.setdefault((type(task), task.key), cls(task))
 
     @property
     def splits(self) -> Mapping[SplitName, Split]:

@@ -12,7 +12,6 @@ from harness.records.models import MODELS, Positions
 from harness.records.spec import RunSpec, TaskSpec, TrainSpec, TuningSpec, field_at
 from harness.records.toml_files import validated
 from tasks import Task, create
-from tasks.blocks import shuffle_blocks
 from tasks.data.sources import GeneratedTask
 from tasks.registry import tasks
 from zoo.composition import Composition
@@ -37,7 +36,6 @@ class Request:
         recipe: name of a recipe, or the path of a TOML file; the recipe of a question of a suite,
             `laptop@1/copy`, fixes precision and positions, whatever the request has.
         compiled: whether the model runs through `torch.compile`; None for on CUDA only.
-        block: tokens of the blocks whose order is shuffled, or 0.
         settings: options by owner, which override the recipe's. An owner is a variant, the task, or
             `model` or `train`, whose options are fields of the model and of `TrainSpec`.
         tuning: the grid from which some of the settings were chosen.
@@ -52,7 +50,6 @@ class Request:
     precision: Precision = "fp32"
     compiled: bool | None = None
     positions: str = "learned"
-    block: int = 0
     settings: Settings = field(default_factory=dict)
     tuning: TuningSpec | None = None
     match: Literal["parameters"] | None = None
@@ -114,10 +111,8 @@ class Draft:
         usual = recipe.of_task(name).options_of(composition.names)
         options = {v: {**usual[v], **request.settings.get(v, {})} for v in composition.names}
         model, train, overrides = _sections(request, task, recipe.of_task(name), recipe.name)
-        data = data_of(shuffle_blocks(task, request.block))
-        of_task = TaskSpec(
-            name=name, key=data.task.key, options=task.options, block=request.block, digests={}
-        )
+        data = data_of(task)
+        of_task = TaskSpec(name=name, key=data.task.key, options=task.options, digests={})
         spec = RunSpec(
             attention=request.attention, layers=composition.layers(model.depth),
             options=composition.changed(options), task=of_task, budget=recipe.name,
@@ -169,7 +164,7 @@ def recorded_data(spec: TaskSpec) -> Data:
     Raises:
         UserError: the task is unknown, or it or its data are missing or have changed since.
     """
-    task = shuffle_blocks(create(spec.name, **spec.options), spec.block)
+    task = create(spec.name, **spec.options)
     if task.key != spec.key:
         raise UserError(f"the run is of task {spec.key!r}, which is now {task.key!r}; run it again")
     data = Data.of(task)
@@ -179,7 +174,7 @@ def recorded_data(spec: TaskSpec) -> Data:
 
 
 def _task_and_recipe(request: Request) -> tuple[Task, recipes.Recipe]:
-    """The task of a request without shuffled blocks, and the recipe."""
+    """The task of a request and the recipe."""
     name = request.task_name
     # Before the recipe: the message for an unknown task lists the tasks.
     tasks.find(name)

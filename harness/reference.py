@@ -154,7 +154,7 @@ def _key(plan: Plan) -> str:
     """Equal for runs that differ in nothing that a trial of softmax depends on."""
     spec, environment = plan.spec, describe(plan.spec.device)
     return json.dumps([
-        spec.task.key, spec.task.block, spec.model.model_dump(mode="json"), spec.train.batch,
+        spec.task.key, spec.model.model_dump(mode="json"), spec.train.batch,
         spec.train.precision, spec.train.compiled, environment.device, environment.threads,
     ])  # fmt: skip
 

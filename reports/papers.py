@@ -61,9 +61,9 @@ def published(**fields: str) -> pd.DataFrame:
     """The published numbers with these fields, a line each.
 
     Columns: `task` (its key), `attention`; `value`, and as `printed`; `unit` (%, s/1K steps, GB or
-    normalised return); `reference`, source and table. Other options, another version or shuffled
-    blocks make another key, which has no numbers. For a task that this project does not have, it is
-    the name of the data set, or `average` for the mean over the paper's tasks.
+    normalised return); `reference`, source and table. Other options or another version make
+    another key, which has no numbers. For a task that this project does not have, it is the name of
+    the data set, or `average` for the mean over the paper's tasks.
     """
     found = _numbers()
     for name, text in fields.items():

@@ -202,9 +202,7 @@ def describe(task: Task, baselines_of: Callable[[TaskSpec], TaskBaselines | None
 
 def spec_of(task: Task, data: Data) -> TaskSpec:
     """The specification of a task and its data."""
-    return TaskSpec(
-        name=task.name, key=task.key, options=task.options, block=0, digests={**data.digests}
-    )
+    return TaskSpec(name=task.name, key=task.key, options=task.options, digests={**data.digests})
 
 
 def _hashes(split: Split) -> Iterator[bytes]:

@@ -23,7 +23,6 @@ RENAMED = {
     "budgets": "list --budget",
     "curves": "report --curves",
     "ksvd": "study ksvd",
-    "locality": "study locality",
     "measure": "run --remeasure",
     "reproduce": "run --suite chen2023-cost, and -lra, -series, -d4rl for the other tables",
     "spectrum": "study spectrum",

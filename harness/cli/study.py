@@ -1,7 +1,6 @@
 """`harness study NAME`: the studies of `harness.studies`, each imported when it is called."""
 
 import inspect
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,8 +42,8 @@ def command_of(kind: "type[Study]") -> Any:
     """The command of a study: its fields are options."""
 
     def run(study: Any) -> Answer:
-        document, code = write(study)
-        return Answer(document if study.as_json else "", code)
+        document = write(study)
+        return Answer(document if study.as_json else "")
 
     run.__annotations__["study"] = kind
     run.__name__ = kind.name
@@ -54,23 +53,23 @@ def command_of(kind: "type[Study]") -> Any:
     return typer.main.get_command(app)
 
 
-def write(study: "Study") -> tuple[dict[str, Any], int]:
+def write(study: "Study") -> dict[str, Any]:
     """Make the results of a study that its store lacks, and write the pages of all that it has.
 
-    They are the `rows`, the paths the `files`; the exit code is 1 if a run failed.
+    They are the `rows`, the paths the `files`.
     """
     from harness.records.store import Store, StudyStore
     from harness.records.study import frame_of
 
     folder = study.store
-    store, code = StudyStore.within(folder), _train(study)
+    store = StudyStore.within(folder)
     tables = [*study.tables(Store(folder))]
     store.require_writable()
     store.remove_partial_files()
     records = [_record(study, table, store) for table in tables]
     files = write_pages(within(folder, pages(type(study), folder)))
     rows = [row for record in records for row in frame_of([record]).to_dict("records")]
-    return {"rows": rows, "files": files}, code
+    return {"rows": rows, "files": files}
 
 
 def pages(kind: "type[Study]", folder: Path) -> dict[str, bytes]:
@@ -85,24 +84,6 @@ def pages(kind: "type[Study]", folder: Path) -> dict[str, bytes]:
     if frame.empty:
         return {}
     return study_files(kind.name, kind.head, kind.sections(frame), [*kind.panels(frame)], frame)
-
-
-def _train(study: "Study") -> int:
-    """Train the runs that a study needs; return 1 if one failed, else 0."""
-    from harness.cli.run import RunOptions
-    from harness.cli.runs import execute, fit_baselines
-
-    if not study.plans:
-        return 0
-    device = study.plans[0].spec.device
-    options = RunOptions(device=device, store=study.store, rerun=study.rerun)
-    runs = [record for record, _ in execute(study.plans, options)]
-    fit_baselines([run for run in runs if not run.spec.task.block], study.store)
-    failed = [f"{run.status}: {run.reason}" for run in runs if run.status != "ok"]
-    if failed:
-        reasons = ", ".join(dict.fromkeys(failed))
-        warnings.warn(f"{len(failed)} of {len(runs)} runs failed ({reasons})", stacklevel=2)
-    return int(bool(failed))
 
 
 def _record(study: "Study", table: "Table", store: Any) -> "StudyRecord":

@@ -37,7 +37,7 @@ TEXTS = ("no_ratio", "reference", "backend")
 
 OF_RUNS = {
     "attention": "spec.attention", "recipe": "spec.budget", "task": "spec.task.key",
-    "task.name": "spec.task.name", "task.block": "spec.task.block", "seed": "spec.seed",
+    "task.name": "spec.task.name", "seed": "spec.seed",
     "device": "spec.device", "role": "spec.tuning.role", "match": "spec.match", "status": "status",
     "reason": "reason", "metric": "metric.name", "unit": "metric.unit", "better": "metric.better",
     "digits": "metric.digits", "chance": "metric.chance", "scale": "metric.scale",

@@ -123,14 +123,14 @@ class TaskSpec(Frozen):
     Attributes:
         key: `name@version[option=value,...]`, with the options that differ from the defaults.
         options: every option of the task.
-        block: tokens of the blocks whose order is shuffled; 0 for sequences in order.
+        block: 0, which is part of the identities of published runs.
         digests: SHA-256 of each split, by its name; see `tasks.contract.Split.digest`.
     """
 
     name: str
     key: str
     options: dict[str, Value]
-    block: Annotated[int, Field(ge=0)]
+    block: Literal[0] = 0
     digests: dict[str, str]
 
     @property

@@ -89,5 +89,4 @@ def setting_of(spec: RunSpec, environment: Environment) -> str:
     machine, threads = environment.device, environment.threads
     if spec.device == "cpu":
         machine += f", {threads} thread{'s' * (threads > 1)}"
-    task = spec.task.key.partition(", blocks of ")[0]
-    return f"{task}, recipe {recipe}, {spec.device}: {machine}"
+    return f"{spec.task.key}, recipe {recipe}, {spec.device}: {machine}"

@@ -9,7 +9,6 @@ import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple, TypeVar
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-    from harness.plan import Plan
     from harness.records.store import Store
     from harness.records.study import Row
 
@@ -80,13 +78,8 @@ class Study(Stored, ABC):
     head: ClassVar[str]
     """The beginning of its page, as Markdown."""
 
-    @cached_property
-    def plans(self) -> "Sequence[Plan]":
-        """The runs that it needs, which are trained first unless the store has them."""
-        return ()
-
     def tables(self, store: "Store") -> Iterable[Table]:
-        """The tables that are computed besides runs.
+        """The tables that are computed.
 
         Raises:
             UserError: an option is wrong.

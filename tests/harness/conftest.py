@@ -89,13 +89,12 @@ def requested(
     attention: str,
     task: str,
     positions: str = "learned",
-    block: int = 0,
     recipe: str = "smoke",
     **settings,
 ) -> Request:
     """A run of any task, on the smallest recipe; further keywords are options by owner."""
     return Request(
-        attention=attention, task=task, recipe=recipe, seed=0, device="cpu", block=block,
+        attention=attention, task=task, recipe=recipe, seed=0, device="cpu",
         positions=positions, settings=settings,
     )  # fmt: skip
 

@@ -202,7 +202,6 @@ NUMERIC = [
     ["cost", "-a", "none", "--timeout", ""],
     ["study", "ksvd", "--tokens", ""],
     ["study", "ksvd", "--dim", ""],
-    ["study", "locality", "listops", "--budget", "smoke", "--windows", ""],
 ]
 
 

@@ -10,7 +10,6 @@ from torch.nn import functional
 from harness.classifier import Classifier, masked_mean, pair_features
 from harness.model import build_model
 from harness.plan import resolve
-from tasks.blocks import shuffle_blocks
 from tasks.contract import Batch
 from tests.harness.conftest import requested
 from tests.harness.specs import encoder
@@ -281,5 +280,3 @@ def test_the_inputs_of_a_task_choose_its_model(plan, monkeypatch):
     monkeypatch.setattr(type(planned.task), "inputs", "pages")
     with pytest.raises(UserError, match=r"listops@.*: there is no model of pages; use another"):
         plan()
-    with pytest.raises(UserError, match="has no sequences of tokens to shuffle; leave out the blo"):
-        shuffle_blocks(planned.task, 8)

@@ -151,7 +151,7 @@ def test_only_data_that_are_generated_now_are_announced():
 
 
 def test_a_recorded_run_is_restored():
-    plan = resolve(requested("softmax+primal", "listops", block=4, listops=TREES))
+    plan = resolve(requested("softmax+primal", "listops", listops=TREES))
     restored = restore(plan.spec)
     assert (restored.spec, restored.task.key) == (plan.spec, plan.task.key)
     assert restored.spec.layers == ("softmax", "primal")

@@ -343,8 +343,8 @@ def test_a_task_that_a_recipe_does_not_name_gets_its_general_part_or_is_rejected
 
 def test_a_request_is_checked_without_its_data(monkeypatch):
     monkeypatch.setattr("tasks.lra.listops.ListOps.load", lambda *_: pytest.fail("data are read"))
-    draft = Draft.of(requested("softmax", "listops", block=4, recipe="laptop"))
-    key = "listops@1[min_len=10,max_len=64], blocks of 4 shuffled"
+    draft = Draft.of(requested("softmax", "listops", recipe="laptop"))
+    key = "listops@1[min_len=10,max_len=64]"
     assert draft.data.task.key == draft.spec.task.key == key
 
 

@@ -141,8 +141,8 @@ def test_equal_specifications_have_one_identity(spec):
     assert json.dumps(reversed_order(SPEC)) != json.dumps(SPEC)
 
 
-FREE = [path for path in leaves(SPEC) if path[-1] not in ("kind", "depth")]
-"""Fields that may have another value alone: the depth is the number of layers."""
+FREE = [path for path in leaves(SPEC) if path[-1] not in ("kind", "depth", "block")]
+"""Fields that may have another value alone: the depth is the number of layers, a block is 0."""
 
 
 @pytest.mark.parametrize("path", FREE, ids=lambda path: ".".join(map(str, path)))

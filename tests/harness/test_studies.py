@@ -21,13 +21,11 @@ OPTIONS = {
              "--losses", "ksvd,task", "--traces", "data"],
     "approximation": ["linformer", "--over", "linformer.rank=2,4", "--lengths", "16", "--logits",
                       "1", "--samples", "2"],
-    "locality": ["majority", "--windows", "4", "--budget", "smoke"],
     "spectrum": ["--samples", "2"],
 }  # fmt: skip
 
 
 PERFORMER = ["approximation", "performer"]
-MAJORITY = ["locality", "majority", "--budget", "smoke"]
 
 
 def files(store):
@@ -106,8 +104,8 @@ def test_other_options_replace_the_result_of_the_same_subject(tmp_path):
             return ()
 
     for number in (2, 3):
-        document, code = command.write(Count(number=number, store=tmp_path))
-        assert (len(document["rows"]), code) == (number, 0)
+        document = command.write(Count(number=number, store=tmp_path))
+        assert len(document["rows"]) == number
     page = (tmp_path / "count.md").read_text("utf-8")
     assert page.startswith(
         "# Count\n\n## a&#124;b\n\ntext &lt;b&gt;\n\n| of | number | mean | range |"
@@ -160,13 +158,6 @@ def test_the_help_lists_every_study(capsys):
         (["approximation", "performers"], "did you mean 'performer'?"),
         # A specification leaves this option out at its default.
         (["approximation", "primal", "--set", "primal.sides=both"], "no separate queries, keys"),
-        ([*MAJORITY, "--windows", "4,x"], "are not integers"),
-        ([*MAJORITY, "--windows", "31,32"], "give narrower"),
-        ([*MAJORITY, "--set", "local.window=4"], "is varied by the study; use --windows 4"),
-        ([*MAJORITY, "--set", "primal.rank=3"], "no run uses 'primal'; give one of local"),
-        ([*MAJORITY, "--set", "majority.maxlen=3"], "did you mean"),
-        ([*MAJORITY, "--set", "majority.test=1000000000000"], "1e+12 examples of up to 32 tokens"),
-        ([*MAJORITY, "--set", "local.windw=4"], "did you mean"),
         (["spectrum"], "no run of store"),
         (["spectrum", "listops"], "unknown run 'listops'"),
     ],

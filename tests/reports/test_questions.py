@@ -93,7 +93,6 @@ def test_questions_that_differ_by_any_field_differ_in_title_and_recipe(path):
     ("change", "count"),
     [
         ({"key": "listops@1[max_len=9]"}, 2),
-        ({"block": 8}, 2),
         ({"budget": "laptop"}, 2),
         ({"device": "cpu"}, 2),
         ({"machine": "NVIDIA H200"}, 2),

@@ -11,7 +11,6 @@ import torch
 
 from tasks import create
 from tasks.baselines import compute, rocket
-from tasks.blocks import shuffle_blocks
 from tasks.contract import SPLITS, Split
 from tasks.data.files import Member
 from tasks.data.sources import import_all
@@ -210,15 +209,6 @@ def test_the_number_of_channels_is_part_of_the_digest():
     narrow = four_channels.sequences.view(2, 3, 2, 2).flatten(3)[..., 0]
     assert four_channels.digest() != replace(four_channels, sequences=narrow).digest()
     assert four_channels.gather(torch.tensor([1])).tokens.dtype == torch.float32
-
-
-def test_blocks_of_a_signal_are_shuffled_with_all_of_their_channels(vowels):
-    VOWELS.import_files(vowels)
-    task = small()
-    plain, shuffled = task.load("test"), shuffle_blocks(task, 2).load("test")
-    assert shuffle_blocks(task, 2).channels == 12
-    assert not torch.equal(plain.sequences, shuffled.sequences)
-    torch.testing.assert_close(plain.sequences.sum(1), shuffled.sequences.sum(1))
 
 
 def test_the_baselines_of_signals_ignore_padding(vowels, monkeypatch):
