@@ -6,7 +6,7 @@ from importlib import metadata
 from textwrap import fill
 from typing import Annotated, Any
 
-from harness.cli.catalogue import Entry, described
+from harness.cli.catalogue import Entry, described, registered
 from harness.cli.process import Answer
 from reports.text import WIDTH, text_table
 from zoo.registry import UserError, unknown
@@ -50,7 +50,10 @@ def list_(options: ListOptions) -> Answer:
         file = FOLDER / f"{find(options.suite or '').name}{SUFFIX}"
         return Answer(file.read_text("utf-8").rstrip())
     document, name = described(), options.name
-    entries = {entry["name"]: entry for kind in ("tasks", "variants") for entry in document[kind]}
+    entries = _entries(document)
+    if name and name not in entries:
+        # The generated file may be older than what it lists.
+        entries = _entries(registered(plug_ins=True))
     for entry in entries.values():
         entry["installed"] = {package: _is_installed(package) for package in entry["requires"]}
     if not name:
@@ -58,6 +61,11 @@ def list_(options: ListOptions) -> Answer:
     if name not in entries:
         raise UserError(unknown("variant or task", name, entries))
     return Answer(entries[name] if options.as_json else details(entries[name]))
+
+
+def _entries(document: Mapping[str, Sequence[Any]]) -> dict[str, Entry]:
+    """The tasks and variants of a document by name."""
+    return {entry["name"]: entry for kind in ("tasks", "variants") for entry in document[kind]}
 
 
 def listing(document: Mapping[str, Sequence[Any]]) -> str:

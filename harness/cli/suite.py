@@ -15,13 +15,15 @@ from harness.cli.check import require_passed
 from harness.cli.cost import measure_all
 from harness.cli.process import Answer
 from harness.cli.report import step_frame
-from harness.environment import pick_device
+from harness.environment import describe, pick_device
 from harness.provenance import is_foreign
+from harness.records.cost import CostSpec
 from harness.records.fields import Device
 from harness.records.frame import of_costs, of_records
 from harness.records.record import Record
 from harness.records.store import CostStore, Store
 from harness.records.suites import Question, Suite, SuiteRow, find
+from harness.reference import REFERENCE
 from reports import papers
 from reports.pages.suite import tables, terminal
 from reports.suite_results import results
@@ -59,7 +61,7 @@ def run(options: "RunOptions") -> Answer:
         costs = CostStore.within(options.store)
         for spec in suites.costs(suite, rows, device):
             costs.find(spec)
-    _require_certificates(rows)
+    _require_certificates(rows, options.store)
     complete = True
     for number, question in enumerate(chosen, 1):
         typer.echo(f"question {number} of {len(chosen)}: {question.title}")
@@ -108,7 +110,23 @@ def cost(suite: Suite, rows: Sequence[SuiteRow], device: Device, store: Path) ->
             f"{running} runs are in progress on this machine, beside which nothing is measured; "
             f"measure later with: harness run --suite {suite.key} --store {store}"
         )
-    return measure_all(suites.costs(suite, rows, device), store)[1] == 0
+    specs = suites.costs(suite, rows, device)
+    _copy_published(specs, store)
+    return measure_all(specs, store)[1] == 0
+
+
+def _copy_published(specs: Sequence[CostSpec], store: Path) -> None:
+    """Copy the published costs of softmax to a store that lacks them, of this machine and PyTorch.
+
+    They are rows beside the others: each measurement compares with softmax itself.
+    """
+    published, own = CostStore.within(stores.PUBLISHED), CostStore.within(store)
+    for spec in specs:
+        if spec.attention == REFERENCE and own.find(spec) is None:
+            record = published.find(spec)
+            here = describe(spec.device).versions["torch"]
+            if record and record.status == "ok" and record.environment.versions["torch"] == here:
+                own.write(record)
 
 
 def _needs_seeds(suite: Suite, question: Question, store: Path) -> Callable[[Record], bool]:
@@ -135,12 +153,12 @@ def _needs_seeds(suite: Suite, question: Question, store: Path) -> Callable[[Rec
     return needs_seeds
 
 
-def _require_certificates(rows: Sequence[SuiteRow]) -> None:
+def _require_certificates(rows: Sequence[SuiteRow], store: Path) -> None:
     """Check the variants of other packages, whose claims no test of this one proves."""
     for row in rows:
         for name in Composition.parse(row.attention).names:
             if is_foreign([name]):
-                require_passed(name, row.options.get(name, {}))
+                require_passed(name, row.options.get(name, {}), store)
 
 
 def _answer(suite: Suite, options: "RunOptions", code: int) -> Answer:

@@ -1,5 +1,6 @@
 """The certificate of a variant: the results of all of its checks, on one machine."""
 
+from collections.abc import Iterable
 from typing import Literal
 
 from harness.records.fields import Frozen, Time
@@ -37,6 +38,11 @@ class Certificate(Frozen):
     taken: Time
     environment: Environment
     results: tuple[CheckResult, ...]
+
+    def covers(self, code: str, checks: Iterable[tuple[str, str]]) -> bool:
+        """Whether it is of that source, which is known, and of these forms and checks in order."""
+        present = [(result.form, result.check) for result in self.results]
+        return self.code == code != "" and present == [*checks]
 
     @property
     def passed(self) -> bool:

@@ -82,6 +82,13 @@ def test_every_option_has_its_type_its_default_and_its_meaning(name):
     assert {line.split()[0] for line in lines if line} >= {*options}
 
 
+def test_what_the_generated_file_lacks_is_described(call, monkeypatch):
+    older = {**DOCUMENT, "tasks": [task for task in DOCUMENT["tasks"] if task["name"] != "mqar"]}
+    monkeypatch.setattr("harness.cli.list.described", lambda: older)
+    code, out, err = call("list", "mqar")
+    assert (code, err) == (0, "") and out.startswith("mqar@")
+
+
 def test_types_have_bounds_and_choices_and_meanings_are_read_and_inherited():
     types = {option["name"]: option["type"] for option in ENTRIES["primal"]["options"]}
     assert types["rank"] == "int ≥ 1" and types["sides"] == "both, right, left"

@@ -13,6 +13,8 @@ from harness import recipes
 from harness.cli.first import first, place, text
 from harness.cli.process import Answer
 from harness.cli.run import RunOptions
+from harness.cli.suite import _copy_published
+from harness.environment import describe
 from harness.plan import Draft, Request, resolve
 from harness.records import suites
 from harness.records.frame import of_records
@@ -22,6 +24,7 @@ from harness.tuning import row
 from reports.suite_results import results
 from tests.conftest import ROOT
 from tests.harness.conftest import Unread
+from tests.reports.conftest import make_cost
 from zoo.registry import UserError
 
 REQUEST = Request(
@@ -243,8 +246,17 @@ def test_a_class_of_a_file_is_a_row_once_its_checks_pass(
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("ZOO_VARIANTS", "")
-    result = {"variant": "AttentionFree", "check": "padding invariance", "passed": passed}
-    monkeypatch.setattr("harness.cli.check._rows", lambda pairs: [result])
+    checked = []
+
+    def rows(pairs):
+        checked.append(pairs)
+        return [
+            {"variant": form.label, "group": check.group, "check": check.name, "detail": "",
+             "passed": passed, "expected_failure": ""}
+            for form, check in pairs
+        ]  # fmt: skip
+
+    monkeypatch.setattr("harness.cli.check._rows", rows)
     # A recipe with a rate and one seed: each run of a class of a file is a process.
     name = file("rates = [1e-3, 1e-2]\nseeds = [1, 2]", 'recipe = "smoke"\nseeds = [1]')
     code, _, err = call("run", "--suite", name, "--no-cost", "-a", "free_copy:AttentionFree")
@@ -253,6 +265,9 @@ def test_a_class_of_a_file_is_a_row_once_its_checks_pass(
     # It is not causal, as the first question is.
     found = {*zip(runs["row"], runs["question"], strict=True)} if passed else {*runs}
     assert found == ({("AttentionFree", "hard")} if passed else set())
+    # A certificate of the same source is checked once; none is written of a failure.
+    call("run", "--suite", name, "--no-cost", "-a", "free_copy:AttentionFree")
+    assert len(checked) == (1 if passed else 2)
 
 
 def test_the_place_of_a_row_is_that_among_the_other_published_rows(file):
@@ -316,6 +331,20 @@ def test_a_variant_without_a_task_is_the_first_command(call, monkeypatch, option
 def test_hints_have_the_attention_as_it_was_typed():
     document = {"row": "Mine", "attention": "mine:Mine", "questions": [], "layer": []}
     assert text(document, "a machine").count("--attention mine:Mine") == 2
+
+
+def test_published_costs_of_softmax_of_this_pytorch_are_copied(tmp_path, monkeypatch):
+    monkeypatch.setattr("harness.cli.stores.PUBLISHED", tmp_path / "published")
+    published, own = (CostStore.within(tmp_path / name) for name in ("published", "own"))
+    here = {"torch": describe("cpu").versions["torch"]}
+    known, other, linear = (
+        make_cost(name, n) for name, n in (("softmax", 64), ("softmax", 128), ("linear", 64))
+    )
+    for record, versions in ((known, here), (other, {"torch": "0.1"}), (linear, here)):
+        environment = record.environment.model_copy(update={"versions": versions})
+        published.write(record.model_copy(update={"environment": environment}))
+    _copy_published([known.spec, other.spec, linear.spec], tmp_path / "own")
+    assert [record.spec for record in own.read()[0]] == [known.spec]
 
 
 @pytest.mark.slow

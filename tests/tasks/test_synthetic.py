@@ -271,7 +271,8 @@ def test_the_draws_of_a_version_are_fixed(name):
     tensors = [part for part in tensors if part is not None]
     actual = hashlib.sha256(b"".join(part.numpy().tobytes() for part in tensors)).hexdigest()[:16]
     key = f"{name}@{tasks.find(name).version}"
-    assert FIXED.get(key) == actual, f"{name} has changed: increment its version"
+    assert key in FIXED, f"{key} has no digest here: add {actual}"
+    assert FIXED[key] == actual, f"{name} has changed: increment its version"
 
 
 @pytest.mark.parametrize("name", NAMES)
