@@ -18,7 +18,6 @@ SECTIONS: dict[str, Callable[[Runner], None]] = {
     "pathfinder": inputs.measure_pathfinder,
     "library_twins": layers.measure_twins,
     "leaderboard_statistics": leaderboard_statistics.measure_statistics,
-    "prediction": processes.measure_prediction,
     "workers": processes.measure_workers,
 }
 """In the order of the table of claims: most informative first."""

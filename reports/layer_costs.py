@@ -1,8 +1,7 @@
-"""The costs of layers that a suite plans, their growth with length, and the costs of models.
+"""The costs of layers that a suite plans, and their growth with length.
 
-Nothing is extrapolated in width or length: an exponent is fitted to the longest measured lengths, a
-crossover lies between two measured lengths or is given as a bound, and the cost of a model is
-predicted by [decision 66](../docs/decisions/0066-cost-of-a-model.md).
+Nothing is extrapolated: an exponent is fitted to the longest measured lengths, and a crossover lies
+between two measured lengths or is given as a bound.
 """
 
 import math
@@ -23,23 +22,10 @@ OF_COSTS = [
 ]  # fmt: skip
 """The columns of costs that a matrix is made from."""
 
-VALUES = ("seconds", "seconds.q1", "seconds.q3", "memory")
-"""What is predicted, of one sample."""
-
-DEPTHS = (1, 4)
-"""The depths that are measured where a model has no prediction."""
-
 ByLength = Mapping[int, float] | pd.Series
 
 FITTED = 4
 """The longest lengths that an exponent is fitted to: shorter ones have constant costs."""
-
-
-class Model(NamedTuple):
-    """Layers, and model width."""
-
-    depth: int
-    width: int
 
 
 def of_plan(costs: pd.DataFrame, plan: CostPlan) -> pd.DataFrame:
@@ -78,52 +64,6 @@ def by_row_of(costs: pd.DataFrame, plan: CostPlan) -> pd.DataFrame:
     columns += [token.rename(columns={"seconds": "decode_seconds"})]
     computed_by = train.sort_values("length").groupby("row")["computed_by"].last()
     return pd.concat(columns, axis=1).join(computed_by, how="outer")
-
-
-def of_model(costs: pd.DataFrame, model: Model, precision: str) -> pd.DataFrame:
-    """The costs of one sample of a model, as a frame, from costs of other models on one machine."""
-    done = costs[(costs["status"] == "ok") & (costs["precision"] == precision)]
-    samples = done.assign(**{name: done[name] / done["batch"] for name in VALUES[:3]})
-    samples["memory"] = done["memory"] / done["memory_batch"]
-    predicted, names = [], ["row", "attention", "pass", "causal", "length", "level"]
-    for keys, lines in samples.groupby(names):
-        by_width = {
-            int(same["dim"].iloc[0]): values
-            for _, same in lines.groupby("dim")
-            if (values := _at_depth(same, model.depth)) is not None
-        }
-        values = _at_width(by_width, model.width)
-        if values is not None:
-            predicted.append(
-                dict(zip(names, keys, strict=True)) | dict(zip(VALUES, values, strict=True))
-            )
-    shared = {"status": "ok", "ratio": np.nan, "batch": 1, "memory_batch": 1}
-    machine = {name: done[name].iloc[0] for name in ("device", "machine", "threads") if len(done)}
-    return pd.DataFrame(predicted, columns=[*names, *VALUES]).assign(**shared, **machine)
-
-
-def _at_depth(costs: pd.DataFrame, depth: int) -> np.ndarray | None:
-    """The values at a depth; None for a model that is measured at fewer than two depths."""
-    if (costs["level"] == "layer").all():
-        layers = costs[costs["pass"].isin(["prefill", "decode"])]
-        return depth * layers[[*VALUES]].min().to_numpy() if len(layers) else None
-    means = costs.groupby("depth")[[*VALUES]].min()
-    if len(means) < 2:
-        return None
-    line = np.polyfit(means.index.to_numpy(float), means.to_numpy(), 1)
-    found = line[0] * depth + line[1]
-    return found if (found > 0).all() else None
-
-
-def _at_width(values: dict[int, np.ndarray], width: int) -> np.ndarray | None:
-    """Between the measured widths on either side, linear in logarithms; None outside of them."""
-    below = [measured for measured in values if measured <= width]
-    above = [measured for measured in values if measured >= width]
-    if not below or not above:
-        return None
-    first, last = max(below), min(above)
-    share = np.log(width / first) / np.log(last / first) if last > first else 0.0
-    return values[first] ** (1 - share) * values[last] ** share
 
 
 class Exponent(NamedTuple):

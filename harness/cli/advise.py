@@ -2,23 +2,19 @@
 
 import json
 import shlex
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from harness.cli import arguments, stores
 from harness.cli.catalogue import described
 from harness.cli.cost import LONGEST
 from harness.cli.process import Answer
 from zoo.registry import UserError, unknown
-from zoo.registry.pattern import MOST_LAYERS
 
 if TYPE_CHECKING:
     from harness.records.suites import Suite
-    from reports.layer_costs import Model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,9 +28,6 @@ class AdviseOptions:
         memory: The most peak memory of a sample, as 2GiB, in decoding with the state; by default
             any.
         causal: Causal layers.
-        depth: Layers of a model; 0 for one layer.
-        width: Width of that model.
-        measure: Measure what is missing, and run questions without runs, which may take hours.
         suite: NAME, NAME@VERSION or a TOML file.
         store: Records in addition to the published ones.
         as_json: Print one JSON document; progress goes to stderr.
@@ -45,9 +38,6 @@ class AdviseOptions:
     needs: str
     memory: str = ""
     causal: bool = False
-    depth: Annotated[int, {"min": 0, "max": MOST_LAYERS}] = 0
-    width: Annotated[int, {"min": 0, "max": LONGEST}] = 0
-    measure: bool = False
     suite: str = "laptop"
     store: Path | None = None
     as_json: bool = False
@@ -56,44 +46,20 @@ class AdviseOptions:
 def advise(options: AdviseOptions) -> Answer:
     """Say which variants to use: those that no other beats in accuracy, time and memory at once.
 
-    Nothing is extrapolated: what is not measured is named, with the command that measures it. With
-    --depth and --width, time and memory are of a model, predicted from measured models.
+    Nothing is extrapolated: what is not measured is named, with the command that measures it.
     """
-    from harness.records.files import require_writable
     from harness.records.suites import find
-    from reports.layer_costs import Model
 
-    depth, width, store = options.depth, options.width, options.store
-    if bool(depth) != bool(width):
-        raise UserError(f"--depth {depth} --width {width}: give both, or none of them")
-    if options.measure:
-        if store is None:
-            raise UserError("--measure writes records, and the published ones stay; give --store")
-        require_writable(store, str(store), "give another --store")
     chosen = find(options.suite)
     query = _query(options, chosen)
-    model = Model(depth, width) if depth else None
     # A suite of a user is named by its file.
     name = options.suite if options.suite.endswith(".toml") else chosen.key
-    table, result = _advice(chosen, name, query, store, model)
-    done: set[str] = set()
-    while options.measure:
-        # What is run may show what is to be measured.
-        wanted = [result["run"], *result["commands"]]
-        missing = [command for command in wanted if command and command not in done]
-        if not missing:
-            break
-        for command in missing:
-            argv = [*shlex.split(command)[1:], "--store", str(store)]
-            # Its stdout is the stderr of this process.
-            subprocess.run([sys.executable, "-m", "harness.cli", *argv], stdout=2, check=False)
-        done.update(missing)
-        table, result = _advice(chosen, name, query, store, model)
+    table, result = _advice(chosen, name, query, options.store)
     if options.as_json:
         return Answer({"query": query, "setting": table["setting"], **result})
     from reports.advice import advice_text
 
-    return Answer(advice_text(table, query, result, model))
+    return Answer(advice_text(table, query, result))
 
 
 def _query(options: AdviseOptions, suite: "Suite") -> dict[str, Any]:
@@ -124,7 +90,7 @@ def _query(options: AdviseOptions, suite: "Suite") -> dict[str, Any]:
 
 
 def _advice(
-    suite: "Suite", name: str, query: Mapping[str, Any], store: Path | None, model: "Model | None"
+    suite: "Suite", name: str, query: Mapping[str, Any], store: Path | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The table of the records, and what follows from it."""
     from harness.records.suites import FOLDER
@@ -133,10 +99,10 @@ def _advice(
 
     # The table of the published records, which `harness.cli.pages` writes.
     path = FOLDER / f"{suite.name}.json"
-    if store or model or not path.exists():
+    if store or not path.exists():
         content = stores.results_of(suite.name, *stores.stores_of(store))
         found = results(content.runs, suite, content.rules)
-        table = advice.table(found.answers(), found.seeds, content.costs, suite, described(), model)
+        table = advice.table(found.answers(), found.seeds, content.costs, suite, described())
     else:
         table = json.loads(path.read_text("utf-8"))
     table = {**table, "suite": shlex.quote(name)}

@@ -6,18 +6,17 @@ from typing import Any
 
 from reports.advice.rules import RULES, Values, advise, bytes_in, bytes_text, label_of, setting_of
 from reports.advice.table import table
-from reports.layer_costs import Model
 from reports.markdown import memory_of, rendered
 from reports.text import NOTHING, WIDE, number, text_table
 
 __all__ = ["RULES", "Values", "advice_text", "advise", "bytes_in", "bytes_text", "table"]
 
 
-def advice_text(table: Values, query: Values, result: Values, model: Model | None = None) -> str:
+def advice_text(table: Values, query: Values, result: Values) -> str:
     """The answer to a query as text; see `reports.advice.rules.advise`."""
     key, _ = setting_of(query)
     return rendered(
-        "advice.txt.j2", table=table, query=query, result=result, model=model,
+        "advice.txt.j2", table=table, query=query, result=result,
         setting=table["setting"], label=label_of(key), members=_members(table, query, result, key),
         listed=_listed,
     ).rstrip("\n")  # fmt: skip

@@ -233,10 +233,9 @@ def _commands(
     setting, operation = table["setting"], query["pass"]
     names = ("dim", "heads", "precision", "device")
     cost = " ".join(f"--{name} {setting[name]}" for name in names if name in setting)
-    extra = setting["extra"].get(operation, [""])
     values = {"suite": table["suite"], "length": query["length"], "pass": operation, "cost": cost}
     values["questions"] = ",".join(name for name in query["needs"] if name in table["usable"])
-    values["batch"] = setting["batch"].get(operation, "1") if extra == [""] else "1"
+    values["batch"] = setting["batch"].get(operation, "1")
     flag = " --causal" if causal and operation not in RULES["causal_passes"] else ""
     commands = []
     for group, template in RULES["commands"].items():
@@ -247,8 +246,7 @@ def _commands(
             by_set.setdefault(options, {}).update(dict.fromkeys(names))
         commands += [
             template.format(rows=f"--attention {','.join(attentions)}{options}", causal=flag,
-                            extra=text, **values)
+                            **values)
             for options, attentions in by_set.items()
-            for text in (extra if "{extra}" in template else [""])
         ]  # fmt: skip
     return commands

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from harness.records.families import family_of, layer_counts
 from harness.records.suites import Suite
 from reports.advice.rules import DIGITS, RULES, Values, key_of, label_of
-from reports.layer_costs import DEPTHS, Model, crossover, of_model, of_plan
+from reports.layer_costs import crossover, of_plan
 from reports.statistics import score_groups
 
 Points = dict[str, list[list[float]]]
@@ -26,9 +26,9 @@ TRAITS = ("causal", "bidirectional", "linear", "recurrent")
 
 def table(
     answers: pd.DataFrame, seeds: pd.DataFrame, costs: pd.DataFrame, suite: Suite,
-    catalogue: Mapping[str, Iterable[Mapping[str, Any]]], model: Model | None = None,
+    catalogue: Mapping[str, Iterable[Mapping[str, Any]]],
 ) -> Values:  # fmt: skip
-    """What the rules read, of plain values, for a layer, or for a model.
+    """What the rules read, of plain values.
 
     Args:
         answers: of `reports.suite_results.SuiteResults`.
@@ -36,17 +36,13 @@ def table(
         costs: see `harness.records.frame.of_costs`.
         suite: whose rows and questions.
         catalogue: `variants` with their traits, and `tasks`, as `harness list --json` has them.
-        model: whose costs are predicted from costs of other models.
     """
-    plan = suite.cost
-    costs = of_model(costs, model, plan.precision) if model else of_plan(costs, plan)
+    costs = of_plan(costs, suite.cost)
     generator, keys = np.random.default_rng(0), _keys(costs)
     units = {
         key: "ratio" if lines["ratio"].notna().any() else "seconds" for key, lines in keys.items()
     }
-    depth = (
-        model.depth if model else max(int(question.model["depth"]) for question in suite.questions)
-    )
+    depth = max(int(question.model["depth"]) for question in suite.questions)
     traits = {variant["name"]: variant for variant in catalogue["variants"]}
     rows = [*_rows(costs, suite, traits, units, depth, generator)]
     causal = {task["name"]: task["causal"] for task in catalogue["tasks"]}
@@ -67,7 +63,7 @@ def table(
         "not_run": [name for name in questions if states[name] <= {"missing", "impossible"}],
         "units": units, "labels": {key: label_of(key) for key in every},
         "lengths": {key: sorted(map(int, found)) for key, found in lengths.items()},
-        "setting": _setting(costs, suite, model), "rows": rows,
+        "setting": _setting(costs, suite), "rows": rows,
     }  # fmt: skip
 
 
@@ -155,20 +151,15 @@ def unfinished(costs: pd.DataFrame) -> dict[str, int]:
     return {key_of(*key): int(length) for key, length in shortest.items()}
 
 
-def _setting(costs: pd.DataFrame, suite: Suite, model: Model | None) -> Values:
+def _setting(costs: pd.DataFrame, suite: Suite) -> Values:
     """What the costs share, with the options of the commands that measure more of them."""
     plan = suite.cost
-    dim = model.width if model else plan.dim
-    heads = max(1, dim * plan.heads // plan.dim)
     machine = costs[["device", "machine", "threads"]].head(1).to_dict("records")
     values: Values = {
         str(name): v if isinstance(v, str) else int(v) for m in machine for name, v in m.items()
     }
-    depths = [f" --level step --set model.depth={depth}" for depth in DEPTHS]
-    return {
-        "dim": dim, "heads": heads, "precision": plan.precision, **values, "batch": plan.batch,
-        "extra": {"train": depths, "forward": depths} if model else {},
-    }  # fmt: skip
+    shared = plan.model_dump(include={"dim", "heads", "precision", "batch"})
+    return {**shared, **values}
 
 
 def _add_question(

@@ -141,11 +141,10 @@ function commands(table, query, groups, causal, rules) {
   const setting = table.setting;
   const cost = ["dim", "heads", "precision", "device"].filter((name) => name in setting)
     .map((name) => `--${name} ${setting[name]}`).join(" ");
-  const extra = setting.extra[query.pass] ?? [""];
   const values = {
     suite: table.suite, length: query.length, pass: query.pass, cost,
     questions: query.needs.filter((name) => table.usable.includes(name)).join(","),
-    batch: extra[0] === "" ? setting.batch[query.pass] ?? "1" : "1",
+    batch: setting.batch[query.pass] ?? "1",
     causal: causal && !rules.causal_passes.includes(query.pass) ? " --causal" : "",
   };
   return Object.entries(rules.commands).flatMap(([group, template]) => {
@@ -155,10 +154,9 @@ function commands(table, query, groups, causal, rules) {
       const names = template.includes("{cost}") ? row.parts : [row.attention];
       sets.set(options, new Set([...(sets.get(options) ?? []), ...names]));
     }
-    return [...sets].flatMap(([options, attentions]) =>
-      (template.includes("{extra}") ? extra : [""]).map((text) => fill(template, {
-        ...values, rows: `--attention ${[...attentions].join(",")}${options}`, extra: text,
-      })));
+    return [...sets].map(([options, attentions]) => fill(template, {
+      ...values, rows: `--attention ${[...attentions].join(",")}${options}`,
+    }));
   });
 }
 

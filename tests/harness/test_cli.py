@@ -123,11 +123,7 @@ REJECTED = {
     "cost -a primal --level step --pass decode": "give --level layer",
     "cost -a primal --set linear.x=1": "no row uses 'linear'",
     f"cost -a primal --batch {2**64}": "an integer from 1 to",
-    f"{ASK} --needs recall --depth 2": "--depth 2",
-    f"{ASK} --needs recall --depth {10**20} --width 64": f"not '{10**20}'",
-    f"{ASK} --needs recall --depth 2 --width {10**20}": f"not '{10**20}'",
     f"{ASK} --needs recall --memory {'9' * 400}": "is not an amount",
-    f"{ASK} --needs recall --measure": "--measure",
     # data and stores
     "run -a softmax -t image": "harness data import image PATH",
     "data import image nowhere": "does not exist",

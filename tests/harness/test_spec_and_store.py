@@ -6,6 +6,7 @@ import math
 import pytest
 from pydantic import ValidationError
 
+from harness.cli.stores import content
 from harness.records.models import Transformer
 from harness.records.record import Cost, Record
 from harness.records.spec import RunSpec, TuningSpec
@@ -262,9 +263,9 @@ def damage(record: Record) -> dict[str, bytes]:
 def test_a_broken_record_is_reported_and_left_as_it_is(store, record):
     good = record.model_copy(update={"spec": changed(("seed",))})
     store.write(good)
-    for kind, content in damage(record).items():
+    for kind, damaged in damage(record).items():
         path = store.path(record.spec)
-        path.write_bytes(content)
+        path.write_bytes(damaged)
         records, ((broken, reason),) = store.read()
         assert (records, broken) == ([good], path), kind
         assert reason and "\n" not in reason
@@ -345,3 +346,10 @@ def test_a_file_in_place_of_the_folder_is_one_line(tmp_path, record):
     for write in (store.require_writable, lambda: store.write(record)):
         with pytest.raises(UserError, match="cannot be written"):
             write()
+
+
+def test_a_run_that_two_stores_hold_counts_once(tmp_path):
+    folders = [tmp_path / name for name in ("published", "copy")]
+    for folder in folders:
+        Store(folder).write(make_record("softmax"))
+    assert len(content(*folders).records) == len(content(*folders).runs) == 1

@@ -10,7 +10,6 @@ from harness.records.answers import CorrectAnswers
 from reports.advice import advice_text, advise, bytes_in, bytes_text, table
 from reports.advice.rules import key_of
 from reports.advice.table import unfinished
-from reports.layer_costs import Model, of_model
 from reports.statistics import score_groups
 from reports.suite_results import SuiteResults, results
 from tests.suite_frames import published_costs, suite_frames
@@ -37,8 +36,7 @@ def table_with(*rows: Values) -> Values:
     return {
         "suite": "laptop@1", "questions": {"recall": "recall"}, "usable": ["recall"], "not_run": [],
         "units": {"train": "ratio"}, "lengths": {"train": lengths}, "rows": list(rows),
-        "setting": {"dim": 64, "heads": 2, "precision": "fp32", "batch": {"train": "1"},
-                    "extra": {}},
+        "setting": {"dim": 64, "heads": 2, "precision": "fp32", "batch": {"train": "1"}},
     }  # fmt: skip
 
 
@@ -237,26 +235,6 @@ def test_nothing_is_known_of_a_row_without_baselines():
     found = table_of(others, cost=False)
     assert {row["states"]["copy"] for row in found["rows"]} == {"missing"}
     assert found["not_run"] == ["copy"]
-
-
-def test_a_model_is_predicted_from_two_depths_between_measured_widths():
-    def seconds(depth: int, width: int) -> float:
-        return (1 + 2 * depth) * width**1.5
-
-    lines = [
-        {"row": "a", "attention": "a", "level": "step", "pass": "train", "causal": False,
-         "length": 512, "batch": 2, "memory_batch": 1, "dim": width, "depth": depth,
-         "seconds": 2 * seconds(depth, width), "seconds.q1": 1.9 * seconds(depth, width),
-         "seconds.q3": 2.1 * seconds(depth, width), "memory": seconds(depth, width),
-         "status": "ok", "precision": "fp32", "device": "cpu", "machine": "m", "threads": 1}
-        for depth in (1, 4) for width in (64, 256)
-    ]  # fmt: skip
-    frame = pd.DataFrame(lines)
-    (found,) = of_model(frame, Model(7, 128), "fp32").to_dict("records")
-    assert found["seconds"] == pytest.approx(seconds(7, 128))
-    assert found["memory"] == pytest.approx(seconds(7, 128))
-    assert of_model(frame, Model(7, 512), "fp32").empty
-    assert of_model(frame[frame["depth"] == 1], Model(7, 128), "fp32").empty
 
 
 def test_amounts_of_memory_are_read_and_shown():
