@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
-from zoo.kernels import rotary
+from zoo.kernels import real_tokens, rotary
 from zoo.kernels.precision import at_least_fp32
 from zoo.projection import Projection
 from zoo.registry import CUSTOM, FAMILIES, Registry, UserError, Value, unknown
@@ -209,6 +209,69 @@ class Attention(nn.Module, ABC):
         """
         raise self._has_no_step()
 
+    def prefill(
+        self, x: Tokens, mask: Mask | None = None, state: State | None = None
+    ) -> tuple[Tokens, State]:
+        """The evaluation outputs at the tokens of a prompt, and the state after them.
+
+        They are those of `step` token by token, computed in parallel where `extend` is. Pure, as
+        `step`. The output at a padded position is unspecified, but finite.
+
+        Args:
+            x: the tokens, (b, n, d), at most `size.max_len` of them.
+            mask: True for real tokens, (b, n); padding may be anywhere, and leaves no trace.
+            state: the state before them; None for `start`.
+
+        Raises:
+            UserError: an argument is of the wrong shape or type.
+            Unsupported: as in `step`; or prompts are padded, and the variant has neither `extend`
+                nor a state of constant size.
+        """
+        require_inputs(self.size, x, x, mask)
+        require_dtype(self, x)
+        state = self.start(len(x)) if state is None else state
+        if any(len(part) != len(x) for part in state):
+            raise UserError(
+                f"the state has {len(state[0])} samples and x {len(x)}; give a state per sample"
+            )
+        draws = self.training and (self.size.dropout or self.traits.stochastic)
+        by_step = draws or overrides(type(self), "step", "extend")
+        extend = self._extend_by_step if by_step else self.extend
+        if mask is None:
+            return extend(x, None, state)
+        order, inverse = real_tokens.real_tokens_first(mask)
+        real = mask.gather(1, order)
+        first = real_tokens.gather_tokens(x, order).where(real[..., None], 0.0)
+        tokens, state = extend(first, real, state)
+        return real_tokens.gather_tokens(tokens, inverse), state
+
+    def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
+        """`prefill`, for a state and tokens in order: in each sample padding is last, and 0.
+
+        A variant that overrides it computes a prompt in parallel; by default it is done by `step`.
+        """
+        return self._extend_by_step(x, real, state)
+
+    def _extend_by_step(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
+        outputs = []
+        for i, token in enumerate(x.unbind(1)):
+            output, after = self.step(token, state)
+            outputs.append(output)
+            state = after if real is None else self._where_real(real[:, i], after, state)
+        return torch.stack(outputs, dim=1), state
+
+    def _where_real(self, real: Bool[Tensor, " b"], after: State, before: State) -> State:
+        """The state after a token, of samples where it is real; else the state before it."""
+        pairs = list(zip(after, before, strict=True))
+        if any(new.shape != old.shape for new, old in pairs):
+            raise Unsupported(
+                f"{self.name()} has a state that grows, and no `extend`: it has no padded prompts; "
+                "give prompts of one length, without a mask"
+            )
+        return tuple(
+            torch.where(real.view(-1, *(1,) * (new.ndim - 1)), new, old) for new, old in pairs
+        )
+
     def step(self, x: Token, state: State) -> tuple[Token, State]:
         """The evaluation output at the next token, and the state after it.
 
@@ -225,7 +288,10 @@ class Attention(nn.Module, ABC):
             UserError: `x` is of another shape or dtype, or `state` is no state of these samples.
             Unsupported: the variant has no `step`, or the layer is not causal.
         """
-        raise self._has_no_step()
+        if type(self).extend is Attention.extend:
+            raise self._has_no_step()
+        tokens, state = self.extend(x[:, None], None, state)
+        return tokens[:, 0], state
 
     def zero_state(self, batch: int, *shape: int) -> Float[Tensor, "b ..."]:
         """Zeros for a state, in fp32 at least; raises `Unsupported` if the layer is not causal."""
@@ -283,6 +349,14 @@ variants: Registry[type[Attention]] = Registry(
     "attention variant", "zoo.variants", group="zoo.variants", base=Attention
 )
 """All variants by name: the modules of `zoo.variants`, and plug-ins."""
+
+
+def overrides(variant: type[Attention], name: str, other: str) -> bool:
+    """Whether a method is defined in a subclass of the class that defines another one."""
+    first, second = (
+        next(cls for cls in variant.__mro__ if method in vars(cls)) for method in (name, other)
+    )
+    return first is not second and issubclass(first, second)
 
 
 def names_with(trait: str) -> str:

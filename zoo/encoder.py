@@ -138,9 +138,22 @@ class EncoderLayer(nn.Module):
         require_token(self.attention.size.dim, x)
         require_dtype(self, x)
         tokens, state = self.attention.step(self.attention_norm(x), state)
-        x = x + tokens
+        return self._without_dropout(x + tokens), state
+
+    def prefill(
+        self, x: Tokens, mask: Bool[Tensor, "b n"] | None = None, state: State | None = None
+    ) -> tuple[Tokens, State]:
+        """The outputs at the tokens of a prompt and the state after them, without dropout.
+
+        See `Attention.prefill`.
+        """
+        tokens, state = self.attention.prefill(self.attention_norm(x), mask, state)
+        return self._without_dropout(x + tokens), state
+
+    def _without_dropout(self, x: Tokens | Token) -> Any:
+        """The feed-forward block of what the attention was added to."""
         expand, activation, _, contract, _ = self.feed_forward
-        return x + contract(activation(expand(self.feed_forward_norm(x)))), state
+        return x + contract(activation(expand(self.feed_forward_norm(x))))
 
 
 class TokensOnly(nn.Module):

@@ -10,7 +10,7 @@ transformer-based framework for multivariate time series representation learning
 2010.02803.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -55,11 +55,21 @@ class PostNormLayer(EncoderLayer):
         return self.attention(x, mask=mask)
 
     def step(self, x: Token, state: State) -> tuple[Token, State]:
-        """The output at the next token and the new state, without dropout; see `Attention.step`."""
+        """See `EncoderLayer.step`."""
         tokens, state = self.attention.step(x, state)
-        x = self.attention_norm(x + tokens)
+        return self._without_dropout(x + tokens), state
+
+    def prefill(
+        self, x: Tokens, mask: Bool[Tensor, "b n"] | None = None, state: State | None = None
+    ) -> tuple[Tokens, State]:
+        """See `EncoderLayer.prefill`."""
+        tokens, state = self.attention.prefill(x, mask, state)
+        return self._without_dropout(x + tokens), state
+
+    def _without_dropout(self, x: Tokens | Token) -> Any:
+        x = self.attention_norm(x)
         expand, activation, _, contract, _ = self.feed_forward
-        return self.feed_forward_norm(x + contract(activation(expand(x)))), state
+        return self.feed_forward_norm(x + contract(activation(expand(x))))
 
 
 class MaskedLayerNorm(nn.LayerNorm):

@@ -1,6 +1,7 @@
 """The projections around a mechanism that computes each head from queries, keys and values."""
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import ClassVar
 
 import torch
@@ -15,7 +16,6 @@ from zoo.contract import (
     Keys,
     Mask,
     Matrix,
-    OneToken,
     Positions,
     Queries,
     Size,
@@ -23,9 +23,11 @@ from zoo.contract import (
     Token,
     Tokens,
     Unsupported,
+    overrides,
 )
+from zoo.kernels import key_value_cache
 from zoo.kernels.precision import full_precision, product_dtype
-from zoo.kernels.real_tokens import token_ranks
+from zoo.kernels.real_tokens import count_after, positions_after, token_ranks
 from zoo.projection import Projection
 from zoo.recompute import in_parts
 
@@ -148,15 +150,31 @@ class ProjectedAttention(Attention):
 
     def step(self, x: Token, state: State) -> tuple[Token, State]:
         """Project, `recur`, merge the heads, project the output; see `Attention.step`."""
-        (count, *rest), token = state, x[:, None]
-        past = len(self.query.past_shapes())
-        query, past_query = self.query.step(token, tuple(rest[:past]))
-        context, past_context = self.context.step(token, tuple(rest[past : 2 * past]))
-        q, k, v = self._heads(query, context, count[:, None], count[:, None])
+        tokens, state = self._extend_by(self.recur, x[:, None], None, state)
+        return tokens[:, 0], state
+
+    def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
+        """Project, `attend_after`, merge the heads, project the output; see `Attention.extend`."""
+        if overrides(type(self), "recur", "attend_after"):
+            return self._extend_by_step(x, real, state)
+        return self._extend_by(
+            lambda q, k, v, state: self.attend_after(q, k, v, real, state), x, real, state
+        )
+
+    def _extend_by(
+        self, attend: Callable[..., tuple[Outputs, State]], x: Tokens, real: Mask | None,
+        state: State,
+    ) -> tuple[Tokens, State]:  # fmt: skip
+        count, *rest = state
+        past, n = len(self.query.past_shapes()), x.shape[1]
+        query, past_query = self.query.extend(x, tuple(rest[:past]), real)
+        context, past_context = self.context.extend(x, tuple(rest[past : 2 * past]), real)
+        positions = positions_after(count, n)
+        q, k, v = self._heads(query, context, positions, positions)
         with full_precision(q, k, v) as (q32, k32, v32):
-            heads, inner = self.recur(q32, k32, v32, tuple(rest[2 * past :]))
-        state = count + 1, *past_query, *past_context, *inner
-        return self._merge(heads.to(v.dtype))[:, 0], state
+            heads, inner = attend(q32, k32, v32, tuple(rest[2 * past :]))
+        state = count_after(count, n, real), *past_query, *past_context, *inner
+        return self._merge(heads.to(v.dtype)), state
 
     @abstractmethod
     def attend(self, q: Queries, k: Keys, v: Values, mask: Mask | None) -> Outputs:
@@ -170,12 +188,21 @@ class ProjectedAttention(Attention):
         if not self.caches:
             raise self._has_no_step()
         empty = self.zero_state(batch, self.size.heads, 0, self.size.head_dim)
-        return (empty.to(product_dtype(self.out.weight)),) * 4
+        return key_value_cache.start(empty.to(product_dtype(self.out.weight)))
 
-    def recur(self, q: OneToken, k: OneToken, v: OneToken, state: State) -> tuple[OneToken, State]:
+    def recur(self, q: Queries, k: Keys, v: Values, state: State) -> tuple[Outputs, State]:
         """The output of a causal `attend` at the next token, and the state after it.
 
         All arguments are in fp32 at least, and autocast is disabled.
+        """
+        return self.attend_after(q, k, v, None, state)
+
+    def attend_after(
+        self, q: Queries, k: Keys, v: Values, real: Mask | None, state: State
+    ) -> tuple[Outputs, State]:
+        """The outputs of a causal `attend` at the next tokens, and the state after them.
+
+        It is `recur` for many tokens, of which padded ones are last; a variant has either or both.
         """
         raise self._has_no_step()
 

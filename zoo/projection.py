@@ -19,7 +19,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.kernels.real_tokens import with_real_tokens_first
+from zoo.kernels.precision import without_autocast
+from zoo.kernels.real_tokens import last_tokens, with_real_tokens_first
 from zoo.size import Size
 
 Projected = Float[Tensor, "b n w"]
@@ -44,17 +45,18 @@ class Projection(nn.Linear):
         u = super().forward(input)
         return u if self.taps is None else F.silu(convolve(u, self.taps, self.before, mask))
 
-    def step(self, input: Tensor, past: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Project the next token (b, 1, d), of a causal layer.
+    def extend(
+        self, input: Tensor, past: tuple[Tensor, ...], real: Tensor | None = None
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Project the next tokens (b, n, d), of a causal layer; those that are not `real` are last.
 
         `past` has the projections of the last T - 1 tokens, (b, T - 1, w), where there are taps.
         """
         u = super().forward(input)
         if self.taps is None:
             return u, past
-        window = torch.cat([past[0], u.to(past[0].dtype)], dim=1)
-        y = F.silu((window * self.taps).sum(1, keepdim=True))
-        return y.to(u.dtype), (window[:, 1:],)
+        y, after = convolve_after(u, self.taps, past[0], real)
+        return F.silu(y).to(u.dtype), (after,)
 
     def past_shapes(self) -> list[tuple[int, int]]:
         """The shape of each tensor of `past`, without the batch."""
@@ -70,3 +72,14 @@ def convolve(
         return with_real_tokens_first(lambda u, _: convolve(u, taps, before, None), mask, u)
     padded = F.pad(u.mT, (before, len(taps) - 1 - before))
     return F.conv1d(padded, taps.mT[:, None], groups=len(taps.mT)).mT
+
+
+def convolve_after(
+    u: Projected, taps: Float[Tensor, "t w"], past: Float[Tensor, "b before w"],
+    real: Bool[Tensor, "b n"] | None,
+) -> tuple[Projected, Float[Tensor, "b before w"]]:  # fmt: skip
+    """The causal convolution of tokens after those of `past`, and the last T - 1 tokens of all."""
+    window = torch.cat([past, u.to(past.dtype)], dim=1)
+    with without_autocast(u):
+        y = F.conv1d(window.mT, taps.to(window.dtype).mT[:, None], groups=taps.shape[1]).mT
+    return y, last_tokens(window, past.shape[1], real)

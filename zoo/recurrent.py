@@ -15,7 +15,7 @@ from torch import Tensor
 from zoo.contract import Attended, Attention, Context, Mask, Positions, Size, State, Token, Tokens
 from zoo.kernels import delta, eager
 from zoo.kernels.precision import without_autocast
-from zoo.kernels.real_tokens import token_ranks, zero_padding
+from zoo.kernels.real_tokens import count_after, positions_after, token_ranks, zero_padding
 from zoo.projection import Projected, Projection
 from zoo.recompute import in_parts
 
@@ -80,15 +80,18 @@ class RecurrentAttention(Attention):
         """The outputs of the heads. What they are made from is released before they are merged."""
         positions = None if mask is None else token_ranks(mask)
         inputs = self.inputs(x, self.query_key_value(x, mask), positions)
-        if mask is not None:
-            real = mask.repeat_interleave(self.steps, dim=1) if self.steps > 1 else mask
-            inputs = inputs._replace(
-                k=zero_padding(inputs.k, real),
-                log_decay=torch.where(real[:, None, :, None], inputs.log_decay, 0.0),
-            )
+        inputs = self._without_padding(inputs, mask)
         with without_autocast(x):
             heads = delta.attend(*inputs, chunk=self.chunk, causal=self.size.causal)
         return self.read(heads[:, :, self.steps - 1 :: self.steps], inputs)
+
+    def _without_padding(self, inputs: Inputs, mask: Mask | None) -> Inputs:
+        """Inputs by which padded tokens leave the state as it is."""
+        if mask is None:
+            return inputs
+        real = mask.repeat_interleave(self.steps, dim=1) if self.steps > 1 else mask
+        log_decay = torch.where(real[:, None, :, None], inputs.log_decay, 0.0)
+        return inputs._replace(k=zero_padding(inputs.k, real), log_decay=log_decay)
 
     def backend_for(self, x: Tokens) -> str:
         """See `Attention.backend_for`."""
@@ -103,10 +106,21 @@ class RecurrentAttention(Attention):
         state = self.zero_state(batch, self.size.heads, *self.state_shape())
         return state, self.zero_state(batch).long(), *self.zero_past(batch, self.query_key_value)
 
+    def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
+        """See `Attention.extend`."""
+        (matrix, count, *past), n = state, x.shape[1]
+        projected, past = self.query_key_value.extend(x, tuple(past), real)
+        inputs = self.inputs(x, projected, positions_after(count, n))
+        inputs = self._without_padding(inputs, real)
+        with without_autocast(x):
+            heads, matrix = delta.extend(*inputs, matrix, chunk=self.chunk)
+        tokens = self.merge(x, self.read(heads[:, :, self.steps - 1 :: self.steps], inputs))
+        return tokens, (matrix, count_after(count, n, real), *past)
+
     def step(self, x: Token, state: State) -> tuple[Token, State]:
         """See `Attention.step`."""
         (matrix, count, *past), token = state, x[:, None]
-        projected, past = self.query_key_value.step(token, tuple(past))
+        projected, past = self.query_key_value.extend(token, tuple(past))
         inputs = self.inputs(token, projected, count[:, None])
         heads = inputs.q
         with without_autocast(x):

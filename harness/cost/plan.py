@@ -8,7 +8,7 @@ from harness import recipes
 from harness.cost.measurement import reference_of
 from harness.cost.work import require_supported
 from harness.environment import describe
-from harness.records.cost import CostSpec, Level, Pass, batching_of
+from harness.records.cost import REVISIONS, CostSpec, Level, Pass, batching_of
 from harness.records.fields import Device, Precision
 from harness.records.models import Encoder
 from harness.records.toml_files import validated
@@ -165,6 +165,7 @@ def _spec(
         device=request.device,
         machine=environment.device,
         threads=environment.threads,
+        revision=REVISIONS.get(operation, 1),
     )
     reference = reference_of(spec)
     # On a CPU `auto` is the faster of the two rows that every sweep has.

@@ -55,7 +55,7 @@ def require_supported(spec: CostSpec) -> None:
     for name in spec.options:
         variant = variants.find(name)
         variant.require_form(causal=spec.causal)
-        if spec.operation == "decode" and not variant.decodes():
+        if spec.operation in ("prefill", "decode") and not variant.decodes():
             raise Unsupported(f"{name} does not decode; variants that do: {decoding()}")
 
 
@@ -64,6 +64,8 @@ def _layer_call(spec: CostSpec) -> TimedCall:
     if spec.operation == "decode":
         return _decoding(spec, layer)
     x = torch.randn(spec.batch, spec.length, spec.dim, device=spec.device)
+    if spec.operation == "prefill":
+        return TimedCall(_evaluation(spec, layer, lambda: layer.prefill(x)), layer)
     if spec.operation != "train":
         return TimedCall(_evaluation(spec, layer, lambda: layer(x)), layer)
     x.requires_grad_()

@@ -24,7 +24,10 @@ Level = Literal["layer", "step"]
 """An attention layer alone, or a whole model with its optimiser."""
 
 Pass = Literal["forward", "train", "prefill", "decode"]
-"""What is timed: evaluation; training; causal evaluation of a prompt; one token after a prompt."""
+"""What is timed: evaluation; training; `prefill` of a prompt, with its state; a token after it."""
+
+REVISIONS: dict[Pass, int] = {"prefill": 2}
+"""Of the call that a pass times, 1 elsewhere: the first `prefill` returned no state."""
 
 LEVELS: tuple[Level, ...] = get_args(Level)
 PASSES: tuple[Pass, ...] = get_args(Pass)
@@ -63,6 +66,7 @@ class CostSpec(Identified):
         batching: how the batch follows from the length: a number, or `tokens=K` for K tokens.
         causal: whether the layers are causal; always so for `prefill` and `decode`.
         model: the transformer; None where `level` is `layer`.
+        revision: of the timed call; see `REVISIONS`.
     """
 
     attention: str
@@ -81,6 +85,12 @@ class CostSpec(Identified):
     device: Device
     machine: str
     threads: Count
+    revision: Count = 1
+
+    @property
+    def outdated(self) -> bool:
+        """Whether another call was timed than the one that the pass names now."""
+        return self.revision != REVISIONS.get(self.operation, 1)
 
     @property
     def file_name(self) -> str:

@@ -172,8 +172,11 @@ def of_curves(records: Iterable[Record]) -> pd.DataFrame:
 
 
 def of_costs(records: Iterable[CostRecord]) -> pd.DataFrame:
-    """A row for each measurement; the columns are in `docs/records.md`, section Costs."""
-    found = pd.DataFrame([_cost(record) for record in records])
+    """A row for each measurement; the columns are in `docs/records.md`, section Costs.
+
+    A measurement of another call than the one that its pass names now has none.
+    """
+    found = pd.DataFrame([_cost(record) for record in records if not record.spec.outdated])
     if found.empty:
         return found
     found[[*TEXTS]] = found[[*TEXTS]].astype(object).fillna("")

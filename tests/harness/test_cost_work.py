@@ -50,8 +50,8 @@ def test_the_state_of_a_cache_grows_with_the_prompt_and_that_of_a_recurrence_doe
         for name in ("softmax", "linear", "fox", "differential")
         for length in (63, 127)
     }
-    assert sizes["softmax", 63] == 2 * 4 * B * D * 63 + 8 * B
-    assert sizes["softmax", 127] == 2 * 4 * B * D * 127 + 8 * B
+    assert sizes["softmax", 63] == 2 * 4 * B * D * 63 + 16 * B
+    assert sizes["softmax", 127] == 2 * 4 * B * D * 127 + 16 * B
     assert sizes["linear", 63] == sizes["linear", 127]
     growth = {name: sizes[name, 127] - sizes[name, 63] for name in ("softmax", "fox")}
     assert growth["fox"] == growth["softmax"] + 4 * B * 2 * 64  # one decay a token and head
@@ -66,11 +66,36 @@ def test_decoding_with_a_cache_attends_to_every_token_of_the_prompt():
 
 @pytest.mark.parametrize(
     ("attention", "operation"),
-    [("nystrom", "prefill"), ("nystrom", "decode"), ("reformer", "decode")],
+    [
+        ("nystrom", "prefill"),
+        ("nystrom", "decode"),
+        ("reformer", "decode"),
+        ("fla-gla", "prefill"),
+        ("performer-lib", "prefill"),
+    ],
 )
 def test_a_pass_that_a_variant_does_not_have_is_rejected(attention, operation):
     with pytest.raises(Unsupported, match=attention):
         require_supported(specified(attention, operation))
+
+
+def test_prefill_times_the_call_that_returns_the_state(monkeypatch):
+    states = []
+    prefill = Attention.prefill
+
+    def recorded(layer, *inputs):
+        tokens, state = prefill(layer, *inputs)
+        states.append(state)
+        return tokens, state
+
+    monkeypatch.setattr(Attention, "prefill", recorded)
+    timed = prepare(specified("gated-linear", "prefill"))
+    timed.call()
+    ((matrix, count),) = states
+    assert matrix.abs().max() > 0 and count.tolist() == [N] * B
+    old = COST.model_copy(update={"operation": "prefill"})
+    assert old.outdated and not COST.outdated
+    assert not old.model_copy(update={"revision": 2}).outdated
 
 
 def test_a_step_has_the_dropout_of_its_model():

@@ -90,4 +90,4 @@ def test_a_large_batch_is_exported_whole():
 def test_states_by_pairs_are_those_of_the_recurrence(shape):
     update = torch.randn(3, 2, 7, 4, 5, dtype=torch.float64)
     decay = torch.rand(shape, dtype=torch.float64)
-    torch.testing.assert_close(by_pairs(update, decay), chunk_states(update, decay))
+    torch.testing.assert_close(by_pairs(decay, update), chunk_states(decay, update))

@@ -80,6 +80,12 @@ def test_steps_give_the_outputs_of_the_causal_form(name):
     for i in range(12):
         token, state = layer.step(x[:, i], state)
         torch.testing.assert_close(token, expected[:, i])
+    real = torch.rand(3, 12) > 0.4
+    first, state = layer.prefill(x, real)
+    torch.testing.assert_close(first[real], layer(x, mask=real).tokens[real])
+    second, _ = layer.prefill(x, state=state)
+    alone = torch.cat([x[0, real[0]], x[0]])[None]
+    torch.testing.assert_close(second[0], layer.prefill(alone)[0][0, -12:])
     later = x.clone()
     later[:, 7:] += 1.0
     torch.testing.assert_close(layer(later).tokens[:, :7], expected[:, :7], rtol=0, atol=1e-12)

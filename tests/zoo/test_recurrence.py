@@ -167,6 +167,13 @@ def test_operations_of_gates_are_counted():
 
 LENGTH = 2 * RECENT + 7
 
+SIZES = {"dim": DIM, "heads": HEADS, "max_len": LENGTH, "causal": True}
+
+
+def tokens(n: int) -> Tensor:
+    return torch.randn(2, n, DIM)
+
+
 caching = pytest.mark.parametrize("name", ["softmax", "yoso"])
 
 
@@ -187,7 +194,7 @@ def test_a_step_copies_the_newest_tokens_alone(name):
         before, (_, state) = state, layer.step(token, state)
         shared += all(old is new for old, new in zip(before[1:3], state[1:3], strict=True))
     assert shared == LENGTH - 2
-    assert state_bytes(state) == 2 * 2 * LENGTH * DIM * 4 + 2 * 8
+    assert state_bytes(state) == 2 * 2 * LENGTH * DIM * 4 + 2 * 2 * 8
 
 
 @caching
@@ -209,8 +216,78 @@ def test_the_cache_has_the_dtype_of_autocast():
     with torch.autocast("cpu", torch.bfloat16):
         state = layer.start(1)
         _, state = layer.step(torch.randn(1, DIM), state)
-    assert {part.dtype for part in state[1:]} == {torch.bfloat16}
-    assert {part.dtype for part in layer.start(1)[1:]} == {torch.float32}
+    assert {part.dtype for part in state[1:5]} == {torch.bfloat16}
+    assert {part.dtype for part in layer.start(1)[1:5]} == {torch.float32}
+
+
+@PATHS
+@pytest.mark.parametrize(("channels", "erases"), [(False, True), (True, True), (True, False)])
+def test_a_recurrence_continues_from_a_state_with_its_gradients(channels, erases, path, on_path):
+    leaves = gated_inputs(130, channels)[: 6 if erases else 4]
+    rest = () if erases else (None, None)
+    parts = [[part[:, :, i] for part in leaves] for i in (slice(0, 70), slice(70, 130))]
+    start = torch.zeros(2, HEADS, 6, 5, dtype=torch.float64)
+    expected = delta.attend(*leaves, *rest)
+    for enabled in (False, True):
+        with torch.set_grad_enabled(enabled):
+            first, state = delta.extend(*parts[0], *rest, start)
+            second, _ = delta.extend(*parts[1], *rest, state)
+        joined = torch.cat([first, second], dim=2)
+        torch.testing.assert_close(joined, expected, rtol=1e-12, atol=1e-12)
+    for one, other in zip(gradients(joined, *leaves), gradients(expected, *leaves), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
+
+
+class Stepwise(zoo.Attention):
+    """A plug-in with a growing state, and `step` alone: the mean of the tokens so far."""
+
+    traits = zoo.Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=True)
+
+    def __init__(self, size):
+        super().__init__(size)
+        self.scale = torch.nn.Parameter(torch.ones(()))
+
+    def forward(self, x, context=None, mask=None):
+        return zoo.Attended(x)
+
+    def start(self, batch):
+        return (self.zero_state(batch, 0, DIM),)
+
+    def step(self, x, state):
+        tokens = torch.cat([state[0], x[:, None]], dim=1)
+        return self.scale * tokens.mean(1), (tokens,)
+
+
+def test_a_prompt_is_taken_step_by_step_without_an_own_way():
+    layer, x = Stepwise(zoo.Size(dim=DIM, heads=1, max_len=9, causal=True, dropout=0.0)), tokens(9)
+    actual, state = layer.prefill(x[:, :6])
+    torch.testing.assert_close(actual, decode(layer, x)[0][:, :6])
+    torch.testing.assert_close(layer.step(x[:, 6], state)[0], decode(layer, x)[0][:, 6])
+    with pytest.raises(zoo.Unsupported, match="state that grows"):
+        layer.prefill(x, torch.arange(9).expand(2, 9) > 3)
+
+
+def test_dropout_in_training_does_not_reach_a_prompt():
+    layer, x = zoo.create("softmax", **SIZES, dropout=0.5).train(), tokens(9)
+    torch.testing.assert_close(layer.prefill(x)[0], layer.eval()(x).tokens)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"x": torch.randn(2, LENGTH + 1, DIM)}, f"max_len={LENGTH}"),
+        ({"mask": torch.ones(2, 9)}, "mask has dtype"),
+        ({"mask": torch.ones(2, 8, dtype=torch.bool)}, "mask has shape"),
+        ({"state": "of another batch"}, "state has 3 samples and x 2"),
+        ({"causal": False}, "only if causal"),
+    ],
+)
+def test_prefill_rejects_with_value_rule_and_remedy(change, message, no_type_checks):
+    layer = zoo.create("linear", **SIZES | {"causal": change.pop("causal", True)})
+    if change.get("state"):
+        change = {"state": layer.start(3)}
+    with pytest.raises(zoo.UserError, match=message):
+        layer.prefill(**{"x": tokens(9)} | change)
 
 
 def test_layers_of_a_composition_decode():
@@ -219,6 +296,9 @@ def test_layers_of_a_composition_decode():
     layers = [zoo.EncoderLayer(attention, feed_forward=16).double().eval() for attention in stack]
     x = torch.randn(2, 30, DIM, dtype=torch.float64)
     expected = actual = x
+    prefilled = x
     for layer in layers:
         expected, actual = layer(expected).tokens, decode(layer, actual)[0]
-    torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-9)
+        prefilled, _ = layer.prefill(prefilled)
+    for found in (actual, prefilled):
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)

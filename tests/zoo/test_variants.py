@@ -149,6 +149,7 @@ def test_steps_equal_forward_beyond_the_last_level(levels):
     outputs, state = decode(layer, x)
     assert state[0].shape == (2, HEADS, levels, WIDTH, WIDTH)
     torch.testing.assert_close(outputs, layer(x).tokens)
+    torch.testing.assert_close(layer.prefill(x)[1], state)
     # A level is occupied where the number of tokens has a binary digit of 1.
     occupied = state[0].abs().amax((0, 1, 3, 4)) > 0
     assert not occupied[0]
@@ -182,7 +183,7 @@ def test_fp32_is_near_the_exact_solution_of_many_tokens():
     single, double = in_both_precisions(*terms_of_mesa(500))
     penalty, head = torch.full((1, WIDTH), 0.25), [x[0, 0] for x in double]
     exact = regressions(*head[:3], head[3][:, 0].exp(), head[4][:, 0], penalty[0].double())
-    near(regress(*single, penalty, 16)[0, 0], single, exact, double, 1e-6)
+    near(regress(*single, penalty, 16)[0][0, 0], single, exact, double, 1e-6)
 
 
 def terms_of_rwkv7(n: int, decay: float) -> list[Tensor]:
@@ -197,7 +198,7 @@ def test_fp32_is_exact_at_the_slowest_and_the_fastest_decay(decay):
     single, double = in_both_precisions(*terms_of_rwkv7(300, decay))
     r, k, v, log_w, a, erased = (x[0, 0] for x in double)
     exact = erased_sums(r, k, v, log_w.exp(), a, erased)
-    near(recur(*single, 64, 300)[0, 0], single, exact, double, 5e-6)
+    near(recur(*single, 64, 300)[0][0, 0], single, exact, double, 5e-6)
 
 
 def test_two_steps_are_two_tokens_of_which_the_second_reads():

@@ -145,6 +145,7 @@ CHECKS: tuple[Check, ...] = (
     Check("transforms", "export", transforms.check_export, fast=False),
     Check("transforms", "vmap", transforms.check_vmap),
     Check("recurrence", "step equals forward", recurrence.check_steps, needs="decodes"),
+    Check("recurrence", "prefill equals steps", recurrence.check_prefill, needs="decodes"),
     Check("recurrence", "constant-size state", recurrence.check_state_size, needs="recurrent"),
     Check("recurrence", "side-effect-free step", recurrence.check_side_effects, needs="decodes"),
     Check("linear cost", "linear FLOPs", cost.check_flops, needs="linear", fast=False),

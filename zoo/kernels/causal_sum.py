@@ -7,8 +7,8 @@ needs no weights. All tokens: time O(n f g), memory O(f g). The past alone:
     chunked   exact weights within a chunk, and a state for what is before it: O(n chunk (f + g))
               more time, and O(n / chunk f g) memory for the states between chunks
 
-A later token changes no earlier output, not even through rounding. A step of a recurrence adds one
-token to the sum of `keys^T values` over the past, in time and memory O(f g).
+A later token changes no earlier output, not even through rounding. The sum of `keys^T values` over
+the past is a state of f g numbers: further tokens continue from it.
 
 Axis letters beyond the contract's: `f` features, `g` the width of the summed values.
 """
@@ -18,14 +18,13 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.contract import Keys, OneToken, Queries
+from zoo.contract import Keys, Queries
 from zoo.kernels.blocks import block_size, in_blocks
 
 QueryFeatures = Float[Tensor, "b h n f"]
 KeyFeatures = Float[Tensor, "b h m f"]
 Values = Float[Tensor, "b h m g"]
 Sums = Float[Tensor, "b h n g"]
-OneFeature = Float[Tensor, "b h 1 f"]
 State = Float[Tensor, "b h f g"]
 
 
@@ -65,30 +64,37 @@ def plain(queries: QueryFeatures, keys: KeyFeatures, values: Values) -> Sums:
 
 def chunked(queries: QueryFeatures, keys: KeyFeatures, values: Values, chunk: int) -> Sums:
     """The result of `plain`, in linear time and memory."""
-    n = queries.shape[-2]
-    chunk = block_size(chunk, n)
-    q, k, v = (in_blocks(x, chunk) for x in (queries, keys, values))
+    q, k, v = (in_blocks(x, block_size(chunk, x.shape[-2])) for x in (queries, keys, values))
     states = k.mT @ v
     # Shifted, and not `cumsum - states`: the rounding of that difference depends on the future.
     past = F.pad(states, (0, 0, 0, 0, 1, 0))[:, :, :-1].cumsum(2)
-    sums = (q @ k.mT).tril() @ v + q @ past
-    return sums.flatten(2, 3)[:, :, :n]
+    return _of_blocks(q, k, v, past)[:, :, : queries.shape[-2]]
 
 
-def mean_step(
-    queries: OneFeature, keys: OneFeature, values: OneToken, state: State
-) -> tuple[OneToken, State]:
-    """A causal `mean` at the next token, and the state with this token; g = e + 1."""
-    sums, state = total_step(queries, keys, F.pad(values, (0, 1), value=1.0), state)
+def mean_after(
+    queries: QueryFeatures, keys: KeyFeatures, values: Keys, state: State, chunk: int
+) -> tuple[Queries, State]:
+    """A causal `mean` at the next tokens, and the state with these; g = e + 1."""
+    sums, state = total_after(queries, keys, F.pad(values, (0, 1), value=1.0), state, chunk)
     return ratio(sums[..., :-1], sums[..., -1:]), state
 
 
-def total_step(
-    queries: OneFeature, keys: OneFeature, values: Float[Tensor, "b h 1 g"], state: State
-) -> tuple[Float[Tensor, "b h 1 g"], State]:
-    """A causal `total` at the next token, and the state with this token."""
-    state = state + keys.mT * values
-    return queries @ state, state
+def total_after(
+    queries: QueryFeatures, keys: KeyFeatures, values: Values, state: State, chunk: int
+) -> tuple[Sums, State]:
+    """A causal `total` at the next tokens, and the state with these."""
+    n = queries.shape[-2]
+    if n == 1:
+        state = state + keys.mT * values
+        return queries @ state, state
+    q, k, v = (in_blocks(x, block_size(chunk, n)) for x in (queries, keys, values))
+    states = torch.cat([state[:, :, None], k.mT @ v], dim=2).cumsum(2)
+    return _of_blocks(q, k, v, states[:, :, :-1])[:, :, :n], states[:, :, -1]
+
+
+def _of_blocks(q: Tensor, k: Tensor, v: Tensor, past: Tensor) -> Sums:
+    """The sums of each block, with the state before it."""
+    return ((q @ k.mT).tril() @ v + q @ past).flatten(2, 3)
 
 
 def ratio(numerator: Queries, denominator: Float[Tensor, "b h n 1"]) -> Queries:

@@ -18,10 +18,10 @@ from torch.nn import functional as F
 States = Float[Tensor, "b h t e f"]
 
 
-def chunk_states(update: States, decay: Float[Tensor, "#b h #t #e 1"]) -> States:
+def chunk_states(decay: Float[Tensor, "#b h #t #e 1"], update: States) -> States:
     """The state before each chunk, which adds `update` to `decay` times the state before it."""
     if torch.compiler.is_exporting():
-        return by_pairs(update, decay)
+        return by_pairs(decay, update)
     return one_by_one(torch.mul, decay.expand(-1, -1, update.shape[2], -1, -1), update)
 
 
@@ -30,6 +30,22 @@ def mapped_states(factor: Float[Tensor, "b h t e e"], update: States) -> States:
     if torch.compiler.is_exporting():
         return _by_one_system(factor, update)
     return one_by_one(torch.matmul, factor, update)
+
+
+def from_state(
+    states_of: Callable[[Tensor, Tensor], States], factors: Tensor, update: States,
+    state: Float[Tensor, "b h e f"] | None,
+) -> tuple[States, Float[Tensor, "b h e f"] | None]:  # fmt: skip
+    """The state before each chunk, from `state` on, and the one after the last.
+
+    Without a state it is 0 before the first chunk, and the last one is not computed.
+    """
+    if state is None:
+        return states_of(factors, update), None
+    # A chunk before the first adds the state; one after the last shows the end.
+    update = torch.cat([state[:, :, None], update, torch.zeros_like(state)[:, :, None]], dim=2)
+    states = states_of(F.pad(factors, (0, 0, 0, 0, 1, 1)), update)
+    return states[:, :, 1:-1], states[:, :, -1]
 
 
 def one_by_one(
@@ -54,7 +70,7 @@ def pairwise_decay(log_decay: Float[Tensor, "*chunks c 1"]) -> Float[Tensor, "*c
     return sums.masked_fill(later, -torch.inf).exp()
 
 
-def by_pairs(update: States, decay: Float[Tensor, "#b h #t #e 1"]) -> States:
+def by_pairs(decay: Float[Tensor, "#b h #t #e 1"], update: States) -> States:
     """`chunk_states` without a loop, for any number of chunks, in O(t^2 e f) more time.
 
     The state before chunk t is the sum over s < t of decay_(s+1) ... decay_(t-1) update_s.

@@ -40,8 +40,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.kernels.blocks import in_blocks
-from zoo.kernels.chunk_states import chunk_states, mapped_states, pairwise_decay
-from zoo.kernels.recurrence import token_sums
+from zoo.kernels.chunk_states import chunk_states, from_state, mapped_states, pairwise_decay
+from zoo.kernels.recurrence import token_sums, token_sums_after
 
 CHUNK = 64
 
@@ -64,13 +64,30 @@ def attend(
     Otherwise than `causal` it adds the same of the reversed sequence, over j > i, which is defined
     for b = 0 alone. `chunk` is a power of two, and does not change the result.
     """
+    inputs = with_gates(q, k, v, log_decay, erase, write)
+    if len(inputs) == 4:
+        return token_sums(partial(decayed_chunks, chunk=chunk, causal=causal), causal, *inputs)
+    return token_sums(partial(chunked, chunk=chunk), True, *inputs)
+
+
+def extend(
+    q: Keys, k: Keys, v: Values, log_decay: Gate, erase: Gate | None, write: ValueGate | None,
+    state: State, *, chunk: int = CHUNK,
+) -> tuple[Values, State]:  # fmt: skip
+    """The outputs of the causal `attend` at the next tokens, and the state after them."""
+    inputs = with_gates(q, k, v, log_decay, erase, write)
+    return token_sums_after(partial(chunks_after, chunk=chunk), state, *inputs)
+
+
+def with_gates(
+    q: Keys, k: Keys, v: Values, log_decay: Gate, erase: Gate | None, write: ValueGate | None
+) -> tuple[Tensor, ...]:
+    """The inputs of `token_sums`: both gates, or none if b = 0 and values are as wide as keys."""
     if erase is None and q.shape == v.shape:
-        v = v if write is None else write * v
-        definition = partial(decayed_chunks, chunk=chunk, causal=causal)
-        return token_sums(definition, causal, q, k, v, log_decay)
+        return q, k, v if write is None else write * v, log_decay
     ones = q.new_ones(1, 1, 1, 1)
     erase, write = (ones - ones if erase is None else erase), (ones if write is None else write)
-    return token_sums(partial(chunked, chunk=chunk), True, q, k, v, log_decay, erase, write)
+    return q, k, v, log_decay, erase, write
 
 
 def step(
@@ -91,6 +108,22 @@ def chunked(
     *, chunk: int = CHUNK, strict: bool = False,
 ) -> Values:  # fmt: skip
     """The causal `attend` by matrix products; with `strict` without the term of j = i."""
+    return _chunked(q, k, v, log_decay, erase, write, None, chunk, strict)[0]
+
+
+def chunks_after(
+    q: Keys, k: Keys, v: Values, log_decay: Gate, erase: Gate | None = None,
+    write: ValueGate | None = None, *, state: State, chunk: int,
+) -> tuple[Values, State]:  # fmt: skip
+    """`extend` by matrix products."""
+    sums, after = _chunked(q, k, v, log_decay, erase, write, state, chunk, False)
+    return sums, state if after is None else after
+
+
+def _chunked(
+    q: Keys, k: Keys, v: Values, log_decay: Gate, erase: Gate | None, write: ValueGate | None,
+    state: State | None, chunk: int, strict: bool,
+) -> tuple[Values, State | None]:  # fmt: skip
     n = q.shape[2]
     if not torch.compiler.is_exporting():
         chunk = min(chunk, 1 << (n - 1).bit_length())
@@ -106,14 +139,15 @@ def chunked(
         solved = torch.linalg.solve_triangular(weights[1], rows, upper=False, unitriangular=True)
         values, keys = solved.split([v.shape[-1], k.shape[-1]], dim=-1)
         decays = torch.diag_embed(decay[..., 0].expand(k[..., 0, :].shape))
-        past = mapped_states(decays - to_end.mT @ keys, to_end.mT @ values)
+        factors = decays - to_end.mT @ keys
+        past, state = from_state(mapped_states, factors, to_end.mT @ values, state)
         v = values - keys @ past
     else:
-        past = chunk_states(to_end.mT @ v, decay)
+        past, state = from_state(chunk_states, decay, to_end.mT @ v, state)
     sums = (q * from_start) @ past + weights[0] @ v
     if not strict:
         sums = sums + (q * k).sum(-1, keepdim=True) * v
-    return sums.flatten(2, 3)[:, :, :n]
+    return sums.flatten(2, 3)[:, :, :n], state
 
 
 def decayed_chunks(

@@ -28,12 +28,12 @@ def token_ranks(mask: Bool[Tensor, "b n"]) -> Int[Tensor, "b n"]:
 
 
 def gather_tokens(
-    tokens: Shaped[Tensor, "b *heads n d"], index: Int[Tensor, "b n"]
-) -> Shaped[Tensor, "b *heads n d"]:
+    tokens: Shaped[Tensor, "b *heads n d"], index: Int[Tensor, "b m"]
+) -> Shaped[Tensor, "b *heads m d"]:
     """Token `index[i]` of each sample at position i."""
-    batch, n = index.shape
-    spread = index.reshape(batch, *(1 for _ in tokens.shape[1:-2]), n, 1)
-    return tokens.gather(-2, spread.expand_as(tokens))
+    batch, m = index.shape
+    spread = index.reshape(batch, *(1 for _ in tokens.shape[1:-2]), m, 1)
+    return tokens.gather(-2, spread.expand(*tokens.shape[:-2], m, tokens.shape[-1]))
 
 
 def with_real_tokens_first(
@@ -48,6 +48,32 @@ def with_real_tokens_first(
     order, inverse = real_tokens_first(mask)
     ordered = [gather_tokens(tokens, order) for tokens in inputs]
     return gather_tokens(compute(*ordered, mask.sum(1)), inverse)
+
+
+def last_tokens(
+    tokens: Shaped[Tensor, "b *heads n d"], size: int, real: Bool[Tensor, "b m"] | None
+) -> Shaped[Tensor, "b *heads s d"]:
+    """The last `size` real tokens of each sample, of which the last m may end in padding.
+
+    A sample with fewer real tokens repeats its first one before them.
+    """
+    n = tokens.shape[-2]
+    if real is None:
+        return tokens[..., n - size :, :]
+    index = n - size - (~real).sum(1, keepdim=True) + torch.arange(size, device=real.device)
+    return gather_tokens(tokens, index.clamp_min(0))
+
+
+def positions_after(count: Int[Tensor, " b"], n: int) -> Int[Tensor, "b n"]:
+    """The positions of n tokens after `count` others."""
+    return count[:, None] + torch.arange(n, device=count.device)
+
+
+def count_after(
+    count: Int[Tensor, " b"], n: int, real: Bool[Tensor, "b n"] | None
+) -> Int[Tensor, " b"]:
+    """The number of real tokens, n more than `count` where none of these is padded."""
+    return count + (n if real is None else real.sum(1))
 
 
 def zero_padding(

@@ -45,17 +45,36 @@ def token_sums(definition: Callable[..., Tensor], causal: bool, *inputs: Tensor)
     `definition` computes the same from `inputs`. It is used where this cannot run, and for
     derivatives of gradients. With gates it is causal.
     """
-    if not all(eager.on_cpu(x) and type(x) is Tensor and x.dtype in DTYPES for x in inputs):
+    if not can_run(*inputs):
         return definition(*inputs)
     # Copies of what is part of a larger tensor, which then is not stored.
     tokens = (by_token(x).transpose(1, 2) for x in inputs[:3])
     return _TokenSums.apply(definition, causal, *tokens, *inputs[3:])
 
 
+def token_sums_after(
+    definition: Callable[..., tuple[Tensor, Tensor]], state: Tensor, *inputs: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The causal `token_sums` after a state, (b, h, e, f), and the state after them.
+
+    `definition` computes the same from `inputs` and `state`, also where gradients are needed.
+    """
+    needed = torch.is_grad_enabled() and any(x.requires_grad for x in (*inputs, state))
+    if needed or not can_run(*inputs, state):
+        return definition(*inputs, state=state)
+    out, _, after = torch.ops.zoo.token_sums(inputs, True, state)
+    return out, after
+
+
+def can_run(*inputs: Tensor) -> bool:
+    """Whether the loops can run on these tensors."""
+    return all(eager.on_cpu(x) and type(x) is Tensor and x.dtype in DTYPES for x in inputs)
+
+
 class _TokenSums(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, definition: Any, causal: bool, *inputs: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        out, states = torch.ops.zoo.token_sums(inputs, causal)
+        out, states, _ = torch.ops.zoo.token_sums(inputs, causal, None)
         ctx.definition, ctx.causal = definition, causal
         ctx.save_for_backward(*inputs, states)
         return out
@@ -78,18 +97,24 @@ class _TokenSums(torch.autograd.Function):
 
 
 @torch.library.custom_op("zoo::token_sums", mutates_args=())
-def _sums(inputs: list[Tensor], causal: bool) -> tuple[Tensor, Tensor]:
-    """The sums, and the states that the backward pass needs."""
+def _sums(
+    inputs: list[Tensor], causal: bool, state: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The sums, the states that the backward pass needs, and the state after the last token."""
     q, v = inputs[0], inputs[2]
-    if len(inputs) == 4:
-        out = torch.zeros_like(by_token(q))
-        _run("add_sums", inputs, out, causal=causal)
-        return out.transpose(1, 2), q.new_empty(0)
-    out = torch.empty_like(by_token(v))
+    out = torch.zeros_like(by_token(v))
     batch, n, heads, width = out.shape
-    states = q.new_empty(batch * heads, -(-n // SPAN), q.shape[-1], width)
-    _run("write_sums", inputs, out, states, causal=causal)
-    return out.transpose(1, 2), states
+    # Of both directions.
+    ends = q.new_zeros(2 - causal, batch * heads, q.shape[-1], width)
+    if state is not None:
+        ends.copy_(state.flatten(0, 1))
+    if len(inputs) == 4:
+        states = q.new_empty(0)
+        _run("add_sums", inputs, out, ends, causal=causal)
+    else:
+        states = q.new_empty(batch * heads, -(-n // SPAN), q.shape[-1], width)
+        _run("write_sums", inputs, out, states, ends[0], causal=causal)
+    return out.transpose(1, 2), states, ends[0].unflatten(0, (batch, heads)).clone()
 
 
 @torch.library.custom_op("zoo::token_sums_backward", mutates_args=())
@@ -109,7 +134,7 @@ def _gradients(
 
 
 @register_flop_formula(torch.ops.zoo.token_sums)
-def _forward_flops(inputs: Any, causal: bool, **_: Any) -> int:
+def _forward_flops(inputs: Any, causal: bool, *_: Any, **__: Any) -> int:
     return _flops(inputs, causal, 0)
 
 

@@ -38,15 +38,17 @@ def copy_matrix(source: Any, target: Any) -> None:
 
 @compiled
 def add_sums(
-    q: Any, k: Any, v: Any, decay: Any, out: Any, backwards: bool, strict: bool,
+    q: Any, k: Any, v: Any, decay: Any, out: Any, ends: Any, backwards: bool, strict: bool,
     first: int, last: int,
 ) -> None:  # fmt: skip
-    """Add the sums of every token to `out`."""
+    """Add the sums of every token to `out`.
+
+    `ends` has the state of each direction, before the first token and after the last.
+    """
     n, heads, width = q.shape[1:]
-    state = np.empty((width, width), q.dtype)
     for block in range(first, last):
         b, h = block // heads, block % heads
-        state[:] = 0
+        state = ends[1 if backwards else 0, block]
         for step in range(n):
             i = n - 1 - step if backwards else step
             value, y = v[b, i, h], out[b, i, h]
@@ -134,17 +136,18 @@ def _decay_and_erase(
 
 @compiled
 def write_sums(
-    q: Any, k: Any, v: Any, decay: Any, erase: Any, write: Any, out: Any, states: Any, span: int,
-    first: int, last: int,
+    q: Any, k: Any, v: Any, decay: Any, erase: Any, write: Any, out: Any, states: Any, ends: Any,
+    span: int, first: int, last: int,
 ) -> None:  # fmt: skip
-    """Write the sums to `out`, and the state before every `span` tokens to `states`."""
+    """Write the sums to `out`, and the state before every `span` tokens to `states`.
+
+    `ends` has the state, before the first token and after the last.
+    """
     n, heads, width = q.shape[1:]
     size = v.shape[3]
-    state = np.empty((width, size), q.dtype)
     written, y = np.empty(size, q.dtype), np.empty(size, q.dtype)
     for block in range(first, last):
-        b, h = block // heads, block % heads
-        state[:] = 0
+        b, h, state = block // heads, block % heads, ends[block]
         for i in range(n):
             if i % span == 0:
                 copy_matrix(state, states[block, i // span])

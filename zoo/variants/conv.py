@@ -21,8 +21,8 @@ convolution runs over real tokens, as if there were no padding between them.
 import torch
 from torch import nn
 
-from zoo.contract import Attended, Attention, Context, Count, Mask, Size, State, Token, Tokens
-from zoo.projection import convolve
+from zoo.contract import Attended, Attention, Context, Count, Mask, Size, State, Tokens
+from zoo.projection import convolve, convolve_after
 from zoo.traits import Traits
 from zoo.variants import variants
 
@@ -62,9 +62,8 @@ class Convolution(Attention):
         taps, channels = self.taps.shape
         return (self.zero_state(batch, taps - 1, channels),)
 
-    def step(self, x: Token, state: State) -> tuple[Token, State]:
-        """See `Attention.step`."""
-        v = self.value(x)[:, None]
-        values = torch.cat([state[0], v.to(state[0].dtype)], dim=1)
-        mixed = (values * self.taps).sum(1)
-        return self.out(mixed.to(v.dtype)), (values[:, 1:],)
+    def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
+        """See `Attention.extend`."""
+        v = self.value(x)
+        mixed, past = convolve_after(v, self.taps, state[0], real)
+        return self.out(mixed.to(v.dtype)), (past,)

@@ -32,7 +32,7 @@ from torch import Tensor
 from zoo.contract import Count, Keys, Mask, Positions, Queries, Size, State, Traits
 from zoo.kernels import causal_sum, feature_sum
 from zoo.kernels.feature_sum import Part
-from zoo.kernels.real_tokens import token_ranks, zero_padding
+from zoo.kernels.real_tokens import count_after, positions_after, token_ranks, zero_padding
 from zoo.projected import ProjectedAttention
 from zoo.variants import variants
 
@@ -76,12 +76,15 @@ class CosFormer(ProjectedAttention):
         heads, width = self.size.heads, self.size.head_dim
         return self.zero_state(batch, heads, 2 * width, width + 1), self.zero_state(batch).long()
 
-    def recur(self, q: Queries, k: Queries, v: Queries, state: State) -> tuple[Queries, State]:
-        """See `ProjectedAttention.recur`; beyond `max_len` the position stays the last one."""
-        sums, count = state
-        angle = self._angles(count[:, None].clamp_max(self.size.max_len - 1), q.dtype)
-        heads, sums = causal_sum.mean_step(features(q, angle), features(k, angle), v, sums)
-        return heads, (sums, count + 1)
+    def attend_after(
+        self, q: Queries, k: Keys, v: Keys, real: Mask | None, state: State
+    ) -> tuple[Queries, State]:
+        """See `ProjectedAttention.attend_after`; beyond `max_len` the position stays the last."""
+        (sums, count), n = state, q.shape[2]
+        angle = self._angles(positions_after(count, n).clamp_max(self.size.max_len - 1), q.dtype)
+        queries, keys = features(q, angle), zero_padding(features(k, angle), real)
+        heads, sums = causal_sum.mean_after(queries, keys, v, sums, self.chunk)
+        return heads, (sums, count_after(count, n, real))
 
     def _angles(self, rank: Positions, dtype: torch.dtype) -> Angles:
         """Return t, from 0 at the first real token to less than pi/2."""

@@ -25,11 +25,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.contract import Count, Keys, Mask, OneToken, Queries, Size, State, Traits
+from zoo.contract import Count, Keys, Mask, Queries, Size, State, Traits
 from zoo.kernels import causal_sum, feature_sum
 from zoo.kernels.feature_sum import Part
 from zoo.kernels.precision import TINY
-from zoo.kernels.real_tokens import zero_padding
+from zoo.kernels.real_tokens import count_after, positions_after, zero_padding
 from zoo.projected import ProjectedAttention
 from zoo.variants import variants
 
@@ -73,12 +73,15 @@ class Cosine(ProjectedAttention):
         heads, width = self.size.heads, self.size.head_dim
         return self.zero_state(batch, heads, width, width), self.zero_state(batch).long()
 
-    def recur(self, q: OneToken, k: OneToken, v: OneToken, state: State) -> tuple[OneToken, State]:
-        """See `ProjectedAttention.recur`."""
-        sums, count = state
-        queries, keys = F.normalize(q, dim=-1), F.normalize(k, dim=-1)
-        heads, sums = causal_sum.total_step(queries, keys, v, sums)
-        return self._scaled(heads, count[:, None] + 1), (sums, count + 1)
+    def attend_after(
+        self, q: Queries, k: Keys, v: Keys, real: Mask | None, state: State
+    ) -> tuple[Queries, State]:
+        """See `ProjectedAttention.attend_after`."""
+        (sums, count), n = state, q.shape[2]
+        queries, keys = F.normalize(q, dim=-1), zero_padding(F.normalize(k, dim=-1), real)
+        heads, sums = causal_sum.total_after(queries, keys, v, sums, self.chunk)
+        heads = self._scaled(heads, positions_after(count, n) + 1)
+        return heads, (sums, count_after(count, n, real))
 
     def _scaled(self, sums: Sums, count: Int[Tensor, "#b #n"]) -> Sums:
         """Return the sums, or the state that they are read from, times R^(-sigmoid(m))."""

@@ -40,13 +40,12 @@ from zoo.contract import (
     Queries,
     Size,
     State,
-    Token,
     Tokens,
     Traits,
 )
 from zoo.kernels import key_value_cache
 from zoo.kernels.precision import product_dtype
-from zoo.kernels.real_tokens import token_ranks
+from zoo.kernels.real_tokens import count_after, positions_after, token_ranks
 from zoo.projected import ProjectedAttention
 from zoo.projection import Projection
 from zoo.registry import UserError
@@ -139,23 +138,29 @@ class Differential(Attention):
     def start(self, batch: int) -> State:
         """See `Attention.start`: the number of tokens, projections before, and an empty cache."""
         empty = self.zero_state(batch, self.size.heads, 0, self.size.head_dim)
-        cache = (empty.to(product_dtype(self.out.weight)),) * 4
+        cache = key_value_cache.start(empty.to(product_dtype(self.out.weight)))
         past = self.zero_past(batch, self.query, self.context)
         return self.zero_state(batch).long(), *past, *cache
 
-    def step(self, x: Token, state: State) -> tuple[Token, State]:
-        """See `Attention.step`."""
-        (count, *rest), token = state, x[:, None]
-        past, cache = tuple(rest[:-4]), tuple(rest[-4:])
-        query, past_query = self.query.step(token, past[: len(past) // 2])
-        context, past_context = self.context.step(token, past[len(past) // 2 :])
-        queries, k, v = self._heads(query, context, count[:, None])
-        cache = key_value_cache.append(cache, k, v)
-        weigh = partial(torch.softmax, dim=-1)
-        scale = self.size.head_dim**-0.5
-        first, second = (key_value_cache.attend(cache, q * scale, weigh) for q in queries)
-        tokens = self._merge(token, first, second)[:, 0]
-        return tokens, (count + 1, *past_query, *past_context, *cache)
+    def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
+        """See `Attention.extend`."""
+        (count, *rest), n = state, x.shape[1]
+        past, cache = tuple(rest[:-5]), tuple(rest[-5:])
+        query, past_query = self.query.extend(x, past[: len(past) // 2], real)
+        context, past_context = self.context.extend(x, past[len(past) // 2 :], real)
+        queries, k, v = self._heads(query, context, positions_after(count, n))
+        if n == 1 and real is None:
+            cache, weigh = key_value_cache.append(cache, k, v), key_value_cache.softmax
+            scale = self.size.head_dim**-0.5
+            maps = [key_value_cache.attend(cache, q * scale, weigh) for q in queries]
+        else:
+            k, v = (part.to(cache[0].dtype) for part in (k, v))
+            *before, cache = key_value_cache.extend(cache, k, v, real)
+            attend = partial(sdpa, causal=True, dropout=0.0)
+            heads = (k, v, real, *before)
+            maps = [key_value_cache.attend_after(attend, q.to(k.dtype), *heads) for q in queries]
+        tokens = self._merge(x, *maps)
+        return tokens, (count_after(count, n, real), *past_query, *past_context, *cache)
 
     def _project(self, x: Tokens, mask: Mask | None) -> tuple[list[Queries], Queries, Queries]:
         """Both queries, the keys and the values of each head."""

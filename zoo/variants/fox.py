@@ -22,10 +22,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.contract import Context, Mask, OneToken, Queries, Size, State, Token, Tokens
+from zoo.contract import Context, Keys, Mask, OneToken, Queries, Size, State, Token, Tokens
 from zoo.kernels import key_value_cache
+from zoo.kernels.delta import sum_after
 from zoo.kernels.precision import full_precision
-from zoo.kernels.real_tokens import zero_padding
+from zoo.kernels.real_tokens import last_tokens, zero_padding
 from zoo.projected import ProjectedAttention
 from zoo.traits import Identity, Traits
 from zoo.variants import variants
@@ -79,32 +80,57 @@ class ForgettingAttention(ProjectedAttention):
 
     def step(self, x: Token, state: State) -> tuple[Token, State]:
         """See `Attention.step`."""
-        *rest, decay = state
-        decay = F.pad(decay + self._log_forget(x[:, None]), (0, 1))
-        return super().step(x, (*rest, decay))
+        return super().step(x, (*state, self._log_forget(x[:, None])))
+
+    def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
+        """See `Attention.extend`."""
+        return super().extend(x, real, (*state, zero_padding(self._log_forget(x), real)))
 
     def recur(self, q: OneToken, k: OneToken, v: OneToken, state: State) -> tuple[OneToken, State]:
-        """See `ProjectedAttention.recur`; the state has c_i - c_j of this token already."""
-        *cache, decay = state
+        """See `ProjectedAttention.recur`; the state has log f of this token, too."""
+        *cache, decay, log_forget = state
+        decay = F.pad(decay + log_forget, (0, 1))
         cache = key_value_cache.append(tuple(cache), k, v)
-        q = q * self.size.head_dim**-0.5
-        heads = key_value_cache.attend(
-            cache, q, lambda logits: (logits + decay).softmax(-1).to(cache[0].dtype)
-        )
+
+        def weigh(logits: Tensor, real: Tensor) -> Tensor:
+            return key_value_cache.softmax(logits + decay, real).to(cache[0].dtype)
+
+        heads = key_value_cache.attend(cache, q * self.size.head_dim**-0.5, weigh)
         return heads, (*cache, decay)
+
+    def attend_after(
+        self, q: Queries, k: Keys, v: Keys, real: Mask | None, state: State
+    ) -> tuple[Queries, State]:
+        """See `ProjectedAttention.attend_after`; the state has log f of the tokens, too."""
+        *cache, decay, log_forget = state
+        keys, values, seen, cache = key_value_cache.extend(tuple(cache), k, v, real)
+        q, k = self._with_gate(q, k, log_forget, real)
+        # c is counted from the last cached token: of this one it is 0.
+        before = decay.mT.masked_fill(~seen[:, None, :, None], NEVER)
+        past = torch.cat([keys.to(k.dtype), torch.ones_like(before), before], dim=-1)
+        heads = key_value_cache.attend_after(
+            lambda q, k, v, _: self.attend(q, k, v, None), q, k, v, real, past, values, seen
+        )
+        ends = torch.cat([decay + log_forget.sum(2, keepdim=True), sum_after(log_forget).mT], -1)
+        return heads, (*cache, last_tokens(ends.mT, ends.shape[-1], real).mT)
 
     def _project(
         self, x: Tokens, context: Context, mask: Mask | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries and keys with the channels of the gate, and values."""
         q, k, v = super()._project(x, context, mask)
-        log_forget = zero_padding(self._log_forget(x), mask)
+        return *self._with_gate(q, k, zero_padding(self._log_forget(x), mask), mask), v
+
+    def _with_gate(
+        self, q: Queries, k: Keys, log_forget: Tensor, mask: Mask | None
+    ) -> tuple[Wide, Wide]:
+        """Queries and keys with the channels of the gate."""
         c = log_forget.double().cumsum(-2).to(log_forget.dtype)
         ones, past = torch.ones_like(c), -c
         if mask is not None:
             past = past.masked_fill(~mask[:, None, :, None], NEVER)
         q = torch.cat([q * q.shape[-1] ** -0.5, c, ones], dim=-1)
-        return q, torch.cat([zero_padding(k, mask), ones, past], dim=-1), v
+        return q, torch.cat([zero_padding(k, mask), ones, past], dim=-1)
 
     def _log_forget(self, x: Tokens) -> Float[Tensor, "b h n 1"]:
         with full_precision(self.forget(x)) as (logits,):

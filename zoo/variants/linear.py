@@ -26,7 +26,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from zoo.contract import Count, Keys, Mask, OneToken, Queries, Size, State, Traits
+from zoo.contract import Count, Keys, Mask, Queries, Size, State, Traits
 from zoo.kernels import causal_sum, feature_sum
 from zoo.kernels.feature_sum import Part
 from zoo.kernels.real_tokens import zero_padding
@@ -65,9 +65,12 @@ class Linear(ProjectedAttention):
         heads, width = self.size.heads, self.size.head_dim
         return (self.zero_state(batch, heads, width, width + 1),)
 
-    def recur(self, q: OneToken, k: OneToken, v: OneToken, state: State) -> tuple[OneToken, State]:
-        """See `ProjectedAttention.recur`."""
-        heads, sums = causal_sum.mean_step(query_features(q), features(k), v, *state)
+    def attend_after(
+        self, q: Queries, k: Keys, v: Keys, real: Mask | None, state: State
+    ) -> tuple[Queries, State]:
+        """See `ProjectedAttention.attend_after`."""
+        queries, keys = query_features(q), zero_padding(features(k), real)
+        heads, sums = causal_sum.mean_after(queries, keys, v, state[0], self.chunk)
         return heads, (sums,)
 
 

@@ -20,7 +20,8 @@ import torch
 from torch.nn import functional as F
 
 from zoo.contract import Count, Keys, Mask, OneToken, Queries, Size, State, Traits
-from zoo.kernels.real_tokens import with_real_tokens_first
+from zoo.kernels.key_value_cache import attend_after
+from zoo.kernels.real_tokens import count_after, last_tokens, with_real_tokens_first
 from zoo.kernels.window import windowed_attention
 from zoo.projected import ProjectedAttention
 from zoo.variants import variants
@@ -74,3 +75,16 @@ class Local(ProjectedAttention):
         filled = torch.arange(window, device=q.device) >= window - count[:, None]
         heads = F.scaled_dot_product_attention(q, keys, values, attn_mask=filled[:, None, None])
         return heads, (keys, values, count)
+
+    def attend_after(
+        self, q: Queries, k: Keys, v: Keys, real: Mask | None, state: State
+    ) -> tuple[Queries, State]:
+        """See `ProjectedAttention.attend_after`."""
+        keys, values, count = state
+        window = keys.shape[2]
+        seen = torch.arange(window, device=q.device) >= window - count[:, None]
+        heads = attend_after(self.attend, q, k, v, real, keys, values, seen)
+        keys, values = (
+            last_tokens(torch.cat(pair, dim=2), window, real) for pair in ((keys, k), (values, v))
+        )
+        return heads, (keys, values, count_after(count, k.shape[2], real).clamp_max(window))

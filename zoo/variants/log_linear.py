@@ -28,11 +28,22 @@ from pydantic import AfterValidator, Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.contract import Identity, Positions, Queries, Size, State, Token, Tokens, Traits
+from zoo.contract import (
+    Identity,
+    Mask,
+    Positions,
+    Queries,
+    Size,
+    State,
+    Token,
+    Tokens,
+    Traits,
+)
 from zoo.gated import CausalHeads
 from zoo.kernels.chunk_states import pairwise_decay
 from zoo.kernels.delta import sum_after
 from zoo.kernels.precision import full_precision
+from zoo.kernels.real_tokens import count_after, zero_padding
 from zoo.variants import variants
 from zoo.variants.gated_linear import _power_of_two
 
@@ -92,10 +103,26 @@ class LogLinear(CausalHeads):
         sums, *rest = super().start(batch)
         return sums[:, :, None].repeat(1, 1, self.levels, 1, 1), *rest
 
+    def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
+        """See `Attention.extend`: in parallel from the first token on, else by `step`.
+
+        Blocks of a level begin at multiples of their size, and so would differ between samples.
+        """
+        (_, count, *past), n = state, x.shape[1]
+        if bool(count.any()):
+            return self._extend_by_step(x, real, state)
+        projected, past = self.query_key_value.extend(x, tuple(past), real)
+        q, k, v, log_alpha, scales = self._project(x, projected)
+        k, log_alpha = zero_padding(k, real), zero_padding(log_alpha, real)
+        heads = weighted_sum(q, k, v, log_alpha, scales, self.chunk, n)
+        count = count_after(count, n, real)
+        sums = level_states(k, v, log_alpha, count, self.levels)
+        return self.merge(x, heads), (sums, count, *past)
+
     def step(self, x: Token, state: State) -> tuple[Token, State]:
         """See `Attention.step`."""
         (sums, count, *past), token = state, x[:, None]
-        projected, past = self.query_key_value.step(token, tuple(past))
+        projected, past = self.query_key_value.extend(token, tuple(past))
         q, k, v, log_alpha, scales = self._project(token, projected, count[:, None])
         sums = log_alpha.exp()[..., None] * sums
         sums = torch.cat([(k.mT * v)[:, :, None], sums[:, :, 1:]], dim=2)
@@ -154,6 +181,16 @@ def weighted_sum(
         since = torch.cat([before, before[..., -1:, :] + after], dim=3)
         size, level = 2 * size, level + 1
     return sums[:, :, :n]
+
+
+def level_states(
+    k: Queries, v: Queries, log_alpha: Gates, count: Int[Tensor, " b"], levels: int
+) -> Float[Tensor, "b h l e e"]:
+    """The state of each level after `count` tokens, the first ones; the others have a key of 0."""
+    token = torch.arange(k.shape[2], device=k.device)
+    level = level_of(count[:, None], token).clamp_max(levels - 1)[:, None, :, None]
+    k = k * sum_after(log_alpha).exp()
+    return torch.stack([k.where(level == i, 0.0).mT @ v for i in range(levels)], dim=2)
 
 
 def level_of(i: Int[Tensor, "*n"], j: Int[Tensor, "*m"]) -> Int[Tensor, "*nm"]:

@@ -18,17 +18,20 @@ head, and no gate. The convolution of `Size.short_conv` runs over values as well
 removed from the sequence.
 """
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.contract import Count, Positions, Queries, Size, State, Token, Tokens, Traits
+from zoo.contract import Count, Mask, Positions, Queries, Size, State, Tokens, Traits
 from zoo.gated import CausalHeads
 from zoo.kernels.blocks import block_size, in_blocks
-from zoo.kernels.chunk_states import chunk_states, pairwise_decay
+from zoo.kernels.chunk_states import chunk_states, from_state, pairwise_decay
 from zoo.kernels.delta import sum_after
 from zoo.kernels.precision import full_precision
+from zoo.kernels.real_tokens import count_after, positions_after, zero_padding
 from zoo.variants import variants
 
 Gates = Float[Tensor, "b h n 1"]
@@ -56,22 +59,28 @@ class Mesa(CausalHeads):
     def attend(self, x: Tokens) -> Queries:
         """See `CausalHeads.attend`."""
         inputs = self._project(x, self.query_key_value(x))
-        return regress(*inputs, self._penalty(inputs[0]), self.chunk)
+        return regress(*inputs, self._penalty(inputs[0]), self.chunk)[0]
 
     def start(self, batch: int) -> State:
         """See `Attention.start`: H and G of each head, and the number of tokens."""
         sums, *rest = super().start(batch)
         return torch.cat([sums, sums], dim=-1), *rest
 
-    def step(self, x: Token, state: State) -> tuple[Token, State]:
-        """See `Attention.step`."""
-        (sums, count, *past), token = state, x[:, None]
-        projected, past = self.query_key_value.step(token, tuple(past))
-        q, k, v, log_alpha, beta = self._project(token, projected, count[:, None])
-        sums = log_alpha.exp() * sums + (beta * k).mT * torch.cat([k, v], dim=-1)
-        h, g = sums.chunk(2, dim=-1)
-        solution = torch.linalg.solve(h + torch.diag_embed(self._penalty(q)), q.mT)
-        return self.merge(token, solution.mT @ g)[:, 0], (sums, count + 1, *past)
+    def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
+        """See `Attention.extend`."""
+        (sums, count, *past), n = state, x.shape[1]
+        projected, past = self.query_key_value.extend(x, tuple(past), real)
+        q, k, v, log_alpha, beta = self._project(x, projected, positions_after(count, n))
+        penalty = self._penalty(q)
+        if n == 1 and real is None:
+            sums = log_alpha.exp() * sums + (beta * k).mT * torch.cat([k, v], dim=-1)
+            h, g = sums.chunk(2, dim=-1)
+            heads = torch.linalg.solve(h + penalty.diag_embed(), q.mT).mT @ g
+        else:
+            # A padded token neither decays the sums nor is added.
+            log_alpha, beta = (zero_padding(part, real) for part in (log_alpha, beta))
+            heads, sums = regress(q, k, v, log_alpha, beta, penalty, self.chunk, sums)
+        return self.merge(x, heads), (sums, count_after(count, n, real), *past)
 
     def _penalty(self, q: Queries) -> Float[Tensor, "h e"]:
         """Lambda of each head and channel."""
@@ -92,15 +101,16 @@ class Mesa(CausalHeads):
 
 def regress(
     q: Queries, k: Queries, v: Queries, log_alpha: Gates, beta: Gates,
-    penalty: Float[Tensor, "h e"], chunk: int,
-) -> Queries:  # fmt: skip
-    """The outputs y_i."""
+    penalty: Float[Tensor, "h e"], chunk: int, state: Tensor | None = None,
+) -> tuple[Queries, Any]:  # fmt: skip
+    """The outputs y_i, after [H, G] of tokens before if any; and then [H, G] after the last."""
     n, width = q.shape[2], q.shape[3]
     chunk = block_size(chunk, n)
     q, k, v, log_alpha, beta = (in_blocks(part, chunk) for part in (q, k, v, log_alpha, beta))
     weighted = beta * k
     update = (weighted * sum_after(log_alpha).exp()).mT @ torch.cat([k, v], dim=-1)
-    states = chunk_states(update, log_alpha.sum(-2, keepdim=True).exp())
+    decays = log_alpha.sum(-2, keepdim=True).exp()
+    states, state = from_state(chunk_states, decays, update, state)
     h, g = states.split([width, v.shape[-1]], dim=-1)
     decay, since = pairwise_decay(log_alpha), log_alpha.cumsum(-2).exp()
     squares = (weighted[..., None] * k[..., None, :]).flatten(-2)
@@ -108,4 +118,4 @@ def regress(
     systems = within + since[..., None] * h[:, :, :, None] + penalty.diag_embed()[:, None, None]
     solutions = torch.linalg.solve(systems, q)
     sums = (solutions @ weighted.mT * decay) @ v + (solutions * since) @ g
-    return sums.flatten(2, 3)[:, :, :n]
+    return sums.flatten(2, 3)[:, :, :n], state

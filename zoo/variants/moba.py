@@ -77,11 +77,11 @@ class BlockAttention(ProjectedAttention):
         return F.scaled_dot_product_attention(q, k, v, attn_mask=visible, dropout_p=self.dropout)
 
     def _selected(
-        self, scores: Float[Tensor, "b h n t"], position: Int[Tensor, " n"]
+        self, scores: Float[Tensor, "b h n t"], position: Int[Tensor, "*#b n"]
     ) -> Bool[Tensor, "b h n t"]:
         """Which blocks each query attends to, from its products with means of keys or sums."""
         block = torch.arange(scores.shape[-1], device=scores.device)
-        of_query = (position // self.block)[:, None]
+        of_query = (position // self.block)[..., None]
         scores = scores.masked_fill(block > of_query, -torch.inf)
         scores = scores.masked_fill(block == of_query, torch.inf)
         # topk blocks more, so that there are topk: blocks after the query are masked later.
@@ -96,10 +96,25 @@ class BlockAttention(ProjectedAttention):
         scaled = q * self.size.head_dim**-0.5
         return key_value_cache.attend(state, scaled, self._weigh), state
 
-    def _weigh(self, logits: Float[Tensor, "b h 1 m"]) -> Float[Tensor, "b h 1 m"]:
+    def attend_after(
+        self, q: Queries, k: Keys, v: Keys, real: Mask | None, state: State
+    ) -> tuple[Queries, State]:
+        """See `ProjectedAttention.attend_after`."""
+        q, k, v = (part.to(state[0].dtype) for part in (q, k, v))
+        *past, state = key_value_cache.extend(state, k, v, real)
+        return key_value_cache.attend_after(self.attend, q, k, v, real, *past), state
+
+    def _weigh(
+        self, logits: Float[Tensor, "b h 1 m"], real: Bool[Tensor, "b 1 1 m"]
+    ) -> Float[Tensor, "b h 1 m"]:
         """The weights of all keys so far: a product with a sum of keys is a sum of products."""
-        m = logits.shape[-1]
-        scores = F.pad(logits, (0, -m % self.block)).unflatten(-1, (-1, self.block)).sum(-1)
-        selected = self._selected(scores, torch.tensor([m - 1], device=logits.device))
+        m, count = logits.shape[-1], real.sum(-1, keepdim=True)
+        token = torch.arange(m, device=logits.device)
+        # Blocks are counted from the first real key, which is moved to the front.
+        first = (token + m - count).remainder(m).expand_as(logits)
+        moved = logits.gather(-1, first).masked_fill(token >= count, 0.0)
+        scores = F.pad(moved, (0, -m % self.block)).unflatten(-1, (-1, self.block)).sum(-1)
+        selected = self._selected(scores, count[..., 0] - 1)
         visible = selected.repeat_interleave(self.block, dim=3)[..., :m]
-        return logits.masked_fill(~visible, -torch.inf).softmax(-1)
+        back = (token + count).remainder(m).expand_as(logits)
+        return logits.masked_fill(~(visible.gather(-1, back) & real), -torch.inf).softmax(-1)

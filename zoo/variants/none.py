@@ -12,7 +12,7 @@ of everything but the mixing.
 
 from torch import nn
 
-from zoo.contract import Attended, Attention, Context, Mask, Size, State, Token, Tokens, Traits
+from zoo.contract import Attended, Attention, Context, Mask, Size, State, Tokens, Traits
 from zoo.variants import variants
 
 
@@ -45,6 +45,6 @@ class NoAttention(Attention):
         """See `Attention.start`: the state is empty."""
         return (self.zero_state(batch, 0),)
 
-    def step(self, x: Token, state: State) -> tuple[Token, State]:
-        """See `Attention.step`."""
+    def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
+        """See `Attention.extend`."""
         return self.out(self.value(x)), state

@@ -41,7 +41,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.contract import Count, Keys, Mask, OneToken, Queries, Size, State, Traits
+from zoo.contract import Count, Keys, Mask, Queries, Size, State, Traits
 from zoo.kernels import causal_sum, feature_sum
 from zoo.kernels.feature_sum import Part
 from zoo.kernels.precision import at_least_fp32
@@ -112,10 +112,12 @@ class Performer(ProjectedAttention):
         features = len(self.projection)
         return (self.zero_state(batch, self.size.heads, features, self.size.head_dim + 1),)
 
-    def recur(self, q: OneToken, k: OneToken, v: OneToken, state: State) -> tuple[OneToken, State]:
-        """See `ProjectedAttention.recur`; the projection is always the one drawn in `__init__`."""
-        queries, keys = self._features(q, k, None, self.projection.to(q.dtype))
-        heads, sums = causal_sum.mean_step(queries, keys, v, *state)
+    def attend_after(
+        self, q: Queries, k: Keys, v: Keys, real: Mask | None, state: State
+    ) -> tuple[Queries, State]:
+        """See `ProjectedAttention.attend_after`; the projection is the one drawn in `__init__`."""
+        queries, keys = self._features(q, k, real, self.projection.to(q.dtype))
+        heads, sums = causal_sum.mean_after(queries, keys, v, state[0], self.chunk)
         return heads, (sums,)
 
     def _features(

@@ -48,14 +48,13 @@ from zoo.contract import (
     Positions,
     Size,
     State,
-    Token,
     Tokens,
     Traits,
 )
 from zoo.feature_maps import FeatureMapName
 from zoo.kernels import cosine_map, sampled_tokens
 from zoo.kernels.precision import full_precision, without_autocast
-from zoo.kernels.real_tokens import running_mean, token_ranks
+from zoo.kernels.real_tokens import count_after, positions_after, running_mean, token_ranks
 from zoo.ksvd import Energy, KsvdMean, Weights
 from zoo.projection import Projection
 from zoo.registry import UserError
@@ -290,13 +289,16 @@ class Primal(Attention):
         past = self.zero_past(batch, self.query_key)
         return self.zero_state(batch, 2 * self.size.dim), self.zero_state(batch).long(), *past
 
-    def step(self, x: Token, state: State) -> tuple[Token, State]:
-        """See `Attention.step`."""
-        total, count, *past = state
-        projected, past = self.query_key.step(x[:, None], tuple(past))
-        u = self.rotated(projected, count[:, None])
-        total, count = total + u.flatten(1), count + 1
-        mean = (total / count[:, None]).to(u.dtype).unflatten(-1, (1, 2 * self.size.heads, -1))
-        phi = forms.features(self.phi, mean, None)
-        output_map, bias = self.output_map(self.directions[None])
-        return cosine_map.affine(phi, output_map, bias)[:, 0], (total, count, *past)
+    def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
+        """See `Attention.extend`."""
+        (total, count, *past), n = state, x.shape[1]
+        projected, past = self.query_key.extend(x, tuple(past), real)
+        positions = positions_after(count, n)
+        u = self.rotated(projected, positions)
+        new = u.flatten(2).to(total.dtype)
+        totals = total[:, None] + (new if real is None else new * real[..., None]).cumsum(1)
+        means = (totals / (positions + 1)[..., None]).to(u.dtype).view_as(u)
+        tokens = cosine_map.affine(
+            forms.features(self.phi, means, None), *self.output_map(self.directions[None])
+        )
+        return tokens, (totals[:, -1], count_after(count, n, real), *past)

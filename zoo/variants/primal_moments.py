@@ -27,10 +27,10 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from zoo import ksvd
-from zoo.contract import Attended, Context, Mask, Matrix, State, Token, Tokens, Unsupported
+from zoo.contract import Attended, Context, Mask, Matrix, State, Tokens, Unsupported
 from zoo.kernels import causal_sum, cosine_map
 from zoo.kernels.precision import full_precision
-from zoo.kernels.real_tokens import token_ranks
+from zoo.kernels.real_tokens import count_after, positions_after, token_ranks
 from zoo.variants import primal_forms as forms
 from zoo.variants import variants
 from zoo.variants.primal import Primal
@@ -148,17 +148,23 @@ class PrimalMoments(Primal):
         past = self.zero_past(batch, self.query_key)
         return self.zero_state(batch, *shape), self.zero_state(batch).long(), *past
 
-    def step(self, x: Token, state: State) -> tuple[Token, State]:
-        """See `Attention.step`."""
-        sums, count, *past = state
-        projected, past = self.query_key.step(x[:, None], tuple(past))
-        phi = forms.features(self.phi, self.rotated(projected, count[:, None]), None)
-        phi, heads, count = forms.by_side(phi, self.size.heads), self._heads(x[:, None]), count + 1
+    def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
+        """See `Attention.extend`."""
+        (sums, count, *past), n = state, x.shape[1]
+        projected, past = self.query_key.extend(x, tuple(past), real)
+        positions = positions_after(count, n)
+        phi = forms.features(self.phi, self.rotated(projected, positions), real)
+        phi, heads = forms.by_side(phi, self.size.heads), self._heads(x)
         with full_precision(phi, heads, self.directions) as (phi, heads, directions):
-            sums = sums + phi.flip(1).mT * (heads[:, None] @ directions)
-            scores = phi @ sums / count.to(sums.dtype)[:, None, None, None, None]
-            merged = self._merge(*scores.unbind(1))
-        return self.out(merged.to(self.out.weight.dtype))[:, 0], (sums, count, *past)
+            # Sides are more heads. W_e is made of the features of keys, W_r of the other ones.
+            sides = phi, phi.flip(1), heads[:, None] @ directions, sums
+            queries, keys, values, sums = (side.flatten(1, 2) for side in sides)
+            scores, sums = causal_sum.total_after(queries, keys, values, sums, CHUNK)
+            scores = scores / (positions + 1).to(scores.dtype)[:, None, :, None]
+            merged = self._merge(*scores.chunk(2, dim=1))
+        tokens = self.out(merged.to(self.out.weight.dtype))
+        sums = sums.unflatten(1, (2, -1))
+        return tokens, (sums, count_after(count, n, real), *past)
 
 
 def causal_scores(

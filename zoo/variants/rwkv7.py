@@ -22,7 +22,8 @@ in the first layer. Positions are ranks among the real tokens; the recurrence de
 """
 
 import math
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Any
 
 import torch
 from jaxtyping import Float, Int
@@ -30,11 +31,11 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.contract import Attended, Attention, Context, Count, Mask, Queries, State, Token, Tokens
-from zoo.kernels.chunk_states import one_by_one
+from zoo.contract import Attended, Attention, Context, Count, Mask, Queries, State, Tokens
+from zoo.kernels.chunk_states import from_state, one_by_one
 from zoo.kernels.delta import sum_after
 from zoo.kernels.precision import full_precision
-from zoo.kernels.real_tokens import with_real_tokens_first
+from zoo.kernels.real_tokens import last_tokens, with_real_tokens_first, zero_padding
 from zoo.projection import Projection
 from zoo.recompute import in_parts
 from zoo.recurrent import in_heads
@@ -103,7 +104,7 @@ class Rwkv7(Attention):
         # In an exported graph more than any length: then no length is a special case.
         limit = self.size.max_len + 1 if torch.compiler.is_exporting() else x.shape[1]
         with full_precision(*self._terms(z, *projected)) as (r, k, v, log_w, a, erased):
-            heads = recur(r, k, v, log_w, a, erased, self.chunk, limit)
+            heads, _ = recur(r, k, v, log_w, a, erased, self.chunk, limit)
         return self._merge(heads, r, k, v, z["g"])
 
     def start(self, batch: int) -> State:
@@ -113,20 +114,29 @@ class Rwkv7(Attention):
         state = self.zero_state(batch, heads, width, width)
         return state, self.zero_state(batch, self.size.dim), *past
 
-    def step(self, x: Token, state: State) -> tuple[Token, State]:
-        """See `Attention.step`."""
-        (sums, before, *past), token = state, x[:, None]
-        z, projected, after = self._inputs(token, before[:, None].to(x.dtype)), [], []
+    def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
+        """See `Attention.extend`."""
+        sums, before, *past = state
+        tokens = torch.cat([before[:, None].to(x.dtype), x], dim=1)
+        z, projected, after = self._inputs(x, tokens[:, :-1]), [], []
         each = len(past) // 3
         for i, layer in enumerate((self.query, self.key, self.value)):
-            u, rest = layer.step(z["rkv"[i]], tuple(past[i * each : (i + 1) * each]))
+            u, rest = layer.extend(z["rkv"[i]], tuple(past[i * each : (i + 1) * each]), real)
             projected.append(u)
             after += rest
         with full_precision(*self._terms(z, *projected)) as (r, k, v, log_w, a, erased):
-            decayed = log_w.exp().mT * sums - (a * erased).mT * (erased @ sums)
-            sums = decayed + k.mT * v
-            heads = r @ sums
-        return self._merge(heads, r, k, v, z["g"])[:, 0], (sums, x.to(before.dtype), *after)
+            if x.shape[1] == 1 and real is None:
+                decayed = log_w.exp().mT * sums - (a * erased).mT * (erased @ sums)
+                sums = decayed + k.mT * v
+                heads = r @ sums
+            else:
+                # A padded token neither decays the state, nor erases, nor writes.
+                kept, log_w, a = (zero_padding(part, real) for part in (k, log_w, a))
+                heads, sums = recur(
+                    r, kept, v, log_w, a, erased, self.chunk, x.shape[1], state=sums
+                )
+        last = last_tokens(tokens, 1, real)[:, 0].to(before.dtype)
+        return self._merge(heads, r, k, v, z["g"]), (sums, last, *after)
 
     def _inputs(self, x: Tokens, before: Tokens) -> dict[str, Mixes]:
         """The six mixtures of each token and the token before, by the name of the input."""
@@ -158,9 +168,12 @@ def low_rank(dim: int, rank: int, activation: nn.Module) -> nn.Sequential:
 
 def recur(
     r: Queries, k: Queries, v: Queries, log_w: Queries, a: Queries, erased: Queries,
-    chunk: int, limit: int,
-) -> Queries:  # fmt: skip
-    """S_i^T r_i of up to `limit` tokens; `erased` is khat, `k` is ktilde."""
+    chunk: int, limit: int, state: Tensor | None = None,
+) -> tuple[Queries, Any]:  # fmt: skip
+    """S_i^T r_i of up to `limit` tokens, after S if any; and then the last S.
+
+    `erased` is khat, `k` is ktilde.
+    """
     n, chunk = r.shape[2], min(chunk, limit)
     chunks = -(-limit // chunk)
     padded = (F.pad(x, (0, 0, 0, chunks * chunk - n)) for x in (r, k, v, log_w, a, erased))
@@ -176,8 +189,9 @@ def recur(
     solved_s, solved_v = solved.chunk(2, dim=-1)
     ends = (rate * to_end).mT
     products = ends @ solved_s + torch.diag_embed(since[..., -1, :].exp())
-    states = one_by_one(torch.matmul, products, ends @ solved_v + (k * to_end).mT @ v)
+    updates = ends @ solved_v + (k * to_end).mT @ v
+    states, state = from_state(partial(one_by_one, torch.matmul), products, updates, state)
     of_erased = (r @ erases).tril()
     heads = (r + of_erased @ solved_s) @ states
     heads = heads + of_erased @ solved_v + (r @ writes).tril() @ v
-    return heads.flatten(2, 3)[:, :, :n]
+    return heads.flatten(2, 3)[:, :, :n], state

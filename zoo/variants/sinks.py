@@ -26,7 +26,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.contract import Count, Keys, Mask, Natural, OneToken, Queries, Size, State
-from zoo.kernels.real_tokens import with_real_tokens_first
+from zoo.kernels.key_value_cache import attend_after
+from zoo.kernels.real_tokens import (
+    count_after,
+    gather_tokens,
+    last_tokens,
+    with_real_tokens_first,
+)
 from zoo.kernels.window import windowed_attention
 from zoo.projected import ProjectedAttention
 from zoo.traits import Identity, Traits
@@ -122,6 +128,24 @@ class Sinks(ProjectedAttention):
             seen = F.pad(seen, (1, 0), value=True)
         heads = F.scaled_dot_product_attention(q, keys, values, attn_mask=seen[:, None, None])
         return heads[..., : self.size.head_dim], (*first, *last, count + 1)
+
+    def attend_after(
+        self, q: Queries, k: Keys, v: Keys, real: Mask | None, state: State
+    ) -> tuple[Queries, State]:
+        """See `ProjectedAttention.attend_after`."""
+        *old, count = state
+        s, window = self.tokens, old[2].shape[2]
+        token, position = (torch.arange(m, device=q.device) for m in (s, window))
+        seen = [token < count[:, None], count[:, None] - window + position >= s]
+        keys, values = (torch.cat(old[i::2], dim=2) for i in (0, 1))
+        heads = attend_after(self.attend, q, k, v, real, keys, values, torch.cat(seen, dim=1))
+        after = [torch.cat([part, new], 2) for part, new in zip(old, (k, v, k, v), strict=True)]
+        # The next tokens follow those that there are.
+        index = torch.where(seen[0], token, s + token - count[:, None])
+        index = index.clamp_max(s + k.shape[2] - 1)
+        first = [gather_tokens(part, index) for part in after[:2]]
+        last = [last_tokens(part, window, real) for part in after[2:]]
+        return heads, (*first, *last, count_after(count, k.shape[2], real))
 
 
 def with_channel(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -12,7 +12,7 @@ The kernels of xformers are a backend too, on CUDA; see `backend_for`.
 Deviation: a query whose every key is padded returns zero, where the formula is undefined.
 """
 
-from functools import cache, partial
+from functools import cache
 from types import MappingProxyType
 from typing import Literal
 
@@ -83,7 +83,15 @@ class Softmax(ProjectedAttention):
         """See `ProjectedAttention.recur`."""
         state = key_value_cache.append(state, k, v)
         scaled = q * self.size.head_dim**-0.5
-        return key_value_cache.attend(state, scaled, partial(torch.softmax, dim=-1)), state
+        return key_value_cache.attend(state, scaled, key_value_cache.softmax), state
+
+    def attend_after(
+        self, q: Queries, k: Keys, v: Keys, real: Mask | None, state: State
+    ) -> tuple[Queries, State]:
+        """See `ProjectedAttention.attend_after`."""
+        q, k, v = (part.to(state[0].dtype) for part in (q, k, v))
+        *past, state = key_value_cache.extend(state, k, v, real)
+        return key_value_cache.attend_after(self.attend, q, k, v, real, *past), state
 
     def head_flops(self, n: int) -> int:
         """See `ProjectedAttention.head_flops`: scores and sums of the pairs of tokens."""

@@ -71,9 +71,12 @@ class Taylor(ProjectedAttention):
         width = 1 + self.feature_dim * (self.feature_dim + 3) // 2
         return (self.zero_state(batch, self.size.heads, width, self.size.head_dim + 1),)
 
-    def recur(self, q: Queries, k: Keys, v: Values, state: State) -> tuple[Outputs, State]:
-        """See `ProjectedAttention.recur`."""
-        heads, sums = causal_sum.mean_step(features(q), features(k), v, *state)
+    def attend_after(
+        self, q: Queries, k: Keys, v: Values, real: Mask | None, state: State
+    ) -> tuple[Outputs, State]:
+        """See `ProjectedAttention.attend_after`."""
+        queries, keys = features(q), zero_padding(features(k), real)
+        heads, sums = causal_sum.mean_after(queries, keys, v, state[0], self.chunk)
         return heads, (sums,)
 
 

@@ -24,10 +24,10 @@ A zero query, key or sum is normalised to zero, with a gradient of zero: so a qu
 keys returns zero. In fp32 the error of a cosine near 1 is 1e-7, hence of w 1e-3 at worst.
 """
 
-from functools import partial
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from zoo.contract import Count, Keys, Mask, OneToken, Queries, Size, State, Traits
 from zoo.kernels import collisions, eager, key_value_cache
@@ -75,8 +75,19 @@ class Yoso(ProjectedAttention):
     def recur(self, q: OneToken, k: OneToken, v: OneToken, state: State) -> tuple[OneToken, State]:
         """See `ProjectedAttention.recur`; the cache has unit keys."""
         state = key_value_cache.append(state, unit(k), v)
-        weigh = partial(collisions.collision_probabilities, tau=self.tau, bound=self.bound)
-        return unit(key_value_cache.attend(state, unit(q), weigh)), state
+        return unit(key_value_cache.attend(state, unit(q), self._weigh)), state
+
+    def attend_after(
+        self, q: Queries, k: Keys, v: Keys, real: Mask | None, state: State
+    ) -> tuple[Queries, State]:
+        """See `ProjectedAttention.attend_after`."""
+        k = unit(k)
+        *past, state = key_value_cache.extend(state, k, v, real)
+        return key_value_cache.attend_after(self.attend, q, k, v, real, *past), state
+
+    def _weigh(self, cosines: Tensor, real: Tensor) -> Tensor:
+        weights = collisions.collision_probabilities(cosines, tau=self.tau, bound=self.bound)
+        return weights.masked_fill(~real, 0.0)
 
 
 def unit(x: Queries) -> Queries:

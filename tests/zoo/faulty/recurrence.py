@@ -111,3 +111,16 @@ class StateGrowsAfter200(Recurrent):
         if inner[0].max() > 200:
             cache = torch.cat([cache, x[:, None]], dim=1)
         return tokens, (*after, cache)
+
+
+@fails("prefill equals steps")
+class PrefillForgetsItsState(Recurrent):
+    def attend_after(self, q, k, v, real, state):
+        start = state if q.shape[2] == 1 else (torch.zeros_like(state[0]),)
+        return super().attend_after(q, k, v, real, start)
+
+
+@fails("prefill equals steps")
+class PrefillCountsPadding(Recurrent):
+    def attend_after(self, q, k, v, real, state):
+        return super().attend_after(q, k, v, None, state)
