@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from harness.records import files
-from harness.records.record import Environment, Record
+from harness.records.record import Record
 from harness.records.store import Store
 from harness.train import Progress, Trainer
 from zoo.registry import UserError, unknown
@@ -100,12 +100,11 @@ def read(path: Path) -> Any:
 def load(
     path: Path,
     trainer: Trainer,
-    accepts: Callable[[Environment | None], bool] = lambda environment: True,
+    accepts: Callable[[Progress], bool] = lambda progress: True,
 ) -> Progress | None:
     """Put `trainer` and the random generators in the saved state, and return the progress.
 
-    Nothing changes, and the result is None, where `accepts` is false of the environment in which
-    the run was started.
+    Nothing changes, and the result is None, where `accepts` is false of the progress.
 
     Raises:
         DamagedError: the content is not the one that was written.
@@ -119,7 +118,7 @@ def load(
     with _problem(path, "its progress or its number of steps is not possible in this run"):
         progress = Progress.model_validate_json(state["progress"])
         _check_steps(progress, state["steps"], trainer.spec.steps)
-    if not accepts(progress.environment):
+    if not accepts(progress):
         return None
     with _problem(path, "its sums of losses are not tensors by name"):
         progress.sums = _to_device(trainer.device, state["sums"])

@@ -126,10 +126,13 @@ def run_all(
     view: View,
     *,
     rerun: bool = False,
+    keep_outdated: bool = False,
     keep_checkpoints: bool = False,
     cost: bool = True,
 ) -> list[tuple[Record, bool]]:
     """Compute every run that has no final record in the store; with `rerun` all, from the start.
+
+    A record of earlier code is replaced, unless `keep_outdated`.
 
     A run that another process computes is left to it, and computed here if that process ends before
     the run does. A run whose process ends unexpectedly `ATTEMPTS` times fails. Runs are begun in
@@ -143,7 +146,8 @@ def run_all(
         UserError: a record cannot be written, or the file of its name is not a record.
     """
     store.remove_leftovers()
-    grid = _Grid(plans, store, view, rerun=rerun, keep_checkpoints=keep_checkpoints, cost=cost)
+    how = {"rerun": rerun, "keep_outdated": keep_outdated, "cost": cost}
+    grid = _Grid(plans, store, view, **how, keep_checkpoints=keep_checkpoints)
     try:
         with store.locks.announce([*grid.jobs]):
             while len(grid.outcomes) < len(grid.jobs):
@@ -162,7 +166,7 @@ class _Grid:
 
     def __init__(
         self, plans: Sequence[Plan], store: Store, view: View, *, rerun: bool,
-        keep_checkpoints: bool, cost: bool,
+        keep_outdated: bool, keep_checkpoints: bool, cost: bool,
     ) -> None:  # fmt: skip
         self.store, self.view, self.locks = store, view, store.locks
         self.jobs: dict[str, Job] = {}
@@ -170,11 +174,11 @@ class _Grid:
         for plan in plans:
             name, record = plan.spec.file_name, store.find(plan.spec)
             before = record.started if record else ""
-            self.jobs[name] = Job(
-                plan.spec, store.folder, rerun, before, restart=rerun, resolved=plan,
-                keep_checkpoints=keep_checkpoints, cost=cost,
+            self.jobs[name] = job = Job(
+                plan.spec, store.folder, rerun, before, keep_outdated, restart=rerun,
+                resolved=plan, keep_checkpoints=keep_checkpoints, cost=cost,
             )  # fmt: skip
-            if record and has_outcome(record, before, rerun=rerun):
+            if record and has_outcome(record, job):
                 self.outcomes[name] = record, False
         left = {name: self.locks.state(name) for name in self.jobs if name not in self.outcomes}
         of_others = {name for name, state in left.items() if state and not state.is_of_this_host}

@@ -12,7 +12,7 @@ import torch
 
 from harness.environment import keep_freed_memory, use_threads
 from harness.plan import Plan, restore
-from harness.provenance import is_foreign
+from harness.provenance import is_foreign, is_outdated
 from harness.records.locks import Lock
 from harness.records.record import FINAL, Point, Record
 from harness.records.spec import RunSpec
@@ -27,6 +27,7 @@ class Job(NamedTuple):
     Attributes:
         before: when the run of the record began that the store held before the command; empty
             where it held none.
+        keep_outdated: whether a record of earlier code is a result.
         restart: whether to delete the checkpoint.
         keep_checkpoints: see `harness.runner.run`.
         resolved: the plan of the run; None in another process than the command's.
@@ -36,6 +37,7 @@ class Job(NamedTuple):
     folder: Path
     rerun: bool = False
     before: str = ""
+    keep_outdated: bool = False
     restart: bool = False
     keep_checkpoints: bool = False
     cost: bool = True
@@ -196,20 +198,21 @@ def _unfinished(job: Job) -> Iterator[Lock | Result]:
         if lock is None:
             yield Result("busy")
         else:
-            done = has_outcome(job.store.find(job.spec), job.before, rerun=job.rerun)
-            yield Result("done") if done else lock
+            yield Result("done") if has_outcome(job.store.find(job.spec), job) else lock
 
 
-def has_outcome(record: Record | None, before: str, *, rerun: bool) -> bool:
+def has_outcome(record: Record | None, job: Job) -> bool:
     """Whether the record of a run is its outcome for a command.
 
-    One that was there `before` is if its status is final, unless it is to be repeated. One of a run
-    that began later, of this command or of another, is in any case, unless it was interrupted.
+    One that was there before is if its status is final and its code the code of now, unless it is
+    to be repeated. One of a run that began later, of this command or of another, is in any case,
+    unless it was interrupted.
     """
     if record is None or record.status == "interrupted":
         return False
-    if record.started == before:
-        return record.status in FINAL and not rerun
+    if record.started == job.before:
+        current = job.keep_outdated or not is_outdated(record)
+        return record.status in FINAL and current and not job.rerun
     return True
 
 

@@ -17,7 +17,7 @@ from harness.environment import merge_commits, use_threads
 from harness.layer_inputs import attentions
 from harness.model import trainable
 from harness.plan import Plan, restore
-from harness.provenance import environment_of
+from harness.provenance import environment_of, is_outdated
 from harness.records.fields import Quartiles
 from harness.records.record import Cost, Implementation, Record, Usage
 from harness.records.store import Store
@@ -95,6 +95,8 @@ def remeasure(record: Record, store: Store) -> Record:
         latest = store.find(spec)
         if latest is None or latest.status != "ok":
             raise UserError(f"{path} is no longer a finished run; run it again")
+        if is_outdated(latest):
+            raise UserError(f"{path} is of other code than now; run it again")
         lock.report(phase="measure cost")
         before = latest.environment
         with use_threads(before.threads):

@@ -1,22 +1,15 @@
 """What a record states about the code of a run: versions, source digests, declared failures."""
 
-import dis
-import hashlib
-import sys
-from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable
 from functools import cache
 from importlib import metadata
-from importlib.abc import InspectLoader
-from importlib.machinery import ModuleSpec, PathFinder
-from importlib.util import resolve_name
-from types import CodeType
 
 from harness.environment import describe
 from harness.plan import Plan
-from harness.records.cost import CostSpec
-from harness.records.record import Environment
-from harness.records.spec import RunSpec
+from harness.records.cost import CostRecord, CostSpec
+from harness.records.record import Environment, Record
+from harness.records.sources import UNKNOWN, Sources, digest_of, file_digest
+from harness.records.spec import RunSpec, TaskSpec
 from tasks.registry import tasks
 from zoo.registry import Value, resolve
 from zoo.variants import variants
@@ -35,113 +28,39 @@ def environment_of(plan: Plan) -> Environment:
 
 
 def implementations(names: Iterable[str]) -> dict[str, str]:
-    """SHA-256 of the source of each variant, by variant; none where it has no source."""
+    """The digest of the code of each variant, by variant; none where it has no source."""
     digests = {name: source_digest(variants.find(name)) for name in names}
     return {name: digest for name, digest in digests.items() if digest}
 
 
+@cache
 def source_digest(variant: type) -> str:
-    """SHA-256 of `sources` of the module of a variant; empty where it has none.
+    """`MODULE:SHA-256` of the code of a variant; see `harness.records.sources.Sources.digest`.
 
-    A class of `__main__`, such as of a notebook, has none.
+    Empty where it has no source, as a class of `__main__`, such as of a notebook. It is read once:
+    a file that is changed later is not the code that this process runs.
     """
-    module = variant.__module__
-    return _digest(sources(module, {"zoo", _package(module)}))
+    return Sources().digest(variant.__module__)
 
 
 def certified_digest(variant: type) -> str:
-    """SHA-256 of `sources` of the module of a variant, and of the checks; empty without source."""
-    module = variant.__module__
-    found = sources(module, {"zoo", _package(module)})
-    return _digest(found | sources("zoo.conformance", CHECKS)) if found else ""
+    """SHA-256 of the code of a variant and of the checks; empty without source."""
+    module, files = variant.__module__, Sources()
+    found = files.closure(module, {"zoo", module.partition(".")[0]})
+    return digest_of(found | files.closure("zoo.conformance", CHECKS)) if found else ""
 
 
-def sources(module: str, packages: Collection[str]) -> dict[str, str]:
-    """The source of a module, and of the modules of `packages` that it imports, by name.
-
-    Imports in functions count, and so do imports of the modules imported. A module that a program
-    names in another way, such as by `import_module`, is not found; nor is what `zoo/__init__.py`
-    imports on first use. Nothing is imported.
-    """
-    found: dict[str, str] = {}
-    left = [module]
-    while left:
-        name = left.pop()
-        spec = None if name in found or name == "zoo" else _spec(name)
-        source = _source(spec) if spec else None
-        if spec and source is not None:
-            found[name] = source
-            for start, names in _imports(source, spec.parent or ""):
-                if _is_within(start, packages):
-                    modules = [path for n in names if _is_module(path := f"{start}.{n}")]
-                    left += modules if modules and len(modules) == len(names) else [start, *modules]
-    return found
+def is_outdated(record: Record | CostRecord) -> bool:
+    """Whether a record is of other code than this process would run, or of unknown code."""
+    recorded = record.implementations
+    return record.implementation == UNKNOWN or recorded != implementations(recorded)
 
 
-def _digest(found: Mapping[str, str]) -> str:
-    text = "".join(source for _, source in sorted(found.items()))
-    return hashlib.sha256(text.encode()).hexdigest() if found else ""
-
-
-def _package(module: str) -> str:
-    return module.partition(".")[0]
-
-
-def _is_within(module: str, packages: Collection[str]) -> bool:
-    return any(f"{module}.".startswith(f"{package}.") for package in packages)
-
-
-def _spec(module: str) -> ModuleSpec | None:
-    """The specification of a module, without an import of it or of its parents; None without it."""
-    if module in sys.modules:
-        return getattr(sys.modules[module], "__spec__", None)
-    parent = module.rpartition(".")[0]
-    above = _spec(parent) if parent else None
-    if parent and not (above and above.submodule_search_locations):
-        return None
-    try:
-        return PathFinder.find_spec(module, above.submodule_search_locations if above else None)
-    except KeyError:  # a folder without `__init__`, of a package that is not imported
-        return None
-
-
-def _is_module(name: str) -> bool:
-    spec = _spec(name)
-    return bool(spec and spec.origin)
-
-
-def _source(spec: ModuleSpec) -> str | None:
-    """The source of a module; None where there is none, as of a package without `__init__`."""
-    if not (spec.origin and isinstance(spec.loader, InspectLoader)):
-        return None
-    try:
-        return spec.loader.get_source(spec.name)
-    except (ImportError, OSError, SyntaxError):
-        return None
-
-
-@cache
-def _imports(source: str, parent: str) -> frozenset[tuple[str, tuple[str, ...]]]:
-    """What a module of the package `parent` imports: modules, each with the names taken from it.
-
-    They are read from its instructions, as `ast.parse` is not safe in two threads at once. A module
-    that does not compile, and an import from above its package, have none.
-    """
-    found: set[tuple[str, tuple[str, ...]]] = set()
-    try:
-        left = [compile(source, "", "exec", dont_inherit=True)]
-    except (SyntaxError, ValueError):
-        left = []
-    while left:
-        code = left.pop()
-        left += (constant for constant in code.co_consts if isinstance(constant, CodeType))
-        steps = [step for step in dis.get_instructions(code) if step.opname != "EXTENDED_ARG"]
-        for level, names, step in zip(steps, steps[1:], steps[2:], strict=False):
-            if step.opname == "IMPORT_NAME":
-                with suppress(ImportError):
-                    start = resolve_name("." * level.argval + step.argval, parent)
-                    found.add((start, tuple(names.argval or ())))
-    return frozenset(found)
+def files_of(spec: TaskSpec) -> dict[str, str]:
+    """SHA-256 of the file that a task reads by its option `path`, by that path; else none."""
+    path = str(spec.options.get("path", ""))
+    digest = file_digest(path) if path else ""
+    return {path: digest} if digest else {}
 
 
 def options_of(spec: RunSpec | CostSpec) -> dict[str, dict[str, Value]]:

@@ -4,7 +4,6 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable
-from functools import partial
 from typing import Protocol, cast, runtime_checkable
 
 import torch
@@ -71,7 +70,9 @@ class Attempt:
         self.started = now()
         self.start = time.perf_counter()
         self.environment = provenance.environment_of(plan)
-        self.progress = Progress(environment=self.environment)
+        self.implementations = provenance.implementations(self.spec.variants)
+        self.files = provenance.files_of(self.spec.task)
+        self.progress = Progress(environment=self.environment, implementations=self.implementations)
         self.cost: Cost | None = None
         self.parameters: int | None = None
         self.flops: int | None = None
@@ -85,7 +86,8 @@ class Attempt:
             reason=reason,
             started=self.started,
             environment=self.environment,
-            implementations=provenance.implementations(self.spec.variants),
+            implementations=self.implementations,
+            files=self.files,
             expected_failures=provenance.expected_failures_of(self.plan),
             is_baseline=provenance.is_baseline(self.spec.variants),
             options=provenance.options_of(self.spec),
@@ -134,12 +136,18 @@ class Attempt:
         self.flops = self.cost.own.flops
 
     def _resume(self, trainer: Trainer) -> None:
-        """Continue from the checkpoint of an earlier process, if it is one of this machine."""
+        """Continue from the checkpoint of an earlier process of this machine and this code."""
         problem = f"{self.path} is of another machine"
+
+        def accepts(progress: Progress) -> bool:
+            nonlocal problem
+            if progress.implementations != self.implementations:
+                problem = f"{self.path} is of other code of {self.spec.attention}"
+                return False
+            return is_same_machine(self.environment, progress.environment)
+
         try:
-            progress = checkpoint.load(
-                self.path, trainer, partial(is_same_machine, self.environment)
-            )
+            progress = checkpoint.load(self.path, trainer, accepts)
         except checkpoint.DamagedError as error:
             progress, problem = None, str(error)
         if progress is None:
@@ -254,13 +262,17 @@ def failure(plan: Plan, store: Store, reason: str) -> Record:
 
 
 def save_record(record: Record, store: Store) -> Record:
-    """Write a record, unless it would replace a finished one; return the one in the store.
+    """Write a record, unless it would replace a finished one of the same code; return the one kept.
+
+    An interrupted run replaces no finished one.
 
     The checkpoint is deleted if its status is in `FINAL`.
     """
     existing = store.find(record.spec)
     if record.status != "ok" and existing is not None and existing.status == "ok":
-        return existing
+        same_code = existing.implementations == record.implementations
+        if same_code or record.status == "interrupted":
+            return existing
     store.write(record)
     if record.status in FINAL:
         store.checkpoint(record.spec).unlink(missing_ok=True)

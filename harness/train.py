@@ -149,6 +149,7 @@ class Progress(BaseModel):
         elapsed: seconds since the start of the run, over all processes.
         environment: that in which the run was started.
         backend: of softmax, for which a continued run makes no trial; empty without softmax.
+        implementations: the digest of the code of each variant; see `harness.provenance`.
         best_state: the model's parameters at `best_step`.
         sums: the sum of each loss since the last point of the curve.
     """
@@ -164,6 +165,7 @@ class Progress(BaseModel):
     elapsed: Seconds = 0.0
     environment: Environment | None = None
     backend: str = ""
+    implementations: dict[str, str] = Field(default={})
     best_state: dict[str, Tensor] = Field(default={}, exclude=True)
     sums: dict[str, Tensor] = Field(default={}, exclude=True)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from harness.records.cost import batching_of
+from reports import outdated
 from reports.layer_costs import crossover, exponent
 from reports.markdown import escape, frame_table, memory_of, rendered
 from reports.text import NOTHING, grid, headed, number, plain, text_table, threads_of, without_nan
@@ -156,7 +157,8 @@ def files(costs: pd.DataFrame) -> dict[str, bytes]:
         }
         for title, sweep in found.items()
     ]  # fmt: skip
-    page = rendered("cost.md.j2", sweeps=sections).encode()
+    note = outdated.sentence(costs, "measurements")
+    page = rendered("cost.md.j2", sweeps=sections, outdated=note).encode()
     return {"cost.md": page, **style.table_with_images("cost", table, draw, found)}
 
 
@@ -184,7 +186,8 @@ def terminal(costs: pd.DataFrame) -> str:
         ]
         notes = [plain(text) for text in (references(sweep), *failures(sweep)) if text]
         sections.append("\n".join([plain(title), text_table(head, texts), *notes]))
-    return "\n\n".join(sections) or "no records"
+    note = outdated.sentence(costs, "measurements")
+    return "\n\n".join(filter(None, [*sections, note])) or "no records"
 
 
 def draw(found: Mapping[str, pd.DataFrame]) -> "Figure":

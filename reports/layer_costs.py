@@ -18,7 +18,7 @@ from harness.records.suites import CostPlan
 OF_COSTS = [
     "row", "level", "pass", "length", "batching", "dim", "heads", "causal", "precision", "device",
     "machine", "threads", "status", "seconds", "ratio", "memory_ratio", "state_bytes",
-    "computed_by",
+    "computed_by", "outdated", "commit",
 ]  # fmt: skip
 """The columns of costs that a matrix is made from."""
 
@@ -42,12 +42,13 @@ def measured(costs: pd.DataFrame, plan: CostPlan) -> pd.DataFrame:
     """The costs of `of_plan` that were measured, at the lengths of the plan.
 
     Of several measurements of a row the one with a ratio to the fastest softmax is used, then the
-    one of the form that is not causal, then the fastest.
+    one of the form that is not causal, then the fastest; before them one that is not outdated.
     """
     found = of_plan(costs, plan)
     found = found[found["length"].isin(plan.lengths) & (found["status"] == "ok")]
     found = found.sort_values(["causal", "seconds"])
     found = found.sort_values("ratio", key=pd.Series.isna, kind="stable")
+    found = found.sort_values("outdated", kind="stable")
     return found.drop_duplicates(["row", "pass", "length"])
 
 

@@ -9,6 +9,7 @@ import pandas as pd
 from harness.records.frame import best_first
 from harness.records.record import Metric
 from harness.records.store import Broken
+from reports import outdated
 from reports.columns import COLUMNS, metric_of
 from reports.markdown import escape, rendered
 from reports.questions import failures, left_out, lines, newest, questions
@@ -33,8 +34,8 @@ OF_RUNS = {
          "chosen", "train.precision", "metric", "unit", "better", "digits", "baseline",
          "dev_metric", "dev_digits", "known_failures"), "first",
     ),
-    "test_examples": "max", "dev": "mean", "best_on_test": "mean", "parameters": "median",
-    "flops": "median",
+    "outdated": "any", "commit": "first", "test_examples": "max", "dev": "mean",
+    "best_on_test": "mean", "parameters": "median", "flops": "median",
 }  # fmt: skip
 """How a row has the other columns from its runs."""
 
@@ -48,6 +49,7 @@ class Leaderboard(NamedTuple):
         pairs: the differences between `rows`; see `reports.statistics`.
         rules: the baselines of the tasks; see `harness.records.frame.baselines`.
         older: the runs that are left out, in one line.
+        outdated: the shown runs that are outdated, in one sentence.
     """
 
     every: pd.DataFrame
@@ -56,6 +58,7 @@ class Leaderboard(NamedTuple):
     pairs: pd.DataFrame
     rules: pd.DataFrame
     older: str
+    outdated: str
 
 
 def leaderboard(runs: pd.DataFrame, baselines: pd.DataFrame) -> Leaderboard:
@@ -63,7 +66,8 @@ def leaderboard(runs: pd.DataFrame, baselines: pd.DataFrame) -> Leaderboard:
     selected = questions(runs)
     found = results_of(selected, baselines)
     rows = rows_of(found) if len(selected) else selected
-    return Leaderboard(newest(runs), selected, rows, found.pairs(), baselines, left_out(runs))
+    notes = left_out(runs), outdated.sentence(selected)
+    return Leaderboard(newest(runs), selected, rows, found.pairs(), baselines, *notes)
 
 
 def results_of(runs: pd.DataFrame, baselines: pd.DataFrame) -> SuiteResults:
@@ -126,7 +130,7 @@ def files(found: Leaderboard, broken: Sequence[Broken]) -> dict[str, bytes]:
     """What `leaderboard.md` and `leaderboard.csv` hold, by name."""
     every = found.every
     page = rendered(
-        "leaderboard.md.j2", sections=sections(found), older=found.older,
+        "leaderboard.md.j2", sections=sections(found), older=found.older, outdated=found.outdated,
         coverage=FAILING_COVERAGE, runs=every, environments=environments(every),
         known_failures=sorted({failure for failures in every.get("expected_failures", ())
                                for failure in failures.items()}),
@@ -172,7 +176,7 @@ def terminal(found: Leaderboard) -> str:
             *_wrapped(f"test, baselines: {section['metric']}; in brackets: not above a baseline"),
             *(_wrapped(f"baselines: {rules}") if rules else []),
         ]))  # fmt: skip
-    return "\n\n".join(filter(None, [*tables, found.older])) or "no records"
+    return "\n\n".join(filter(None, [*tables, found.outdated, found.older])) or "no records"
 
 
 def sections(found: Leaderboard) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from harness.records.suites import Suite
+from reports import outdated
 from reports.cost import problem, text_of
 from reports.markdown import escape, frame_table, rendered
 from reports.text import NOTHING, WIDE, frame_csv, grid, headed, number, text_table, without_nan
@@ -190,7 +191,9 @@ def step_text(found: pd.DataFrame) -> str:
     table = grid(found, "row", "question", texts, found["question"].unique())
     table = table.loc[found["row"].unique()]
     head = ["s/1K steps (published)", *map(str, table)]
-    return text_table(head, ([str(row), *line] for row, *line in table.itertuples()), WIDE)
+    text = text_table(head, ([str(row), *line] for row, *line in table.itertuples()), WIDE)
+    measured = found[found["status"].notna()]
+    return "\n\n".join(filter(None, [text, outdated.sentence(measured, "measurements")]))
 
 
 def _page(found: pd.DataFrame, suite: Suite) -> str:
@@ -208,6 +211,7 @@ def _page(found: pd.DataFrame, suite: Suite) -> str:
         "paper_costs.md.j2", suite=suite, of=measured.iloc[0].to_dict(), failed=failed,
         tables={title: _table(found, names) for title, names in columns.items()},
         over_softmax=_table(found, ratios), comparisons=[*_comparisons(found)],
+        outdated=outdated.sentence(measured, "measurements"),
     )  # fmt: skip
 
 

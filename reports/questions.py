@@ -15,6 +15,7 @@ import pandas as pd
 
 from harness.records.models import MODELS
 from harness.records.spec import TrainSpec, by_option, label_of, of_variants
+from reports import outdated
 from reports.text import plain, threads_of
 
 WORDS = {
@@ -47,6 +48,9 @@ MATCHED, PRECISION = "model.feed_forward", "train.precision"
 FIRST = ("task", "recipe", "device", "machine", "data", "match")
 """Columns that the runs of a question share, besides the fields of task, model and training."""
 
+ENTRY = (*FIRST, "attention", "options", "grid")
+"""Columns that the runs of a row share, beside what was not chosen for it of the overrides."""
+
 REASON = 200
 """The most characters of a reason in a table; the record has the complete reason."""
 
@@ -57,8 +61,9 @@ Run = Mapping[Hashable, Any]
 def questions(runs: pd.DataFrame, varied: str = "", *, trials: bool = False) -> pd.DataFrame:
     """The runs that tables show, each with its question and row, in order of question and seed.
 
-    Left out are runs of older versions of a task, see `left_out`, of several records of a run the
-    earlier ones, and trials, except where no trial of a row finished.
+    Left out are runs of older versions of a task and of other code than the row has, see
+    `left_out`, of several records of a run the earlier ones, and trials, except where no trial of a
+    row finished.
 
     Args:
         runs: see `harness.records.frame.of_records`.
@@ -76,7 +81,8 @@ def questions(runs: pd.DataFrame, varied: str = "", *, trials: bool = False) -> 
     runs = runs.drop_duplicates(["id", "machine"], keep="last")
     shared = pd.DataFrame([_shared(run, varied) for run in lines(runs)], runs.index).fillna("")
     group = shared.groupby([*shared], sort=False).ngroup()
-    runs = runs[runs["role"] == "trial" if trials else _is_result(runs, group)]
+    runs = runs[_is_of_shown_code(runs)]
+    runs = runs[runs["role"] == "trial" if trials else _is_result(runs, group[runs.index])]
     if runs.empty:
         return questions(runs)
     titles = _titles(shared.loc[runs.index], group[runs.index], runs["threads"])
@@ -93,13 +99,18 @@ def newest(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def left_out(runs: pd.DataFrame) -> str:
-    """The runs of older versions of tasks in one line; empty where there are none."""
-    older = runs[~_is_newest(runs)] if len(runs) else runs
-    if older.empty:
+    """The runs of older versions of tasks and of other code than a row has; empty without any."""
+    if runs.empty:
         return ""
-    counts = older["task"].str.replace(r"[\[,].*", "", regex=True).value_counts().sort_index()
-    texts = ", ".join(f"{count} of {name}" for name, count in counts.items())
-    return f"Left out, as there are runs of a newer version of the task: {texts}."
+    older, sentences = runs[~_is_newest(runs)], []
+    if len(older):
+        counts = older["task"].str.replace(r"[\[,].*", "", regex=True).value_counts().sort_index()
+        texts = ", ".join(f"{count} of {name}" for name, count in counts.items())
+        sentences.append(f"Left out, as there are runs of a newer version of the task: {texts}.")
+    latest = newest(runs)
+    if count := int((~_is_of_shown_code(latest)).sum()):
+        sentences.append(f"Left out, as there are runs of newer code of the row: {count}.")
+    return " ".join(sentences)
 
 
 def row_labels(runs: pd.DataFrame, varied: str = "") -> pd.Series:
@@ -259,6 +270,20 @@ def _text(value: object) -> str:
     if value is None or value != value:
         return ""
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _is_of_shown_code(runs: pd.DataFrame) -> pd.Series:
+    """Whether each run has the code that its row is shown with: no row is of two."""
+    columns = [*ENTRY, "overrides"]
+    entries = runs.assign(entry=[_entry(run) for run in lines(runs[columns])])
+    return outdated.newest(entries, ["entry"], "implementation")
+
+
+def _entry(run: Run) -> str:
+    """The question and the row of a run, as text."""
+    free = {*json.loads(run["grid"] or "{}"), MATCHED if run["match"] else ""}
+    overrides = {path: v for path, v in json.loads(run["overrides"]).items() if path not in free}
+    return json.dumps([overrides, *(run[name] for name in ENTRY)])
 
 
 def _is_result(runs: pd.DataFrame, group: pd.Series) -> pd.Series:

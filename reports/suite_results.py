@@ -20,7 +20,7 @@ from harness.records.frame import best_trials_first
 from harness.records.interval import Interval, Sample, in_unit, interval, interval_of
 from harness.records.record import FINAL, Metric
 from harness.records.suites import Suite
-from reports import statistics
+from reports import outdated, statistics
 from reports.layer_costs import by_row_of
 
 NOT_RUN: Mapping[str, Any] = {
@@ -39,6 +39,7 @@ class SuiteResults:
         key: its name.
         rows: the rows that are listed first, each with its variant.
         seeds: the runs that are results.
+        left_out: what other runs there are, in one sentence; empty where there are none.
         questions: the results of each question by its name; None without a finished run.
     """
 
@@ -46,6 +47,7 @@ class SuiteResults:
     rows: Mapping[str, str]
     seeds: pd.DataFrame
     questions: "Mapping[str, QuestionResults | None]"
+    left_out: str = ""
 
     def answers(self, *, rank_all: bool = False) -> pd.DataFrame:
         """What each row reached on each question; `rank_all` ranks rows at a baseline, too.
@@ -103,13 +105,38 @@ class SuiteResults:
 
 def results(runs: pd.DataFrame, suite: Suite, baselines: pd.DataFrame) -> SuiteResults:
     """The results of a suite, of frames of `harness.records.frame`; baselines of one version."""
-    seeds, questions = final_runs(runs, suite), {}
+    found = comparable(runs, suite)
+    seeds, questions = final_runs(found[found["left_out"] == ""], suite), {}
     for question in suite.questions:
         rules = baselines if question.rules == "all" else None
         of_question = seeds[seeds["question"] == question.name]
         questions[question.name] = question_results(of_question, rules)
     rows = {row.label: row.attention for row in suite.rows}
-    return SuiteResults(suite.key, rows, seeds, questions)
+    return SuiteResults(suite.key, rows, seeds, questions, outdated.counted(found["left_out"]))
+
+
+def comparable(runs: pd.DataFrame, suite: Suite) -> pd.DataFrame:
+    """The runs of a suite with a new column `left_out`: why a run is not compared, or empty.
+
+    A question has the settings of its suite, and data of one kind. An entry of a row has one
+    implementation, one kind of device, and one rate that trials chose.
+    """
+    found = runs[runs["suite"] == suite.key].assign(left_out="")
+    if found.empty:
+        return found
+    found["rate"] = found["train.lr"].where(found["role"] == "final")
+    found.loc[~is_of_suite(found, suite), "left_out"] = "of other settings"
+    entry = ["question", "row"]
+    for keys, column, reason in (
+        (["question"], "data", "of other data"),
+        (entry, "implementation", "of other code of the row"),
+        (entry, "device", "on another kind of device"),
+        ([*entry, "role"], "rate", "at another rate"),
+    ):
+        kept = found[found["left_out"] == ""].fillna({"rate": 0.0})
+        others = ~outdated.newest(kept, keys, column)
+        found.loc[others[others].index, "left_out"] = reason
+    return found
 
 
 def is_of_suite(runs: pd.DataFrame, suite: Suite) -> pd.Series:
@@ -122,12 +149,19 @@ def is_of_suite(runs: pd.DataFrame, suite: Suite) -> pd.Series:
         return pd.Series(dtype=bool)
     same = runs["suite"] == suite.key
     for question in suite.questions if same.any() else ():
-        asked = {"grid": json.dumps({"train.lr": question.rates}) if question.rates else ""}
+        asked = {"grid": json.dumps({"train.lr": sorted(question.rates)}) if question.rates else ""}
         asked |= {"model.positions": question.positions, "train.precision": question.precision}
         for part, fields in (("task", question.options), ("model", question.model),
                              ("train", question.train)):  # fmt: skip
             asked |= {f"{part}.{name}": value for name, value in fields.items()}
         others = runs["question"] != question.name
+        # Options of a variant alone: `+V` is another one for the last layer of A+V.
+        usual = {f"{name}.{option}": value for name, options in question.variants.items()
+                 for option, value in options.items()}  # fmt: skip
+        for path in usual.keys() & {*runs}:
+            name = path.partition(".")[0]
+            alone = (runs["attention"] == name) & ~runs["overrides"].str.contains(f'"{path}"')
+            same &= others | ~alone | runs[path].map(partial(eq, usual[path]))
         for path in asked.keys() & {*runs}:
             value = tuple(v) if isinstance(v := asked[path], list) else v
             same &= others | runs[path].map(partial(eq, value))
@@ -146,7 +180,7 @@ def final_runs(runs: pd.DataFrame, suite: Suite) -> pd.DataFrame:
     Of the trials only the best, where all have ended and one has finished: a single seed. A run
     without tuning is a result only where the question has no rates.
     """
-    found = runs[is_of_suite(runs, suite)]
+    found = runs
     if found.empty:
         return found
     rates = {question.name: len(question.rates) for question in suite.questions}

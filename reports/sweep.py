@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
+from reports import outdated
 from reports.columns import metric_of
 from reports.figures import style
 from reports.leaderboard import results_of, rows_of
@@ -43,7 +44,8 @@ def files(
         raise ValueError(f"no two runs of the store differ in {field} alone")
     name = f"sweep_{field.replace('.', '_')}"
     sections = [_section(swept) for _, swept in found.groupby("question")]
-    page = rendered("sweep.md.j2", field=field, sections=sections)
+    note = outdated.sentence(found, "results")
+    page = rendered("sweep.md.j2", field=field, sections=sections, outdated=note)
     table = style.table_with_images(name, found[COLUMNS], draw, found)
     return {f"{name}.md": page.encode(), **table}
 

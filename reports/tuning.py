@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from harness.records.frame import best_trials_first
+from reports import outdated
 from reports.figures import style
 from reports.markdown import escape, frame_table, rendered
 from reports.questions import failure, field_text, lines, questions, whole
@@ -24,7 +25,7 @@ def files(runs: pd.DataFrame) -> dict[str, bytes]:
     if found.empty:
         return {}
     sections = [_section(of_question) for _, of_question in found.groupby("question")]
-    page = rendered("tuning.md.j2", studies=sections)
+    page = rendered("tuning.md.j2", studies=sections, outdated=outdated.sentence(found))
     return {"tuning.md": page.encode(), **style.images("tuning", None, draw, found)}
 
 

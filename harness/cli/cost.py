@@ -44,6 +44,7 @@ class CostOptions(arguments.Stored, arguments.Machine):
         seconds: Seconds of sampling for a measurement, about.
         timeout: Seconds of a measurement, at most.
         rerun: Repeat finished measurements.
+        keep_outdated: Use measurements of earlier code as they are; by default they are repeated.
     """
 
     attention: list[str]
@@ -59,6 +60,7 @@ class CostOptions(arguments.Stored, arguments.Machine):
     # A larger number exceeds the largest timeout of the operating system.
     timeout: Annotated[float, {"min": 1, "max": 10**6}] = 600.0
     rerun: bool = False
+    keep_outdated: bool = False
 
     def request(self) -> "CostRequest":
         """What is to be measured."""
@@ -96,7 +98,8 @@ def cost(options: CostOptions) -> Answer:
     request, store = options.request(), options.store
     specs = measurements(request)
     how = options.store, options.seconds, options.timeout
-    records, code = measure_all(specs, *how, rerun=options.rerun)
+    repeat = {"rerun": options.rerun, "keep_outdated": options.keep_outdated}
+    records, code = measure_all(specs, *how, **repeat)
     every = with_warnings(CostStore.within(store).read())[0]
     files = write_pages(within(store, costs.files(frame.of_costs(every))))
     measured = frame.of_costs(records)
@@ -130,11 +133,12 @@ def _of_suite(request: "CostRequest") -> str:
 
 def measure_all(
     specs: "Sequence[CostSpec]", store: Path, seconds: float = CostOptions.seconds,
-    timeout: float = CostOptions.timeout, *, rerun: bool = False,
+    timeout: float = CostOptions.timeout, *, rerun: bool, keep_outdated: bool,
 ) -> "tuple[list[CostRecord], int]":  # fmt: skip
     """Measure what has no record, or all with `rerun`, and print each as it ends.
 
-    `seconds` of sampling and `timeout` are of each, the former about.
+    A record of earlier code is replaced, unless `keep_outdated`. `seconds` of sampling and
+    `timeout` are of each, the former about.
 
     Returns:
         The records, and the exit code: 1 if a process crashed or failed.
@@ -157,7 +161,7 @@ def measure_all(
     measure = partial(measure_in_process, limits=limits, seconds=seconds, timeout=timeout)
     records = []
     with continued(by_same_command=not rerun):
-        for record, new in sweep(specs, folder, measure, rerun=rerun):
+        for record, new in sweep(specs, folder, measure, rerun=rerun, keep_outdated=keep_outdated):
             (line,) = of_costs([record]).to_dict("records")
             text = text_of(line, lambda m: f"{with_ratio(1000 * m['seconds'], m['ratio'])} ms")
             note = "" if new else "  (already present)"

@@ -31,6 +31,8 @@ class RunOptions(arguments.Stored, arguments.Runs):
         questions: Of the suite, separated by commas; by default all.
         cost: Measure time and memory; a suite does at its end.
         rerun: Repeat finished runs, from the beginning.
+        keep_outdated: Use finished runs and costs of earlier code or checks as they are; by default
+            they are repeated.
         remeasure: Measure the cost of finished runs of the store again.
         keep_checkpoints: Keep the weights of each evaluation.
         tensorboard: Folder for the curves as event files of TensorBoard.
@@ -44,6 +46,7 @@ class RunOptions(arguments.Stored, arguments.Runs):
     questions: str = ""
     cost: bool = True
     rerun: bool = False
+    keep_outdated: bool = False
     remeasure: bool = False
     keep_checkpoints: bool = False
     tensorboard: Path | None = None
@@ -64,10 +67,11 @@ class RunOptions(arguments.Stored, arguments.Runs):
 
 EXECUTION = {
     "attention", "cost", "store", "device", "engine", "workers", "threads", "slurm", "as_json",
+    "rerun", "keep_outdated",
 }  # fmt: skip
 """The options of the first command."""
 
-SUITE = {*EXECUTION, "suite", "questions", "set_", "rerun", "keep_checkpoints"}
+SUITE = {*EXECUTION, "suite", "questions", "set_", "keep_checkpoints"}
 """The options beside `--suite`."""
 
 REMEASURE = {"remeasure", "store", "as_json"}
@@ -168,6 +172,7 @@ def _write_sweep(options: RunOptions) -> None:
 
 def _content(outcomes: "Outcomes", options: RunOptions) -> Any:
     """The record of each run, and the leaderboard of the records."""
+    from harness.provenance import is_outdated
     from harness.records.store import Store
 
     store = Store(options.store)
@@ -182,8 +187,12 @@ def _content(outcomes: "Outcomes", options: RunOptions) -> Any:
             for record, new in outcomes
         ]  # fmt: skip
         return {"rows": rows, "runs": runs}
-    notes = {True: "", False: "  (already present; run it again with --rerun)"}
-    paths = [f"{store.path(record.spec)}{notes[new]}" for record, new in outcomes]
+    present = {False: "already present", True: "of other code than now"}
+    paths = [
+        f"{store.path(record.spec)}"
+        + (not new) * f"  ({present[is_outdated(record)]}; run it again with --rerun)"
+        for record, new in outcomes
+    ]
     after = f"leaderboard: harness report --store {options.store}"
     return "\n".join([*paths, "", text, "", after])
 

@@ -92,8 +92,8 @@ def execute(plans: Sequence[Plan], options: "RunOptions") -> Outcomes:
         view = progress.GridView(bar, progress.Output(stderr=True), attrgetter("file_name"))
         pool = create(options.resources(), options.store, view.callback)
         return grid.run_all(
-            runnable, store, pool, view, rerun=options.rerun,
-            keep_checkpoints=options.keep_checkpoints, cost=options.cost,
+            runnable, store, pool, view, rerun=options.rerun, cost=options.cost,
+            keep_outdated=options.keep_outdated, keep_checkpoints=options.keep_checkpoints,
         )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from zoo.registry import printable
 
 
 def status(options: Stored) -> Answer:
-    """Show which runs of a store are done, running, interrupted, failed or waiting.
+    """Show which runs of a store are done, running, interrupted, failed, waiting or outdated.
 
     Runs of all machines that share the store count as running.
     """
@@ -30,6 +30,7 @@ def status(options: Stored) -> Answer:
         },
         "failed": {name: (None, run.reason) for name, run in found.failed.items()},
         "waiting": dict.fromkeys(found.waiting, (None, "")),
+        "outdated": dict.fromkeys(found.outdated, (None, "")),
     }
     rows = [
         {"status": kind, "name": name, "state": state, "reason": reason}
@@ -39,10 +40,11 @@ def status(options: Stored) -> Answer:
     if options.as_json:
         seconds = found.seconds_left
         return Answer({"done": len(found.done), "seconds_left": seconds, "rows": rows})
-    running, interrupted, failed, waiting = map(len, groups.values())
+    running, interrupted, failed, waiting, outdated = map(len, groups.values())
     done, total = len(found.done), len(found.done) + len(rows)
     text = summary(done, total, running, failed, left=found.seconds_left)
-    lines = [f"{text}; {interrupted} interrupted, {waiting} waiting"]
+    old = f", {outdated} outdated: of other code or data than now" * bool(outdated)
+    lines = [f"{text}; {interrupted} interrupted, {waiting} waiting{old}"]
     for row in rows:
         what = row["reason"]
         if state := row["state"]:

@@ -16,7 +16,7 @@ from harness.cli.cost import measure_all
 from harness.cli.process import Answer
 from harness.cli.report import step_frame
 from harness.environment import describe, pick_device
-from harness.provenance import is_foreign
+from harness.provenance import is_foreign, is_outdated
 from harness.records.cost import CostSpec
 from harness.records.fields import Device
 from harness.records.frame import of_costs, of_records
@@ -67,7 +67,7 @@ def run(options: "RunOptions") -> Answer:
         typer.echo(f"question {number} of {len(chosen)}: {question.title}")
         complete &= _train(suite, question, rows, device, options)
     if has_costs:
-        complete &= cost(suite, rows, device, options.store)
+        complete &= cost(suite, rows, device, options)
     return _answer(suite, options, 0 if complete else 1)
 
 
@@ -93,18 +93,20 @@ def _train(
 def _steps(steps: Sequence[suites.Step], options: "RunOptions") -> Answer:
     """Measure the training steps that have no record; show them beside the published ones."""
     specs = {step.spec.id: step.spec for step in steps}
-    records, code = measure_all([*specs.values()], options.store, rerun=options.rerun)
+    repeat = {"rerun": options.rerun, "keep_outdated": options.keep_outdated}
+    records, code = measure_all([*specs.values()], options.store, **repeat)
     found = step_frame(steps, of_costs(records))
     text = f"\n{papers.step_text(found)}\n\npages: harness report --store {options.store}"
     return Answer({"rows": papers.step_lines(found)} if options.as_json else text, code)
 
 
-def cost(suite: Suite, rows: Sequence[SuiteRow], device: Device, store: Path) -> bool:
+def cost(suite: Suite, rows: Sequence[SuiteRow], device: Device, options: "RunOptions") -> bool:
     """Measure what has no record; return whether nothing crashed or failed.
 
     Raises:
         UserError: runs are in progress on this machine, or the store cannot be written.
     """
+    store = options.store
     if running := Store(store).locks.running_here():
         raise UserError(
             f"{running} runs are in progress on this machine, beside which nothing is measured; "
@@ -112,20 +114,25 @@ def cost(suite: Suite, rows: Sequence[SuiteRow], device: Device, store: Path) ->
         )
     specs = suites.costs(suite, rows, device)
     _copy_published(specs, store)
-    return measure_all(specs, store)[1] == 0
+    repeat = {"rerun": options.rerun, "keep_outdated": options.keep_outdated}
+    return measure_all(specs, store, **repeat)[1] == 0
 
 
 def _copy_published(specs: Sequence[CostSpec], store: Path) -> None:
     """Copy the published costs of softmax to a store that lacks them, of this machine and PyTorch.
 
-    They are rows beside the others: each measurement compares with softmax itself.
+    They are rows beside the others: each measurement compares with softmax itself. A cost of
+    other code than now is not copied.
     """
     published, own = CostStore.within(stores.PUBLISHED), CostStore.within(store)
     for spec in specs:
         if spec.attention == REFERENCE and own.find(spec) is None:
             record = published.find(spec)
             here = describe(spec.device).versions["torch"]
-            if record and record.status == "ok" and record.environment.versions["torch"] == here:
+            if (
+                record and record.status == "ok" and not is_outdated(record)
+                and record.environment.versions["torch"] == here
+            ):  # fmt: skip
                 own.write(record)
 
 
@@ -141,7 +148,8 @@ def _needs_seeds(suite: Suite, question: Question, store: Path) -> Callable[[Rec
             runs.fit_baselines(of_recipe, store)
             content = stores.content(store)
         # Trials alone: seeds that are there already must not decide whether others follow.
-        trials = content.runs[content.runs["role"] != "final"]
+        trials = content.runs
+        trials = trials[trials["role"] != "final"]
         found = results(trials, suite, content.rules).answers()
         return {*found[(found["question"] == question.name) & found["at_baseline"]]["row"]}
 

@@ -21,10 +21,11 @@ from harness.cost import measurement
 from harness.data import is_out_of_memory
 from harness.environment import describe, keep_freed_memory
 from harness.interrupts import ending
-from harness.provenance import options_of
+from harness.provenance import implementations, is_outdated, options_of
 from harness.records.cost import CostRecord, CostSpec, CostStatus, Limits, Measured
 from harness.records.fields import now
 from harness.records.store import CostStore
+from harness.reference import REFERENCE
 from zoo.registry import in_one_line
 from zoo.variants import variants
 
@@ -111,9 +112,12 @@ def sweep(
     measure: Callable[[CostSpec], Outcome],
     *,
     rerun: bool,
+    keep_outdated: bool = False,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[tuple[CostRecord, bool]]:
     """Make every measurement without a final record; yield its record and whether it is new.
+
+    A record of earlier code is replaced, unless `keep_outdated`.
 
     Measurements of a row are made from short to long. After one that does not end in `ok`, the
     longer ones are skipped, and their records say so. Rows are in the order of their first ones;
@@ -135,6 +139,8 @@ def sweep(
             found = None if rerun else store.find(spec)
             # A failed measurement could end in another way now.
             final = found if found and found.status not in ("failed", "skipped") else None
+            if final and not keep_outdated and is_outdated(final):
+                final = None
             record = final or _measured(spec, reason, measure, clock)
             if final is None:
                 store.write(record)
@@ -156,6 +162,7 @@ def _measured(
         started=started,
         seconds=0.0 if reason else clock() - start,
         environment=describe(spec.device),
+        implementations=implementations({**spec.options, REFERENCE: {}}),
         options=options_of(spec),
         claims_linear=all(variants.find(name).traits.linear for name in spec.options),
         measured=outcome.measured,

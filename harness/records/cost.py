@@ -1,6 +1,7 @@
 """The cost of one attention layer, or of one model, at one length: specification and record."""
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Literal, get_args
 
 from pydantic import Field, model_validator
@@ -18,6 +19,7 @@ from harness.records.fields import (
 )
 from harness.records.models import Encoder
 from harness.records.record import Environment
+from harness.records.sources import implementation_of
 from zoo.registry import Value
 
 Level = Literal["layer", "step"]
@@ -184,18 +186,21 @@ class CostRecord(Frozen):
         schema_version: of this class; a record of another version is not read.
         reason: one line; empty where status is `ok`.
         seconds: of the whole measurement, the start of its process included.
+        implementations: the digest of the code of each variant and of softmax, which it is compared
+            with; see `harness.records.sources`.
         options: every option of every variant, by variant, with those that have their default.
         claims_linear: whether the variants claim time and memory linear in the length.
         measured: None where status is not `ok`.
     """
 
-    schema_version: Literal[2] = 2
+    schema_version: Literal[3] = 3
     spec: CostSpec
     status: CostStatus
     reason: str
     started: Time
     seconds: Seconds
     environment: Environment
+    implementations: Mapping[str, str]
     options: dict[str, dict[str, Value]]
     claims_linear: bool
     measured: Measured | None = None
@@ -205,6 +210,11 @@ class CostRecord(Frozen):
         if (self.status == "ok") != (self.measured is not None):
             raise ValueError("a record has measurements if and only if its status is ok")
         return self
+
+    @property
+    def implementation(self) -> str:
+        """The code of its variants and of softmax in one line."""
+        return implementation_of(self.implementations, self.spec.options)
 
     @property
     def computed_by(self) -> str:

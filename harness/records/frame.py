@@ -16,6 +16,7 @@ from harness.records.cost import CostRecord
 from harness.records.fields import Frozen, Quartiles
 from harness.records.interval import Sample, interval_of
 from harness.records.record import Point, Record
+from harness.records.sources import Sources, is_outdated, outdated
 from harness.records.spec import by_option, field_at, label_of, row_of
 from harness.records.store import BaselineStore, CostStore, Store, require_folder
 
@@ -47,7 +48,7 @@ OF_RUNS = {
     "backend": "cost.own.backend", "machine": "environment.device",
     "threads": "environment.threads", "memory_gib": "environment.memory_gib",
     "system": "environment.system", "commit": "environment.commit", "started": "started",
-    "baseline": "is_baseline", "id": "spec.id",
+    "baseline": "is_baseline", "implementation": "implementation", "id": "spec.id",
 }  # fmt: skip
 """Columns of a run that are a field of its record, as `field_at` has it."""
 
@@ -80,7 +81,8 @@ OF_COSTS = {
     "precision": "spec.precision", "device": "spec.device", "machine": "spec.machine",
     "threads": "spec.threads", "options": "options", "status": "status", "reason": "reason",
     "linear": "claims_linear", "computed_by": "computed_by", "started": "started",
-    "commit": "environment.commit", "shape": "spec.shape", "id": "spec.id",
+    "commit": "environment.commit", "implementation": "implementation", "shape": "spec.shape",
+    "id": "spec.id",
 }  # fmt: skip
 """Columns of a cost that are a field of its record."""
 
@@ -132,9 +134,11 @@ def of_baselines(found: Iterable[TaskBaselines]) -> pd.DataFrame:
 
 def of_records(records: Iterable[Record]) -> pd.DataFrame:
     """A row for each run; the columns are in `docs/records.md`, section Runs."""
+    records = [*records]
     found = pd.DataFrame([_run(record) for record in records])
     if found.empty:
         return found
+    found["outdated"] = outdated([record.origin for record in records])
     found[[*TEXTS_OF_RUNS]] = found[[*TEXTS_OF_RUNS]].fillna("").astype(str)
     times = [f"{name}{end}" for name in TIMES for end in ("", ".q1", ".q3")]
     numbers = [*OUTCOME, "low", "high", "last_step", "loss", *times]
@@ -179,6 +183,9 @@ def of_costs(records: Iterable[CostRecord]) -> pd.DataFrame:
     found = pd.DataFrame([_cost(record) for record in records if not record.spec.outdated])
     if found.empty:
         return found
+    sources = Sources()
+    of_now = {text: is_outdated(text, sources) for text in found["implementation"].unique()}
+    found["outdated"] = found["implementation"].map(of_now)
     found[[*TEXTS]] = found[[*TEXTS]].astype(object).fillna("")
     # Columns that are cast one by one are fragmented, and pandas warns of it.
     return found.astype(dict.fromkeys(set(MEASURED) - {*TEXTS}, float)).copy()

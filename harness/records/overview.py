@@ -18,6 +18,7 @@ from harness.records.fields import Frozen
 from harness.records.files import read_model, write_atomic
 from harness.records.locks import State
 from harness.records.record import FINAL, Record, Status
+from harness.records.sources import Origin, outdated
 from harness.records.store import Broken, Store
 
 NAME = ".index"
@@ -35,6 +36,7 @@ class Summary(Frozen):
         status: of the run; None where the file is not a record.
         reason: of the run, or why the file is not a record.
         seconds: of a finished run; None of others.
+        origin: the code and the data of the run; None where the file is not a record.
     """
 
     modified: int
@@ -42,6 +44,7 @@ class Summary(Frozen):
     status: Status | None
     reason: str
     seconds: float | None
+    origin: Origin | None
 
 
 class Index(Frozen):
@@ -55,11 +58,12 @@ class Overview(NamedTuple):
     """The runs of a store, each in one of the groups.
 
     Attributes:
-        done: the runs with a final status, by name.
+        done: the runs with a final status, of the code and the data of now, by name.
         failed: the runs that failed, by name.
         running: the states of runs that a process makes now, by name.
         interrupted: what is known of the runs that can be continued, by name.
         waiting: names of runs of running commands that no process has begun.
+        outdated: names of other runs with a final status; see `harness.records.sources.outdated`.
         broken: files that are not records.
         seconds_left: until the running commands end, about; None where unknown.
     """
@@ -69,6 +73,7 @@ class Overview(NamedTuple):
     running: dict[str, State]
     interrupted: dict[str, State | None]
     waiting: list[str]
+    outdated: list[str]
     broken: list[Broken]
     seconds_left: float | None
 
@@ -84,20 +89,24 @@ def overview(store: Store) -> Overview:
     states, announced = store.locks.states(), store.locks.announced()
     running = {name: state for name, state in states.items() if store.locks.is_held(name)}
     ended = {name: record for name, record in records.items() if name not in running}
-    done = {name: record for name, record in ended.items() if record.status in FINAL}
+    final = {name: record for name, record in ended.items() if record.status in FINAL}
+    origins = {name: record.origin for name, record in final.items() if record.origin}
+    old = [n for n, is_old in zip(origins, outdated([*origins.values()]), strict=True) if is_old]
+    done = {name: record for name, record in final.items() if name not in {*old}}
     failed = {name: record for name, record in ended.items() if record.status == "failed"}
     saved = [path.stem for path in store.folder.glob("*.checkpoint")]
     begun = dict.fromkeys([*states, *saved, *ended])
-    others = {*running, *done, *failed}
+    others = {*running, *final, *failed}
     interrupted = {name: states.get(name) for name in sorted(begun) if name not in others}
-    waiting = [name for name in announced if name not in begun and name not in others]
+    waiting = [n for n in announced if n in {*old} or not (n in begun or n in others)]
+    old = [name for name in old if name not in waiting]
     again = [name for name in announced if name in interrupted]
     ended_now = [done[name] for name in announced if name in done]
     finished = [record.seconds for record in ended_now if record.seconds is not None]
     left = _seconds_left(finished, [*running.values()], len(waiting) + len(again))
     wrong = {name: found.reason for name, found in files.items() if not found.status}
     broken = [Broken(store.folder / f"{name}.json", reason) for name, reason in wrong.items()]
-    return Overview(done, failed, running, interrupted, waiting, broken, left)
+    return Overview(done, failed, running, interrupted, waiting, old, broken, left)
 
 
 def _seconds_left(finished: Sequence[float], states: Sequence[State], waiting: int) -> float | None:
@@ -141,6 +150,7 @@ def _summary(content: Record | Broken, stat: os.stat_result) -> Summary:
         status=content.status if is_record else None,
         reason=content.reason,
         seconds=content.final.seconds if is_record and content.final else None,
+        origin=content.origin if is_record else None,
     )
 
 

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from harness.records.answers import Answers
 from harness.records.fields import Count, Frozen, Positive, Precision, Quartiles, Seconds, Time
+from harness.records.sources import Origin, implementation_of
 from harness.records.spec import RunSpec
 from tasks.metric import Metric
 from zoo.registry import Value
@@ -184,7 +185,8 @@ class Record(Frozen):
     Attributes:
         schema_version: of this class; a record of another version is not read.
         reason: one line; empty where status is `ok`.
-        implementations: SHA-256 of the sources of each variant; see `harness.provenance`.
+        implementations: the digest of the code of each variant; see `harness.records.sources`.
+        files: SHA-256 of the file of a user that the task reads, by its path.
         expected_failures: checks that its variants are expected to fail, `VARIANT: CHECK`, each
             with its reason.
         is_baseline: whether no variant of the run is attention, so that its score is a baseline.
@@ -203,6 +205,7 @@ class Record(Frozen):
     started: Time
     environment: Environment
     implementations: Mapping[str, str]
+    files: dict[str, str] = Field(default={})
     expected_failures: Mapping[str, str]
     is_baseline: bool
     options: dict[str, dict[str, Value]]
@@ -213,6 +216,17 @@ class Record(Frozen):
     curve: list[Point]
     cost: Cost | None = None
     final: Final | None = None
+
+    @property
+    def implementation(self) -> str:
+        """The code of its variants in one line."""
+        return implementation_of(self.implementations, self.spec.options)
+
+    @property
+    def origin(self) -> Origin:
+        """Its code and data."""
+        task = self.spec.task
+        return Origin(self.implementation, task.key, task.file_name, self.files, self.started)
 
     @property
     def selection(self) -> Metric:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from harness.records.families import family_of, layer_counts
 from harness.records.suites import Suite
+from reports import outdated
 from reports.advice.rules import DIGITS, RULES, Values, key_of, label_of
 from reports.layer_costs import crossover, of_plan
 from reports.statistics import score_groups
@@ -64,6 +65,7 @@ def table(
         "units": units, "labels": {key: label_of(key) for key in every},
         "lengths": {key: sorted(map(int, found)) for key, found in lengths.items()},
         "setting": _setting(costs, suite), "rows": rows,
+        "notes": [*filter(None, (outdated.sentence(seeds), outdated.sentence(costs, "costs")))],
     }  # fmt: skip
 
 

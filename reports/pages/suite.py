@@ -10,7 +10,7 @@ import pandas as pd
 
 from harness.records.families import family_of
 from harness.records.suites import Suite
-from reports import papers, suite_results
+from reports import outdated, papers, suite_results
 from reports.layer_costs import measured
 from reports.markdown import escape, rendered, table
 from reports.statistics import LEVEL, score_groups
@@ -19,7 +19,7 @@ from reports.text import NOTHING, WIDE, frame_csv, number, text_table, threads_o
 OF_A_SEED = [
     "suite", "question", "row", "attention", "task", "seed", "status", "reason", "metric", "score",
     "dev", "loss", "train.lr", "train.steps", "best_step", "train_seconds", "machine", "started",
-    "commit", "id",
+    "commit", "outdated", "id",
 ]  # fmt: skip
 """The columns of the table of seeds."""
 
@@ -41,6 +41,7 @@ class Tables(NamedTuple):
         seeds: the runs behind the answers, a line each.
         setting: what the costs were measured on, as text.
         added: the variants whose runs a user added to the published ones.
+        notes: what is outdated, and what is left out; a sentence each.
     """
 
     suite: Suite
@@ -50,6 +51,7 @@ class Tables(NamedTuple):
     seeds: pd.DataFrame
     setting: str
     added: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def answer_of(self) -> dict[Hashable, Any]:
@@ -80,11 +82,18 @@ def tables(
     answers = answers[shown]
     columns = [*OF_A_SEED, *(["best_on_test"] if suite.published else [])]
     setting = [plan.precision, f"width {plan.dim}", f"{plan.heads} heads"]
-    for name, threads in measured(costs, plan)[["machine", "threads"]].values[:1]:
+    of_layers = measured(costs, plan)
+    for name, threads in of_layers[["machine", "threads"]].values[:1]:
         setting += [f"{name}, {threads_of(threads)}"]
+    notes = (
+        outdated.sentence(found.seeds),
+        outdated.sentence(of_layers[of_layers["row"].isin(answers["row"])], "costs"),
+        found.left_out,
+    )
     return Tables(
         suite, answers, found.pairs(), suite_results.matrix(answers, costs, suite),
         found.seeds.reindex(columns=columns), "; ".join(setting), tuple(sorted(added)),
+        tuple(filter(None, notes)),
     )  # fmt: skip
 
 
@@ -201,7 +210,8 @@ def terminal(of: Tables) -> str:
     )
     if of.added:
         legend += f" Your runs: {', '.join(of.added)}; the others are published."
-    return f"{text_table(head, lines, WIDE)}\n\n{fill(legend, WIDE)}"
+    texts = (fill(text, WIDE) for text in (legend, *of.notes))
+    return "\n\n".join([text_table(head, lines, WIDE), *texts])
 
 
 def readme_table(of: Tables) -> str:

@@ -15,7 +15,8 @@ from harness.grid import ATTEMPTS, check, run_all
 from harness.jobs import Job, Result, has_outcome
 from harness.measure import remeasure
 from harness.plan import resolve
-from harness.runner import failure
+from harness.records.frame import of_records
+from harness.runner import failure, save_record
 from harness.train import DivergedError
 from tests.harness.conftest import requested
 from tests.reports.conftest import make_record
@@ -33,8 +34,8 @@ def view(callback) -> MagicMock:
 def grid(store, view, unmeasured):
     """Runs plans one after the other; seed, status, and whether it was computed, of each."""
 
-    def make(*plans, rerun=False) -> list[tuple[int, str, bool]]:
-        outcome = run_all(plans, store, Serial(view.callback, Workers(1, 1)), view, rerun=rerun)
+    def make(*plans, **how) -> list[tuple[int, str, bool]]:
+        outcome = run_all(plans, store, Serial(view.callback, Workers(1, 1)), view, **how)
         return [(record.spec.seed, record.status, new) for record, new in outcome]
 
     return make
@@ -186,9 +187,43 @@ def test_a_run_of_another_process_is_left_to_it_and_computed_when_that_ends(
 
 def test_a_failure_of_another_process_is_not_repeated_by_the_same_command(plan, store):
     record = failure(plan(), store, "boom")
-    assert has_outcome(record, "", rerun=False)
-    assert not has_outcome(record, record.started, rerun=False)
-    assert not has_outcome(record.model_copy(update={"status": "interrupted"}), "", rerun=False)
+    job = Job(record.spec, store.folder)
+    assert has_outcome(record, job)
+    assert not has_outcome(record, job._replace(before=record.started))
+    assert not has_outcome(record.model_copy(update={"status": "interrupted"}), job)
+
+
+OTHER_CODE = [{"softmax": "zoo.variants.softmax:0"}, {"softmax": "0" * 64}, {}]
+"""Another digest, a digest of the text with its comments, and none."""
+
+
+@pytest.mark.parametrize("digests", OTHER_CODE)
+def test_a_run_of_other_code_is_made_again_unless_it_is_kept(two, store, grid, digests):
+    grid(*two)
+    old = store.find(two[0].spec).model_copy(update={"implementations": digests})
+    store.write(old)
+    assert of_records(store.read()[0])["outdated"].tolist() == [True, False]
+    assert grid(*two, keep_outdated=True) == [(0, "ok", False), (1, "ok", False)]
+    assert store.find(two[0].spec) == old
+    assert grid(*two) == [(0, "ok", True), (1, "ok", False)]
+    assert not of_records(store.read()[0])["outdated"].any()
+
+
+def test_a_failure_replaces_a_finished_run_of_other_code_alone(plan, store, grid):
+    grid(plan())
+    record, failed = store.find(plan().spec), failure(plan(), store, "boom")
+    assert save_record(failed, store) == record
+    store.write(record.model_copy(update={"implementations": OTHER_CODE[0]}))
+    interrupted = failed.model_copy(update={"status": "interrupted"})
+    assert save_record(interrupted, store).status == "ok"
+    assert save_record(failed, store) == failed == store.find(plan().spec)
+
+
+def test_a_checkpoint_of_other_code_is_not_continued(plan, store, grid, interrupted, monkeypatch):
+    interrupted(plan())
+    monkeypatch.setattr("harness.provenance.implementations", lambda names: OTHER_CODE[0])
+    with pytest.warns(UserWarning, match="of other code of softmax; the run starts again"):
+        grid(plan())
 
 
 def test_a_job_keeps_its_plan_and_is_sent_to_another_process_without_it(plan, store):

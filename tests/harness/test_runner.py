@@ -5,8 +5,6 @@ import json
 import signal
 import sys
 from contextlib import nullcontext
-from importlib import import_module
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,8 +15,9 @@ from harness import checkpoint
 from harness.environment import describe
 from harness.interrupts import Interrupts, Terminated
 from harness.plan import resolve
-from harness.provenance import expected_failures_of, implementations, sources
+from harness.provenance import expected_failures_of, implementations, options_of
 from harness.records.record import Implementation
+from harness.records.sources import Sources, parse
 from harness.reference import Trial, with_fastest_backend
 from harness.runner import run
 from harness.train import Evaluation, Trainer
@@ -100,17 +99,53 @@ def test_a_record_has_the_expected_failures_of_the_form_that_ran(plan, run_here,
     assert expected_failures_of(causal) == {**both, "softmax: gradients": "of one"}
 
 
-def test_a_record_has_the_digest_of_the_sources_of_each_variant(plan, run_here):
-    modules = sorted(sources("zoo.variants.primal", {"zoo"}))
-    source = b"".join(Path(import_module(name).__file__).read_bytes() for name in modules)
+def test_a_record_has_the_digest_of_the_code_of_each_variant(plan, run_here):
+    found = Sources().closure("zoo.variants.primal", {"zoo"})
+    digest = hashlib.sha256("".join(found[name] for name in sorted(found)).encode()).hexdigest()
     digests = run_here(plan("softmax+primal")).implementations
-    assert digests["primal"] == hashlib.sha256(source).hexdigest() != digests["softmax"]
+    assert digests["primal"] == f"zoo.variants.primal:{digest}" != digests["softmax"]
     assert implementations(["primal"]) == {"primal": digests["primal"]}
+
+
+SOURCE = """
+from . import a as b, c; import zoo.d
+class Mine(Linear):
+    def attend(self, q): return f"{q}, {q:>8}"  
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "same"),
+    [
+        ("\nclass", "\n# a comment\n\n\nclass", True),
+        ("Linear):\n", 'Linear):\n    """A docstring,\n\n    two paragraphs."""\n', True),
+        ("    def", "  def", True),
+        ("q): return", "q):\n        return", False),
+        ("(self, q)", "(\n        self, q  # tokens\n    )", True),
+        ("(Linear)", "( Linear )", True),
+        ("{q}", "{ q}", False),
+        ("attend", "attended", False),
+        ("return ", "return 'x' ", False),
+        (":>8", ":>9", False),
+        ("def", "@cache\n    def", False),
+    ],
+)
+def test_a_digest_is_of_the_code_alone(old, new, same):
+    assert SOURCE.count(old) == 1
+    first, second = parse(SOURCE), parse(SOURCE.replace(old, new))
+    assert (first.text == second.text) == same
+    assert first.imports == second.imports == {(".", ("a", "c")), ("zoo.d", ())}
+
+
+def test_the_form_of_code_is_the_same_for_all_versions_of_python():
+    digest = hashlib.sha256(parse(SOURCE).text.encode()).hexdigest()
+    assert digest[:16] == "812cd1e464cd8794"
 
 
 def test_the_sources_of_a_variant_are_those_of_its_package_that_it_imports():
     moments, softmax = (
-        set(sources(f"zoo.variants.{name}", {"zoo"})) for name in ("primal_moments", "softmax")
+        set(Sources().closure(f"zoo.variants.{name}", {"zoo"}))
+        for name in ("primal_moments", "softmax")
     )
     # The last two are imported by a module that the variant imports: one of them in a function.
     ours = {
@@ -138,7 +173,7 @@ def test_a_plug_in_s_sources_are_its_package_and_what_it_imports_of_ours(tmp_pat
     (package / "broken.py").write_text("def\n")
     (package / "folder").mkdir()  # no module: its name is of the package
     monkeypatch.syspath_prepend(tmp_path)
-    found = set(sources("plug.layer", {"zoo", "plug"}))
+    found = set(Sources().closure("plug.layer", {"zoo", "plug"}))
     ours = {"plug", "plug.layer", "plug.late.part", "plug.broken"}
     assert {name for name in found if name.startswith("plug")} == ours
     assert {"zoo.variants.linear", "zoo.contract"} <= found and "zoo" not in found
@@ -463,14 +498,14 @@ def test_a_full_disk_is_one_line(plan, store, run_here, monkeypatch):
 def test_an_error_after_the_evaluation_of_test_is_a_record_too(
     plan, store, run_here, monkeypatch, error, status
 ):
-    real, errors = implementations, [error]
+    real, errors = options_of, [error]
 
-    def once(names):
+    def once(spec):
         if errors:
             raise errors.pop()
-        return real(names)
+        return real(spec)
 
-    monkeypatch.setattr(harness.provenance, "implementations", once)
+    monkeypatch.setattr(harness.provenance, "options_of", once)
     with pytest.raises(KeyboardInterrupt) if status == "interrupted" else nullcontext():
         run_here(plan())
     record = store.find(plan().spec)

@@ -1,6 +1,7 @@
 """Synthetic records: every argument is something that a test may want to vary."""
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from harness.records import frame
 from harness.records.answers import CorrectAnswers
 from harness.records.cost import CostRecord
 from harness.records.record import Record
+from harness.records.sources import Sources
 from harness.records.suites import Suite, find
 from tasks.metric import Metric
 
@@ -45,6 +47,13 @@ def usage(seconds: float, mib: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
+@cache
+def digest_of_now(attention: str) -> str:
+    """The digest of the code of a variant, or one of a plug-in that is not installed."""
+    module = f"zoo.variants.{attention.replace('-', '_')}"
+    return Sources().digest(module) or "not_installed:0"
+
+
 def make_record(
     attention: str = "softmax", *, seed: int = 0, accuracy: float = 0.5, seconds: float = 100.0,
     mib: float = 300.0, softmax: tuple[float, float] | None = (200.0, 400.0), status: str = "ok",
@@ -55,7 +64,7 @@ def make_record(
     threads: int = 2, commit: str = "abc1234", failures: Mapping[str, str] = {},
     examples: int = 2000, correct: Sequence[bool] | None = None, is_baseline: bool | None = None,
     started: str = "2026-11-21T08:00:00Z", reference: str = "naive", role: str = "",
-    rates: Sequence[float] = (1e-3, 1e-2),
+    rates: Sequence[float] = (1e-3, 1e-2), implementation: str = "",
 ) -> Record:  # fmt: skip
     """A record, finished unless `status` is another; `correct` gives its answers.
 
@@ -102,7 +111,8 @@ def make_record(
     curve = {"step": 300, "seconds": 1.0, "loss": 2.0, "losses": {}}
     return Record.model_validate({
         "spec": spec, "status": status, "reason": reason, "started": started,
-        "environment": environment, "implementations": {attention: "0" * 64},
+        "environment": environment,
+        "implementations": {attention: implementation or digest_of_now(attention)},
         "metric": ACCURACY, "options": options or {attention: {}}, "parameters": 123_456,
         "flops": 7_890_000_000, "expected_failures": failures, "curve": [curve],
         "cost": cost if measured else None, "final": final if status == "ok" else None,
@@ -139,6 +149,7 @@ def make_cost(
             "spec": spec, "status": status, "reason": reason, "started": "2026-11-23T08:00:00Z",
             "seconds": 4.0, "options": {attention: {}}, "claims_linear": attention != "softmax",
             "measured": measured if status == "ok" else None,
+            "implementations": {attention: digest_of_now(attention)},
             "environment": {"device": spec["machine"], "threads": spec["threads"],
                             "memory_gib": 8, "system": "Linux", "versions": {}, "commit": "abc"},
         }

@@ -65,6 +65,48 @@ def test_a_row_without_other_seeds_shows_its_chosen_trial_once_every_rate_was_tr
             assert row["not_compared"] == "one seed"
 
 
+PRIMAL = "question == 'recall' and row == 'primal'"
+
+
+@pytest.mark.parametrize(
+    ("old", "seeds", "reason"),
+    [
+        ({"outdated": True, "implementation": "mine:1"}, 2, "1 of other code of the row"),
+        ({"implementation": "mine:1"}, 2, "1 of other code of the row"),
+        ({"train.lr": 7.0}, 2, "1 at another rate"),
+        ({"device": "cpu"}, 2, "1 on another kind of device"),
+        ({"data": "older"}, 2, "1 of other data"),
+        ({"train.precision": "bf16"}, 2, "1 of other settings"),
+        ({"outdated": True, "train.lr": 7.0, "device": "cpu"}, 2, "1 on another kind of device"),
+        ({"reason": "no difference"}, 3, ""),
+    ],
+    ids=["outdated", "code", "rate", "device", "data", "settings", "several", "none"],
+)
+def test_an_entry_is_of_one_code_rate_device_and_question_and_what_is_left_out_is_named(
+    suite_frames, old, seeds, reason
+):
+    suite, runs, baselines, costs = suite_frames
+    first = runs.query(PRIMAL).query("seed == 1").index
+    before = runs.loc[first].assign(started="2020-01-01T00:00:00Z", score=0.0, **old)
+    runs = pd.concat([runs.drop(first), before])
+    found = tables(suite, runs, baselines, costs)
+    answer = found.answers.query(PRIMAL).iloc[0]
+    assert answer["seeds"] == seeds
+    left_out = f"Left out of the runs: {reason}." if reason else ""
+    assert results(runs, suite, baselines).left_out == left_out
+    assert [note for note in found.notes if "Left out" in note] == [left_out] * bool(reason)
+
+
+def test_rows_without_newer_runs_are_shown_and_marked_as_outdated(suite_frames):
+    suite, runs, baselines, costs = suite_frames
+    old = (runs["row"] == "primal") & (runs["question"] == "recall")
+    runs = runs.assign(outdated=old, implementation=runs["implementation"].mask(old, "mine:1"))
+    found = tables(suite, runs, baselines, costs)
+    assert found.answers.query(PRIMAL)["seeds"].tolist() == [3]
+    assert found.notes[0].startswith("3 of 21 runs, of primal, are outdated")
+    assert found.seeds.groupby("row")["outdated"].sum().to_dict()["primal"] == 3
+
+
 def test_a_row_that_is_compared_but_below_a_baseline_has_no_rank_group(suite_frames):
     suite, runs, _, _ = suite_frames
     baselines = suite_frames.baselines.assign(score=[10.0, 80.0, 10.0, 30.0])

@@ -1,0 +1,266 @@
+"""Digests of the source of variants, and whether a record is of the code and the data of now.
+
+Source files are read without importing them, so that pages and tables need no torch. A digest is
+of the code alone: comments, docstrings, blank lines and the width of indents do not count.
+"""
+
+import hashlib
+import io
+import keyword
+import sys
+import tokenize
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from importlib.abc import InspectLoader
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import resolve_name
+from itertools import takewhile
+from pathlib import Path
+from typing import NamedTuple
+
+MARKS = {tokenize.INDENT: "\x01", tokenize.DEDENT: "\x02", tokenize.ENDMARKER: ""}
+"""The normal form of the changes of indents."""
+
+UNKNOWN = ""
+"""The code of a record without digests, or with digests of the text with its comments."""
+
+Import = tuple[str, tuple[str, ...]]
+"""A module, perhaps relative, and the names that are taken from it."""
+
+
+class Code(NamedTuple):
+    """The normal form of a module, and what it imports."""
+
+    text: str
+    imports: frozenset[Import]
+
+
+class Sources:
+    """The source files of modules, each read once."""
+
+    def __init__(self) -> None:
+        """Nothing is read yet."""
+        self._direct: dict[str, tuple[str, tuple[str, ...]] | None] = {}
+        self._specs: dict[str, ModuleSpec | None] = {}
+        self._digests: dict[str, str] = {}
+
+    def digest(self, module: str) -> str:
+        """`MODULE:SHA-256` of the code of a module, and of what it imports; empty without source.
+
+        What it imports counts where it is of `zoo` or of the package of the module.
+        """
+        if module not in self._digests:
+            found = self.closure(module, {"zoo", module.partition(".")[0]})
+            self._digests[module] = f"{module}:{digest_of(found)}" if found else UNKNOWN
+        return self._digests[module]
+
+    def closure(self, module: str, packages: Collection[str]) -> dict[str, str]:
+        """The code of a module, and of the modules of `packages` that it imports, by name.
+
+        Imports in functions count, and so do imports of the modules imported. A module that a
+        program names in another way, such as by `import_module`, is not found; nor is what
+        `zoo/__init__.py` imports on first use. Nothing is imported.
+        """
+        found: dict[str, str] = {}
+        left = [module]
+        while left:
+            name = left.pop()
+            direct = None if name in found or name == "zoo" else self._read(name)
+            if direct:
+                found[name] = direct[0]
+                left += (other for other in direct[1] if _is_within(other, packages))
+        return found
+
+    def _read(self, module: str) -> tuple[str, tuple[str, ...]] | None:
+        """The code of a module, and the modules that it imports; None where it has no source."""
+        if module not in self._direct:
+            spec = self._spec(module)
+            source, found = _source(spec) if spec else None, None
+            if spec and source is not None:
+                code = parse(source)
+                imports = (self._modules(spec.parent or "", *one) for one in code.imports)
+                found = code.text, tuple(sorted(name for names in imports for name in names))
+            self._direct[module] = found
+        return self._direct[module]
+
+    def _modules(self, parent: str, start: str, names: tuple[str, ...]) -> list[str]:
+        with suppress(ImportError):
+            start = resolve_name(start, parent)
+            modules = [path for name in names if self._is_module(path := f"{start}.{name}")]
+            return modules if modules and len(modules) == len(names) else [start, *modules]
+        return []  # from above its package
+
+    def _is_module(self, name: str) -> bool:
+        spec = self._spec(name)
+        return bool(spec and spec.origin)
+
+    def _spec(self, module: str) -> ModuleSpec | None:
+        """The specification of a module, without an import of it or its parents; None without."""
+        if module not in self._specs:
+            self._specs[module] = self._find(module)
+        return self._specs[module]
+
+    def _find(self, module: str) -> ModuleSpec | None:
+        if module in sys.modules:
+            return getattr(sys.modules[module], "__spec__", None)
+        parent = module.rpartition(".")[0]
+        above = self._spec(parent) if parent else None
+        if parent and not (above and above.submodule_search_locations):
+            return None
+        # A class given as MODULE:CLASS may be in the current folder.
+        paths = above.submodule_search_locations if above else [*sys.path, ""]
+        try:
+            return PathFinder.find_spec(module, paths)
+        except KeyError:  # a folder without `__init__`, of a package that is not imported
+            return None
+
+
+def digest_of(found: Mapping[str, str]) -> str:
+    """SHA-256 of the code of modules by name; empty where there are none."""
+    text = "".join(code for _, code in sorted(found.items()))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() if found else ""
+
+
+def implementation_of(digests: Mapping[str, str], names: Collection[str]) -> str:
+    """The digests in one line; `UNKNOWN` where a variant of `names` has none of its code."""
+    known = all(":" in digests.get(name, "") for name in {*names, *digests})
+    return " ".join(sorted({*digests.values()})) if known else UNKNOWN
+
+
+def is_outdated(implementation: str, sources: Sources) -> bool:
+    """Whether the code of now is another one, or it is not known which it was.
+
+    The code of a module that is not found, as of a plug-in that is not installed, is no other one.
+    """
+    recorded = implementation.split()
+    modules = {text: sources.digest(text.partition(":")[0]) for text in recorded}
+    return not recorded or any(now not in (UNKNOWN, text) for text, now in modules.items())
+
+
+class Origin(NamedTuple):
+    """The code and the data of a run, by which it is outdated or not.
+
+    Attributes:
+        implementation: the code; see `implementation_of`.
+        task: its key.
+        data: the name of its data.
+        files: SHA-256 of files of a user, by path.
+        started: when the run began.
+    """
+
+    implementation: str
+    task: str
+    data: str
+    files: dict[str, str]
+    started: str
+
+
+def outdated(origins: Sequence[Origin]) -> list[bool]:
+    """Whether each run is of other or unknown code, or of other data, than a run of now would be.
+
+    Of a task of a file, these are other data if the file has other content; of any task without
+    files, if a later one of the runs has other data.
+    """
+    sources, data, code = Sources(), dict[str, str](), dict[str, bool]()
+    for origin in sorted(origins, key=lambda one: one.started):
+        data[origin.task] = origin.data
+        if origin.implementation not in code:
+            code[origin.implementation] = is_outdated(origin.implementation, sources)
+    files = {path: file_digest(path) for origin in origins for path in origin.files}
+    return [
+        code[one.implementation]
+        or any(files[path] not in ("", recorded) for path, recorded in one.files.items())
+        or (not one.files and data[one.task] != one.data)
+        for one in origins
+    ]
+
+
+def file_digest(path: str) -> str:
+    """SHA-256 of the content of a file; empty where it cannot be read."""
+    try:
+        with Path(path).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return ""
+
+
+def _is_within(module: str, packages: Collection[str]) -> bool:
+    return any(f"{module}.".startswith(f"{package}.") for package in packages)
+
+
+def _source(spec: ModuleSpec) -> str | None:
+    """The source of a module; None where there is none, as of a package without `__init__`."""
+    if not (spec.origin and isinstance(spec.loader, InspectLoader)):
+        return None
+    try:
+        return spec.loader.get_source(spec.name)
+    except (ImportError, OSError, SyntaxError):
+        return None
+
+
+@cache
+def parse(source: str) -> Code:
+    """The code of a module; the source itself, without imports, where it has no tokens.
+
+    `ast.parse` is not safe in two threads at once, and its trees differ by the version of Python.
+    """
+    code: list[str] = []
+    imports: set[Import] = set()
+    line: list[tuple[int, str]] = []
+    try:
+        for kind, text in _tokens(source):
+            if kind in MARKS:
+                code.append(MARKS[kind])
+            elif kind != tokenize.NEWLINE:
+                line.append((kind, text))
+            else:
+                # A line of texts alone is a docstring.
+                if any(kind != tokenize.STRING for kind, _ in line):
+                    texts = [text for _, text in line]
+                    code += [*texts, "\n"]
+                    imports.update(_imports(texts))
+                line = []
+    except (SyntaxError, tokenize.TokenError):
+        return Code(source, frozenset())
+    return Code("\0".join(code), frozenset(imports))
+
+
+def _tokens(source: str) -> Iterator[tuple[int, str]]:
+    """Tokens without comments; a formatted string is one, as before Python 3.12."""
+    rows, depth, start = source.splitlines(keepends=True), 0, (0, 0)
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        name = tokenize.tok_name[token.type]
+        if name in ("FSTRING_START", "TSTRING_START"):
+            start = token.start if depth == 0 else start
+            depth += 1
+        elif name in ("FSTRING_END", "TSTRING_END"):
+            depth -= 1
+            if depth == 0:
+                yield tokenize.STRING, _between(rows, start, token.end)
+        elif depth == 0 and token.type not in (tokenize.COMMENT, tokenize.NL):
+            yield token.type, token.string
+
+
+def _between(rows: list[str], start: tuple[int, int], end: tuple[int, int]) -> str:
+    lines = rows[start[0] - 1 : end[0]]
+    lines[-1] = lines[-1][: end[1]]
+    return "".join([lines[0][start[1] :], *lines[1:]])
+
+
+def _imports(line: list[str]) -> Iterator[Import]:
+    """What the statements of a line import."""
+    for at in (place for place, text in enumerate(line) if text == "import"):
+        before = [*takewhile(_is_path, reversed(line[:at]))][::-1]
+        after = [text for text in takewhile(lambda t: t not in ";", line[at + 1 :])
+                 if text not in "()"]  # fmt: skip
+        parts = [part.split(" as ")[0] for part in " ".join(after).split(" , ")]
+        place = at - len(before) - 1
+        if place >= 0 and line[place] == "from":
+            yield "".join(before), tuple(part.strip(" ,") for part in parts)
+        else:
+            yield from ((part.replace(" ", ""), ()) for part in parts)
+
+
+def _is_path(text: str) -> bool:
+    return text != ";" and not keyword.iskeyword(text)
