@@ -8,7 +8,6 @@ import inspect
 import json
 import re
 import warnings
-from collections.abc import Container, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -226,44 +225,3 @@ def rows(certificates: "Mapping[str, Certificate]") -> list[list[str]]:
             texts += ["yes" if claim else "no" for claim in claims]
             found.append([*map(escape_prose, texts)])
     return found
-
-
-def hint(option: str, argv: Sequence[str], *, recipe: bool) -> str:
-    """The `--set OWNER.NAME=VALUE` that an unknown option, as `--lr`, means; empty if none does.
-
-    A variant that the arguments name is preferred, a task is named by them. With `recipe` the
-    command trains, and has fields of `model` and `train`.
-    """
-    name, named = option.lstrip("-").replace("-", "_"), set(re.split("[,+=]", ",".join(argv)))
-    owners = list(_owners(name, named, recipe))
-    owners = [owner for owner in owners if owner in {"train", "model", *named}] or owners
-    if not owners:
-        return ""
-    others = f" (also an option of {', '.join(owners[1:])})" if owners[1:] else ""
-    return f"give --set {owners[0]}.{name}={_value(option, argv)}{others}"
-
-
-def _owners(name: str, tasks: Container[str], recipe: bool) -> Iterator[str]:
-    """The owners of options of that name: the recipe, then variants, then `tasks`."""
-    from harness.records.models import MODELS
-    from harness.records.spec import TrainSpec
-
-    of_models = {field for kind in MODELS.values() for field in kind.model_fields} - {"kind"}
-    for owner, fields in (("train", {*TrainSpec.model_fields}), ("model", of_models)):
-        if recipe and name in fields:
-            yield owner
-    document = described()
-    chosen = (task for task in document["tasks"] if task["name"] in tasks)
-    for entry in (*document["variants"], *chosen):
-        if any(option["name"] == name for option in entry["options"]):
-            yield entry["name"]
-
-
-def _value(option: str, argv: Sequence[str]) -> str:
-    """The value that the option has on the command line, if it has one."""
-    for text, following in zip(argv, [*argv[1:], ""], strict=True):
-        name, equals, value = text.partition("=")
-        value = value if equals else following
-        if name == option and value and not value.startswith("--"):
-            return value
-    return "VALUE"

@@ -16,20 +16,6 @@ from harness.cli.run import run
 from harness.cli.site import site
 from harness.cli.status import status
 from harness.cli.study import study
-from zoo.registry import UserError
-
-RENAMED = {
-    "approximation": "study approximation",
-    "budgets": "list --budget",
-    "curves": "report --curves",
-    "ksvd": "study ksvd",
-    "measure": "run --remeasure",
-    "reproduce": "run --suite chen2023-cost, and -lra, -series, -d4rl for the other tables",
-    "spectrum": "study spectrum",
-    "sweep": "run --over",
-}
-"""What replaces the commands of the previous release."""
-
 
 app = group(name="harness")
 for function in (run, status, cost, check, list_, report, advise, site):
@@ -39,13 +25,7 @@ app.add_typer(study, name="study")
 
 
 def execute(argv: Sequence[str]) -> int:
-    """Run the command line; return the exit code.
-
-    Raises:
-        UserError: the command had another name in the previous release.
-    """
-    if argv and argv[0] in RENAMED:
-        raise UserError(f"{argv[0]} is now: harness {RENAMED[argv[0]]}")
+    """Run the command line; return the exit code."""
     return invoke(app, "harness", argv)
 
 

@@ -19,7 +19,7 @@ import typer
 from typer.core import TyperCommand
 
 from harness.cli.arguments import path
-from harness.cli.catalogue import hint, meanings
+from harness.cli.catalogue import meanings
 from harness.interrupts import Interrupts, Terminated
 from zoo.registry import UserError, in_one_line, printable
 
@@ -69,15 +69,7 @@ class Command(TyperCommand):
             UsageError: an option is unknown; one that takes one value is repeated:
                 Typer would use the last value; or a number is not finite: no bound excludes NaN.
         """
-        try:
-            _, _, order = self.make_parser(ctx).parse_args(args=list(args))
-        except USAGE_ERROR as error:
-            option, names = getattr(error, "option_name", ""), {p.name for p in self.params}
-            if not option or "set_" not in names:
-                raise
-            if not (text := hint(option, args, recipe="task" in names)):
-                raise
-            raise USAGE_ERROR(f"No such option: {option}; {text}.", ctx) from None
+        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
         for parameter, count in Counter(order).items():
             if count > 1 and not getattr(parameter, "multiple", True):
                 raise typer.BadParameter(

@@ -12,7 +12,6 @@ import torch
 from harness import recipes
 from harness.cli import main
 from harness.cli.arguments import MOST, seeds_in
-from harness.cli.commands import RENAMED
 from tasks.registry import tasks
 from tasks.synthetic.base import SyntheticTask
 from tests.harness.conftest import SMALL
@@ -160,26 +159,8 @@ REJECTED = {
     f"{option} {number}": number
     for option in ("cost -a none --seconds", "cost -a none --timeout", "study ksvd --lr")
     for number in ("inf", "-inf", "nan")
-} | {f"{old} --x": f"{old} is now: harness {new}" for old, new in RENAMED.items()}  # fmt: skip
+}  # fmt: skip
 """Part of the line that answers a command, which has exit code 2."""
-
-SETTINGS = {
-    "run -a primal --lr 3e-4": "train.lr=3e-4",
-    "run -a primal --lr=3e-4": "train.lr=3e-4",
-    "run -a none --lr": "train.lr=VALUE",
-    "run -a none --feed-forward 8": "model.feed_forward=8",
-    "run -a softmax+primal --rank 7": "primal.rank=7",
-    "run -a soft --landmarks 7": "soft.landmarks=7",
-    "run -a none --landmarks 7": "nystrom.landmarks=7",
-    "run -a none -t mqar --pairs 4": "mqar.pairs=4",
-    "cost -a primal --rank 4": "primal.rank=4",
-    "run -a none --seed 1": "",  # an option of tasks, and no task is named
-    "run -a none --nothing 1": "",
-    "run -a none -q": "",
-    "cost -a none --lr 1": "",  # no recipe
-    "report --lr 1": "",
-}
-"""The setting that an option means which the command does not have."""
 
 NUMBERS = (
     "", "x", "-1", "nan", "inf", "1e400", str(10**20), "\x1b[31m", "9" * 5000,
@@ -230,13 +211,6 @@ def test_a_folder_for_curves_that_cannot_be_written_is_rejected_before_the_run(c
     code, _, err = call(*TINY, "-a", "none", "--tensorboard", str(tmp_path / "file" / "curves"))
     assert code == 2 and len(err.splitlines()) == 1 and "give another --tensorboard" in err
     assert not [*tmp_path.rglob("*.json")]
-
-
-@pytest.mark.parametrize("command", SETTINGS)
-def test_an_unknown_option_is_answered_with_the_setting_that_it_means(rejected, command):
-    line, setting = rejected(*shlex.split(command)), SETTINGS[command]
-    assert "No such option" in line
-    assert f"give --set {setting}" in line if setting else "give --set" not in line
 
 
 @pytest.mark.slow_after(4)
