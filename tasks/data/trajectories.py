@@ -1,8 +1,9 @@
 """Files of trajectories: HDF5 in the forms of D4RL and of Minari.
 
 * D4RL (Fu et al., 2020, arXiv 2004.07219): arrays of all steps, `observations`, `actions`,
-  `rewards`, `terminals` and `timeouts`. A trajectory ends where one of the last two is true; steps
-  after the last end are left out.
+  `rewards`, `terminals` and `timeouts`. A trajectory ends where one of the last two is 1; steps
+  after the last end are left out. Where there are `next_observations`, they must be the
+  observations of the next step, except at an end.
 * Minari: a group `episode_0`, `episode_1`, ... for each trajectory, with `observations` (one more
   than steps), `actions`, `rewards`, `terminations` and `truncations`.
 
@@ -75,7 +76,8 @@ def read(path: str) -> Trajectories:
 
     Raises:
         UserError: h5py is not installed, or the file cannot be read, is not one of the two forms,
-            has arrays that do not fit each other, numbers that are not finite, or no trajectory.
+            has arrays that do not fit each other, numbers that are not finite in the type of
+            `Trajectories`, marks of ends that are not 0 or 1, or no trajectory.
     """
     return _read(*stamp(path, "an HDF5 file of trajectories"))
 
@@ -125,8 +127,10 @@ def _read(file: Path, modified: int, size: int) -> Trajectories:
     return Trajectories.join(episodes, attributes)
 
 
-def _array(file: Path, group: Any, name: str, axes: int, count: int | None = None) -> np.ndarray:
-    """The array of a group, with `axes` axes, and `count` rows where that is given.
+def _array(
+    file: Path, group: Any, name: str, axes: int, count: int | None = None, kind: Any = np.float32
+) -> np.ndarray:
+    """The array of a group, with `axes` axes, and `count` rows where that is given, as a `kind`.
 
     UserError where there is none, or it is of other numbers or of another shape.
     """
@@ -143,7 +147,8 @@ def _array(file: Path, group: Any, name: str, axes: int, count: int | None = Non
         problem = f"{name} has {len(found)} rows, {count} expected; correct it"
     else:
         require_memory(found.nbytes, f"{label}: {name}", "give a smaller file")
-        values = found[()]
+        with np.errstate(over="ignore"):  # numbers above those of `kind` become infinite
+            values = found[()].astype(kind)
         if np.isfinite(values).all():
             return values
         problem = f"{name} has values that are not finite; correct it"
@@ -161,32 +166,65 @@ def _require_no_external_link(file: Path, content: Any) -> None:
         raise UserError(f"{file}: {name} is a link to another file; copy it into this one")
 
 
+def _marks(file: Path, group: Any, form: str, count: int) -> list[Bool[np.ndarray, " v"]]:
+    """Where the two arrays that end a trajectory are 1."""
+    marks = [_array(file, group, name, 1, count) for name in ENDS[form]]
+    for name, values in zip(ENDS[form], marks, strict=True):
+        if (wrong := np.flatnonzero((values != 0) & (values != 1))).size:
+            raise UserError(f"{file}: {name} is {values[wrong[0]]:g} at step {wrong[0]}; mark by 1")
+    return [values == 1 for values in marks]
+
+
 def _d4rl(file: Path, group: Any, attributes: Attributes) -> Trajectories:
-    rewards = _array(file, group, "rewards", 1)
+    rewards = _array(file, group, "rewards", 1, kind=np.float64)
     count = len(rewards)
-    terminal, truncated = (_array(file, group, name, 1, count) > 0 for name in ENDS["d4rl"])
+    terminal, truncated = _marks(file, group, "d4rl", count)
     ends = np.flatnonzero(terminal | truncated) + 1
     if not len(ends):
         raise UserError(f"{file}: terminals and timeouts mark no end; mark the last steps")
+    observations = _array(file, group, "observations", 2, count)
+    if "next_observations" in group:
+        following = _array(file, group, "next_observations", 2, count)
+        _require_continued(file, observations, following, terminal | truncated)
     return Trajectories(
-        _array(file, group, "observations", 2, count)[: ends[-1]].astype(np.float32),
-        _array(file, group, "actions", 2, count)[: ends[-1]].astype(np.float32),
-        rewards[: ends[-1]].astype(np.float64),
+        observations[: ends[-1]],
+        _array(file, group, "actions", 2, count)[: ends[-1]],
+        rewards[: ends[-1]],
         ends,
         terminal[ends - 1],
         attributes,
     )
 
 
+def _require_continued(
+    file: Path,
+    observations: Float32[np.ndarray, "v s"],
+    following: Float32[np.ndarray, "v t"],
+    is_end: Bool[np.ndarray, " v"],
+) -> None:
+    """Raise UserError where `following` is not the next observation, and no end is marked."""
+    if following.shape != observations.shape:
+        raise UserError(
+            f"{file}: next_observations has shape {following.shape}, {observations.shape} expected"
+            "; correct it"
+        )
+    close = np.isclose(following[:-1], observations[1:], rtol=1e-4, atol=1e-5).all(1)
+    if (broken := np.flatnonzero(~close & ~is_end[:-1])).size:
+        raise UserError(
+            f"{file}: next_observations of step {broken[0]} is not the observation of the next "
+            "step, and terminals and timeouts mark no end there; mark the ends of trajectories"
+        )
+
+
 def _minari(file: Path, group: Any) -> Trajectories:
     """One episode; it ends with its last step, whatever its flags are."""
-    rewards = _array(file, group, "rewards", 1)
+    rewards = _array(file, group, "rewards", 1, kind=np.float64)
     count = len(rewards)
-    terminal, _ = (_array(file, group, name, 1, count) > 0 for name in ENDS["minari"])
+    terminal, _ = _marks(file, group, "minari", count)
     return Trajectories(
-        _array(file, group, "observations", 2, count + 1)[:-1].astype(np.float32),
-        _array(file, group, "actions", 2, count).astype(np.float32),
-        rewards.astype(np.float64),
+        _array(file, group, "observations", 2, count + 1)[:-1],
+        _array(file, group, "actions", 2, count),
+        rewards,
         np.array([count]),
         terminal[-1:],
         {},

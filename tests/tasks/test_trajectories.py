@@ -91,6 +91,15 @@ def replaced(name, change):
         (replaced("observations", lambda a: a[:, :, None]), "observations has shape"),
         (replaced("rewards", lambda a: a * np.nan), "rewards has values that are not finite"),
         (replaced("rewards", lambda a: a.astype("S8")), "no array of numbers 'rewards'"),
+        (replaced("rewards", lambda a: a[:, None]), r"rewards has shape \(5, 1\), 1 axes needed"),
+        (replaced("rewards", lambda a: a.astype(complex)), "no array of numbers 'rewards'"),
+        (replaced("actions", lambda a: a[:, 0]), r"actions has shape \(5,\), 2 axes needed"),
+        (replaced("actions", lambda a: a[:, :0]), r"actions has shape \(5, 0\)"),
+        (replaced("observations", lambda a: a.astype(float) * 1e300), "observations has values that"),
+        (replaced("timeouts", lambda a: a * 255), "timeouts is 255 at step 2; mark by 1"),
+        (replaced("terminals", lambda a: a - 1.0), "terminals is -1 at step 0; mark by 1"),
+        (lambda content: content.pop("observations"), "no array of numbers 'observations'"),
+        (lambda content: content.update(next_observations=np.zeros((5, 3))), r"shape \(5, 3\)"),
         (replaced("terminals", np.zeros_like), None),
         (lambda content: content.update(dict.fromkeys(ENDS["d4rl"], np.zeros(5))), "mark no end"),
     ],
@@ -105,6 +114,38 @@ def test_a_file_that_does_not_fit_is_rejected_in_one_line(tmp_path, damage, mess
     with pytest.raises(UserError, match=message) as raised:
         read(path)
     assert path in str(raised.value) and "\n" not in str(raised.value)
+
+
+def continued(lengths, marked, shift=0) -> dict[str, np.ndarray]:
+    """Trajectories with the next observation of each step, of which some ends are marked."""
+    content = arrays(lengths)
+    following = np.concatenate([content["observations"][1:], np.ones((1, 4), np.float32)])
+    ends = np.cumsum(lengths) - 1
+    following[ends] += 1  # the last state of an episode is not the first of the next one
+    content["next_observations"] = following
+    content["terminals"][:] = content["timeouts"][:] = False
+    content["timeouts"][np.cumsum(marked) - 1 + shift] = True
+    return content
+
+
+def test_marks_of_ends_that_contradict_the_next_observations_are_rejected(tmp_path):
+    lengths = (40, 25, 35)
+    whole = read(save(tmp_path / "a.hdf5", continued(lengths, lengths)))
+    assert whole.lengths.tolist() == [*lengths]
+    for content, step in (
+        (continued(lengths, (65, 35)), 39),  # two episodes would be one
+        (continued(lengths, lengths, shift=-1), 39),  # the mark is one step early
+        (continued(lengths, (100,)), 39),
+    ):
+        with pytest.raises(UserError, match=rf"next_observations of step {step} is not the obs"):
+            read(save(tmp_path / "b.hdf5", content))
+
+
+def test_next_observations_may_be_the_first_of_the_next_episode(tmp_path):
+    content = continued((3, 2), (3, 2))
+    content["next_observations"][:-1] = content["observations"][1:].astype(np.float16)
+    content["observations"] = content["observations"].astype(np.float16)
+    assert read(save(tmp_path / "a.hdf5", content)).lengths.tolist() == [3, 2]
 
 
 def test_damaged_missing_and_foreign_files_are_rejected(tmp_path):
