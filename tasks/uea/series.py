@@ -1,4 +1,4 @@
-"""Time series of the UEA archive: the ten sets in Table 1 of Chen et al. (2023), each a task.
+"""Time series: the ten UEA sets in Table 1 of Chen et al. (2023), each a task, and a user's own.
 
 Bagnall et al., "The UEA multivariate time series classification archive, 2018", arXiv 1811.00075.
 `sets.csv` has a row for each set, with the sizes of the archive: train has four fifths of TRAIN.
@@ -10,6 +10,7 @@ without any value has the channel's mean in train.
 
 import csv
 import re
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, make_dataclass
 from importlib import resources
@@ -20,13 +21,13 @@ import torch
 from jaxtyping import Float32, Float64, Int64, UInt8
 
 from tasks.baselines import rocket
-from tasks.contract import Baseline, Split, SplitName
+from tasks.contract import Baseline, Split, SplitName, Task
 from tasks.data.corpus import DEV_SEED, official
 from tasks.data.files import Source, SourceFiles, damaged, digests_of
 from tasks.data.sources import ImportedTask
 from tasks.registry import tasks
 from tasks.uea.ts_format import read
-from zoo.registry import UserError, require_at_least
+from zoo.registry import UserError, require_at_least, require_memory
 
 DEV_SHARE = 5
 """One in so many examples of the official TRAIN file is in dev."""
@@ -46,24 +47,10 @@ class Scale(NamedTuple):
     deviation: Float64[np.ndarray, " f"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class SeriesTask(ImportedTask):
-    """A set of the archive; its subclasses give its name and sizes.
-
-    Attributes:
-        max_len: time points to which a series is truncated.
-        train, dev, test: series in the split of that name.
-    """
+class Signals(Task):
+    """A task of normalised series, each with a class; subclasses give them."""
 
     vocabulary = 0
-
-    max_len: int
-    train: int
-    dev: int
-    test: int
-
-    def __post_init__(self) -> None:
-        require_at_least(1, self.name, max_len=self.max_len)
 
     def load(self, split: SplitName) -> Split:
         """See `Task.load`; also raises UserError where a split has fewer series than requested."""
@@ -71,6 +58,8 @@ class SeriesTask(ImportedTask):
         scale = scale_of(series)
         if split != "train":
             series, targets = self._filled(split)
+        what = f"{len(series)} series of {self.max_len:.3g} points"
+        require_memory(4 * len(series) * self.max_len * self.channels, what, "lower their number")
         sequences = torch.zeros(len(series), self.max_len, self.channels)
         for row, values in zip(sequences, series, strict=True):
             row[: len(values)] = torch.from_numpy(normalised(values, scale))
@@ -88,6 +77,28 @@ class SeriesTask(ImportedTask):
     def shallow_baselines(self) -> Mapping[str, Baseline]:
         """See `Task.shallow_baselines`: linear models of statistics and of random convolutions."""
         return rocket.MODELS
+
+    @abstractmethod
+    def _filled(self, split: SplitName) -> tuple[Series, UInt8[np.ndarray, " n"]]:
+        """The series of a split, truncated and without missing values, and their classes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeriesTask(Signals, ImportedTask):
+    """A set of the archive; its subclasses give its name and sizes.
+
+    Attributes:
+        max_len: time points to which a series is truncated.
+        train, dev, test: series in the split of that name.
+    """
+
+    max_len: int
+    train: int
+    dev: int
+    test: int
+
+    def __post_init__(self) -> None:
+        require_at_least(1, self.name, max_len=self.max_len)
 
     @classmethod
     def convert(cls, files: SourceFiles) -> dict[str, np.ndarray]:
@@ -112,7 +123,7 @@ class SeriesTask(ImportedTask):
         return arrays
 
     def _filled(self, split: SplitName) -> tuple[Series, UInt8[np.ndarray, " n"]]:
-        """The series of a split, truncated and without missing values, and their classes."""
+        """See `Signals._filled`."""
         fields = {"values": f"float32 v {self.channels}", "ends": "int64 s", "targets": "uint8 s"}
         values, ends, targets = self.arrays(fields, official(split))
         indices = np.arange(len(targets)) if split == "test" else hold_out(targets)[split]

@@ -3,7 +3,7 @@
 Lines that begin with `#` or `%` are comments. A header of lines `@key value` ends with `@data`; its
 keys are read in lower case, since archives write both `@classLabel` and `@classlabel`. Each line
 after it is one series: its channels are separated by `:`, the values of a channel by `,`, and the
-last part is the class. `?` and `NaN` are missing values.
+last part is the class. `?` and `NaN` are missing values. A byte-order mark is ignored.
 
 Series may have different lengths; the channels of one series may not. Time stamps are rejected:
 none of the ten sets has them.
@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float32
 
+from tasks.data.corpus import class_order
 from tasks.data.files import Member, damaged
 from zoo.registry import UserError
 
@@ -64,7 +65,7 @@ def _text(file: Member) -> Iterator[tuple[str, str]]:
     """Location and text of each line that is neither empty nor a comment."""
     for location, line in file.lines(LINE_LIMIT):
         # Comments of published files have damaged characters; anything else is ASCII.
-        text = line.decode("utf-8", "replace").strip()
+        text = line.decode("utf-8", "replace").removeprefix("\ufeff").strip()
         if text and not text.startswith(COMMENTS):
             yield location, text
 
@@ -77,6 +78,8 @@ def _labels(lines: Iterable[tuple[str, str]], location: str) -> tuple[str, ...]:
         if not key.startswith("@"):
             raise damaged(line_location, "is neither a key such as @data nor a comment")
         if key.lower() == "@data":
+            if values:
+                raise damaged(line_location, "has values after @data; a series is a line below it")
             break
         header[key.lower()] = values
     else:
@@ -86,14 +89,22 @@ def _labels(lines: Iterable[tuple[str, str]], location: str) -> tuple[str, ...]:
         raise UserError(f"{location} names no classes in @classLabel; give a set with classes")
     if header.get("@timestamps", ["false"])[0].lower() != "false":
         raise UserError(f"{location} has time stamps, which are not read; give a set without")
+    if len(class_order(location, labels)) < len(labels) or "\ufffd" in "".join(labels):
+        raise UserError(
+            f"{location} names a class twice in @classLabel, or one that is not UTF-8; correct it"
+        )
     return tuple(labels)
 
 
 def _series(channels: list[str], location: str) -> Float32[np.ndarray, "l f"]:
     try:
-        columns = [
-            np.array(channel.replace(MISSING, "nan").split(","), np.float32) for channel in channels
-        ]
+        if any("_" in channel or not channel.isascii() for channel in channels):
+            raise ValueError("as 1_0, which is one in Python alone")
+        with np.errstate(over="ignore"):  # too large a number becomes infinite
+            columns = [
+                np.array(channel.replace(MISSING, "nan").split(","), np.float32)
+                for channel in channels
+            ]
     except ValueError as error:
         raise damaged(location, f"has a value that is no number ({error})") from error
     lengths = sorted({len(column) for column in columns})

@@ -63,7 +63,7 @@ NAMES = library.names(required_options=False)
 
 
 def test_only_tasks_of_own_data_have_a_required_option():
-    assert {*library.names()} - {*NAMES} == {"control", "image-folder", "table"}
+    assert {*library.names()} - {*NAMES} == {"control", "image-folder", "series", "table"}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -95,7 +95,7 @@ def replaced(name, change):
         (replaced("rewards", lambda a: a.astype(complex)), "no array of numbers 'rewards'"),
         (replaced("actions", lambda a: a[:, 0]), r"actions has shape \(5,\), 2 axes needed"),
         (replaced("actions", lambda a: a[:, :0]), r"actions has shape \(5, 0\)"),
-        (replaced("observations", lambda a: a.astype(float) * 1e300), "observations has values that"),
+        (replaced("observations", lambda a: a.astype("f8") * 1e300), "observations has values tha"),
         (replaced("timeouts", lambda a: a * 255), "timeouts is 255 at step 2; mark by 1"),
         (replaced("terminals", lambda a: a - 1.0), "terminals is -1 at step 0; mark by 1"),
         (lambda content: content.pop("observations"), "no array of numbers 'observations'"),

@@ -43,7 +43,17 @@ def member(text: str, name: str = "X_TRAIN.ts") -> Member:
 
 
 @pytest.mark.parametrize("name", ["X_TRAIN.ts", "X_TRAIN.ts.xz"])
-@pytest.mark.parametrize("header", [CAMEL, LOWER], ids=["camel", "lower"])
+@pytest.mark.parametrize(
+    "header",
+    [
+        CAMEL,
+        LOWER,
+        "\xef\xbb\xbf" + CAMEL,
+        "\xef\xbb\xbf" + LOWER[25:],
+        CAMEL.replace("\n", "\r\n"),
+    ],
+    ids=["camel", "lower", "mark", "mark before a key", "CRLF"],
+)
 def test_series_of_unequal_lengths_and_missing_values_are_read(header, name):
     read_file = read(member(header + ROWS, name))
     assert read_file.labels == ("b", "a") and read_file.targets == [1, 0]
@@ -68,6 +78,19 @@ def test_series_of_unequal_lengths_and_missing_values_are_read(header, name):
         (CAMEL + "1:inf:a\n", "line 10 has an infinite value"),
         (CAMEL + "1:2:a\n1:2:3:a\n", "line 11 has 3 channels, the first series has 2"),
         (CAMEL + "1:2", "line 10 ends in the class '2'"),
+        (CAMEL + "1_0:2:a\n", "line 10 has a value that is no number"),
+        (CAMEL + "\u00b2:2:a\n", "line 10 has a value that is no number"),
+        (CAMEL + "(0,1):(0,2):a\n", "line 10 has a value that is no number"),
+        (CAMEL + "1:1e99:a\n", "line 10 has an infinite value"),
+        (CAMEL + ":a\n", "line 10 has a value that is no number"),
+        (CAMEL + "1?:2:a\n", "line 10 has a value that is no number"),
+        (CAMEL + "@data\n", "line 10 ends in the class '@data'"),
+        (CAMEL.replace("@data\n", "@data 1:2:a\n"), "line 9 has values after @data; a series is"),
+        (CAMEL.replace("b a", "b a b") + ROWS, "names a class twice in @classLabel"),
+        (CAMEL.replace("b a", "b \xe9") + ROWS, "or one that is not UTF-8"),
+        (CAMEL.replace("b a", "b \x1b[2J") + ROWS, "which is not a line of text; rename it"),
+        (CAMEL.replace("b a", "b,a") + ROWS, "line 10 ends in the class 'a', which is not in"),
+        (CAMEL.replace("\n", "\r") + ROWS, "line 2 is neither a key"),
     ],
 )
 def test_a_damaged_file_is_one_line_that_names_the_place(text, message):
@@ -99,6 +122,85 @@ def vowels(tmp_path, declare):
         (tmp_path / f"JapaneseVowels_{part}.ts").write_text(text_of(series, targets))
     declare(VOWELS, examples={"train": 90, "test": 45}, arrays={}, files=())
     return tmp_path
+
+
+def own(folder: Path, name: str = "GunPoint", train: str = "", test: str = "") -> str:
+    """A set of one channel, whose class is the sign of its slope."""
+    header = "@univariate true\n@classLabel true 1 -1\n@data\n"
+    rows = "".join(f"{i},{i + s},{i + 2 * s}:{s}\n" for i in range(5) for s in (1, -1))
+    (folder / f"{name}_TRAIN.ts").write_text(train or header + rows)
+    (folder / f"{name}_TEST.ts").write_text(test or header + "1,?,3,4:1\n2,1:-1\n")
+    return str(folder)
+
+
+def test_an_own_set_of_one_channel_is_a_task(tmp_path):
+    task = create("series", path=own(tmp_path))
+    assert (task.classes, task.channels, task.max_len) == (2, 1, 4)
+    assert [task.class_name(target) for target in range(2)] == ["1", "-1"]
+    splits = {name: task.load(name) for name in SPLITS}
+    assert [len(split) for split in splits.values()] == [8, 2, 2]
+    test = splits["test"]
+    assert test.lengths.tolist() == [4, 2] and test.targets.tolist() == [0, 1]
+    first = test.sequences[0, :, 0]
+    torch.testing.assert_close(first.diff(), first.diff()[:1].expand(3))
+    assert not test.sequences[1, 2:].any()
+    short = create("series", path=str(tmp_path), points=2).load("test")
+    assert short.sequences.shape == (2, 2, 1) and short.lengths.tolist() == [2, 2]
+    before = splits["test"].digest()
+    path = tmp_path / "GunPoint_TEST.ts"
+    path.write_text(path.read_text().replace("3,4", "3,5"))
+    assert create("series", path=str(tmp_path)).load("test").digest() != before
+
+
+def test_an_own_set_is_what_the_archive_is(vowels):
+    VOWELS.import_files(vowels)
+    task = create("series", path=str(vowels), points=26)
+    for name in SPLITS:
+        assert task.load(name).digest() == small().load(name).digest()
+
+
+OWN = {
+    "no file": (lambda f: None, "has of the files .* of one set: none; give a folder with both"),
+    "TEST alone": (
+        lambda f: (own(f), (f / "GunPoint_TRAIN.ts").unlink()), "one set: GunPoint_TEST.ts; give"
+    ),
+    "two sets": (lambda f: (own(f), own(f, "Coffee")), "one set: Coffee_TEST.ts, Coffee_TRAIN"),
+    "parts of two sets": (
+        lambda f: (own(f), (f / "GunPoint_TEST.ts").rename(f / "X_TEST.ts")), "X_TEST.ts; give"
+    ),
+    "classes in another order": (
+        lambda f: own(f, test="@classLabel true -1 1\n@data\n1,2:1\n"), "has other classes than"
+    ),
+    "channels": (
+        lambda f: own(f, test="@classLabel true 1 -1\n@data\n1:2:1\n"), "has other channels than"
+    ),
+    "one class": (
+        lambda f: own(f, *["X", *["@classLabel true 1\n@data\n" + "1:1\n" * 5] * 2]),
+        "has 1 classes; give 2 to 256",
+    ),
+    "four series": (
+        lambda f: own(f, train="@classLabel true 1 -1\n@data\n" + "1:1\n" * 4), "has 4 series"
+    ),
+    "damaged": (
+        lambda f: (own(f), (f / "GunPoint_TEST.ts").rename(f / "GunPoint_TEST.ts.xz")),
+        "TEST.ts.xz cannot be read .LZMAError",
+    ),
+    "a target": (
+        lambda f: own(f, train="@targetLabel true\n@data\n1,2:0.5\n"), "names no classes in @class"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", OWN)
+def test_an_own_set_that_cannot_be_read_is_one_line(tmp_path, what):
+    make, message = OWN[what]
+    (tmp_path / "set").mkdir()
+    make(tmp_path / "set")
+    with pytest.raises(UserError, match=message) as error:
+        create("series", path=str(tmp_path / "set"))
+    assert "\n" not in str(error.value)
+    with pytest.raises(UserError, match="nowhere cannot be read"):
+        create("series", path="nowhere")
 
 
 def small(**options):
