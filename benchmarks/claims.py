@@ -14,8 +14,9 @@ from typing import Literal, NamedTuple
 from pydantic import model_validator
 
 from harness.records.fields import Frozen, Positive, Quartiles, Seconds
-from harness.records.files import write_atomic
+from harness.records.files import split_checksum, with_checksum, write_atomic
 from harness.records.record import Environment
+from zoo.registry import UserError
 
 RESULTS = Path("results/benchmarks")
 
@@ -96,11 +97,21 @@ def is_met(ratio: Quartiles | None, bound: float | None) -> bool | None:
 
 def write(record: ClaimRecord, folder: Path, kind: Kind) -> Path:
     """Write a record about a kind of device to `folder`; the path of its file."""
-    text = record.model_dump_json(indent=1) + "\n"
+    text = with_checksum(record.model_dump_json(indent=1) + "\n")
     return write_atomic(folder / f"{record.name}-{kind}.json", text.encode())
 
 
 def read(folder: Path, kind: Kind) -> list[ClaimRecord]:
-    """The records in `folder`, in order of name; ValidationError for another file."""
-    paths = sorted(folder.glob(f"*-{kind}.json"))
-    return [ClaimRecord.model_validate_json(path.read_text("utf-8")) for path in paths]
+    """The records in `folder`, in order of name.
+
+    Raises:
+        ValidationError: a file is not a record.
+        UserError: it was edited.
+    """
+    found = []
+    for path in sorted(folder.glob(f"*-{kind}.json")):
+        text, problem = split_checksum(path.read_text("utf-8"))
+        found.append(ClaimRecord.model_validate_json(text))
+        if problem:
+            raise UserError(f"{path} is not a record ({problem}); measure it again")
+    return found

@@ -159,7 +159,7 @@ def _usage(
         peak_bytes=peak_bytes(training_call(trainer), trainer.device),
         parameters=trainable(trainer.model),
         flops=flops_of(plan, train),
-        backend=_backend(plan, trainer),
+        backend=backend_of(plan, trainer),
         state_bytes=sum(state_bytes(layer.start(1)) for layer in layers) if decodes else None,
     )
 
@@ -169,7 +169,7 @@ def flops_of(plan: Plan, train: Split) -> int:
     return flops(training_call(trainer_of(plan, train, compiled=False)))
 
 
-def _backend(plan: Plan, trainer: Trainer) -> str:
+def backend_of(plan: Plan, trainer: Trainer) -> str:
     """The backends of the layers, or the compiler, which chooses by itself."""
     spec = plan.spec
     if spec.train.compiled:

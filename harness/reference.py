@@ -129,11 +129,13 @@ def with_fastest_backend(plan: Plan, backend: str = "") -> Plan:
     """The plan with the fastest backend in place of `auto`, for building; its identity has `auto`.
 
     A compiled model keeps `auto`, which is SDPA within the compiler. A run that is continued keeps
-    the `backend` that it began with.
+    the `backend` that it began with. Runs of a question of a suite have SDPA, and no trial: curves
+    of two stores are equal.
     """
     spec = plan.spec
     if not is_auto(spec) or spec.train.compiled:
         return plan
+    backend = SDPA if "/" in spec.budget else backend
     if not backend and (found := trial_of(plan)):
         backend = found.fastest.backend
     return replace(plan, spec=with_backend(spec, backend)) if backend else plan

@@ -13,7 +13,7 @@ from harness.answers import by_cluster, roll_out
 from harness.data import is_out_of_memory
 from harness.environment import is_same_machine, merge_commits
 from harness.interrupts import Interrupts
-from harness.measure import flops_of, measure
+from harness.measure import backend_of, flops_of, measure
 from harness.model import build_model, trainable
 from harness.plan import Plan
 from harness.records.fields import now
@@ -76,6 +76,7 @@ class Attempt:
         self.cost: Cost | None = None
         self.parameters: int | None = None
         self.flops: int | None = None
+        self.backend = ""
 
     def record(self, status: Status, reason: str, final: Final | None = None) -> Record:
         """The record of the run so far, or of its end with `final`."""
@@ -95,6 +96,7 @@ class Attempt:
             dev_metric=data.dev_metric if data.dev_metric != data.metric else None,
             parameters=self.parameters,
             flops=self.flops,
+            backend=self.backend,
             curve=self.progress.curve,
             cost=self.cost,
             final=final,
@@ -119,6 +121,7 @@ class Attempt:
         trainer = Trainer(model, train, spec.train, spec.seed)
         if self.path.exists():
             self._resume(trainer)
+        self.backend = backend_of(plan, trainer)
         self.progress.backend = str(plan.spec.options.get(REFERENCE, {}).get("backend", ""))
         self._train(trainer, dev, test if spec.train.best_on_test else None)
         self.callback.phase("test")

@@ -2,8 +2,10 @@
 
 import errno
 import glob
+import hashlib
 import os
 import platform
+import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +17,9 @@ from pydantic import BaseModel, ValidationError
 from zoo.registry import UserError
 
 M = TypeVar("M", bound=BaseModel)
+
+CHECKSUM = re.compile(r'\{\n "checksum": "([0-9a-f]{16})",\n')
+"""The beginning of the file of a record: 16 digits of the SHA-256 of all other lines."""
 
 
 def require_writable(folder: Path, what: str, remedy: str) -> None:
@@ -54,6 +59,25 @@ def save(path: Path, content: bytes, what: str) -> Path:
             f"{what} {path} cannot be written ({error.strerror}); free space, or give another "
             "--store"
         ) from error
+
+
+def with_checksum(text: str) -> str:
+    """The text of a record, as `model_dump_json(indent=1)` gives it, with a checksum of it."""
+    return text.replace("{\n", f'{{\n "checksum": "{_checksum(text)}",\n', 1)
+
+
+def split_checksum(text: str) -> tuple[str, str]:
+    """The text of a record without its checksum, and what is wrong with that; empty if nothing."""
+    found = CHECKSUM.match(text)
+    if found is None:
+        return text, "it has no checksum, as records of earlier versions"
+    plain = "{\n" + text[found.end() :]
+    is_same = found[1] == _checksum(plain)
+    return plain, "" if is_same else "it was edited: its checksum is of other content"
+
+
+def _checksum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def read_model(path: Path, kind: type[M]) -> M | None:

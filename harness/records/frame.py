@@ -45,7 +45,7 @@ OF_RUNS = {
     "exponential": "metric.exponential", "dev_metric": "selection.title",
     "dev_better": "selection.better", "dev_digits": "selection.digits", "sample": "final.sample",
     "reference": "cost.reference", "inference_reference": "cost.inference_reference",
-    "backend": "cost.own.backend", "machine": "environment.device",
+    "backend": "computed_by", "machine": "environment.device",
     "threads": "environment.threads", "memory_gib": "environment.memory_gib",
     "system": "environment.system", "commit": "environment.commit", "started": "started",
     "baseline": "is_baseline", "implementation": "implementation", "id": "spec.id",

@@ -193,6 +193,8 @@ class Record(Frozen):
         options: every option of every variant, by variant, with those that have their default.
         dev_metric: what the scores on dev are; None where they are of `metric`.
         flops: floating-point operations in matrix products of one training step; None likewise.
+        backend: the implementations that computed the attention layers, or `compiled`; empty where
+            each variant has only one, and in records of before it was stored.
         curve: points in order of step.
         cost: None where it was not measured: in a run of a suite, or one that ended before.
         final: None where the run did not finish.
@@ -213,6 +215,7 @@ class Record(Frozen):
     dev_metric: Metric | None = None
     parameters: Count | None = None
     flops: Annotated[int, Field(ge=0)] | None = None
+    backend: str = ""
     curve: list[Point]
     cost: Cost | None = None
     final: Final | None = None
@@ -221,6 +224,11 @@ class Record(Frozen):
     def implementation(self) -> str:
         """The code of its variants in one line."""
         return implementation_of(self.implementations, self.spec.options)
+
+    @property
+    def computed_by(self) -> str:
+        """`backend`, or the one whose cost was measured in the run."""
+        return self.backend or (self.cost.own.backend if self.cost else "")
 
     @property
     def origin(self) -> Origin:

@@ -13,7 +13,13 @@ from harness.records.baselines import FOLDER, ShallowStudy, TaskBaselines
 from harness.records.certificate import Certificate
 from harness.records.cost import CostRecord, CostSpec
 from harness.records.fields import Frozen
-from harness.records.files import remove_partial, require_writable, save
+from harness.records.files import (
+    remove_partial,
+    require_writable,
+    save,
+    split_checksum,
+    with_checksum,
+)
 from harness.records.locks import Lock, Locks
 from harness.records.record import FINAL, Record
 from harness.records.spec import RunSpec, TaskSpec
@@ -119,7 +125,7 @@ class RecordStore(Generic[RecordT]):
         Raises:
             UserError: it cannot be written.
         """
-        text = record.model_dump_json(indent=1) + "\n"
+        text = with_checksum(record.model_dump_json(indent=1) + "\n")
         return save(self.path_of(record), text.encode(), "record")
 
     def remove_partial_files(self) -> None:
@@ -182,8 +188,9 @@ class RecordStore(Generic[RecordT]):
         if not path.is_file():
             return Broken(path, "it is not a regular file")
         try:
+            text, problem = split_checksum(path.read_text("utf-8"))
             # Strict: otherwise true is a number.
-            record = self.kind.model_validate_json(path.read_text("utf-8"), strict=True)
+            record = self.kind.model_validate_json(text, strict=True)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(map(str, first["loc"])) or "the file"
@@ -195,7 +202,7 @@ class RecordStore(Generic[RecordT]):
         expected = self.path_of(record).name
         if path.name != expected:
             return Broken(path, f"its specification belongs in {expected}; move it away")
-        return record
+        return Broken(path, f"{problem}; move it away") if problem else record
 
 
 class Store(RecordStore[Record]):

@@ -22,6 +22,7 @@ from harness.reference import (
 from harness.train import Trainer
 from tasks import create
 from tests.harness.conftest import requested
+from tests.harness.specs import raising
 from tests.harness.test_every_variant import RandomData
 from zoo.cost import flops, peak_bytes
 
@@ -106,6 +107,13 @@ def test_auto_is_the_fastest_backend(plan, trial, seconds, backend):
     assert backend in measure(planned).own.backend.split("+")
     named = plan("softmax", settings={"softmax": {"backend": "sdpa"}})
     assert with_fastest_backend(named) is named
+
+
+def test_a_run_of_a_suite_has_sdpa_without_a_trial(plan, monkeypatch):
+    monkeypatch.setattr("harness.reference.trial_of", raising(AssertionError("a trial")))
+    planned = plan("softmax+primal").with_fields(budget="laptop@1/copy")
+    built = with_fastest_backend(planned, "naive").spec
+    assert built.options == {"softmax": {"backend": "sdpa"}, "primal": {}}
 
 
 def test_a_run_of_sdpa_has_its_times_and_not_the_fastest_softmax_ones(plan, trial, seconds):

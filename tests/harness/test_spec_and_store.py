@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import pytest
 from pydantic import ValidationError
@@ -10,7 +11,14 @@ from harness.cli.stores import content
 from harness.records.models import Transformer
 from harness.records.record import Cost, Record
 from harness.records.spec import RunSpec, TuningSpec
-from harness.records.store import CostStore, Store
+from harness.records.store import (
+    BaselineStore,
+    CertificateStore,
+    CostStore,
+    ShallowStore,
+    Store,
+    StudyStore,
+)
 from tests.conftest import ROOT
 from tests.harness.specs import raising
 from tests.reports.conftest import make_record
@@ -274,7 +282,36 @@ def test_a_broken_record_is_reported_and_left_as_it_is(store, record):
         with pytest.raises(UserError, match="is not a record") as caught:
             store.find(record.spec)
         assert str(path) in str(caught.value) and "\n" not in str(caught.value)
-        assert path.read_bytes() == content
+        assert path.read_bytes() == damaged
+
+
+KINDS = {
+    Store: "started", CostStore: "started", StudyStore: "started", BaselineStore: "started",
+    ShallowStore: "started", CertificateStore: "taken",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("edit", ["a year", "the checksum", "no checksum", "none"])
+def test_an_edited_record_is_named_and_not_believed(tmp_path, kind, edit):
+    published, copied = kind.within(ROOT / "results"), kind.within(tmp_path)
+    name = next(iter(published.files()))
+    text = (published.folder / name).read_text("utf-8")
+    copied.folder.mkdir(exist_ok=True)
+    edited = {
+        "a year": text.replace(f'"{KINDS[kind]}": "2026', f'"{KINDS[kind]}": "2025'),
+        "the checksum": re.sub(r'("checksum": ")....', r"\g<1>0000", text),
+        "no checksum": re.sub(r' "checksum": .*\n', "", text),
+        "none": text,
+    }
+    (copied.folder / name).write_text(edited[edit], "utf-8")
+    records, broken = copied.read()
+    assert (len(records), len(broken)) == ((1, 0) if edit == "none" else (0, 1))
+    if broken:
+        reason = "it has no checksum" if edit == "no checksum" else "it was edited"
+        assert broken[0].reason.startswith(reason)
+        with pytest.raises(UserError, match=reason):
+            copied.require(name)
 
 
 OUT_OF_RANGE = {
@@ -330,7 +367,7 @@ def test_a_record_with_a_figure_out_of_range_is_left_out(store, record, field):
 def test_a_record_under_the_name_of_another_run_is_left_out(store, record):
     store.write(record)
     other = changed(("seed",))
-    store.path(other).write_text(record.model_dump_json())
+    store.path(other).write_text(store.path(record.spec).read_text())
     records, ((path, reason),) = store.read()
     assert (records, path) == ([record], store.path(other))
     assert reason == f"its specification belongs in {store.path(record.spec).name}; move it away"
