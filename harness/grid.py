@@ -115,8 +115,8 @@ class View(Protocol):
     def ended(self, record: Record, result: Result) -> None:
         """The run has an outcome."""
 
-    def refresh(self, running: Mapping[str, State], others: Mapping[str, State]) -> None:
-        """Time has passed; the states of the runs of this grid, and of all other runs."""
+    def refresh(self, running: Mapping[str, State], others: int) -> None:
+        """Time has passed; the states of running runs, and how many run in other commands."""
 
 
 def run_all(
@@ -149,13 +149,12 @@ def run_all(
     how = {"rerun": rerun, "keep_outdated": keep_outdated, "cost": cost}
     grid = _Grid(plans, store, view, **how, keep_checkpoints=keep_checkpoints)
     try:
-        with store.locks.announce([*grid.jobs]):
-            while len(grid.outcomes) < len(grid.jobs):
-                while grid.waiting and pool.can_start():
-                    pool.submit(grid.next())
-                for job, result in pool.finished():
-                    grid.accept(job, result)
-                grid.refresh()
+        while len(grid.outcomes) < len(grid.jobs):
+            while grid.waiting and pool.can_start():
+                pool.submit(grid.next())
+            for job, result in pool.finished():
+                grid.accept(job, result)
+            grid.refresh()
     finally:
         pool.close()
     return [grid.outcomes[plan.spec.file_name] for plan in plans]
@@ -235,8 +234,6 @@ class _Grid:
             self.waiting.append(name)
         if self.others and not self.waiting and not self.running:
             time.sleep(SECONDS_PER_LOOK)
-        states = self.locks.states().items()
-        running, others = ({n: s for n, s in states if n in names}
-                           for names in (self.running, self.others))  # fmt: skip
-        self.view.refresh(running, others)
+        running = {n: state for n, state in self.locks.states().items() if n in self.running}
+        self.view.refresh(running, len(self.others))
         self.look_at = time.monotonic() + SECONDS_PER_LOOK

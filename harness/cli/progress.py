@@ -153,7 +153,7 @@ class GridView:
         self._specs: dict[str, RunSpec] = {}
         self._first: dict[str, float] = {}
         self._running: Mapping[str, State] = {}
-        self._others: Mapping[str, State] = {}
+        self._others = 0
         self._failed = self._done = self._before = self._total = 0
         self._overall: TaskID | None = None
 
@@ -183,7 +183,7 @@ class GridView:
             write_line(f"{title(record.spec)}: {record.status}; {self.summary()}", self._console)
         self._show_overall()
 
-    def refresh(self, running: Mapping[str, State], others: Mapping[str, State]) -> None:
+    def refresh(self, running: Mapping[str, State], others: int) -> None:
         for name, state in running.items():
             if name not in self._first:
                 self._first[name] = state.step / state.steps
@@ -202,9 +202,8 @@ class GridView:
 
     def summary(self) -> str:
         """The state of the grid in one line."""
-        running, others = len(self._running), len(self._others)
-        left = self._seconds_left()
-        return summary(self._done, self._total, running, self._failed, others, left)
+        running, left = len(self._running), self._seconds_left()
+        return summary(self._done, self._total, running, self._failed, self._others, left)
 
     def _show_overall(self) -> None:
         if self._overall is not None:

@@ -8,7 +8,7 @@ from zoo.registry import printable
 
 
 def status(options: Stored) -> Answer:
-    """Show which runs of a store are done, running, interrupted, failed, waiting or outdated.
+    """Show which runs of a store are done, running, interrupted, failed or outdated.
 
     Runs of all machines that share the store count as running.
     """
@@ -16,7 +16,6 @@ def status(options: Stored) -> Answer:
     from harness.cli.stores import with_warnings
     from harness.records.overview import overview
     from harness.records.store import Store, require_folder
-    from reports.text import threads_of
 
     store = options.store
     require_folder(store)
@@ -29,28 +28,28 @@ def status(options: Stored) -> Answer:
             name: (state, "" if state else saved) for name, state in found.interrupted.items()
         },
         "failed": {name: (None, run.reason) for name, run in found.failed.items()},
-        "waiting": dict.fromkeys(found.waiting, (None, "")),
         "outdated": dict.fromkeys(found.outdated, (None, "")),
     }
     rows = [
-        {"status": kind, "name": name, "state": state, "reason": reason}
+        {
+            "status": kind,
+            "name": name,
+            "reason": reason,
+            "state": state and state.model_dump(include={"host", "pid", "since"}),
+        }
         for kind, runs in groups.items()
         for name, (state, reason) in runs.items()
     ]
     if options.as_json:
-        seconds = found.seconds_left
-        return Answer({"done": len(found.done), "seconds_left": seconds, "rows": rows})
-    running, interrupted, failed, waiting, outdated = map(len, groups.values())
+        return Answer({"done": len(found.done), "rows": rows})
+    running, interrupted, failed, outdated = map(len, groups.values())
     done, total = len(found.done), len(found.done) + len(rows)
-    text = summary(done, total, running, failed, left=found.seconds_left)
+    text = summary(done, total, running, failed)
     old = f", {outdated} outdated: of other code or data than now" * bool(outdated)
-    lines = [f"{text}; {interrupted} interrupted, {waiting} waiting{old}"]
+    lines = [f"{text}; {interrupted} interrupted{old}"]
     for row in rows:
         what = row["reason"]
         if state := row["state"]:
-            what = (
-                f"{state.phase}, step {state.step}/{state.steps}; process {state.pid} of "
-                f"{state.host}, {threads_of(state.threads)}, since {state.since}"
-            )
+            what = f"since {state['since']}; process {state['pid']} of {state['host']}"
         lines.append(printable(f"{row['status']:11}  {row['name']}  {what}".rstrip()))
     return Answer("\n".join(lines))

@@ -5,15 +5,12 @@ with its process, however that ends, so that no lock is left over. Beside it is 
 the state of the run, for `harness status`. See docs/grids.md for file systems of several machines.
 """
 
-import json
 import os
 import platform
-import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import get_ident
 from typing import Annotated
 
 import filelock
@@ -27,8 +24,6 @@ from zoo.registry import UserError
 FOLDER = ".locks"
 """The folder of locks and states in a store."""
 
-ANNOUNCEMENT = re.compile(r"command-.*-\d+-\d+\.(cells|lock)")
-"""Names of the files of commands: host, process and thread. No record has such a name."""
 SECONDS_PER_STATE = 2.0
 """Minimum seconds between two writes of the step of a run."""
 
@@ -158,42 +153,6 @@ class Locks:
         """The number of runs that processes of this machine compute."""
         here = [state for state in self.states().values() if state.is_of_this_host]
         return sum(psutil.pid_exists(state.pid) for state in here)
-
-    @contextmanager
-    def announce(self, names: Sequence[str]) -> Iterator[None]:
-        """Show other processes the runs of a command, for as long as it runs.
-
-        Raises:
-            UserError: the file system has no locks, or the folder cannot be written.
-        """
-        command = f"command-{platform.node()}-{os.getpid()}-{get_ident()}"
-        # Nobody else takes a lock of this name.
-        with self.alone(command):
-            path = self._path(command, "cells")
-            try:
-                with suppress(OSError):
-                    write_atomic(path, json.dumps(names).encode())
-                yield
-            finally:
-                with suppress(OSError):
-                    path.unlink(missing_ok=True)
-                    self._path(command, "lock").unlink(missing_ok=True)
-
-    def announced(self) -> list[str]:
-        """The names of the runs of all commands in progress."""
-        names: dict[str, None] = {}
-        for path in sorted(self.folder.glob("command-*.cells")):
-            with suppress(OSError, ValueError):
-                if path.is_file() and self.is_held(path.stem):
-                    names |= dict.fromkeys(json.loads(path.read_bytes()))
-        return list(names)
-
-    def remove_announcements(self) -> None:
-        """Delete what killed commands have announced."""
-        for path in sorted(self.folder.glob("command-*")):
-            if ANNOUNCEMENT.fullmatch(path.name) and not self.is_held(path.stem):
-                with suppress(OSError):
-                    path.unlink(missing_ok=True)
 
     def _lock(self, name: str, *, wait: bool = False) -> filelock.BaseFileLock | None:
         path = self._path(name, "lock")

@@ -1,4 +1,4 @@
-"""The state of a store at any time: runs that are done, running, interrupted, failed, waiting.
+"""The state of a store at any time: runs that are done, running, interrupted, failed.
 
 The few fields of every record that it needs are in the file `.index` of the store: see
 docs/decisions/0051-index-of-a-store.md. A damaged, missing or outdated index costs time only.
@@ -7,9 +7,7 @@ docs/decisions/0051-index-of-a-store.md. A damaged, missing or outdated index co
 import hashlib
 import os
 import time
-from collections.abc import Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -35,7 +33,6 @@ class Summary(Frozen):
         size: bytes.
         status: of the run; None where the file is not a record.
         reason: of the run, or why the file is not a record.
-        seconds: of a finished run; None of others.
         origin: the code and the data of the run; None where the file is not a record.
     """
 
@@ -43,7 +40,6 @@ class Summary(Frozen):
     size: int
     status: Status | None
     reason: str
-    seconds: float | None
     origin: Origin | None
 
 
@@ -62,20 +58,16 @@ class Overview(NamedTuple):
         failed: the runs that failed, by name.
         running: the states of runs that a process makes now, by name.
         interrupted: what is known of the runs that can be continued, by name.
-        waiting: names of runs of running commands that no process has begun.
         outdated: names of other runs with a final status; see `harness.records.sources.outdated`.
         broken: files that are not records.
-        seconds_left: until the running commands end, about; None where unknown.
     """
 
     done: dict[str, Summary]
     failed: dict[str, Summary]
     running: dict[str, State]
     interrupted: dict[str, State | None]
-    waiting: list[str]
     outdated: list[str]
     broken: list[Broken]
-    seconds_left: float | None
 
 
 def overview(store: Store) -> Overview:
@@ -86,7 +78,7 @@ def overview(store: Store) -> Overview:
     """
     files = {file.removesuffix(".json"): found for file, found in summaries(store).items()}
     records = {name: found for name, found in files.items() if found.status}
-    states, announced = store.locks.states(), store.locks.announced()
+    states = store.locks.states()
     running = {name: state for name, state in states.items() if store.locks.is_held(name)}
     ended = {name: record for name, record in records.items() if name not in running}
     final = {name: record for name, record in ended.items() if record.status in FINAL}
@@ -98,29 +90,9 @@ def overview(store: Store) -> Overview:
     begun = dict.fromkeys([*states, *saved, *ended])
     others = {*running, *final, *failed}
     interrupted = {name: states.get(name) for name in sorted(begun) if name not in others}
-    waiting = [n for n in announced if n in {*old} or not (n in begun or n in others)]
-    old = [name for name in old if name not in waiting]
-    again = [name for name in announced if name in interrupted]
-    ended_now = [done[name] for name in announced if name in done]
-    finished = [record.seconds for record in ended_now if record.seconds is not None]
-    left = _seconds_left(finished, [*running.values()], len(waiting) + len(again))
     wrong = {name: found.reason for name, found in files.items() if not found.status}
     broken = [Broken(store.folder / f"{name}.json", reason) for name, reason in wrong.items()]
-    return Overview(done, failed, running, interrupted, waiting, old, broken, left)
-
-
-def _seconds_left(finished: Sequence[float], states: Sequence[State], waiting: int) -> float | None:
-    """Seconds until all runs have ended, from the mean seconds of a run."""
-    now, done = datetime.now(UTC), [state.step / state.steps for state in states]
-    seconds = list(finished) or [
-        (now - datetime.fromisoformat(state.since)).total_seconds() / part
-        for state, part in zip(states, done, strict=True)
-        if part > 0
-    ]
-    if not states or not seconds:
-        return None
-    left = waiting + len(states) - sum(done)
-    return sum(seconds) / len(seconds) * left / len(states)
+    return Overview(done, failed, running, interrupted, old, broken)
 
 
 def summaries(store: Store) -> dict[str, Summary]:
@@ -149,7 +121,6 @@ def _summary(content: Record | Broken, stat: os.stat_result) -> Summary:
         size=stat.st_size,
         status=content.status if is_record else None,
         reason=content.reason,
-        seconds=content.final.seconds if is_record and content.final else None,
         origin=content.origin if is_record else None,
     )
 

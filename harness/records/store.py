@@ -237,13 +237,12 @@ class Store(RecordStore[Record]):
     def remove_leftovers(self) -> None:
         """Delete what killed processes have left, and what no run will be continued from.
 
-        These are partial files, the announcements of commands, checkpoints of finished runs, and
-        states of runs without a checkpoint. Nothing of a command that runs is deleted.
+        These are partial files, checkpoints of finished runs, and states of runs without a
+        checkpoint. Nothing of a run that a process computes is deleted.
         """
         self.remove_partial_files()
-        self.locks.remove_announcements()
         saved = [path.stem for path in self.folder.glob("*.checkpoint")]
-        for name in {*saved, *self.locks.states()} - {*self.locks.announced()}:
+        for name in {*saved, *self.locks.states()}:
             checkpoint = self.folder / f"{name}.checkpoint"
             with self.locks.unused(name) as unused:
                 if not unused:

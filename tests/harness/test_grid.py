@@ -123,7 +123,7 @@ def test_the_check_rejects_a_later_run_before_the_first_and_draws_no_random_numb
     plans = [plan(), plan("primal")]
     assert check(plans, store) == plans
     assert torch.equal(torch.get_rng_state(), state)
-    large = plan("primal", settings={"primal": {"rank": 2**40}})
+    large = plan("primal", settings={"model": {"feed_forward": 2**40}})
     with pytest.raises(UserError, match="GiB of memory"):
         check([plan(), large], store)
     line = "64 training examples, fewer than a batch of 65; set listops.train higher, or lower"

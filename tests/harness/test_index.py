@@ -111,8 +111,8 @@ def test_records_without_curves_differ_in_nothing_else(store, plan, run_here):
 
 @pytest.fixture
 def mixed(plan, store, callback, unmeasured, interrupt_at):
-    """A store with a run of each kind: done, running, interrupted, failed and waiting."""
-    done, running, interrupted, failed, waiting = (plan(seed=seed) for seed in range(5))
+    """A store with a run of each kind: done, running, interrupted and failed."""
+    done, running, interrupted, failed = (plan(seed=seed) for seed in range(4))
     run(done, store, callback)
     interrupt_at(3, KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
@@ -120,9 +120,7 @@ def mixed(plan, store, callback, unmeasured, interrupt_at):
     store.write(failure(failed, store, "boom"))
     lock = store.locks.acquire(running.spec.file_name, threads=1, steps=4)
     lock.report(phase="train", step=2)
-    names = [plan.spec.file_name for plan in (done, running, interrupted, failed, waiting)]
-    with store.locks.announce(names):
-        yield names
+    yield [plan.spec.file_name for plan in (done, running, interrupted, failed)]
     lock.release(keep_state=False)
 
 
@@ -132,30 +130,25 @@ def test_the_command_says_the_same_and_changes_nothing(store, mixed, call):
     assert {path: path.read_bytes() for path in before} == before
     first, *lines = out.splitlines()
     assert (code, err) == (0, "")
-    assert first.startswith("1 of 5 runs done, 1 running, 1 failed, about")
-    assert first.endswith("; 1 interrupted, 1 waiting")
+    assert first.startswith("1 of 4 runs done, 1 running, 1 failed; 1 interrupted")
     assert [line.split()[:2] for line in lines] == [
         ["running", mixed[1]], ["interrupted", mixed[2]], ["failed", mixed[3]],
-        ["waiting", mixed[4]],
     ]  # fmt: skip
-    assert "train, step 2/4; process" in lines[0] and lines[2].endswith("boom")
+    assert f"process {os.getpid()} of" in lines[0] and lines[2].endswith("boom")
     found = json.loads(call("status", "--json")[1])
     assert found["done"] == 1
-    # Half of the running one, the interrupted and the waiting one, at the seconds of a run.
-    assert found["seconds_left"] == pytest.approx(2.5 * overview(store).done[mixed[0]].seconds)
     assert [[row["status"], row["name"]] for row in found["rows"]] == [
         line.split()[:2] for line in lines
     ]
-    assert [found["rows"][0]["state"][key] for key in ("step", "steps")] == [2, 4]
+    assert found["rows"][0]["state"]["pid"] == os.getpid()
     assert found["rows"][2]["reason"] == "boom"
 
 
-def test_a_run_that_was_killed_is_interrupted_and_its_command_waits_for_nothing(store):
+def test_a_run_that_was_killed_is_interrupted(store):
     store.locks.folder.mkdir(parents=True)
     (store.locks.folder / "name.json").write_text(STATE.model_dump_json())
-    (store.locks.folder / "command-vm-1-1.cells").write_text('["name", "other"]')
     found = overview(store)
-    assert (found.interrupted, found.waiting, found.running) == ({"name": STATE}, [], {})
+    assert (found.interrupted, found.running) == ({"name": STATE}, {})
 
 
 @pytest.mark.filterwarnings("always")
@@ -175,7 +168,7 @@ def test_no_text_of_a_store_reaches_the_terminal_as_a_command(store, plan, call)
 @pytest.mark.filterwarnings("always")
 def test_pipes_in_a_store_block_nothing(call, store):
     store.locks.folder.mkdir(parents=True)
-    for name in (".index", ".locks/a.json", ".locks/command-a.cells", "a.json"):
+    for name in (".index", ".locks/a.json", "a.json"):
         os.mkfifo(store.folder / name)
     code, out, err = call("status")
     assert (code, err.count("\n")) == (0, 1) and out.startswith("0 of 0 runs done")

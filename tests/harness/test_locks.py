@@ -117,7 +117,6 @@ def test_leftovers_of_killed_processes_are_removed_and_nothing_else(
     removed = {
         store.checkpoint(finished.spec),  # killed between the record and the end of the run
         folder / f"{finished.spec.file_name}.json",
-        folder / f"command-{host}-{ended}-1.cells", folder / f"command-{host}-{ended}-1.lock",
         *(below / f".a.json.{host}.{ended}.partial" for below in (
             store.folder, folder, store.folder / "studies", store.folder / "weights" / "x",
         )),
@@ -125,19 +124,15 @@ def test_leftovers_of_killed_processes_are_removed_and_nothing_else(
     for path in expected | removed:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    with store.locks.announce(["name"]):
-        expected |= set(folder.glob(f"command-{host}-{os.getpid()}-*"))
-        store.remove_leftovers()
-        left = {path for path in store.folder.rglob("*") if path.is_file()}
+    store.remove_leftovers()
+    left = {path for path in store.folder.rglob("*") if path.is_file()}
     assert left == expected - removed
 
 
-def test_a_checkpoint_that_a_process_uses_or_has_announced_is_no_leftover(plan, store, run_here):
+def test_a_checkpoint_that_a_process_uses_is_no_leftover(plan, store, run_here):
     record = run_here(plan())
     checkpoint, name = store.checkpoint(record.spec), record.spec.file_name
     checkpoint.touch()  # of a repetition
-    with store.locks.announce([name]):
-        store.remove_leftovers()
     lock = store.locks.acquire(name, threads=1, steps=4)
     store.remove_leftovers()
     assert checkpoint.exists() and store.locks.state(name) is not None

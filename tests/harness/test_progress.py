@@ -91,7 +91,7 @@ def test_the_remaining_time_of_another_process_is_known_from_its_steps(plan, vie
 
     def look(phase, step, at):
         clock.now = at
-        view.refresh({"name": state(phase, step)}, {})
+        view.refresh({"name": state(phase, step)}, 0)
         return left(view)
 
     assert look("load data", 0, 0) is look("measure cost", 0, 90) is look("train", 0, 100) is None
@@ -104,5 +104,5 @@ def test_a_grid_has_no_remaining_time_before_a_run_has_ended(plan, view, clock):
     view.begin(4, 0)
     view.started(spec)
     clock.now = 300
-    view.refresh({"name": state("train", 1)}, {})
+    view.refresh({"name": state("train", 1)}, 0)
     assert left(view) is None and "left" not in view.summary()
