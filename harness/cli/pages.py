@@ -1,7 +1,8 @@
 """Writes every generated file of this repository from its records: `python -m harness.cli.pages`.
 
-With `--check` nothing is written: it names the files that are out of date, and exits 1 if there are
-any. Measurements are records, and this program makes none; `--fit` fits missing baselines.
+With `--check` nothing is written: it names the files that are out of date, and those that cannot be
+made here, as without an extra package, and exits 1 if there are any. Measurements are records, and
+this program makes none; `--fit` fits missing baselines.
 """
 
 import csv
@@ -29,6 +30,7 @@ from reports.pages.certificates import certificates_page
 from reports.pages.findings import findings
 from reports.text import frame_csv
 from zoo.conformance import checks_for, configurations
+from zoo.registry import UserError, first_line
 from zoo.variants import variants
 
 Files = Mapping[Path, bytes]
@@ -67,18 +69,27 @@ def main(options: PagesOptions) -> None:
             if f"{name}.json" not in fitted.files():
                 typer.echo(fitted.write(baselines.shallow_study(name)))
     certificates, written = CertificateStore.within(root / "results").by_variant(), set[Path]()
-    stale = [*_stale_certificates(certificates)]
-    for files in (make(root) for make in GENERATORS):
+    lines, complete = [*_stale_certificates(certificates)], True
+    for make in GENERATORS:
+        try:
+            files = make(root)
+        except (ImportError, UserError) as error:
+            if not options.check:
+                raise
+            lines.append(f"not checked: {make.__name__.strip('_')}: {first_line(error)}")
+            complete = False
+            continue
         written |= {*files}
         if options.check:
             old = (file for file, content in files.items() if not is_current(file, content))
-            stale += [f"{file}: python -m harness.cli.pages" for file in old]
+            lines += [f"out of date: {file}: python -m harness.cli.pages" for file in old]
         else:
             stores.write_pages({file: files[file] for file in files if _differs(file, files[file])})
-    stale += [f"{file}: {remedy(file)}" for file in pages_of(root) if file not in written]
-    for line in stale:
-        typer.echo(f"out of date: {line}")
-    raise typer.Exit(1 if stale else 0)
+    others = [file for file in pages_of(root) if file not in written] if complete else []
+    lines += [f"out of date: {file}: {remedy(file)}" for file in others]
+    for line in lines:
+        typer.echo(line)
+    raise typer.Exit(1 if lines else 0)
 
 
 def pages_of(root: Path) -> list[Path]:
@@ -129,11 +140,15 @@ def _stale_certificates(found: Mapping[str, Certificate]) -> Iterator[str]:
     for name, variant in variants.built_in():
         if variant.unchecked:
             continue
-        forms = configurations(name, variant)
+        try:
+            forms = configurations(name, variant)
+        except UserError as error:
+            yield f"not checked: the certificate of {name}: {error}"
+            continue
         expected = [(form.label, check.name) for form in forms for check in checks_for(form)]
         certificate = found.get(name)
         if not (certificate and certificate.covers(certified_digest(variant), expected)):
-            yield f"the certificate of {name}: harness check {name} --store results"
+            yield f"out of date: the certificate of {name}: harness check {name} --store results"
 
 
 def _studies(root: Path) -> Files:

@@ -15,6 +15,7 @@ from tests.certificates import committed
 from tests.harness.test_cli_check import checks  # noqa: F401
 from tests.zoo.oracle import figures
 from zoo.conformance import checks_for, configurations
+from zoo.contract import Unsupported
 from zoo.registry import UserError
 from zoo.variants import variants
 
@@ -116,7 +117,7 @@ def test_a_certificate_of_other_code_or_other_checks_is_out_of_date():
     found["linear"] = found["linear"].model_copy(update={"code": "0" * 64})
     found["none"] = found["none"].model_copy(update={"results": found["none"].results[1:]})
     stale = [*pages._stale_certificates(found)]
-    assert [line.split()[3].rstrip(":") for line in stale] == ["conv", "linear", "none"]
+    assert [line.split()[6].rstrip(":") for line in stale] == ["conv", "linear", "none"]
 
 
 def test_a_certificate_is_of_the_source_of_the_checks_too(monkeypatch):
@@ -143,3 +144,24 @@ def test_check_names_what_is_out_of_date_and_a_second_run_writes_what_was(tmp_pa
             pages.main(pages.PagesOptions(check=check, root=tmp_path))
         assert end.value.exit_code == code
         assert page.exists() == (not check or code == 0)
+
+
+def test_what_cannot_be_made_here_is_named_and_the_rest_is_checked(tmp_path, monkeypatch, capsys):
+    def missing(*_):
+        raise Unsupported("it needs a package")
+
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "other.md").write_text("of a generator that fails")
+    monkeypatch.setattr(pages, "configurations", missing)
+    monkeypatch.setattr(pages, "GENERATORS", (missing, lambda root: {root / "page.md": b"new"}))
+    with pytest.raises(pages.typer.Exit) as end:
+        pages.main(pages.PagesOptions(check=True, root=tmp_path))
+    lines = capsys.readouterr().out.splitlines()
+    assert end.value.exit_code == 1
+    assert lines[0].endswith("it needs a package") and "certificate of agf" in lines[0]
+    assert lines[-2:] == [
+        "not checked: missing: it needs a package",
+        f"out of date: {tmp_path / 'page.md'}: python -m harness.cli.pages",
+    ]
+    with pytest.raises(Unsupported):
+        pages.main(pages.PagesOptions(root=tmp_path))
