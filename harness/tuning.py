@@ -4,6 +4,7 @@ Tuning makes a trial at every point of the grid, then runs at the point that is 
 row of a task has the same grid, so the same number of trials: `docs/decisions/0028-tuning.md`.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -31,6 +32,9 @@ TRIAL_SEED = 0
 
 MOST_POINTS = 64
 """Points of a grid, at most."""
+
+MOST_VALUES = 1_000
+"""Values of the field of a sweep, at most."""
 
 Texts = Mapping[str, Sequence[str]]
 """The values of each tuned field as text, by its path; empty for the default grid."""
@@ -74,19 +78,25 @@ def row(draft: Draft, texts: Texts, announce: Callable[[str], None] = lambda lin
             field.
     """
     request = replace(draft.request, seed=TRIAL_SEED)
+    _require_few(math.prod(map(len, texts.values())), 0)
     for path in texts or (RATE,):
         _require_free(request, path)
     recipe = {path: _value(draft.spec, path) for path in texts or (RATE,)}
     grid = {path: _values(request, path, values) for path, values in texts.items()}
     tuning = TuningSpec(grid=grid or {RATE: _rates(draft)}, recipe=recipe, role="trial")
     grid_points = tuning.points
-    if not 1 < len(grid_points) <= MOST_POINTS:
-        raise UserError(
-            f"the grid has {len(grid_points)} points; give 2 to {MOST_POINTS}, for example "
-            f"--grid {RATE}=5e-4,1e-3,2e-3"
-        )
+    _require_few(len(grid_points), 2)
     drafts = [Draft.of(_at(request, grid_point, tuning)) for grid_point in grid_points]
     return Row(tuning=tuning, trials=tuple(trial.plan(announce) for trial in drafts))
+
+
+def _require_few(count: int, least: int) -> None:
+    """Reject a grid of fewer points than `least`, or of more than `MOST_POINTS`."""
+    if not least <= count <= MOST_POINTS:
+        raise UserError(
+            f"the grid has {count} points; give 2 to {MOST_POINTS}, for example "
+            f"--grid {RATE}=5e-4,1e-3,2e-3"
+        )
 
 
 def require_other_seeds(seeds: Sequence[int]) -> None:
@@ -160,6 +170,8 @@ def varied(request: Request, field: str, values: Sequence[str]) -> list[Draft]:
             f"--over {field}: {request.attention} on {request.task} has no options of {name!r}; "
             f"give one of {', '.join(sorted({TASK, 'model', 'train', task, *names}))}"
         )
+    if len(values) > MOST_VALUES:
+        raise UserError(f"--over {field} has {len(values):,} values; give up to {MOST_VALUES:,}")
     options = request.settings.get(owner, {})
     if option in options:
         raise UserError(

@@ -66,7 +66,7 @@ class Command(TyperCommand):
         """Parse the arguments.
 
         Raises:
-            UsageError: an option is unknown; one that takes one value is repeated:
+            UsageError: an option is unknown or empty; one that takes one value is repeated:
                 Typer would use the last value; or a number is not finite: no bound excludes NaN.
         """
         _, _, order = self.make_parser(ctx).parse_args(args=list(args))
@@ -77,6 +77,10 @@ class Command(TyperCommand):
                 )
         rest = super().parse_args(ctx, args)
         for name, value in ctx.params.items():
+            texts = value if isinstance(value, list | tuple) else (value,)
+            if "" in texts and ctx.get_parameter_source(name).name == "COMMANDLINE":
+                flag = next(p.opts[0] for p in self.params if p.name == name)
+                raise typer.BadParameter(f"{flag} is empty; give a value, or leave it out.", ctx)
             if isinstance(value, float) and not math.isfinite(value):
                 raise typer.BadParameter(f"Option --{name}={value} is not a finite number.", ctx)
         return rest

@@ -135,6 +135,9 @@ class Shown(NamedTuple):
         from harness.records.suites import find, names
 
         named = [*map(find, options.suite or ())]
+        keys = [suite.key for suite in named]
+        if twice := {key for key in keys if keys.count(key) > 1}:
+            raise UserError(f"--suite names {min(twice)} twice; rename a file, or leave one out")
         questions = names_in([options.questions]) if options.questions else []
         for name in questions if named else ():
             every = {question.name for suite in named for question in suite.questions}

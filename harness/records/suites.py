@@ -27,7 +27,7 @@ from harness.records.fields import Count, Frozen, Precision
 from harness.records.models import Positions
 from harness.records.spec import by_option, label_of
 from harness.records.toml_files import Parts, Table, read_toml, validated
-from zoo.registry import UserError, Value, unknown
+from zoo.registry import UserError, Value, layers_in, unknown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,7 +40,7 @@ SUFFIX = ".toml"
 COLUMNS = ("row", "question", "mean", "baseline", "baseline_value", "rate")
 """Some of the columns of published answers."""
 
-Seed = Annotated[int, Field(ge=0)]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,31}$")]
 
@@ -85,6 +85,9 @@ class Question(Frozen):
     def _check_seeds(self) -> "Question":
         if not self.rates and not self.recipe:
             raise ValueError("rates is missing; set it, or recipe")
+        for name, values in (("rates", self.rates), ("seeds", self.seeds)):
+            if len({*values}) < len(values):
+                raise ValueError(f"{name}: a value is there twice; remove one")
         if self.rates and 0 in self.seeds:
             raise ValueError("seeds: seed 0 chooses the rate, so it is not counted; change it")
         return self
@@ -100,6 +103,12 @@ class SuiteRow(Frozen):
 
     attention: Annotated[str, Field(max_length=4096)]
     options: dict[str, dict[str, Value]] = Field(default={})
+
+    @model_validator(mode="after")
+    def _check_options(self) -> "SuiteRow":
+        if unused := self.options.keys() - {*layers_in(self.attention)}:
+            raise ValueError(f"{self.attention} does not use {min(unused)!r}; remove its options")
+        return self
 
     @model_validator(mode="before")
     @classmethod

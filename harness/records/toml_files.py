@@ -14,6 +14,12 @@ from zoo.registry import UserError, unknown
 DEPTH = 6
 """Levels of a file, at most: tasks, TASK, variants, VARIANT, OPTION, and the values of a list."""
 
+MOST_BYTES = 2**18
+"""Size of a file, at most."""
+
+DEEP_KEY = re.compile(r"(?:[^\s.,=\[\]{}]{1,64}\s*\.\s*){16}")
+"""A dotted key of more than 16 names: the time that a parser takes grows with their square."""
+
 Table = dict[str, Any]
 
 Parts = Mapping[str, type[Frozen]]
@@ -37,7 +43,12 @@ def read_toml(path: Path, label: str, remedy: str) -> Table:
     try:
         if not path.is_file():
             raise UserError(f"{label} is not a file; {remedy}")
-        tables = tomllib.loads(path.read_text("utf-8"))
+        if path.stat().st_size > MOST_BYTES:
+            raise ValueError(f"it has more than {MOST_BYTES:,} bytes")
+        text = path.read_text("utf-8")
+        if DEEP_KEY.search(text):
+            raise ValueError("it has a key of more than 16 names")
+        tables = tomllib.loads(text)
         _require_small(tables)
     except UserError:
         raise

@@ -12,6 +12,7 @@ import harness.suite
 from harness import recipes
 from harness.cli.first import first, place, text
 from harness.cli.process import Answer
+from harness.cli.report import ReportOptions, Shown
 from harness.cli.run import RunOptions
 from harness.cli.suite import _copy_published
 from harness.environment import describe
@@ -111,6 +112,13 @@ def test_the_laptop_suite_is_found_with_and_without_its_version():
         ('"linformer",', '"softmax",', "'softmax' is there twice"),
         ('"linformer",', f'"none*{"9" * 5000}",', "at most 4096 characters"),
         ("options = { pairs = 2 }", "options = 4", "options"),
+        ("rates = [1e-3, 1e-2]", "rates = [1e-3, 0.001]", "rates: a value is there twice"),
+        ("seeds = [1, 2]", "seeds = [1, 1]", "seeds: a value is there twice"),
+        ("seeds = [1, 2]", f"seeds = [{2**32}]", "seeds"),
+        ('attention = "primal"', 'attention = "soft"', "soft does not use 'primal'"),
+        ('"linformer",', f'"{"(" * 900}none{")" * 900}",', "nests over 32 parentheses"),
+        ("version = 3", f"{'a.' * 5000}a = 1", "a key of more than 16 names"),
+        ("version = 3", f"# {'x' * 2**18}", "more than 262,144 bytes"),
         ("[questions.easy]", "[questions.Easy]", "Easy"),
         ("batch.train =", "batch.decode =", "'train' has no batch"),
         ("version = 3", "version = true", "version=True is a boolean"),
@@ -123,6 +131,11 @@ def test_a_malformed_suite_is_rejected_with_the_value(file, old, new, named):
     with pytest.raises(UserError) as error:
         suites.find(file(old, new))
     assert named in str(error.value) and "\n" not in str(error.value)
+
+
+def test_two_suites_of_one_name_are_rejected(file):
+    with pytest.raises(UserError, match="--suite names mine@3 twice; rename a file"):
+        Shown.of(ReportOptions(suite=[file(), file()]))
 
 
 def test_a_question_is_not_the_recipe_of_another_question(file):

@@ -1,10 +1,14 @@
 """The text of a stack of layers, as `A*3+B` or `(A+B)*2`: see `zoo.composition`."""
 
 import re
+from itertools import accumulate
 
 from zoo.registry.messages import UserError
 
 TOKEN = re.compile(r"[+*()]|[^+*()]+")
+
+MOST_NESTED = 32
+"""Parentheses within each other, at most."""
 
 MOST_LAYERS = 1024
 """Layers that a text may give, at most."""
@@ -16,6 +20,10 @@ def layers_in(text: str) -> tuple[str, ...]:
     Raises:
         UserError: the text has another form.
     """
+    if max(accumulate((c == "(") - (c == ")") for c in text), default=0) > MOST_NESTED:
+        raise UserError(
+            f"attention {text[:40]!r}... nests over {MOST_NESTED} parentheses; nest fewer"
+        )
     tokens = [token.strip() for token in TOKEN.findall(text)]
     layers = _sum(tokens, text)
     if tokens:
