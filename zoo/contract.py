@@ -17,7 +17,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from zoo.kernels import real_tokens, rotary
-from zoo.kernels.precision import at_least_fp32
+from zoo.kernels.precision import at_least_fp32, backward_without_autocast
 from zoo.projection import Projection
 from zoo.registry import CUSTOM, FAMILIES, Registry, UserError, Value, unknown
 from zoo.size import Size, checked_step, require_counts, require_dtype, require_inputs
@@ -152,14 +152,18 @@ class Attention(nn.Module, ABC):
         require_inputs(self.size, x, context, mask)
         for tokens in (x,) if context is x else (x, context):
             require_dtype(self, tokens)
-        output = super().__call__(x, context, mask)
+        # Once for all variants: what padding holds, such as NaN, is not read.
+        real = real_tokens.zero_padding(context, mask)
+        output = super().__call__(real if context is x else x, real, mask)
         if not isinstance(output, Attended):
             raise TypeError(
                 f"{self.name()} returned a {type(output).__name__}; "
                 "a variant returns zoo.contract.Attended(tokens, losses)"
             )
         # A plain dict: `torch.export` knows no mapping proxy.
-        return Attended(output.tokens, dict(output.losses))
+        losses = dict(output.losses)
+        backward_without_autocast([output.tokens, *losses.values()], [x, context])
+        return Attended(output.tokens, losses)
 
     @abstractmethod
     def forward(
@@ -171,7 +175,8 @@ class Attention(nn.Module, ABC):
             x: the tokens that queries are computed from, (b, n, d).
             context: the tokens that keys and values are computed from, (b, m, d).
             mask: True for real context tokens, False for padding; None if nothing is padded, which
-                allows fast kernels. The output at a padded position is unspecified, but finite.
+                allows fast kernels. A call replaces padded context tokens by zeros. The output at
+                a padded position is unspecified, but finite.
 
         Raises:
             Unsupported: `context` is not `x`, and the variant has no cross-attention, or the layer
@@ -241,7 +246,7 @@ class Attention(nn.Module, ABC):
             return extend(x, None, state)
         order, inverse = real_tokens.real_tokens_first(mask)
         real = mask.gather(1, order)
-        first = real_tokens.gather_tokens(x, order).where(real[..., None], 0.0)
+        first = real_tokens.zero_padding(real_tokens.gather_tokens(x, order), real)
         tokens, state = extend(first, real, state)
         return real_tokens.gather_tokens(tokens, inverse), state
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.contract import Positions, Size, Tokens, Traits
-from zoo.kernels.precision import full_precision
+from zoo.kernels.precision import full_precision, rms_norm
 from zoo.projection import Projected
 from zoo.recurrent import Heads, Inputs, RecurrentAttention, in_heads
 
@@ -75,7 +75,7 @@ class DeltaAttention(RecurrentAttention):
 
     def merge(self, x: Tokens, heads: Heads) -> Tokens:
         """Normalise each head, multiply by the gate, apply the output projection."""
-        tokens = self.norm(heads.transpose(1, 2).to(self.norm.weight.dtype)).flatten(-2)
+        tokens = rms_norm(self.norm, heads.transpose(1, 2)).flatten(-2)
         return self.out(tokens if self.gate is None else tokens * self.gate(x))
 
 

@@ -16,6 +16,7 @@ from jaxtyping import Bool
 from torch import Tensor, nn
 
 from zoo.contract import Attended, Attention, State, Token, Tokens
+from zoo.kernels.real_tokens import zero_padding
 from zoo.library import Variant, create, with_hints
 from zoo.recompute import RECOMPUTE, recomputed
 from zoo.registry import UserError, checked, unknown
@@ -106,13 +107,15 @@ class EncoderLayer(nn.Module):
 
         Args:
             x: tokens, (b, n, d).
-            mask: True for real tokens, False for padding; None if nothing is padded.
+            mask: True for real tokens, False for padding, which is not read; None if nothing is
+                padded.
 
         Raises:
             UserError: see `Attention.__call__`.
         """
         require_inputs(self.attention.size, x, x, mask)
         require_dtype(self, x)
+        x = zero_padding(x, mask)
         if self.recompute == "layer" and self.training:
             return recomputed(self._encode, x, mask)
         return self._encode(x, mask)

@@ -17,10 +17,15 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from zoo.contract import Mask, Size, Unsupported, variants
+from zoo.kernels.precision import backward_without_autocast
+from zoo.kernels.real_tokens import zero_padding
 from zoo.projected import ProjectedAttention
 from zoo.registry import UserError, Value, checked, resolve, unknown
 
 Options = tuple[tuple[str, Value], ...]
+
+WITH_PADDING = "padding invariance", "truncation equivalence", "batch independence"
+"""The checks without which the outputs of a padded batch are not those of its samples."""
 
 
 def __getattr__(name: str) -> Callable[..., Tensor]:
@@ -143,8 +148,8 @@ def compute(
     scale: float | None,
 ) -> Tensor:  # fmt: skip
     """`attend` at a scale of q . k, in the precision that the variant asks for."""
-    (b, h, n, e), m = q.shape, k.shape[2]
-    dtypes = {part.dtype for part in (q, k, v)}
+    (b, h, n, e), m, inputs = q.shape, k.shape[2], (q, k, v)
+    dtypes = {part.dtype for part in inputs}
     several = len(dtypes) > 1 and not torch.is_autocast_enabled(q.device.type)
     if several or not all(dtype.is_floating_point for dtype in dtypes):
         raise UserError(f"queries, keys, values have dtypes {q.dtype}, {k.dtype}, {v.dtype}; give "
@@ -166,12 +171,17 @@ def compute(
         if mask.dtype != torch.bool or mask.shape != (b, m):
             raise UserError(f"mask has shape {tuple(mask.shape)} and dtype {mask.dtype}; give a "
                             f"boolean one of shape {(b, m)}, True for real keys")  # fmt: skip
-        if "padding invariance" in core.expected_failures_of(causal=core.size.causal):
-            raise Unsupported(f"{core.name()} is known to fail the check of padding invariance; "
-                              "give no padding")  # fmt: skip
+        known = core.expected_failures_of(causal=core.size.causal)
+        if failed := next((check for check in WITH_PADDING if check in known), ""):
+            raise Unsupported(f"{core.name()} is known to fail the check of {failed}; give no mask")
+        k, v = zero_padding(k, mask), zero_padding(v, mask)
+        # With cross-attention queries are read at all positions, as in PyTorch.
+        q = q if core.traits.cross else zero_padding(q, mask)
     if scale is not None and scale != e**-0.5:
         q = q * (scale * e**0.5)
-    return core.attend_in_precision(q, k, v, mask)
+    out = core.attend_in_precision(q, k, v, mask)
+    backward_without_autocast([out], inputs)
+    return out
 
 
 def read_mask(allowed: Tensor, query: Tensor, key: Tensor) -> tuple[bool, Mask]:

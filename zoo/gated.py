@@ -35,9 +35,10 @@ class GatedHeads(Attention):
     def merge(self, x: Tokens, heads: Heads) -> Tokens:
         """Normalise each head, multiply by the gate, apply the output projection."""
         gate = self.gate(x)
-        tokens = heads.transpose(1, 2).to(gate.dtype)
-        # The group norm of a token is the layer norm of its heads, which is faster on a CPU.
-        normed = F.layer_norm(tokens, tokens.shape[-1:], eps=self.norm.eps).flatten(-2)
+        # The group norm of a token is the layer norm of its heads, which is faster on a CPU. Sums
+        # over many tokens overflow fp16 before the norm, and not behind it.
+        normed = F.layer_norm(heads.transpose(1, 2), heads.shape[-1:], eps=self.norm.eps)
+        normed = normed.flatten(-2).to(gate.dtype)
         return self.out(F.silu(gate) * (normed * self.norm.weight + self.norm.bias))
 
 

@@ -72,8 +72,10 @@ def squared_objective(
     """J^2 from the energy, which is a sum over `count` tokens, and the traces.
 
     `batch` averages over samples, heads and tokens, and squares; `sample` averages over heads and
-    tokens of each sample, squares, and averages over samples.
+    tokens of each sample, squares, and averages over samples. A mean over no samples is 0.
     """
     if mean == "batch":
-        return (energy.sum(0) / count.sum().clamp_min(1) - trace.mean(0)).mean().square()
-    return (energy / count[:, None].clamp_min(1) - trace).mean(1).square().mean()
+        mean_trace = trace.sum(0) / max(1, len(trace))
+        return (energy.sum(0) / count.sum().clamp_min(1) - mean_trace).mean().square()
+    squares = (energy / count[:, None].clamp_min(1) - trace).mean(1).square()
+    return squares.sum() / max(1, len(squares))

@@ -177,6 +177,12 @@ class Called(nn.Module):
         raise Unsupported(f"a layer that was replaced with causal={causal} expects {form}; give "
                           "the mask that it expects, or replace it with the other")  # fmt: skip
 
+    def attended(self, x: Tensor, context: Tensor, mask: Mask | None) -> Tensor:
+        """The new tokens; a padded key is a query nevertheless, as in PyTorch, where one can be."""
+        if context is x and mask is not None and self.layer.traits.cross:
+            context = x.view_as(x)  # another object is another sequence
+        return self.layer(x, context, mask).tokens
+
 
 class Multihead(Called):
     """Called as `nn.MultiheadAttention`; it returns no weights.
@@ -195,6 +201,13 @@ class Multihead(Called):
         """See `nn.MultiheadAttention.forward`."""
         if key is not value:
             raise Unsupported("keys and values are of different tokens; give the same tensor twice")
+        if query.ndim == 2:
+            axis = 0 if self.batch_first else 1
+            one = query.unsqueeze(axis)
+            context = one if key is query else key.unsqueeze(axis)
+            padding = None if key_padding_mask is None else key_padding_mask[None]
+            tokens, _ = self(one, context, context, padding, attn_mask=attn_mask)
+            return tokens.squeeze(axis), None
         x, context = query, key
         if not self.batch_first:
             x, context = (tokens.transpose(0, 1) for tokens in (query, key))
@@ -205,7 +218,7 @@ class Multihead(Called):
         if key_padding_mask is not None:
             real = allowed_by(key_padding_mask, blocked=True)
             mask = real if mask is None else mask & real
-        tokens = self.layer(x, x if key is query else context, mask).tokens
+        tokens = self.attended(x, x if key is query else context, mask)
         return tokens if self.batch_first else tokens.transpose(0, 1), None
 
 
@@ -219,7 +232,7 @@ class Joint(Called):
         allowed = None if attn_mask is None else allowed_by(attn_mask, blocked=False)
         if is_causal and allowed is None:
             allowed = x.new_ones(x.shape[1], x.shape[1], dtype=torch.bool).tril()
-        return self.proj_drop(self.layer(x, mask=self.mask_of(allowed, x, x)).tokens)
+        return self.proj_drop(self.attended(x, x, self.mask_of(allowed, x, x)))
 
 
 def allowed_by(mask: Tensor, *, blocked: bool) -> Tensor:

@@ -1,5 +1,6 @@
 """The contract: sizes, claims, the call of a layer, and its error messages."""
 
+import weakref
 from dataclasses import FrozenInstanceError, replace
 
 import pytest
@@ -208,6 +209,42 @@ def test_a_compiled_layer_rejects_more_tokens_than_max_len(no_type_checks):
         layer(torch.randn(2, length, 8))
     with pytest.raises(UserError, match=r"^x has 10 tokens, more than max_len=9"):
         layer(torch.randn(2, 10, 8))
+
+
+@pytest.mark.parametrize("parameter", ["query.weight", "out.weight"])
+def test_autocast_stays_enabled_behind_the_backward_pass_of_a_part(parameter, no_type_checks):
+    layer = variants.find("soft")(replace(SIZE, dim=8))
+    with torch.autocast("cpu", torch.bfloat16):
+        for _ in range(2):
+            loss = layer(torch.randn(2, 6, 8)).tokens.sum()
+            torch.autograd.grad(loss, layer.get_parameter(parameter), retain_graph=True)
+            torch.autograd.grad(loss, layer.get_parameter(parameter))
+            assert torch.is_autocast_enabled("cpu")
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_the_graph_of_a_call_under_autocast_is_released(inside, no_type_checks):
+    layer, x = variants.find("soft")(replace(SIZE, dim=8)), torch.randn(2, 6, 8, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        saved = Saved.apply(x)
+        node = weakref.ref(saved.grad_fn)
+        loss = layer(saved).tokens.sum()
+        if inside:
+            loss.backward()
+    del saved, loss
+    assert node() is None
+
+
+class Saved(torch.autograd.Function):
+    """The identity: its node is an object of Python, to which a weak reference is possible."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):  # pyright: ignore[reportIncompatibleMethodOverride]
+        return gradient
 
 
 @pytest.mark.parametrize("name", [name for name in EVERY if variants.find(name).decodes()])

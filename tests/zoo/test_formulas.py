@@ -25,6 +25,7 @@ from tests.zoo.oracle import (
 )
 from zoo.contract import Attention, Unsupported
 from zoo.kernels import eager
+from zoo.kernels.real_tokens import zero_padding
 from zoo.projected import ProjectedAttention
 from zoo.registry import options_of
 from zoo.variants import variants
@@ -208,7 +209,7 @@ OF_OTHER_HEADS = {"primal", "primal-moments", "reformer-lib"}
 @pytest.mark.parametrize("name", sorted({*WITH} - OF_OTHER_HEADS))
 def test_the_product_with_the_values_gives_the_outputs(name, rotary):
     mask = torch.tensor([[True, False, False, True, True, False, True], [True] * 7])
-    layer, x = create(name, max_len=7, rotary=rotary).eval(), draw(7)
+    layer, x = create(name, max_len=7, rotary=rotary).eval(), zero_padding(draw(7), mask)
     values = getattr(layer, "context", None) or layer.left_right_value
     v = values(x)[..., -8:].unflatten(-1, (2, 4)).transpose(1, 2)
     outputs = layer.out((layer.matrix(x, x, mask) @ v).transpose(1, 2).flatten(-2))

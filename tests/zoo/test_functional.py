@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 import zoo
-from zoo.functional import build
+from zoo.functional import WITH_PADDING, build
 from zoo.variants import variants
 
 B, H, N, E = 2, 4, 13, 8
@@ -44,10 +44,11 @@ def test_a_function_equals_the_layer(name, causal):
         with pytest.raises(zoo.UserError):
             attend(*heads(), is_causal=causal)
         return
-    padded = "padding invariance" not in layer.expected_failures_of(causal=causal)
+    padded = not {*WITH_PADDING} & {*layer.expected_failures_of(causal=causal)}
     for mask in (None, REAL) if padded else (None,):
         out = attend(*layer._project(x, x, mask), mask=mask, is_causal=causal)
-        torch.testing.assert_close(layer._merge(out), layer(x, mask=mask).tokens)
+        real = ... if mask is None else mask
+        torch.testing.assert_close(layer._merge(out)[real], layer(x, mask=mask).tokens[real])
 
 
 def test_there_are_forms_of_both_kinds():
@@ -110,6 +111,46 @@ def test_random_features_are_fixed_and_leave_the_generator():
     assert not core.get_buffer("projection").is_inference()  # it may be used in training next
     build.cache_clear()
     assert torch.equal(first, zoo.functional.performer(q, k, v))
+
+
+@pytest.mark.parametrize("name", ["softmax", "nystrom", "yoso"])
+def test_padded_keys_and_values_are_not_read(name):
+    results = []
+    for padding in (0.0, float("nan")):
+        q, k, v = heads_from(0)
+        inputs = [q, *(part.masked_fill(~REAL[:, None, :, None], padding) for part in (k, v))]
+        inputs = [part.requires_grad_() for part in inputs]
+        out = getattr(zoo.functional, name)(*inputs, mask=REAL)
+        gradients = torch.autograd.grad(out.transpose(1, 2)[REAL].sin().sum(), inputs)
+        results.append([out.transpose(1, 2)[REAL], *gradients])
+    torch.testing.assert_close(*results, rtol=0, atol=0)
+
+
+def heads_from(seed: int) -> list[torch.Tensor]:
+    torch.manual_seed(seed)
+    return heads()
+
+
+def test_a_backward_pass_inside_of_autocast_rounds_no_more_than_one_outside():
+    gradients = []
+    for inside in (False, True):
+        inputs = [part.requires_grad_() for part in heads_from(0)]
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = zoo.functional.taylor(*inputs, feature_dim=E).sin().sum()
+            if inside:
+                loss.backward()
+                assert torch.is_autocast_enabled("cpu")
+        if not inside:
+            loss.backward()
+        gradients.append([part.grad for part in inputs])
+    torch.testing.assert_close(*gradients, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", ["nystrom-lib", "performer-lib"])
+def test_a_variant_that_is_known_to_treat_padding_wrongly_refuses_masks(name):
+    with pytest.raises(zoo.Unsupported, match="give no mask"):
+        zoo.functional.attention(name, *heads(), mask=REAL)
+    assert zoo.functional.attention(name, *heads()).isfinite().all()
 
 
 def test_half_precision_is_rounded_once():

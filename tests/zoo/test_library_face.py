@@ -303,6 +303,17 @@ def test_a_softmax_encoder_layer_equals_the_layer_of_pytorch(padded):
     torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
 
 
+def test_an_encoder_layer_reads_no_padding():
+    mask = torch.arange(6) < torch.tensor([[6], [4]])
+    layer, x, results = encoder_layer("linear"), tokens(2, 6), []
+    for padding in (0.0, float("nan")):
+        inputs = x.masked_fill(~mask[..., None], padding).requires_grad_()
+        outputs = layer(inputs, mask).tokens[mask]
+        gradients = torch.autograd.grad(outputs.sin().sum(), [inputs, *layer.parameters()])
+        results.append([outputs, *gradients])
+    torch.testing.assert_close(*results, rtol=0, atol=0)
+
+
 def test_dropout_is_applied_where_the_layer_of_pytorch_applies_it():
     layer = with_random_parameters(encoder_layer("softmax", dropout=0.3))
     reference, x = reference_of(layer, dropout=0.3), tokens(1, LENGTH)

@@ -18,6 +18,7 @@ from zoo.conformance import configurations
 from zoo.conformance.tensors import random_tokens
 from zoo.contract import Size, Unsupported
 from zoo.kernels import delta
+from zoo.kernels.real_tokens import zero_padding
 from zoo.packages import load
 from zoo.variants import fla, variants
 from zoo.variants.performer_lib import PerformerLib
@@ -93,7 +94,8 @@ def test_performer_lib_is_the_layer_of_its_package(causal, performer_pytorch):
         (theirs.to_k, theirs.to_v), (key, value), ours.context.bias.chunk(2), strict=True
     ):
         layer.weight.data, layer.bias.data = weight.data, bias.data
-    x, mask = torch.randn(2, 63, 8).double(), ragged(63)
+    mask = ragged(63)
+    x = zero_padding(torch.randn(2, 63, 8).double(), mask)
     # Without gradients: the package's layer fills its values in place.
     with torch.no_grad():
         same(ours(x, x, mask).tokens, theirs(x, mask=mask))
@@ -125,7 +127,7 @@ def test_reformer_lib_is_the_layer_of_its_package(n):
     inner = package.LSHSelfAttention(8, heads=HEADS, bucket_size=16, n_hashes=3).double()
     theirs = package.Autopadder(inner)
     inner.toqk, inner.tov, inner.to_out = ours.query, ours.context, ours.out
-    x = torch.randn(2, n, 8).double()
+    x = zero_padding(torch.randn(2, n, 8).double(), ragged(n))
     for mask in (ragged(n), None):
         real = torch.ones(2, n, dtype=torch.bool) if mask is None else mask
         torch.manual_seed(3)
@@ -247,7 +249,7 @@ def installed(monkeypatch):
 @every_layer
 def test_the_layer_of_the_package_gets_tokens_and_mask(name, installed):
     layer, x = variants.find(name)(FLA_SIZE), torch.randn(2, 9, 8)
-    assert torch.equal(layer(x, mask=FLA_MASK).tokens, 2 * x)
+    assert torch.equal(layer(x, mask=FLA_MASK).tokens, 2 * zero_padding(x, FLA_MASK))
     assert layer.inner.arguments[:2] == (8, 2)
     assert torch.equal(layer.inner.mask, FLA_MASK.int())
     layer(x)

@@ -88,6 +88,28 @@ def test_self_attention_is_known_as_such(batch_first):
     assert model(torch.randn(N, N, D)).shape == (N, N, D)
 
 
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"key_padding_mask": PAD[1]},
+        {"attn_mask": FUTURE},
+        {"attn_mask": FUTURE.expand(H, N, N), "key_padding_mask": PAD[1]},
+    ],
+)
+def test_one_sequence_without_a_batch_gives_what_it_gives_in_pytorch(batch_first, options):
+    model = nn.Sequential(nn.MultiheadAttention(D, H, batch_first=batch_first).eval())
+    x, context = torch.randn(N, D), torch.randn(5, D)
+    if "key_padding_mask" in options:  # of one type, as PyTorch asks for
+        options = options | {"key_padding_mask": torch.zeros(N).where(~PAD[1], -torch.inf)}
+    calls = [((x, x, x), options)] + [((x, context, context), {})] * (not options)
+    expected = [model[0](*inputs, **keywords)[0] for inputs, keywords in calls]
+    zoo.replace(model, "softmax", max_len=N, causal="attn_mask" in options)
+    actual = [model[0](*inputs, **keywords)[0] for inputs, keywords in calls]
+    torch.testing.assert_close(actual, expected)
+
+
 def test_cross_attention_of_a_decoder():
     model = nn.TransformerDecoder(nn.TransformerDecoderLayer(D, H, 64, 0.0, batch_first=True), 1)
     x, memory = torch.randn(3, N, D), torch.randn(3, 5, D)

@@ -1,6 +1,7 @@
 """The form of a variant that a check examines, the settings to run it in, and the outcome."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -27,7 +28,7 @@ class Setting(NamedTuple):
 
     training: bool = False
     dtype: torch.dtype = torch.float64
-    autocast: bool = False
+    autocast: torch.dtype | None = None
     rotary: bool = False
     heads: int = 2
     dropout: float = 0.0
@@ -45,15 +46,24 @@ class Setting(NamedTuple):
     @property
     def precision(self) -> str:
         """For messages, such as `float64`."""
-        return "autocast" if self.autocast else str(self.dtype).removeprefix("torch.")
+        dtype = str(self.autocast or self.dtype).removeprefix("torch.")
+        return {None: dtype, torch.bfloat16: "autocast"}.get(self.autocast, f"{dtype} autocast")
 
     def run(
-        self, layer: Attention, x: Tensor, mask: Tensor | None = None, context: Tensor | None = None
+        self,
+        layer: Callable[..., Attended],
+        x: Tensor,
+        mask: Tensor | None = None,
+        context: Tensor | None = None,
     ) -> Attended:
         """The result of a call; the random generator starts from the same seed in every call."""
         context = None if context is None else context.to(self.dtype)
-        with seeded(5), torch.autocast("cpu", enabled=self.autocast):
+        with seeded(5), self.autocast_region():
             return attended(layer, x.to(self.dtype), mask, context)
+
+    def autocast_region(self) -> AbstractContextManager[object]:
+        """Autocast to the dtype of the setting, if any."""
+        return torch.autocast("cpu", self.autocast) if self.autocast else nullcontext()
 
 
 SETTINGS = (
@@ -62,7 +72,7 @@ SETTINGS = (
     Setting(rotary=True, heads=1),
     Setting(training=True, dropout=0.2),
     Setting(training=True, dtype=torch.float32, rounding=1e-4),
-    Setting(training=True, dtype=torch.float32, autocast=True, rounding=1e-2),
+    Setting(training=True, dtype=torch.float32, autocast=torch.bfloat16, rounding=1e-2),
 )
 """A claim that holds in one setting may fail in another. Training runs use the last two."""
 

@@ -1,6 +1,7 @@
 """Repeated and restored calls give one result; a call has no side effects."""
 
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any
 
 import torch
@@ -110,10 +111,10 @@ def check_declared_losses(configuration: Configuration) -> Outcome:
 def check_side_effects(configuration: Configuration) -> Outcome:
     """No attribute, parameter, buffer or token changes in a forward pass, in either mode."""
     changed = set()
-    for training in (True, False):
+    for training, mask in product((True, False), (None, SCATTERED)):
         layer, x = configuration.layer(dropout=0.2).train(training), random_tokens(3)
         before = dict(_state(layer, x))
-        layer(x, mask=SCATTERED)
+        layer(x, mask=mask)
         after = dict(_state(layer, x))
         changed |= {name for name in before | after if not _same(before.get(name), after.get(name))}
     return Outcome(not changed, f"changed: {sorted(changed) or 'nothing'}")

@@ -1,6 +1,7 @@
 """Every parameter gets a gradient, and gradients are correct: by size, precision and mode."""
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from functools import partial
 
 import torch
@@ -16,6 +17,7 @@ from zoo.conformance.tensors import (
     padding_masks,
     probe_loss,
     random_tokens,
+    relative_error,
     seeded,
     with_gradients,
 )
@@ -26,6 +28,18 @@ DOMINANT = 10.0
 
 BOUND = 1e-3
 """The largest relative error of a derivative against finite differences at the usual lengths."""
+
+LARGE = 30.0
+"""The standard deviation of the inputs in fp16."""
+
+HALF_BOUNDS = 0.1, 0.5
+"""The largest relative errors of outputs and gradients there.
+
+Correct variants differ by up to 0.02 and 0.3: a softmax of logits of hundreds has few digits.
+"""
+
+AUTOCAST_BOUND = 0.02
+"""The largest relative error of a gradient that is computed inside of autocast."""
 
 STEP = 1e-7
 """The step of finite differences: few arguments of a ReLU change their sign within it."""
@@ -146,7 +160,7 @@ def check_precisions(configuration: Configuration) -> Outcome:
             _row_error(actual, expected)
             for mask in (None, padding_masks()[1])
             for actual, expected in zip(
-                *(_gradients(configuration, each, mask) for each in pair), strict=True
+                *(_results(configuration, each, mask)[1:] for each in pair), strict=True
             )
         ]
         passed &= max(errors) <= bound
@@ -154,13 +168,72 @@ def check_precisions(configuration: Configuration) -> Outcome:
     return Outcome(passed, ", ".join(details))
 
 
-def _gradients(configuration: Configuration, setting: Setting, mask: Tensor | None) -> list[Tensor]:
-    """The gradients of `probe_loss`, in double precision, for tokens and parameters."""
+def check_half(configuration: Configuration) -> Outcome:
+    """fp16 modules, and autocast to fp16, agree with fp32 at inputs of 30 standard deviations.
+
+    Outputs, and gradients of tokens and parameters, are finite. Where those of fp32 exceed the
+    largest number of fp16, nothing is asked.
+    """
+    mode, details, passed = not configuration.traits.stochastic, [], True
+    exact = Setting(training=mode, dtype=torch.float32)
+    output, *gradients = _results(configuration, exact, scale=LARGE)
+    if max(part.abs().max() for part in (output, *gradients)) > torch.finfo(torch.float16).max:
+        return Outcome(True, "results in fp32 exceed the largest number of fp16")
+    for dtype, autocast in ((torch.float16, None), (torch.float32, torch.float16)):
+        setting = exact._replace(dtype=dtype, autocast=autocast)
+        actual, *others = _results(configuration, setting, scale=LARGE)
+        flat = (torch.cat([g.flatten() for g in each]) for each in (others, gradients))
+        errors = relative_error(actual, output), relative_error(*flat)
+        passed &= all(error <= bound for error, bound in zip(errors, HALF_BOUNDS, strict=True))
+        details.append(f"{setting.precision} differs by {errors[0]:.1g}, gradients {errors[1]:.1g}")
+    return Outcome(passed, "; ".join(details))
+
+
+def check_autocast(configuration: Configuration) -> Outcome:
+    """A backward pass inside of autocast gives the gradients of one outside.
+
+    To bf16 and fp16, without and with padding. What is not finite outside is not compared.
+    """
+    mode, details, passed = not configuration.traits.stochastic, [], True
+    for autocast in (torch.bfloat16, torch.float16):
+        setting = Setting(training=mode, dtype=torch.float32, autocast=autocast)
+        pairs = (
+            [_results(configuration, setting, mask, inside=inside)[1:] for inside in (True, False)]
+            for mask in (None, padding_masks()[1])
+        )
+        errors = (
+            relative_error(inside, outside)
+            for pair in pairs
+            for inside, outside in zip(*pair, strict=True)
+            if outside.isfinite().all()
+        )
+        error = max(errors, default=0.0)
+        passed &= error <= AUTOCAST_BOUND
+        details.append(f"{setting.precision} differs by {error:.1g}")
+    return Outcome(passed, ", ".join(details))
+
+
+def _results(
+    configuration: Configuration,
+    setting: Setting,
+    mask: Tensor | None = None,
+    *,
+    scale: float = 1.0,
+    inside: bool = False,
+) -> list[Tensor]:
+    """Outputs, and gradients of `probe_loss`, in double precision, for tokens and parameters.
+
+    `inside`: whether the backward pass is inside of autocast, too.
+    """
     layer = configuration.layer_for(setting)
-    x = random_tokens(3).to(setting.dtype).requires_grad_()
+    x = (scale * random_tokens(3)).to(setting.dtype).requires_grad_()
     tokens, losses = setting.run(layer, x, mask)
-    loss = probe_loss(Attended(tokens.double(), losses), mask)
-    return list(torch.autograd.grad(loss, [x, *layer.parameters()], materialize_grads=True))
+    # Per root of the number of entries, so that gradients fit fp16.
+    loss = probe_loss(Attended(tokens.double(), losses), mask) / tokens.numel() ** 0.5
+    with setting.autocast_region() if inside else nullcontext():
+        inputs = [x, *layer.parameters()]
+        gradients = torch.autograd.grad(loss, inputs, materialize_grads=True)
+    return [part.double() for part in (tokens, *gradients)]
 
 
 def _row_error(actual: Tensor, expected: Tensor) -> float:

@@ -11,7 +11,7 @@ LENGTHS = (1, 2, 3, 15, 16, 17, 63, 64, 65, 127, 128, 129, 160, LONG)
 LOW_PRECISIONS = (
     (Setting(dtype=torch.float32), 1e-4, 1e-3),
     (Setting(dtype=torch.bfloat16), 0.05, 0.15),
-    (Setting(dtype=torch.float32, autocast=True), 0.05, 0.15),
+    (Setting(dtype=torch.float32, autocast=torch.bfloat16), 0.05, 0.15),
 )
 """Settings, and the relative errors allowed of outputs and of gradients.
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import product
 
 import torch
 from torch import Tensor
@@ -11,22 +12,28 @@ from zoo.conformance.leaks import Leak, gradient_leak, separating_masks, value_l
 from zoo.conformance.tensors import (
     LENGTH,
     LONG,
+    SCATTERED,
     distance,
     padding_masks,
     random_tokens,
     with_gradients,
 )
+from zoo.contract import Attended
 
 BATCHES = (4, LENGTH), (8, 24)
 LARGE_BATCHES = (40, 16), (160, 16)
 """Samples and tokens of the batches in which every two samples are compared."""
 
+POISON = float("nan"), float("inf"), -float("inf")
+"""What padded tokens may hold, one after the other."""
+
 
 def check_invariance(configuration: Configuration) -> Outcome:
     """No output at a real token depends on a padded one, whichever positions the two have.
 
-    Padded tokens become noise, of the same scale and 10,000 times larger: outputs at real tokens
-    and losses must not change, and have no gradient with respect to padded tokens.
+    Padded tokens become noise, of the same scale and 10,000 times larger: what `forward` gives for
+    real tokens and losses must not change, and have no gradient with respect to padded tokens. They
+    become NaN and infinity: what a call gives, and all gradients, must not change.
     """
     return verdict(_padding_leaks, configuration, "outputs depend on padding by")
 
@@ -43,18 +50,27 @@ def _padding_leaks(
     if mask is None:
         mask = torch.cat([*padding_masks(), separating_masks(LENGTH)])
     layer = configuration.layer_for(setting, max_len=max(160, mask.shape[1]))
+
+    def forward(x: Tensor, context: Tensor | None, mask: Tensor) -> Attended:
+        """The function of the variant: a call replaces padded tokens before it."""
+        return layer.forward(x, x if context is None else context, mask)
+
     x = random_tokens(*mask.shape).requires_grad_()
-    before = setting.run(layer, x, mask)
+    before = setting.run(forward, x, mask)
     changes = "output {token} of sample {sample} changes with its padded tokens"
-    for scale in (1.0, 1e4):
-        noise = scale * random_tokens(*mask.shape, seed=3)
-        after = setting.run(layer, torch.where(mask[..., None], x, noise), mask)
+    noise = random_tokens(*mask.shape, seed=3)
+    poison = torch.tensor(POISON, dtype=x.dtype)[torch.arange(mask.shape[1]) % len(POISON)]
+    for run, padding in (forward, noise), (forward, 1e4 * noise), (layer, poison[:, None]):
+        after = setting.run(run, torch.where(mask[..., None], x, padding), mask)
         yield value_leak(before.tokens, after.tokens, mask, changes)
         for name, loss in before.losses.items():
             yield Leak(distance(after.losses[name], loss), f"{name} changes with padded tokens")
     depends = "outputs or losses have a gradient with respect to token {token} of sample {sample}"
     losses = before.losses.values()
     yield gradient_leak(x, before.tokens, mask, ~mask, f"real {depends}", losses=losses)
+    results = (with_gradients(layer, x, result, mask)[1:] for result in (before, after))
+    change = max(map(distance, *results))
+    yield Leak(change, "losses or gradients change with NaN at padded tokens")
 
 
 def check_truncation(configuration: Configuration) -> Outcome:
@@ -79,6 +95,18 @@ def check_fully_masked_input(configuration: Configuration) -> Outcome:
     for real in (1, 0):
         mask = (torch.arange(2) < real)[:, None].expand(-1, LENGTH)
         results += with_gradients(layer, x, layer(x, mask=mask))
+    return all_finite(results)
+
+
+def check_empty_batch(configuration: Configuration) -> Outcome:
+    """A batch of no samples gives no outputs, finite losses and finite gradients, in both modes."""
+    results, layer = [], configuration.layer()
+    for training, mask in product((True, False), (None, SCATTERED[:0])):
+        x = random_tokens(0).requires_grad_()
+        result = layer.train(training)(x, mask=mask)
+        if result.tokens.shape != x.shape:
+            return Outcome(False, f"outputs of shape {tuple(result.tokens.shape)}")
+        results += with_gradients(layer, x, result)
     return all_finite(results)
 
 

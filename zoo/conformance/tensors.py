@@ -1,6 +1,6 @@
 """Inputs of the checks, and quantities computed from outputs."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -44,7 +44,10 @@ SCATTERED = padding_masks()[1]
 
 
 def attended(
-    layer: Attention, x: Tensor, mask: Tensor | None = None, context: Tensor | None = None
+    layer: Callable[..., Attended],
+    x: Tensor,
+    mask: Tensor | None = None,
+    context: Tensor | None = None,
 ) -> Attended:
     """The result of a call.
 

@@ -105,13 +105,12 @@ class _Store(torch.autograd.Function):
             state = key_map(k, ALL).mT @ _values(v, ctx.ones)
             return None, None, *eager.differentiable(state, (k, v), d_state)
         d_k, d_v = empty_like_tokens(k), empty_like_tokens(v)
-        with torch.autocast(k.device.type, enabled=False):
-            for part in parts_of(k, key_map.features):
-                tokens, d_sums = select(k, part), d_state[part[0]]
-                values = _values(select(v, part), ctx.ones)
-                keys = key_map(tokens, part)
-                select(d_v, part).copy_(keys @ d_sums[..., : v.shape[-1]])
-                key_map.vjp(tokens, keys, values @ d_sums.mT, part, select(d_k, part))
+        for part in parts_of(k, key_map.features):
+            tokens, d_sums = select(k, part), d_state[part[0]]
+            values = _values(select(v, part), ctx.ones)
+            keys = key_map(tokens, part)
+            select(d_v, part).copy_(keys @ d_sums[..., : v.shape[-1]])
+            key_map.vjp(tokens, keys, values @ d_sums.mT, part, select(d_k, part))
         return None, None, d_k, d_v
 
 
@@ -134,14 +133,13 @@ class _Read(torch.autograd.Function):
             out = _read(query_map(q, ALL), state, ctx.mean)
             return None, None, *eager.differentiable(out, (q, state), d_out)
         d_q, d_state = empty_like_tokens(q), torch.zeros_like(state)
-        with torch.autocast(q.device.type, enabled=False):
-            for part in parts_of(q, query_map.features):
-                tokens, d_sums, of_samples = select(q, part), select(d_out, part), state[part[0]]
-                queries = query_map(tokens, part)
-                if ctx.mean:
-                    d_sums = _mean_vjp(queries @ of_samples, d_sums)
-                d_state[part[0]] += queries.mT @ d_sums
-                query_map.vjp(tokens, queries, d_sums @ of_samples.mT, part, select(d_q, part))
+        for part in parts_of(q, query_map.features):
+            tokens, d_sums, of_samples = select(q, part), select(d_out, part), state[part[0]]
+            queries = query_map(tokens, part)
+            if ctx.mean:
+                d_sums = _mean_vjp(queries @ of_samples, d_sums)
+            d_state[part[0]] += queries.mT @ d_sums
+            query_map.vjp(tokens, queries, d_sums @ of_samples.mT, part, select(d_q, part))
         return None, None, d_q, d_state
 
 

@@ -1,10 +1,12 @@
 """Computation in single precision at least, whatever the dtype of the input and of autocast."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.autograd.graph import Node
+from torch.nn import functional as F
 
 TINY = 1e-12
 """Smaller norms are replaced by this one, so that the zero vector has the feature zero."""
@@ -36,3 +38,58 @@ def full_precision(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """Disable autocast, and yield `tensors` in fp32 at least."""
     with without_autocast(tensors[0]):
         yield tuple(tensor.to(at_least_fp32(tensor.dtype)) for tensor in tensors)
+
+
+def rms_norm(norm: nn.RMSNorm, x: Tensor) -> Tensor:
+    """`norm(x)`, computed in fp32 at least; `x` may be too large for the dtype of the norm."""
+    with full_precision(x, norm.weight) as (wide, weight):
+        return F.rms_norm(wide, norm.normalized_shape, weight, norm.eps).to(norm.weight.dtype)
+
+
+def backward_without_autocast(outputs: Iterable[Tensor], inputs: Iterable[Tensor]) -> None:
+    """Let the backward pass from `outputs` to `inputs` disable autocast where it is called inside.
+
+    There, products whose forward pass is in `full_precision` would be rounded. It has no effect
+    where autocast is disabled now, and under a compiler, which has its own setting for this.
+    """
+    ends = {x.grad_fn for x in inputs}
+    for output in outputs:
+        kind, node = output.device.type, output.grad_fn
+        if node and torch.is_autocast_enabled(kind) and not torch.compiler.is_compiling():
+            _disable_from(node, kind, ends)
+
+
+def _disable_from(node: Node, kind: str, ends: set[Node | None]) -> None:
+    """Disable autocast in `node` and those after it, up to `ends`, once it runs inside."""
+    # A hook that holds its own node would keep it alive.
+    after = [following for following, _ in node.next_functions]
+
+    def prepare(_: object) -> None:
+        found = {*ends}
+        while after and torch.is_autocast_enabled(kind):
+            following = after.pop()
+            # The nodes that add up the gradients of parameters outlive the graph.
+            if following and following not in found and not hasattr(following, "variable"):
+                found.add(following)
+                _disable_in(following, kind)
+                after.extend(further for further, _ in following.next_functions)
+
+    node.register_prehook(prepare)
+    _disable_in(node, kind)
+
+
+def _disable_in(node: Node, kind: str) -> None:
+    """Disable autocast while the backward pass runs `node`."""
+    entered: list[torch.autocast] = []
+
+    def enter(_: object) -> None:
+        if torch.is_autocast_enabled(kind):
+            entered.append(torch.autocast(kind, enabled=False))
+            entered[-1].__enter__()
+
+    def leave(*_: object) -> None:
+        if entered:
+            entered.pop().__exit__(None, None, None)
+
+    node.register_prehook(enter)
+    node.register_hook(leave)

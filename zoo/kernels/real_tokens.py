@@ -77,10 +77,14 @@ def count_after(
 
 
 def zero_padding(
-    x: Float[Tensor, "b h n e"], mask: Bool[Tensor, "b n"] | None
-) -> Float[Tensor, "b h n e"]:
-    """`x` with zeros at padded tokens."""
-    return x if mask is None else x.masked_fill(~mask[:, None, :, None], 0.0)
+    x: Float[Tensor, "b *heads n e"], mask: Bool[Tensor, "b n"] | None
+) -> Float[Tensor, "b *heads n e"]:
+    """`x` with zeros at padded tokens and a gradient of zero there, whatever they hold."""
+    if mask is None:
+        return x
+    heads = (None,) * (x.ndim - 3)
+    # Faster on a CPU than `masked_fill`.
+    return torch.where(mask[:, *heads, :, None], x, 0.0)
 
 
 def running_mean(

@@ -52,7 +52,7 @@ class _Sample(torch.autograd.Function):
         rows = positions + x.shape[1] * torch.arange(x.shape[0], device=x.device)[:, None]
         ctx.save_for_backward(rows)
         sample = x.reshape(-1, x.shape[-1]).index_select(0, rows.flatten())
-        return x, sample.view(*rows.shape, -1)
+        return x, sample.view(*rows.shape, x.shape[-1])
 
     @staticmethod
     def backward(ctx: Any, d_x: Tensor, d_sample: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]

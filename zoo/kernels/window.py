@@ -64,12 +64,13 @@ def _attend(
     """Attend from each block of `block` queries, with a `bias` of 0 or -inf for each score."""
     batch, n = q.shape[0], q.shape[2]
     q = in_blocks(q, block)
+    blocks = q.shape[2]
     keys, values = (neighbours(part, block, offsets, global_tokens) for part in (k, v))
     # Blocks are flattened into the batch, so that all heads share the bias of a block.
     q, keys, values = (x.transpose(1, 2).flatten(0, 1) for x in (q, keys, values))
     bias = bias.expand(batch, -1, -1, -1).flatten(0, 1)[:, None]
     out = F.scaled_dot_product_attention(q, keys, values, attn_mask=bias, dropout_p=dropout)
-    return out.unflatten(0, (batch, -1)).transpose(1, 2).flatten(2, 3)[:, :, :n]
+    return out.unflatten(0, (batch, blocks)).transpose(1, 2).flatten(2, 3)[:, :, :n]
 
 
 def neighbours(

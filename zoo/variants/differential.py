@@ -44,7 +44,7 @@ from zoo.contract import (
     Traits,
 )
 from zoo.kernels import key_value_cache
-from zoo.kernels.precision import product_dtype
+from zoo.kernels.precision import product_dtype, rms_norm
 from zoo.kernels.real_tokens import count_after, positions_after, token_ranks
 from zoo.projected import ProjectedAttention
 from zoo.projection import Projection
@@ -201,7 +201,5 @@ class Differential(Attention):
         """The difference of both maps, normalised in `v1`, and the output projection."""
         heads = first - self._factor(x).to(first.dtype) * second
         if self.gate is None:
-            # The norm of a model in fp32 has no kernel for the bf16 of autocast.
-            normed = self.norm(heads.to(self.norm.weight.dtype))
-            heads = (1 - self.lambda_0) * normed
+            heads = (1 - self.lambda_0) * rms_norm(self.norm, heads)
         return self.out(heads.transpose(1, 2).flatten(-2))

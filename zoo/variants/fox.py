@@ -130,7 +130,7 @@ class ForgettingAttention(ProjectedAttention):
         if mask is not None:
             past = past.masked_fill(~mask[:, None, :, None], NEVER)
         q = torch.cat([q * q.shape[-1] ** -0.5, c, ones], dim=-1)
-        return q, torch.cat([zero_padding(k, mask), ones, past], dim=-1)
+        return q, torch.cat([k, ones, past], dim=-1)
 
     def _log_forget(self, x: Tokens) -> Float[Tensor, "b h n 1"]:
         with full_precision(self.forget(x)) as (logits,):

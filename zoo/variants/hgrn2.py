@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 from zoo.contract import Positions, Size, Tokens, Traits
 from zoo.delta_attention import EPS
-from zoo.kernels.precision import full_precision
+from zoo.kernels.precision import full_precision, rms_norm
 from zoo.projection import Projected
 from zoo.recurrent import Heads, Inputs, RecurrentAttention, in_heads
 from zoo.variants import variants
@@ -62,4 +62,4 @@ class Hgrn2(RecurrentAttention):
 
     def merge(self, x: Tokens, heads: Heads) -> Tokens:
         """Normalise all heads together, apply the output projection."""
-        return self.out(self.norm(heads.transpose(1, 2).flatten(-2).to(self.norm.weight.dtype)))
+        return self.out(rms_norm(self.norm, heads.transpose(1, 2).flatten(-2)))

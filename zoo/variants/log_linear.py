@@ -42,7 +42,7 @@ from zoo.contract import (
 from zoo.gated import CausalHeads
 from zoo.kernels.chunk_states import pairwise_decay
 from zoo.kernels.delta import sum_after
-from zoo.kernels.precision import full_precision
+from zoo.kernels.precision import full_precision, without_autocast
 from zoo.kernels.real_tokens import count_after, zero_padding
 from zoo.variants import variants
 from zoo.variants.gated_linear import _power_of_two
@@ -96,7 +96,8 @@ class LogLinear(CausalHeads):
         inputs = self._project(x, self.query_key_value(x))
         # In an exported graph more than any length: then no length is a special case.
         limit = self.size.max_len + 1 if torch.compiler.is_exporting() else x.shape[1]
-        return weighted_sum(*inputs, self.chunk, limit)
+        with without_autocast(x):
+            return weighted_sum(*inputs, self.chunk, limit)
 
     def start(self, batch: int) -> State:
         """See `Attention.start`: a matrix per head and level, and the number of tokens."""
@@ -114,9 +115,10 @@ class LogLinear(CausalHeads):
         projected, past = self.query_key_value.extend(x, tuple(past), real)
         q, k, v, log_alpha, scales = self._project(x, projected)
         k, log_alpha = zero_padding(k, real), zero_padding(log_alpha, real)
-        heads = weighted_sum(q, k, v, log_alpha, scales, self.chunk, n)
         count = count_after(count, n, real)
-        sums = level_states(k, v, log_alpha, count, self.levels)
+        with without_autocast(x):
+            heads = weighted_sum(q, k, v, log_alpha, scales, self.chunk, n)
+            sums = level_states(k, v, log_alpha, count, self.levels)
         return self.merge(x, heads), (sums, count, *past)
 
     def step(self, x: Token, state: State) -> tuple[Token, State]:
@@ -126,7 +128,8 @@ class LogLinear(CausalHeads):
         q, k, v, log_alpha, scales = self._project(token, projected, count[:, None])
         sums = log_alpha.exp()[..., None] * sums
         sums = torch.cat([(k.mT * v)[:, :, None], sums[:, :, 1:]], dim=2)
-        heads = (scales.mT[..., None] * (q[:, :, None] @ sums)).sum(2)
+        with without_autocast(x):
+            heads = (scales.mT[..., None] * (q[:, :, None] @ sums)).sum(2)
         # The power of two that divides the number of tokens: 2^z.
         divisor = ((count + 1) & -(count + 1))[:, None, None, None, None]
         power = 2 ** torch.arange(self.levels, device=x.device)[:, None, None]

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from zoo.contract import Count, Positions, Size, Tokens, Traits
 from zoo.delta_attention import EPS, Decay
-from zoo.kernels.precision import full_precision
+from zoo.kernels.precision import full_precision, rms_norm
 from zoo.projection import Projected
 from zoo.recurrent import Heads, Inputs, RecurrentAttention, in_heads
 from zoo.variants import variants
@@ -71,5 +71,6 @@ class Mamba2(RecurrentAttention):
 
     def merge(self, x: Tokens, heads: Heads) -> Tokens:
         """Gate, normalise all heads together, apply the output projection."""
-        tokens = heads.transpose(1, 2).flatten(-2).to(self.norm.weight.dtype)
-        return self.out(self.norm(tokens * F.silu(self.gate(x))))
+        # The gate in fp32 at least, as the heads, whose sums over many tokens overflow fp16.
+        gate = self.gate(x).to(heads.dtype)
+        return self.out(rms_norm(self.norm, heads.transpose(1, 2).flatten(-2) * F.silu(gate)))

@@ -30,7 +30,7 @@ from zoo.gated import CausalHeads
 from zoo.kernels.blocks import block_size, in_blocks
 from zoo.kernels.chunk_states import chunk_states, from_state, pairwise_decay
 from zoo.kernels.delta import sum_after
-from zoo.kernels.precision import full_precision
+from zoo.kernels.precision import full_precision, without_autocast
 from zoo.kernels.real_tokens import count_after, positions_after, zero_padding
 from zoo.variants import variants
 
@@ -59,7 +59,8 @@ class Mesa(CausalHeads):
     def attend(self, x: Tokens) -> Queries:
         """See `CausalHeads.attend`."""
         inputs = self._project(x, self.query_key_value(x))
-        return regress(*inputs, self._penalty(inputs[0]), self.chunk)[0]
+        with without_autocast(x):
+            return regress(*inputs, self._penalty(inputs[0]), self.chunk)[0]
 
     def start(self, batch: int) -> State:
         """See `Attention.start`: H and G of each head, and the number of tokens."""
@@ -72,14 +73,15 @@ class Mesa(CausalHeads):
         projected, past = self.query_key_value.extend(x, tuple(past), real)
         q, k, v, log_alpha, beta = self._project(x, projected, positions_after(count, n))
         penalty = self._penalty(q)
-        if n == 1 and real is None:
-            sums = log_alpha.exp() * sums + (beta * k).mT * torch.cat([k, v], dim=-1)
-            h, g = sums.chunk(2, dim=-1)
-            heads = torch.linalg.solve(h + penalty.diag_embed(), q.mT).mT @ g
-        else:
-            # A padded token neither decays the sums nor is added.
-            log_alpha, beta = (zero_padding(part, real) for part in (log_alpha, beta))
-            heads, sums = regress(q, k, v, log_alpha, beta, penalty, self.chunk, sums)
+        with without_autocast(x):
+            if n == 1 and real is None:
+                sums = log_alpha.exp() * sums + (beta * k).mT * torch.cat([k, v], dim=-1)
+                h, g = sums.chunk(2, dim=-1)
+                heads = torch.linalg.solve(h + penalty.diag_embed(), q.mT).mT @ g
+            else:
+                # A padded token neither decays the sums nor is added.
+                log_alpha, beta = (zero_padding(part, real) for part in (log_alpha, beta))
+                heads, sums = regress(q, k, v, log_alpha, beta, penalty, self.chunk, sums)
         return self.merge(x, heads), (sums, count_after(count, n, real), *past)
 
     def _penalty(self, q: Queries) -> Float[Tensor, "h e"]:

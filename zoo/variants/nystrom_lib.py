@@ -33,6 +33,8 @@ class NystromLib(ProjectedAttention):
         {
             "precisions": "the identity matrix is fp32 in any module: bf16 modules raise",
             "gradients, fp32 and bf16": "as precisions: bf16 modules raise",
+            "large inputs, fp16": "as precisions: fp16 modules raise",
+            "empty batch": "a maximum over the batch: none over no samples",
             "truncation equivalence": "segments include padded positions: the error is 0.099",
             "batch independence": "the pseudo-inverse is scaled by a maximum over the batch: "
             "the error is 0.062",

@@ -182,9 +182,6 @@ class Primal(Attention):
             return x, directions[None]
         positions = sampled_tokens.sampled_positions(directions.shape[-2], x, mask)
         x, sample = take(x, positions)
-        if mask is not None:
-            # A sample without real tokens: what is sampled there is padding.
-            sample = sample.masked_fill(~mask.any(1)[:, None, None], 0.0)
         sample = sample.unflatten(-1, (self.size.heads, self.size.head_dim))
         if self.features != self.size.head_dim:
             sample = feature_maps.apply(self.phi, sample)

@@ -66,7 +66,7 @@ class Yoso(ProjectedAttention):
 
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
         """See `ProjectedAttention.attend`."""
-        k, v = zero_padding(k, mask), zero_padding(v, mask)
+        v = zero_padding(v, mask)
         form = collisions.Form(self.size.causal, self.tau, self.bound)
         if self.dropout or not eager.on_cpu(q):
             return unit(collisions.plain(unit(q), unit(k), v, form, self.dropout))

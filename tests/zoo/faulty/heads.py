@@ -135,6 +135,8 @@ for name, check, base, change in (
     # The gradient of the division by 0 remains.
     ("ReplacesNaNInForwardOnly", "fully masked input", Bidirectional,
      lambda h: h.y if h.mask is None else torch.where(h.count > 0, h.y / h.count * h.count, 0.0)),
+    ("InfersTheNumberOfSamples", "empty batch", Bidirectional,
+     lambda h: h.y.reshape(-1, h.y[:1].numel()).reshape(h.y.shape)),
     ("ScalesByBatchSize", "batch independence", Bidirectional,
      lambda h: h.y * (1 + len(h.q) / 100)),
     ("ScalesByMeanOfBatchInTraining", "batch independence", STOCHASTIC,
@@ -147,6 +149,8 @@ for name, check, base, change in (
     ("DoublesUnderAutocast", "precisions", Bidirectional, lambda h: h.y * (1 + autocast())),
     ("SlicesByZero", "lengths", Bidirectional, sliced_by_zero),
     ("OverflowsForLargeInputs", "large inputs", Correct, overflowing),
+    ("OverflowsBeforeItsNorm", "large inputs, fp16", Bidirectional,
+     lambda h: F.layer_norm(1e4 * h.y, h.y.shape[-1:])),
     # The value is clamped, and its gradient is not.
     ("OverflowsInBackward", "large inputs", Bidirectional,
      lambda h: h.y + 0.01 * h.q.exp().clamp_max(1.0)),

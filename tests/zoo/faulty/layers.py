@@ -9,6 +9,7 @@ from tests.zoo.faulty.correct import SELF_ONLY, TRAITS, Bidirectional, CausalOnl
 from tests.zoo.faulty.heads import Scaled
 from tests.zoo.faulty.planted import arguments, fails, tokens_where
 from zoo.contract import Attended, Attention, Identity
+from zoo.variants.soft import Soft
 
 for name, check, base, change in (
     ("IgnoresContext", "cross-attention", Correct,
@@ -124,6 +125,23 @@ class BuildsBidirectionalWithoutClaim(CausalOnly):
 class AcceptsFloatMask(Bidirectional):
     def __call__(self, x, context=None, mask=None):
         return super().__call__(x, context, None if mask is None else mask.bool())
+
+
+class WithoutCall(Attention):
+    """Without what a call does for all variants."""
+
+    def __call__(self, x, context=None, mask=None):
+        return nn.Module.__call__(self, x, x if context is None else context, mask)
+
+
+@fails("padding invariance")
+class MultipliesNaNByZero(WithoutCall, Bidirectional):
+    pass
+
+
+@fails("gradients, backward under autocast")
+class RoundsProductsOfGradients(WithoutCall, Soft):
+    pass
 
 
 @fails("declared losses")
