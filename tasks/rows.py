@@ -55,6 +55,9 @@ SPLIT_NAMES: Mapping[str, SplitName] = {
 LABELS = (str, bool, int, float, Decimal, date)
 """Types of labels, each read as its text: integers and dates have one, lists do not."""
 
+FILE_NAMES = "the names of its files"
+"""Where splits are, for a message, if not in a column."""
+
 TOKEN = np.dtype("<i4")
 
 MAX_TOKENS = 2**20
@@ -141,7 +144,7 @@ def read_rows(files: tuple[Stamp, ...], columns: tuple[str, str, str], quoted: b
     texts, labels, *names = map(list, zip(*rows, strict=True))
     owner = files[0][0] if len(files) == 1 else files[0][0].parent
     if names:
-        splits = _splits_in(owner, columns[2], *names)
+        splits = _splits_in(owner, repr(columns[2]), *names)
     return Rows(texts, types[columns[0]] is list, labels, splits, class_order(owner, labels))
 
 
@@ -166,17 +169,16 @@ def _splits_of(files: Sequence[Path]) -> list[SplitName]:
                 f"{file} is beside files of splits, and its name begins with none "
                 f"({', '.join(SPLIT_NAMES)}); rename or remove it"
             )
-    return _splits_in(files[0].parent, "its names of files", heads)
+    return _splits_in(files[0].parent, FILE_NAMES, heads)
 
 
 def _splits_in(owner: Path, place: str, values: Sequence[str]) -> list[SplitName]:
     for value in sorted({*values} - SPLIT_NAMES.keys()):
         raise UserError(
-            f"{owner} has {value!r} in {place!r}; give train, dev or validation, or test in each "
-            "row"
+            f"{owner} has {value!r} in {place}; give train, dev or validation, or test in each row"
         )
     if len(dev := sorted({value for value in values if SPLIT_NAMES[value] == "dev"})) > 1:
-        raise UserError(f"{owner} has both {' and '.join(dev)} in {place!r}; choose one name")
+        raise UserError(f"{owner} has both {' and '.join(dev)} in {place}; choose one name")
     return [SPLIT_NAMES[value] for value in values]
 
 
@@ -254,11 +256,12 @@ def _delimited(
     quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
     with _opened(file, newline="") as lines:
         rows = csv.reader(lines, delimiter=separator, quoting=quoting, strict=True)
-        header = next(rows, [])
+        whole = _unbroken(file, rows)
+        header = next(whole, [])
         if not header:
             raise UserError(f"{file} is empty; give a header and rows of texts and labels")
         chosen = _indices(file, header, columns)
-        for row in rows:
+        for row in whole:
             if row and len(row) != len(header):
                 raise UserError(
                     f"{file} has {len(row)} cells in line {rows.line_num}, its header has "
@@ -271,6 +274,16 @@ def _delimited(
                 )
             if row:
                 yield [row[index] for index in chosen]
+
+
+def _unbroken(file: Path, rows: Any) -> Iterator[list[str]]:
+    try:
+        yield from rows
+    except csv.Error as error:
+        raise UserError(
+            f"{file} cannot be read in line {rows.line_num} ({error}); double the quotation marks "
+            "within quotes"
+        ) from error
 
 
 @contextmanager

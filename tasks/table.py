@@ -13,7 +13,7 @@ import numpy as np
 from tasks.contract import SPLITS, Split, SplitName
 from tasks.data.corpus import FIRST_BYTE, ByteTask, Corpus, require_shares, stratified
 from tasks.registry import tasks
-from tasks.rows import MAX_TOKENS, TOKEN, Rows, files_of, read_rows
+from tasks.rows import FILE_NAMES, MAX_TOKENS, TOKEN, Rows, files_of, read_rows
 from zoo.registry import UserError, require_at_least
 
 MAX_CLASSES = 256
@@ -115,12 +115,12 @@ class Table(ByteTask):
         everything = np.arange(len(targets))
         if not rows.splits:
             return self._drawn(rows, targets, everything, self.test)
-        where = self.split or "its names of files"
+        where = repr(self.split) if self.split else FILE_NAMES
         values = np.array(rows.splits)
         chosen = {name: np.flatnonzero(values == name) for name in SPLITS}
         for name in ("train", "test"):
             if not len(chosen[name]):
-                raise UserError(f"{self.path} has no row of {name!r} in {where!r}; add some")
+                raise UserError(f"{self.path} has no row of {name!r} in {where}; add some")
         classes = {rows.labels[index] for index in chosen["train"]}
         if len(classes) < 2:
             raise UserError(

@@ -14,7 +14,16 @@ from reports import outdated, papers, suite_results
 from reports.layer_costs import measured
 from reports.markdown import escape, rendered, table
 from reports.statistics import LEVEL, score_groups
-from reports.text import NOTHING, WIDE, frame_csv, number, text_table, threads_of, whole_text
+from reports.text import (
+    NOTHING,
+    WIDE,
+    frame_csv,
+    number,
+    plain,
+    text_table,
+    threads_of,
+    whole_text,
+)
 
 OF_A_SEED = [
     "suite", "question", "row", "attention", "task", "seed", "status", "reason", "metric", "score",
@@ -31,6 +40,7 @@ TEX = str.maketrans({
     **{character: f"\\{character}" for character in "&%$#_{}"},
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
     NOTHING: "--", "×": r"$\times$", "≥": r"$\geq$", "≤": r"$\leq$",
+    "\N{REPLACEMENT CHARACTER}": "?",
 })  # fmt: skip
 
 
@@ -129,7 +139,7 @@ def _rendered(template: str, of: Tables) -> bytes:
     return rendered(
         template, **of._asdict(), questions=_questions(of), lengths=sorted(of.suite.cost.lengths),
         middle=of.suite.cost.middle_length, answer_of=of.answer_of, options=_options(of.suite),
-        models=_models(of.suite), tex=lambda text: text.translate(TEX),
+        models=_models(of.suite), tex=lambda text: plain(text).translate(TEX),
     ).encode()  # fmt: skip
 
 

@@ -99,7 +99,7 @@ def _labels(lines: Iterable[tuple[str, str]], location: str) -> tuple[str, ...]:
 def _series(channels: list[str], location: str) -> Float32[np.ndarray, "l f"]:
     try:
         if any("_" in channel or not channel.isascii() for channel in channels):
-            raise ValueError("as 1_0, which is one in Python alone")
+            raise ValueError("other characters than those of ASCII numbers")
         with np.errstate(over="ignore"):  # too large a number becomes infinite
             columns = [
                 np.array(channel.replace(MISSING, "nan").split(","), np.float32)

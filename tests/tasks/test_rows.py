@@ -182,9 +182,11 @@ REJECTED = {
     "compressed Parquet": (
         ".parquet.gz", lambda: gzip.compress(b"PAR1"), "my.parquet.gz is not a table"
     ),
-    "an open quotation": (".csv", lambda: b'text,label\n"a,b\n', "my.csv cannot be read"),
+    "an open quotation": (
+        ".csv", lambda: b'text,label\n"a,b\n', "cannot be read in line 2 .unexpected end of data"
+    ),
     "a quotation that swallows rows": (
-        ".csv", lambda: lines(('"x', "a"), ("y", "b"), ('so "z"', "a")), "my.csv cannot be read"
+        ".csv", lambda: lines(('"x', "a"), ("y", "b"), ('so "z"', "a")), "cannot be read in line 10"
     ),
     "more cells than the header": (
         ".csv", lambda: lines(("x", "y", "a")), "has 3 cells in line 8, its header has 2"
@@ -325,7 +327,7 @@ FOLDERS = {
     "two names of dev": (
         ["train.parquet", "val.parquet", "dev.parquet", "test.parquet"], "both dev and val"
     ),
-    "no test": (["train.parquet", "validation.parquet"], "has no row of 'test'"),
+    "no test": (["train.parquet", "validation.parquet"], "no row of 'test' in the names of its"),
 }  # fmt: skip
 
 
