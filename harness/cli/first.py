@@ -21,6 +21,7 @@ from harness.records import suites
 from harness.records.cost import batching_of
 from harness.records.fields import Device
 from harness.records.frame import of_records
+from harness.records.sources import Sources, is_outdated
 from harness.records.suites import Question, Suite, SuiteRow
 from harness.suite import drafts, layer_costs, rows_of
 from reports.text import text_table
@@ -102,6 +103,8 @@ def place(row: str, question: Question, runs: pd.DataFrame, answers: pd.DataFram
     others = lines[lines["row"] != row].sort_values("mean", ascending=False, kind="stable")
     above, score = int((others["mean"] > run["score"]).sum()), run["score"]
     rules = others[others["baseline"] != ""].set_index("baseline")["baseline_value"].to_dict()
+    sources, code = Sources(), dict(zip(lines["row"], lines["implementation"], strict=True))
+    outdated = [name for name, text in code.items() if is_outdated(text, sources)]
     return found | {
         "score": score,
         "place": above + 1,
@@ -111,6 +114,7 @@ def place(row: str, question: Question, runs: pd.DataFrame, answers: pd.DataFram
             for n, other in enumerate(others.to_dict("records"), 1)
         ],
         "published": next(iter(lines[lines["row"] == row]["mean"].tolist()), None),
+        "outdated": outdated,
         "baseline": max(rules.items(), key=lambda rule: rule[1], default=None),
     }
 
@@ -145,6 +149,8 @@ def text(document: Document, machine: str) -> str:
     """What the command prints of a row: at most 25 lines."""
     row, layer = document["row"], document["layer"]
     sections = [f"{row} among the published rows of {machine}"]
+    if outdated := {name for found in document["questions"] for name in found.get("outdated", ())}:
+        sections[0] += f"\npublished by earlier code: {len(outdated)} rows"
     for found in document["questions"]:
         body = f"not run: {found.get('reason')}"
         if found["score"] is not None:
@@ -175,7 +181,8 @@ def _lines(row: str, found: Document) -> list[list[str]]:
         other["place"]: [str(other["place"]), other["row"], f"{other['mean']:.1f}"]
         for other in (others[n] for n in (0, at - 1, at) if 0 <= n < len(others))
     }
-    note = "" if before is None else f" (published: {before:.1f})"
+    code = ", by earlier code" * (row in found["outdated"])
+    note = "" if before is None else f" (published{code}: {before:.1f})"
     mine = f"{found['place']} of {found['of']}", f"{row}, this run", f"{found['score']:.1f}{note}"
     lines[found["place"]] = [*mine]
     ordered = [line for _, line in sorted(lines.items())]

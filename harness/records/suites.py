@@ -37,7 +37,7 @@ FOLDER = Path(__file__).parents[1] / "recipes" / "suites"
 
 SUFFIX = ".toml"
 
-COLUMNS = ("row", "question", "mean", "baseline", "baseline_value", "rate")
+COLUMNS = ("row", "question", "mean", "baseline", "baseline_value", "rate", "implementation")
 """Some of the columns of published answers."""
 
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
@@ -241,8 +241,9 @@ def find(name: str) -> Suite:
 def published(suite: Suite) -> "pd.DataFrame":
     """The published answers to a suite of this package, a line for each row and question.
 
-    Columns: as `answers` of `reports.suite_results.SuiteResults`, and `rate`, the `train.lr` that
-    trials chose. `python -m harness.cli.pages` writes the file.
+    Columns: as `answers` of `reports.suite_results.SuiteResults`; `rate`, the `train.lr` that
+    trials chose; `implementation`, the code of the runs, empty where unknown. `python -m
+    harness.cli.pages` writes the file.
     """
     import pandas as pd
 
@@ -251,7 +252,8 @@ def published(suite: Suite) -> "pd.DataFrame":
         return pd.DataFrame(columns=[*COLUMNS])
     # No text is a missing value: `none` and `nan` may be names.
     missing: Any = dict.fromkeys(("mean", "low", "high", "baseline_value", "rate"), "")
-    return pd.read_csv(path, keep_default_na=False, na_values=missing)
+    found = pd.read_csv(path, keep_default_na=False, na_values=missing)
+    return found if "implementation" in found else found.assign(implementation="")
 
 
 @cache

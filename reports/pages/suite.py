@@ -28,7 +28,7 @@ from reports.text import (
 OF_A_SEED = [
     "suite", "question", "row", "attention", "task", "seed", "status", "reason", "metric", "score",
     "dev", "loss", "train.lr", "train.steps", "best_step", "train_seconds", "machine", "started",
-    "commit", "outdated", "id",
+    "commit", "implementation", "outdated", "id",
 ]  # fmt: skip
 """The columns of the table of seeds."""
 
@@ -129,10 +129,11 @@ def files(of: Tables, *, latex: bool) -> dict[str, bytes]:
 
 
 def published(of: Tables) -> pd.DataFrame:
-    """The answers of the rows that were run, with the rate of their runs."""
-    rates = of.seeds.groupby(["row", "question"])["train.lr"].first().rename("rate")
+    """The answers of the rows that were run, with the rate and the code of their runs."""
+    columns = {"train.lr": "rate", "implementation": "implementation"}
+    of_runs = of.seeds.groupby(["row", "question"])[[*columns]].first().rename(columns=columns)
     found = of.answers[of.answers["text"] != ""]
-    return found.join(rates, on=["row", "question"])
+    return found.join(of_runs, on=["row", "question"])
 
 
 def _rendered(template: str, of: Tables) -> bytes:

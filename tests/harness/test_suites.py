@@ -19,6 +19,7 @@ from harness.environment import describe
 from harness.plan import Draft, Request, resolve
 from harness.records import suites
 from harness.records.frame import of_records
+from harness.records.sources import Sources
 from harness.records.spec import label_of
 from harness.records.store import CostStore
 from harness.tuning import row
@@ -287,10 +288,12 @@ def test_the_place_of_a_row_is_that_among_the_other_published_rows(file):
     question = suites.find(file()).questions[0]
     answers = pd.DataFrame(
         [
-            ("softmax", 90.0, "rule", 5.0, 1e-3), ("primal", 10.0, "rule", 5.0, 1e-2),
-            ("linear", 50.0, "rule", 5.0, 1e-3), ("none", 4.0, "", float("nan"), 1e-3),
+            ("softmax", 90.0, "rule", 5.0, 1e-3, "not.installed:1"),
+            ("primal", 10.0, "rule", 5.0, 1e-2, "zoo.variants.primal:1"),
+            ("linear", 50.0, "rule", 5.0, 1e-3, Sources().digest("zoo.variants.linear")),
+            ("none", 4.0, "", float("nan"), 1e-3, ""),
         ],
-        columns=["row", "mean", "baseline", "baseline_value", "rate"],
+        columns=["row", "mean", "baseline", "baseline_value", "rate", "implementation"],
     ).assign(question="easy")  # fmt: skip
     run = {"row": "primal", "question": "easy", "status": "ok", "score": 30.0}
     found = place("primal", question, pd.DataFrame([run]), answers)
@@ -298,7 +301,10 @@ def test_the_place_of_a_row_is_that_among_the_other_published_rows(file):
     assert [(other["place"], other["row"]) for other in found["others"]] == [
         (1, "softmax"), (2, "linear"), (4, "none")
     ]  # fmt: skip
-    assert found["baseline"] == ("rule", 5.0)
+    assert found["baseline"] == ("rule", 5.0) and found["outdated"] == ["primal", "none"]
+    page = text({"row": "primal", "attention": "primal", "questions": [found], "layer": []}, "here")
+    assert "published by earlier code: 2 rows" in page
+    assert "30.0 (published, by earlier code: 10.0)" in page
     lacking = place("soft", question, pd.DataFrame([run]), answers)
     assert lacking["score"] is None and not lacking["failed"]
 
@@ -307,7 +313,8 @@ def test_the_first_command_trains_at_the_published_rate_and_measures_a_layer(
     store, file, outcomes, monkeypatch, capsys
 ):
     published = {"row": "primal[rank=8]", "question": "easy", "mean": 1.0, "rate": 1e-3}
-    answers = pd.DataFrame([published]).assign(baseline="", baseline_value=float("nan"))
+    answers = pd.DataFrame([published | {"implementation": ""}])
+    answers = answers.assign(baseline="", baseline_value=float("nan"))
     monkeypatch.setattr("harness.records.suites.published", lambda suite: answers)
     name = file("version = 3", 'version = 3\nfirst = ["easy", "hard"]')
     options = RunOptions(
@@ -335,7 +342,7 @@ def test_the_first_command_trains_at_the_published_rate_and_measures_a_layer(
     assert row["layer"] == [] and len(row["questions"]) == 2
 
 
-@pytest.mark.parametrize("options", [[], ["--no-cost"], ["--threads", "1"]])
+@pytest.mark.parametrize("options", [[], ["--no-cost"], ["--threads", "1"], ["--rerun"]])
 def test_a_variant_without_a_task_is_the_first_command(call, monkeypatch, options):
     monkeypatch.setattr("harness.cli.first.first", lambda options: Answer("first"))
     assert call("run", "--attention", "primal", *options) == (0, "first\n", "")
