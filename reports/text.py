@@ -12,6 +12,12 @@ if TYPE_CHECKING:
 NOTHING = "–"
 """In place of a value that is not there."""
 
+CONTROLS = dict.fromkeys(
+    {*range(32), *range(127, 160), 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A)}
+    - {*b"\t\n"}, "\N{REPLACEMENT CHARACTER}",
+)  # fmt: skip
+"""Replaces characters that control a terminal, or the direction and the lines of a text."""
+
 WIDTH, WIDE = 100, 120
 """Characters of a line on a terminal, and of a wide table."""
 

@@ -43,7 +43,7 @@ def table(
     units = {
         key: "ratio" if lines["ratio"].notna().any() else "seconds" for key, lines in keys.items()
     }
-    depth = max(int(question.model["depth"]) for question in suite.questions)
+    depth = max(int(question.model.get("depth", 1)) for question in suite.questions)
     traits = {variant["name"]: variant for variant in catalogue["variants"]}
     rows = [*_rows(costs, suite, traits, units, depth, generator)]
     causal = {task["name"]: task["causal"] for task in catalogue["tasks"]}

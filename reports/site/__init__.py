@@ -21,7 +21,7 @@ from harness.records.suites import Suite
 from reports import advice
 from reports.pages.findings import conclusion, explain
 from reports.pages.suite import Tables
-from reports.text import NOTHING, number, without_nan
+from reports.text import CONTROLS, NOTHING, number, without_nan
 
 FOLDER = Path(__file__).parent
 
@@ -69,7 +69,7 @@ def site(
         lengths=sorted(suite.cost.lengths), studies=[_study(study) for study in studies],
         variants={variant["name"]: variant for variant in catalogue["variants"]}, data=script,
     )  # fmt: skip
-    return page.encode()
+    return page.translate(CONTROLS).encode()
 
 
 def _rows(table: Values, answers: pd.DataFrame, matrix: pd.DataFrame, suite: Suite) -> list[Values]:

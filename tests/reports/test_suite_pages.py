@@ -5,8 +5,10 @@ import io
 
 import pytest
 
+from harness.cli.catalogue import described
 from harness.records.families import family_of
 from reports.pages.suite import fastest, files, readme_answer, readme_table, tables, terminal
+from reports.site import site
 from tests.reports.conftest import snapshot
 from tests.suite_frames import published_costs
 from tests.suite_frames import suite_frames as laptop_frames
@@ -91,6 +93,10 @@ def test_texts_of_records_are_escaped(suite_frames):
     runs = runs.assign(row=runs["row"].replace("none", name))
     pages = files(tables(suite, runs, baselines, costs), latex=True)
     assert pages["mine.tex"].isascii() and r"a|b\_\{\&\%\$<!--?" in pages["mine.tex"].decode()
+    titled = suite.model_copy(update={"title": "a \x1b title"})
+    of = tables(titled, runs, baselines, costs)
+    html = site(of, costs, described(), records=[], studies=[]).decode()
+    assert "\x1b" not in html and "a \N{REPLACEMENT CHARACTER} title" in html
     page = pages["mine.md"].decode()
     assert "<!--" not in page and len({len(line) for line in table_in(page, "## Matrix")}) == 1
 
