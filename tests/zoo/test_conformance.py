@@ -45,8 +45,10 @@ from zoo.variants.softmax import Softmax
 NAN = float("nan")
 BY_NAME = {variant.__name__: variant for variant in FAULTY}
 PAIRS = [(0, 1), (47, 48), (63, 64), (36, 37), (148, 149), (0, 149), (5, 131)]
-SLOW = {check.name for check in CHECKS if not check.fast} | {"causality, fp32"}
-"""Checks that take seconds: long inputs, large batches, compilers."""
+SLOW = {check.name for check in CHECKS if not check.fast} | {
+    "causality, fp32", "cross-attention", "step equals forward", "truncation equivalence",
+}  # fmt: skip
+"""Checks that take seconds: long inputs, large batches, every length, compilers."""
 
 
 REGISTERED = [

@@ -15,6 +15,9 @@ COPIES = 25
 LONG_BORDERS = (1, 512, 1000, 1023, 1024, 1025, LONG - 1)
 """Borders in a long input, around powers of two, which are sizes of blocks."""
 
+TRUNCATIONS = (1, 41, 64, 65, 128, LENGTH - 1)
+"""Lengths of truncated inputs where not all are tried."""
+
 EFFECT = "outputs depend on later tokens by"
 
 
@@ -59,7 +62,7 @@ def _leaks_across(
     """The leaks into the outputs before each border, in value and in gradient."""
     changes = "output {token} changes with the tokens from {sample} on"
     depends = "an output before {sample} has a gradient with respect to token {token}"
-    x, past, other = _inputs(borders, length)
+    x, past, other = _inputs(borders, setting, length)
     # A mask without padding may select other kernels, which may draw other random numbers.
     mask = None if draws else torch.ones_like(past)
     before, after = setting.run(layer, x).tokens, setting.run(layer, other, mask).tokens
@@ -73,30 +76,32 @@ def _leaks_across(
 def _shorter_inputs(layer: Attention, setting: Setting) -> Iterator[Leak]:
     """The leaks into the outputs before a border from which on tokens are padded or left out."""
     borders = torch.arange(1, LENGTH + 1, 6)
-    x, past, other = _inputs(borders)
+    x, past, other = _inputs(borders, setting)
     mask = SCATTERED[borders % len(SCATTERED)]
     before = setting.run(layer, x, mask).tokens
     after = setting.run(layer, other, mask ^ ~past).tokens
     changes = "output {token} changes with the padding from {sample} on"
     yield value_leak(before, after, past & mask, changes, borders)
     full = setting.run(layer, x[:1]).tokens
-    for border in (1, 32, 48, 64, 65, 128, LENGTH - 1):
-        truncated = setting.run(layer, x[:1, :border]).tokens
+    # Without gradients, as layers are used.
+    for border in range(1, LENGTH) if setting == Setting() else TRUNCATIONS:
+        with torch.no_grad():
+            truncated = setting.run(layer, x[:1, :border]).tokens
         changes = f"output {{token}} changes where the tokens from {border} on are left out"
         yield value_leak(full[:, :border], truncated, past[-1:, :border], changes)
 
 
 def _inputs(
-    borders: torch.Tensor, length: int = LENGTH
+    borders: torch.Tensor, setting: Setting, length: int = LENGTH
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Tokens (b, n, d), a mask (b, n) of those before the border, and a changed copy.
 
     In the copy, tokens from the border on are noise, of the same or another scale, or zeros.
     """
-    x = random_tokens(len(borders), length, seed=int(borders[0]))
+    x = setting.tokens(len(borders), length, seed=int(borders[0]))
     past = torch.arange(length) < borders[:, None]
     scales = torch.tensor([1.0, 1e3, 0.0, 1e-3], dtype=x.dtype)[borders % 4]
-    noise = scales[:, None, None] * random_tokens(len(borders), length, seed=3)
+    noise = scales[:, None, None] * setting.tokens(len(borders), length, seed=3)
     other = torch.where(past[..., None], x, noise)
     return x.requires_grad_(), past, other.requires_grad_()
 

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from zoo.conformance.tensors import DIM, SCATTERED, attended, random_tokens, seeded
+from zoo.conformance.tensors import DIM, LENGTH, SCATTERED, attended, random_tokens, seeded
 from zoo.contract import Attended, Attention, Size, Traits
-from zoo.registry import Value
+from zoo.registry import UserError, Value
 
 ROUNDING = 1e-9
 """The relative difference that rounding may cause in double precision."""
@@ -32,15 +32,18 @@ class Setting(NamedTuple):
     rotary: bool = False
     heads: int = 2
     dropout: float = 0.0
+    short_conv: int = 0
+    dim: int = DIM
+    max_len: int = LENGTH + 10
     rounding: float = ROUNDING
 
     def __str__(self) -> str:
         """For messages, such as `float64 evaluation`."""
         mode = "training" if self.training else "evaluation"
         extra = [f"{self.heads} heads"] * (self.heads > 2) + ["one head"] * (self.heads == 1)
-        extra += ["rotary positions"] * self.rotary + [f"dropout {self.dropout}"] * bool(
-            self.dropout
-        )
+        extra += [f"width {self.dim}"] * (self.dim != DIM) + ["rotary positions"] * self.rotary
+        extra += [f"{self.short_conv} taps"] * bool(self.short_conv)
+        extra += [f"dropout {self.dropout}"] * bool(self.dropout)
         return f"{self.precision} {mode}{' with ' * bool(extra)}{', '.join(extra)}"
 
     @property
@@ -48,6 +51,10 @@ class Setting(NamedTuple):
         """For messages, such as `float64`."""
         dtype = str(self.autocast or self.dtype).removeprefix("torch.")
         return {None: dtype, torch.bfloat16: "autocast"}.get(self.autocast, f"{dtype} autocast")
+
+    def tokens(self, samples: int, n: int = LENGTH, *, seed: int = 2) -> Tensor:
+        """Normal tokens of the width of the layer, in double precision."""
+        return random_tokens(samples, n, seed=seed, dim=self.dim)
 
     def run(
         self,
@@ -68,15 +75,20 @@ class Setting(NamedTuple):
 
 SETTINGS = (
     Setting(),
-    Setting(training=True, heads=4),
+    Setting(training=True, heads=4, short_conv=4, max_len=LENGTH),
     Setting(rotary=True, heads=1),
+    Setting(heads=3, dim=15, short_conv=3, max_len=LENGTH),
     Setting(training=True, dropout=0.2),
     Setting(training=True, dtype=torch.float32, rounding=1e-4),
     Setting(training=True, dtype=torch.float32, autocast=torch.bfloat16, rounding=1e-2),
 )
 """A claim that holds in one setting may fail in another. Training runs use the last two."""
 
-FEW_SETTINGS = tuple(setting for setting in SETTINGS if not (setting.rotary or setting.dropout))
+FEW_SETTINGS = tuple(
+    setting
+    for setting in SETTINGS
+    if setting.dim == DIM and not (setting.rotary or setting.dropout)
+)
 """The settings of checks with large inputs."""
 
 
@@ -100,6 +112,11 @@ class Configuration:
         return self.causal and self.traits.bidirectional
 
     @property
+    def crosses(self) -> bool:
+        """Whether this form accepts a context other than its input."""
+        return self.traits.cross and not self.causal
+
+    @property
     def label(self) -> str:
         """The name, followed by ", causal" for the causal form."""
         return f"{self.name}, causal" if self.causal else self.name
@@ -112,8 +129,18 @@ class Configuration:
 
     def layer_for(self, setting: Setting, **changes: Any) -> Attention:
         """A layer as `setting` describes it; `changes` are other fields of its size."""
-        size = {"rotary": setting.rotary, "heads": setting.heads, "dropout": setting.dropout}
+        fields = "rotary", "heads", "dropout", "short_conv", "dim", "max_len"
+        size = {name: getattr(setting, name) for name in fields}
         return self.layer(**size | changes).to(setting.dtype).train(setting.training)
+
+    def accepted(self, setting: Setting) -> Setting:
+        """The setting, with heads of an even width where the variant refuses an odd one."""
+        if setting.dim // setting.heads % 2:
+            try:
+                self.layer_for(setting)
+            except UserError:
+                return setting._replace(dim=setting.dim + setting.heads)
+        return setting
 
     def uses_dropout(self) -> bool:
         """Whether the dropout of the size changes the output of training, padded or not."""

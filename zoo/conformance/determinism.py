@@ -7,11 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zoo.conformance.configuration import Configuration, Outcome, differ_by
+from zoo.conformance.configuration import Configuration, Outcome, Setting, differ_by
 from zoo.conformance.tensors import (
+    LENGTH,
+    LONG,
     SCATTERED,
     distance,
     output,
+    padding_masks,
     random_tokens,
     seeded,
     with_gradients,
@@ -76,8 +79,8 @@ def check_modes(configuration: Configuration) -> Outcome:
 
 def check_state_dict(configuration: Configuration) -> Outcome:
     """A second layer with the `state_dict` of the first gives bitwise equal outputs."""
-    layer, x = configuration.layer().eval(), random_tokens(2)
-    other = configuration.layer(seed=9).eval()
+    layer, x = configuration.layer(short_conv=4).eval(), random_tokens(2)
+    other = configuration.layer(short_conv=4, seed=9).eval()
     other.load_state_dict(layer.state_dict())
     return differ_by([distance(output(other, x), output(layer, x))], bound=0.0)
 
@@ -108,23 +111,57 @@ def check_declared_losses(configuration: Configuration) -> Outcome:
     )
 
 
+def check_without_gradients(configuration: Configuration) -> Outcome:
+    """Evaluation under `no_grad` and `inference_mode` gives the output of other evaluation.
+
+    With a short convolution in the usual and in a long input, and in a large batch.
+    """
+    distances = []
+    for samples, n, size in ((3, LENGTH, {}), (3, LENGTH, {"short_conv": 4}), (40, 16, {}),
+                             (2, LONG, {"max_len": LONG})):  # fmt: skip
+        layer, x = configuration.layer(**size).eval(), random_tokens(samples, n)
+        for mask in (None, padding_masks(n)[1][torch.arange(samples) % 3]):
+            real, expected = ... if mask is None else mask, Setting().run(layer, x, mask).tokens
+            for disabled in (torch.no_grad, torch.inference_mode):
+                with disabled():
+                    tokens = Setting().run(layer, x, mask).tokens
+                distances.append(distance(tokens[real], expected[real]))
+    return differ_by(distances)
+
+
 def check_side_effects(configuration: Configuration) -> Outcome:
-    """No attribute, parameter, buffer or token changes in a forward pass, in either mode."""
+    """No attribute, parameter, buffer, token or mask changes in a forward pass, in either mode.
+
+    With gradients and under `no_grad`, of padded samples and of one without a real token; also of a
+    context. The seed of the random generator is not set.
+    """
     changed = set()
-    for training, mask in product((True, False), (None, SCATTERED)):
-        layer, x = configuration.layer(dropout=0.2).train(training), random_tokens(3)
-        before = dict(_state(layer, x))
-        layer(x, mask=mask)
-        after = dict(_state(layer, x))
-        changed |= {name for name in before | after if not _same(before.get(name), after.get(name))}
+    mask = torch.cat([SCATTERED, torch.zeros_like(SCATTERED[:1])])
+    for training, gradients in product((True, False), repeat=2):
+        layer, x = configuration.layer(dropout=0.2).train(training), random_tokens(4)
+        context = x[:, ::2].clone()
+        # A call with a mask copies the tokens.
+        calls = [(x, None), (x, mask.clone()), (context, None)]
+        for context, real in calls[: 2 + configuration.crosses]:
+            inputs, states = {"x": x, "context": context, "mask": real}, []
+            before = dict(_state(layer, inputs))
+            with torch.set_grad_enabled(gradients):
+                for seed in (1, 2):
+                    torch.manual_seed(seed)
+                    layer(x, context, real)
+                    states.append(torch.get_rng_state())
+            after = dict(_state(layer, inputs))
+            changed |= {k for k in before | after if not _same(before.get(k), after.get(k))}
+            changed |= {"the seed"} if torch.equal(*states) else set()
     return Outcome(not changed, f"changed: {sorted(changed) or 'nothing'}")
 
 
-def _state(layer: nn.Module, x: Tensor) -> Iterator[tuple[str, Any]]:
+def _state(layer: nn.Module, inputs: dict[str, Tensor | None]) -> Iterator[tuple[str, Any]]:
     """All that a forward pass could write to, by name."""
-    yield from _entries("x", x)
     for path, module in layer.named_modules():
         yield from _entries(path or "layer", vars(module))
+    for name, tensor in inputs.items():
+        yield from _entries(name, tensor)
 
 
 def _entries(name: str, value: Any) -> Iterator[tuple[str, Any]]:

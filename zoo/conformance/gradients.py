@@ -9,17 +9,17 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from zoo.conformance.configuration import Configuration, Outcome, Setting
+from zoo.conformance.configuration import ROUNDING, Configuration, Outcome, Setting
 from zoo.conformance.numerics import LOW_PRECISIONS
 from zoo.conformance.tensors import (
     LENGTH,
     LONG,
+    distance,
     padding_masks,
     probe_loss,
     random_tokens,
     relative_error,
     seeded,
-    with_gradients,
 )
 from zoo.contract import Attended, Attention
 
@@ -46,19 +46,45 @@ STEP = 1e-7
 
 
 def check_parameters(configuration: Configuration) -> Outcome:
-    """Each parameter gets a gradient that is finite and not zero."""
-    layer, mask = configuration.layer(), padding_masks()[0]
-    x, names = random_tokens(3).requires_grad_(), [n for n, _ in layer.named_parameters()]
-    results = with_gradients(layer, x, layer(x, mask=mask), mask)
-    gradients = results[len(results) - len(names) :]
-    missing = [
+    """Each parameter gets a gradient that is finite and not zero, whatever else requires one.
+
+    The gradients of the tokens alone, of the parameters alone and of each parameter alone do not
+    differ from them.
+    """
+    layer, mask = configuration.layer(short_conv=4), padding_masks()[0]
+    inputs = {"the tokens": random_tokens(3), **dict(layer.named_parameters())}
+    tokens, *names = inputs
+    expected = _gradients_of(layer, inputs, mask, [tokens, *names])
+    bad = {name for name in names if not expected[name].isfinite().all()}
+    missing = [name for name in names if name in bad or not expected[name].any()]
+    differ = {
         name
-        for name, gradient in zip(names, gradients, strict=True)
-        if not gradient.isfinite().all() or not gradient.any()
-    ]
+        for subset in ([tokens], names, *([name] for name in names))
+        for name, gradient in _gradients_of(layer, inputs, mask, subset).items()
+        if name not in bad and distance(gradient, expected[name]) > ROUNDING
+    }
     return Outcome(
-        not missing, f"of {len(names)} parameters without a gradient: {missing or 'none'}"
+        not missing and not differ,
+        f"of {len(names)} parameters without a gradient: {missing or 'none'}; with another one "
+        f"where fewer inputs require one: {sorted(differ) or 'none'}",
     )
+
+
+def _gradients_of(
+    layer: Attention, inputs: Mapping[str, Tensor], mask: Tensor, names: list[str]
+) -> dict[str, Tensor]:
+    """The gradients of `probe_loss` with respect to some inputs; no others require one."""
+    for name, tensor in inputs.items():
+        tensor.requires_grad_(name in names)
+    with seeded(5):
+        loss = probe_loss(layer(inputs["the tokens"], mask=mask), mask)
+    of = [inputs[name] for name in names]
+    gradients = (
+        torch.autograd.grad(loss, of, materialize_grads=True)
+        if loss.requires_grad
+        else map(torch.zeros_like, of)
+    )
+    return dict(zip(names, gradients, strict=True))
 
 
 def check_finite_differences(configuration: Configuration) -> Outcome:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 
 from zoo.conformance.configuration import Configuration, Outcome, Setting
-from zoo.conformance.tensors import SCATTERED, distance, probe_loss, random_tokens
+from zoo.conformance.tensors import SCATTERED, distance, probe_loss
 from zoo.contract import Identity
 from zoo.registry import resolve
 from zoo.variants import variants
@@ -46,8 +46,9 @@ def _distances(identity: Identity, configuration: Configuration) -> Iterator[flo
             (identity.other, variants.find(identity.other), identity.other_options),
         )
     ]
-    x = random_tokens(3).requires_grad_()
-    for setting in (Setting(), Setting(rotary=True, heads=1)):
+    odd = configuration.accepted(Setting(heads=3, dim=15))
+    for setting in (Setting(), Setting(rotary=True, heads=1), odd):
+        x = setting.tokens(3).requires_grad_()
         layer, other = (form.layer_for(setting) for form in forms)
         state = other.state_dict()
         shared = {name: value for name, value in layer.state_dict().items()

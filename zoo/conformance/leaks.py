@@ -75,7 +75,7 @@ def verdict(
     The detail names the largest leak, relative to what is allowed.
     """
     worst, largest = Setting(), Leak(0.0, "")
-    for setting in settings:
+    for setting in map(configuration.accepted, settings):
         if setting.dropout and not configuration.uses_dropout():
             continue
         for leak in leaks(configuration, setting):

@@ -14,6 +14,10 @@ IGNORED = 1e-6
 """A change of outputs that is no effect of the tokens that were changed."""
 
 
+CONTEXTS = (20, 1), (20, 7), (20, 20), (37, 33), (9, LENGTH)
+"""Tokens and context tokens of cross-attention."""
+
+
 def report_token_mixing(configuration: Configuration) -> Outcome:
     """Whether output i depends on a token j != i, and how far away; either passes.
 
@@ -85,20 +89,31 @@ def check_cross_attention(configuration: Configuration) -> Outcome:
 
 
 def _context_leaks(configuration: Configuration, setting: Setting) -> Iterator[Leak]:
+    setting = setting._replace(short_conv=0)
     layer, draws = configuration.layer_for(setting), configuration.draws(setting)
-    x = random_tokens(2, 20)
-    for m in (7, 20, 33):
-        context, mask = random_tokens(2, m, seed=4), torch.arange(m) < torch.tensor([[m], [5]])
+    for n, m in CONTEXTS:
+        x, context, other = (setting.tokens(5, size, seed=i) for i, size in enumerate((n, m, m)))
+        mask = _context_mask(m)
         for padding in (None, mask):
             tokens = setting.run(layer, x, padding, context).tokens
-            other = setting.run(layer, x, padding, random_tokens(2, m, seed=5)).tokens
-            if not distance(other, tokens) > IGNORED:
+            replaced = setting.run(layer, x, padding, other).tokens
+            if not distance(replaced, tokens) > IGNORED:
                 yield Leak(float("inf"), f"another context of {m} tokens changes nothing")
         large = setting.run(layer, x, mask, torch.where(mask[..., None], context, 1e4)).tokens
         yield Leak(distance(large, tokens), f"padding in a context of {m} tokens")
-        if not draws:
-            truncated = setting.run(layer, x[1:], None, context[1:, :5]).tokens
-            yield Leak(distance(tokens[1:], truncated), f"a truncated context of {m} tokens")
+        for i, real in enumerate(() if draws else mask):
+            truncated = setting.run(layer, x[i, None], None, context[i, real][None]).tokens
+            where = f"a context of {m} tokens without its padding, sample {i}"
+            yield Leak(distance(tokens[i, None], truncated), where)
+
+
+def _context_mask(m: int) -> Tensor:
+    """A mask (5, m) with padding nowhere, after, before and between the real tokens."""
+    position = torch.arange(m)
+    after, before = position < min(5, m), position >= m // 3
+    between = (position % 3 > 0) | (position == 0)
+    ends = (position >= m // 4) & (position < m - m // 4)
+    return torch.stack([position >= 0, after, before, between, ends])
 
 
 def _dependent_on(position: int, configuration: Configuration) -> Tensor:

@@ -1,5 +1,7 @@
 """Lengths, precisions and scales of the input."""
 
+from itertools import product
+
 import torch
 
 from zoo.conformance.configuration import Configuration, Outcome, Setting, all_finite
@@ -42,16 +44,16 @@ def check_lengths(configuration: Configuration) -> Outcome:
 
 def check_precisions(configuration: Configuration) -> Outcome:
     """fp32 and bf16 modules keep their dtype; they, and autocast, agree with fp64."""
-    x = random_tokens(2)
-    exact = output(configuration.layer().eval(), x)
-    passed, details = True, []
-    for setting, bound, _ in LOW_PRECISIONS:
-        tokens = setting.run(configuration.layer_for(setting), x).tokens
+    x, passed, details = random_tokens(2), True, []
+    for (setting, bound, _), short_conv in product(LOW_PRECISIONS, (0, 4)):
+        exact = output(configuration.layer(short_conv=short_conv).eval(), x)
+        tokens = setting.run(configuration.layer_for(setting, short_conv=short_conv), x).tokens
         error = relative_error(tokens.double(), exact)
         keeps = setting.autocast or tokens.dtype == setting.dtype
         passed &= keeps and error <= bound
         other = "" if keeps else f" with an output of {tokens.dtype}"
-        details.append(f"{setting.precision} differs by {error:.1g}{other}")
+        taps = f" with {short_conv} taps" * bool(short_conv)
+        details.append(f"{setting.precision}{taps} differs by {error:.1g}{other}")
     return Outcome(passed, ", ".join(details).replace("torch.", ""))
 
 

@@ -7,7 +7,14 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from zoo.conformance.configuration import FEW_SETTINGS, Configuration, Outcome, Setting, all_finite
+from zoo.conformance.configuration import (
+    FEW_SETTINGS,
+    SETTINGS,
+    Configuration,
+    Outcome,
+    Setting,
+    all_finite,
+)
 from zoo.conformance.leaks import Leak, gradient_leak, separating_masks, value_leak, verdict
 from zoo.conformance.tensors import (
     LENGTH,
@@ -18,7 +25,7 @@ from zoo.conformance.tensors import (
     random_tokens,
     with_gradients,
 )
-from zoo.contract import Attended
+from zoo.contract import Attended, Attention
 
 BATCHES = (4, LENGTH), (8, 24)
 LARGE_BATCHES = (40, 16), (160, 16)
@@ -26,6 +33,12 @@ LARGE_BATCHES = (40, 16), (160, 16)
 
 POISON = float("nan"), float("inf"), -float("inf")
 """What padded tokens may hold, one after the other."""
+
+SAMPLES = 50
+"""Padded samples of a batch: many at once are fast, as long as they fit into the cache."""
+
+LARGEST = 40, 128, 64
+"""Samples, tokens and width of a batch that `zoo.recompute` divides on a CPU, as larger ones."""
 
 
 def check_invariance(configuration: Configuration) -> Outcome:
@@ -49,16 +62,16 @@ def _padding_leaks(
 ) -> Iterator[Leak]:
     if mask is None:
         mask = torch.cat([*padding_masks(), separating_masks(LENGTH)])
-    layer = configuration.layer_for(setting, max_len=max(160, mask.shape[1]))
+    layer = configuration.layer_for(setting, max_len=max(setting.max_len, mask.shape[1]))
 
     def forward(x: Tensor, context: Tensor | None, mask: Tensor) -> Attended:
         """The function of the variant: a call replaces padded tokens before it."""
         return layer.forward(x, x if context is None else context, mask)
 
-    x = random_tokens(*mask.shape).requires_grad_()
+    x = setting.tokens(*mask.shape).requires_grad_()
     before = setting.run(forward, x, mask)
     changes = "output {token} of sample {sample} changes with its padded tokens"
-    noise = random_tokens(*mask.shape, seed=3)
+    noise = setting.tokens(*mask.shape, seed=3)
     poison = torch.tensor(POISON, dtype=x.dtype)[torch.arange(mask.shape[1]) % len(POISON)]
     for run, padding in (forward, noise), (forward, 1e4 * noise), (layer, poison[:, None]):
         after = setting.run(run, torch.where(mask[..., None], x, padding), mask)
@@ -74,19 +87,79 @@ def _padding_leaks(
 
 
 def check_truncation(configuration: Configuration) -> Outcome:
-    """The outputs at the real tokens of a padded sample equal the sample without padding."""
+    """The outputs at the real tokens of a padded sample equal the sample without padding.
+
+    For three masks in every setting; for every number of real tokens in two, in the one of training
+    with gradients. Also where layers of another size, precision or form were called before.
+    """
     return verdict(_truncations, configuration, "padded and truncated samples differ by")
 
 
 def _truncations(configuration: Configuration, setting: Setting) -> Iterator[Leak]:
     if configuration.draws(setting):
         return
-    layer, x = configuration.layer_for(setting), random_tokens(3)
-    for mask in padding_masks():
-        padded = setting.run(layer, x, mask).tokens
-        for index, (sample, real, tokens) in enumerate(zip(x, mask, padded, strict=True)):
-            truncated = setting.run(layer, sample[real][None]).tokens[0]
-            yield Leak(distance(tokens[real], truncated), f"sample {index}")
+    if setting == Setting():
+        yield from _after_others(configuration)
+    layer, masks = configuration.layer_for(setting), torch.cat(padding_masks())
+    yield from _truncated(layer, setting, masks)
+    if setting in SETTINGS[:2]:
+        yield from _truncated(layer, setting, _masks_of_every_count())
+
+
+def _truncated(layer: Attention, setting: Setting, masks: Tensor) -> Iterator[Leak]:
+    """The differences of padded and truncated samples; in training also of gradients."""
+    x = setting.tokens(1).expand(len(masks), -1, -1)
+    for samples, real in zip(x.split(SAMPLES), masks.split(SAMPLES), strict=True):
+        padded = _results(layer, setting, samples, real, gradients=setting.training)
+        for index, mask in enumerate(real):
+            sample = samples[index, mask][None]
+            alone = _results(layer, setting, sample, None, gradients=setting.training)
+            for name, both, one in zip(("outputs", "gradients"), padded, alone, strict=False):
+                where = f"{name} of {int(mask.sum())} real tokens"
+                yield Leak(distance(both[index, mask], one[0]), where)
+
+
+def _results(
+    layer: Attention, setting: Setting, x: Tensor, mask: Tensor | None, *, gradients: bool
+) -> list[Tensor]:
+    """Outputs, zero at padding, and the gradients of the sum of their squares if wanted."""
+    inputs = [x.clone().requires_grad_(gradients), *layer.parameters()]
+    with torch.set_grad_enabled(gradients):
+        tokens = setting.run(layer, inputs[0], mask).tokens
+        tokens = tokens if mask is None else tokens.masked_fill(~mask[..., None], 0.0)
+    if not gradients:
+        return [tokens]
+    squares = tokens.double().square().sum()
+    return [tokens, *torch.autograd.grad(squares, inputs, materialize_grads=True)]
+
+
+def _masks_of_every_count() -> Tensor:
+    """Masks (m, n) with 1 to n real tokens: the first, for some counts also any others."""
+    rank = torch.rand(LENGTH, LENGTH, generator=torch.Generator().manual_seed(6)).argsort(1)
+    count = torch.arange(1, LENGTH + 1)[:, None]
+    return torch.cat([torch.arange(LENGTH) < count, (rank < count)[::5]])
+
+
+def _after_others(configuration: Configuration) -> Iterator[Leak]:
+    """The differences for lengths at which a layer that differs in one way was called first.
+
+    A table that is kept by the length alone is then another layer's; the one of the padded sample,
+    whose length no other layer has, is not.
+    """
+    length, setting = 170, Setting(max_len=175)
+    layer, x = configuration.layer_for(setting), setting.tokens(1, length)
+    others = {
+        "max_len": configuration.layer_for(setting, max_len=300),
+        "precision": configuration.layer_for(setting._replace(dtype=torch.float32)),
+        "heads": configuration.layer_for(setting, heads=4),
+    }
+    if len(configuration.traits.forms) > 1:
+        others["form"] = configuration.layer_for(setting, causal=not configuration.causal)
+    for n, (name, other) in enumerate(others.items(), length - len(others)):
+        other(x[:, :n].to(next(other.parameters(), x).dtype))
+        truncated = setting.run(layer, x[:, :n]).tokens
+        padded = setting.run(layer, x, (torch.arange(length) < n)[None]).tokens
+        yield Leak(distance(padded[:, :n], truncated), f"after a call with another {name}")
 
 
 def check_fully_masked_input(configuration: Configuration) -> Outcome:
@@ -122,32 +195,52 @@ def check_batch_independence(configuration: Configuration) -> Outcome:
 
 
 def check_large_batches(configuration: Configuration) -> Outcome:
-    """The same in batches of 40 and 160 samples without padding."""
-    leaks = partial(_batch_leaks, batches=LARGE_BATCHES, padded=False)
+    """The same in batches of 40 samples, and of 160 without padding.
+
+    One of 40 long samples must give the outputs and gradients of two smaller ones.
+    """
+    leaks = partial(_batch_leaks, batches=LARGE_BATCHES)
     return verdict(leaks, configuration, "outputs depend on other samples by", FEW_SETTINGS)
 
 
 def _batch_leaks(
-    configuration: Configuration,
-    setting: Setting,
-    batches: Iterable[tuple[int, int]],
-    padded: bool = True,
+    configuration: Configuration, setting: Setting, batches: Iterable[tuple[int, int]]
 ) -> Iterator[Leak]:
     for samples, length in batches:
-        yield from _leaks_between(samples, length, configuration, setting, padded)
+        yield from _leaks_between(samples, length, configuration, setting)
+    if batches is LARGE_BATCHES and not configuration.draws(setting):
+        yield from _divided(configuration, setting)
+
+
+def _divided(configuration: Configuration, setting: Setting) -> Iterator[Leak]:
+    """The differences of a batch and its two parts, padded or not."""
+    samples, length, dim = LARGEST
+    setting = setting._replace(dim=dim, heads=4, max_len=length)
+    layer, x = configuration.layer_for(setting), setting.tokens(samples, length)
+    count = torch.arange(length - samples, length)[:, None]
+    mask = padding_masks(length)[1].repeat(samples, 1)[:samples] & (torch.arange(length) < count)
+    for real in (None, mask):
+        whole, *parts = (
+            _results(layer, setting, x[part], real if real is None else real[part], gradients=True)
+            for part in (slice(None), slice(13), slice(13, None))
+        )
+        for index, (both, first, second) in enumerate(zip(whole, *parts, strict=True)):
+            expected = torch.cat([first, second]) if index < 2 else first + second
+            name = ("outputs", "gradients of tokens", "gradients of parameters")[min(index, 2)]
+            yield Leak(distance(both, expected), f"{name} of {samples} samples and of two parts")
 
 
 def _leaks_between(
-    samples: int, length: int, configuration: Configuration, setting: Setting, padded: bool
+    samples: int, length: int, configuration: Configuration, setting: Setting
 ) -> Iterator[Leak]:
     layer, draws = configuration.layer_for(setting), configuration.draws(setting)
-    x, noise = (random_tokens(samples, length, seed=seed) for seed in (2, 3))
+    x, noise = (setting.tokens(samples, length, seed=seed) for seed in (2, 3))
     everywhere = torch.ones(samples, length, dtype=torch.bool)
     scattered = padding_masks(length)[1]
     changes = "output {token} of sample {sample} changes with other samples"
     depends = "others have a gradient with respect to token {token} of sample {sample}"
     masks, others = (scattered[(torch.arange(samples) + i) % len(scattered)] for i in (0, 1))
-    for mask in (None, masks) if padded else (None,):
+    for mask in (None, masks) if samples < 100 else (None,):
         real = everywhere if mask is None else mask
         before = setting.run(layer, x.requires_grad_(), mask).tokens
         for fixed in separating_masks(samples)[..., None] & everywhere:

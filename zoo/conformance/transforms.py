@@ -24,6 +24,8 @@ and more than at its export."""
 def check_compile(configuration: Configuration) -> Outcome:
     """One graph through `torch.compile`: evaluation, and padded training with its gradients.
 
+    The latter has a short convolution.
+
     A backend that raises may be at fault itself, as `aot_eager` where a decomposition has other
     strides than the kernel: a layer passes if the next backend compiles it.
     """
@@ -40,10 +42,10 @@ def check_compile(configuration: Configuration) -> Outcome:
 
 def _compiled_distances(configuration: Configuration, backend: str) -> list[float]:
     """The differences of outputs, losses and gradients of compiled calls."""
-    layer, x, distances = configuration.layer(), random_tokens(3).requires_grad_(), []
+    x, distances = random_tokens(3).requires_grad_(), []
     for mask, training in ((None, False), (SCATTERED, True)):
         torch.compiler.reset()
-        layer.train(training)
+        layer = configuration.layer(short_conv=4 if training else 0).train(training)
         compiled = torch.compile(layer, fullgraph=True, backend=backend)
         with warnings.catch_warnings(), torch.set_grad_enabled(training):
             # How the compiler traces a function is no matter; warnings of the variant are shown.
@@ -55,7 +57,7 @@ def _compiled_distances(configuration: Configuration, backend: str) -> list[floa
 
 def check_vmap(configuration: Configuration) -> Outcome:
     """`torch.func.vmap` over sets of parameters gives the output of each, padded or not."""
-    layers = [configuration.layer(seed=seed).eval() for seed in (1, 2)]
+    layers = [configuration.layer(short_conv=4, seed=seed).eval() for seed in (1, 2)]
     if not layers[0].state_dict():
         return Outcome(True, "no parameters that could differ")
     x, state = random_tokens(3), stack_module_state(layers)

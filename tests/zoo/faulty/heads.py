@@ -5,9 +5,10 @@ from dataclasses import replace
 import torch
 from torch.nn import functional as F
 
-from tests.zoo.faulty.correct import TRAITS, Bidirectional, Correct
+from tests.zoo.faulty.correct import TRAITS, Bidirectional, CausalOnly, Correct
 from tests.zoo.faulty.planted import claiming, inputs, outputs
 from zoo.contract import Identity
+from zoo.recompute import samples_at_a_time
 from zoo.variants.linear import Linear
 from zoo.variants.softmax import naive
 
@@ -26,12 +27,12 @@ def autocast() -> bool:
     return torch.is_autocast_enabled("cpu")
 
 
-def not_causal(applies, heads=slice(None)):
-    """Outputs that are not causal in `heads` where `applies(layer, q)`."""
+def not_causal(applies, heads=slice(None), tokens=slice(None)):
+    """Outputs that are not causal in `heads` and at `tokens` where `applies(layer, q)`."""
 
     def change(h):
         if h.layer.size.causal and applies(h.layer, h.q):
-            h.y[:, heads] = naive(h.q, h.k, h.v, h.mask, False, 0.0)[:, heads]
+            h.y[:, heads, tokens] = naive(h.q, h.k, h.v, h.mask, False, 0.0)[:, heads, tokens]
         return h.y
 
     return change
@@ -92,6 +93,27 @@ def with_unseeded_dropout(h):
     return h.y * mask if h.layer.training and p else h.y
 
 
+def scaled_for_even_width(h):
+    """Weights with a scale that is right for keys of an even width."""
+    width = h.q.shape[-1]
+    return naive(h.q * (width / (width // 2 * 2)) ** 0.5, h.k, h.v, h.mask, False, 0.0)
+
+
+def kept_by_length(value):
+    """Times a number of the layer that is kept in a table by the length alone."""
+    table = {}
+    return lambda h: h.y * table.setdefault(h.q.shape[2], value(h))
+
+
+def divided_with_first_mask(h):
+    """Attends in parts of a batch, with the mask of the first one in all."""
+    size = samples_at_a_time(h.q)
+    if h.mask is None or size >= len(h.q):
+        return h.y
+    parts = zip(h.q.split(size), h.k.split(size), h.v.split(size), strict=True)
+    return torch.cat([naive(q, k, v, h.mask[: len(q)], False, 0.0) for q, k, v in parts])
+
+
 def of_few_tokens(h):
     """Each token attends to as many tokens as the root of the length."""
     few = 4 * int(h.q.shape[2] ** 0.5)
@@ -120,6 +142,11 @@ for name, check, base, change in (
     ("LeaksFromThirdHeadOn", "causality", Correct, not_causal(lambda *_: True, slice(2, None))),
     ("LeaksInTrainingWithDropout", "causality", Correct,
      not_causal(lambda layer, _: layer.training and layer.size.dropout > 0)),
+    ("LeaksBeforeMaxLen", "causality", Correct,
+     not_causal(lambda layer, q: 150 <= q.shape[2] == layer.size.max_len < 1000,
+                tokens=slice(-2, None))),
+    ("ScalesAtOneAbove40", "causality", CausalOnly,
+     lambda h: h.y * (1 + 0.1 * (torch.as_tensor(h.count) % 40 == 1))),
     ("CausalFormWithoutMixing", "causal receptive field", Correct,
      lambda h: h.v + 0.1 * torch.tanh(h.q * h.k) if h.layer.size.causal else h.y),
     ("CausalFormOfFirstToken", "causal receptive field", Correct, of_first_token),
@@ -129,6 +156,16 @@ for name, check, base, change in (
     # The trace is far more than rounding.
     ("AddsTraceOfPadding", "padding invariance", Bidirectional,
      lambda h: h.y if h.mask is None else h.y + 1e-7 * h.v.tanh().mean(2, keepdim=True)),
+    ("ScalesAtLengthOneAbove40", "truncation equivalence", Bidirectional,
+     lambda h: h.y * (1.1 if h.q.shape[2] % 40 == 1 else 1.0)),
+    ("KeepsTableOfOtherMaxLen", "truncation equivalence", Bidirectional,
+     kept_by_length(lambda h: 1 + 1 / h.layer.size.max_len)),
+    ("KeepsTableOfOtherPrecision", "truncation equivalence", Bidirectional,
+     kept_by_length(lambda h: torch.tensor(1.1, dtype=h.v.dtype))),
+    ("KeepsTableOfOtherHeads", "truncation equivalence", Bidirectional,
+     kept_by_length(lambda h: 1 + 1 / h.layer.size.heads)),
+    ("KeepsTableOfOtherForm", "truncation equivalence", Correct,
+     kept_by_length(lambda h: 1.1 if h.layer.size.causal else 1.0)),
     ("DividesByZero", "fully masked input", Bidirectional, divided_by_zero),
     ("DividesByCountOfBatch", "fully masked input", Bidirectional,
      lambda h: h.y if h.mask is None else h.y * (h.mask.sum() / h.mask.sum()).to(h.v.dtype)),
@@ -142,6 +179,8 @@ for name, check, base, change in (
     ("ScalesByMeanOfBatchInTraining", "batch independence", STOCHASTIC,
      lambda h: h.y * (h.v.abs().mean() if h.layer.training else 1.0)),
     ("ScalesByCountOfBatchInTraining", "batch independence", STOCHASTIC, scaled_by_count_of_batch),
+    ("DividesWithFirstMask", "batch independence, large batches", Bidirectional,
+     divided_with_first_mask),
     ("DoublesInHalfPrecision", "precisions", Bidirectional,
      lambda h: h.y * (2 if h.v.dtype == BF16 and not autocast() else 1)),
     ("ScalesInSinglePrecision", "precisions", Bidirectional,
@@ -179,6 +218,7 @@ for name, check, base, change in (
     ("FixesTheBatch", "export", Bidirectional, lambda h: h.y * (len(h.q) / h.q.shape[0])),
     ("DiffersWhenExported", "export", Bidirectional,
      lambda h: h.y * (1 + 1e-6 * (h.mask is not None and torch.compiler.is_exporting()))),
+    ("ScalesForEvenWidth", "identities", LIKE_SOFTMAX, scaled_for_even_width),
     ("DiffersFromSoftmaxWithPadding", "identities", LIKE_SOFTMAX,
      lambda h: h.y if h.mask is None else h.y * (1 + 1e-10)),
     ("QuadraticWithLinearClaim", "linear FLOPs", QUADRATIC, lambda h: h.y),
@@ -229,6 +269,11 @@ def padded_to_max_len(h):
     return h._replace(k=k, v=v, mask=F.pad(mask, (0, missing)))
 
 
+def divided(h):
+    """Whether the batch is one that is divided on a CPU."""
+    return samples_at_a_time(h.q) < len(h.q)
+
+
 LOW = "gradients, fp32 and bf16"
 for name, check, base, change in (
     ("IgnoresPaddingOfContext", "cross-attention", Bidirectional,
@@ -257,6 +302,10 @@ for name, check, base, change in (
     ("GradientWrongWithoutMask", "gradients", Bidirectional, wrong(lambda h: h.mask is None)),
     ("GradientNaNInEvaluationWithoutMask", "gradients", Bidirectional,
      wrong(lambda h: h.k.shape[2] > 64 and h.mask is None and not h.layer.training, NAN)),
+    ("GradientWrongAtOneAbove40", "truncation equivalence", Bidirectional,
+     wrong(lambda h: h.k.shape[2] % 40 == 1)),
+    ("GradientWrongInDividedBatch", "batch independence, large batches", Bidirectional,
+     wrong(divided)),
     ("GradientWrongOutsideFp64", LOW, Bidirectional, wrong(lambda h: h.k.dtype != torch.float64)),
     ("GradientWrongInBf16Module", LOW, Bidirectional,
      wrong(lambda h: h.k.dtype == BF16 and not autocast())),

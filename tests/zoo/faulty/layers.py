@@ -7,9 +7,22 @@ from torch import nn
 
 from tests.zoo.faulty.correct import SELF_ONLY, TRAITS, Bidirectional, CausalOnly, Correct
 from tests.zoo.faulty.heads import Scaled
-from tests.zoo.faulty.planted import arguments, fails, tokens_where
+from tests.zoo.faulty.planted import arguments, fails, projects, tokens_where, writes
 from zoo.contract import Attended, Attention, Identity
+from zoo.projection import Projection, convolve
 from zoo.variants.soft import Soft
+
+
+def first_real(mask):
+    """As many real tokens, before all padding."""
+    return torch.arange(mask.shape[1]) < mask.sum(1, keepdim=True)
+
+
+def before_max_len(layer, mask):
+    """The last two positions of an input of `max_len` tokens."""
+    n = mask.shape[1]
+    return (torch.arange(n) >= n - 2) & (150 <= n == layer.size.max_len < 1000)
+
 
 for name, check, base, change in (
     ("IgnoresContext", "cross-attention", Correct,
@@ -23,6 +36,22 @@ for name, check, base, change in (
     ("IgnoresMaskOfContextInTraining", "cross-attention", Bidirectional,
      lambda layer, x, context, mask: (
          x, context, None if layer.training and context is not x else mask
+     )),
+    ("PadsContextOnTheRight", "cross-attention", Bidirectional,
+     lambda layer, x, context, mask: (
+         x, context, mask if context is x or mask is None else first_real(mask)
+     )),
+    ("IgnoresMaskOfLongContext", "cross-attention", Bidirectional,
+     lambda layer, x, context, mask: (
+         x, context, mask if context is x or context.shape[1] <= 64 else None
+     )),
+    ("RepeatsMaskOf32Samples", "batch independence, large batches", Bidirectional,
+     lambda layer, x, context, mask: (
+         x, context, None if mask is None else mask[torch.arange(len(x)) % 32]
+     )),
+    ("IgnoresMaskBeforeMaxLen", "padding invariance", Bidirectional,
+     lambda layer, x, context, mask: (
+         x, context, mask if mask is None else mask | before_max_len(layer, mask)
      )),
     ("MasksInEvaluationOnly", "padding invariance", Correct,
      lambda layer, x, context, mask: (x, context, None if layer.training else mask)),
@@ -61,6 +90,16 @@ for name, check, applies, change in (
      lambda layer, x, *_: layer.training and len(x) == 8, mixed),
     ("CoupledAbove32", "batch independence, large batches",
      lambda layer, x, *_: layer.training and len(x) > 32, mixed),
+    ("CoupledAbove32WithPadding", "batch independence, large batches",
+     lambda layer, x, context, mask: mask is not None and len(x) > 32, mixed),
+    ("DiffersWithoutGradients", "no_grad equals grad", lambda *_: not torch.is_grad_enabled(),
+     lambda tokens: 1.01 * tokens),
+    ("DiffersInInferenceModeWithPadding", "no_grad equals grad",
+     lambda layer, x, context, mask: torch.is_inference_mode_enabled() and mask is not None,
+     lambda tokens: 1.01 * tokens),
+    ("DiffersWithoutGradientsBeyond1000", "no_grad equals grad",
+     lambda layer, x, *_: not torch.is_grad_enabled() and x.shape[1] > 1000,
+     lambda tokens: 1.01 * tokens),
     ("CoupledAbove150", "batch independence, large batches",
      lambda layer, x, *_: layer.training and len(x) > 150, mixed),
 ):  # fmt: skip
@@ -232,6 +271,76 @@ class WritesToInput(Bidirectional):
         attended = super().forward(x, context, mask)
         x.data.mul_(2)
         return attended
+
+
+for name, change in (
+    ("WritesInputWithoutGradients",
+     lambda x, context, mask: x.mul_(2) if not torch.is_grad_enabled() else None),
+    ("WritesContextWithoutGradients",
+     lambda x, context, mask: (
+         context.mul_(2) if not torch.is_grad_enabled() and context is not x else None
+     )),
+    ("WritesMaskWithoutGradients",
+     lambda x, context, mask: (
+         None if mask is None or torch.is_grad_enabled() else mask.fill_(True)
+     )),
+    ("FillsMaskOfPaddedSample",
+     lambda x, context, mask: None if mask is None else mask[:, 0].logical_or_(~mask.any(1))),
+    ("SetsSeed", lambda *_: torch.manual_seed(0)),
+):  # fmt: skip
+    writes(name, Bidirectional, change)
+
+
+def tracking(name, applies):
+    """Tracks gradients only where `applies(layer, x)`."""
+
+    def forward(self, x, context, mask):
+        with torch.set_grad_enabled(torch.is_grad_enabled() and applies(self, x)):
+            return Bidirectional.forward(self, x, context, mask)
+
+    fails("all parameters get gradients")(type(name, (Bidirectional,), {"forward": forward}))
+
+
+tracking("NeedsGradientOfTokens", lambda layer, x: x.requires_grad)
+tracking("NeedsGradientOfWeights", lambda layer, x: layer.out.weight.requires_grad)
+
+
+class Ahead(Projection):
+    """Its causal convolution reads the next token."""
+
+    def __init__(self, size, width):
+        super().__init__(size, width)
+        self.before -= int(size.causal and self.taps is not None)
+
+
+class OverPadding(Projection):
+    """Its convolution does not leave padding out."""
+
+    def forward(self, input, mask=None):
+        return super().forward(input)
+
+
+class Unsaved(Projection):
+    """Its taps are no parameter."""
+
+    def __init__(self, size, width):
+        super().__init__(size, width)
+        self.parts = [] if self.taps is None else [self.taps.detach()]
+        self.taps = None
+
+    def forward(self, input, mask=None):
+        u = nn.functional.linear(input, self.weight, self.bias)
+        for taps in self.parts:
+            u = nn.functional.silu(convolve(u, taps.to(u.dtype), self.before, mask))
+        return u
+
+
+for name, check, projection in (
+    ("ConvolutionReadsNextToken", "causality", Ahead),
+    ("ConvolutionReadsPadding", "padding invariance", OverPadding),
+    ("TapsOutsideStateDict", "state_dict round trip", Unsaved),
+):
+    projects(name, check, Correct, projection)
 
 
 @fails("state_dict round trip")

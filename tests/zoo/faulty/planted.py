@@ -76,6 +76,27 @@ def arguments(name: str, check: str, base: type, change: Change) -> None:
     fails(check)(type(name, (base,), {"forward": forward}))
 
 
+def projects(name: str, check: str, base: type, projection: type) -> None:
+    """A variant whose keys and values are made by `projection(size, width)`."""
+
+    def __init__(self, size):
+        base.__init__(self, size)
+        self.context = projection(size, 2 * size.dim)
+
+    fails(check)(type(name, (base,), {"__init__": __init__}))
+
+
+def writes(name: str, base: type, change: Change) -> None:
+    """A variant that calls `change(x, context, mask)` after attending."""
+
+    def forward(self, x, context, mask):
+        attended = base.forward(self, x, context, mask)
+        change(x, context, mask)
+        return attended
+
+    fails("side-effect-free forward")(type(name, (base,), {"forward": forward}))
+
+
 def tokens_where(name: str, applies: Change, change: Change) -> type:
     """A variant with `change(tokens)` for tokens, where `applies(layer, x, context, mask)`."""
 

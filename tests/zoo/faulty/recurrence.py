@@ -3,10 +3,13 @@
 from dataclasses import replace
 
 import torch
+from torch.nn import functional as F
 
 from tests.zoo.faulty.correct import TRAITS, Correct, Recurrent
-from tests.zoo.faulty.planted import fails
-from zoo.variants.softmax import naive
+from tests.zoo.faulty.heads import autocast
+from tests.zoo.faulty.planted import fails, projects
+from zoo.projection import Projection
+from zoo.variants.softmax import Softmax, naive
 
 
 @fails("step equals forward")
@@ -57,6 +60,117 @@ class BatchIsNotFirstAxis(Recurrent):
     def recur(self, q, k, v, state):
         heads, (sums,) = super().recur(q, k, v, (state[0].transpose(0, 1),))
         return heads, (sums.transpose(0, 1),)
+
+
+class Forgetful(Projection):
+    """Its steps forget tokens before."""
+
+    tokens: int
+
+    def extend(self, input, past, real=None):
+        kept = torch.arange(sum(part.shape[1] for part in past))[:, None] >= self.tokens
+        return super().extend(input, tuple(part * kept for part in past), real)
+
+
+for name, tokens in ("ForgetsPastOfConvolution", 3), ("ForgetsOldestOfConvolution", 1):
+    projects(name, "step equals forward", Recurrent, type(name, (Forgetful,), {"tokens": tokens}))
+
+
+def recurs(name, check, change, base=Recurrent):
+    """A variant whose steps have `change(layer, heads, state, v)` for outputs and state."""
+
+    def recur(self, q, k, v, state):
+        return change(self, *base.recur(self, q, k, v, state), v)
+
+    fails(check)(type(name, (base,), {"recur": recur}))
+
+
+def cut(layer, heads, state, v):
+    """A cache of at most 512 tokens."""
+    keys, values, *recent = state
+    kept = 512 - recent[0].shape[2]
+    return heads, (keys[:, :, -kept:], values[:, :, -kept:], *recent)
+
+
+for name, check, change in (
+    ("DropsInSteps", "step equals forward",
+     lambda layer, heads, state, _: (F.dropout(heads, layer.size.dropout), state)),
+    ("DropsInStepsInTraining", "step equals forward",
+     lambda layer, heads, state, _: (
+         F.dropout(heads, layer.size.dropout, layer.training), state
+     )),
+    ("DropsInStepsInEvaluation", "step equals forward",
+     lambda layer, heads, state, _: (
+         F.dropout(heads, layer.size.dropout, not layer.training), state
+     )),
+    ("ScalesStepsOfOddWidth", "step equals forward",
+     lambda layer, heads, state, _: (heads * (1 + 0.01 * (heads.shape[-1] % 2)), state)),
+    ("RoundsStateInBf16", "side-effect-free step",
+     lambda layer, heads, state, _: (
+         heads, tuple(part.to(layer.out.weight.dtype) for part in state)
+     )),
+):  # fmt: skip
+    recurs(name, check, change)
+recurs("CutsCacheAt512", "step equals forward", cut, Softmax)
+
+
+@fails("step equals forward")
+class KeepsStateInBf16(Recurrent):
+    def begin(self, batch):
+        return tuple(part.to(self.out.weight.dtype) for part in super().begin(batch))
+
+    def recur(self, q, k, v, state):
+        heads, after = super().recur(q, k, v, state)
+        return heads, tuple(part.to(self.out.weight.dtype) for part in after)
+
+
+@fails("step equals forward")
+class RoundsStepsUnderAutocast(Recurrent):
+    def step(self, x, state):
+        tokens, (*counts, sums) = super().step(x, state)
+        return tokens, (*counts, sums.bfloat16().to(sums.dtype) if autocast() else sums)
+
+
+@fails("side-effect-free step")
+class CountsForTheBatch(Recurrent):
+    """Its number of tokens is one of all samples."""
+
+    def start(self, batch):
+        count, *inner = super().start(batch)
+        return count[:1], *inner
+
+
+@fails("side-effect-free step")
+class CountsFirstSample(Recurrent):
+    """The positions of all samples are the ones of the first."""
+
+    def step(self, x, state):
+        count, *inner = state
+        tokens, (_, *after) = super().step(x, (count[:1].expand_as(count), *inner))
+        return tokens, (count + 1, *after)
+
+
+@fails("side-effect-free step")
+class StepsUpToMaxLen(Recurrent):
+    def step(self, x, state):
+        tokens, after = super().step(x, state)
+        return tokens / (after[0][:, None] <= self.size.max_len), after
+
+
+def steps_without_gradients(name, change):
+    """A variant that calls `change(x, state)` after a step under `no_grad`."""
+
+    def step(self, x, state):
+        result = Recurrent.step(self, x, state)
+        if not torch.is_grad_enabled():
+            change(x, state)
+        return result
+
+    fails("side-effect-free step")(type(name, (Recurrent,), {"step": step}))
+
+
+steps_without_gradients("WritesStateWithoutGradients", lambda x, state: state[-1].mul_(2))
+steps_without_gradients("WritesTokenWithoutGradients", lambda x, state: x.mul_(2))
 
 
 @fails("rejects recurrence")
