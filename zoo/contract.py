@@ -286,8 +286,9 @@ class Attention(nn.Module, ABC):
 
         Args:
             x: the next token of each sample, (b, d).
-            state: the result of `start` or of the last step; its samples may be selected or
-                reordered along the first axis of every tensor.
+            state: the result of `start` or of the last step; its samples may be selected,
+                repeated or reordered along the first axis of every tensor; in a recurrence also
+                joined with samples after another number of tokens.
 
         Raises:
             UserError: `x` is of another shape or dtype, or `state` is no state of these samples.

@@ -59,10 +59,10 @@ class CausalHeads(GatedHeads):
 
     batch_parts = 2
 
-    def __init__(self, size: Size) -> None:
-        """Make the projection of queries, keys and values."""
+    def __init__(self, size: Size, *, plain: int = 0) -> None:
+        """Make the projection of queries, keys and values; for `plain` see `Projection`."""
         super().__init__(size)
-        self.query_key_value = Projection(size, 3 * size.dim)
+        self.query_key_value = Projection(size, 3 * size.dim, plain=plain)
 
     @in_parts
     def forward(

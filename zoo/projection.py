@@ -6,8 +6,9 @@ With `Size.short_conv` = T > 0, a depth-wise convolution runs over the tokens of
     y_i = silu(sum_t taps_t * u_(i + t - S // 2))   bidirectional: S taps, the odd one of T, T + 1
 
 So does every layer of fla (DeltaNet, Gated DeltaNet, KDA, Mamba-2) in its causal form, with T = 4
-and no bias; Arora et al., 2023, arXiv 2312.04927, explain why: to recall a pair, a key must be next
-to its value. u is zero outside of the sequence. Padded tokens are taken out of the sequence.
+and no bias; in MesaNet not of values, in HGRN2 without the SiLU. Arora et al., 2023, arXiv
+2312.04927, explain why: to recall a pair, a key must be next to its value. u is zero outside of the
+sequence. Padded tokens are taken out of the sequence.
 
 Deviation: y starts as about silu(u), with the tap of the token itself at 1 and the others within
 0.1 / sqrt(T). fla starts all taps within 1 / sqrt(T), as `nn.Conv1d`, and recalls later; see
@@ -24,26 +25,41 @@ from zoo.kernels.real_tokens import last_tokens, with_real_tokens_first
 from zoo.size import Size
 
 Projected = Float[Tensor, "b n w"]
+Channels = Float[Tensor, "b n _"]
+"""Some of the channels of a projection."""
 
 
 class Projection(nn.Linear):
     """A linear layer (d -> w), with the short convolution of `size` behind it."""
 
-    def __init__(self, size: Size, width: int, *, bias: bool = True) -> None:
-        """Make the weights, and the taps, (T, w), of the convolution."""
+    def __init__(
+        self, size: Size, width: int, *, bias: bool = True, plain: int = 0, activation: bool = True
+    ) -> None:
+        """Make the weights, and the taps of the convolution, (T, w - `plain`).
+
+        Args:
+            size: see `Size`.
+            width: channels w.
+            bias: whether the linear layer has a bias.
+            plain: the number of last channels without a convolution.
+            activation: whether the convolution has a SiLU behind it.
+        """
         super().__init__(size.dim, width, bias=bias)
+        self.plain, self.activation = plain, activation
         count = size.short_conv if size.causal or not size.short_conv else size.short_conv | 1
         self.before = count - 1 if size.causal else count // 2
         self.taps = None
         if count:
-            taps = torch.empty(count, width).uniform_(-1, 1) * (0.1 * count**-0.5)
+            taps = torch.empty(count, width - plain).uniform_(-1, 1) * (0.1 * count**-0.5)
             taps[self.before] += 1
             self.taps = nn.Parameter(taps)
 
     def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
         """Project tokens (b, n, d); the convolution leaves out those where `mask` is False."""
         u = super().forward(input)
-        return u if self.taps is None else F.silu(convolve(u, self.taps, self.before, mask))
+        if self.taps is None:
+            return u
+        return self._join(convolve(self._convolved(u), self.taps, self.before, mask), u)
 
     def extend(
         self, input: Tensor, past: tuple[Tensor, ...], real: Tensor | None = None
@@ -55,12 +71,21 @@ class Projection(nn.Linear):
         u = super().forward(input)
         if self.taps is None:
             return u, past
-        y, after = convolve_after(u, self.taps, past[0], real)
-        return F.silu(y).to(u.dtype), (after,)
+        y, after = convolve_after(self._convolved(u), self.taps, past[0], real)
+        return self._join(y, u).to(u.dtype), (after,)
 
     def past_shapes(self) -> list[tuple[int, int]]:
         """The shape of each tensor of `past`, without the batch."""
-        return [] if self.taps is None else [(len(self.taps) - 1, self.out_features)]
+        return [] if self.taps is None else [(len(self.taps) - 1, self.taps.shape[1])]
+
+    def _convolved(self, u: Projected) -> Channels:
+        """The channels that the convolution reads."""
+        return u[..., : u.shape[-1] - self.plain]
+
+    def _join(self, y: Channels, u: Projected) -> Projected:
+        """The activation of the convolution y of u, and the other channels of u."""
+        y = F.silu(y) if self.activation else y
+        return torch.cat([y, u[..., u.shape[-1] - self.plain :]], dim=-1) if self.plain else y
 
 
 def convolve(

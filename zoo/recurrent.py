@@ -45,10 +45,10 @@ class RecurrentAttention(Attention):
     chunk: int = delta.CHUNK
     steps: int = 1
 
-    def __init__(self, size: Size, width: int, *, bias: bool) -> None:
+    def __init__(self, size: Size, width: int, *, bias: bool, activation: bool = True) -> None:
         """Make the projection of queries, keys and values, of that width in all."""
         super().__init__(size)
-        self.query_key_value = Projection(size, width, bias=bias)
+        self.query_key_value = Projection(size, width, bias=bias, activation=activation)
 
     @abstractmethod
     def inputs(self, x: Tokens, projected: Projected, positions: Positions | None) -> Inputs:

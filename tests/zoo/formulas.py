@@ -373,8 +373,8 @@ def rms(layer: Any, y: Tensor) -> Tensor:
 
 
 def hgrn2(layer: Any, x: Tensor) -> Tensor:
-    q, v = map(heads, layer.query_key_value(x).chunk(2, -1))
-    alpha = layer.lower_bound + (1 - layer.lower_bound) * heads(layer.forget(x).sigmoid())
+    q, v, logits = map(heads, layer.query_key_value(x).chunk(3, -1))
+    alpha = layer.lower_bound + (1 - layer.lower_bound) * logits.sigmoid()
     y = decayed(layer, F.silu(q) / WIDTH**0.5, 1 - alpha, v, alpha.log())
     return rms(layer, y[0].transpose(0, 1).flatten(1))
 
@@ -417,7 +417,29 @@ def unit(x: Tensor) -> Tensor:
 def delta(gates: Callable[..., tuple[Tensor, ...]], layer: Any, x: Tensor) -> Tensor:
     q, k, v = (heads(part) for part in F.silu(layer.query_key_value(x)).chunk(3, -1))
     q, k = rotated(layer, unit(q) / WIDTH**0.5), rotated(layer, unit(k))
-    y = loop(q, k, v, *gates(layer, x))[0].transpose(0, 1)
+    return normed(layer, x, loop(q, k, v, *gates(layer, x)))
+
+
+def delta_product(layer: Any, x: Tensor) -> Tensor:
+    parts = F.silu(layer.query_key_value(x)).chunk(1 + 2 * layer.steps, -1)
+    q, *keys_values = (heads(part) for part in parts)
+    q, keys = rotated(layer, unit(q) / WIDTH**0.5), [rotated(layer, unit(k))
+                                                     for k in keys_values[::2]]  # fmt: skip
+    rates = (1 + layer.negative) * layer.beta(x).sigmoid().unflatten(-1, (layer.steps, HEADS))
+    alpha = steps_of_decay(layer, x)[0].exp() if layer.decay else torch.ones(1, HEADS, len(x), 1)
+    state, rows = x.new_zeros(1, HEADS, WIDTH, WIDTH), []
+    for i in range(len(x)):
+        state = alpha[:, :, i, :, None] * state
+        for k, v, rate in zip(keys, keys_values[1::2], rates[i], strict=True):
+            k, v = k[:, :, i, :, None], v[:, :, i, None]
+            state = state + rate[:, None, None] * k @ (v - k.mT @ state)
+        rows.append(q[:, :, i, None] @ state)
+    return normed(layer, x, torch.cat(rows, 2))
+
+
+def normed(layer: Any, x: Tensor, y: Tensor) -> Tensor:
+    """Norm, gate and output projection of the delta family behind heads (1, h, n, e)."""
+    y = y[0].transpose(0, 1)
     y = y / (y.square().mean(-1, keepdim=True) + 1e-5).sqrt() * layer.norm.weight
     return layer.out(y.flatten(1) * (1 if layer.gate is None else layer.gate(x)))
 
@@ -548,6 +570,9 @@ CASES = [
     Case("mamba2", mamba2, {"state": 6}),
     Case("delta", partial(delta, delta_gates)),
     Case("delta", partial(delta, delta_gates), {"negative": True, "gate": "silu"}),
+    Case("delta-product", delta_product),
+    Case("delta-product", delta_product,
+         {"steps": 3, "negative": False, "forget": False, "gate": "none"}),
     Case("gated-delta", partial(delta, decayed_gates), {"negative": True}),
     Case("kda", partial(delta, decayed_gates)),
     Case("gdn2", partial(delta, channel_gates), {"negative": True}),

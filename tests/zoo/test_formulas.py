@@ -178,8 +178,8 @@ def test_a_sample_without_real_tokens_gives_zero_and_finite_gradients(variant, c
 
 REAL = torch.tensor([[True] * 5 + [False] * 2, [True] * 7])
 WITHOUT = {
-    "conv", "delta", "gated-delta", "gated-linear", "gdn2", "hgrn2", "kda", "log-linear",
-    "longformer", "mamba2", "mesa", "none", "retention", "rwkv7", "ssd", "yoso",
+    "conv", "delta", "delta-product", "gated-delta", "gated-linear", "gdn2", "hgrn2", "kda",
+    "log-linear", "longformer", "mamba2", "mesa", "none", "retention", "rwkv7", "ssd", "yoso",
 }  # fmt: skip
 
 

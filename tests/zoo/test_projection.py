@@ -40,6 +40,16 @@ def test_a_projection_is_the_sum_of_neighbours_and_a_silu(causal):
         torch.testing.assert_close(projection(x)[:, i], expected)
 
 
+def test_some_channels_have_no_convolution_and_the_others_no_activation():
+    size = Size(dim=6, heads=2, max_len=9, causal=True, dropout=0.0, short_conv=4)
+    projection, x = Projection(size, 5, plain=2, activation=False), torch.randn(2, 9, 6)
+    u = F.linear(x, projection.weight, projection.bias)
+    out = projection(x)
+    assert torch.equal(out[..., 3:], u[..., 3:]) and projection.taps.shape == (4, 3)
+    reached = sum(projection.taps[t] * u[:, 2 + t, :3] for t in range(4))
+    torch.testing.assert_close(out[:, 5, :3], reached)
+
+
 def test_without_taps_a_projection_is_a_linear_layer_of_the_same_state():
     size = Size(dim=6, heads=1, max_len=20, causal=True, dropout=0.0)
     projection, linear = Projection(size, 5), torch.nn.Linear(6, 5)

@@ -10,11 +10,13 @@ Sequence Length", 2024, arXiv 2406.06484, for the layer and the form in chunks:
 What S holds for k_i is replaced by v_i in the proportion beta_i. With `negative`, beta is doubled,
 in (0, 2): the factor 1 - beta_i of S along k_i may be negative, so that one layer follows a parity
 (Grazzi et al., 2024, arXiv 2411.12537). With `steps` > 1 each token does as many steps, each with
-another k, v and beta, and reads after the last: DeltaProduct (Siems et al., 2025, arXiv
-2502.10297), where two reflections are a rotation. The norm of k is part of the mechanism: S grows
+another k, v and beta, and reads after the last, as in `delta-product`, but without its forget gate.
+The norm of k is part of the mechanism: S grows
 without bound for |k|^2 > 2 / beta. Time O(n (chunk + e) e steps), state e^2 per head. Projections,
 norms and deviations: `zoo.delta_attention`.
 """
+
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +26,8 @@ from zoo.delta_attention import DeltaAttention, OutputGate, sigmoid_gate
 from zoo.variants import variants
 
 
-def _without_second_key(layer: "Delta", other: "Delta") -> None:
+def without_second_key(layer: "Delta", other: Any) -> None:
+    """Set the weights of a layer of two steps to the ones of a layer of one."""
     size = layer.size
     layer.query_key_value.weight.zero_()[: 3 * size.dim] = other.query_key_value.weight
     layer.beta.weight[: size.heads] = other.beta.weight
@@ -37,7 +40,7 @@ class Delta(DeltaAttention):
     identities = (
         Identity(
             other="delta", where="steps = 2, second key 0", options={"steps": 2},
-            prepare=_without_second_key,
+            prepare=without_second_key,
         ),
     )  # fmt: skip
 
@@ -49,7 +52,7 @@ class Delta(DeltaAttention):
         Args:
             size: see `Size`.
             negative: whether beta is in (0, 2) instead of (0, 1).
-            steps: steps of the delta rule for each token; above 1 DeltaProduct.
+            steps: steps of the delta rule for each token.
             gate: the gate of the output: `silu(W x)`, `sigmoid` of a map of low rank, or none.
         """
         super().__init__(size, steps=steps)

@@ -8,9 +8,11 @@ Qin et al., "HGRN2: Gated Linear RNNs with State Expansion", 2024, arXiv 2404.07
 
 It is gated linear attention with 1 - alpha_i for k_i. Time O(n (chunk + e) e), state e^2 per head.
 
-Deviations: l is an option; the paper learns it for each layer, 0 in the first one and larger in
-later ones. The scale e^(-1/2) is from the library of its authors. The short convolution, if there
-is one, is behind queries and values, not behind the gate. The form that is not causal is as in
+The scale e^(-1/2) and the short convolution, which has no activation and also reads the logits
+W_f x, are from the library of its authors (fla).
+
+Deviations: l is an option, the same for all layers: a layer does not know its depth. The paper
+learns it, 0 in the first layer and larger in later ones. The form that is not causal is as in
 `gated-linear`; the paper has the causal form alone.
 """
 
@@ -41,19 +43,16 @@ class Hgrn2(RecurrentAttention):
         self, size: Size, *, lower_bound: Annotated[float, Field(ge=0, lt=1)] = 0.0
     ) -> None:
         """`lower_bound`: the least decay l; the paper has larger ones in later layers."""
-        super().__init__(size, 2 * size.dim, bias=False)
+        super().__init__(size, 3 * size.dim, bias=False, activation=False)
         self.lower_bound = lower_bound
-        self.forget = nn.Linear(size.dim, size.dim, bias=False)
         self.norm = nn.RMSNorm(size.dim, eps=EPS)
         self.out = nn.Linear(size.dim, size.dim, bias=False)
 
     def inputs(self, x: Tokens, projected: Projected, positions: Positions | None) -> Inputs:
         """See `RecurrentAttention.inputs`."""
-        heads = self.size.heads
-        with full_precision(projected, self.forget(x)) as (u, logits):
-            q, v = (in_heads(half, heads) for half in u.chunk(2, dim=-1))
-            q = (q if self.size.short_conv else F.silu(q)) * q.shape[-1] ** -0.5
-            log_decay = F.logsigmoid(in_heads(logits, heads))
+        with full_precision(projected) as (u,):
+            q, v, logits = (in_heads(part, self.size.heads) for part in u.chunk(3, dim=-1))
+            q, log_decay = F.silu(q) * q.shape[-1] ** -0.5, F.logsigmoid(logits)
             if self.lower_bound:
                 rest = math.log1p(-self.lower_bound) + log_decay
                 log_decay = torch.logaddexp(rest.new_tensor(self.lower_bound).log(), rest)

@@ -13,9 +13,10 @@ of the conjugate gradient: it has e equations. In chunks: H_i in full, y_i from 
 k_j with the solution x_i. Time O(n e^2 (chunk + e)), memory O(n e^2) per head, and a state of 2 e^2
 numbers.
 
+The convolution of `Size.short_conv` reads queries and keys, not values.
+
 Deviations: gate, norm and output are as in `gated-linear`; the published layer has an RMS norm per
-head, and no gate. The convolution of `Size.short_conv` runs over values as well. Padded tokens are
-removed from the sequence.
+head, and no gate. Padded tokens are removed from the sequence.
 """
 
 from typing import Any
@@ -49,7 +50,7 @@ class Mesa(CausalHeads):
 
     def __init__(self, size: Size, *, chunk: Count = 16) -> None:
         """`chunk`: tokens of a chunk; the result does not depend on it."""
-        super().__init__(size)
+        super().__init__(size, plain=size.dim)
         self.chunk = chunk
         self.gates = nn.Linear(size.dim, 2 * size.heads)
         # lambda starts at 1.

@@ -14,11 +14,15 @@ after a chunk is P S + N, where P and N are computed for all chunks at once. Dec
 e^(-0.61), so that the inverse of their product over 64 tokens is finite in fp32. Time
 O(n (chunk + e) e), memory O(n (chunk + e + e^2 / chunk)) per head.
 
+The ranks are the published ones: multiples of 32 near 2.5 d^(1/2) e / 64 for decay and rate, and
+near 5 d^(1/2) for the gate.
+
 Deviations: values have no residual from the first layer, whose values a layer does not know. The
 low-rank maps and W_o start as linear layers do; in the published code as zero, which leaves others
 without gradients. Projections and W_2 have a bias. Starting values that depend on the depth are as
-in the first layer. Positions are ranks among the real tokens; the recurrence depends on them, and
-`Size.rotary` adds none.
+in the first layer, and the weight of the norm is 1: as published in the last layer, and less than 1
+in others, by the number of layers, which a layer does not know. Positions are ranks among the real
+tokens; the recurrence depends on them, and `Size.rotary` adds none.
 """
 
 import math
@@ -31,7 +35,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.contract import Attended, Attention, Context, Count, Mask, Queries, State, Tokens
+from zoo.contract import Attended, Attention, Context, Mask, Natural, Queries, State, Tokens
 from zoo.kernels.chunk_states import from_state, one_by_one
 from zoo.kernels.delta import sum_after
 from zoo.kernels.precision import full_precision
@@ -59,13 +63,13 @@ class Rwkv7(Attention):
     batch_parts = 2
 
     def __init__(
-        self, size: Size, *, rank: Count = 32, chunk: Annotated[int, Field(ge=1, le=64)] = 32
+        self, size: Size, *, rank: Natural = 0, chunk: Annotated[int, Field(ge=1, le=64)] = 32
     ) -> None:
         """Make the parameters.
 
         Args:
             size: see `Size`.
-            rank: rank of the maps to decay, rate and gate.
+            rank: rank of the maps to decay, rate and gate; 0 for the published ranks.
             chunk: tokens of a chunk, at most 64; the result does not depend on it.
         """
         super().__init__(size)
@@ -78,8 +82,12 @@ class Rwkv7(Attention):
         self.query, self.key, self.value = (Projection(size, dim) for _ in range(3))
         for projection, gain in ((self.query, 1.0), (self.key, 0.1), (self.value, 1.0)):
             nn.init.orthogonal_(projection.weight, gain)
-        self.decay, self.rate = (low_rank(dim, rank, f) for f in (nn.Tanh(), nn.Identity()))
-        self.gate = low_rank(dim, rank, nn.Sigmoid())
+        of_rates, of_gate = (
+            rank or published_rank(2.5 * width / 64, dim),
+            rank or published_rank(5.0, dim),
+        )
+        self.decay, self.rate = (low_rank(dim, of_rates, f) for f in (nn.Tanh(), nn.Identity()))
+        self.gate = low_rank(dim, of_gate, nn.Sigmoid())
         with torch.no_grad():
             self.decay.get_parameter("2.bias").copy_(6 * ramp - 5.5 + 2.5 * zigzag)
             self.rate.get_parameter("2.bias").copy_(0.4 * (ramp - 0.5) - 0.19 + 0.3 * zigzag)
@@ -159,6 +167,11 @@ class Rwkv7(Attention):
         normed = normed * self.norm.weight + self.norm.bias
         gate = self.gate(z)
         return self.out(gate * (normed + bonus.flatten(-2)).to(gate.dtype))
+
+
+def published_rank(factor: float, dim: int) -> int:
+    """The multiple of 32, at least 32, next to `factor` times the root of the width."""
+    return max(32, 32 * round(factor * dim**0.5 / 32))
 
 
 def low_rank(dim: int, rank: int, activation: nn.Module) -> nn.Sequential:
