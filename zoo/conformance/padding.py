@@ -208,7 +208,8 @@ def _batch_leaks(
 ) -> Iterator[Leak]:
     for samples, length in batches:
         yield from _leaks_between(samples, length, configuration, setting)
-    if batches is LARGE_BATCHES and not configuration.draws(setting):
+    # Sums of gradients over samples are rounded to bf16 under autocast.
+    if batches is LARGE_BATCHES and not (setting.autocast or configuration.draws(setting)):
         yield from _divided(configuration, setting)
 
 
