@@ -56,12 +56,6 @@ def data_home(shared_data, monkeypatch) -> Path:
     return shared_data
 
 
-@pytest.fixture(autouse=True)
-def no_bf16(monkeypatch):
-    """The CPU has no instructions for bf16: nothing is tried, and no loop compiled, in it."""
-    monkeypatch.setattr("torch.cpu.get_capabilities", dict, raising=False)
-
-
 @pytest.fixture
 def plan() -> Callable[..., Plan]:
     """Resolves a tiny run; further keywords replace fields of its training recipe."""
