@@ -52,10 +52,12 @@ def backward_without_autocast(outputs: Iterable[Tensor], inputs: Iterable[Tensor
     There, products whose forward pass is in `full_precision` would be rounded. It has no effect
     where autocast is disabled now, and under a compiler, which has its own setting for this.
     """
+    if torch.compiler.is_compiling():
+        return
     ends = {x.grad_fn for x in inputs}
     for output in outputs:
         kind, node = output.device.type, output.grad_fn
-        if node and torch.is_autocast_enabled(kind) and not torch.compiler.is_compiling():
+        if node and torch.is_autocast_enabled(kind):
             _disable_from(node, kind, ends)
 
 
