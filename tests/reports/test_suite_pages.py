@@ -93,8 +93,10 @@ def test_texts_of_records_are_escaped(suite_frames):
     runs = runs.assign(row=runs["row"].replace("none", name))
     pages = files(tables(suite, runs, baselines, costs), latex=True)
     assert pages["mine.tex"].isascii() and r"a|b\_\{\&\%\$<!--?" in pages["mine.tex"].decode()
-    titled = suite.model_copy(update={"title": "a \x1b title"})
-    of = tables(titled, runs, baselines, costs)
+    first, *others = suite.questions
+    titled = first.model_copy(update={"title": "a \x1b title"})
+    questions = {"questions": (titled, *others)}
+    of = tables(suite.model_copy(update=questions), runs, baselines, costs)
     html = site(of, costs, described(), records=[], studies=[]).decode()
     assert "\x1b" not in html and "a \N{REPLACEMENT CHARACTER} title" in html
     page = pages["mine.md"].decode()
