@@ -58,6 +58,9 @@ LABELS = (str, bool, int, float, Decimal, date)
 FILE_NAMES = "the names of its files"
 """Where splits are, for a message, if not in a column."""
 
+SIZED = (str, bytes, list)
+"""Types of cells that may be empty."""
+
 TOKEN = np.dtype("<i4")
 
 MAX_TOKENS = 2**20
@@ -189,23 +192,21 @@ def _row(
 
     UserError where a cell is empty, or of another type than those of its column before it.
     """
-    for column, cell in zip(columns, cells, strict=True):
+    for place, (column, cell) in enumerate(zip(columns, cells, strict=True)):
         found = type(cell)
-        if cell is None or cell != cell or cell in ("", b"", []):
+        if cell is None or cell != cell or (not cell and found in SIZED):
             raise UserError(f"{file} has no {column!r} in row {row}; fill or remove that row")
         if types.setdefault(column, found) is not found:
             raise UserError(
                 f"{file} has {found.__name__} in {column!r} in row {row}, "
                 f"{types[column].__name__} before; give one type"
             )
-    text, *others = zip(columns, cells, strict=True)
-    for column, cell in others:
-        if not isinstance(cell, LABELS):
+        if place and not isinstance(cell, LABELS):
             raise UserError(
-                f"{file} has {type(cell).__name__} in {column!r} in row {row}; give a column of "
-                "texts, numbers or dates"
+                f"{file} has {found.__name__} in {column!r} in row {row}; give a column of texts, "
+                "numbers or dates"
             )
-    return _bytes(file, row, *text), *(str(cell) for _, cell in others)
+    return _bytes(file, row, columns[0], cells[0]), *map(str, cells[1:])
 
 
 def _bytes(file: Path, row: int, column: str, cell: Any) -> bytes:

@@ -95,7 +95,8 @@ REJECTED = {
     **dict.fromkeys([("depth", v) for v in (str(2**63), str(-(2**63) - 1), 10**20)], INTEGER),
     **dict.fromkeys([("speed", v) for v in ("nan", float("-inf"), "inf", True, 10**400)], NUMBER),
     **dict.fromkeys([("wet", v) for v in ("maybe", 1)], "is not of type bool; give true or false"),
-    **dict.fromkeys([("blade", v) for v in (3, True)], "is not of type str; give text"),
+    **dict.fromkeys([("blade", v) for v in (3, True)], "is not of type str; give text of Unicode"),
+    ("blade", "caf\udce9"): "is not of type str; give text of Unicode",
     **dict.fromkeys(
         [("teeth", v) for v in ("broad", True, 3.0, "WIDE")],
         "is not one of wide, narrow, 3; give one of them",

@@ -18,7 +18,7 @@ _REMEDIES = {
     bool: "true or false",
     int: "a whole number of 64 bits",
     float: "a finite number",
-    str: "text",
+    str: "text of Unicode",
 }
 
 
@@ -123,6 +123,8 @@ def _validate(label: str, value: Value, annotation: Any) -> Value:
     adapter = TypeAdapter(annotation, config=ConfigDict(allow_inf_nan=False, strict=not text))
     try:
         checked = (adapter.validate_strings if text else adapter.validate_python)(value)
+        if text:
+            value.encode()  # a path that is no UTF-8 could not be written to a record
         if base is not int or -(2**63) <= checked < 2**63:
             return checked
     except ValidationError as error:
@@ -130,6 +132,6 @@ def _validate(label: str, value: Value, annotation: Any) -> Value:
         if detail["type"] in _BOUNDS:
             rule = _BOUNDS[detail["type"]].format(**detail.get("ctx", {}))
             raise UserError(f"{label}={value} {rule}") from None
-    except OverflowError:
+    except (OverflowError, UnicodeEncodeError):
         pass
     raise UserError(f"{label}={value} is not of type {base.__name__}; give {_REMEDIES[base]}")
