@@ -57,7 +57,7 @@ def is_outdated(record: Record | CostRecord) -> bool:
 
 
 def files_of(spec: TaskSpec) -> dict[str, str]:
-    """SHA-256 of the file that a task reads by its option `path`, by that path; else none."""
+    """SHA-256 of the file or folder that a task reads by its option `path`, by it; else none."""
     path = str(spec.options.get("path", ""))
     digest = file_digest(path) if path else ""
     return {path: digest} if digest else {}

@@ -177,8 +177,15 @@ def outdated(origins: Sequence[Origin]) -> list[bool]:
 
 
 def file_digest(path: str) -> str:
-    """SHA-256 of the content of a file; empty where it cannot be read."""
+    """SHA-256 of the content of a file, or of all files of a folder; empty where none can be read.
+
+    Hidden files of a folder and its folders do not count, as for a task of several files.
+    """
     try:
+        if Path(path).is_dir():
+            files = sorted(file for file in Path(path).iterdir() if file.name[0] != ".")
+            named = {f.name: f.name + file_digest(str(f)) for f in files if f.is_file()}
+            return digest_of(named)
         with Path(path).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:

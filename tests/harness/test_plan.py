@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from harness.data import Data
 from harness.plan import resolve, restore
-from harness.provenance import options_of
+from harness.provenance import files_of, options_of
 from harness.records.spec import TrainSpec
 from tasks import create, names
 from tasks.contract import Split
@@ -207,3 +207,9 @@ def test_a_path_of_a_table_is_the_table_task(tmp_path):
     path.rename(tmp_path / "shards" / "0.csv")
     folder = resolve(replace(request, task=str(tmp_path / "shards")))
     assert folder.spec.task.digests == plan.spec.task.digests
+    before = files_of(folder.spec.task)
+    assert [*before] == [str(tmp_path / "shards")] and all(before.values())
+    (tmp_path / "shards" / ".1.csv").write_text("hidden")
+    assert files_of(folder.spec.task) == before
+    (tmp_path / "shards" / "1.csv").write_text("text,label\nword,0\n")
+    assert files_of(folder.spec.task) != before
