@@ -42,7 +42,8 @@ def matrix(suite: Text = "laptop", store: Folders | None = None) -> "pd.DataFram
             the repository has.
 
     Returns:
-        The columns of `reports.suite_results.matrix`.
+        The columns of `reports.suite_results.matrix`, with the form before each name:
+        `causal.recall-16`, `causal.time.4096`, `bidirectional.time.4096`.
 
     Raises:
         UserError: there is no such suite, or a store is not a folder or has no run.

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -157,14 +158,18 @@ def costs(suite: Suite, rows: Sequence[SuiteRow], device: Device) -> list[CostSp
 
 
 def layer_costs(plan: CostPlan, row: SuiteRow, device: Device) -> list[CostSpec]:
-    """What is measured of a row: a layer, so none of a composition, and no pass that it lacks."""
-    specs: list[CostSpec] = []
-    for operation in plan.passes if len(Composition.parse(row.attention).names) == 1 else ():
+    """What is measured of a row: a layer in each form, so none of a composition.
+
+    Forms and passes that the row lacks are left out.
+    """
+    specs: dict[str, CostSpec] = {}
+    is_layer = len(Composition.parse(row.attention).names) == 1
+    for operation, causal in product(plan.passes if is_layer else (), (False, True)):
         request = CostRequest(
             attentions=[row.attention], lengths=plan.lengths, operations=[operation],
             level="layer", batching=plan.batch[operation], dim=plan.dim, heads=plan.heads,
-            causal=False, precision=plan.precision, device=device, settings=row.options,
+            causal=causal, precision=plan.precision, device=device, settings=row.options,
         )  # fmt: skip
         with suppress(Unsupported):
-            specs += measurements(request)
-    return specs
+            specs |= {spec.id: spec for spec in measurements(request)}
+    return [*specs.values()]

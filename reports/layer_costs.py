@@ -15,10 +15,18 @@ from scipy.special import stdtrit
 from harness.records.interval import UPPER
 from harness.records.suites import CostPlan
 
+CAUSAL = "causal"
+
+FORMS = (CAUSAL, "bidirectional")
+"""The forms of a layer and of a question: a question is compared with costs of its form alone."""
+
+PYTORCH = "PyTorch"
+"""The `computed_by` of a layer without a fused kernel."""
+
 OF_COSTS = [
     "row", "level", "pass", "length", "batching", "dim", "heads", "causal", "precision", "device",
-    "machine", "threads", "status", "seconds", "ratio", "memory_ratio", "state_bytes",
-    "computed_by", "outdated", "commit",
+    "machine", "threads", "status", "seconds", "ratio", "memory_ratio", "parameters",
+    "state_bytes", "computed_by", "outdated", "commit",
 ]  # fmt: skip
 """The columns of costs that a matrix is made from."""
 
@@ -38,31 +46,33 @@ def of_plan(costs: pd.DataFrame, plan: CostPlan) -> pd.DataFrame:
     return found[machines == machines.mode().max()]
 
 
-def measured(costs: pd.DataFrame, plan: CostPlan) -> pd.DataFrame:
-    """The costs of `of_plan` that were measured, at the lengths of the plan.
+def measured(costs: pd.DataFrame, plan: CostPlan, form: str) -> pd.DataFrame:
+    """The costs of `of_plan` that were measured in a form of `FORMS`, at the lengths of the plan.
 
     Of several measurements of a row the one with a ratio to the fastest softmax is used, then the
-    one of the form that is not causal, then the fastest; before them one that is not outdated.
+    fastest; before them one that is not outdated.
     """
     found = of_plan(costs, plan)
     found = found[found["length"].isin(plan.lengths) & (found["status"] == "ok")]
-    found = found.sort_values(["causal", "seconds"])
+    found = found[found["causal"].astype(bool) == (form == CAUSAL)].sort_values("seconds")
     found = found.sort_values("ratio", key=pd.Series.isna, kind="stable")
     found = found.sort_values("outdated", kind="stable")
     return found.drop_duplicates(["row", "pass", "length"])
 
 
-def by_row_of(costs: pd.DataFrame, plan: CostPlan) -> pd.DataFrame:
-    """The columns of costs of the matrix of a suite, by row; see `reports.suite_results.matrix`."""
-    found, lengths = measured(costs, plan).set_index("row"), sorted(plan.lengths)
+def by_row_of(costs: pd.DataFrame, plan: CostPlan, form: str) -> pd.DataFrame:
+    """The columns of costs of the matrix of a form, by row; see `reports.suite_results.matrix`."""
+    found, lengths = measured(costs, plan, form).set_index("row"), sorted(plan.lengths)
     train, decode = found[found["pass"] == "train"], found[found["pass"] == "decode"]
     values = {"time": "ratio", "memory": "memory_ratio"}
     columns = [
         train.pivot(columns="length", values=value).reindex(columns=lengths).add_prefix(f"{name}.")
         for name, value in values.items()
     ]
-    token = decode.loc[decode["length"] == lengths[-1], ["seconds", "state_bytes"]]
-    columns += [token.rename(columns={"seconds": "decode_seconds"})]
+    columns += [train.loc[train["length"] == plan.middle_length, "parameters"]]
+    if form == CAUSAL:
+        token = decode.loc[decode["length"] == lengths[-1], ["seconds", "state_bytes"]]
+        columns += [token.rename(columns={"seconds": "decode_seconds"})]
     computed_by = train.sort_values("length").groupby("row")["computed_by"].last()
     return pd.concat(columns, axis=1).join(computed_by, how="outer")
 

@@ -7,7 +7,7 @@ in, and frames come out, from which pages, tables and figures are made.
 import json
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from operator import eq
@@ -16,17 +16,29 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from harness import recipes
+from harness.recipes import TaskRecipe
+from harness.records.families import family_of
 from harness.records.frame import best_trials_first
-from harness.records.interval import Interval, Sample, in_unit, interval, interval_of
+from harness.records.interval import (
+    Interval,
+    Sample,
+    in_unit,
+    interval,
+    interval_like,
+    interval_of,
+)
 from harness.records.record import FINAL, Metric
 from harness.records.suites import Suite
 from reports import outdated, statistics
-from reports.layer_costs import by_row_of
+from reports.layer_costs import FORMS, by_row_of
+from zoo.registry import FAMILIES
 
 NOT_RUN: Mapping[str, Any] = {
     "metric": "", "better": "", "mean": math.nan, "low": math.nan, "high": math.nan, "text": "",
     "interval": "", "seeds": 0, "status": "", "rank_group": "", "not_compared": "", "baseline": "",
-    "baseline_value": math.nan, "at_baseline": False, "answered": False, "known_failures": math.nan,
+    "baseline_value": math.nan, "baseline_interval": "", "at_baseline": False, "answered": False,
+    "known_failures": math.nan,
 }  # fmt: skip
 """The columns of answers, with their values where a row was not run."""
 
@@ -59,10 +71,10 @@ class SuiteResults:
             `seeds`, the finished ones; `status` (`ok`, how runs ended, or empty without runs: a
             question whose form it lacks, or that was not run); `rank_group` (letters: rows that
             share one are not separable; empty where not ranked) and `not_compared` (why not);
-            `baseline` and `baseline_value`, the strongest of the constant and shallow baselines
-            and of the other models without attention; `at_baseline`, whether the row is a model
-            without attention, or its interval is not above it; `answered`, whether it is;
-            `known_failures` of its checks.
+            `baseline`, `baseline_value` and `baseline_interval`, the strongest of the constant
+            and shallow baselines and of the other models without attention; `at_baseline`,
+            whether the row is a model without attention, or its interval is not above the
+            interval of each of them; `answered`, whether it is; `known_failures` of its checks.
         """
         names = dict(zip(self.seeds["row"], self.seeds["attention"], strict=True))
         attention = {**self.rows, **names}
@@ -106,11 +118,11 @@ class SuiteResults:
 def results(runs: pd.DataFrame, suite: Suite, baselines: pd.DataFrame) -> SuiteResults:
     """The results of a suite, of frames of `harness.records.frame`; baselines of one version."""
     found = comparable(runs, suite)
-    seeds, questions = final_runs(found[found["left_out"] == ""], suite), {}
-    for question in suite.questions:
-        rules = baselines if question.rules == "all" else None
-        of_question = seeds[seeds["question"] == question.name]
-        questions[question.name] = question_results(of_question, rules)
+    seeds = final_runs(found[found["left_out"] == ""], suite)
+    questions = {
+        question.name: question_results(seeds[seeds["question"] == question.name], baselines)
+        for question in suite.questions
+    }
     rows = {row.label: row.attention for row in suite.rows}
     return SuiteResults(suite.key, rows, seeds, questions, outdated.counted(found["left_out"]))
 
@@ -174,6 +186,26 @@ def is_of_suite(runs: pd.DataFrame, suite: Suite) -> pd.Series:
     return same & ~np.array(changed, dtype=bool)
 
 
+def recipes_of(suite: Suite) -> dict[str, TaskRecipe]:
+    """The recipe of each question, by name."""
+    return {
+        question.name: recipes.of_question(suite, question.name).of_task(question.task)
+        for question in suite.questions
+    }
+
+
+def forms_of(suite: Suite, tasks: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """The form of each question, of `reports.layer_costs.FORMS`, by name.
+
+    `tasks` are as `harness list --json` has them.
+    """
+    causal, of = {task["name"]: task["causal"] for task in tasks}, recipes_of(suite)
+    return {
+        q.name: FORMS[0 if of[q.name].options.get("causal", causal.get(q.task)) else 1]
+        for q in suite.questions
+    }
+
+
 def final_runs(runs: pd.DataFrame, suite: Suite) -> pd.DataFrame:
     """The runs at the rates that trials chose; of a row without such a run its trials.
 
@@ -205,11 +237,6 @@ def _chosen(trials: pd.DataFrame, rates: int) -> pd.Index:
     return best_trials_first(finished).index[:1]
 
 
-def run_rows(matrix: pd.DataFrame, suite: Suite) -> pd.DataFrame:
-    """The rows that were run on a question."""
-    return matrix[matrix[[question.name for question in suite.questions]].notna().any(axis=1)]
-
-
 @dataclass(frozen=True)
 class QuestionResults:
     """The results of a question: what is needed to compare its rows.
@@ -219,8 +246,7 @@ class QuestionResults:
         seeds: the number of finished runs of each row.
         samples: the stored answers of the finished seeds by row; higher is better.
         models: the rows without attention.
-        rules: the scores of the baselines of the task that rows are compared with, by name.
-        has_rules: whether it is known what rows must exceed.
+        rules: the scores of the baselines of the task by name, with intervals over test examples.
     """
 
     metric: Metric
@@ -228,12 +254,11 @@ class QuestionResults:
     seeds: Mapping[str, int]
     samples: Mapping[str, Sample]
     models: frozenset[str]
-    rules: Mapping[str, float]
-    has_rules: bool
+    rules: Mapping[str, Interval]
 
-    def baselines(self, row: str) -> dict[str, float]:
+    def baselines(self, row: str) -> dict[str, Interval]:
         """The scores that a row is compared with: rules and, if it has attention, models."""
-        models = {name: self.scores[name].mean for name in self.models}
+        models = {name: self.scores[name] for name in self.models}
         return {**self.rules, **({} if row in self.models else models)}
 
     @cached_property
@@ -244,7 +269,7 @@ class QuestionResults:
     def _obstacle(self, row: str) -> str:
         if row not in self.samples:
             return "no stored test answers"
-        if not self.has_rules:
+        if not self.rules:
             return "no baseline"
         sample, first = self.samples[row], next(iter(self.samples.values()))
         if sample.seeds == 1:
@@ -252,7 +277,7 @@ class QuestionResults:
         if not np.array_equal(sample.sizes, first.sizes):
             return "answers to other test examples"
         scores = self.baselines(row).values()
-        levels = [self.metric.sign * self.metric.mean(score) for score in scores]
+        levels = [self.metric.sign * self.metric.mean(score.mean) for score in scores]
         return "" if statistics.is_comparable(sample, levels) else "seeds at a baseline"
 
     @cached_property
@@ -272,11 +297,8 @@ class QuestionResults:
         return dict(zip(ranked, groups, strict=True))
 
 
-def question_results(runs: pd.DataFrame, baselines: pd.DataFrame | None) -> QuestionResults | None:
-    """The results of a question, of several versions of its data the latest; None without any.
-
-    `baselines` are None where rows are compared with models without attention alone.
-    """
+def question_results(runs: pd.DataFrame, baselines: pd.DataFrame) -> QuestionResults | None:
+    """The results of a question, of several versions of its data the latest; None without any."""
     finished = runs[runs["status"] == "ok"]
     if finished.empty:
         return None
@@ -288,17 +310,20 @@ def question_results(runs: pd.DataFrame, baselines: pd.DataFrame | None) -> Ques
     for row, seeds in finished.sort_values("started").groupby("row"):
         stored = None if seeds["sample"].isna().any() else Sample.of([*seeds["sample"]])
         if stored:
-            samples[row] = replace(stored, totals=metric.sign * stored.totals)
+            samples[row] = stored
         score = interval_of(stored, metric) if stored else _interval_of_scores(seeds, metric)
         scores |= {row: score} if score else {}
     models = frozenset(finished.loc[finished["baseline"], "row"]) & scores.keys()
-    rules = {}
-    if baselines is not None:
-        same = baselines[baselines["data"] == latest["data"]]
-        rules = dict(zip(same["name"], same["score"], strict=True))
-    has_rules = bool(models if baselines is None else rules)
-    counts = Counter(finished["row"])
-    return QuestionResults(metric, scores, counts, samples, models, rules, has_rules)
+    same = baselines[baselines["data"] == latest["data"]]
+    rules = {
+        rule: in_unit(interval_like(metric.mean(score), [*samples.values()]), metric)
+        if samples
+        else Interval(score, score, score, "examples")
+        for rule, score in zip(same["name"], same["score"], strict=True)
+    }
+    # From here on more is better.
+    samples = {row: replace(of, totals=metric.sign * of.totals) for row, of in samples.items()}
+    return QuestionResults(metric, scores, Counter(finished["row"]), samples, models, rules)
 
 
 def _interval_of_scores(runs: pd.DataFrame, metric: Metric) -> Interval | None:
@@ -321,18 +346,26 @@ def _answers(question: QuestionResults | None, runs: pd.DataFrame, rank_all: boo
 
 
 def _line(question: QuestionResults, row: str) -> dict[str, Any]:
-    metric, rules, score = question.metric, question.baselines(row), question.scores[row]
-    strongest = max(rules, key=lambda name: metric.sign * rules[name], default="")
-    worst_end = min(metric.sign * score.low, metric.sign * score.high)
-    above = question.has_rules and row not in question.models
-    above = above and worst_end > metric.sign * rules[strongest]
-    text, low, high = map(metric.text, score[:3])
+    metric, baselines, score = question.metric, question.baselines(row), question.scores[row]
+
+    def ends(interval: Interval) -> list[float]:
+        return sorted(metric.sign * end for end in interval[1:3])
+
+    def text(interval: Interval) -> str:
+        return f"[{metric.text(interval.low)}, {metric.text(interval.high)}]"
+
+    above = bool(question.rules) and row not in question.models
+    above = above and all(ends(score)[0] > ends(other)[1] for other in baselines.values())
+    by_mean = {name: metric.sign * baseline.mean for name, baseline in baselines.items()}
+    strongest = max(by_mean, key=by_mean.__getitem__, default="")
+    baseline = baselines.get(strongest)
     return {
         "metric": metric.name, "better": metric.better, "mean": score.mean, "low": score.low,
-        "high": score.high, "text": text, "interval": f"[{low}, {high}]",
+        "high": score.high, "text": metric.text(score.mean), "interval": text(score),
         "seeds": question.seeds[row], "not_compared": question.obstacles[row],
-        "baseline": strongest, "baseline_value": rules[strongest] if strongest else math.nan,
-        "at_baseline": question.has_rules and not above, "answered": above,
+        "baseline": strongest, "baseline_value": baseline.mean if baseline else math.nan,
+        "baseline_interval": text(baseline) if baseline else "",
+        "at_baseline": bool(question.rules) and not above, "answered": above,
     }  # fmt: skip
 
 
@@ -342,21 +375,45 @@ def _status(statuses: pd.Series) -> str:
     return ", ".join(f"{name} ({n} of {len(statuses)})" for name, n in failed.items()) or "ok"
 
 
-def matrix(answers: pd.DataFrame, costs: pd.DataFrame, suite: Suite) -> pd.DataFrame:
-    """The matrix of a suite, by row, in order of questions answered, then of time.
+def matrix(
+    answers: pd.DataFrame, costs: pd.DataFrame, suite: Suite, forms: Mapping[str, str]
+) -> dict[str, pd.DataFrame]:
+    """The matrix of each form that questions of a suite have, by row, in order of families.
 
-    Columns: `attention`; `answered`, the number of questions; for each question its name (the
-    mean), `NAME.low`, `NAME.high`, `NAME.rank_group`; `time.LENGTH` and `memory.LENGTH`, of
-    training a layer relative to softmax; `decode_seconds` and `state_bytes`, of a token at the
-    longest length; `computed_by`, what computes the layer in training; `known_failures` of
-    its checks.
+    Columns: `attention`; `answered`, the number of questions of the form; for each of them its name
+    (the mean), `NAME.low`, `NAME.high`, `NAME.rank_group`; `time.LENGTH` and `memory.LENGTH`, of
+    training a layer of this form relative to softmax; `parameters` of the layer; of the causal
+    form `decode_seconds` and `state_bytes`, of a token at the longest length; `computed_by`, what
+    computes the layer in training; `known_failures` of its checks. A row is left out where it has
+    results or costs of the other form alone.
+
+    Args:
+        answers: of `SuiteResults`.
+        costs: see `harness.records.frame.of_costs`.
+        suite: whose rows and questions.
+        forms: of `forms_of`.
     """
-    by_row = answers.groupby("row", sort=False)
-    table = by_row.agg(attention=("attention", "first"), answered=("answered", "sum"))
-    for name in (question.name for question in suite.questions):
-        of_question = answers[answers["question"] == name].set_index("row")
-        columns = {"mean": name} | {end: f"{name}.{end}" for end in ("low", "high", "rank_group")}
-        table = table.join(of_question[[*columns]].rename(columns=columns))
-    table = table.join(by_row_of(costs, suite.cost)).join(by_row["known_failures"].max())
-    order = ["answered", f"time.{suite.cost.middle_length}"]
-    return table.sort_values(order, ascending=[False, True])
+    every = answers.groupby("row", sort=False)
+    about = every.agg(attention=("attention", "first"), known_failures=("known_failures", "max"))
+    families = [*FAMILIES]
+    about["family"] = about["attention"].map(family_of).map(families.index)
+    about = about.sort_values("family", kind="stable")
+    found, has_any = {}, {}
+    for form in FORMS:
+        of_form = answers[answers["question"].map(forms) == form]
+        table = about[["attention"]].join(of_form.groupby("row")["answered"].sum())
+        for name in of_form["question"].unique():
+            of_question = of_form[of_form["question"] == name].set_index("row")
+            ends = {end: f"{name}.{end}" for end in ("low", "high", "rank_group")}
+            columns = {"mean": name} | ends
+            table = table.join(of_question[[*columns]].rename(columns=columns))
+        of_costs = by_row_of(costs, suite.cost, form)
+        ran = {*of_form[(of_form["status"] != "")]["row"]}
+        has_any[form] = table.index.isin(ran) | table.index.isin(of_costs.index)
+        found[form] = table.join(of_costs).join(about["known_failures"])
+    nothing = ~np.logical_or(*has_any.values())
+    return {
+        form: table[has_any[form] | nothing]
+        for form, table in found.items()
+        if form in forms.values()
+    }

@@ -67,7 +67,6 @@ def random_query(generator: np.random.Generator, questions: list[str]) -> dict[s
     return {
         "length": int(2 ** generator.uniform(7.8, 14.6)),
         "pass": str(generator.choice(["train", "prefill", "decode"])),
-        "causal": bool(generator.random() < 0.4),
         "memory": None if generator.random() < 0.3 else float(2 ** generator.uniform(18, 32)),
         "needs": needs,
     }

@@ -24,10 +24,9 @@ class AdviseOptions:
     Attributes:
         length: Tokens of a sample: 4096 or 16k.
         pass_: train, forward, prefill or decode.
-        needs: Questions, or what their names begin with: recall.
+        needs: Questions of one form, or what their names begin with: recall.
         memory: The most peak memory of a sample, as 2GiB, in decoding with the state; by default
             any.
-        causal: Causal layers.
         suite: NAME, NAME@VERSION or a TOML file.
         store: Records in addition to the published ones.
         as_json: Print one JSON document; progress goes to stderr.
@@ -37,7 +36,6 @@ class AdviseOptions:
     pass_: str
     needs: str
     memory: str = ""
-    causal: bool = False
     suite: str = "laptop"
     store: Path | None = None
     as_json: bool = False
@@ -46,7 +44,8 @@ class AdviseOptions:
 def advise(options: AdviseOptions) -> Answer:
     """Say which variants to use: those that no other beats in accuracy, time and memory at once.
 
-    Nothing is extrapolated: what is not measured is named, with the command that measures it.
+    Costs are of the form of the questions, causal or bidirectional. Nothing is extrapolated: what
+    is not measured is named, with the command that measures it.
     """
     from harness.records.suites import find
 
@@ -84,8 +83,7 @@ def _query(options: AdviseOptions, suite: "Suite") -> dict[str, Any]:
     if len(lengths) > 1:
         raise UserError(f"--length {options.length!r} is more than one length; give one")
     return {
-        "length": lengths[0], "pass": options.pass_, "causal": options.causal, "memory": limit,
-        "needs": [*wanted],
+        "length": lengths[0], "pass": options.pass_, "memory": limit, "needs": [*wanted],
     }  # fmt: skip
 
 

@@ -84,8 +84,21 @@ def _variant(name: str, variant: Any) -> Entry:
     formula = next((inspect.cleandoc(block) for block in blocks if "=" in block), "")
     return {
         "name": name, **summary(name, variant), "formula": formula, "family": variant.family,
-        **asdict(variant.traits), "requires": variant.requires, "options": _options(variant),
+        **asdict(variant.traits), "uses": _uses(name, variant), "requires": variant.requires,
+        "options": _options(variant),
     }  # fmt: skip
+
+
+def _uses(name: str, variant: "type[Attention]") -> dict[str, list[str]]:
+    """Where each form of a variant can be used; nothing is said of those that need a package."""
+    import zoo
+
+    forms = {"causal": variant.traits.causal, "bidirectional": variant.traits.bidirectional}
+    return {
+        form: [place for place, use in zoo.uses(name, causal=form == "causal").items() if use.works]
+        for form, has_form in forms.items()
+        if has_form and not variant.requires
+    }
 
 
 def summary(name: str, variant: "type[Attention]") -> dict[str, str]:
@@ -118,7 +131,7 @@ def _task(name: str, factory: Any) -> Entry | None:
 
     title = (factory.__doc__ or "").partition("\n")[0].rstrip(".")
     options = _options(factory)
-    size: Entry = dict.fromkeys(("classes", "length", "causal"))
+    size: Entry = {"classes": None, "length": None, "causal": factory.causal}
     # Without a value of each option, the size is unknown.
     if all(option["default"] is not None for option in options):
         try:

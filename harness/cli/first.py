@@ -24,6 +24,7 @@ from harness.records.frame import of_records
 from harness.records.sources import Sources, is_outdated
 from harness.records.suites import Question, Suite, SuiteRow
 from harness.suite import drafts, layer_costs, rows_of
+from reports.layer_costs import FORMS
 from reports.text import text_table
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ def first(options: "RunOptions", name: str = SUITE) -> Answer:
             "row": row.label,
             "attention": typed.get(row.label) or typed[row.attention],
             "questions": [place(row.label, question, runs, answers) for question in questions],
-            "layer": _layer(suite, row, device) if measured else [],
+            "device": "a CPU" if device == "cpu" else "a GPU",
+            "layers": _layers(suite, row, device) if measured else {},
         }
         for row in rows
     ]
@@ -119,19 +121,22 @@ def place(row: str, question: Question, runs: pd.DataFrame, answers: pd.DataFram
     }
 
 
-def _layer(suite: Suite, row: SuiteRow, device: Device) -> list[Document]:
-    """What training a layer of a row costs, compared with the fastest softmax; none for A+B."""
+def _layers(suite: Suite, row: SuiteRow, device: Device) -> dict[str, list[Document]]:
+    """What training a layer of a row costs over the fastest softmax, by form; none for A+B."""
     batch: Any = {"train": "1"}
     changes = {"lengths": LENGTHS, "passes": ("train",), "batch": batch}
     specs = layer_costs(suite.cost.model_copy(update=changes), row, device)
-    by_length = {spec.length: spec for spec in reversed(specs) if spec.attention == row.attention}
-    if not by_length:
-        return []
+    # Of several specifications of softmax the first is the row.
+    of_row = {(spec.causal, spec.length): spec
+              for spec in reversed(specs) if spec.attention == row.attention}  # fmt: skip
+    if not of_row:
+        return {}
     rates = measurement.measure_limits(torch.device(device), suite.cost.precision, 0.1)
-    found: list[Document] = []
+    found: dict[str, list[Document]] = {form: [] for form in FORMS}
     with fitting(f"{row.label}, cost of a layer") as on_step:
-        for length, spec in sorted(by_length.items()):
-            on_step(f"{length:,} tokens", len(found), len(by_length))
+        for done, ((causal, length), spec) in enumerate(sorted(of_row.items(), reverse=True)):
+            form = FORMS[0 if causal else 1]
+            on_step(f"{form}, {length:,} tokens", done, len(of_row))
             outcome = sweep.measure_in_process(spec, rates, seconds=SECONDS, timeout=TIMEOUT)
             line: Document = {"tokens": length, "reason": outcome.reason or outcome.status}
             if measured := outcome.measured:
@@ -141,13 +146,13 @@ def _layer(suite: Suite, row: SuiteRow, device: Device) -> list[Document]:
                     "memory_ratio": measured.memory_ratio,
                     "reason": measured.no_ratio,
                 }
-            found.append(line)
-    return found
+            found[form].insert(0, line)
+    return {form: lines for form, lines in found.items() if lines}
 
 
 def text(document: Document, machine: str) -> str:
-    """What the command prints of a row: at most 25 lines."""
-    row, layer = document["row"], document["layer"]
+    """What the command prints of a row: at most 32 lines."""
+    row = document["row"]
     sections = [f"{row} among the published rows of {machine}"]
     if outdated := {name for found in document["questions"] for name in found.get("outdated", ())}:
         sections[0] += f"\npublished by earlier code: {len(outdated)} rows"
@@ -156,22 +161,30 @@ def text(document: Document, machine: str) -> str:
         if found["score"] is not None:
             body = text_table(["place", "row", "accuracy, %"], _lines(row, found))
         sections.append(f"{found['title']}: {found['asks']}\n{body}")
-    if layer:
-        head = ["training a layer, 1 sample; tokens", *(f"{line['tokens']:,}" for line in layer)]
-        ratios = [
-            [f"{what} relative to softmax", *(_ratio(line, name) for line in layer)]
-            for what, name in (("time", "time_ratio"), ("peak memory", "memory_ratio"))
-        ]
-        unit, count = batching_of(suites.find(SUITE).cost.batch["train"])
+    tables = [_cost_table(form, lines) for form, lines in document["layers"].items()]
+    if tables:
+        plan = suites.find(SUITE).cost
+        unit, count = batching_of(plan.batch["train"])
         many = f"{count:,} {'tokens in all' if unit == 'tokens' else 'samples'}"
+        what = f"training a layer of width {plan.dim}, {plan.precision}, on {document['device']}"
+        title = f"{what}, 1 sample; relative to softmax"
         note = f"(the matrix, results/{SUITE}.md: a batch of {many})"
-        sections.append(f"{text_table(head, ratios)}\n{note}")
+        sections.append("\n".join([title, *tables, note]))
     name = shlex.quote(document.get("attention", row))
     sections.append(
         f"all questions: harness run --suite {SUITE} --attention {name}\n"
         f"another task:  harness run --task listops --attention {name}; every row: harness list"
     )
     return "\n\n".join(sections)
+
+
+def _cost_table(form: str, lines: Sequence[Document]) -> str:
+    """The costs of a form; questions of the other form have others."""
+    head = [f"{form}; tokens", *(f"{line['tokens']:,}" for line in lines)]
+    return text_table(head, [
+        [what, *(_ratio(line, name) for line in lines)]
+        for what, name in (("time", "time_ratio"), ("peak memory", "memory_ratio"))
+    ])  # fmt: skip
 
 
 def _lines(row: str, found: Document) -> list[list[str]]:

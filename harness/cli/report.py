@@ -181,6 +181,7 @@ def results_in(
     """The results in a store, whose content is given; see `Shown`."""
     import numpy as np
 
+    from harness.cli.catalogue import described
     from harness.records.suites import find
     from reports.leaderboard import leaderboard
     from reports.pages.suite import tables
@@ -205,8 +206,8 @@ def results_in(
         every = {*joint.runs.get("row", ())}
         added = {*runs["row"][is_row]} if len(runs) and every > {*runs["row"]} else ()
         suites.append(tables(
-            suite, joint.runs, joint.rules, joint.costs, attentions=shown.attentions,
-            questions=shown.questions, added=added,
+            suite, joint.runs, joint.rules, joint.costs, described(),
+            attentions=shown.attentions, questions=shown.questions, added=added,
         ))  # fmt: skip
     board = runs[is_other & (not named)] if len(runs) else runs
     if shown.attentions and len(board):

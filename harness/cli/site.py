@@ -39,6 +39,6 @@ def site(options: SiteOptions) -> None:
     require_writable(options.out, str(options.out), "give another --out")
     found = stores.results_of(chosen.name, folder, curves=True)
     studies = ShallowStore.within(folder).read_whole()
-    tables = suite.tables(chosen, found.runs, found.rules, found.costs)
+    tables = suite.tables(chosen, found.runs, found.rules, found.costs, described())
     html = page(tables, found.costs, described(), records=found.records, studies=studies)
     stores.write_pages({options.out / NAME: html})

@@ -100,19 +100,19 @@ def with_warnings(content: "tuple[list[T], list[Broken]]") -> "tuple[list[T], li
 
 
 def matrix_of(name: str, folders: Sequence[Path]) -> "pd.DataFrame":
-    """The matrix of a suite as its page has it, from stores, or from the published records.
+    """The matrix of a suite as the CSV file of its page, from stores, or the published records.
 
     Raises:
         UserError: there is no such suite, or a store is not a folder or has no run.
     """
+    from harness.cli.catalogue import described
     from harness.records.store import require_folder
     from harness.records.suites import find
     from reports.pages.suite import tables
-    from reports.suite_results import run_rows
 
     suite, folders = find(name), [*map(require_folder, folders)] or stores_of(None)
     found = results_of(name, *folders)
-    return run_rows(tables(suite, found.runs, found.rules, found.costs).matrix, suite)
+    return tables(suite, found.runs, found.rules, found.costs, described()).joined
 
 
 def require_records(found: Content, store: Path) -> None:

@@ -11,6 +11,7 @@ import typer
 from harness import suite as suites
 from harness.cli import runs, stores
 from harness.cli.arguments import attentions_in, names_in, settings_of
+from harness.cli.catalogue import described
 from harness.cli.check import require_passed
 from harness.cli.cost import measure_all
 from harness.cli.process import Answer
@@ -141,12 +142,9 @@ def _needs_seeds(suite: Suite, question: Question, store: Path) -> Callable[[Rec
 
     @cache
     def at_baseline() -> set[str]:
+        recipe, records = f"{suite.key}/{question.name}", stores.content(store).records
+        runs.fit_baselines([run for run in records if run.spec.budget == recipe], store)
         content = stores.content(store)
-        if question.rules == "all":
-            recipe = f"{suite.key}/{question.name}"
-            of_recipe = [run for run in content.records if run.spec.budget == recipe]
-            runs.fit_baselines(of_recipe, store)
-            content = stores.content(store)
         # Trials alone: seeds that are there already must not decide whether others follow.
         trials = content.runs
         trials = trials[trials["role"] != "final"]
@@ -173,7 +171,7 @@ def _answer(suite: Suite, options: "RunOptions", code: int) -> Answer:
     """The matrix of a suite as text, or its answers."""
     found, text, lines = stores.content(options.store), "no run has finished", []
     if suite.key in {*found.runs.get("suite", ())}:
-        of = tables(suite, found.runs, found.rules, found.costs)
+        of = tables(suite, found.runs, found.rules, found.costs, described())
         text = f"\n{terminal(of)}\n\npages: harness report --store {options.store}"
         lines = of.answers.to_dict("records")
     return Answer({"answers": lines} if options.as_json else text, code)

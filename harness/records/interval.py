@@ -11,7 +11,7 @@ McCulloch, "Variance Components", 1992, chapter 4), with clusters in place of ex
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean, stdev
 from typing import Literal, NamedTuple
@@ -203,6 +203,21 @@ def mean_interval(sample: Sample) -> Interval:
     square = float(stdtrit(sample.freedom, UPPER)) ** 2
     half = (square * sample.examples + seed_square(sample, square)) ** 0.5
     return Interval(sample.mean, sample.mean - half, sample.mean + half, _over(sample))
+
+
+def interval_like(mean: float, samples: Sequence[Sample]) -> Interval:
+    """The interval of a mean whose single answers are not known, over test examples.
+
+    Its variance over them is that of one seed of the samples, which answer the same examples, in
+    the median: of an answer's weight for an accuracy, of the mean for another value.
+    """
+    seeds = [replace(sample, totals=sample.totals[:1]) for sample in samples]
+    square = float(ndtri(UPPER)) ** 2
+    if samples[0].bounded:
+        low, high = score_ends(mean, square * float(np.median([seed.design for seed in seeds])))
+        return Interval(mean, low, high, "examples")
+    half = (square * float(np.median([seed.examples for seed in seeds]))) ** 0.5
+    return Interval(mean, mean - half, mean + half, "examples")
 
 
 def seed_square(sample: Sample, square: float) -> float:

@@ -59,8 +59,7 @@ class Question(Frozen):
             of `recipe`.
         seeds: of the runs at that rate.
         seeds_at_baseline: whether a row has them, too, whose trial is at a baseline.
-        rules: what a row must exceed to answer: `all`, the baselines of the task and the rows
-            without attention; or `models`, these rows alone: what attention adds to them.
+        note: what is known of the question from other measurements; pages show it.
     """
 
     name: Name
@@ -79,7 +78,7 @@ class Question(Frozen):
     ] = ()
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)]
     seeds_at_baseline: bool = True
-    rules: Literal["all", "models"] = "all"
+    note: str = ""
 
     @model_validator(mode="after")
     def _check_seeds(self) -> "Question":

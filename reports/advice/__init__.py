@@ -14,12 +14,42 @@ __all__ = ["RULES", "Values", "advice_text", "advise", "bytes_in", "bytes_text",
 
 def advice_text(table: Values, query: Values, result: Values) -> str:
     """The answer to a query as text; see `reports.advice.rules.advise`."""
-    key, _ = setting_of(query)
+    key, _ = setting_of(table, query)
     return rendered(
         "advice.txt.j2", table=table, query=query, result=result,
         setting=table["setting"], label=label_of(key), members=_members(table, query, result, key),
-        listed=_listed, notes=table.get("notes", ()),
+        listed=_listed, notes=table.get("notes", ()), uses=_uses(result),
+        sentence=fill(recommendation(table, query, result), WIDE),
     ).rstrip("\n")  # fmt: skip
+
+
+def recommendation(table: Values, query: Values, result: Values) -> str:
+    """One sentence on the recommended row; empty without one."""
+    found = [member for member in result["members"] if member["row"] == result["recommended"]]
+    if not found:
+        return ""
+    (member,), setting, (key, _) = found, table["setting"], setting_of(table, query)
+    used = [name for name in query["needs"] if name not in result["unanswered"]]
+    needs = " and ".join(f"{table['questions'][n]} ({table['steps'][n]:,} steps)" for n in used)
+    group = max(member["groups"])
+    rank = "one of the best rows" if group == 1 else f"in group {group}, as no row is in a better"
+    time = f"{number(1000 * member['time'])} ms"
+    if table["units"][key] == "ratio":
+        time = f"{number(member['time'])} times the time of softmax"
+    where = [setting.get("device", "").upper(), setting["precision"], f"width {setting['dim']}"]
+    return (
+        f"Use {member['row']} for {needs}: it is {rank}, and of these the fastest, with {time} "
+        f"({label_of(key)}, {query['length']:,} tokens; {', '.join(filter(None, where))})."
+    )
+
+
+def _uses(result: Values) -> dict[str, list[str]]:
+    """Where each row of the Pareto set can be used."""
+    return {
+        member["row"]: [RULES["places"][place] for place in member["uses"]]
+        for member in result["members"]
+        if member["uses"]
+    }
 
 
 def _listed(what: str, names: Sequence[str]) -> str:

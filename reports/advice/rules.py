@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reports.layer_costs import CAUSAL, FORMS
 from reports.text import NOTHING, number
 
 Values = dict[str, Any]
@@ -26,8 +27,8 @@ UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 """A group as one character of the draws of a question."""
 
-STATES = ("impossible", "failed", "missing", "baseline")
-"""Why a row has no answer to a question that counts: it has no form for it, ..."""
+STATES = ("failed", "missing", "baseline")
+"""Why a row of this form has no result that counts on a question."""
 
 COSTS = ("time", "time.q1", "time.q3", "memory", "seconds")
 """The values of a point, after its length."""
@@ -41,11 +42,15 @@ def key_of(operation: str, causal: bool) -> str:
     return f"{operation} causal" if causal else operation
 
 
+def form_of(key: str) -> str:
+    """The form of the layers of a key."""
+    return FORMS[0 if key.endswith(f" {CAUSAL}") else 1]
+
+
 def label_of(key: str) -> str:
     """A key for a reader: `training, causal`."""
-    operation, _, causal = key.partition(" ")
-    name = RULES["passes"].get(operation, operation)
-    return f"{name}, causal" if causal and operation not in RULES["causal_passes"] else name
+    operation = key.partition(" ")[0]
+    return f"{RULES['passes'].get(operation, operation)}, {form_of(key)}"
 
 
 def bytes_text(count: float | None) -> str:
@@ -69,35 +74,40 @@ def advise(table: Values, query: Values) -> Values:
 
     Args:
         table: see `table`.
-        query: `length`, `pass`, `causal`, `memory` (bytes, or None), `needs` (questions).
+        query: `length`, `pass`, `memory` (bytes, or None), `needs` (questions). The costs are of
+            the form of these questions.
 
     Returns:
         `members` of the Pareto set (no other row is at least as good in groups, time and memory and
-        better in one) in order of time, each with its figures, the `probability` of membership and
-        the rows that it is `tied` with; `dominated` rows; `excluded` rows by reason; `inferred`:
+        better in one) in order of time, each with its figures, the `probability` of membership,
+        the rows that it is `tied` with and where it can be used (`uses`); `recommended`: the
+        fastest of those in the best groups, empty without members; `dominated` rows; `excluded`
+        rows by reason; `inferred`:
         the rows of both whose cost was not measured; needed questions without evidence
         (`unanswered`), of these `not_run`, on which no row was run, and the command that does
         (`run`); `commands` that measure what else is missing; `refused`: why there is no answer,
         empty where there is one.
     """
-    key, causal = setting_of(query)
+    key, conflict = setting_of(table, query)
     lengths = table["lengths"].get(key, [])
     used = [name for name in query["needs"] if name in table["usable"]]
     not_run = [name for name in query["needs"] if name in table["not_run"]]
-    bounds = {**query, "causal": int(causal), "bidirectional": int(not causal)}
     groups: dict[str, list[Values]] = {}
-    for row in table["rows"]:
+    for row in () if conflict else table["rows"]:
         values = _values(row, key, query["length"], used)
-        groups.setdefault(_excluded(values, bounds), []).append(values)
+        groups.setdefault(_excluded(values, query), []).append(values)
     candidates = groups.pop("", [])
-    refused = _refusal(lengths, query, key, used)
+    refused = conflict or _refusal(lengths, query, key, used)
     members = [] if refused or not candidates else _members(candidates, used, key)
+    members = sorted(members, key=lambda member: (member["time"], member["row"]))
+    best = min(members, key=lambda m: (max(m["groups"]), sum(m["groups"])), default=None)
     run = RULES["run"].format(suite=table["suite"], questions=",".join(not_run))
     chosen = [member["row"] for member in members]
     others = [name for values in candidates if (name := values["row"]["row"]) not in chosen]
     return {
         "refused": refused,
-        "members": sorted(members, key=lambda member: (member["time"], member["row"])),
+        "members": members,
+        "recommended": best["row"] if best else "",
         "dominated": [] if refused else others,
         "excluded": {
             rule["group"]: [_reason(values, rule["column"]) for values in groups[rule["group"]]]
@@ -108,14 +118,20 @@ def advise(table: Values, query: Values) -> Values:
         "unanswered": [name for name in query["needs"] if name not in used],
         "not_run": not_run,
         "run": run if not_run else "",
-        "commands": _commands(table, query, groups, causal),
+        "commands": _commands(table, query, groups, key),
     }
 
 
-def setting_of(query: Mapping[str, Any]) -> tuple[str, bool]:
-    """The key of the costs that a query asks for, and whether the layers are causal."""
-    causal = bool(query["causal"]) or query["pass"] in RULES["causal_passes"]
-    return key_of(query["pass"], causal), causal
+def setting_of(table: Values, query: Mapping[str, Any]) -> tuple[str, str]:
+    """The key of the costs that a query asks for, and why it asks for none; empty if it does."""
+    of_form = {form: [n for n in query["needs"] if table["forms"][n] == form] for form in FORMS}
+    if query["pass"] in RULES["causal_passes"]:
+        of_form[CAUSAL].append(RULES["passes"][query["pass"]])
+    key = key_of(query["pass"], bool(of_form[CAUSAL]))
+    if not all(of_form.values()):
+        return key, ""
+    needs = "; ".join(f"{form}: {', '.join(names)}" for form, names in of_form.items())
+    return key, f"a layer has one form, and this asks for two ({needs}); ask for each by itself"
 
 
 def _values(row: Values, key: str, length: int, needs: Sequence[str]) -> Values:
@@ -123,7 +139,7 @@ def _values(row: Values, key: str, length: int, needs: Sequence[str]) -> Values:
     values = between(row["points"].get(key, []), length)
     states = [row["states"][name] for name in needs]
     return {
-        "row": row, "causal": row["causal"], "bidirectional": row["bidirectional"],
+        "row": row, "form": row[form_of(key)],
         **dict(zip(COSTS, values or [None] * 5, strict=True)),
         "unfinished": int(length >= row["unfinished"].get(key, math.inf)),
         "groups": [row["groups"].get(name, 0) for name in needs],
@@ -187,6 +203,7 @@ def _members(candidates: Sequence[Values], needs: Sequence[str], key: str) -> li
         {
             "row": v["row"]["row"], **{name: v[name] for name in (*COSTS, "groups", "seeds")},
             "inferred": v["row"]["inferred"], "crossover": v["row"]["crossovers"].get(key),
+            "uses": v["row"]["uses"].get(form_of(key), []),
             "probability": float(share),
             "tied": [w["row"]["row"] for w in candidates if w is not v and _tied(v, w)],
         }
@@ -227,7 +244,7 @@ def _reason(values: Values, column: str) -> str:
 
 
 def _commands(
-    table: Values, query: Values, groups: Mapping[str, Sequence[Values]], causal: bool
+    table: Values, query: Values, groups: Mapping[str, Sequence[Values]], key: str
 ) -> list[str]:
     """What measures the rows that are left out since they were not measured, or not run."""
     setting, operation = table["setting"], query["pass"]
@@ -236,7 +253,8 @@ def _commands(
     values = {"suite": table["suite"], "length": query["length"], "pass": operation, "cost": cost}
     values["questions"] = ",".join(name for name in query["needs"] if name in table["usable"])
     values["batch"] = setting["batch"].get(operation, "1")
-    flag = " --causal" if causal and operation not in RULES["causal_passes"] else ""
+    is_causal = form_of(key) == CAUSAL and operation not in RULES["causal_passes"]
+    flag = " --causal" if is_causal else ""
     commands = []
     for group, template in RULES["commands"].items():
         by_set: dict[str, dict[str, None]] = {}

@@ -14,6 +14,7 @@ from reports import outdated
 from reports.advice.rules import DIGITS, RULES, Values, key_of, label_of
 from reports.layer_costs import crossover, of_plan
 from reports.statistics import score_groups
+from reports.suite_results import forms_of, recipes_of
 
 Points = dict[str, list[list[float]]]
 """By setting, the values at each measured length: see `_points`."""
@@ -43,23 +44,23 @@ def table(
     units = {
         key: "ratio" if lines["ratio"].notna().any() else "seconds" for key, lines in keys.items()
     }
-    depth = max(int(question.model.get("depth", 1)) for question in suite.questions)
+    recipes = recipes_of(suite)
+    depth = max(int(recipe.model.get("depth", 1)) for recipe in recipes.values())
     traits = {variant["name"]: variant for variant in catalogue["variants"]}
     rows = [*_rows(costs, suite, traits, units, depth, generator)]
-    causal = {task["name"]: task["causal"] for task in catalogue["tasks"]}
-    for question in suite.questions:
-        name = question.name
+    forms = forms_of(suite, catalogue["tasks"])
+    for name, form in forms.items():
         of_question = answers[answers["question"] == name].set_index("row")
         finals = seeds[(seeds["question"] == name) & (seeds["status"] == "ok")]
-        is_causal = question.options.get("causal", causal.get(question.task))
-        form = "causal" if is_causal else "bidirectional"
         _add_question(rows, name, form, of_question, finals, generator)
     every = [key_of(name, causal) for name in RULES["passes"] for causal in (False, True)]
     lengths = {key: keys[key]["length"].unique() for key in every if key in keys}
     questions = {question.name: question.title for question in suite.questions}
     states = {name: {row["states"][name] for row in rows} for name in questions}
     return {
-        "suite": suite.key, "questions": questions,
+        "suite": suite.key, "questions": questions, "forms": forms,
+        "steps": {name: recipe.train["steps"] for name, recipe in recipes.items()},
+        "question_notes": {of.name: of.note for of in suite.questions if of.note},
         "usable": [name for name in questions if "ok" in states[name]],
         "not_run": [name for name in questions if states[name] <= {"missing", "impossible"}],
         "units": units, "labels": {key: label_of(key) for key in every},
@@ -84,12 +85,22 @@ def _rows(
             "set": [f"{v}.{o}={row.options[v][o]}" for v in row.options for o in row.options[v]],
             **{trait: int(all(traits[name][trait] for name in variants)) for trait in TRAITS},
             "family": family_of(row.attention),
+            "uses": _uses([traits[name]["uses"] for name in variants]),
             "points": points, "inferred": int(bool(points) and not measured),
             "crossovers": _crossovers(points, units),
             "unfinished": unfinished(costs[costs["row"] == row.label]),
             "z": np.round(100 * generator.standard_normal(DRAWS)).astype(int).tolist(),
             "states": {}, "groups": {}, "seeds": {}, "draws": {},
         }  # fmt: skip
+
+
+def _uses(of_variants: Sequence[Mapping[str, Sequence[str]]]) -> dict[str, list[str]]:
+    """By form, where every variant of a composition can be used."""
+    return {
+        form: [place for place in places if all(place in of[form] for of in of_variants)]
+        for form, places in of_variants[0].items()
+        if all(form in of for of in of_variants)
+    }
 
 
 def _keys(costs: pd.DataFrame) -> dict[str, pd.DataFrame]:

@@ -1,61 +1,70 @@
-"""The figure of the matrix of a suite: questions answered against the time of training a layer."""
+"""The figure of the matrix of a suite: questions learned against the time of training a layer."""
 
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
+from typing import TYPE_CHECKING
 
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from harness.records.suites import Suite
 from reports.figures import style
-from reports.suite_results import run_rows
+
+if TYPE_CHECKING:
+    from reports.pages.suite import Tables
 
 FIGURE_WIDTH, LANE, LETTER = 8.6, 0.17, 0.009
 """Inches of the figure and of a lane, a line of points of one number of questions; the width of a
 letter of a label, about, as a share of the axis of time."""
 
 Lane = tuple[int, list[str]]
-"""A number of questions, and rows that answer as many, in order of time."""
+"""A number of questions, and rows that learned as many, in order of time."""
 
 
-def draw(matrix: pd.DataFrame, suite: Suite) -> Figure:
-    """A point for each row of the matrix that has a time, in bands of questions answered."""
-    every, length = run_rows(matrix, suite), suite.cost.middle_length
-    column = f"time.{length}"
-    rows = every[every[column].notna()]
-    times = {str(row): float(time) for row, time in rows[column].items()}
-    lanes = _lanes(times, {str(row): int(count) for row, count in rows["answered"].items()})
-    figure, (axes,) = style.panels([LANE * (len(lanes) + 8)], FIGURE_WIDTH)
-    styles = style.point_styles(zip(rows["attention"], rows.index, strict=True))
-    for lane, (_, labels) in enumerate(lanes):
-        for label in labels:
-            colour, marker = styles[label]
-            text = style.GREY if colour == style.FAINT else colour
-            axes.plot(times[label], lane, marker=marker or "o", markersize=6, color=colour)
-            axes.annotate(style.label(label), (times[label], lane), (5, 0), va="center",
-                          textcoords="offset points", fontsize=8, color=text)  # fmt: skip
-    _scales(axes, [1.0, *times.values()], [answered for answered, _ in lanes])
-    axes.set(xlabel=f"time of training, {length:,} tokens, relative to the fastest softmax (log)",
-             ylabel=f"answered, of {len(suite.questions)} questions")  # fmt: skip
-    style.not_shown(axes, [f"{label}: no cost" for label in every.index if label not in times])
+def draw(of: "Tables") -> Figure:
+    """A panel for each form, a point for each row with a time, in bands of questions learned."""
+    column = f"time.{of.suite.cost.middle_length}"
+    rows = {form: every[every[column].notna()] for form, every in of.matrix.items()}
+    times = {form: dict(zip(map(str, of_form.index), of_form[column], strict=True))
+             for form, of_form in rows.items()}  # fmt: skip
+    lanes = {
+        form: _lanes(times[form], {str(row): int(n) for row, n in of_form["answered"].items()})
+        for form, of_form in rows.items()
+    }
+    heights = [LANE * (len(of_form) + 8) for of_form in lanes.values()]
+    figure, panels = style.panels(heights, FIGURE_WIDTH)
+    for axes, (form, of_form) in zip(panels, rows.items(), strict=True):
+        styles = style.point_styles(zip(of_form["attention"], of_form.index, strict=True))
+        for lane, (_, labels) in enumerate(lanes[form]):
+            for label in labels:
+                colour, marker = styles[label]
+                text = style.GREY if colour == style.FAINT else colour
+                time = times[form][label]
+                axes.plot(time, lane, marker=marker or "o", markersize=6, color=colour)
+                axes.annotate(style.label(label), (time, lane), (5, 0), va="center",
+                              textcoords="offset points", fontsize=8, color=text)  # fmt: skip
+        _scales(axes, [1.0, *times[form].values()], [learned for learned, _ in lanes[form]])
+        what = f"time of training a {form} layer of {of.suite.cost.middle_length:,} tokens"
+        axes.set(xlabel=f"{what}, relative to the fastest softmax (log)",
+                 ylabel=f"learned, of {len(of.questions(form))} {form} questions")  # fmt: skip
+        missing = [label for label in of.matrix[form].index if label not in times[form]]
+        style.not_shown(axes, [f"{label}: no cost" for label in missing])
     return figure
 
 
-def _lanes(times: Mapping[str, float], answered: Mapping[str, int]) -> list[Lane]:
+def _lanes(times: Mapping[str, float], learned: Mapping[str, int]) -> list[Lane]:
     """The rows in lanes without overlaps of labels, from below."""
     low = min(times.values(), default=1)
     scale = math.log(5 * max(times.values(), default=1) / low)
     lanes: list[Lane] = []
     ends: list[float] = []
-    for label in sorted(times, key=lambda label: (answered[label], times[label])):
+    for label in sorted(times, key=lambda label: (learned[label], times[label])):
         start = math.log(times[label] / low) / scale
-        same = [lane for lane, (count, _) in enumerate(lanes) if count == answered[label]]
+        same = [lane for lane, (count, _) in enumerate(lanes) if count == learned[label]]
         lane = next((lane for lane in same if ends[lane] < start), len(lanes))
         if lane == len(lanes):
-            lanes.append((answered[label], []))
+            lanes.append((learned[label], []))
             ends.append(0.0)
         lanes[lane][1].append(label)
         ends[lane] = start + LETTER * (len(label) + 3)
@@ -70,7 +79,7 @@ def _scales(axes: Axes, times: Sequence[float], lanes: Sequence[int]) -> None:
     axes.set_xticks(at, [f"{tick:g}" for tick in at])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.axvline(1, color=style.GREY, linewidth=1, linestyle=style.DASHES, zorder=1)
-    bands = {n: [lane for lane, answered in enumerate(lanes) if answered == n] for n in lanes}
+    bands = {n: [lane for lane, learned in enumerate(lanes) if learned == n] for n in lanes}
     axes.set_yticks([fmean(band) for band in bands.values()], [str(n) for n in bands])
     axes.grid(False, axis="y")
     for band in [*bands.values()][::2]:

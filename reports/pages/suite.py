@@ -1,17 +1,15 @@
 """A suite: its page, tables and figure, on a terminal, for LaTeX and in a README."""
 
 import io
-from collections.abc import Collection, Hashable, Iterator
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from importlib.util import find_spec
 from textwrap import fill
 from typing import Any, NamedTuple
 
 import pandas as pd
 
-from harness.records.families import family_of
-from harness.records.suites import Suite
-from reports import outdated, papers, suite_results
-from reports.layer_costs import measured
+from harness.records.suites import Question, Suite
+from reports import layer_costs, outdated, papers, suite_results
 from reports.markdown import escape, rendered, table
 from reports.statistics import LEVEL, score_groups
 from reports.text import (
@@ -32,9 +30,12 @@ OF_A_SEED = [
 ]  # fmt: skip
 """The columns of the table of seeds."""
 
-FASTEST, README_ROWS, README_FIRST = 3, 8, 3
-"""The most rows that do not differ from the best that the table of questions names; the rows of the
-table of a README, or more if its first and named rows are more; how many are the first."""
+FASTEST, README_FIRST = 3, 3
+"""The most rows that do not differ from the best that pages name; how many of the first rows of the
+suite the table of a README has."""
+
+UPPER_BOUND = "≤ "
+"""Before a ratio above 1 of PyTorch operations: a fused kernel may cost less."""
 
 TEX = str.maketrans({
     **{character: f"\\{character}" for character in "&%$#_{}"},
@@ -44,11 +45,17 @@ TEX = str.maketrans({
 })  # fmt: skip
 
 
+Catalogue = Mapping[str, Sequence[Mapping[str, Any]]]
+"""Variants and tasks as `harness list --json` gives them."""
+
+
 class Tables(NamedTuple):
     """The frames of a suite; see `reports.suite_results`.
 
     Attributes:
         seeds: the runs behind the answers, a line each.
+        matrix: by form.
+        forms: of each question, by name.
         setting: what the costs were measured on, as text.
         added: the variants whose runs a user added to the published ones.
         notes: what is outdated, and what is left out; a sentence each.
@@ -57,11 +64,23 @@ class Tables(NamedTuple):
     suite: Suite
     answers: pd.DataFrame
     pairs: pd.DataFrame
-    matrix: pd.DataFrame
+    matrix: Mapping[str, pd.DataFrame]
+    forms: Mapping[str, str]
     seeds: pd.DataFrame
     setting: str
     added: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    def questions(self, form: str) -> list[Question]:
+        """The questions of a form."""
+        return [found for found in self.suite.questions if self.forms[found.name] == form]
+
+    @property
+    def joined(self) -> pd.DataFrame:
+        """The matrix of all forms; the name of a column begins with its form."""
+        matrix = pd.concat(self.matrix, axis=1)
+        matrix.columns = matrix.columns.map(".".join)
+        return matrix
 
     @property
     def answer_of(self) -> dict[Hashable, Any]:
@@ -70,12 +89,13 @@ class Tables(NamedTuple):
 
 
 def tables(
-    suite: Suite, runs: pd.DataFrame, baselines: pd.DataFrame, costs: pd.DataFrame, *,
-    attentions: Collection[str] = (), questions: Collection[str] = (), added: Collection[str] = (),
+    suite: Suite, runs: pd.DataFrame, baselines: pd.DataFrame, costs: pd.DataFrame,
+    catalogue: Catalogue, *, attentions: Collection[str] = (), questions: Collection[str] = (),
+    added: Collection[str] = (),
 ) -> Tables:  # fmt: skip
     """The frames of a suite, from the frames of a store; see `reports.suite_results`.
 
-    Variants without a run are left out, unless there is no run. `attentions` and `questions` leave
+    The `catalogue` is as `harness list --json` gives it. Variants without a run are left out, unless there is no run. `attentions` and `questions` leave
     out others, too; the comparisons and their correction are of all. `added` are the variants with
     runs of a user.
     """
@@ -90,19 +110,22 @@ def tables(
         suite = suite.model_copy(update={"questions": chosen or suite.questions})
         shown &= answers["question"].isin([question.name for question in suite.questions])
     answers = answers[shown]
+    forms = suite_results.forms_of(suite, catalogue["tasks"])
     columns = [*OF_A_SEED, *(["best_on_test"] if suite.published else [])]
+    of_plan = layer_costs.of_plan(costs, plan)
     setting = [plan.precision, f"width {plan.dim}", f"{plan.heads} heads"]
-    of_layers = measured(costs, plan)
-    for name, threads in of_layers[["machine", "threads"]].values[:1]:
-        setting += [f"{name}, {threads_of(threads)}"]
+    for device, name, threads in of_plan[["device", "machine", "threads"]].values[:1]:
+        setting = [device.upper(), *setting, name, threads_of(threads)]
+    shown = [layer_costs.measured(costs, plan, form) for form in layer_costs.FORMS]
+    of_layers = pd.concat(shown)
     notes = (
         outdated.sentence(found.seeds),
         outdated.sentence(of_layers[of_layers["row"].isin(answers["row"])], "costs"),
         found.left_out,
     )
     return Tables(
-        suite, answers, found.pairs(), suite_results.matrix(answers, costs, suite),
-        found.seeds.reindex(columns=columns), "; ".join(setting), tuple(sorted(added)),
+        suite, answers, found.pairs(), suite_results.matrix(answers, costs, suite, forms), forms,
+        found.seeds.reindex(columns=columns), ", ".join(setting), tuple(sorted(added)),
         tuple(filter(None, notes)),
     )  # fmt: skip
 
@@ -112,14 +135,14 @@ def files(of: Tables, *, latex: bool) -> dict[str, bytes]:
     from reports.figures import style
     from reports.figures.matrix import draw
 
-    name, matrix = of.suite.name, of.matrix.reset_index()
+    name = of.suite.name
     page = _rendered("suite.md.j2", of)
     if of.suite.published:
         page += papers.section(papers.results(of.answers, of.seeds, of.suite), of.suite).encode()
     content = {
         f"{name}.md": page,
         f"{name}-answers.csv": frame_csv(of.seeds),
-        **style.table_with_images(name, matrix, draw, of.matrix, of.suite),
+        **style.table_with_images(name, of.joined.reset_index(), draw, of),
     }
     if find_spec("pyarrow"):
         stream = io.BytesIO()
@@ -138,10 +161,27 @@ def published(of: Tables) -> pd.DataFrame:
 
 def _rendered(template: str, of: Tables) -> bytes:
     return rendered(
-        template, **of._asdict(), questions=_questions(of), lengths=sorted(of.suite.cost.lengths),
-        middle=of.suite.cost.middle_length, answer_of=of.answer_of, options=_options(of.suite),
-        models=_models(of.suite), tex=lambda text: plain(text).translate(TEX),
+        template, of=of, **of._asdict(), about=_questions(of), steps=steps(of),
+        lengths=sorted(of.suite.cost.lengths), middle=of.suite.cost.middle_length,
+        answer_of=of.answer_of, options=_options(of.suite), models=_models(of.suite),
+        ratio=ratio, tex=lambda text: plain(text).translate(TEX),
     ).encode()  # fmt: skip
+
+
+def ratio(line: Mapping[str, Any], column: str) -> str:
+    """A ratio to softmax of a row of the matrix, marked where it is that of an implementation."""
+    value = line[column]
+    return (
+        f"{UPPER_BOUND * (value > 1 and line['computed_by'] == layer_costs.PYTORCH)}{number(value)}"
+    )
+
+
+def steps(of: Tables) -> str:
+    """The training steps of the questions as text."""
+    titles: dict[int, list[str]] = {}
+    for name, recipe in suite_results.recipes_of(of.suite).items():
+        titles.setdefault(recipe.train["steps"], []).append(of.suite.question(name).title)
+    return "; ".join(f"{count:,} ({'; '.join(names)})" for count, names in titles.items())
 
 
 def _options(suite: Suite) -> str:
@@ -167,13 +207,13 @@ def _questions(of: Tables) -> list[dict[str, Any]]:
     for question in of.suite.questions:
         answers = of.answers[(of.answers["question"] == question.name) & (of.answers["text"] != "")]
         pairs = of.pairs[of.pairs["question"] == question.name]
-        strongest = answers[answers["baseline"] != ""][
-            ["baseline", "baseline_value"]
-        ].value_counts()
-        texts = [f"{name}: {number(value)}" for name, value in strongest.index[:1]]
+        columns = ["baseline", "baseline_value", "baseline_interval"]
+        strongest = answers.loc[answers["baseline"] != "", columns].value_counts()
+        texts = [f"{name}: {number(value)} {ends}" for name, value, ends in strongest.index[:1]]
         named = [f"{row} ({time})" for row, time in fastest(of, question.name).items()]
         found.append({
-            "title": question.title, "asks": question.asks,
+            "title": question.title, "form": of.forms[question.name],
+            "asks": question.asks, "note": question.note,
             "baseline": texts[0] if texts else NOTHING if answers.empty else "not fitted yet",
             "answered": f"{answers['answered'].sum()} of {len(answers)}" if texts else NOTHING,
             "pairs": len(pairs), "separable": int((pairs["p_holm"] <= LEVEL).sum()),
@@ -183,17 +223,42 @@ def _questions(of: Tables) -> list[dict[str, Any]]:
 
 
 def fastest(of: Tables, question: str) -> dict[str, str]:
-    """The rows of the best group of those ranked, with their times, the fastest first."""
+    """The rows of the best group of those ranked, with their times, the fastest first.
+
+    Times are of the form of the question; rows without one are the last.
+    """
     rows = of.answers[of.answers["question"] == question].set_index("row")
     groups = score_groups(rows[rows["rank_group"] != ""])
     best = [row for row, group in groups.items() if group == 1]
-    times = of.matrix[f"time.{of.suite.cost.middle_length}"].reindex(best)
-    return {str(row): number(time) for row, time in times.dropna().sort_values().items()}
+    column = f"time.{of.suite.cost.middle_length}"
+    lines = of.matrix[of.forms[question]].reindex(best).sort_values(column)
+    return {str(row): ratio(line, column) for row, line in lines.to_dict("index").items()}
 
 
 def terminal(of: Tables) -> str:
-    """The matrix as text: mean and rank group of each answer, in brackets at a baseline."""
-    suite, answer_of, middle = of.suite, of.answer_of, of.suite.cost.middle_length
+    """The matrix of each form as text: mean and rank group, in brackets at a baseline."""
+    suite, middle = of.suite, of.suite.cost.middle_length
+    tables = [
+        f"{suite.title} ({suite.key}), {form} questions\n{_terminal_table(of, form)}"
+        for form in of.matrix
+    ]
+    legend = (
+        "learned: on how many of these questions a row is better than every baseline within the "
+        f"steps of the recipe: {steps(of)}. Rows of a column that share a letter are ties. In "
+        "brackets: not better than every baseline, or no attention. Time and peak memory: "
+        f"training a layer of this form and {middle:,} tokens over softmax ({of.setting}); "
+        f"{UPPER_BOUND.strip()}: of PyTorch operations, a fused kernel may cost less. Decode: a "
+        f"token after {max(suite.cost.lengths):,}; state: its bytes."
+    )
+    if of.added:
+        legend += f" Your runs: {', '.join(of.added)}; the others are published."
+    return "\n\n".join([*tables, *(fill(text, WIDE) for text in (legend, *of.notes))])
+
+
+def _terminal_table(of: Tables, form: str) -> str:
+    """The matrix of a form as text."""
+    answer_of, middle, questions = of.answer_of, of.suite.cost.middle_length, of.questions(form)
+    is_causal = form == layer_costs.CAUSAL
 
     def text(row: Hashable, question: str) -> str:
         answer = answer_of[row, question]
@@ -202,62 +267,59 @@ def terminal(of: Tables) -> str:
         ranked = f"{answer['text']} {answer['rank_group']}".strip()
         return f"({answer['text']})" if answer["at_baseline"] else ranked
 
-    titles = {question.name: question.title for question in suite.questions}
-    head = ["attention", f"of {len(titles)}", *titles.values(), "time", "peak memory",
-            "decode, ms", "state"]  # fmt: skip
+    head = ["attention", f"learned, of {len(questions)}", *(found.title for found in questions),
+            "time", "peak memory", "parameters",
+            *(["decode, ms", "state"] if is_causal else [])]  # fmt: skip
     lines = [
         [
-            str(row), str(line["answered"]), *(text(row, name) for name in titles),
-            number(line[f"time.{middle}"]), number(line[f"memory.{middle}"]),
-            number(1000 * line["decode_seconds"]), whole_text(line["state_bytes"]),
+            str(row), str(line["answered"]), *(text(row, found.name) for found in questions),
+            ratio(line, f"time.{middle}"), ratio(line, f"memory.{middle}"),
+            whole_text(line["parameters"]),
+            *([number(1000 * line["decode_seconds"]), whole_text(line["state_bytes"])]
+              if is_causal else []),
         ]
-        for row, line in of.matrix.to_dict("index").items()
+        for row, line in of.matrix[form].to_dict("index").items()
     ]  # fmt: skip
-    legend = (
-        f"{suite.title} ({suite.key}), and how many each row answers. Rows of a column that "
-        "share a letter are ties. In brackets: not better than the strongest baseline, or no "
-        f"attention. Time and peak memory: training a layer of {middle:,} tokens over "
-        f"softmax. Decode: a token after {max(suite.cost.lengths):,}; state: its bytes."
-    )
-    if of.added:
-        legend += f" Your runs: {', '.join(of.added)}; the others are published."
-    texts = (fill(text, WIDE) for text in (legend, *of.notes))
-    return "\n\n".join([text_table(head, lines, WIDE), *texts])
+    return text_table(head, lines, WIDE)
 
 
 def readme_table(of: Tables) -> str:
-    """Rows of the matrix with what they answer and cost; *1 seed* is explained if one has it."""
-    rows, middle = suite_results.run_rows(of.matrix, of.suite), of.suite.cost.middle_length
-    # The first rows of the suite, the rows of `readme_answer`, the best of each other family.
-    named = [row.label for row in of.suite.rows[:README_FIRST]]
-    named += [row for _, row, _ in _fastest(of)]
-    chosen = [row for row in dict.fromkeys(named) if row in rows.index]
-    families = rows["attention"].map(family_of)
-    others = rows.index[~families.duplicated() & ~families.isin(families[chosen])]
-    rows = rows.loc[[*chosen, *others][: max(README_ROWS, len(chosen))]]
-    answers = of.answers[of.answers["answered"]]
-    single = answers["seeds"].eq(1).map({True: " (*1 seed*)", False: ""})
-    texts = answers["question"].map(escape) + single
-    answered = texts.groupby(answers["row"]).agg(", ".join)
-    numbers = rows[[f"time.{middle}", f"memory.{middle}", "state_bytes"]]
-    lines = [
-        [escape(str(row)), answered.get(row, NOTHING), *map(number, values)]
-        for row, *values in numbers.itertuples()
-    ]
-    head = ["attention", "answers", f"time at {middle:,}", "peak memory", "state, bytes"]
-    is_single = any("*1 seed*" in text for _, text, *_ in lines)
-    return table(head, lines) + "\n*1 seed*: of one finished run." * is_single
+    """Rows of the matrix of each form; *1 seed* is explained if one has it."""
+    middle, tables = of.suite.cost.middle_length, []
+    learned = of.answers[of.answers["answered"]]
+    single = learned["seeds"].eq(1).map({True: " (*1 seed*)", False: ""})
+    texts = learned["question"].map(escape) + single
+    for form, matrix in of.matrix.items():
+        questions = of.questions(form)
+        # The first rows of the suite, and the fastest of the best of each question.
+        named = [row.label for row in of.suite.rows[:README_FIRST]]
+        named += [row for found in questions for row in [*fastest(of, found.name)][:FASTEST]]
+        chosen = [row for row in dict.fromkeys(named) if row in matrix.index]
+        is_here = learned["question"].map(of.forms) == form
+        by_row = texts[is_here].groupby(learned["row"]).agg(", ".join)
+        state = ["state_bytes"] if form == layer_costs.CAUSAL else []
+        lines = [
+            [
+                escape(str(row)), by_row.get(row, NOTHING),
+                *(ratio(line, f"{what}.{middle}") for what in ("time", "memory")),
+                *(whole_text(line[name]) for name in ("parameters", *state)),
+            ]
+            for row, line in matrix.loc[chosen].to_dict("index").items()
+        ]  # fmt: skip
+        head = [f"{form} attention", f"learned, of {len(questions)}", f"time at {middle:,}",
+                "peak memory", "parameters", *(["state, bytes"] if state else [])]  # fmt: skip
+        tables.append(table(head, lines))
+    is_single = any("*1 seed*" in found for found in tables)
+    return "\n".join(tables) + "\n*1 seed*: of one finished run." * is_single
 
 
 def readme_answer(of: Tables) -> str:
-    """The fastest of the best rows of each question that has any, as a list."""
-    return "\n".join(
-        f"- {title}: **{escape(f'{row} ({time})')}**" for title, row, time in _fastest(of)
-    )
-
-
-def _fastest(of: Tables) -> Iterator[tuple[str, str, str]]:
-    """Title, row and time of the fastest of the best rows of each question that has any."""
-    for question in of.suite.questions:
-        for row, time in [*fastest(of, question.name).items()][:1]:
-            yield question.title, row, time
+    """The fastest of the best rows of each question, as a list."""
+    lines = []
+    for about in _questions(of):
+        named = escape(about["fastest"].partition(", ")[0])
+        none = f"no variant is better than every baseline ({escape(about['baseline'])})"
+        found = none if about["fastest"] == NOTHING else f"**{named}**"
+        line = f"- {about['title']}, {about['form']}: {found}. {escape(about['note'])}"
+        lines.append(line.strip())
+    return "\n".join(lines)

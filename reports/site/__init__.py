@@ -19,9 +19,10 @@ from harness.records.frame import of_records
 from harness.records.record import Record
 from harness.records.suites import Suite
 from reports import advice
+from reports.layer_costs import CAUSAL
 from reports.pages.findings import conclusion, explain
-from reports.pages.suite import Tables
-from reports.text import CONTROLS, NOTHING, number, without_nan
+from reports.pages.suite import Tables, ratio, steps
+from reports.text import CONTROLS, NOTHING, number, whole_text, without_nan
 
 FOLDER = Path(__file__).parent
 
@@ -46,11 +47,14 @@ def site(
     table = advice.table(tables.answers, tables.seeds, costs, suite, catalogue)
     families = {row["family"]: colour_of(row["attention"]) for row in table["rows"]}
     families = dict(sorted(families.items()))
-    rows = _rows(table, tables.answers, tables.matrix, suite)
+    cards = _cards(table, tables)
+    rows = {form: [{**cards[str(row)], "line": line}
+                   for row, line in without_nan(matrix).to_dict("index").items() if row in cards]
+            for form, matrix in tables.matrix.items()}  # fmt: skip
     curves = _curves(records, suite)
     data = {
         "rules": advice.RULES, "table": table, "curves": curves, "families": [*families],
-        "scores": _scores(rows, suite),
+        "scores": _scores(cards.values(), suite),
     }  # fmt: skip
     # No text in it can close the script element.
     text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
@@ -59,46 +63,46 @@ def site(
         loader=FileSystemLoader(FOLDER), autoescape=True, trim_blocks=True, lstrip_blocks=True,
         undefined=StrictUndefined,
     )  # fmt: skip
-    environment.filters |= {"number": number, "bytes": advice.bytes_text}
+    environment.filters |= {"number": number, "bytes": advice.bytes_text, "whole": whole_text}
     environment.globals |= {
         "include_raw": lambda name: Markup((FOLDER / name).read_text("utf-8")), "NOTHING": NOTHING,
         "MIDDLE": f"time.{suite.cost.middle_length}", "rules": advice.RULES,
     }  # fmt: skip
     page = environment.get_template("index.html.j2").render(
-        suite=suite, table=table, rows=rows, families=families, curves=curves,
+        suite=suite, of=tables, table=table, rows=rows, cards=[*cards.values()], families=families,
+        curves=curves, forms=tables.forms, steps=steps(tables), setting=tables.setting, ratio=ratio,
         lengths=sorted(suite.cost.lengths), studies=[_study(study) for study in studies],
         variants={variant["name"]: variant for variant in catalogue["variants"]}, data=script,
     )  # fmt: skip
     return page.translate(CONTROLS).encode()
 
 
-def _rows(table: Values, answers: pd.DataFrame, matrix: pd.DataFrame, suite: Suite) -> list[Values]:
-    """The rows of the matrix in its order, with what the advisor knows of them."""
-    of_row = {row["row"]: row for row in table["rows"]}
-    answer_of = without_nan(answers.set_index(["row", "question"])).to_dict("index")
-    rows = []
-    for name, line in without_nan(matrix).to_dict("index").items():
-        if name not in of_row:
-            continue
-        row = of_row[name]
-        found = {
-            question.name: {
-                **answer_of[name, question.name],
-                "state": row["states"][question.name],
-                "rank": row["groups"].get(question.name),
-            }
-            for question in suite.questions
+def _cards(table: Values, tables: Tables) -> dict[str, Values]:
+    """What is known of each row: of the advisor, its results, and the state of the causal form."""
+    answer_of = without_nan(tables.answers.set_index(["row", "question"])).to_dict("index")
+    costs = tables.matrix.get(CAUSAL, pd.DataFrame(columns=["state_bytes"]))
+    states = without_nan(costs)["state_bytes"].to_dict()
+    failures = tables.answers.groupby("row")["known_failures"].max().fillna(0).to_dict()
+    return {
+        row["row"]: {
+            **row, "id": f"row-{place}", "state_bytes": states.get(row["row"]),
+            "known_failures": failures[row["row"]],
+            "answers": {
+                name: {**answer_of[row["row"], name], "state": row["states"][name],
+                       "rank": row["groups"].get(name)}
+                for name in tables.forms
+            },
         }
-        rows.append({**row, "id": f"row-{len(rows)}", "line": line, "answers": found})
-    return rows
+        for place, row in enumerate(table["rows"])
+    }  # fmt: skip
 
 
 def _scores(rows: Iterable[Values], suite: Suite) -> Values:
     """Of each question: row, score, low, high, state bytes, and score and interval as text."""
     return {
         question.name: [
-            [row["row"], answer["mean"], answer["low"], answer["high"],
-             row["line"]["state_bytes"], answer["text"], answer["interval"]]
+            [row["row"], answer["mean"], answer["low"], answer["high"], row["state_bytes"],
+             answer["text"], answer["interval"]]
             for row in rows
             if (answer := row["answers"][question.name])["mean"] is not None
         ]

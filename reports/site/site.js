@@ -7,16 +7,14 @@ const IQR = 1.349;
 /* ---- the rules ---- */
 
 function advise(table, query, rules = page.rules) {
-  const causal = Boolean(query.causal) || rules.causal_passes.includes(query.pass);
-  const key = causal ? `${query.pass} causal` : query.pass;
+  const { key, conflict } = setting(table, query, rules);
   const lengths = table.lengths[key] ?? [];
   const used = query.needs.filter((name) => table.usable.includes(name));
   const notRun = query.needs.filter((name) => table.not_run.includes(name));
-  const asked = { ...query, causal: Number(causal), bidirectional: Number(!causal) };
   const groups = new Map();
-  for (const row of table.rows) {
+  for (const row of conflict ? [] : table.rows) {
     const fact = factsOf(row, key, query.length, used);
-    const group = excluded(fact, asked, rules);
+    const group = excluded(fact, query, rules);
     groups.set(group, [...(groups.get(group) ?? []), fact]);
   }
   const candidates = groups.get("") ?? [];
@@ -28,17 +26,19 @@ function advise(table, query, rules = page.rules) {
     const values = candidates.map((fact) => objectives(drawn(fact, used, draw), rules));
     pareto(values).forEach((is_in, i) => { counts[i] += is_in; });
   }
-  const refused = refusal(lengths, query, table.labels[key], used);
+  const refused = conflict || refusal(lengths, query, table.labels[key], used);
   const members = candidates.filter((_, i) => inside[i] && !refused).map((fact) => ({
     row: fact.row.row, time: fact.time, "time.q1": fact["time.q1"], "time.q3": fact["time.q3"],
     memory: fact.memory, seconds: fact.seconds, groups: fact.groups, seeds: fact.seeds,
-    inferred: fact.row.inferred,
+    inferred: fact.row.inferred, uses: fact.row.uses[formOf(key)] ?? [],
     crossover: fact.row.crossovers[key] ?? null,
     probability: counts[candidates.indexOf(fact)] / draws,
     tied: candidates.filter((other) => other !== fact && tied(fact, other, rules.tie))
       .map((other) => other.row.row),
   }));
   members.sort((a, b) => a.time - b.time || (a.row < b.row ? -1 : 1));
+  const worst = (member) => Math.max(...member.groups), sum = (member) => member.groups.reduce((a, b) => a + b, 0);
+  const best = [...members].sort((a, b) => worst(a) - worst(b) || sum(a) - sum(b));
   const chosen = members.map((member) => member.row);
   const left = {};
   for (const rule of rules.exclude) {
@@ -48,28 +48,42 @@ function advise(table, query, rules = page.rules) {
   return {
     refused,
     members,
+    recommended: best.length ? best[0].row : "",
     dominated: !refused ? candidates.map((f) => f.row.row).filter((n) => !chosen.includes(n)) : [],
     excluded: left,
     inferred: candidates.filter((f) => f.row.inferred && !refused).map((f) => f.row.row),
     not_run: notRun,
     run: notRun.length ? fill(rules.run, { suite: table.suite, questions: notRun.join(",") }) : "",
     unanswered: query.needs.filter((name) => !used.includes(name)),
-    commands: commands(table, query, groups, causal, rules),
+    commands: commands(table, query, groups, key, rules),
   };
+}
+
+const formOf = (key) => (key.endsWith(" causal") ? "causal" : "bidirectional");
+
+/* The key of the costs of the form of the questions, and why there is none. */
+function setting(table, query, rules) {
+  const names = Object.fromEntries(["causal", "bidirectional"].map((form) =>
+    [form, query.needs.filter((name) => table.forms[name] === form)]));
+  if (rules.causal_passes.includes(query.pass)) names.causal.push(rules.passes[query.pass]);
+  const key = names.causal.length ? `${query.pass} causal` : query.pass;
+  const needs = Object.entries(names).map(([form, of]) => `${form}: ${of.join(", ")}`).join("; ");
+  return { key, conflict: names.causal.length && names.bidirectional.length
+    ? `a layer has one form, and this asks for two (${needs}); ask for each by itself` : "" };
 }
 
 function factsOf(row, key, length, needs) {
   const values = between(row.points[key] ?? [], length) ?? Array(5).fill(null);
   const states = needs.map((name) => row.states[name]);
   const fact = {
-    row, causal: row.causal, bidirectional: row.bidirectional,
+    row, form: row[formOf(key)],
     unfinished: Number(length >= (row.unfinished[key] ?? Infinity)),
     groups: needs.map((name) => row.groups[name] ?? 0),
     seeds: needs.map((name) => row.seeds[name] ?? 0),
     states: Object.fromEntries(needs.map((name, i) => [name, states[i]])),
   };
   ["time", "time.q1", "time.q3", "memory", "seconds"].forEach((n, i) => { fact[n] = values[i]; });
-  for (const state of ["impossible", "failed", "missing", "baseline"])
+  for (const state of ["failed", "missing", "baseline"])
     fact[state] = states.filter((other) => other === state).length;
   return fact;
 }
@@ -137,7 +151,7 @@ function reason(fact, column) {
   return names.length ? `${fact.row.row} (${names.join(", ")})` : fact.row.row;
 }
 
-function commands(table, query, groups, causal, rules) {
+function commands(table, query, groups, key, rules) {
   const setting = table.setting;
   const cost = ["dim", "heads", "precision", "device"].filter((name) => name in setting)
     .map((name) => `--${name} ${setting[name]}`).join(" ");
@@ -145,7 +159,7 @@ function commands(table, query, groups, causal, rules) {
     suite: table.suite, length: query.length, pass: query.pass, cost,
     questions: query.needs.filter((name) => table.usable.includes(name)).join(","),
     batch: setting.batch[query.pass] ?? "1",
-    causal: causal && !rules.causal_passes.includes(query.pass) ? " --causal" : "",
+    causal: formOf(key) === "causal" && !rules.causal_passes.includes(query.pass) ? " --causal" : "",
   };
   return Object.entries(rules.commands).flatMap(([group, template]) => {
     const sets = new Map();
@@ -165,7 +179,7 @@ const comma = (number) => Math.round(number).toLocaleString("en-US");
 
 /* ---- the state of the page, which is in its address ---- */
 
-const $ = (selector) => document.querySelector(selector);
+const $ = (selector, root = document) => root.querySelector(selector);
 const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
 const { table, families } = page;
 const controls = () => $$("form.needs-js [name]");
@@ -215,12 +229,15 @@ function restore() {
 /* ---- the matrix ---- */
 
 function sortMatrix() {
-  const heads = $$(".sortable thead th");
+  for (const of of $$(".sortable")) sortTable(of, $$("thead th", of));
+}
+
+function sortTable(of, heads) {
   const column = heads.findIndex((head) => head.dataset.key === sorting.key);
   heads.forEach((head) => head.removeAttribute("aria-sort"));
   if (column < 0) return;
   heads[column].ariaSort = sorting.descending ? "descending" : "ascending";
-  const body = $(".sortable tbody"), sign = sorting.descending ? -1 : 1;
+  const body = $("tbody", of), sign = sorting.descending ? -1 : 1;
   const value = (row) => row.children[column].dataset.v;
   const rows = [...body.rows].sort((a, b) => {
     const [first, second] = [value(a), value(b)];
@@ -234,17 +251,17 @@ function sortMatrix() {
 function filterMatrix() {
   const form = $("#filters"), at = form.elements.namedItem("at").value;
   const family = form.elements.family?.value ?? "";
-  const claims = ["causal", "linear", "recurrent"].filter((name) => form.elements[name].checked);
+  const claims = ["linear", "recurrent"].filter((name) => form.elements[name].checked);
   const rows = $$(".sortable tbody tr");
   for (const row of rows)
     row.hidden = claims.some((name) => row.dataset[name] !== "1")
       || (family !== "" && row.dataset.family !== family);
   for (const head of $$(".sortable thead th")) {
     const out = at !== "" && "length" in head.dataset && head.dataset.length !== at;
-    for (const row of $(".sortable").rows) row.children[head.cellIndex].hidden = out;
+    for (const row of head.closest("table").rows) row.children[head.cellIndex].hidden = out;
   }
   const shown = rows.filter((row) => !row.hidden).length;
-  $("#count").textContent = shown === rows.length ? "" : `${shown} of ${rows.length} rows`;
+  $("#count").textContent = shown === rows.length ? "" : `${shown} of ${rows.length} rows of both tables`;
 }
 
 function makeSortable() {
@@ -285,7 +302,7 @@ function query() {
   const tokens = /^\s*(\d+)\s*(k?)\s*$/i.exec(fields.namedItem("length").value.replaceAll(",", ""));
   return {
     length: tokens ? Number(tokens[1]) * (tokens[2] ? 1024 : 1) : NaN,
-    pass: fields.pass.value, causal: fields.causal.checked,
+    pass: fields.pass.value,
     memory: memory === "" ? null : amount(memory),
     needs: $$("#advisor [name=needs]:checked").map((box) => box.value),
   };
@@ -305,7 +322,7 @@ function answerTable(result, asked, key) {
   const used = asked.needs.filter((name) => !result.unanswered.includes(name));
   const heads = ["mechanism", ...used.map((name) => table.questions[name]),
     unit === "ratio" ? "time, × softmax" : "time, ms", memoryOf(key), "faster than softmax from",
-    "in the set", "not separable from"];
+    "in the set", "not separable from", "can be used in"];
   const score = (name, row) => page.scores[name].find((line) => line[0] === row) ?? [];
   const rows = result.members.map((member) => {
     const range = [member["time.q1"], member["time.q3"]].map((value) => short(value * scale));
@@ -321,12 +338,25 @@ function answerTable(result, asked, key) {
       element("td", member.crossover?.text ?? "–"),
       element("td", [`${Math.round(100 * member.probability)} %`, bar]),
       element("td", member.tied.join(", ") || "–"),
+      element("td", member.uses.map((place) => page.rules.places[place]).join(", ") || "–"),
     ]);
   });
   return element("div", element("table", [
     element("thead", element("tr", heads.map((text) => element("th", text, { scope: "col" })))),
     element("tbody", rows),
   ]), { class: "scroll", role: "region", "aria-label": "Rows that suit, scrollable", tabindex: "0" });
+}
+
+function recommendation(result, asked, key) {
+  const member = result.members.find((found) => found.row === result.recommended);
+  const needs = asked.needs.filter((name) => !result.unanswered.includes(name))
+    .map((name) => `${table.questions[name]} (${comma(table.steps[name])} steps)`).join(" and ");
+  const group = Math.max(...member.groups), at = table.setting;
+  const rank = group === 1 ? "one of the best rows" : `in group ${group}, as no row is in a better`;
+  const time = table.units[key] === "ratio" ? `${short(member.time)} times the time of softmax` : `${short(1000 * member.time)} ms`;
+  const where = [(at.device ?? "").toUpperCase(), at.precision, `width ${at.dim}`].filter(Boolean).join(", ");
+  return `Use ${member.row} for ${needs}: it is ${rank}, and of these the fastest, with ${time} `
+    + `(${table.labels[key]}, ${comma(asked.length)} tokens; ${where}).`;
 }
 
 function showAnswer() {
@@ -339,16 +369,18 @@ function showAnswer() {
     return;
   }
   const result = advise(table, asked);
-  const causal = asked.causal || page.rules.causal_passes.includes(asked.pass);
-  const key = causal ? `${asked.pass} causal` : asked.pass;
+  const { key } = setting(table, asked, page.rules);
   const count = result.members.length;
   const parts = [];
-  if (result.refused) parts.push(element("p", `No answer beyond what was measured: ${result.refused}.`, { class: "refused" }));
+  if (result.refused) parts.push(element("p", `No answer: ${result.refused}.`, { class: "refused" }));
   else if (!count) parts.push(element("p", "No row does all of this.", { class: "refused" }));
   else {
     parts.push(element("h2", `${count === 1 ? "One row is" : `${count} rows are`} better than any other in something that you need`));
+    parts.push(element("p", recommendation(result, asked, key)));
     parts.push(answerTable(result, asked, key));
   }
+  for (const name of asked.needs.filter((need) => need in table.question_notes))
+    parts.push(element("p", `${table.questions[name]}: ${table.question_notes[name]}`, { class: "note" }));
   const notes = Object.entries(result.excluded).map(([group, rows]) => [group, rows.join(", ")]);
   if (result.dominated.length && count) notes.unshift(["no better in anything", result.dominated.join(", ")]);
   const titles = (names) => names.map((name) => table.questions[name]).join(", ");
@@ -461,6 +493,7 @@ function costChart() {
 }
 
 function stateChart() {
+  if (!$("#state-form")) return;
   const question = $("[name=question]").value;
   const rows = page.scores[question].filter((row) => row[4] !== null)
     .map(([row, value, low, high, state]) => ({ row, value, low, high, state: Math.max(state, 1) }));

@@ -10,11 +10,12 @@ import pytest
 
 import harness.suite
 from harness import recipes
-from harness.cli.first import first, place, text
+from harness.cli.first import _layers, first, place, text
 from harness.cli.process import Answer
 from harness.cli.report import ReportOptions, Shown
 from harness.cli.run import RunOptions
 from harness.cli.suite import _copy_published
+from harness.cost.sweep import Outcome
 from harness.environment import describe
 from harness.plan import Draft, Request, resolve
 from harness.records import suites
@@ -25,7 +26,7 @@ from harness.records.store import CostStore
 from harness.tuning import row
 from reports.suite_results import results
 from tests.conftest import ROOT
-from tests.harness.conftest import Unread
+from tests.harness.conftest import MEASURED, Unread
 from tests.reports.conftest import make_cost
 from zoo.registry import UserError
 
@@ -226,11 +227,10 @@ def test_a_suite_runs_what_is_missing_question_by_question(call, store, file, un
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rules", ["all", "models"])
 def test_a_row_whose_trial_is_at_a_baseline_has_no_other_seeds_where_the_question_says_so(
-    call, store, file, rules, unmeasured, monkeypatch
+    call, store, file, unmeasured, monkeypatch
 ):
-    name = file("seeds = [1, 2]", f'seeds = [1, 2]\nrules = "{rules}"\nseeds_at_baseline = false')
+    name = file("seeds = [1, 2]", "seeds = [1, 2]\nseeds_at_baseline = false")
     text = Path(name).read_text().replace('"linformer", "softmax+primal"', '"none"')
     # Of 64 symbols, a model without training may name enough by chance to be above `none`.
     Path(name).write_text(text.replace("vocabulary = 64", "vocabulary = 4096"))
@@ -333,13 +333,17 @@ def test_the_first_command_trains_at_the_published_rate_and_measures_a_layer(
     # What the layer is measured with, and the matrix.
     assert "1 sample" in answer.content and "16,384 tokens" in answer.content
     stages = [line for line in capsys.readouterr().out.splitlines() if "cost of a layer" in line]
-    assert stages[0] == "primal[rank=8], cost of a layer: 256 tokens (1 of 3)" and len(stages) == 6
+    # Of both forms of primal, and of the only one of linformer.
+    assert len(stages) == 9 and stages[0].endswith(", 4,096 tokens (1 of 6)")
     document = first(replace(options, attention=["primal"], as_json=True), name).content
-    assert [layer["tokens"] for layer in document["rows"][0]["layer"]] == [256, 1024, 4096]
+    layers = document["rows"][0]["layers"]
+    assert [[line["tokens"] for line in of_form] for of_form in layers.values()] == 2 * [
+        [256, 1024, 4096]
+    ]
     (row,) = first(replace(options, attention=["primal"], as_json=True, cost=False), name).content[
         "rows"
     ]
-    assert row["layer"] == [] and len(row["questions"]) == 2
+    assert row["layers"] == {} and len(row["questions"]) == 2
 
 
 @pytest.mark.parametrize("options", [[], ["--no-cost"], ["--threads", "1"], ["--rerun"]])
@@ -349,7 +353,7 @@ def test_a_variant_without_a_task_is_the_first_command(call, monkeypatch, option
 
 
 def test_hints_have_the_attention_as_it_was_typed():
-    document = {"row": "Mine", "attention": "mine:Mine", "questions": [], "layer": []}
+    document = {"row": "Mine", "attention": "mine:Mine", "questions": [], "layers": {}}
     assert text(document, "a machine").count("--attention mine:Mine") == 2
 
 
@@ -365,6 +369,38 @@ def test_published_costs_of_softmax_of_this_pytorch_are_copied(tmp_path, monkeyp
         published.write(record.model_copy(update={"environment": environment}))
     _copy_published([known.spec, other.spec, linear.spec], tmp_path / "own")
     assert [record.spec for record in own.read()[0]] == [known.spec]
+
+
+def test_the_first_command_has_the_costs_of_each_form_under_its_name(outcomes, monkeypatch, capsys):
+    def measure(spec, *_, **__):
+        of = MEASURED.model_copy(update={"memory_ratio": 7.0 if spec.causal else 3.0})
+        return Outcome("ok", "", of)
+
+    monkeypatch.setattr("harness.cost.sweep.measure_in_process", measure)
+    suite = suites.find("laptop")
+    (primal,) = (row for row in suite.rows if row.label == "primal")
+    layers = _layers(suite, primal, "cpu")
+    found = {form: {line["memory_ratio"] for line in lines} for form, lines in layers.items()}
+    assert found == {"causal": {7.0}, "bidirectional": {3.0}}
+    printed = text({"row": "primal", "questions": [], "device": "a CPU", "layers": layers}, "")
+    tables = printed.split("causal; tokens")[1].split("bidirectional; tokens")
+    assert [("7.00" in table, "3.00" in table) for table in tables] == [
+        (True, False), (False, True)
+    ]  # fmt: skip
+    assert "width 64, fp32, on a CPU" in printed.partition("7.00")[0]
+
+
+def test_a_suite_measures_both_forms_of_a_layer_that_has_both():
+    suite = suites.find("laptop")
+    specs = harness.suite.costs(suite, suite.rows, "cpu")
+    planned = {
+        name: {(s.operation, s.causal, s.length) for s in specs if s.attention == name}
+        for name in ("hgrn2", "conv", "delta", "linformer")
+    }
+    train = {causal: {("train", causal, n) for n in suite.cost.lengths} for causal in (True, False)}
+    others = {(name, True, n) for name in ("prefill", "decode") for n in suite.cost.lengths}
+    assert planned["hgrn2"] == planned["conv"] == train[True] | train[False] | others
+    assert planned["delta"] == train[True] | others and planned["linformer"] == train[False]
 
 
 @pytest.mark.slow

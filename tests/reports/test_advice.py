@@ -24,7 +24,8 @@ def row(
     points = [[n, t, 0.99 * t, 1.01 * t, memory, t / 1000] for n, t in times.items()]
     return {
         "row": name, "attention": name, "parts": [name], "set": [], "causal": 1,
-        "bidirectional": 1, "linear": 1, "recurrent": 1, "family": "", "points": {"train": points},
+        "bidirectional": 1, "uses": {"bidirectional": ["layer"]}, "linear": 1, "recurrent": 1,
+        "family": "", "points": {"train": points},
         "inferred": 0, "crossovers": {}, "unfinished": {}, "z": [100, -100],
         "states": {"recall": "ok"}, "groups": {"recall": rank_group}, "seeds": {"recall": 3},
         "draws": {"recall": f"{rank_group}{rank_group}"}, **fields,
@@ -34,15 +35,18 @@ def row(
 def table_with(*rows: Values) -> Values:
     lengths = sorted({int(point[0]) for row in rows for point in row["points"].get("train", [])})
     return {
-        "suite": "laptop@1", "questions": {"recall": "recall"}, "usable": ["recall"], "not_run": [],
+        "suite": "laptop@1", "questions": {"recall": "recall", "state": "state"},
+        "usable": ["recall"], "not_run": [],
+        "forms": {"recall": "bidirectional", "compose": "bidirectional", "image": "bidirectional",
+                  "state": "causal"},
+        "steps": {"recall": 600, "state": 500}, "question_notes": {"recall": "More steps help."},
         "units": {"train": "ratio"}, "lengths": {"train": lengths}, "rows": list(rows),
         "setting": {"dim": 64, "heads": 2, "precision": "fp32", "batch": {"train": "1"}},
     }  # fmt: skip
 
 
 def query(length: int = 1024, **fields: Any) -> Values:
-    return {"length": length, "pass": "train", "causal": False, "memory": None,
-            "needs": ["recall"], **fields}  # fmt: skip
+    return {"length": length, "pass": "train", "memory": None, "needs": ["recall"], **fields}
 
 
 def names(result: Values) -> list[str]:
@@ -90,24 +94,23 @@ def test_rows_without_evidence_runs_or_costs_are_left_out_with_the_reason():
         row("slow", 1, {}),
         row("stopped", 1, {}, unfinished={"train": 512}),
         row("future", 1, {1024: 1.0}, causal=0),
-        row("other", 1, {1024: 1.0}, states={"recall": "impossible"}),
-        row("past", 1, {1024: 1.0}, bidirectional=0),
+        row("past", 1, {1024: 1.0}, bidirectional=0, states={"recall": "impossible"}),
     )
     found = advise(table_with(*rows), query())
     assert found["excluded"] == {
-        "causal form alone (ask for causal)": ["past"], "no form for it": ["other"],
-        "no evidence": ["rule"], "not run": ["new"], "not measured": ["slow"],
-        "did not finish": ["stopped"],
+        "no form for it": ["past"], "no evidence": ["rule"], "not run": ["new"],
+        "not measured": ["slow"], "did not finish": ["stopped"],
     }  # fmt: skip
     assert [command.split()[:4] for command in found["commands"]] == [
         ["harness", "cost", "--attention", "slow"], ["harness", "run", "--suite", "laptop@1"],
     ]  # fmt: skip
-    causal = table_with(*rows) | {"lengths": {"train causal": [1024]}}
-    assert advise(causal, query(causal=True))["excluded"]["no causal form"] == ["future"]
+    forms = {"recall": "causal", "state": "causal"}
+    causal = table_with(*rows) | {"lengths": {"train causal": [1024]}, "forms": forms}
+    assert advise(causal, query())["excluded"]["no form for it"] == ["future"]
     # Of several questions, that which is the reason is named.
-    both = [{**row, "states": {**row["states"], "state": "ok"}} for row in rows[1:3]]
-    values = table_with(*both) | {"usable": ["recall", "state"]}
-    assert advise(values, query(needs=["recall", "state"]))["excluded"] == {
+    both = [{**row, "states": {**row["states"], "image": "ok"}} for row in rows[1:3]]
+    values = table_with(*both) | {"usable": ["recall", "image"]}
+    assert advise(values, query(needs=["recall", "image"]))["excluded"] == {
         "not run": ["new (recall)"], "no evidence": ["rule (recall)"]
     }  # fmt: skip
 
@@ -137,7 +140,48 @@ def test_what_is_of_one_seed_or_inferred_is_marked():
     assert [line for line in lines if line.endswith("a+b, a+d")]
 
 
-CLAIMS = dict.fromkeys(("causal", "bidirectional", "linear", "recurrent"), True)
+@pytest.mark.parametrize(
+    ("asked", "key"),
+    [
+        (["recall"], "train"), (["state"], "train causal"),
+        (["recall", "state"], None), (["recall"], None),
+    ],
+)  # fmt: skip
+def test_the_costs_are_of_the_form_of_the_questions(asked, key):
+    times = {"train": 1.0, "train causal": 2.0, "decode causal": 3.0}
+    points = {name: [[1024, t, t, t, 1.0, t]] for name, t in times.items()}
+    both = {"recall": "ok", "state": "ok"}
+    one = row("a", 1, {}, points=points, states=both, groups={"recall": 1, "state": 1},
+              seeds=both, draws={"recall": "11", "state": "11"})  # fmt: skip
+    values = table_with(one) | {"lengths": {name: [1024] for name in times}, "usable": [*both],
+                                "units": dict.fromkeys(times, "ratio")}  # fmt: skip
+    operation = "decode" if asked == ["recall"] and key is None else "train"
+    found = advise(values, query(needs=asked, **{"pass": operation}))
+    if key:
+        assert [member["time"] for member in found["members"]] == [times[key]]
+    else:
+        assert "causal: " in found["refused"] and "bidirectional: recall" in found["refused"]
+        assert not found["members"] and not found["commands"]
+
+
+def test_one_row_is_recommended_the_fastest_of_the_best_and_where_it_can_be_used():
+    best, fast = row("best", 1, {1024: 0.8}), row("fast", 2, {1024: 0.1})
+    values = table_with(fast, best, row("slow", 1, {1024: 0.9}, memory=1.0))
+    found = advise(values, query())
+    assert names(found) == ["fast", "best", "slow"] and found["recommended"] == "best"
+    assert found["members"][1]["uses"] == ["layer"]
+    text = advice_text(values, query(), found)
+    last = " ".join(text.rpartition("\n\n")[2].split())
+    assert last.startswith("Use best for recall (600 steps)") and last.count(". ") == 0
+    assert "0.800 times" in last and "bidirectional" in last and "fp32, width 64" in last
+    assert "Where best can be used: PyTorch layer" in text and "More steps help." in text
+    assert advise(table_with(), query())["recommended"] == ""
+
+
+CLAIMS = {
+    **dict.fromkeys(("causal", "bidirectional", "linear", "recurrent"), True),
+    "uses": {"causal": ["layer"], "bidirectional": ["layer"]},
+}
 
 
 def table_of(found: SuiteResults, *, cost=True, causal=(), **claims) -> Values:
@@ -198,6 +242,7 @@ def test_the_table_of_a_store_has_the_groups_and_states_of_the_matrix():
                 assert set(row["draws"][name]) & {str(row["groups"][name])}
             if answer["text"]:
                 assert row["seeds"][name] == answer["seeds"]
+    assert rows["softmax+primal"]["uses"] == CLAIMS["uses"]
     assert [label for label, row in rows.items() if row["inferred"]] == ["softmax+primal"]
     softmax, primal = (
         {point[0]: point[1] for point in rows[label]["points"]["decode causal"]}
@@ -205,7 +250,8 @@ def test_the_table_of_a_store_has_the_groups_and_states_of_the_matrix():
     )
     for length, time, *_ in rows["softmax+primal"]["points"]["decode causal"]:
         assert time == pytest.approx((softmax[length] + primal[length]) / 2)
-    assert advice_text(values, query(4096), advise(values, query(4096)))
+    asked = query(4096, needs=["recall-16"])
+    assert advice_text(values, asked, advise(values, asked))
 
 
 def test_a_question_without_a_form_of_a_row_is_impossible_and_no_command_asks_it():

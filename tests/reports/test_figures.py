@@ -11,6 +11,7 @@ import pytest
 from markdown_it import MarkdownIt
 from matplotlib.colors import to_hex
 
+from harness.cli.catalogue import described
 from harness.records import families, frame
 from harness.records.frame import of_costs
 from harness.records.record import Point, Record
@@ -19,7 +20,6 @@ from reports.figures import style
 from reports.figures.matrix import _lanes, draw
 from reports.pages.suite import files, tables
 from reports.studies import study_files
-from reports.suite_results import matrix, results
 from tests.reports.conftest import make_cost, make_record
 from tests.reports.test_leaderboard import HOSTILE
 from tests.reports.test_questions import RATES
@@ -93,16 +93,16 @@ def test_the_figure_of_costs_is_ordered_by_result_and_marks_the_crossover():
 
 
 def test_the_figure_of_a_suite_has_a_point_for_each_row_with_a_time(suite_frames):
-    suite, runs, baselines, costs = suite_frames
-    table = matrix(results(runs, suite, baselines).answers(), costs, suite)
-    (axes,) = figure_of(draw, table, suite).axes
-    points = {line.get_xdata()[0] for line in axes.lines if line.get_marker() != "None"}
-    assert points == {1, 0.9, 2}
-    names = [text.get_text() for text in axes.texts]
-    assert names[:3] == ["linear[chunk=8]", "primal", "softmax"]
-    assert " ".join(names[3].split()) == "Not shown: none: no cost"
-    assert [text.get_text() for text in axes.get_yticklabels()] == ["0", "2"]
-    assert len(axes.get_xticks()) >= 3
+    panels = figure_of(draw, tables(*suite_frames, described())).axes
+    # The second row has no run on the bidirectional question.
+    for axes, times in zip(panels, [{1, 1.8, 4}, {1, 0.9, 2}], strict=True):
+        points = {line.get_xdata()[0] for line in axes.lines if line.get_marker() != "None"}
+        assert points == times
+        names = [text.get_text() for text in axes.texts]
+        assert {*names[:3]} == {"linear[chunk=8]", "primal", "softmax"}
+        assert " ".join(names[3].split()) == "Not shown: none: no cost"
+        assert [text.get_text() for text in axes.get_yticklabels()] == ["0", "1"]
+        assert len(axes.get_xticks()) >= 3
 
 
 def test_no_labels_of_the_figure_of_a_suite_overlap():
@@ -135,7 +135,10 @@ def files_of_suite(suite_frames) -> dict[str, bytes]:
         for row in suite.rows
     )
     suite = suite.model_copy(update={"rows": rows})
-    return files(tables(suite, *(table.replace("primal", HARD) for table in others)), latex=False)
+    return files(
+        tables(suite, *(table.replace("primal", HARD) for table in others), described()),
+        latex=False,
+    )
 
 
 def files_of_study() -> dict[str, bytes]:
