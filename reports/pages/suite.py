@@ -95,9 +95,9 @@ def tables(
 ) -> Tables:  # fmt: skip
     """The frames of a suite, from the frames of a store; see `reports.suite_results`.
 
-    The `catalogue` is as `harness list --json` gives it. Variants without a run are left out, unless there is no run. `attentions` and `questions` leave
-    out others, too; the comparisons and their correction are of all. `added` are the variants with
-    runs of a user.
+    The `catalogue` is as `harness list --json` gives it. Variants without a run are left out,
+    unless there is no run. `attentions` and `questions` leave out others, too; the comparisons
+    and their correction are of all. `added` are the variants with runs of a user.
     """
     found, plan = suite_results.results(runs, suite, baselines), suite.cost
     answers = found.answers()
@@ -168,7 +168,7 @@ def _rendered(template: str, of: Tables) -> bytes:
     ).encode()  # fmt: skip
 
 
-def ratio(line: Mapping[str, Any], column: str) -> str:
+def ratio(line: Mapping[Any, Any], column: str) -> str:
     """A ratio to softmax of a row of the matrix, marked where it is that of an implementation."""
     value = line[column]
     return (

@@ -175,7 +175,7 @@ positions = "none"
 rates = [1e-3, 1e-2]
 seeds = [1, 2, 3]
 model = { depth = 2 }
-train = { steps = 600 }
+train = { steps = 5000 }
 
 [questions.recall]
 title = "recall"
