@@ -92,7 +92,7 @@ def test_an_entry_is_of_one_code_rate_device_and_question_and_what_is_left_out_i
     first = runs.query(PRIMAL).query("seed == 1").index
     before = runs.loc[first].assign(started="2020-01-01T00:00:00Z", score=0.0, **old)
     runs = pd.concat([runs.drop(first), before])
-    found = tables(suite, runs, baselines, costs)
+    found = tables(suite, runs, baselines, costs, described())
     answer = found.answers.query(PRIMAL).iloc[0]
     assert answer["seeds"] == seeds
     left_out = f"Left out of the runs: {reason}." if reason else ""
@@ -104,7 +104,7 @@ def test_rows_without_newer_runs_are_shown_and_marked_as_outdated(suite_frames):
     suite, runs, baselines, costs = suite_frames
     old = (runs["row"] == "primal") & (runs["question"] == "recall")
     runs = runs.assign(outdated=old, implementation=runs["implementation"].mask(old, "mine:1"))
-    found = tables(suite, runs, baselines, costs)
+    found = tables(suite, runs, baselines, costs, described())
     assert found.answers.query(PRIMAL)["seeds"].tolist() == [3]
     assert found.notes[0].startswith("3 of 21 runs, of primal, are outdated")
     assert found.seeds.groupby("row")["outdated"].sum().to_dict()["primal"] == 3
@@ -119,6 +119,27 @@ def test_a_row_that_is_compared_but_below_a_baseline_has_no_rank_group(suite_fra
     assert found.loc["softmax", "rank_group"] == "A"
     compared = results(runs, suite, baselines).pairs().query("question == 'recall'")
     assert ["softmax", "primal"] in compared[["first", "second"]].values.tolist()
+
+
+@pytest.mark.parametrize(("score", "above"), [(66.0, True), (68.5, False), (71.0, False)])
+def test_the_interval_of_a_baseline_counts_and_every_baseline_does(suite_frames, score, above):
+    suite, runs, _, _ = suite_frames
+    baselines = suite_frames.baselines.assign(score=[10.0, score, 10.0, 30.0])
+    found = results(runs, suite, baselines).answers().set_index(["question", "row"])
+    primal = found.loc["recall", "primal"]
+    # Its interval is above the mean of the second baseline, and not above its interval.
+    assert (primal["low"] > score) == (score < 69) and primal["answered"] == above
+    low, high = map(float, primal["baseline_interval"].strip("[]").split(", "))
+    # Wilson's interval of 2,000 test examples, of which the design of the rows makes others.
+    half = 196 * (score / 100 * (1 - score / 100) / 2000) ** 0.5
+    assert high - low == pytest.approx(2 * half, rel=0.1) and low < score < high
+    # A model without attention is a baseline with the interval of its runs.
+    level = runs["row"].eq("none") & runs["question"].eq("recall")
+    best = runs["sample"].iloc[0]
+    samples = [best if at else own for at, own in zip(level, runs["sample"], strict=True)]
+    better = runs.assign(sample=pd.Series(samples, runs.index))
+    found = results(better, suite, baselines).answers().set_index(["question", "row"])
+    assert found.loc[("recall", "none"), "mean"] > 90 and not found.loc["recall", "answered"].any()
 
 
 def test_without_baselines_nothing_is_answered_or_ranked(suite_frames):
