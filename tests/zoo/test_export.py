@@ -8,10 +8,12 @@ from torch.export import Dim, export, load, save
 
 import zoo
 from zoo.kernels import eager
-from zoo.kernels.chunk_states import by_pairs, chunk_states
+from zoo.kernels.chunk_states import by_doubling, by_pairs, chunk_states, mapped_states
+from zoo.kernels.delta import pairs_by_channels, pairs_by_halves
 
 DIM, LENGTH, MAX_LEN = 16, 150, 300
-DYNAMIC = {0: Dim.DYNAMIC, 1: Dim.DYNAMIC}
+SIZES = {0: Dim("batch"), 1: Dim("length", max=MAX_LEN)}
+"""Any batch and length, as `docs/library.md` declares them."""
 
 
 # The sizes of an exported graph are no integers.
@@ -44,14 +46,14 @@ def equal(graph, layer, *inputs: torch.Tensor) -> None:
 )
 def test_an_encoder_layer_is_one_graph_for_any_batch_and_length(name, keywords):
     layer = encoder_layer(name, **keywords)
-    graph = export(layer, (tokens(3, LENGTH),), dynamic_shapes={"x": DYNAMIC}).module()
+    graph = export(layer, (tokens(3, LENGTH),), dynamic_shapes={"x": SIZES}).module()
     for shape in ((1, 2), (5, 128), (2, MAX_LEN)):
         equal(graph, layer, tokens(*shape))
 
 
 def test_training_and_its_losses_are_exported():
     layer = zoo.create("primal", dim=DIM, heads=2, max_len=MAX_LEN)
-    graph = export(layer, (tokens(3, LENGTH),), dynamic_shapes={"x": DYNAMIC}).module()
+    graph = export(layer, (tokens(3, LENGTH),), dynamic_shapes={"x": SIZES}).module()
     x = tokens(2, 40)
     assert type(layer(x).losses) is dict
     torch.testing.assert_close(graph(x).losses, layer(x).losses, rtol=1e-5, atol=1e-6)
@@ -60,7 +62,8 @@ def test_training_and_its_losses_are_exported():
 def test_cross_attention_is_exported():
     layer = zoo.create("softmax", dim=DIM, heads=2, max_len=MAX_LEN).eval()
     inputs = tokens(3, 50), tokens(3, 70)
-    shapes = {"x": DYNAMIC, "context": DYNAMIC}
+    context = {0: SIZES[0], 1: Dim("context", max=MAX_LEN)}
+    shapes = {"x": SIZES, "context": context}
     graph = export(layer, inputs, dynamic_shapes=shapes).module()
     equal(graph, layer, tokens(2, 9), tokens(2, 33))
 
@@ -68,9 +71,7 @@ def test_cross_attention_is_exported():
 def test_a_saved_graph_gives_the_tokens_of_the_layer():
     layer = zoo.TokensOnly(encoder_layer("primal"))
     file = io.BytesIO()
-    lengths = Dim("length", max=MAX_LEN)
-    shapes = {"x": {0: Dim("batch"), 1: lengths}}
-    save(export(layer, (tokens(3, LENGTH),), dynamic_shapes=shapes), file)
+    save(export(layer, (tokens(3, LENGTH),), dynamic_shapes={"x": SIZES}), file)
     file.seek(0)
     x = tokens(2, 40)
     torch.testing.assert_close(load(file).module()(x), layer(x), rtol=1e-6, atol=1e-6)
@@ -80,7 +81,7 @@ def test_a_large_batch_is_exported_whole():
     layer = zoo.create("flowformer", dim=64, heads=1, max_len=MAX_LEN)
     x = torch.randn(64, MAX_LEN, 64)
     # Training splits this batch in parts; a graph has one call for each operation.
-    graph = export(layer, (x,), dynamic_shapes={"x": DYNAMIC})
+    graph = export(layer, (x,), dynamic_shapes={"x": SIZES})
     products = [node for node in graph.graph.nodes if node.name.startswith("sigmoid")]
     assert eager.on_cpu(x) and len(products) == 3
     torch.testing.assert_close(graph.module()(x).tokens, layer(x).tokens, rtol=1e-5, atol=1e-6)
@@ -91,3 +92,16 @@ def test_states_by_pairs_are_those_of_the_recurrence(shape):
     update = torch.randn(3, 2, 7, 4, 5, dtype=torch.float64)
     decay = torch.rand(shape, dtype=torch.float64)
     torch.testing.assert_close(by_pairs(decay, update), chunk_states(decay, update))
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 7, 16])
+def test_maps_by_doubling_are_those_of_the_recurrence(chunks):
+    factor, update = torch.randn(2, 3, 2, chunks, 4, 4, dtype=torch.float64)
+    torch.testing.assert_close(by_doubling(factor, update), mapped_states(factor, update))
+
+
+def test_pairs_by_channels_are_those_by_halves():
+    rows, keys = torch.randn(2, 3, 2, 5, 8, 4), torch.randn(3, 2, 5, 8, 4)
+    decay = -torch.rand(3, 2, 5, 8, 4)
+    actual, expected = (pairs(rows, keys, decay) for pairs in (pairs_by_channels, pairs_by_halves))
+    torch.testing.assert_close(actual, expected)

@@ -79,12 +79,14 @@ def check_vmap(configuration: Configuration) -> Outcome:
 def check_export(configuration: Configuration) -> Outcome:
     """The evaluation of `export(layer, (x,))` at other batches and lengths, unpadded and padded.
 
+    The dimensions are declared as in `docs/library.md`: any batch, and up to `max_len` tokens.
     Exports take seconds: with padding for one form; the other form has the same padding.
     """
     layer, distances = configuration.layer().eval(), []
     for padded in (False,) if configuration.repeats else (False, True):
         x, keywords = _inputs(3, LENGTH, padded)
-        dynamic = {name: {0: Dim.DYNAMIC, 1: Dim.DYNAMIC} for name in ("x", *keywords)}
+        sizes = {0: Dim("batch"), 1: Dim("length", max=layer.size.max_len)}
+        dynamic = dict.fromkeys(("x", *keywords), sizes)
         with warnings.catch_warnings():
             # How the exporter traces a function is no matter; warnings of the variant are shown.
             warnings.filterwarnings("ignore", module=r"torch\.")

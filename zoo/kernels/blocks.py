@@ -25,6 +25,20 @@ def in_blocks(x: Shaped[Tensor, "*any n e"], size: int) -> Shaped[Tensor, "*any 
     """`x` in t blocks of c = `size` tokens."""
     n = x.shape[-2]
     count = block_count(n, size)
+    if torch.compiler.is_exporting():
+        # By index: the exporter does not derive that the lengths of the blocks add up.
+        first = size * torch.arange(count, device=x.device)[:, None]
+        index = first + torch.arange(size, device=x.device)
+        return F.pad(x, (0, 0, 0, 2 * size))[..., index, :]
     # Padding by nothing is a copy.
     padded = F.pad(x, (0, 0, 0, count * size - n)) if count * size > n else x
     return padded.unflatten(-2, (count, size))
+
+
+def from_blocks(x: Shaped[Tensor, "*any t c e"], n: int) -> Shaped[Tensor, "*any n e"]:
+    """The first n tokens of blocks."""
+    tokens = x.flatten(-3, -2)
+    if torch.compiler.is_exporting():
+        # The exporter does not derive that a slice is shorter.
+        return tokens.index_select(-2, torch.arange(n, device=x.device))
+    return tokens[..., :n, :]

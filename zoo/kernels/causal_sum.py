@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.contract import Keys, Queries
-from zoo.kernels.blocks import block_size, in_blocks
+from zoo.kernels.blocks import block_size, from_blocks, in_blocks
 
 QueryFeatures = Float[Tensor, "b h n f"]
 KeyFeatures = Float[Tensor, "b h m f"]
@@ -68,7 +68,7 @@ def chunked(queries: QueryFeatures, keys: KeyFeatures, values: Values, chunk: in
     states = k.mT @ v
     # Shifted, and not `cumsum - states`: the rounding of that difference depends on the future.
     past = F.pad(states, (0, 0, 0, 0, 1, 0))[:, :, :-1].cumsum(2)
-    return _of_blocks(q, k, v, past)[:, :, : queries.shape[-2]]
+    return from_blocks((q @ k.mT).tril() @ v + q @ past, queries.shape[-2])
 
 
 def mean_after(
@@ -89,12 +89,7 @@ def total_after(
         return queries @ state, state
     q, k, v = (in_blocks(x, block_size(chunk, n)) for x in (queries, keys, values))
     states = torch.cat([state[:, :, None], k.mT @ v], dim=2).cumsum(2)
-    return _of_blocks(q, k, v, states[:, :, :-1])[:, :, :n], states[:, :, -1]
-
-
-def _of_blocks(q: Tensor, k: Tensor, v: Tensor, past: Tensor) -> Sums:
-    """The sums of each block, with the state before it."""
-    return ((q @ k.mT).tril() @ v + q @ past).flatten(2, 3)
+    return from_blocks((q @ k.mT).tril() @ v + q @ states[:, :, :-1], n), states[:, :, -1]
 
 
 def ratio(numerator: Queries, denominator: Float[Tensor, "b h n 1"]) -> Queries:

@@ -39,7 +39,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.kernels.blocks import in_blocks
+from zoo.kernels.blocks import from_blocks, in_blocks
 from zoo.kernels.chunk_states import chunk_states, from_state, mapped_states, pairwise_decay
 from zoo.kernels.recurrence import token_sums, token_sums_after
 
@@ -147,7 +147,7 @@ def _chunked(
     sums = (q * from_start) @ past + weights[0] @ v
     if not strict:
         sums = sums + (q * k).sum(-1, keepdim=True) * v
-    return sums.flatten(2, 3)[:, :, :n], state
+    return from_blocks(sums, n), state
 
 
 def decayed_chunks(
@@ -164,6 +164,8 @@ def decayed_chunks(
 def pairs(rows: Rows, keys: Float[Tensor, "b h t c e"], log_decay: Tensor) -> Pairs:
     """The sums over channels of rows_i * keys_j * D_ij for j < i, else 0."""
     if log_decay.shape[-1] > 1:
+        if torch.compiler.is_exporting():
+            return pairs_by_channels(rows, keys, log_decay)
         return pairs_by_halves(rows, keys, log_decay)
     return (rows @ keys.mT) * pairwise_decay(log_decay).tril(-1)
 
@@ -183,6 +185,12 @@ def pairs_by_halves(rows: Rows, keys: Tensor, log_decay: Tensor) -> Pairs:
         blocks = torch.cat([F.pad(upper, (0, half)), torch.cat([across, lower], dim=-1)], dim=-2)
         half *= 2
     return blocks.squeeze(-3)
+
+
+def pairs_by_channels(rows: Rows, keys: Tensor, log_decay: Tensor) -> Pairs:
+    """The same without products of matrices, whose shapes the exporter cannot follow."""
+    decay = pairwise_decay(log_decay.mT[..., None]).tril(-1)
+    return (rows.mT[..., None] * keys.mT[..., None, :] * decay).sum(-3)
 
 
 def halves(

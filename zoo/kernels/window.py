@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.contract import Queries
-from zoo.kernels.blocks import block_count, block_size, in_blocks
+from zoo.kernels.blocks import block_count, block_size, from_blocks, in_blocks
 from zoo.recompute import sample_by_sample
 
 RealCount = Int[Tensor, " #b"]
@@ -70,7 +70,7 @@ def _attend(
     q, keys, values = (x.transpose(1, 2).flatten(0, 1) for x in (q, keys, values))
     bias = bias.expand(batch, -1, -1, -1).flatten(0, 1)[:, None]
     out = F.scaled_dot_product_attention(q, keys, values, attn_mask=bias, dropout_p=dropout)
-    return out.unflatten(0, (batch, blocks)).transpose(1, 2).flatten(2, 3)[:, :, :n]
+    return from_blocks(out.unflatten(0, (batch, blocks)).transpose(1, 2), n)
 
 
 def neighbours(

@@ -28,7 +28,7 @@ from torch.nn import functional as F
 
 from zoo.contract import Count, Mask, Positions, Queries, Size, State, Tokens, Traits
 from zoo.gated import CausalHeads
-from zoo.kernels.blocks import block_size, in_blocks
+from zoo.kernels.blocks import block_size, from_blocks, in_blocks
 from zoo.kernels.chunk_states import chunk_states, from_state, pairwise_decay
 from zoo.kernels.delta import sum_after
 from zoo.kernels.precision import full_precision, without_autocast
@@ -121,4 +121,4 @@ def regress(
     systems = within + since[..., None] * h[:, :, :, None] + penalty.diag_embed()[:, None, None]
     solutions = torch.linalg.solve(systems, q)
     sums = (solutions @ weighted.mT * decay) @ v + (solutions * since) @ g
-    return sums.flatten(2, 3)[:, :, :n], state
+    return from_blocks(sums, n), state

@@ -72,7 +72,7 @@ class BlockAttention(ProjectedAttention):
         with torch.no_grad():
             sums = in_blocks(k, self.block).sum(3)
             selected = self._selected(q @ sums.mT, position)
-            visible = selected.repeat_interleave(self.block, dim=3)[..., :n]
+            visible = selected.index_select(3, position // self.block)
             visible = visible & (position <= position[:, None])
         return F.scaled_dot_product_attention(q, k, v, attn_mask=visible, dropout_p=self.dropout)
 

@@ -89,7 +89,12 @@ def nystrom(
 ) -> Queries:
     """`F (A+ (B v))`, without the convolution; v is zero at padded tokens."""
     q = q * q.shape[-1] ** -0.5
-    mean = segment_means(q, mask, min(landmarks, q.shape[-2]))
+    if torch.compiler.is_exporting():
+        # Empty segments, where a graph for any length cannot have fewer.
+        mask = torch.ones_like(k[:, 0, :, 0], dtype=torch.bool) if mask is None else mask
+    else:
+        landmarks = min(landmarks, q.shape[-2])
+    mean = segment_means(q, mask, landmarks)
     q_landmarks, k_landmarks = mean @ q, mean @ k
     f, a, b = q @ k_landmarks.mT, q_landmarks @ k_landmarks.mT, q_landmarks @ k.mT
     if mask is None:

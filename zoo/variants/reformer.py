@@ -36,7 +36,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.contract import Count, Keys, Mask, Queries, Size, Traits
-from zoo.kernels.blocks import block_count, block_size
+from zoo.kernels.blocks import block_size
 from zoo.projected import ProjectedAttention
 from zoo.recompute import sample_by_sample
 from zoo.variants import variants
@@ -83,7 +83,9 @@ class Reformer(ProjectedAttention):
         """See `ProjectedAttention.attend`; `k` is `q`."""
         n = q.shape[-2]
         bucket = block_size(self.bucket, n)
-        tail = block_count(n, bucket) * bucket - n
+        # In an exported graph more than any length: then no length is a special case.
+        limit = self.size.max_len + 1 if torch.compiler.is_exporting() else n
+        tail = -(-limit // bucket) * bucket - n
         real = torch.ones(1, n, dtype=torch.bool, device=q.device) if mask is None else mask
         rotations = self.rotations.to(q.dtype)
         if self.training:

@@ -33,6 +33,7 @@ journal version, arXiv 2207.03341, argues), which differs where the iteration ha
 There is no convolution of v. A sample without real tokens returns zero.
 """
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -71,7 +72,13 @@ class Soft(ProjectedAttention):
 
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
         """See `ProjectedAttention.attend`; `k` is `q`."""
-        mean = segment_means(q, mask, min(self.landmarks, q.shape[-2]))
+        count = self.landmarks
+        if torch.compiler.is_exporting():
+            # Empty segments, where a graph for any length cannot have fewer.
+            mask = torch.ones_like(k[:, 0, :, 0], dtype=torch.bool) if mask is None else mask
+        else:
+            count = min(count, q.shape[-2])
+        mean = segment_means(q, mask, count)
         landmarks = mean @ q
         a, p = gaussian(landmarks, landmarks), gaussian(landmarks, q)
         if mask is not None:
