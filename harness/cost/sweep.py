@@ -88,14 +88,11 @@ def _measure(
 ) -> None:
     # Ctrl-C reaches the whole group of processes: the parent ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    torch.set_num_threads(threads)
-    keep_freed_memory()
-    if device == "cpu":
-        # Allocations fail beyond this share of the memory that is available now.
-        available = SHARE * psutil.virtual_memory().available
-        limit = int(psutil.Process().memory_info().vms + available)
-        resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
     try:
+        torch.set_num_threads(threads)
+        keep_freed_memory()
+        if device == "cpu":
+            _limit_memory()
         outcome = Outcome("ok", "", measure())
     except BaseException as error:
         # SystemExit as well: a variant must not end the process without a reason.
@@ -104,6 +101,18 @@ def _measure(
             traceback.print_exc()
         outcome = Outcome("out_of_memory" if out else "failed", in_one_line(error), None)
     sender.send(outcome)
+
+
+def _limit_memory() -> None:
+    """Let allocations fail beyond `SHARE` of the memory that is available now.
+
+    A lower limit of the user, by `ulimit -v`, stays.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    available = SHARE * psutil.virtual_memory().available
+    limits = [int(psutil.Process().memory_info().vms + available), soft, hard]
+    limit = min(limit for limit in limits if limit != resource.RLIM_INFINITY)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
 
 
 def sweep(

@@ -7,11 +7,13 @@ import signal
 import sys
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
-from harness.cost.sweep import Outcome, measure_in_process, sweep
+from harness.cost.sweep import Outcome, _limit_memory, _measure, measure_in_process, sweep
 from harness.records.store import CostStore
 from tests.harness.specs import COST, LIMITS, MEASURED, raising
 from zoo.registry import UserError
@@ -184,3 +186,27 @@ def test_a_process_that_hangs_is_ended_after_the_timeout(importable):
     actual = outcome("hangs", timeout=0.5)
     assert (actual.status, actual.reason) == ("timeout", "it took more than 0.5 s")
     assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize("limit", [2**33, resource.RLIM_INFINITY])
+def test_a_measurement_keeps_a_lower_limit_of_the_user(limit, monkeypatch):
+    limits = []
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (limit, limit))
+    monkeypatch.setattr(resource, "setrlimit", lambda kind, pair: limits.append(pair))
+    monkeypatch.setattr(
+        "harness.cost.sweep.psutil.Process",
+        lambda: SimpleNamespace(memory_info=lambda: SimpleNamespace(vms=2**34)),
+    )
+    _limit_memory()
+    ((soft, hard),) = limits
+    assert hard == limit and (soft == limit if limit > 0 else soft > 2**34)
+
+
+def test_an_error_before_a_measurement_is_its_reason(monkeypatch, no_type_checks):
+    outcomes = []
+    monkeypatch.setattr("harness.cost.sweep._limit_memory", raising(ValueError("no limit")))
+    sender: Any = SimpleNamespace(send=outcomes.append)
+    before = signal.getsignal(signal.SIGINT)
+    _measure(sender, lambda: MEASURED, "cpu", torch.get_num_threads())
+    signal.signal(signal.SIGINT, before)
+    assert outcomes == [Outcome("failed", "ValueError: no limit", None)]
