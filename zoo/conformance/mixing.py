@@ -8,7 +8,14 @@ from torch import Tensor
 
 from zoo.conformance.configuration import ROUNDING, Configuration, Outcome, Setting
 from zoo.conformance.leaks import Leak, verdict
-from zoo.conformance.tensors import LENGTH, distance, output, random_tokens
+from zoo.conformance.tensors import (
+    LENGTH,
+    distance,
+    function_of,
+    output,
+    poison,
+    random_tokens,
+)
 
 IGNORED = 1e-6
 """A change of outputs that is no effect of the tokens that were changed."""
@@ -99,8 +106,9 @@ def _context_leaks(configuration: Configuration, setting: Setting) -> Iterator[L
             replaced = setting.run(layer, x, padding, other).tokens
             if not distance(replaced, tokens) > IGNORED:
                 yield Leak(float("inf"), f"another context of {m} tokens changes nothing")
-        large = setting.run(layer, x, mask, torch.where(mask[..., None], context, 1e4)).tokens
-        yield Leak(distance(large, tokens), f"padding in a context of {m} tokens")
+        for run, held in (function_of(layer), torch.tensor(1e4)), (layer, poison(m)):
+            read = setting.run(run, x, mask, torch.where(mask[..., None], context, held)).tokens
+            yield Leak(distance(read, tokens), f"padding in a context of {m} tokens")
         for i, real in enumerate(() if draws else mask):
             truncated = setting.run(layer, x[i, None], None, context[i, real][None]).tokens
             where = f"a context of {m} tokens without its padding, sample {i}"

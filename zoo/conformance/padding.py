@@ -21,18 +21,17 @@ from zoo.conformance.tensors import (
     LONG,
     SCATTERED,
     distance,
+    function_of,
     padding_masks,
+    poison,
     random_tokens,
     with_gradients,
 )
-from zoo.contract import Attended, Attention
+from zoo.contract import Attention
 
 BATCHES = (4, LENGTH), (8, 24)
 LARGE_BATCHES = (40, 16), (160, 16)
 """Samples and tokens of the batches in which every two samples are compared."""
-
-POISON = float("nan"), float("inf"), -float("inf")
-"""What padded tokens may hold, one after the other."""
 
 SAMPLES = 50
 """Padded samples of a batch: many at once are fast, as long as they fit into the cache."""
@@ -63,17 +62,13 @@ def _padding_leaks(
     if mask is None:
         mask = torch.cat([*padding_masks(), separating_masks(LENGTH)])
     layer = configuration.layer_for(setting, max_len=max(setting.max_len, mask.shape[1]))
-
-    def forward(x: Tensor, context: Tensor | None, mask: Tensor) -> Attended:
-        """The function of the variant: a call replaces padded tokens before it."""
-        return layer.forward(x, x if context is None else context, mask)
-
+    forward = function_of(layer)
     x = setting.tokens(*mask.shape).requires_grad_()
     before = setting.run(forward, x, mask)
     changes = "output {token} of sample {sample} changes with its padded tokens"
     noise = setting.tokens(*mask.shape, seed=3)
-    poison = torch.tensor(POISON, dtype=x.dtype)[torch.arange(mask.shape[1]) % len(POISON)]
-    for run, padding in (forward, noise), (forward, 1e4 * noise), (layer, poison[:, None]):
+    not_finite = poison(mask.shape[1])
+    for run, padding in (forward, noise), (forward, 1e4 * noise), (layer, not_finite):
         after = setting.run(run, torch.where(mask[..., None], x, padding), mask)
         yield value_leak(before.tokens, after.tokens, mask, changes)
         for name, loss in before.losses.items():

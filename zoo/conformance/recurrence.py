@@ -33,7 +33,7 @@ EXACT_SETTINGS = (
 )
 LOW_SETTINGS = (
     (STEPS, Setting(dtype=torch.bfloat16, max_len=STEPS)),
-    (STEPS, Setting(dtype=torch.float32, autocast=True, max_len=STEPS)),
+    (STEPS, Setting(dtype=torch.float32, autocast=torch.bfloat16, max_len=STEPS)),
 )
 """Steps in double precision, and in others; dropout has no effect on a step, in either mode."""
 
@@ -74,7 +74,7 @@ def _low_error(configuration: Configuration, steps: int, setting: Setting) -> fl
     x = setting.tokens(1, steps)
     exact = output(configuration.layer_for(setting._replace(dtype=torch.float64)).eval(), x)
     layer, x = configuration.layer_for(setting), x.to(setting.dtype)
-    with torch.no_grad(), torch.autocast("cpu", enabled=setting.autocast):
+    with torch.no_grad(), setting.autocast_region():
         tokens = [tokens for tokens, _ in _steps(layer, x)]
     last = slice(steps * 2 // 3, None)
     return relative_error(torch.stack(tokens, dim=1)[:, last].double(), exact[:, last])

@@ -16,6 +16,11 @@ LONG = 1100
 """Tokens of a long input: beyond 1,024, at which an implementation may change its method."""
 
 
+def poison(n: int) -> Tensor:
+    """NaN and infinities, (n, 1)."""
+    return torch.tensor(POISON, dtype=torch.float64)[torch.arange(n) % len(POISON), None]
+
+
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Draw random numbers from `seed`, and restore the state of the generator afterwards."""
@@ -42,6 +47,9 @@ def padding_masks(length: int = LENGTH) -> tuple[Tensor, Tensor]:
 SCATTERED = padding_masks()[1]
 """A mask with padding before, between and after the real tokens."""
 
+POISON = float("nan"), float("inf"), -float("inf")
+"""What padded tokens may hold, one after the other."""
+
 
 def attended(
     layer: Callable[..., Attended],
@@ -59,6 +67,11 @@ def attended(
         shapes = f"{tuple(result.tokens.shape)} for tokens of shape {tuple(x.shape)}"
         raise ValueError(f"an output of shape {shapes}")
     return result
+
+
+def function_of(layer: Attention) -> Callable[..., Attended]:
+    """`forward` of a layer, which gets the tokens that a call replaces because they are padded."""
+    return lambda x, context, mask: layer.forward(x, x if context is None else context, mask)
 
 
 def output(layer: Attention, x: Tensor, mask: Tensor | None = None) -> Tensor:
