@@ -239,7 +239,11 @@ def _leaks_between(
     for mask in (None, masks) if samples < 100 else (None,):
         real = everywhere if mask is None else mask
         before = setting.run(layer, x.requires_grad_(), mask).tokens
-        for fixed in separating_masks(samples)[..., None] & everywhere:
+        sets = separating_masks(samples)
+        if mask is not None and samples > max(BATCHES)[0]:
+            # The first samples and the others, which come in a second part if there are parts.
+            sets = sets[len(sets) // 2 - 1 :: len(sets) // 2]
+        for fixed in sets[..., None] & everywhere:
             changed = torch.where(fixed[..., None], x, 100 * noise)
             # Other padding may change how many weights there are to drop.
             other = mask
