@@ -171,14 +171,15 @@ def uses(variant: Variant, *, causal: bool = False, **options: Value) -> dict[st
     kernel = attention.gpu_kernels.get(causal, "")
     failure = attention.expected_failures_of(causal=causal).get("export", attention.unchecked)
     needed = ", ".join(attention.requires)
+    transformers = _use(
+        f"attn_implementation='zoo-{name}'",
+        lambda: functional.build(name, chosen, (1, 8, 8), 0.0, False, torch.device("cpu"), causal),
+    )
+    if not transformers.works and causal and attention.decodes():
+        transformers = Use(True, f"zoo.transformers.replace(model, {name!r}, ...)")
     return {
         "layer": Use(True, f"needs {needed}" if needed else f"zoo.create({name!r}, ...)"),
-        "transformers": _use(
-            f"attn_implementation='zoo-{name}'",
-            lambda: functional.build(
-                name, chosen, (1, 8, 8), 0.0, False, torch.device("cpu"), causal
-            ),
-        ),
+        "transformers": transformers,
         "replace": _use(
             f"zoo.replace(model, {name!r}, ...)", lambda: functional.projected_variant(name)
         ),

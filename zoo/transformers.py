@@ -6,22 +6,29 @@
 A model keeps its projections, positions and cache; the variant computes the heads. What the variant
 cannot honour is refused: docs/library.md says what that is, and
 docs/decisions/0073-masks-of-transformers.md how masks are recognised.
+
+    zoo.transformers.replace(model, "gated-delta", match="model.layers.*.self_attn")
+
+A variant that needs more than queries, keys and values takes the place of whole layers of a
+decoder, with projections of its own; in generation the cache holds its state.
 """
 
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from functools import lru_cache, partial
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.contract import Unsupported, variants
+from zoo.contract import Attention, State, Unsupported, variants
 from zoo.functional import Options, build, compute, projected_variant, read_mask
+from zoo.library import create
 from zoo.packages import load
 from zoo.projected import ProjectedAttention
-from zoo.registry import Value, checked, resolve
+from zoo.registry import UserError, Value, checked, resolve
 
 Cores = Callable[[bool], ProjectedAttention]
 """Gives the causal form of the layer that computes the heads, or the other one."""
@@ -67,6 +74,148 @@ def register(variant: str = "", **options: Value) -> list[str]:
         masks.AttentionMaskInterface.register(key, padding_mask)
         registered.append(key)
     return registered
+
+
+PROJECTIONS = "q_proj", "k_proj", "v_proj", "o_proj"
+"""Of the attention layers that `replace` finds, beside `layer_idx`."""
+
+
+@checked
+def replace(model: nn.Module, variant: str, *, match: str = "*", **options: Value) -> list[str]:
+    """Replace the causal attention layers of a decoder in place; return their paths.
+
+    The new layers have fresh parameters, which are to be trained. Other layers of the model are
+    softmax attention by `zoo-softmax` then.
+
+    Args:
+        model: a model of transformers whose layers have `q_proj`, `k_proj`, `v_proj`, `o_proj`.
+        variant: a registered name, of a variant that decodes.
+        match: a pattern of paths in the model, such as `model.layers.*.self_attn`.
+        **options: options of the variant, `rotary` and `short_conv`.
+
+    Raises:
+        UserError: no layer matches, or an option is unknown or invalid.
+        Unsupported: the variant does not decode, or a layer is not causal.
+    """
+    if not variants.find(variant).decodes():
+        raise cannot(f"generation, with the variant {variant}, which does not decode")
+    old: dict[str, Any] = {
+        path: module
+        for path, module in model.named_modules()
+        if fnmatchcase(path, match)
+        and all(hasattr(module, part) for part in (*PROJECTIONS, "layer_idx"))
+    }
+    if not old:
+        raise UserError(
+            f"no attention layer with {', '.join(PROJECTIONS)} matches {match!r}; give a pattern "
+            "of paths in model.named_modules()"
+        )
+    if other := [path for path, module in old.items() if not getattr(module, "is_causal", True)]:
+        raise cannot(f"{other[0]}, which is not causal")
+    new, chosen = {}, cast(dict[str, Any], options)
+    for path, module in old.items():
+        config, weight = module.config, module.o_proj.weight
+        layer = create(
+            variant, dim=weight.shape[0], heads=config.num_attention_heads, causal=True,
+            max_len=config.max_position_embeddings, **chosen,
+        )  # fmt: skip
+        new[path] = DecoderLayer(layer.to(weight), module.layer_idx).train(module.training)
+    for path, layer in new.items():
+        model.set_submodule(path, layer)
+    register("softmax")
+    model.set_attn_implementation("zoo-softmax")  # pyright: ignore[reportCallIssue]
+    return [*old]
+
+
+class DecoderLayer(nn.Module):
+    """A causal layer of the zoo, called as the attention layers of decoders are."""
+
+    def __init__(self, layer: Attention, index: int) -> None:
+        """`index`: of the layer in the cache."""
+        super().__init__()
+        self.layer, self.layer_idx, self.is_causal = layer, index, True
+
+    def forward(
+        self, hidden_states: Tensor, attention_mask: Any = None, cache: Any = None,
+        past_key_values: Any = None, **others: Any,
+    ) -> tuple[Tensor, None]:  # fmt: skip
+        """The tokens, and no weights.
+
+        Raises:
+            Unsupported: an argument has no meaning for the layer, or training needs a loss of it.
+        """
+        refuse_others(others)
+        x, real, cache = hidden_states, None, past_key_values if cache is None else cache
+        if attention_mask is not None:
+            if attention_mask.ndim != 2:
+                raise cannot(f"a mask of {attention_mask.ndim} dimensions in {self.layer.name()}")
+            real = attention_mask[:, -x.shape[1] :].bool()
+            real = None if bool(real.all()) else real
+        if cache is None or self.training:
+            tokens, losses = self.layer(x, mask=real)
+            if losses:
+                name, names = self.layer.name(), ", ".join(losses)
+                raise cannot(f"the auxiliary loss {names} of {name}, which training needs")
+            return tokens, None
+        entry = state_of(cache, self.layer_idx)
+        tokens, entry.state = self.layer.prefill(x, real, entry.state)
+        entry.seen += x.shape[1]
+        return tokens, None
+
+
+def state_of(cache: Any, index: int) -> Any:
+    """The entry of a layer in a cache, which holds a state."""
+    kind = state_layer()
+    while len(cache.layers) <= index:
+        cache.layers.append(kind())
+    if not isinstance(cache.layers[index], kind):
+        if cache.layers[index].get_seq_length():
+            raise cannot("a cache of keys, which another layer has written")
+        cache.layers[index] = kind()
+    return cache.layers[index]
+
+
+@lru_cache(maxsize=1)
+def state_layer() -> type:
+    """The class of an entry of a cache that holds the state of a layer of the zoo."""
+
+    class StateLayer(package("cache_utils").DynamicLayer):
+        state: State | None = None
+        seen = 0
+
+        def select(self, change: Callable[[Tensor], Tensor]) -> None:
+            if self.state is not None:
+                self.state = tuple(map(change, self.state))
+
+        def get_seq_length(self) -> int:
+            return self.seen
+
+        def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+            return self.seen + query_length, 0
+
+        def reset(self) -> None:
+            self.state, self.seen = None, 0
+
+        def crop(self, tokens_to_remove: int) -> None:
+            raise cannot("a cache that is cut, since a state cannot be")
+
+        def reorder_cache(self, beam_idx: Tensor) -> None:
+            self.select(lambda part: part.index_select(0, beam_idx.to(part.device)))
+
+        def batch_select_indices(self, indices: Tensor) -> None:
+            self.select(lambda part: part[indices])
+
+        def batch_repeat_interleave(self, repeats: int) -> None:
+            self.select(lambda part: part.repeat_interleave(repeats, dim=0))
+
+    return StateLayer
+
+
+def refuse_others(others: dict[str, Any]) -> None:
+    """Raise `Unsupported` for an argument that has an effect on attention."""
+    for name, argument in others.items():
+        if name not in NO_EFFECT and argument is not None and argument is not False:
+            raise cannot(f"the argument {name!r}")
 
 
 def padding_mask(
@@ -119,9 +268,7 @@ def attend(
     """
     if attention_mask is not None:
         others.pop("sliding_window", None)  # the mask has it
-    for name, argument in others.items():
-        if name not in NO_EFFECT and argument is not None and argument is not False:
-            raise cannot(f"the argument {name!r}")
+    refuse_others(others)
     causal, mask = read(attention_mask, query, key, getattr(module, "is_causal", True)
                         if is_causal is None else is_causal)  # fmt: skip
     m, groups = mask.shape[1], query.shape[1] // key.shape[1]

@@ -238,7 +238,8 @@ class IgnoresTheMask(variants.find("linear")):
         ("softmax", True, {"layer", "transformers", "replace", "export", "gpu"}),
         ("linear", False, {"layer", "transformers", "replace", "export"}),
         ("primal", False, {"layer", "export", "gpu"}),
-        ("primal", True, {"layer", "export"}),
+        ("primal", True, {"layer", "transformers", "export"}),
+        ("gated-delta", True, {"layer", "transformers", "export"}),
         ("fla-gla", True, {"layer", "gpu"}),
     ],
 )

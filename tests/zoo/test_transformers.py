@@ -311,3 +311,45 @@ def test_without_transformers_the_error_names_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers.modeling_utils", None)
     with pytest.raises(zoo.Unsupported, match="pip install transformers"):
         register()
+
+
+@pytest.fixture
+def replaced(make):
+    def build(name: str, **options) -> nn.Module:
+        torch.manual_seed(0)
+        model = make("LlamaForCausalLM", **GROUPED).eval()
+        assert len(zoo.transformers.replace(model, name, **options)) == 2
+        return model
+
+    return build
+
+
+@pytest.mark.parametrize(
+    "name", ["cosine", "gated-delta", "primal-moments", "hgrn2", "ssd", "gated-linear", "taylor"]
+)
+def test_a_replaced_decoder_generates_from_its_state_what_it_generates_without(name, replaced):
+    model = replaced(name, short_conv=4)
+    length = {"max_new_tokens": 5, "min_new_tokens": 5, "do_sample": False}
+    settings, ids = {"attention_mask": PADDED, **length}, IDS * PADDED
+    for beams in (1, 3):
+        expected = model.generate(ids, use_cache=False, num_beams=beams, **settings)
+        assert torch.equal(model.generate(ids, num_beams=beams, **settings), expected)
+    alone = model.generate(ids[2:, 9:], **length)
+    assert torch.equal(alone[0, 4:], model.generate(ids, **settings)[2, N:])
+
+
+def test_a_replaced_decoder_trains_unless_a_loss_would_be_dropped(replaced):
+    model = replaced("gated-delta").train()
+    model(IDS, labels=IDS).loss.backward()
+    assert all(p.grad is not None for p in model.model.layers[0].self_attn.parameters())
+    with pytest.raises(zoo.Unsupported, match="auxiliary loss ksvd"):
+        replaced("primal-moments").train()(IDS, labels=IDS)
+
+
+@pytest.mark.parametrize(
+    ("name", "match", "message"),
+    [("nystrom", "*", "does not decode"), ("delta", "nothing", "matches 'nothing'")],
+)
+def test_a_decoder_that_cannot_be_replaced_is_rejected(name, match, message, make):
+    with pytest.raises(zoo.UserError, match=message):
+        zoo.transformers.replace(make("LlamaForCausalLM", **GROUPED), name, match=match)
