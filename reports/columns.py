@@ -29,6 +29,10 @@ class Column(NamedTuple):
     optional: str = ""
 
 
+def _row(line: Line) -> str:
+    return f"{line['row']}{' (outdated)' * bool(line['outdated'])}"
+
+
 def _score(line: Line) -> str:
     """The score with its interval, in brackets at a baseline, and how runs ended."""
     if not line["text"]:
@@ -81,7 +85,7 @@ def _cost(heading: str, short: str, name: str, scale: float = 1.0) -> Column:
 
 
 COLUMNS = (
-    Column("attention", "attention", lambda line: line["row"]),
+    Column("attention", "attention", _row),
     Column("test {metric} [95 % interval]", "test", _score),
     Column("group", "group", lambda line: line["rank_group"] or NOTHING, "rank_group"),
     Column("best (%)", "best %", lambda line: whole_text(line["best"]), "best"),

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from harness.cost.sweep import Outcome, _limit_memory, _measure, measure_in_process, sweep
+from harness.records.frame import of_costs
 from harness.records.store import CostStore
 from tests.harness.specs import COST, LIMITS, MEASURED, raising
 from zoo.registry import UserError
@@ -91,6 +92,18 @@ def test_a_final_record_is_not_measured_again_unless_asked(status, run):
     outcomes, calls = run()
     assert calls == [] and not any(new for _, new in outcomes)
     assert len(run(rerun=True)[1]) == len(SPECS)
+
+
+def test_a_cost_of_other_code_is_measured_again_unless_it_is_kept(run, store):
+    run()
+    first, second = (store.find(one) for one in SPECS[:2])
+    for record, digests in ((first, {}), (second, {"softmax": "zoo.variants.softmax:0"})):
+        store.write(record.model_copy(update={"implementations": digests}))
+    assert of_costs(store.read()[0])["outdated"].sum() == 2
+    measure = Measure()
+    assert len([*sweep(SPECS, store, measure, rerun=False, keep_outdated=True)]) == len(SPECS)
+    assert measure.calls == [] and run()[1] == [("softmax", 256), ("softmax", 512)]
+    assert not of_costs(store.read()[0])["outdated"].any()
 
 
 def test_what_failed_or_was_skipped_for_it_is_measured_by_the_next_sweep(run):

@@ -323,6 +323,28 @@ def hostile(text: str, **fields) -> Record:
     return changed(record, "environment", system=text, versions={text: text})
 
 
+def test_a_row_is_of_one_code_and_a_row_of_earlier_code_is_marked():
+    later, earlier = (compared("softmax", accuracy, seeds=3) for accuracy in (0.5, 0.9))
+    replaced = [
+        changed_code(record, "zoo.variants.softmax:0") for record in earlier if record.spec.seed
+    ]
+    old = [changed_code(record, "0" * 64) for record in compared("linear", 0.3)]
+    found = of([later[0], *replaced, *old])
+    assert found.runs.groupby("row")["seed"].agg(list).to_dict() == {
+        "softmax": [0], "linear": [0, 1, 2],
+    }  # fmt: skip
+    assert found.older.endswith("newer code of the row: 2.")
+    assert found.outdated.startswith("3 of 4 runs, of linear, are outdated")
+    page = files(found, [])["leaderboard.md"].decode()
+    assert "| linear (outdated) |" in page and "| softmax |" in page and found.outdated in page
+    every = of([*replaced, *old]).rows.set_index("row")["outdated"]
+    assert every.to_dict() == {"softmax": True, "linear": True}
+
+
+def changed_code(record, digest):
+    return record.model_copy(update={"implementations": {record.spec.attention: digest}})
+
+
 NORMAL = [make_record(budget="laptop"), make_record("primal", accuracy=0.4, budget="laptop")]
 
 
