@@ -203,7 +203,7 @@ def _models(suite: Suite) -> str:
 
 def _questions(of: Tables) -> list[dict[str, Any]]:
     """What is said of each question: its strongest baseline, and what it settles."""
-    found = []
+    found, of_recipes = [], suite_results.recipes_of(of.suite)
     for question in of.suite.questions:
         answers = of.answers[(of.answers["question"] == question.name) & (of.answers["text"] != "")]
         pairs = of.pairs[of.pairs["question"] == question.name]
@@ -213,6 +213,7 @@ def _questions(of: Tables) -> list[dict[str, Any]]:
         named = [f"{row} ({time})" for row, time in fastest(of, question.name).items()]
         found.append({
             "title": question.title, "form": of.forms[question.name],
+            "steps": of_recipes[question.name].train["steps"],
             "asks": question.asks, "note": question.note,
             "baseline": texts[0] if texts else NOTHING if answers.empty else "not fitted yet",
             "answered": f"{answers['answered'].sum()} of {len(answers)}" if texts else NOTHING,
@@ -314,12 +315,16 @@ def readme_table(of: Tables) -> str:
 
 
 def readme_answer(of: Tables) -> str:
-    """The fastest of the best rows of each question, as a list."""
-    lines = []
+    """The fastest of the best rows of each question, as a list after what the times are of."""
+    lines = [
+        "For each question the fastest of the variants that learned it best within the steps of "
+        f"one recipe. In brackets: the time of training a layer of {of.suite.cost.middle_length:,} "
+        f"tokens, in the form of the question, relative to softmax ({escape(of.setting)}).\n"
+    ]
     for about in _questions(of):
         named = escape(about["fastest"].partition(", ")[0])
         none = f"no variant is better than every baseline ({escape(about['baseline'])})"
         found = none if about["fastest"] == NOTHING else f"**{named}**"
-        line = f"- {about['title']}, {about['form']}: {found}. {escape(about['note'])}"
-        lines.append(line.strip())
+        head = f"{about['title']}, {about['form']}, {about['steps']:,} steps"
+        lines.append(f"- {head}: {found}. {escape(about['note'])}".strip())
     return "\n".join(lines)

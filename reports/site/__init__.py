@@ -94,6 +94,7 @@ def _cards(table: Values, tables: Tables) -> dict[str, Values]:
             },
         }
         for place, row in enumerate(table["rows"])
+        if row["row"] in failures
     }  # fmt: skip
 
 
