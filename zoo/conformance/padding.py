@@ -104,11 +104,13 @@ def _truncations(configuration: Configuration, setting: Setting) -> Iterator[Lea
 def _truncated(layer: Attention, setting: Setting, masks: Tensor) -> Iterator[Leak]:
     """The differences of padded and truncated samples; in training also of gradients."""
     x = setting.tokens(1).expand(len(masks), -1, -1)
+    # Gradients under autocast differ by the rounding of products of other shapes.
+    gradients = setting.training and not setting.autocast
     for samples, real in zip(x.split(SAMPLES), masks.split(SAMPLES), strict=True):
-        padded = _results(layer, setting, samples, real, gradients=setting.training)
+        padded = _results(layer, setting, samples, real, gradients=gradients)
         for index, mask in enumerate(real):
             sample = samples[index, mask][None]
-            alone = _results(layer, setting, sample, None, gradients=setting.training)
+            alone = _results(layer, setting, sample, None, gradients=gradients)
             for name, both, one in zip(("outputs", "gradients"), padded, alone, strict=False):
                 where = f"{name} of {int(mask.sum())} real tokens"
                 yield Leak(distance(both[index, mask], one[0]), where)
