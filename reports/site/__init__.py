@@ -78,7 +78,7 @@ def site(
 
 
 def _cards(table: Values, tables: Tables) -> dict[str, Values]:
-    """What is known of each row: of the advisor, its results, and the state of the causal form."""
+    """For each row that was run: what the advisor knows, its results, the state if causal."""
     answer_of = without_nan(tables.answers.set_index(["row", "question"])).to_dict("index")
     costs = tables.matrix.get(CAUSAL, pd.DataFrame(columns=["state_bytes"]))
     states = without_nan(costs)["state_bytes"].to_dict()
