@@ -137,9 +137,14 @@ def comparable(runs: pd.DataFrame, suite: Suite) -> pd.DataFrame:
     if found.empty:
         return found
     found["rate"] = found["train.lr"].where(found["role"] == "final")
+    # Of a recipe that the question starts from, too: the suite does not name these fields.
+    fields = [name for name in found.filter(regex=r"^(model|train|task)\.").columns
+              if name not in ("train.lr", "train.compiled")]  # fmt: skip
+    found["settings"] = [str(line) for line in found[fields].itertuples(index=False, name=None)]
     found.loc[~is_of_suite(found, suite), "left_out"] = "of other settings"
     entry = ["question", "row"]
     for keys, column, reason in (
+        (["question"], "settings", "of other settings"),
         (["question"], "data", "of other data"),
         (entry, "implementation", "of other code of the row"),
         (entry, "device", "on another kind of device"),

@@ -56,7 +56,7 @@ def find(key: str) -> Path | None:
     return max(find_all(key, "") or find_all(key, ""), key=_age, default=None)
 
 
-def find_all(name: str, options: str = r"(\[.*\])?") -> list[Path]:
+def find_all(name: str, options: str = r"(\[.*\])?(-[0-9a-f]{16})?") -> list[Path]:
     """The files of the data sets whose key is `name`, and then matches `options`: by default any.
 
     Raises:

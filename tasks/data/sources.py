@@ -5,7 +5,10 @@ and the number of examples; where no digest is published, the form of every exam
 cache stays as it was.
 """
 
+import hashlib
+import inspect
 import os
+import sys
 from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -134,8 +137,8 @@ class GeneratedTask(CachedTask):
 
     @property
     def cache_key(self) -> str:
-        """See `CachedTask.cache_key`: another one for other options."""
-        return self.key
+        """See `CachedTask.cache_key`: another one for other options, or code of a plug-in."""
+        return self.key + _code_of(type(self))
 
     def arrays(self, fields: Mapping[str, str], prefix: str = "") -> list[np.ndarray]:
         """See `CachedTask.arrays`: generated where missing.
@@ -146,10 +149,22 @@ class GeneratedTask(CachedTask):
         """
         if not self.is_cached():
             cache.require_writable()
-            with cache.one_at_a_time(self.key):
+            with cache.one_at_a_time(self.cache_key):
                 if not self.is_cached():
-                    cache.write(self.key, self.generate(os.cpu_count() or 1))
+                    cache.write(self.cache_key, self.generate(os.cpu_count() or 1))
         return super().arrays(fields, prefix)
+
+
+def _code_of(task: type[Task]) -> str:
+    """A digest of the module of a plug-in; empty for tasks of this package, which have versions."""
+    module = sys.modules.get(task.__module__)
+    if module is None or module.__name__.startswith("tasks."):
+        return ""
+    try:
+        source = inspect.getsource(module)
+    except (OSError, TypeError):  # without a file, as of a notebook
+        return ""
+    return f"-{hashlib.sha256(source.encode()).hexdigest()[:16]}"
 
 
 class CacheEntry(NamedTuple):

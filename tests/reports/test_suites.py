@@ -80,10 +80,11 @@ PRIMAL = "question == 'recall' and row == 'primal'"
         ({"device": "cpu"}, 2, "1 on another kind of device"),
         ({"data": "older"}, 2, "1 of other data"),
         ({"train.precision": "bf16"}, 2, "1 of other settings"),
+        ({"train.clip": 1.0}, 2, "1 of other settings"),
         ({"outdated": True, "train.lr": 7.0, "device": "cpu"}, 2, "1 on another kind of device"),
         ({"reason": "no difference"}, 3, ""),
     ],
-    ids=["outdated", "code", "rate", "device", "data", "settings", "several", "none"],
+    ids=["outdated", "code", "rate", "device", "data", "settings", "recipe", "several", "none"],
 )
 def test_an_entry_is_of_one_code_rate_device_and_question_and_what_is_left_out_is_named(
     suite_frames, old, seeds, reason

@@ -356,3 +356,16 @@ def test_a_listing_that_missed_a_file_as_it_was_replaced_is_repeated(home, monke
         Path, "iterdir", lambda self: iterdir(self) if listed else listed.append(self) or iter(())
     )
     assert cache.find("set@1") == path
+
+
+class Plugged(ListOps):
+    """A task of another package: its version need not change with its code."""
+
+
+def test_data_of_a_plug_in_are_generated_again_for_other_code(home, monkeypatch):
+    mine, ours = Plugged(**TREES), ListOps(**TREES)
+    mine.load("train")
+    assert mine.is_cached() and not ours.is_cached() and ours.cache_key == ours.key
+    assert [path.parent for path in cache.find_all(f"listops@{ListOps.version}")] == [home]
+    monkeypatch.setattr("inspect.getsource", lambda module: "other code")
+    assert not mine.is_cached()
