@@ -163,7 +163,9 @@ def _certify(name: str, form: "Configuration", rows: Sequence[Row], store: Path)
         variant=name, code=certified_digest(form.variant), taken=now(),
         environment=describe("cpu"), results=tuple(results),
     )  # fmt: skip
-    return CertificateStore.within(store).write(certificate)
+    certificates = CertificateStore.within(store)
+    certificates.remove_partial_files()
+    return certificates.write(certificate)
 
 
 def _names(texts: list[str]) -> list[str]:

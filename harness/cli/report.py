@@ -2,7 +2,7 @@
 
 import re
 import warnings
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -77,7 +77,10 @@ def report(options: ReportOptions) -> Answer:
         compared, text = comparison(options.compare, found)
         return Answer(compared.to_dict("records") if as_json else text)
     curves = _curves(options) if options.curves or options.tensorboard else {}
-    files = stores.within(folder, {**files_of(found, latex=options.latex), **curves})
+    names = {of.suite.name for of in found.suites}
+    # A file that is there already would be of older records.
+    latex = {name for name in names if options.latex or (folder / f"{name}.tex").is_file()}
+    files = stores.within(folder, {**files_of(found, latex=latex), **curves})
     require_writable(folder, str(folder), "give another --out")
     written, code = stores.write_pages(files), 0 if complete else 1
     costs = found.content.costs
@@ -238,8 +241,8 @@ def step_frame(steps: "Sequence[Step]", costs: "pd.DataFrame") -> "pd.DataFrame"
     return papers.step_costs(pd.DataFrame(wanted).drop(columns="spec"), costs)
 
 
-def files_of(found: Results, *, latex: bool = False) -> dict[str, bytes]:
-    """The pages of a store by name."""
+def files_of(found: Results, *, latex: Collection[str] = ()) -> dict[str, bytes]:
+    """The pages of a store by name; the suites of `latex` have a file for LaTeX, too."""
     from reports import cost, leaderboard, papers, tuning
     from reports.pages import suite as suite_pages
     from reports.text import frame_csv
@@ -249,7 +252,7 @@ def files_of(found: Results, *, latex: bool = False) -> dict[str, bytes]:
         files |= leaderboard.files(found.leaderboard, found.content.broken)
     files |= tuning.files(found.leaderboard.every) | cost.files(found.content.costs)
     for of in found.suites:
-        files |= suite_pages.files(of, latex=latex)
+        files |= suite_pages.files(of, latex=of.suite.name in latex)
     for suite, steps in found.steps:
         files |= papers.step_files(steps, suite)
     return files

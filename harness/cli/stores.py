@@ -151,8 +151,10 @@ def write_pages(files: Mapping[Path, bytes]) -> list[Path]:
     Raises:
         UserError: one cannot be written.
     """
-    from harness.records.files import write_all
+    from harness.records.files import remove_partial, write_all
 
+    for folder in {file.parent for file in files}:
+        remove_partial(folder)
     try:
         write_all(files)
     except OSError as error:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import platform
 
 import pytest
 
@@ -61,6 +62,12 @@ def test_a_report_writes_the_files_of_the_suites_that_are_named(call, suite, tmp
     names = {path.name for path in (tmp_path / "pages").iterdir()}
     of_suite = {"mine.md", "mine.csv", "mine-answers.csv", "mine.svg", "mine.png", "mine.tex"}
     assert of_suite | {"pairs.csv", "cost.md"} <= names and "leaderboard.md" not in names
+    # Later, without the option, the file is of the new records, and what a kill left is gone.
+    (tmp_path / "pages" / "mine.tex").write_text("older")
+    left = tmp_path / "pages" / f".mine.md.{platform.node()}.{2**22 + 1}.partial"
+    left.write_text("")
+    assert call(*suite, "--out", str(tmp_path / "pages"))[0] == 0
+    assert (tmp_path / "pages" / "mine.tex").read_text() != "older" and not left.exists()
     with (tmp_path / "pages" / "pairs.csv").open() as file:
         pairs = [line for line in csv.DictReader(file) if line["table"] == "mine@1"]
     assert {line["question"] for line in pairs} == {"recall", "copy"}
