@@ -18,7 +18,7 @@ import pandas as pd
 
 from harness import recipes
 from harness.recipes import TaskRecipe
-from harness.records.families import family_of
+from harness.records.families import order_of
 from harness.records.frame import best_trials_first
 from harness.records.interval import (
     Interval,
@@ -32,7 +32,6 @@ from harness.records.record import FINAL, Metric
 from harness.records.suites import Suite
 from reports import outdated, statistics
 from reports.layer_costs import FORMS, by_row_of
-from zoo.registry import FAMILIES
 
 NOT_RUN: Mapping[str, Any] = {
     "metric": "", "better": "", "mean": math.nan, "low": math.nan, "high": math.nan, "text": "",
@@ -400,9 +399,7 @@ def matrix(
     """
     every = answers.groupby("row", sort=False)
     about = every.agg(attention=("attention", "first"), known_failures=("known_failures", "max"))
-    families = [*FAMILIES]
-    about["family"] = about["attention"].map(family_of).map(families.index)
-    about = about.sort_values("family", kind="stable")
+    about = about.sort_values("attention", key=lambda of: of.map(order_of), kind="stable")
     found, has_any = {}, {}
     for form in FORMS:
         of_form = answers[answers["question"].map(forms) == form]

@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "harness": ("harness", "zoo", "tasks"),
     "harness.records": ("harness.records", "tasks.metric", "zoo.registry"),
     "harness.cli": ("harness", "zoo", "tasks", "reports"),
-    "reports": ("reports", "harness.records"),
+    "reports": ("reports", "harness.records", "harness.recipes"),
 }
 """What of the four packages each may import: the module named, and every module below it."""
 

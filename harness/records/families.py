@@ -29,6 +29,11 @@ def colour_of(attention: str) -> str:
     return FAMILIES[family_of(attention)]
 
 
+def order_of(attention: str) -> int:
+    """The place of its family among all, in which tables list rows."""
+    return [*FAMILIES].index(family_of(attention))
+
+
 @cache
 def _families() -> Mapping[str, str]:
     listed = json.loads(LISTED.read_text("utf-8"))["variants"]
