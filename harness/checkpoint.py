@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from harness.provenance import is_outdated
 from harness.records import files
 from harness.records.record import Record
 from harness.records.store import Store
@@ -207,7 +208,8 @@ def kept_runs(store: Store, names: Sequence[str] = ()) -> Iterator[KeptRun]:
     """The runs of those names, or paths, or every run with saved weights.
 
     Raises:
-        UserError: there is no such run, it kept no weights, or its file is no record.
+        UserError: there is no such run, it kept no weights, is of other code than now, or its file
+            is no record.
     """
     recorded = [name.removesuffix(".json") for name in store.files()]
     wanted = [Path(name).name.removesuffix(".json") for name in names]
@@ -223,7 +225,10 @@ def kept_runs(store: Store, names: Sequence[str] = ()) -> Iterator[KeptRun]:
         )
     for name, paths in found.items():
         if paths:
-            yield KeptRun(name, store.require(f"{name}.json"), paths)
+            record = store.require(f"{name}.json")
+            if is_outdated(record):
+                raise UserError(f"run {name!r} is of other code than now; {WEIGHTS_REMEDY}")
+            yield KeptRun(name, record, paths)
 
 
 def load_weights(path: Path, model: nn.Module) -> None:
