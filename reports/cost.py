@@ -12,7 +12,7 @@ import pandas as pd
 
 from harness.records.cost import batching_of
 from reports import outdated
-from reports.layer_costs import crossover, exponent
+from reports.layer_costs import FORMS, crossover, exponent
 from reports.markdown import escape, frame_table, memory_of, rendered
 from reports.text import NOTHING, grid, headed, number, plain, text_table, threads_of, without_nan
 
@@ -256,14 +256,14 @@ def _panel(
 
 
 def _title(cost: Cost) -> str:
-    causal = ", causal" if cost["causal"] and cost["pass"] in ("forward", "train") else ""
+    form = f", {FORMS[0 if cost['causal'] else 1]}" * (cost["pass"] in ("forward", "train"))
     batch = "{}={}".format(*batching_of(cost["batching"]))
     # Positions are always learned.
     fields = {name: value for name, value in cost["model"].items() if name != "positions"}
     model = "".join(f", {name}={value}" for name, value in fields.items() if value)
     count = f", {threads_of(cost['threads'])}" if cost["device"] == "cpu" else ""
     return (
-        f"{NAMES[cost['pass']]}, {cost['level']}{causal}: {batch}, dim={cost['dim']}, "
+        f"{NAMES[cost['pass']]}, {cost['level']}{form}: {batch}, dim={cost['dim']}, "
         f"heads={cost['heads']}{model}, {cost['precision']}; "
         f"{cost['machine']}{count}"
     )

@@ -113,7 +113,7 @@ def test_sweeps_of_different_models_have_different_titles():
     titles = {*sweeps(*(record("linear", 256, level="step", model=model) for model in models))}
     assert len(titles) == 3
     assert (
-        "training, step: tokens=2048, dim=64, heads=2, depth=2, feed_forward=128, "
+        "training, step, bidirectional: tokens=2048, dim=64, heads=2, depth=2, feed_forward=128, "
         "dropout=0.1, recompute=layer, head=128, fp32; CPU, 2 threads"
     ) in titles
 
