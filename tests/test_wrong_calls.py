@@ -55,6 +55,11 @@ def decoding(layer: Any) -> dict[str, tuple[Callable[..., Any], dict[str, Any], 
     return {
         f"{name}.start": (layer.start, {"batch": 2}, {"batch": NO_BATCH}),
         f"{name}.step": (step_of(layer), {"x": TOKEN}, {"x": NO_TOKEN, "state": wrong}),
+        f"{name}.prefill": (
+            layer.prefill,
+            {"x": X},
+            {"x": NO_TOKENS, "mask": NO_MASK, "state": (*wrong, (*state, TOKEN))},
+        ),
     }
 
 

@@ -20,7 +20,15 @@ from zoo.kernels import real_tokens, rotary
 from zoo.kernels.precision import at_least_fp32, backward_without_autocast
 from zoo.projection import Projection
 from zoo.registry import CUSTOM, FAMILIES, Registry, UserError, Value, unknown
-from zoo.size import Size, checked_step, require_counts, require_dtype, require_inputs
+from zoo.size import (
+    Size,
+    checked_step,
+    require_counts,
+    require_dtype,
+    require_inputs,
+    require_parts,
+    require_state,
+)
 from zoo.traits import Identity, Traits
 
 Token = Float[Tensor, "b d"]
@@ -235,10 +243,7 @@ class Attention(nn.Module, ABC):
         require_inputs(self.size, x, x, mask)
         require_dtype(self, x)
         state = self.start(len(x)) if state is None else state
-        if any(len(part) != len(x) for part in state):
-            raise UserError(
-                f"the state has {len(state[0])} samples and x {len(x)}; give a state per sample"
-            )
+        require_parts(self, state := require_state(len(x), state))
         draws = self.training and (self.size.dropout or self.traits.stochastic)
         by_step = draws or overrides(type(self), "step", "extend")
         extend = self._extend_by_step if by_step else self.extend
@@ -277,6 +282,7 @@ class Attention(nn.Module, ABC):
             torch.where(real.view(-1, *(1,) * (new.ndim - 1)), new, old) for new, old in pairs
         )
 
+    @checked_step
     def step(self, x: Token, state: State) -> tuple[Token, State]:
         """The evaluation output at the next token, and the state after it.
 

@@ -150,6 +150,8 @@ class EncoderLayer(nn.Module):
 
         See `Attention.prefill`.
         """
+        require_inputs(self.attention.size, x, x, mask)
+        require_dtype(self, x)
         tokens, state = self.attention.prefill(self.attention_norm(x), mask, state)
         return self._without_dropout(x + tokens), state
 

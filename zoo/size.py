@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from numbers import Integral, Real
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -127,25 +127,35 @@ def checked_step(step: Callable[..., T]) -> Callable[..., T]:
 
     @wraps(step)
     def checked(self: Any, x: Any, state: Any) -> T:
-        samples = require_token(self.size.dim, x)
+        require_token(self.size.dim, x)
         require_dtype(self, x)
-        # A list as well: of states whose samples were selected.
-        parts = tuple(state) if isinstance(state, list | tuple) else (None,)
-        if not all(isinstance(part, Tensor) and part.shape[:1] == samples for part in parts):
-            raise UserError(f"the state is not one of {samples[0]} samples; {FROM_START}")
+        parts = require_state(len(x), state)
         try:
             return step(self, x, parts)
-        except (IndexError, TypeError, ValueError) as error:
-            if len(parts) != (count := len(self.start(0))):
-                raise UserError(f"the state has {len(parts)} tensors and not {count}; "
-                                f"{FROM_START}") from error  # fmt: skip
+        except (IndexError, TypeError, ValueError):
+            require_parts(self, parts)
             raise
 
     return checked
 
 
-def require_token(dim: int, x: Any) -> torch.Size:
-    """The number of samples of a token; raise `UserError` if `x` is not (batch, dim)."""
+def require_state(samples: int, state: Any) -> tuple[Tensor, ...]:
+    """The state of as many samples; raise `UserError` if it is none."""
+    # A list as well: of states whose samples were selected.
+    parts = tuple(state) if isinstance(state, list | tuple) else (None,)
+    if not all(isinstance(part, Tensor) and part.shape[:1] == (samples,) for part in parts):
+        raise UserError(f"the state is not one of {samples} samples; {FROM_START}")
+    return cast(tuple[Tensor, ...], parts)
+
+
+def require_parts(layer: Any, state: tuple[Tensor, ...]) -> None:
+    """Raise `UserError` if a state has another number of tensors than the layer's."""
+    if len(state) != (count := len(layer.start(0))):
+        raise UserError(f"the state has {len(state)} tensors and not {count}; {FROM_START}")
+
+
+def require_token(dim: int, x: Any) -> None:
+    """Raise `UserError` if `x` is not (batch, dim)."""
     if not isinstance(x, Tensor):
         raise UserError(f"x is a {type(x).__name__}; give a tensor of one token a sample")
     if x.ndim != 2 or x.shape[1] != dim or not x.is_floating_point():
@@ -153,7 +163,6 @@ def require_token(dim: int, x: Any) -> torch.Size:
             f"x has shape {tuple(x.shape)} and dtype {x.dtype}; give one floating-point token a "
             f"sample, of shape (batch, {dim})"
         )
-    return x.shape[:1]
 
 
 def require_dtype(layer: nn.Module, x: Tensor) -> None:

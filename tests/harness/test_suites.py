@@ -302,7 +302,9 @@ def test_the_place_of_a_row_is_that_among_the_other_published_rows(file):
         (1, "softmax"), (2, "linear"), (4, "none")
     ]  # fmt: skip
     assert found["baseline"] == ("rule", 5.0) and found["outdated"] == ["primal", "none"]
-    page = text({"row": "primal", "attention": "primal", "questions": [found], "layer": []}, "here")
+    page = text(
+        {"row": "primal", "attention": "primal", "questions": [found], "layers": {}}, "here"
+    )
     assert "published by earlier code: 2 rows" in page
     assert "30.0 (published, by earlier code: 10.0)" in page
     lacking = place("soft", question, pd.DataFrame([run]), answers)

@@ -278,7 +278,7 @@ def test_dropout_in_training_does_not_reach_a_prompt():
         ({"x": torch.randn(2, LENGTH + 1, DIM)}, f"max_len={LENGTH}"),
         ({"mask": torch.ones(2, 9)}, "mask has dtype"),
         ({"mask": torch.ones(2, 8, dtype=torch.bool)}, "mask has shape"),
-        ({"state": "of another batch"}, "state has 3 samples and x 2"),
+        ({"state": "of another batch"}, "not one of 2 samples"),
         ({"causal": False}, "only if causal"),
     ],
 )
