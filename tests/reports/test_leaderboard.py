@@ -358,10 +358,11 @@ def test_pages_of_any_records_hold_their_own_markdown_and_no_formula():
     pages = files(found, [Broken(Path("bad`<b>\n# x.json"), "no\n# record")])
     page = pages["leaderboard.md"].decode()
     tokens = MarkdownIt("commonmark").enable("table").parse(page)
-    types = {token.type for token in tokens} | {
-        child.type for token in tokens for child in token.children or ()
-    }
-    assert not types & {"html_block", "html_inline", "image", "link_open", "code_block", "fence"}
+    every = [*tokens, *(child for token in tokens for child in token.children or ())]
+    types = {token.type for token in every}
+    assert not types & {"html_block", "html_inline", "image", "code_block", "fence"}
+    links = {token.attrGet("href") for token in every if token.type == "link_open"}
+    assert links == {"../docs/statistics.md"}
     headings = [token for token in tokens if token.type == "heading_open"]
     assert len(headings) == page.count("\n## ") + 1
     lines = [*csv.reader(io.StringIO(pages["leaderboard.csv"].decode()))]
