@@ -5,15 +5,16 @@ between two measured lengths or is given as a bound.
 """
 
 import math
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
+from harness import recipes
 from harness.records.interval import UPPER
-from harness.records.suites import CostPlan
+from harness.records.suites import CostPlan, Suite
 
 CAUSAL = "causal"
 
@@ -34,6 +35,18 @@ ByLength = Mapping[int, float] | pd.Series
 
 FITTED = 4
 """The longest lengths that an exponent is fitted to: shorter ones have constant costs."""
+
+
+def forms_of(suite: Suite, tasks: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """The form of each question, of `FORMS`, by name.
+
+    `tasks` are as `harness list --json` has them.
+    """
+    causal, of = {task["name"]: task["causal"] for task in tasks}, recipes.of_suite(suite)
+    return {
+        q.name: FORMS[0 if of[q.name].options.get("causal", causal.get(q.task)) else 1]
+        for q in suite.questions
+    }
 
 
 def of_plan(costs: pd.DataFrame, plan: CostPlan) -> pd.DataFrame:

@@ -7,7 +7,7 @@ in, and frames come out, from which pages, tables and figures are made.
 import json
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from operator import eq
@@ -16,8 +16,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness import recipes
-from harness.recipes import TaskRecipe
 from harness.records.families import order_of
 from harness.records.frame import best_trials_first
 from harness.records.interval import (
@@ -188,26 +186,6 @@ def is_of_suite(runs: pd.DataFrame, suite: Suite) -> pd.Series:
         for tuned in [json.loads(grid or "{}").keys()]
     ]
     return same & ~np.array(changed, dtype=bool)
-
-
-def recipes_of(suite: Suite) -> dict[str, TaskRecipe]:
-    """The recipe of each question, by name."""
-    return {
-        question.name: recipes.of_question(suite, question.name).of_task(question.task)
-        for question in suite.questions
-    }
-
-
-def forms_of(suite: Suite, tasks: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """The form of each question, of `reports.layer_costs.FORMS`, by name.
-
-    `tasks` are as `harness list --json` has them.
-    """
-    causal, of = {task["name"]: task["causal"] for task in tasks}, recipes_of(suite)
-    return {
-        q.name: FORMS[0 if of[q.name].options.get("causal", causal.get(q.task)) else 1]
-        for q in suite.questions
-    }
 
 
 def final_runs(runs: pd.DataFrame, suite: Suite) -> pd.DataFrame:
@@ -395,7 +373,7 @@ def matrix(
         answers: of `SuiteResults`.
         costs: see `harness.records.frame.of_costs`.
         suite: whose rows and questions.
-        forms: of `forms_of`.
+        forms: of `reports.layer_costs.forms_of`.
     """
     every = answers.groupby("row", sort=False)
     about = every.agg(attention=("attention", "first"), known_failures=("known_failures", "max"))

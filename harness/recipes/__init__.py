@@ -159,6 +159,14 @@ def of_question(suite: Suite, name: str) -> Recipe:
     return Recipe(name=f"{suite.key}/{name}", tasks={question.task: recipe}, question=question)
 
 
+def of_suite(suite: Suite) -> dict[str, TaskRecipe]:
+    """The complete recipe of each question, by name."""
+    return {
+        question.name: of_question(suite, question.name).of_task(question.task)
+        for question in suite.questions
+    }
+
+
 def show(name: str) -> str:
     """The file of the recipe called `name`.
 

@@ -80,16 +80,13 @@ def advise(table: Values, query: Values) -> Values:
     Returns:
         `members` of the Pareto set (no other row is at least as good in groups, time and memory and
         better in one) in order of time, each with its figures, the `probability` of membership,
-        the rows that it is `tied` with and where it can be used (`uses`); `recommended`: the
-        fastest of those in the best groups, empty without members; `dominated` rows; `excluded`
-        rows by reason; `inferred`:
-        the rows of both whose cost was not measured; needed questions without evidence
-        (`unanswered`), of these `not_run`, on which no row was run, and the command that does
-        (`run`); `commands` that measure what else is missing; `refused`: why there is no answer,
-        empty where there is one.
+        the rows that it is `tied` with and where it can be used (`uses`); the `recommended` one,
+        the fastest in the best groups; `dominated` rows; `excluded` rows by reason; `inferred`: the
+        rows of both whose cost was not measured; needed questions without evidence (`unanswered`),
+        of these `not_run`, and the command that runs them (`run`); `commands` that measure what
+        else is missing; `refused`: why there is no answer, empty where there is one.
     """
     key, conflict = setting_of(table, query)
-    lengths = table["lengths"].get(key, [])
     used = [name for name in query["needs"] if name in table["usable"]]
     not_run = [name for name in query["needs"] if name in table["not_run"]]
     groups: dict[str, list[Values]] = {}
@@ -97,17 +94,15 @@ def advise(table: Values, query: Values) -> Values:
         values = _values(row, key, query["length"], used)
         groups.setdefault(_excluded(values, query), []).append(values)
     candidates = groups.pop("", [])
-    refused = conflict or _refusal(lengths, query, key, used)
+    refused = conflict or _refusal(table["lengths"].get(key, []), query, key, used)
     members = [] if refused or not candidates else _members(candidates, used, key)
     members = sorted(members, key=lambda member: (member["time"], member["row"]))
     best = min(members, key=lambda m: (max(m["groups"]), sum(m["groups"])), default=None)
-    run = RULES["run"].format(suite=table["suite"], questions=",".join(not_run))
+    run = RULES["run"].format(suite=table["suite"], questions=",".join(not_run)) if not_run else ""
     chosen = [member["row"] for member in members]
     others = [name for values in candidates if (name := values["row"]["row"]) not in chosen]
     return {
-        "refused": refused,
-        "members": members,
-        "recommended": best["row"] if best else "",
+        "refused": refused, "members": members, "recommended": best["row"] if best else "",
         "dominated": [] if refused else others,
         "excluded": {
             rule["group"]: [_reason(values, rule["column"]) for values in groups[rule["group"]]]
@@ -116,10 +111,8 @@ def advise(table: Values, query: Values) -> Values:
         },
         "inferred": [v["row"]["row"] for v in candidates if v["row"]["inferred"] and not refused],
         "unanswered": [name for name in query["needs"] if name not in used],
-        "not_run": not_run,
-        "run": run if not_run else "",
-        "commands": _commands(table, query, groups, key),
-    }
+        "not_run": not_run, "run": run, "commands": _commands(table, query, groups, key),
+    }  # fmt: skip
 
 
 def setting_of(table: Values, query: Mapping[str, Any]) -> tuple[str, str]:

@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from harness import recipes
 from harness.records.families import family_of, layer_counts
 from harness.records.suites import Suite
 from reports import outdated
 from reports.advice.rules import DIGITS, RULES, Values, key_of, label_of
-from reports.layer_costs import crossover, of_plan
+from reports.layer_costs import crossover, forms_of, of_plan
 from reports.statistics import score_groups
-from reports.suite_results import forms_of, recipes_of
 
 Points = dict[str, list[list[float]]]
 """By setting, the values at each measured length: see `_points`."""
@@ -44,8 +44,8 @@ def table(
     units = {
         key: "ratio" if lines["ratio"].notna().any() else "seconds" for key, lines in keys.items()
     }
-    recipes = recipes_of(suite)
-    depth = max(int(recipe.model.get("depth", 1)) for recipe in recipes.values())
+    of_questions = recipes.of_suite(suite)
+    depth = max(int(recipe.model.get("depth", 1)) for recipe in of_questions.values())
     traits = {variant["name"]: variant for variant in catalogue["variants"]}
     rows = [*_rows(costs, suite, traits, units, depth, generator)]
     forms = forms_of(suite, catalogue["tasks"])
@@ -59,7 +59,7 @@ def table(
     states = {name: {row["states"][name] for row in rows} for name in questions}
     return {
         "suite": suite.key, "questions": questions, "forms": forms,
-        "steps": {name: recipe.train["steps"] for name, recipe in recipes.items()},
+        "steps": {name: recipe.train["steps"] for name, recipe in of_questions.items()},
         "question_notes": {of.name: of.note for of in suite.questions if of.note},
         "usable": [name for name in questions if "ok" in states[name]],
         "not_run": [name for name in questions if states[name] <= {"missing", "impossible"}],

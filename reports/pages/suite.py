@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from harness import recipes
 from harness.records.suites import Question, Suite
 from reports import layer_costs, outdated, papers, suite_results
 from reports.markdown import escape, rendered, table
@@ -110,7 +111,7 @@ def tables(
         suite = suite.model_copy(update={"questions": chosen or suite.questions})
         shown &= answers["question"].isin([question.name for question in suite.questions])
     answers = answers[shown]
-    forms = suite_results.forms_of(suite, catalogue["tasks"])
+    forms = layer_costs.forms_of(suite, catalogue["tasks"])
     columns = [*OF_A_SEED, *(["best_on_test"] if suite.published else [])]
     of_plan = layer_costs.of_plan(costs, plan)
     setting = [plan.precision, f"width {plan.dim}", f"{plan.heads} heads"]
@@ -179,7 +180,7 @@ def ratio(line: Mapping[Any, Any], column: str) -> str:
 def steps(of: Tables) -> str:
     """The training steps of the questions as text."""
     titles: dict[int, list[str]] = {}
-    for name, recipe in suite_results.recipes_of(of.suite).items():
+    for name, recipe in recipes.of_suite(of.suite).items():
         titles.setdefault(recipe.train["steps"], []).append(of.suite.question(name).title)
     return "; ".join(f"{count:,} ({'; '.join(names)})" for count, names in titles.items())
 
@@ -203,7 +204,7 @@ def _models(suite: Suite) -> str:
 
 def _questions(of: Tables) -> list[dict[str, Any]]:
     """What is said of each question: its strongest baseline, and what it settles."""
-    found, of_recipes = [], suite_results.recipes_of(of.suite)
+    found, of_recipes = [], recipes.of_suite(of.suite)
     for question in of.suite.questions:
         answers = of.answers[(of.answers["question"] == question.name) & (of.answers["text"] != "")]
         pairs = of.pairs[of.pairs["question"] == question.name]
