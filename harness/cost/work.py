@@ -138,12 +138,12 @@ def _evaluation(
 
 
 def _decoding(spec: CostSpec, layer: Attention) -> TimedCall:
-    """One step after `spec.length` others, which are left out where the state does not grow."""
+    """One step after a prompt of `spec.length` tokens; a state that does not grow needs none."""
     token = torch.randn(spec.batch, spec.dim, device=spec.device)
     layer.eval()
     with torch.inference_mode(), autocast(spec.device, spec.precision):
         state = layer.start(spec.batch)
-        for _ in range(0 if layer.traits.recurrent else spec.length):
-            _, state = layer.step(token, state)
+        if not layer.traits.recurrent:
+            _, state = layer.prefill(token[:, None].expand(-1, spec.length, -1))
     call = _evaluation(spec, layer, lambda: layer.step(token, state))
     return TimedCall(call, layer, state_bytes(state))
