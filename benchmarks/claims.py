@@ -91,7 +91,7 @@ CLAIMS = _read_claims()
 
 
 def is_met(ratio: Quartiles | None, bound: float | None) -> bool | None:
-    """Whether the median is at most the bound; None without one of them."""
+    """Return whether the median is at most the bound; None without one of them."""
     return None if ratio is None or bound is None else ratio.median <= bound
 
 

@@ -197,7 +197,7 @@ def simulate(kind: Kind, seeds: int, scenario: Scenario, rng: Rng) -> tuple[floa
 
 
 def separated(samples: Sequence[Sample], baseline: float) -> NDArray[np.bool_]:
-    """Whether two rows of a leaderboard are separable, (r, r)."""
+    """Return whether two rows of a leaderboard are separable, (r, r)."""
     found = np.zeros((len(samples), len(samples)), dtype=bool)
     used = [i for i, sample in enumerate(samples) if is_comparable(sample, [baseline])]
     if len(used) > 1:

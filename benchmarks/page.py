@@ -68,7 +68,7 @@ def _machine(environment: Environment) -> str:
 
 
 def _section(name: str, records: Sequence[ClaimRecord]) -> dict[str, Any]:
-    """What the page shows of a section; the claims by each text of their setting and limit."""
+    """The content of a section: its claims by each text of their setting and limit."""
     frame = pd.DataFrame([dict(record) for record in records])
     names = {
         field: frame.groupby(field, sort=False)["name"].agg(list).to_dict()

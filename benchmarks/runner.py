@@ -32,7 +32,7 @@ FEW = {"train": 640, "dev": 32, "test": 32}
 
 
 class Runner:
-    """What a section measures with: `records` of its `claims` about a device, in the folder `out`.
+    """Measures for a section: `records` of its `claims` about a device, in the folder `out`.
 
     If `tiny`, sizes are the smallest, to test the code: such ratios mean nothing.
     """
@@ -49,7 +49,7 @@ class Runner:
 
     @property
     def subjects(self) -> list[str]:
-        """What the claims are about: the first word of `of`, as `primal` of `primal, fp32`."""
+        """The subjects of the claims: the first word of `of`, as `primal` of `primal, fp32`."""
         return [*dict.fromkeys(claim.of.partition(",")[0] for claim in self.claims.values())]
 
     def size(self, full: int, tiny: int) -> int:

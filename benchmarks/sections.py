@@ -1,4 +1,4 @@
-"""What measures the claims of each section; its docstring is the text of the page."""
+"""The function that measures each section; its docstring is the text of the page."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -117,7 +117,7 @@ def in_order(
 
 
 def reader(train: Split, order: ShuffledBatches, spec: TrainSpec, seed: int) -> Read:
-    """What reads the batches of `train` in `order`, as the recipe augments them."""
+    """The reader of the batches of `train` in `order`, augmented as in the recipe."""
     if isinstance(train, ImageSplit):
         return AugmentedImages(train, spec, seed)
     return lambda number: train.gather(order.batch(number), order.length(number))

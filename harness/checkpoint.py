@@ -75,7 +75,7 @@ def write(path: Path, state: Mapping[str, Any], what: str) -> None:
 
 
 def read(path: Path) -> Any:
-    """What was written to a file; nothing of it is used before its SHA-256 is verified.
+    """Read a checkpoint; nothing of it is used before its SHA-256 is verified.
 
     Raises:
         DamagedError: the content is not the one that was written.

@@ -17,7 +17,7 @@ TOO_LARGE = ("array is too big", "Maximum allowed dimension")
 
 
 class Summary(NamedTuple):
-    """What is known of data whose splits may be released.
+    """A summary of data whose splits may be released.
 
     Attributes:
         digests: SHA-256 of each split, by its name.
@@ -68,7 +68,7 @@ class Data:
 
     @cached_property
     def summary(self) -> Summary:
-        """What stays known after the splits are released."""
+        """The summary, which outlives the splits."""
         splits, classes = self.splits, self.task.classes
         return Summary(
             digests={name: split.digest() for name, split in splits.items()},
@@ -101,7 +101,7 @@ _IN_USE: WeakValueDictionary[tuple[type[Task], str], Data] = WeakValueDictionary
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an allocation failed, on the CPU or on a GPU."""
+    """Return whether an allocation failed, on the CPU or on a GPU."""
     # torch's CPU allocator has no error type.
     failed = isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
     return failed or isinstance(error, MemoryError | torch.OutOfMemoryError)

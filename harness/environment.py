@@ -89,7 +89,7 @@ def _of_process(kind: str) -> Environment:
 
 
 def is_same_machine(current: Environment, started: Environment | None) -> bool:
-    """Whether a run was started on this machine; of an unknown environment, true."""
+    """Return whether a run was started on this machine; of an unknown environment, true."""
     fields = MACHINE if started else ()
     return all(getattr(started, name) == getattr(current, name) for name in fields)
 

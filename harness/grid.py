@@ -75,7 +75,7 @@ def _require_batch(plan: Plan) -> None:
 
 
 def _unsupported(plan: Plan) -> str | None:
-    """Why the variants of a run do not support its task, in one line; None where they do."""
+    """The reason why the variants of a run do not support its task; None where they do."""
     try:
         build(f"attention {plan.spec.attention!r}", partial(_try_to_build, plan))
     except Unsupported as error:

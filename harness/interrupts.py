@@ -77,7 +77,7 @@ class Interrupts:
 
 
 def is_import(frame: FrameType | None) -> bool:
-    """Whether the frame, or one that called it, is part of an import."""
+    """Return whether the frame, or one that called it, is part of an import."""
     names = (caller.f_code.co_filename for caller, _ in walk_stack(frame)) if frame else ()
     return any(name.startswith("<frozen importlib") for name in names)
 
@@ -107,7 +107,7 @@ def continued(*, by_same_command: bool = True) -> Iterator[None]:
 
 
 def ending(exit_code: int) -> str:
-    """How a process ended that has not done its work, in a few words."""
+    """The end of a process that has not done its work, in a few words."""
     if exit_code < 0:
         return f"it was ended by {signal.Signals(-exit_code).name}"
     return f"it exited with code {exit_code}"

@@ -59,7 +59,7 @@ class Job(NamedTuple):
 
     @property
     def is_isolated(self) -> bool:
-        """Whether the process that computes it computes no other run after it.
+        """Return whether the process that computes it computes no other run after it.
 
         A plug-in may change anything in its process.
         """
@@ -72,7 +72,7 @@ class Job(NamedTuple):
 
 
 class Result(NamedTuple):
-    """How a job ended.
+    """The result of a job.
 
     Attributes:
         state: `done` if the store holds the record, `busy` if another process computes the run,
@@ -94,7 +94,7 @@ class Pool(Protocol):
     """An engine: takes jobs, and computes several at once."""
 
     def can_start(self) -> bool:
-        """Whether another job would start now."""
+        """Return whether another job would start now."""
         ...
 
     def submit(self, job: Job) -> None:
@@ -202,7 +202,7 @@ def _unfinished(job: Job) -> Iterator[Lock | Result]:
 
 
 def has_outcome(record: Record | None, job: Job) -> bool:
-    """Whether the record of a run is its outcome for a command.
+    """Return whether the record of a run is its outcome for a command.
 
     One that was there before is if its status is final and its code the code of now, unless it is
     to be repeated. One of a run that began later, of this command or of another, is in any case,

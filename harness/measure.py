@@ -1,4 +1,4 @@
-"""What a model costs: time, memory and operations, compared with softmax in the same run.
+"""The cost of a model: time, memory and operations, compared with softmax in the same run.
 
 Times are compared with the fastest exact softmax, memory with SDPA softmax: `harness.reference`.
 The timed step is the one that trains. Calls of the model and of softmax alternate, and their ratio
@@ -149,7 +149,7 @@ def _softmax(
 def _usage(
     plan: Plan, trainer: Trainer, train: Split, steps: list[float], passes: list[float]
 ) -> Usage:
-    """What a model uses: `steps` and `passes` are the seconds of training and inference."""
+    """The usage of a model: `steps` and `passes` are the seconds of training and inference."""
     tokens = plan.spec.train.batch * plan.task.sequences * plan.task.length("train")
     layers = attentions(trainer.model)
     decodes = all(layer.traits.recurrent and layer.size.causal for layer in layers)

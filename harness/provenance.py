@@ -1,4 +1,4 @@
-"""What a record states about the code of a run: versions, source digests, declared failures."""
+"""The code of a run, as its record has it: versions, source digests, declared failures."""
 
 from collections.abc import Iterable
 from functools import cache
@@ -51,7 +51,7 @@ def certified_digest(variant: type) -> str:
 
 
 def is_outdated(record: Record | CostRecord) -> bool:
-    """Whether a record is of other code than this process would run, or of unknown code."""
+    """Return whether a record is of other code than this process would run, or of unknown code."""
     recorded = record.implementations
     return record.implementation == UNKNOWN or recorded != implementations(recorded)
 
@@ -77,11 +77,11 @@ def expected_failures_of(plan: Plan) -> dict[str, str]:
 
 
 def is_foreign(names: Iterable[str]) -> bool:
-    """Whether a variant is of another package than `zoo`."""
+    """Return whether a variant is of another package than `zoo`."""
     modules = [variants.find(name).__module__ for name in names]
     return any(module.partition(".")[0] != "zoo" for module in modules)
 
 
 def is_baseline(names: Iterable[str]) -> bool:
-    """Whether every variant is a baseline, which is no attention."""
+    """Return whether every variant is a baseline, which is no attention."""
     return all(variants.find(name).is_baseline for name in names)

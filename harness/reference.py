@@ -115,7 +115,7 @@ def softmax_plan(plan: Plan, implementation: Implementation) -> Plan:
 
 
 def is_auto(spec: RunSpec | CostSpec) -> bool:
-    """Whether softmax is among the variants, with its default: options leave `auto` out."""
+    """Return whether softmax is among the variants, with its default: options leave `auto` out."""
     return "backend" not in spec.options.get(REFERENCE, {"backend": ""})
 
 
@@ -162,7 +162,7 @@ def _key(plan: Plan) -> str:
 
 
 def formula_fits(weights: int, precision: Precision, kind: str) -> bool:
-    """Whether the formula may store so many weights, of all layers, on a device of that kind."""
+    """Return whether the formula may store so many weights, of all layers, on such a device."""
     return WEIGHTS * weights * (2 if precision == "bf16" else 4) <= SHARE * memory_of(kind)
 
 
@@ -172,7 +172,7 @@ def fastest(seconds: Mapping[Implementation, float]) -> Implementation:
 
 
 def candidates(kind: str, precision: Precision, weights: int) -> list[Implementation]:
-    """What is tried on a device of that kind: the formula only where so many weights fit."""
+    """The implementations to try on a device of that kind; the formula only if its weights fit."""
     return [
         Implementation(backend=backend, precision=precision)
         for backend in BACKENDS[kind]

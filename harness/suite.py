@@ -79,7 +79,7 @@ def drafts(
 
 
 def missing_data(suite: Suite, questions: Iterable[Question]) -> dict[str, str]:
-    """How to get the data of each question that are neither generated nor in the cache, by name.
+    """The command that gets the missing data of each question, by name.
 
     Raises:
         UserError: all of the questions lack data, or one does, and there are no published numbers
@@ -152,13 +152,13 @@ def steps(
 
 
 def costs(suite: Suite, rows: Sequence[SuiteRow], device: Device) -> list[CostSpec]:
-    """What is measured of the rows of a suite, with the references of softmax."""
+    """The measurements of the rows of a suite, with the references of softmax."""
     specs = (spec for row in rows for spec in layer_costs(suite.cost, row, device))
     return [*{spec.id: spec for spec in specs}.values()]
 
 
 def layer_costs(plan: CostPlan, row: SuiteRow, device: Device) -> list[CostSpec]:
-    """What is measured of a row: a layer in each form, so none of a composition.
+    """The measurements of a row: of a layer in each form, so none of a composition.
 
     Forms and passes that the row lacks are left out.
     """

@@ -272,5 +272,5 @@ def _evaluate(trainer: Trainer, dev: Split, progress: Progress) -> Evaluation:
 
 
 def _is_better(result: Evaluation, score: float | None) -> bool:
-    """Whether a result is better than an earlier score, if there is one."""
+    """Return whether a result is better than an earlier score, if there is one."""
     return score is None or result.metric.sign * (result.score - score) > 0

@@ -74,7 +74,7 @@ def sweeps(costs: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def rows(sweep: pd.DataFrame) -> pd.DataFrame:
-    """What a sweep says of each row, by label.
+    """The conclusions of a sweep for each row, by label.
 
     Columns: `attention`, `claim`, `computed_by`; `time` and `memory`, the exponents; `faster` and
     `smaller`, the crossovers; `longest`, the longest measured length; there `seconds`, `over_limit`
@@ -102,7 +102,7 @@ def _row(costs: pd.DataFrame) -> dict[str, Any]:
 
 
 def failures(costs: pd.DataFrame) -> list[str]:
-    """Why costs have no value, or no ratio: a line for each, but for skipped lengths."""
+    """The reasons why costs have no value or ratio: a line for each, but for skipped lengths."""
     found = costs[costs["status"] != "skipped"].to_dict("records")
     return [
         f"{cost['label']} at {cost['length']:,} tokens: {text}"
@@ -112,7 +112,7 @@ def failures(costs: pd.DataFrame) -> list[str]:
 
 
 def problem(cost: Cost) -> str:
-    """Why a cost has no value, or no ratio; empty where it has both."""
+    """The reason why a cost has no value, or no ratio; empty where it has both."""
     if cost["status"] != "ok":
         return f"{cost['status'].replace('_', ' ')}: {cost['reason']}"
     return f"no ratio: {cost['no_ratio']}" if cost["no_ratio"] else ""
@@ -142,7 +142,7 @@ def with_ratio(value: float, ratio: float) -> str:
 
 
 def files(costs: pd.DataFrame) -> dict[str, bytes]:
-    """What `cost.md`, `cost.csv`, `cost.png` and `cost.svg` hold, by name; none without costs."""
+    """The content of `cost.md`, `.csv`, `.png` and `.svg`, by name; none without costs."""
     from reports.figures import style
 
     if not (found := sweeps(costs)):

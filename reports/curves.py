@@ -20,7 +20,7 @@ COLUMNS = [
 
 
 def files(runs: pd.DataFrame, points: pd.DataFrame) -> dict[str, bytes]:
-    """What `curves.csv`, `.png` and `.svg` hold, of frames of `harness.records.frame`, by name."""
+    """The content of `curves.csv`, `.png` and `.svg` by name, from `harness.records.frame`."""
     found = curves(runs, points)
     return style.table_with_images("curves", found[COLUMNS], draw, found)
 

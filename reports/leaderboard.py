@@ -127,7 +127,7 @@ def _seeds_at_baseline(runs: pd.DataFrame, rows: pd.DataFrame) -> pd.Series:
 
 
 def files(found: Leaderboard, broken: Sequence[Broken]) -> dict[str, bytes]:
-    """What `leaderboard.md` and `leaderboard.csv` hold, by name."""
+    """The content of `leaderboard.md` and `leaderboard.csv`, by name."""
     every = found.every
     page = rendered(
         "leaderboard.md.j2", sections=sections(found), older=found.older, outdated=found.outdated,
@@ -180,7 +180,7 @@ def terminal(found: Leaderboard) -> str:
 
 
 def sections(found: Leaderboard) -> list[dict[str, Any]]:
-    """What the page and the terminal show of each question."""
+    """The section of each question on the page and the terminal."""
     groups = found.rows.groupby("question") if len(found.rows) else ()
     return [_section(found, rows) for _, rows in groups]
 
@@ -213,7 +213,7 @@ def _section(found: Leaderboard, rows: pd.DataFrame) -> dict[str, Any]:
 
 
 def _verdict(rows: pd.DataFrame, pairs: pd.DataFrame, metric: Metric, *, has_rules: bool) -> str:
-    """What a question settles: separable pairs, and the rows that beat every baseline."""
+    """The verdict on a question: separable pairs, and the rows that beat every baseline."""
     finished = rows[rows["text"] != ""]
     attention = finished[~finished["without_attention"]]
     strongest = attention.sort_values("baseline_value", ascending=metric.sign < 0)[-1:]

@@ -12,7 +12,7 @@ MOST_COMMITS = 8
 
 
 def newest(runs: pd.DataFrame, keys: Sequence[str], column: str) -> pd.Series:
-    """Whether each run has the value of `column` that is shown of its group.
+    """Return whether each run has the value of `column` that is shown of its group.
 
     A group is what is equal in `keys`. It is shown as its last run that is not outdated has it, or
     as its last run, where all are outdated.
@@ -23,14 +23,14 @@ def newest(runs: pd.DataFrame, keys: Sequence[str], column: str) -> pd.Series:
 
 
 def counted(reasons: pd.Series) -> str:
-    """What is left out, with the number of runs for each reason; empty where nothing is."""
+    """A sentence on the runs that are left out, by reason; empty where none is."""
     counts = reasons[reasons != ""].value_counts(sort=False)
     texts = [f"{count} {reason}" for reason, count in counts.items()]
     return f"Left out of the runs: {', '.join(texts)}." if texts else ""
 
 
 def sentence(found: pd.DataFrame, what: str = "runs") -> str:
-    """How much of a frame is outdated, with rows and commits; empty where nothing is."""
+    """A sentence on the outdated part of a frame, with rows and commits; empty where none is."""
     old = found[found["outdated"].eq(True)] if "outdated" in found else found[:0]
     if old.empty:
         return ""

@@ -171,7 +171,7 @@ def step_costs(wanted: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
 
 
 def step_files(found: pd.DataFrame, suite: Suite) -> dict[str, bytes]:
-    """What `SUITE.md` and `SUITE.csv` hold, by name, of `step_costs`."""
+    """The content of `SUITE.md` and `SUITE.csv`, by name, of `step_costs`."""
     table = frame_csv(headed(found, CSV, HEADINGS))
     return {f"{suite.name}.md": _page(found, suite).encode(), f"{suite.name}.csv": table}
 

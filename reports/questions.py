@@ -136,7 +136,7 @@ def field_text(path: str) -> str:
 
 
 def failures(runs: pd.DataFrame) -> str:
-    """How the runs of a row ended that did not finish, in one line; empty where all finished."""
+    """The ends of the runs of a row that did not finish, in one line; empty where all finished."""
     failed = runs[runs["status"] != "ok"]
     texts = pd.Series([failure(run) for run in lines(failed)], failed.index, dtype=object)
     if len(failed) == len(runs) and texts.nunique() == 1:
@@ -146,7 +146,7 @@ def failures(runs: pd.DataFrame) -> str:
 
 
 def failure(run: Run) -> str:
-    """How a run ended that did not finish, in a few words."""
+    """The end of a run that did not finish, in a few words."""
     status, reason = run["status"].replace("_", " "), plain(run["reason"], REASON)
     if not reason:
         step = run.get("last_step")
@@ -172,7 +172,7 @@ def _question(runs: pd.DataFrame, shared: dict[str, str], varied: str) -> pd.Dat
 
 
 def _shared(run: Run, varied: str) -> dict[str, str]:
-    """What the runs of a question have in common, as text by column."""
+    """The common setting of the runs of a question, as text by column."""
     grid = json.loads(run["grid"] or "{}")
     free = {*grid, PRECISION, varied, *([MATCHED] if run["match"] else [])}
     overrides = {
@@ -273,7 +273,7 @@ def _text(value: object) -> str:
 
 
 def _is_of_shown_code(runs: pd.DataFrame) -> pd.Series:
-    """Whether each run has the code that its row is shown with: no row is of two."""
+    """Return whether each run has the code that its row is shown with: no row is of two."""
     columns = [*ENTRY, "overrides"]
     entries = runs.assign(entry=[_entry(run) for run in lines(runs[columns])])
     return outdated.newest(entries, ["entry"], "implementation")
@@ -287,7 +287,7 @@ def _entry(run: Run) -> str:
 
 
 def _is_result(runs: pd.DataFrame, group: pd.Series) -> pd.Series:
-    """Whether each run is no trial, or one of a row all of whose trials failed."""
+    """Return whether each run is no trial, or one of a row all of whose trials failed."""
     trial = runs["role"] == "trial"
     trials = runs[trial]
     rows = trials.groupby([group[trial], trials["attention"], trials["options"], trials["seed"]])
@@ -298,6 +298,6 @@ def _is_result(runs: pd.DataFrame, group: pd.Series) -> pd.Series:
 
 
 def _is_newest(runs: pd.DataFrame) -> pd.Series:
-    """Whether each run is of the newest version of its task that any of the runs is of."""
+    """Return whether each run is of the newest version of its task that any of the runs is of."""
     version = runs["task"].str.extract(r"@([0-9]+)", expand=False).fillna("0").astype(float)
     return version == version.groupby(runs["task.name"]).transform("max")

@@ -34,7 +34,7 @@ COLUMNS = ["table", "question", *PAIRS]
 
 
 def is_comparable(sample: Sample, baselines: Sequence[float]) -> bool:
-    """Whether the seeds of a row, two at least, can be compared with other rows.
+    """Return whether the seeds of a row, two at least, can be compared with other rows.
 
     A seed that stays at a baseline is from another distribution than seeds that vary about a level.
     Of two rows that fail equally often, three seeds of one may all succeed and three of the other
@@ -56,7 +56,7 @@ def is_comparable(sample: Sample, baselines: Sequence[float]) -> bool:
 
 
 def separable_pairs(samples: Sequence[Sample]) -> NDArray[np.bool_]:
-    """Whether two rows differ, by Holm's correction over all pairs, (r, r), symmetric."""
+    """Return whether two rows differ, by Holm's correction over all pairs, (r, r), symmetric."""
     count = len(samples)
     first, second = np.triu_indices(count, 1)
     separable = np.zeros((count, count), dtype=bool)

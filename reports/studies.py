@@ -23,7 +23,7 @@ HEIGHT = 3.5
 def study_files(
     name: str, head: str, sections: Sections, panels: "Sequence[Panel]", frame: pd.DataFrame
 ) -> dict[str, bytes]:
-    """What `NAME.md`, `.csv`, `.png` and `.svg` hold, by name.
+    """The content of `NAME.md`, `.csv`, `.png` and `.svg`, by name.
 
     Args:
         name: of the study.

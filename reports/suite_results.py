@@ -59,7 +59,7 @@ class SuiteResults:
     left_out: str = ""
 
     def answers(self, *, rank_all: bool = False) -> pd.DataFrame:
-        """What each row reached on each question; `rank_all` ranks rows at a baseline, too.
+        """The result of each row on each question; `rank_all` ranks rows at a baseline, too.
 
         Returns:
             A line for each row and question. Columns: `row`, `attention`, `question`, `metric`,
@@ -154,7 +154,7 @@ def comparable(runs: pd.DataFrame, suite: Suite) -> pd.DataFrame:
 
 
 def is_of_suite(runs: pd.DataFrame, suite: Suite) -> pd.Series:
-    """Whether each run is of a question of the suite, with the settings of that question.
+    """Return whether each run is of a question of the suite, with the settings of that question.
 
     A run of `--budget SUITE/QUESTION` with other settings or rates is a question of its own, and so
     is a run that was made before a setting of the suite changed.
@@ -245,7 +245,7 @@ class QuestionResults:
 
     @cached_property
     def obstacles(self) -> dict[str, str]:
-        """What keeps each row from being compared; empty where nothing does."""
+        """The reason why each row is not compared; empty where it is."""
         return {row: self._obstacle(row) for row in self.scores}
 
     def _obstacle(self, row: str) -> str:

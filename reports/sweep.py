@@ -34,7 +34,7 @@ COLUMNS = [
 def files(
     runs: pd.DataFrame, baselines: pd.DataFrame, field: str, default: object = None
 ) -> dict[str, bytes]:
-    """What the page, the table and the figure of `sweeps` hold, by name.
+    """The content of the page, the table and the figure of `sweeps`, by name.
 
     Raises:
         ValueError: no runs differ in the option alone.
@@ -150,7 +150,7 @@ def _states(axes: Axes, swept: pd.DataFrame, order: list[str]) -> None:
 
 
 def _section(swept: pd.DataFrame) -> dict[str, Any]:
-    """What the page shows of a sweep: a line for each row, a column for each value."""
+    """The section of a sweep: a line for each row, a column for each value."""
     values, field = _in_order(swept), swept["field"].iloc[0]
     scores = [escape(_text(line)) for line in lines(swept)]
     states = grid(swept, "row", "value", [*swept["state_bytes"].map(whole_text)], values)

@@ -20,7 +20,7 @@ from reports.text import grid
 
 
 def files(runs: pd.DataFrame) -> dict[str, bytes]:
-    """What `tuning.md`, `tuning.png` and `tuning.svg` hold, by name; none without trials."""
+    """The content of `tuning.md`, `.png` and `.svg`, by name; none without trials."""
     found = trials(runs)
     if found.empty:
         return {}

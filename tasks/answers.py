@@ -30,11 +30,11 @@ class Answers(ABC):
 
     @property
     def metric(self) -> Metric:
-        """What is shown, without the chance of a task."""
+        """The metric, without the chance of a task."""
         return metrics.find(self.measure).metric
 
     def metric_of(self, classes: int) -> Metric:
-        """What is shown, on a task of so many classes."""
+        """The metric on a task of so many classes."""
         mean = self.chance(classes)
         update = {} if mean is None else {"chance": self.metric.value(mean)}
         return self.metric.model_copy(update=update)
@@ -67,7 +67,7 @@ class Answers(ABC):
         return self
 
     def counted(self, targets: AllTargets) -> Bool[Tensor, "..."]:
-        """Which entries are targets: all of them, unless a kind has entries that are none."""
+        """True for entries that are targets: all of them, unless a kind has others."""
         return torch.ones_like(targets, dtype=torch.bool)
 
 
@@ -101,7 +101,7 @@ class Classes(Answers):
         return replace(self, smoothing=weight) if weight else self
 
     def correct(self, scores: Scores, targets: Targets) -> Bool[Tensor, "*answers"]:
-        """Which answers are correct."""
+        """True for correct answers."""
         return scores.argmax(-1) == targets
 
     def baselines(self, train: AllTargets, test: AllTargets, classes: int) -> Mapping[str, float]:
@@ -123,7 +123,7 @@ class Number(Answers):
         return F.mse_loss(scores.float()[..., 0], targets.float())
 
     def correct(self, scores: Scores, targets: Targets) -> Bool[Tensor, "*answers"]:
-        """Which answers are correct."""
+        """True for correct answers."""
         return (scores[..., 0] - targets).abs() < self.tolerance
 
     def chance(self, classes: int) -> None:

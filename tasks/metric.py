@@ -1,4 +1,4 @@
-"""What the numbers on a task mean. Nothing here imports torch: a record holds its metric whole."""
+"""The meaning of the numbers on a task. Nothing here imports torch: a record holds its metric."""
 
 import math
 from typing import Literal

@@ -55,7 +55,7 @@ def installed(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def printed(installed, shared_data, tmp_path_factory) -> dict[str, str]:
-    """What each command of the page, `list` and the tests print; and the pages of the report."""
+    """Output of each command of the page, `list` and the tests; and the pages of the report."""
     folder = tmp_path_factory.mktemp("work")
     # Under another name: the installed module must not be what is checked.
     (folder / "loose.py").write_bytes((PLUGIN / "attention_free.py").read_bytes())

@@ -350,7 +350,7 @@ class Attention(nn.Module, ABC):
 
     @classmethod
     def decodes(cls) -> bool:
-        """Whether its causal form has `start` and `step`; `recurrent` fixes the size of a state."""
+        """Return whether its causal form has `step`; `recurrent` fixes the size of a state."""
         return cls.traits.recurrent
 
     def _has_no_step(self) -> Unsupported:
@@ -364,7 +364,7 @@ variants: Registry[type[Attention]] = Registry(
 
 
 def overrides(variant: type[Attention], name: str, other: str) -> bool:
-    """Whether a method is defined in a subclass of the class that defines another one."""
+    """Return whether a method is defined in a subclass of the class that defines another one."""
     first, second = (
         next(cls for cls in variant.__mro__ if method in vars(cls)) for method in (name, other)
     )

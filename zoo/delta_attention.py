@@ -1,4 +1,4 @@
-"""What the delta family shares: activation and norm of queries and keys, decay, norm and gate.
+"""The common layer of the delta family: activation and norm of q and k, decay, norm and gate.
 
     q, k, v = silu(conv(W x)), of queries and keys then x / sqrt(|x|^2 + 1e-6) for each head
     out = W_o (RMSNorm_h(y) * gate(x))

@@ -185,7 +185,7 @@ def compute(
 
 
 def read_mask(allowed: Tensor, query: Tensor, key: Tensor) -> tuple[bool, Mask]:
-    """Whether a mask, broadcast to (b, h, n, m), is causal, and the real keys, (b, m).
+    """Return whether a mask, broadcast to (b, h, n, m), is causal, and the real keys, (b, m).
 
     Raises:
         UserError: the shape is another one.

@@ -33,7 +33,7 @@ model by `zoo.replace`; a graph of `torch.export`; on a GPU by a fused kernel.""
 
 
 class Use(NamedTuple):
-    """Whether a variant can be used in one of `PLACES`.
+    """A use of a variant, in one of `PLACES`.
 
     Attributes:
         works: whether it can.

@@ -52,7 +52,7 @@ class RecurrentAttention(Attention):
 
     @abstractmethod
     def inputs(self, x: Tokens, projected: Projected, positions: Positions | None) -> Inputs:
-        """What the recurrence reads, of `steps` n tokens.
+        """The inputs of the recurrence, of `steps` n tokens.
 
         Args:
             x: the tokens.

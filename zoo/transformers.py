@@ -298,7 +298,7 @@ def attend(
 
 
 def read(mask: Any, query: Tensor, key: Tensor, is_causal: bool) -> tuple[bool, Tensor]:
-    """Whether attention is causal, and the real keys, (b, m), of the keys that there are."""
+    """Return whether attention is causal, and the real keys, (b, m), of the keys that there are."""
     if mask is None:
         if is_causal and 1 < query.shape[2] != key.shape[2]:
             raise cannot("fewer queries than keys without a mask")

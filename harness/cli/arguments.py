@@ -73,7 +73,7 @@ class Machine:
 
 @dataclass(frozen=True, kw_only=True)
 class Runs(Machine):
-    """What is trained, every variant on every task with every seed, and where.
+    """The runs of a command, every variant on every task with every seed, and their engine.
 
     Attributes:
         attention: A, A+B, MODULE:CLASS, or A,B,...; repeatable.
@@ -103,7 +103,7 @@ class Runs(Machine):
     slurm: list[str] | None = None
 
     def resources(self) -> "Resources":
-        """What the runs of a grid may use.
+        """The resources of the runs of a grid.
 
         Raises:
             UserError: there is no such engine or device, this machine has fewer CPUs, or no memory

@@ -1,4 +1,4 @@
-"""What is registered: variants and tasks with their options, names of recipes and of suites.
+"""The registered variants and tasks with their options, names of recipes and of suites.
 
 Without plug-ins that is the content of `list.json`, since the import of the variants imports torch,
 which takes seconds. `python -m harness.cli.pages` writes that file.
@@ -90,7 +90,7 @@ def _variant(name: str, variant: Any) -> Entry:
 
 
 def _uses(name: str, variant: "type[Attention]") -> dict[str, list[str]]:
-    """Where each form of a variant can be used; nothing is said of those that need a package."""
+    """The places where each form of a variant can be used; none of one that needs a package."""
     import zoo
 
     forms = {"causal": variant.traits.causal, "bidirectional": variant.traits.bidirectional}
@@ -126,7 +126,7 @@ def paper_of(docstring: str, name: str) -> re.Match[str] | None:
 
 
 def _task(name: str, factory: Any) -> Entry | None:
-    """What is known of a task; None, with a warning, where it cannot be built."""
+    """The entry of a task; None, with a warning, where it cannot be built."""
     from tasks import create
 
     title = (factory.__doc__ or "").partition("\n")[0].rstrip(".")
@@ -161,7 +161,7 @@ def _options(factory: Any) -> list[Entry]:
 
 
 def meanings(factory: type) -> dict[str, str]:
-    """What docstrings of a class and its bases say of each parameter: the help of its option.
+    """The help of each option: its description in docstrings of a class and its bases.
 
     That is an entry of a section, `name: text`, or a first line that begins with its name.
     """

@@ -63,7 +63,7 @@ class CostOptions(arguments.Stored, arguments.Machine):
     keep_outdated: bool = False
 
     def request(self) -> "CostRequest":
-        """What is to be measured."""
+        """The requested measurements."""
         from harness import environment
         from harness.cost.plan import CostRequest
         from harness.records.cost import LEVELS, PASSES

@@ -122,7 +122,7 @@ def place(row: str, question: Question, runs: pd.DataFrame, answers: pd.DataFram
 
 
 def _layers(suite: Suite, row: SuiteRow, device: Device) -> dict[str, list[Document]]:
-    """What training a layer of a row costs over the fastest softmax, by form; none for A+B."""
+    """The cost of training a layer of a row over the fastest softmax, by form; none for A+B."""
     batch: Any = {"train": "1"}
     changes = {"lengths": LENGTHS, "passes": ("train",), "batch": batch}
     specs = layer_costs(suite.cost.model_copy(update=changes), row, device)
@@ -151,7 +151,7 @@ def _layers(suite: Suite, row: SuiteRow, device: Device) -> dict[str, list[Docum
 
 
 def text(document: Document, machine: str) -> str:
-    """What the command prints of a row: at most 32 lines."""
+    """The output for a row: at most 32 lines."""
     row = document["row"]
     sections = [f"{row} among the published rows of {machine}"]
     if outdated := {name for found in document["questions"] for name in found.get("outdated", ())}:

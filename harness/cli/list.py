@@ -120,7 +120,7 @@ def details(entry: Entry) -> str:
 
 
 def _is_installed(package: str) -> bool | None:
-    """Whether a package is installed; None for CUDA, which takes seconds to find out."""
+    """Return whether a package is installed; None for CUDA, which takes seconds to find out."""
     if package == "CUDA":
         return None
     try:

@@ -99,7 +99,7 @@ def pages_of(root: Path) -> list[Path]:
 
 
 def remedy(file: Path) -> str:
-    """How to get the missing records of a file that was made from records."""
+    """The remedy for a file whose records are missing."""
     name = file.stem.removesuffix("-answers")
     commands = dict.fromkeys(names(), "run --suite") | dict.fromkeys(studies.names(), "study")
     if name not in commands:
@@ -108,7 +108,7 @@ def remedy(file: Path) -> str:
 
 
 def is_current(file: Path, content: bytes) -> bool:
-    """Whether a file has that content, or is a figure."""
+    """Return whether a file has that content, or is a figure."""
     return file.suffix in NOT_COMPARED or not _differs(file, content)
 
 
@@ -120,7 +120,7 @@ def _differs(file: Path, content: bytes) -> bool:
 
 
 def _is_close(first: bytes, second: bytes) -> bool:
-    """Whether CSV files hold the same, numbers to 1e-9: last digits depend on the libraries."""
+    """Return whether CSV files are equal, numbers to 1e-9: last digits depend on the libraries."""
     tables = [[*csv.reader(text.decode().splitlines())] for text in (first, second)]
     if [*map(len, tables[0])] != [*map(len, tables[1])]:
         return False

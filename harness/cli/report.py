@@ -160,7 +160,7 @@ class Shown(NamedTuple):
 
 
 class Results(NamedTuple):
-    """What pages show of a store: `leaderboard` is of the runs that are in no suite's table."""
+    """The results in a store; `leaderboard` is of the runs that are in no suite's table."""
 
     content: stores.Content
     suites: "list[Tables]"

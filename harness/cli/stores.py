@@ -1,4 +1,4 @@
-"""What stores hold, as frames, and the files that are made from them."""
+"""The content of stores, as frames, and the files that are made from them."""
 
 import shlex
 import warnings
@@ -43,7 +43,7 @@ class Content:
 
 
 def content(*stores: Path, curves: bool = False) -> Content:
-    """What stores hold; of a run that several have, the record of the last one.
+    """The content of stores; of a run that several have, the record of the last one.
 
     Costs are of the machines of the last store that has any.
     """

@@ -138,7 +138,7 @@ def _copy_published(specs: Sequence[CostSpec], store: Path) -> None:
 
 
 def _needs_seeds(suite: Suite, question: Question, store: Path) -> Callable[[Record], bool]:
-    """Whether a row, by its chosen trial, has the other seeds of a question."""
+    """Return whether a row, by its chosen trial, has the other seeds of a question."""
 
     @cache
     def at_baseline() -> set[str]:

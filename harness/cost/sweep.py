@@ -37,7 +37,7 @@ SHARE = 0.9
 
 
 class Outcome(NamedTuple):
-    """How a measurement ended, why in one line, and what was measured."""
+    """The status of a measurement, the reason in one line, and the measured values."""
 
     status: CostStatus
     reason: str

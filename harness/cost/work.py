@@ -1,4 +1,4 @@
-"""What a measurement of cost times: the call that a specification describes."""
+"""The call that a measurement of cost times, as its specification describes it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

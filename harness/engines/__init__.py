@@ -1,4 +1,4 @@
-"""Where the runs of a grid are computed: here, in workers, on a Ray cluster, under Slurm.
+"""Engines that compute the runs of a grid: here, in workers, on a Ray cluster, under Slurm.
 
 An engine is a module of this package, whose `create` makes a `harness.jobs.Pool` for runs whose
 records are in a folder; its last argument gives the callback of a run of this process.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """What the runs of a grid may use.
+    """The resources of the runs of a grid.
 
     Attributes:
         workers: runs at once; 0 for as many as there is room for, which is 1 on this machine.

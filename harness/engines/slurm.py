@@ -24,7 +24,7 @@ SHARED = ("timeout_min", "mem_gb", "name", "stderr_to_stdout")
 
 
 class SlurmTask:
-    """What a job of Slurm computes.
+    """The function that a job of Slurm calls.
 
     Before its time limit it writes a checkpoint, and is queued again.
     """

@@ -1,4 +1,4 @@
-"""What is reached on a task without attention: its baselines, and the study of shallow models.
+"""Results on a task without attention: its baselines, and the study of shallow models.
 
 Both belong to the task and its data, not to a run: a folder has one file of them for each.
 """
@@ -35,7 +35,7 @@ class TaskBaselines(Frozen):
 
 
 def missing(spec: TaskSpec) -> str:
-    """Which file a table without baselines lacks, and how to make it."""
+    """The file that a table without baselines lacks, and the command that makes it."""
     return (
         f"{FOLDER}/{spec.file_name}.json is missing, incomplete or not of this version's set "
         "of baselines; make it with: harness report --baselines"

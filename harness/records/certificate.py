@@ -40,11 +40,11 @@ class Certificate(Frozen):
     results: tuple[CheckResult, ...]
 
     def covers(self, code: str, checks: Iterable[tuple[str, str]]) -> bool:
-        """Whether it is of that source, which is known, and of these forms and checks in order."""
+        """Return whether it is of that known source, and of these forms and checks in order."""
         present = [(result.form, result.check) for result in self.results]
         return self.code == code != "" and present == [*checks]
 
     @property
     def passed(self) -> bool:
-        """Whether every check has the declared outcome."""
+        """Return whether every check has the declared outcome."""
         return all(result.passed for result in self.results)

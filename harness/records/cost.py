@@ -45,7 +45,7 @@ CostStatus = Literal["ok", "out_of_memory", "timeout", "crashed", "failed", "ski
 
 
 def batching_of(text: str) -> tuple[str, int]:
-    """What a batch is given in, `batch` or `tokens`, and how many: of `8`, or of `tokens=16384`.
+    """The unit of a batch, `batch` or `tokens`, and their number: of `8`, or of `tokens=16384`.
 
     Raises:
         ValueError: it is neither.
@@ -91,7 +91,7 @@ class CostSpec(Identified):
 
     @property
     def outdated(self) -> bool:
-        """Whether another call was timed than the one that the pass names now."""
+        """Return whether another call was timed than the one that the pass names now."""
         return self.revision != REVISIONS.get(self.operation, 1)
 
     @property
@@ -116,7 +116,7 @@ class CostSpec(Identified):
 
 
 class Limits(Frozen):
-    """What the device can do, measured before the sweep.
+    """The rates of the device, measured before the sweep.
 
     Attributes:
         bytes_per_second: of a copy of a large tensor, read and written bytes together.
@@ -128,7 +128,7 @@ class Limits(Frozen):
 
 
 class Measured(Frozen):
-    """What a measurement that ended in `ok` found.
+    """The values of a measurement that ended in `ok`.
 
     Attributes:
         seconds: of one call.

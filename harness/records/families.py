@@ -20,7 +20,7 @@ def family_of(attention: str) -> str:
 
 
 def layer_counts(attention: str) -> Mapping[str, int]:
-    """How many layers each variant of a composition has in its text: `A*3+B`, `A+B`."""
+    """The number of layers of each variant in the text of a composition: `A*3+B`, `A+B`."""
     return Counter(layers_in(attention))
 
 

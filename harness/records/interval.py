@@ -94,7 +94,7 @@ class Sample:
 
     @cached_property
     def deviations(self) -> Array:
-        """What each cluster adds to the error of the mean, scaled to its variance, (c,).
+        """The error of the mean from each cluster, scaled to its variance, (c,).
 
         The sum of the squares is `examples`; the sum of the products with another row's is the
         covariance of the two means over test examples.
@@ -221,7 +221,7 @@ def interval_like(mean: float, samples: Sequence[Sample]) -> Interval:
 
 
 def seed_square(sample: Sample, square: float) -> float:
-    """What seeds add to the squared half-width of the test examples, `square` times their variance.
+    """The term that seeds add to the squared half-width, `square` times their variance.
 
     Squared half-widths are added (Graybill and Wang, "Confidence intervals on nonnegative linear
     combinations of variances", 1980; Zou and Donner, "Construction of confidence limits about

@@ -29,7 +29,7 @@ SECONDS_PER_STATE = 2.0
 
 
 class State(Frozen):
-    """Which process computes a run, and how far the run is.
+    """The process that computes a run, and the progress of the run.
 
     Attributes:
         since: when it took the run.
@@ -47,7 +47,7 @@ class State(Frozen):
 
     @property
     def is_of_this_host(self) -> bool:
-        """Whether the process is, or was, one of this machine."""
+        """Return whether the process is, or was, one of this machine."""
         return self.host == platform.node()
 
 
@@ -103,7 +103,7 @@ class Locks:
 
     @contextmanager
     def unused(self, name: str) -> Iterator[bool]:
-        """Whether no process computes the run; inside, none can take its lock."""
+        """Return whether no process computes the run; inside, none can take its lock."""
         path, held = self._path(name, "lock"), None
         if not path.exists():
             yield True
@@ -131,7 +131,7 @@ class Locks:
                 held.release()
 
     def is_held(self, name: str) -> bool:
-        """Whether a process computes the run; for an instant, nobody else can take its lock."""
+        """Return whether a process computes the run; meanwhile nobody else can take its lock."""
         with self.unused(name) as unused:
             return not unused
 

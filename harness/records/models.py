@@ -11,7 +11,7 @@ Positions = Literal["learned", "rotary", "none"]
 
 
 class Transformer(Frozen):
-    """What the transformers around a variant share.
+    """The fields that all transformers around a variant have.
 
     Attributes:
         dim: width of tokens, embeddings and layers.

@@ -67,7 +67,7 @@ class Final(Frozen):
 
 
 class Usage(Frozen):
-    """What one model costs on one device.
+    """The usage of one model on one device.
 
     Attributes:
         seconds_per_1k_steps: of training steps, auxiliary losses and optimiser included.

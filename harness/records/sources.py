@@ -129,7 +129,7 @@ def implementation_of(digests: Mapping[str, str], names: Collection[str]) -> str
 
 
 def is_outdated(implementation: str, sources: Sources) -> bool:
-    """Whether the code of now is another one, or it is not known which it was.
+    """Return whether the code of now is another one, or it is not known which it was.
 
     The code of a module that is not found, as of a plug-in that is not installed, is no other one.
     """
@@ -157,7 +157,7 @@ class Origin(NamedTuple):
 
 
 def outdated(origins: Sequence[Origin]) -> list[bool]:
-    """Whether each run is of other or unknown code, or of other data, than a run of now would be.
+    """Return whether each run is of unknown code, or of other code or data than a new run.
 
     Of a task of a file, these are other data if the file has other content; of any task without
     files, if a later one of the runs has other data.
@@ -256,7 +256,7 @@ def _between(rows: list[str], start: tuple[int, int], end: tuple[int, int]) -> s
 
 
 def _imports(line: list[str]) -> Iterator[Import]:
-    """What the statements of a line import."""
+    """The imports of the statements of a line."""
     for at in (place for place, text in enumerate(line) if text == "import"):
         before = [*takewhile(_is_path, reversed(line[:at]))][::-1]
         after = [text for text in takewhile(lambda t: t not in ";", line[at + 1 :])

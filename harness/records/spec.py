@@ -20,7 +20,7 @@ Point = Mapping[str, Value]
 
 
 class Augment(Frozen):
-    """How images are augmented in training.
+    """The augmentation of images in training.
 
     Attributes:
         transform: `none`, a random `crop`, or as `deit`; see `tasks.data.images`.
@@ -225,7 +225,7 @@ class RunSpec(Identified):
 
     @property
     def distance(self) -> float:
-        """How far its point of the grid is from the recipe: the sum over the tuned fields.
+        """The distance of its grid point from the recipe: the sum over the tuned fields.
 
         For two positive numbers the absolute logarithm of their ratio, for other values 0 or 1.
         """

@@ -19,7 +19,7 @@ Row = Mapping[str, Cell]
 
 
 class StudySpec(Frozen):
-    """What identifies the result of a study.
+    """The identity of the result of a study.
 
     Attributes:
         subject: what it is about, as the name of a run or of a variant; it names the file, so that
@@ -79,7 +79,7 @@ def frame_of(records: Iterable[StudyRecord]) -> "pd.DataFrame":
 
 
 def setting_of(spec: RunSpec, environment: Environment) -> str:
-    """What the runs in a table of a study share, as text: task, recipe, and machine."""
+    """The setting of the runs in a table of a study, as text: task, recipe, and machine."""
     changes = ", ".join(
         f"{path}={value}"
         for path, value in sorted(spec.overrides.items())

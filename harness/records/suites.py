@@ -121,7 +121,7 @@ class SuiteRow(Frozen):
 
 
 class CostPlan(Frozen):
-    """What `harness cost` measures of each row of a suite: a layer.
+    """The measurements of each row of a suite by `harness cost`: a layer.
 
     Attributes:
         lengths: tokens of a sample.

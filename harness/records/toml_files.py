@@ -90,7 +90,7 @@ def validated(
 
 
 def _takes_boolean(kind: type[Frozen], name: str) -> bool:
-    """Whether a field may be a boolean; an unknown one has another error."""
+    """Return whether a field may be a boolean; an unknown one has another error."""
     field = kind.model_fields.get(name)
     return field is None or "bool" in repr(field.annotation)
 

@@ -210,7 +210,7 @@ def state(layer: Primal, xs: list[Tensor], step: int) -> Mapping[str, Any]:
 
 
 def _groups(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """What is compared: the rows of the same input, trained parameters and trace, with a title."""
+    """The comparisons: the rows of the same input, trained parameters and trace, with a title."""
     sides = frame["left_alignment"], frame["right_alignment"]
     rows = frame.assign(alignment=sum(sides) / 2, **{"J²": frame["objective"] ** 2})
     for (inputs, trained, trace), group in rows.groupby(["inputs", "trained", "trace"], sort=False):
@@ -218,7 +218,7 @@ def _groups(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
 
 
 def _line(loss: str, rows: pd.DataFrame) -> dict[str, Any]:
-    """What the page shows of a loss: the mean over the seeds, and its range, at first and last."""
+    """The text of a loss: the mean over the seeds, and its range, at first and last."""
     steps = rows["step"].agg(["min", "max"]).set_axis(["start", "end"])
     line = {"loss": loss, "seeds": rows["seed"].nunique(), "steps": steps["end"]}
     for name, (end, step) in product(("J²", "alignment"), steps.items()):

@@ -172,7 +172,7 @@ def explained_variance(
 
 
 def _line(layer: pd.DataFrame, *, several: bool) -> dict[str, Any]:
-    """What the page shows of a layer; `several` says whether the runs have several seeds."""
+    """The texts of a layer; `several` says whether the runs have several seeds."""
     first, last = (layer[layer["step"] == step] for step in layer["step"].agg(["min", "max"]))
     end, start = last.iloc[0], first.iloc[0]["effective_rank"]
     seed = f" seed {end['seed']}" if several else ""

@@ -44,7 +44,7 @@ def recommendation(table: Values, query: Values, result: Values) -> str:
 
 
 def _uses(result: Values) -> dict[str, list[str]]:
-    """Where each row of the Pareto set can be used."""
+    """The places where each row of the Pareto set can be used."""
     return {
         member["row"]: [RULES["places"][place] for place in member["uses"]]
         for member in result["members"]

@@ -128,7 +128,7 @@ def setting_of(table: Values, query: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _values(row: Values, key: str, length: int, needs: Sequence[str]) -> Values:
-    """What the rules read of a row; a time of None where the length is not measured."""
+    """The values of a row that the rules read; a time of None where the length is not measured."""
     values = between(row["points"].get(key, []), length)
     states = [row["states"][name] for name in needs]
     return {
@@ -181,7 +181,7 @@ def _drawn(values: Values, needs: Sequence[str], draw: int) -> list[float]:
 
 
 def _pareto(values: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which rows no other row dominates: (draws, rows, objectives) to (draws, rows)."""
+    """True for rows that no other row dominates: (draws, rows, objectives) to (draws, rows)."""
     first, second = values[:, :, None], values[:, None]
     dominates: NDArray[np.bool_] = np.all(first <= second, -1) & np.any(first < second, -1)
     return ~np.any(dominates, axis=1)
@@ -206,7 +206,7 @@ def _members(candidates: Sequence[Values], needs: Sequence[str], key: str) -> li
 
 
 def _tied(first: Values, other: Values) -> bool:
-    """Whether the data do not separate two rows in any objective."""
+    """Return whether the data do not separate two rows in any objective."""
     tie = RULES["tie"]
     overlaps = [
         a[f"{name}.q1"] <= b[f"{name}.q3"]
@@ -221,7 +221,7 @@ def _tied(first: Values, other: Values) -> bool:
 
 
 def _refusal(lengths: Sequence[int], query: Values, key: str, used: Sequence[str]) -> str:
-    """Why there is no answer; empty where there is."""
+    """The reason why there is no answer; empty where there is one."""
     if not lengths:
         return f"no cost of {label_of(key)} is measured"
     if not lengths[0] <= query["length"] <= lengths[-1]:
@@ -239,7 +239,7 @@ def _reason(values: Values, column: str) -> str:
 def _commands(
     table: Values, query: Values, groups: Mapping[str, Sequence[Values]], key: str
 ) -> list[str]:
-    """What measures the rows that are left out since they were not measured, or not run."""
+    """The commands that measure or run the rows that are left out for that reason."""
     setting, operation = table["setting"], query["pass"]
     names = ("dim", "heads", "precision", "device")
     cost = " ".join(f"--{name} {setting[name]}" for name in names if name in setting)

@@ -30,7 +30,7 @@ def table(
     answers: pd.DataFrame, seeds: pd.DataFrame, costs: pd.DataFrame, suite: Suite,
     catalogue: Mapping[str, Iterable[Mapping[str, Any]]],
 ) -> Values:  # fmt: skip
-    """What the rules read, of plain values.
+    """The input of the rules, as plain values.
 
     Args:
         answers: of `reports.suite_results.SuiteResults`.
@@ -74,7 +74,7 @@ def _rows(
     costs: pd.DataFrame, suite: Suite, traits: Mapping[str, Mapping[str, Any]],
     units: Mapping[str, str], depth: int, generator: np.random.Generator,
 ) -> Iterator[Values]:  # fmt: skip
-    """What is known of the cost of each row."""
+    """The measured costs of each row."""
     points_of = {str(label): _points(lines, units) for label, lines in costs.groupby("row")}
     for row in suite.rows:
         measured, variants = points_of.get(row.label, {}), [*layer_counts(row.attention)]
@@ -165,7 +165,7 @@ def unfinished(costs: pd.DataFrame) -> dict[str, int]:
 
 
 def _setting(costs: pd.DataFrame, suite: Suite) -> Values:
-    """What the costs share, with the options of the commands that measure more of them."""
+    """The common setting of the costs, with the options of the commands that measure more."""
     plan = suite.cost
     machine = costs[["device", "machine", "threads"]].head(1).to_dict("records")
     values: Values = {

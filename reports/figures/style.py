@@ -1,4 +1,4 @@
-"""What all figures share: colours and markers of rows, panels, texts and file formats."""
+"""The style of all figures: colours and markers of rows, panels, texts and file formats."""
 
 import math
 import re
@@ -188,7 +188,7 @@ def ticks(low: float, high: float) -> list[float]:
 def table_with_images(
     name: str, table: pd.DataFrame, draw: Callable[..., Figure], *content: Any
 ) -> dict[str, bytes]:
-    """What `NAME.csv`, `NAME.png` and `NAME.svg` hold: a table, and what `draw` makes of it."""
+    """The content of `NAME.csv`, `.png` and `.svg`: a table, and what `draw` makes of it."""
     csv = frame_csv(table)
     return {f"{name}.csv": csv, **images(name, digest(f"{name}.csv", csv), draw, *content)}
 
@@ -196,7 +196,7 @@ def table_with_images(
 def images(
     name: str, source: str | None, draw: Callable[..., Figure], *content: Any
 ) -> dict[str, bytes]:
-    """What `draw` makes of the content, as PNG and SVG by file name; the same gives the same bytes.
+    """The figure by `draw`, as PNG and SVG by file name; equal content gives equal bytes.
 
     Both have `source`, an identifier of the data that they were drawn from, as their description.
     """

@@ -41,7 +41,7 @@ def explain(study: ShallowStudy) -> pd.DataFrame:
 
 
 def conclusion(study: ShallowStudy) -> str:
-    """What the shallow models of a task show."""
+    """The conclusion from the shallow models of a task."""
     best, (_, high) = _best(study), _interval(study, _best(study))
     best, high = f"{100 * best.test:.1f} %", f"{100 * high:.1f}"
     return rendered("conclusion.txt.j2", name=study.name, best=best, high=high).strip()
@@ -56,7 +56,7 @@ def _interval(study: ShallowStudy, model: ShallowModel) -> tuple[float, float]:
 
 
 def _section(study: ShallowStudy) -> dict[str, Any]:
-    """What the page shows of a task."""
+    """The section of a task."""
     explained, best = explain(study), _best(study)
     return {
         "study": study, "conclusion": conclusion(study), "best": best,

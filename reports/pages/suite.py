@@ -132,7 +132,7 @@ def tables(
 
 
 def files(of: Tables, *, latex: bool) -> dict[str, bytes]:
-    """What the files of a suite hold, by name; one is of Parquet where pyarrow is installed."""
+    """The content of the files of a suite by name, with one of Parquet if pyarrow is installed."""
     from reports.figures import style
     from reports.figures.matrix import draw
 
@@ -203,7 +203,7 @@ def _models(suite: Suite) -> str:
 
 
 def _questions(of: Tables) -> list[dict[str, Any]]:
-    """What is said of each question: its strongest baseline, and what it settles."""
+    """The summary of each question: its form, strongest baseline and separable pairs."""
     found, of_recipes = [], recipes.of_suite(of.suite)
     for question in of.suite.questions:
         answers = of.answers[(of.answers["question"] == question.name) & (of.answers["text"] != "")]

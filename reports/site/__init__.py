@@ -128,7 +128,7 @@ def _curves(records: Iterable[Record], suite: Suite) -> Values:
 
 
 def _study(study: ShallowStudy) -> Values:
-    """What the page says of a task of the Long Range Arena."""
+    """The texts on a task of the Long Range Arena."""
     found = explain(study)
     return {
         "name": study.name, "conclusion": conclusion(study),

@@ -70,7 +70,7 @@ def _is_small(splits: Splits) -> bool:
 
 
 def _of_tokens(task: Task, splits: Splits) -> dict[str, Fit]:
-    """What is fitted on tokens where an example has one target."""
+    """The baselines on tokens where an example has one target."""
     vocabulary = task.vocabulary
     models: dict[str, Baseline] = {}
     if splits["train"].sequence_ids.numel() * vocabulary <= tokens.BAG_SIZE:

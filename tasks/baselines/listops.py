@@ -64,7 +64,7 @@ def _chunk_features(
 def _counts(
     tokens: UInt8[np.ndarray, "c l"], where: Bool[np.ndarray, "c l"], values: range
 ) -> UInt8[np.ndarray, "c v"]:
-    """How often each value is among the tokens of a row where `where` is True, 255 at most."""
+    """Counts of each value among the tokens of a row where `where` is True, 255 at most."""
     rows, columns = np.nonzero(where)
     chosen = tokens[rows, columns].astype(np.int64)
     inside = (chosen >= values.start) & (chosen < values.stop)

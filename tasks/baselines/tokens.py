@@ -33,7 +33,7 @@ ENDS = 8
 
 
 def bag_of_tokens(split: Split, vocabulary: int) -> Float64[np.ndarray, "n f"]:
-    """How often each token occurs, as a share of its sequence, times the square root of `l`.
+    """Frequencies of tokens, as shares of their sequence, times the square root of `l`.
 
     The shares alone are so small that a penalty would suppress the weights that they need.
     """

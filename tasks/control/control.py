@@ -204,7 +204,7 @@ class Control(Task):
         return trajectories.read(self.path)
 
     def _in_dev(self) -> Bool[np.ndarray, " e"]:
-        """Which trajectories are in dev: at least one, and not all."""
+        """True for trajectories in dev: at least one, and not all."""
         count = len(self._data().ends)
         keys = np.random.Generator(np.random.PCG64(self.seed)).random(count)
         held_out = min(max(1, round(self.dev * count)), count - 1)

@@ -32,7 +32,7 @@ steps of the windows are 0, and so is the last action."""
 
 
 class Scale(NamedTuple):
-    """How the numbers of a step are scaled.
+    """The scaling of the numbers of a step.
 
     Attributes:
         mean, deviation: (s,), of each value of a state.

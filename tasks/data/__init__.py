@@ -1,1 +1,1 @@
-"""Where data come from: public sources, downloads, archives, and the cache."""
+"""Sources of data: public files, downloads, archives, and the cache."""

@@ -167,7 +167,7 @@ def remove_partial() -> None:
 
 
 def is_valid(path: Path) -> bool:
-    """Whether a file of the cache has the digest of its name; False where it cannot be read."""
+    """Return whether a file of the cache has the digest of its name; False if unreadable."""
     try:
         return path.is_file() and digest(path) == _digest_of(path)
     except OSError:
@@ -241,7 +241,7 @@ def _digest_of(path: Path) -> str:
 
 
 def _age(path: Path) -> tuple[int, str]:
-    """When a file was written, in nanoseconds, and its name; 0 where it no longer exists."""
+    """The time at which a file was written, in nanoseconds, and its name; 0 if it is gone."""
     try:
         return path.stat().st_mtime_ns, path.name
     except OSError:

@@ -74,7 +74,7 @@ class Corpus:
         return [sequence.tobytes() for sequence in sequences[: len(self)]]
 
     def repeats(self) -> Bool[np.ndarray, " s"]:
-        """Which sequences occur more than once."""
+        """True for sequences that occur more than once."""
         sequences = self.sequences()
         counts = Counter(sequences)
         return np.array([counts[sequence] > 1 for sequence in sequences])

@@ -50,7 +50,7 @@ class File(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """What the data of a task are made from.
+    """The source of the data of a task.
 
     Attributes:
         title: what the data are.
@@ -75,7 +75,7 @@ class Source:
 
     @property
     def downloads(self) -> tuple[File, ...]:
-        """What can be downloaded and verified."""
+        """A source that can be downloaded and verified."""
         return tuple(file for file in self.files if file.url)
 
     def verify(self, arrays: Mapping[str, np.ndarray], location: str) -> None:
@@ -163,7 +163,7 @@ class SourceFiles:
             raise UserError(f"{self.path} contains no known file; give {self.source.give}")
 
     def exist(self) -> bool:
-        """Whether the folder or archive has one of the files; none is verified."""
+        """Return whether the folder or archive has one of the files; none is verified."""
         return self.path.exists() and next(self._open(), None) is not None
 
     def _known(self, name: str) -> File | None:

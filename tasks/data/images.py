@@ -181,7 +181,7 @@ def list_images(root: Path, part: str, classes: Sequence[str]) -> Listing:
 
 
 def _is_image(entry: os.DirEntry[str]) -> bool:
-    """Whether the file of a class is an image; UserError where it is one that is not read."""
+    """Return whether the file of a class is an image; UserError if of a format not read."""
     if _is_folder(entry):
         raise UserError(f"{entry.path} is a folder in that of a class; move its images out of it")
     name = entry.name.lower()
@@ -196,7 +196,7 @@ def _is_image(entry: os.DirEntry[str]) -> bool:
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
-    """Whether it is a folder or a link to one; of a link alone a system has to be asked."""
+    """Return whether it is a folder or a link to one; of a link alone a system has to be asked."""
     folder = entry.is_dir(follow_symlinks=False)
     return folder or (entry.is_symlink() and Path(entry.path).is_dir())
 
@@ -222,7 +222,7 @@ def decode(path: Path) -> Image.Image:
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    """What is in a folder and is not hidden."""
+    """The entries of a folder that are not hidden."""
     try:
         with os.scandir(folder) as entries:
             return [entry for entry in entries if entry.name[0] != "."]

@@ -29,7 +29,7 @@ class CachedTask(Task):
 
     @classmethod
     def how_to_get(cls) -> str:
-        """How to get the data where they are missing, for a message."""
+        """The remedy where the data are missing, for a message."""
         return "run the task: its data are generated on first use"
 
     @property
@@ -38,7 +38,7 @@ class CachedTask(Task):
         return base_key(type(self))
 
     def is_cached(self) -> bool:
-        """Whether the cache holds the data; they are not read."""
+        """Return whether the cache holds the data; they are not read."""
         return cache.find(self.cache_key) is not None
 
     def arrays(self, fields: Mapping[str, str], prefix: str = "") -> list[np.ndarray]:
@@ -216,7 +216,7 @@ def find_imported(task: str, action: str) -> type[ImportedTask]:
 
 
 def status() -> list[CacheEntry]:
-    """What the cache holds of every cached task, sorted by name."""
+    """The cached data of every task, sorted by name."""
     cache.remove_partial()
     entries = []
     for name, task in tasks.items():

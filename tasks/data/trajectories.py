@@ -167,7 +167,7 @@ def _require_no_external_link(file: Path, content: Any) -> None:
 
 
 def _marks(file: Path, group: Any, form: str, count: int) -> list[Bool[np.ndarray, " v"]]:
-    """Where the two arrays that end a trajectory are 1."""
+    """True where the two arrays that end a trajectory are 1."""
     marks = [_array(file, group, name, 1, count) for name in ENDS[form]]
     for name, values in zip(ENDS[form], marks, strict=True):
         if (wrong := np.flatnonzero((values != 0) & (values != 1))).size:

@@ -194,7 +194,7 @@ def find_free(mask: Levels, offsets: Pixels, free: Pixels) -> int:
 
 @njit(nogil=True)
 def inside(size: int, y: int, x: int) -> bool:
-    """Whether a pixel is in the window."""
+    """Return whether a pixel is in the window."""
     return 0 <= y < size and 0 <= x < size
 
 
@@ -287,7 +287,7 @@ def choose(weights: Weights, threshold: float) -> int:
 
 @njit(nogil=True)
 def collides(mask: Levels, patch: Patch, paddle: Paddle) -> bool:
-    """Whether the mask and the mask of a paddle collide at a pixel."""
+    """Return whether the mask and the mask of a paddle collide at a pixel."""
     size, half = len(mask), len(patch) // 2
     y, x = paddle[0], paddle[1]
     for row in range(max(y - half, 0), min(y + half + 1, size)):

@@ -172,7 +172,7 @@ def install(tmp_path, monkeypatch) -> Callable[..., Path]:
 
 @pytest.fixture
 def outcomes(monkeypatch) -> dict[str, CostStatus]:
-    """How measurements of a variant end, by default `ok`; nothing is measured, no figure drawn."""
+    """Outcomes of measurements by variant, else `ok`; nothing is measured, no figure drawn."""
     statuses = {}
 
     def measure(spec, *_, **__) -> Outcome:

@@ -1,4 +1,4 @@
-"""Which test answers a run gave correctly, in its record."""
+"""The correct test answers of a run, in its record."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What is recorded of calls whose time, memory and parameters are known."""
+"""Records of calls whose time, memory and parameters are known."""
 
 from dataclasses import replace
 from types import SimpleNamespace

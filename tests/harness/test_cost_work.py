@@ -1,4 +1,4 @@
-"""What a measurement times: counts of its operations, its state, and its reference."""
+"""Timed calls: counts of their operations, their state, and their reference."""
 
 import pytest
 import torch

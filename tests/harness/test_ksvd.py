@@ -169,7 +169,7 @@ def test_the_page_has_means_and_ranges_over_the_seeds():
 
 @pytest.fixture(scope="module")
 def published() -> dict[str, pd.DataFrame]:
-    """What `results/` shows of each of the four groups, by its title."""
+    """The published loss of each of the four groups, by its title."""
     return {section.title: section.table.set_index("loss")
             for section in Ksvd.sections(Ksvd.frame(ROOT / "results"))}  # fmt: skip
 

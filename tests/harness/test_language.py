@@ -48,7 +48,7 @@ def model(attention: str) -> Classifier:
 
 
 def differs(attention: str, make: Make) -> Tensor:
-    """Where scores depend on the tokens from CHANGED on: True or False for each target."""
+    """True for each target whose score depends on the tokens from CHANGED on."""
     tokens = np.random.default_rng(0).integers(0, 9, 30)
     changed = tokens.copy()
     changed[CHANGED:] = (tokens[CHANGED:] + 1) % 9

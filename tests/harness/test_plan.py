@@ -91,7 +91,7 @@ def test_bucketing_by_length_is_an_override_and_not_for_compiled_models(smoke):
 
 @pytest.fixture
 def reads(monkeypatch) -> Counter:
-    """How often a split of ListOps was loaded, and a split was hashed."""
+    """Counts of loaded splits of ListOps, and of hashed splits."""
     counts, load, digest = Counter(), ListOps.load, Split.digest
 
     def counting_load(task, split):

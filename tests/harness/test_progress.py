@@ -1,4 +1,4 @@
-"""How a run is shown."""
+"""The display of a run."""
 
 import io
 from unittest.mock import MagicMock

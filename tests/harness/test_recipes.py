@@ -349,7 +349,7 @@ def test_a_request_is_checked_without_its_data(monkeypatch):
 
 
 def has_formula(name: str, options: Collection[str]) -> bool:
-    """Whether `test_formulas` or `test_primal` compares each padded sample with its formula."""
+    """Return whether `test_formulas` or `test_primal` compares padded samples with formulas."""
     return name == "primal" or any(
         case.name == name and case.options.keys() >= {*options} for case in CASES
     )

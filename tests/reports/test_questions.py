@@ -1,4 +1,4 @@
-"""Which runs are of one question and row, and what both are called."""
+"""Runs of one question and row, and the names of both."""
 
 from itertools import permutations
 

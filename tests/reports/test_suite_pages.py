@@ -96,7 +96,7 @@ def test_the_best_rows_overlap_with_the_best_mean_whichever_way_is_better(found,
 
 
 def shown_of(of, costs):
-    """What every output shows of each form, by form and name of the output."""
+    """The text of each form in every output, by form and name of the output."""
     found = files(of, latex=True)
     page, tex, csv_ = (found[f"mine.{suffix}"].decode() for suffix in ("md", "tex", "csv"))
     html = site(of, costs, described(), records=[], studies=[]).decode()

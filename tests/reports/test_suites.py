@@ -1,4 +1,4 @@
-"""What a suite shows: answers, matrix and pairs."""
+"""Results of a suite: answers, matrix and pairs."""
 
 import numpy as np
 import pandas as pd

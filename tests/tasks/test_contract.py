@@ -1,4 +1,4 @@
-"""What every task provides, and what each metric does."""
+"""The contract of every task, and of each metric."""
 
 import hashlib
 import math

@@ -66,7 +66,7 @@ def decode(layer, x: Tensor) -> tuple[Tensor, object]:
 
 
 def sides(layer: ProjectedAttention, n: int) -> list[Tensor]:
-    """What `layer` attends with: `qkv`, or the queries for keys too, where it shares them."""
+    """The inputs of attention in `layer`: `qkv`, or the queries as keys, where it shares them."""
     q, k, v = qkv(n)
     return [q, q if layer.shared_qk else k, v]
 

@@ -1,4 +1,4 @@
-"""What the tests of Primal-Attention share: its layer, its equations, and the comparison.
+"""The layer of Primal-Attention, its equations, and their comparison, for its tests.
 
 The equations are evaluated for one sample and one head at a time, for queries of the tokens x and
 keys of the tokens c, which are x in self-attention.

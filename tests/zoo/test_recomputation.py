@@ -1,4 +1,4 @@
-"""What is computed again in the backward pass equals its definition, and takes less memory."""
+"""Computing again in the backward pass equals the definition, and takes less memory."""
 
 from functools import cache
 

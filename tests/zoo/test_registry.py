@@ -232,7 +232,7 @@ def test_errors_of_building_are_one_line():
 
 
 class Stop(BaseException):
-    """What a plug-in may raise that is no `Exception`."""
+    """An error of a plug-in that is no `Exception`."""
 
 
 @pytest.mark.parametrize("error", [SystemExit(0), Stop("now"), GeneratorExit()], ids=repr)

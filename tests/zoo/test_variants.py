@@ -1,4 +1,4 @@
-"""What formulas do not show of a variant: how it starts, dropout, states, fp32 over many tokens."""
+"""Properties beyond formulas: initialisation, dropout, states, fp32 over many tokens."""
 
 from functools import partial
 

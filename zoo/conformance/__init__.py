@@ -64,7 +64,7 @@ class Check(NamedTuple):
     fast: bool = True
 
     def applies(self, configuration: Configuration) -> bool:
-        """Whether it applies to that form of a variant."""
+        """Return whether it applies to that form of a variant."""
         of = claims(configuration)
         return bool(of.get(self.needs, True)) and not of.get(self.unless, False)
 
@@ -82,7 +82,7 @@ class Result(NamedTuple):
 
     @property
     def passed(self) -> bool:
-        """Whether the outcome is as declared: a pass, or a failure that is expected."""
+        """Return whether the outcome is as declared: a pass, or a failure that is expected."""
         return self.outcome.passed != bool(self.expected_failure)
 
     @property
@@ -92,7 +92,7 @@ class Result(NamedTuple):
 
 
 def claims(configuration: Configuration) -> dict[str, object]:
-    """What a form of a variant claims, by the names that `needs` and `unless` of a check have."""
+    """The claims of a form of a variant, by the names in `needs` and `unless` of a check."""
     traits, causal = configuration.traits, configuration.causal
     return {
         **vars(traits),

@@ -17,14 +17,14 @@ ROUNDING = 1e-9
 
 
 class Outcome(NamedTuple):
-    """Whether a check passed, and the measured value that decided it, as text."""
+    """The result of a check, and the measured value that decided it, as text."""
 
     passed: bool
     detail: str
 
 
 class Setting(NamedTuple):
-    """How a layer is built and run, and the relative rounding error that is allowed."""
+    """The build and the call of a layer, and the relative rounding error that is allowed."""
 
     training: bool = False
     dtype: torch.dtype = torch.float64
@@ -103,17 +103,17 @@ class Configuration:
 
     @property
     def traits(self) -> Traits:
-        """What the variant claims."""
+        """The claims of the variant."""
         return self.variant.traits
 
     @property
     def repeats(self) -> bool:
-        """Whether this is the causal form of a variant that has a bidirectional form, too."""
+        """Return whether this is the causal form of a variant with a bidirectional form."""
         return self.causal and self.traits.bidirectional
 
     @property
     def crosses(self) -> bool:
-        """Whether this form accepts a context other than its input."""
+        """Return whether this form accepts a context other than its input."""
         return self.traits.cross and not self.causal
 
     @property
@@ -143,7 +143,7 @@ class Configuration:
         return setting
 
     def uses_dropout(self) -> bool:
-        """Whether the dropout of the size changes the output of training, padded or not."""
+        """Return whether the dropout of the size changes the output of training, padded or not."""
         x, setting = random_tokens(3), Setting(training=True)
         layers = [self.layer_for(setting, dropout=dropout) for dropout in (0.0, 0.2)]
         return any(
@@ -152,7 +152,7 @@ class Configuration:
         )
 
     def draws(self, setting: Setting) -> bool:
-        """Whether outputs in `setting` depend on random numbers.
+        """Return whether outputs in `setting` depend on random numbers.
 
         Inputs of another length, batch or padding may then draw other numbers.
         """

@@ -1,4 +1,4 @@
-"""Whether outputs depend on tokens that they must not depend on, in value or in gradient."""
+"""Dependence of outputs on tokens that they must not depend on, in value or in gradient."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Which tokens an output depends on, and whether it depends on their order and on the context."""
+"""Dependence of an output on other tokens, on their order and on the context."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -26,7 +26,7 @@ CONTEXTS = (20, 1), (20, 7), (20, 20), (37, 33), (9, LENGTH)
 
 
 def report_token_mixing(configuration: Configuration) -> Outcome:
-    """Whether output i depends on a token j != i, and how far away; either passes.
+    """Report how many outputs depend on one token, and how far away; any result passes.
 
     The check fails only if outputs are not finite.
     """
@@ -125,7 +125,7 @@ def _context_mask(m: int) -> Tensor:
 
 
 def _dependent_on(position: int, configuration: Configuration) -> Tensor:
-    """Which outputs change with the token at `position`; an error if one is not finite."""
+    """True for outputs that change with the token at `position`; an error if one is not finite."""
     layer, x = configuration.layer().eval(), random_tokens(1)
     change = (output(layer, _replaced(x, position)) - output(layer, x)).abs().amax(-1)[0]
     if not change.isfinite().all():

@@ -1,4 +1,4 @@
-"""What a variant does not claim, and a mask that is not boolean, must raise an error."""
+"""A call that a variant does not claim, and a mask that is not boolean, must raise an error."""
 
 from collections.abc import Callable
 from functools import partial

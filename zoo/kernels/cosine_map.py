@@ -134,14 +134,14 @@ def gram(phi: Features) -> Grams:
 
 
 def suits(x: Tokens) -> bool:
-    """Whether `chunked` can run for these tokens, and takes less time than `plain`."""
+    """Return whether `chunked` can run for these tokens, and takes less time than `plain`."""
     # Sums of half precision are fp32, which its products would not give.
     supported = product_dtype(x) in (torch.float32, torch.float64)
     return supported and eager.on_cpu(x) and x.shape[1] >= CHUNKED_FROM
 
 
 def runs_fused(x: Tokens, groups: int, width: int, required: bool) -> bool:
-    """Whether `fused` computes a call of a form that it has: on CUDA where a trial succeeds.
+    """Return whether `fused` computes a call of a form that it has: on CUDA where a trial succeeds.
 
     Raises:
         Unsupported: it is required, and the trial fails.
@@ -167,7 +167,7 @@ def require_fused(exists: bool) -> None:
 
 
 def triton_failure(x: Tokens, groups: int, width: int) -> str:
-    """Why `fused` fails for tokens of this device, dtype and width; empty where it succeeds."""
+    """The error of `fused` for tokens of this device, dtype and width; empty where it succeeds."""
     if eager.transformed():
         return "its kernels have no form for function transforms"
     return _trial_failure(x.device, product_dtype(x), x.shape[-1], groups, width)
@@ -200,7 +200,7 @@ def _trial_failure(
 
 
 def missing_for_triton() -> str:
-    """What the kernels of `fused` lack on this machine; empty where they can run."""
+    """The part that the kernels of `fused` lack on this machine; empty where they can run."""
     if find_spec("triton") is None:
         return "triton is not installed (pip install triton)"
     if not (torch.cuda.is_available() or _interpreted()):
@@ -209,5 +209,5 @@ def missing_for_triton() -> str:
 
 
 def _interpreted() -> bool:
-    """Whether triton interprets kernels, on a CPU: TRITON_INTERPRET=1."""
+    """Return whether triton interprets kernels, on a CPU: TRITON_INTERPRET=1."""
     return import_module("triton").knobs.runtime.interpret

@@ -1,4 +1,4 @@
-"""What kernels for eager execution on a CPU share: when they can run, and second derivatives."""
+"""Conditions for kernels of eager execution on a CPU, and their second derivatives."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def on_cpu(x: Tensor) -> bool:
-    """Whether `x` is on a CPU, and neither compiled nor under a function transform."""
+    """Return whether `x` is on a CPU, and neither compiled nor under a function transform."""
     return x.device.type == "cpu" and not (torch.compiler.is_compiling() or transformed())
 
 
@@ -20,7 +20,7 @@ class _Untransformed(torch.autograd.Function):
 
 
 def transformed() -> bool:
-    """Whether a transform of `torch.func` is active, which no function of PyTorch says."""
+    """Return whether a transform of `torch.func` is active, which no function of PyTorch says."""
     # A compiler cannot trace the attempt.
     if not torch.compiler.is_compiling():
         try:

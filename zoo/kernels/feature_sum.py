@@ -81,7 +81,7 @@ def read(query_map: FeatureMap, q: Queries, state: State, *, mean: bool) -> Quer
 
 
 def suits(q: Queries, k: Keys) -> bool:
-    """Whether this takes less memory and no more time than `causal_sum` of all features."""
+    """Return whether this takes less memory and no more time than `causal_sum` of all features."""
     return eager.on_cpu(q) and min(q.numel(), k.numel()) >= LARGE
 
 

@@ -94,7 +94,7 @@ def attend_after(
 
 
 def _real(count: Tensor, m: int) -> Bool[Tensor, "b m"]:
-    """Which of m cached tokens are real: the last `count`."""
+    """True for the real ones of m cached tokens, (b, m): the last `count`."""
     return torch.arange(m, device=count.device) >= m - count[:, None]
 
 

@@ -67,7 +67,7 @@ def token_sums_after(
 
 
 def can_run(*inputs: Tensor) -> bool:
-    """Whether the loops can run on these tensors."""
+    """Return whether the loops can run on these tensors."""
     return all(eager.on_cpu(x) and type(x) is Tensor and x.dtype in DTYPES for x in inputs)
 
 

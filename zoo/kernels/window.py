@@ -94,7 +94,7 @@ def window_mask(
     causal: bool,
     global_tokens: int,
 ) -> Bool[Tensor, "#b t c w"]:
-    """Which of the global tokens and of the `nearby` ones each query attends to."""
+    """True for the global tokens and the `nearby` ones that each query attends to."""
     # The same in every block.
     offset = nearby[:1, None, :] - position[:1, :, None]
     in_window = (offset >= -window) & (offset <= (0 if causal else window))

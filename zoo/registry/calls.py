@@ -112,7 +112,7 @@ def _problem(kind: str, name: int | str, value: Any, signature: inspect.Signatur
 
 
 def described(annotation: Any) -> str:
-    """What an annotation allows, in words."""
+    """The allowed values of an annotation, in words."""
     if words := WORDS.get(annotation):
         return words
     kind, inner = get_origin(annotation), get_args(annotation)

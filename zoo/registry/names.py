@@ -235,5 +235,5 @@ def build(label: str, make: Callable[[], T]) -> T:
 
 
 def _is_valid(name: str) -> bool:
-    """Whether a command line, a composition and a file name can contain `name`."""
+    """Return whether a command line, a composition and a file name can contain `name`."""
     return name.replace("-", "").replace("_", "").isalnum()

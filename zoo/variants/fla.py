@@ -24,7 +24,7 @@ from zoo.variants import variants
 
 
 def missing_requirement() -> str:
-    """Why the layers cannot run here; empty where they can."""
+    """The reason why the layers cannot run here; empty where they can."""
     for module, package in (("fla", "flash-linear-attention"), ("triton", "triton")):
         if find_spec(module) is None:
             return f"{package} is not installed; pip install {package}"

@@ -79,7 +79,7 @@ class BlockAttention(ProjectedAttention):
     def _selected(
         self, scores: Float[Tensor, "b h n t"], position: Int[Tensor, "*#b n"]
     ) -> Bool[Tensor, "b h n t"]:
-        """Which blocks each query attends to, from its products with means of keys or sums."""
+        """True for the blocks a query attends to, from its products with means of keys or sums."""
         block = torch.arange(scores.shape[-1], device=scores.device)
         of_query = (position // self.block)[..., None]
         scores = scores.masked_fill(block > of_query, -torch.inf)

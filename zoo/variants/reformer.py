@@ -139,7 +139,7 @@ def hashed_attention(
 
 
 def excluded(real: Real, order: Order, rank: Order, bucket: int) -> Bool[Tensor, "#b #h #r t #c w"]:
-    """Which of the slots are not real tokens, or form a pair that an earlier round contains."""
+    """True for slots that are not real tokens, or form a pair that an earlier round contains."""
     slots = torch.arange(real.shape[-1], device=real.device).unflatten(0, (-1, bucket))
     nearby = torch.cat([slots - bucket, slots], dim=-1)
     # Real tokens come first in every order.
@@ -155,7 +155,7 @@ def excluded(real: Real, order: Order, rank: Order, bucket: int) -> Bool[Tensor,
 def same_neighbourhood(
     chunk_of: Int[Tensor, "b h s"], order: Order, bucket: int
 ) -> Bool[Tensor, "b h r t c w"]:
-    """Whether the round of `chunk_of` contains the pair of a slot of `order` and a nearby one."""
+    """Return whether the round of `chunk_of` contains the pair of a slot and a nearby one."""
     chunk = chunked(chunk_of[..., None], order, bucket)
     other = with_previous(chunk).mT
     return (other == chunk) | (other == chunk - 1)

@@ -173,7 +173,7 @@ def additive_bias(allowed: AllowedKeys, q: Queries, k: Keys) -> Float[Tensor, "b
 
 @cache
 def xformers_failure(device: torch.device, dtype: torch.dtype, width: int) -> str:
-    """Why xformers fails there in a trial, forward and backward; empty where it succeeds."""
+    """The error of xformers in a trial, forward and backward; empty where it succeeds."""
     if device.type != "cuda":
         return f"it needs a CUDA device, and the tokens are on {device}"
     try:

@@ -270,7 +270,7 @@ def padded_to_max_len(h):
 
 
 def divided(h):
-    """Whether the batch is one that is divided on a CPU."""
+    """Return whether the batch is one that is divided on a CPU."""
     return samples_at_a_time(h.q) < len(h.q)
 
 

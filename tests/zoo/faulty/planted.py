@@ -1,4 +1,4 @@
-"""What plants one defect in a correct variant, and the table of all defects."""
+"""Defects that are planted in a correct variant one by one, and the table of all."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ Change = Callable[..., Any]
 
 
 class Heads(NamedTuple):
-    """What the heads of a layer attend with, and their outputs."""
+    """The inputs of the heads of a layer, and their outputs."""
 
     layer: Attention
     q: Tensor
