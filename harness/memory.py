@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import torch
-from torch import nn
 
 from harness.environment import memory_of
 from harness.model import build_model, trainable
@@ -43,15 +42,6 @@ def require_fit(plan: Plan) -> None:
     )
 
 
-def _built(plan: Plan, **changes: int) -> nn.Module:
-    """The model of a plan with other fields; with another depth, without some of its layers."""
-    spec = plan.spec
-    model = spec.model.model_copy(update=changes)
-    layers = (*spec.layers[: model.depth - 1], spec.layers[-1])
-    with torch.random.fork_rng(devices=[]):
-        return build_model(spec.model_copy(update={"model": model, "layers": layers}), plan.task)
-
-
 def matched(request: Request, announce: Callable[[str], None] = lambda line: None) -> Request:
     """The request with the feed-forward width at which it has as many parameters as softmax.
 
@@ -83,4 +73,6 @@ def matched(request: Request, announce: Callable[[str], None] = lambda line: Non
 
 def parameters(plan: Plan, width: int | None = None) -> int:
     """Trainable parameters of the model of a plan, with another feed-forward width if given."""
-    return trainable(_built(plan, **({} if width is None else {WIDTH: width})))
+    model = plan.spec.model.model_copy(update={} if width is None else {WIDTH: width})
+    with torch.random.fork_rng(devices=[]):
+        return trainable(build_model(plan.spec.model_copy(update={"model": model}), plan.task))

@@ -194,19 +194,18 @@ def final_runs(runs: pd.DataFrame, suite: Suite) -> pd.DataFrame:
     Of the trials only the best, where all have ended and one has finished: a single seed. A run
     without tuning is a result only where the question has no rates.
     """
-    found = runs
-    if found.empty:
-        return found
+    if runs.empty:
+        return runs
     rates = {question.name: len(question.rates) for question in suite.questions}
-    final = found["role"] != "trial"
-    has_final = final.groupby([found["question"], found["row"]]).transform("any")
-    trials = found[~final & ~has_final]
+    final = runs["role"] != "trial"
+    has_final = final.groupby([runs["question"], runs["row"]]).transform("any")
+    trials = runs[~final & ~has_final]
     chosen = [
         name
         for (question, _), same in trials.groupby(["question", "row"], sort=False)
         for name in _chosen(same, rates.get(str(question), 0))
     ]
-    return found[final | found.index.isin(chosen)]
+    return runs[final | runs.index.isin(chosen)]
 
 
 def _chosen(trials: pd.DataFrame, rates: int) -> pd.Index:

@@ -31,7 +31,7 @@ import numpy as np
 from tasks.contract import SplitName
 from tasks.data.corpus import class_order
 from tasks.data.extras import how_to_install
-from tasks.data.files import stamp, unreadable
+from tasks.data.files import Stamp, stamp, unreadable
 from zoo.registry import UserError, first_line
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
@@ -71,8 +71,6 @@ BATCH = 1024
 
 LONGEST_CELL = 2**31 - 1
 """Characters of a CSV cell; the default of the library is 131,072."""
-
-Stamp: TypeAlias = tuple[Path, int, int]
 
 
 class Rows(NamedTuple):

@@ -11,12 +11,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tasks.contract import SPLITS, Split, SplitName
-from tasks.data.corpus import FIRST_BYTE, ByteTask, Corpus, require_shares, stratified
+from tasks.data.corpus import (
+    FIRST_BYTE,
+    MAX_CLASSES,
+    ByteTask,
+    Corpus,
+    require_shares,
+    stratified,
+)
 from tasks.registry import tasks
 from tasks.rows import FILE_NAMES, MAX_TOKENS, TOKEN, Rows, files_of, read_rows
 from zoo.registry import UserError, require_at_least
-
-MAX_CLASSES = 256
 
 
 @tasks.register("table")

@@ -21,7 +21,7 @@ from harness.records import suites
 from harness.records.cost import batching_of
 from harness.records.fields import Device
 from harness.records.frame import of_records
-from harness.records.sources import Sources, is_outdated
+from harness.records.sources import Sources, is_other_code
 from harness.records.suites import Question, Suite, SuiteRow
 from harness.suite import drafts, layer_costs, rows_of
 from reports.layer_costs import FORMS
@@ -106,7 +106,7 @@ def place(row: str, question: Question, runs: pd.DataFrame, answers: pd.DataFram
     above, score = int((others["mean"] > run["score"]).sum()), run["score"]
     rules = others[others["baseline"] != ""].set_index("baseline")["baseline_value"].to_dict()
     sources, code = Sources(), dict(zip(lines["row"], lines["implementation"], strict=True))
-    outdated = [name for name, text in code.items() if is_outdated(text, sources)]
+    outdated = [name for name, text in code.items() if is_other_code(text, sources)]
     return found | {
         "score": score,
         "place": above + 1,

@@ -90,7 +90,7 @@ class CostSpec(Identified):
     revision: Count = 1
 
     @property
-    def outdated(self) -> bool:
+    def superseded(self) -> bool:
         """Return whether another call was timed than the one that the pass names now."""
         return self.revision != REVISIONS.get(self.operation, 1)
 

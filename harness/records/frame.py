@@ -16,7 +16,7 @@ from harness.records.cost import CostRecord
 from harness.records.fields import Frozen, Quartiles
 from harness.records.interval import Sample, interval_of
 from harness.records.record import Point, Record
-from harness.records.sources import Sources, is_outdated, outdated
+from harness.records.sources import Sources, is_other_code, outdated
 from harness.records.spec import by_option, field_at, label_of, row_of
 from harness.records.store import BaselineStore, CostStore, Store, require_folder
 
@@ -180,11 +180,11 @@ def of_costs(records: Iterable[CostRecord]) -> pd.DataFrame:
 
     A measurement of another call than the one that its pass names now has none.
     """
-    found = pd.DataFrame([_cost(record) for record in records if not record.spec.outdated])
+    found = pd.DataFrame([_cost(record) for record in records if not record.spec.superseded])
     if found.empty:
         return found
     sources = Sources()
-    of_now = {text: is_outdated(text, sources) for text in found["implementation"].unique()}
+    of_now = {text: is_other_code(text, sources) for text in found["implementation"].unique()}
     found["outdated"] = found["implementation"].map(of_now)
     found[[*TEXTS]] = found[[*TEXTS]].astype(object).fillna("")
     # Columns that are cast one by one are fragmented, and pandas warns of it.

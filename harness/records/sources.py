@@ -128,7 +128,7 @@ def implementation_of(digests: Mapping[str, str], names: Collection[str]) -> str
     return " ".join(sorted({*digests.values()})) if known else UNKNOWN
 
 
-def is_outdated(implementation: str, sources: Sources) -> bool:
+def is_other_code(implementation: str, sources: Sources) -> bool:
     """Return whether the code of now is another one, or it is not known which it was.
 
     The code of a module that is not found, as of a plug-in that is not installed, is no other one.
@@ -166,7 +166,7 @@ def outdated(origins: Sequence[Origin]) -> list[bool]:
     for origin in sorted(origins, key=lambda one: one.started):
         data[origin.task] = origin.data
         if origin.implementation not in code:
-            code[origin.implementation] = is_outdated(origin.implementation, sources)
+            code[origin.implementation] = is_other_code(origin.implementation, sources)
     files = {path: file_digest(path) for origin in origins for path in origin.files}
     return [
         code[one.implementation]

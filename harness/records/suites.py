@@ -251,8 +251,7 @@ def published(suite: Suite) -> "pd.DataFrame":
         return pd.DataFrame(columns=[*COLUMNS])
     # No text is a missing value: `none` and `nan` may be names.
     missing: Any = dict.fromkeys(("mean", "low", "high", "baseline_value", "rate"), "")
-    found = pd.read_csv(path, keep_default_na=False, na_values=missing)
-    return found if "implementation" in found else found.assign(implementation="")
+    return pd.read_csv(path, keep_default_na=False, na_values=missing)
 
 
 @cache

@@ -18,7 +18,7 @@ def advice_text(table: Values, query: Values, result: Values) -> str:
     return rendered(
         "advice.txt.j2", table=table, query=query, result=result,
         setting=table["setting"], label=label_of(key), members=_members(table, query, result, key),
-        listed=_listed, notes=table.get("notes", ()), uses=_uses(result),
+        listed=_listed, notes=table["notes"], uses=_uses(result),
         sentence=fill(recommendation(table, query, result), WIDE),
     ).rstrip("\n")  # fmt: skip
 

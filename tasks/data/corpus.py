@@ -35,6 +35,9 @@ class ByteTask(Task):
         return [text.decode(errors="replace") for text in texts]
 
 
+MAX_CLASSES = 256
+"""A target is stored as a byte."""
+
 UNREADABLE = {"Cc", "Cs", "Zl", "Zp"}
 """Categories of Unicode: control characters, halves of surrogate pairs, breaks of lines."""
 

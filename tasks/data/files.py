@@ -16,11 +16,14 @@ from dataclasses import dataclass, field
 from importlib import resources
 from io import BufferedReader, BytesIO
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from zoo.registry import UserError
+
+Stamp: TypeAlias = tuple[Path, int, int]
+"""A file, the time of its last change and its size: what its content is cached by."""
 
 LARGEST = 1 << 30
 """Bytes of a file, at most, unless its size is known."""
@@ -228,8 +231,8 @@ def require_regular(path: Path) -> None:
         raise UserError(f"{path} is not a regular file; remove it or give another PATH")
 
 
-def stamp(path: str, what: str) -> tuple[Path, int, int]:
-    """The file at `path`, when it was changed, and its size: what its content is cached by.
+def stamp(path: str, what: str) -> Stamp:
+    """Return the stamp of the file at `path`.
 
     Raises:
         UserError: it does not exist, where `what` is the remedy, is not regular, or cannot be read.

@@ -9,23 +9,19 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import UInt8
 
 from tasks.contract import SplitName
-from tasks.data.files import Member, stamp, unreadable
+from tasks.data.corpus import MAX_CLASSES
+from tasks.data.files import Member, Stamp, stamp, unreadable
 from tasks.registry import tasks
 from tasks.uea.series import DEV_SHARE, Series, Signals, filled, hold_out
 from tasks.uea.ts_format import Recordings, read
 from zoo.registry import UserError, in_one_line, require_at_least
 
 FILE = re.compile(r"([^.].*)_(TRAIN|TEST)\.ts(?:\.xz)?", re.IGNORECASE)
-
-MAX_CLASSES = 256
-
-Stamp: TypeAlias = tuple[Path, int, int]
 
 
 @tasks.register("series")

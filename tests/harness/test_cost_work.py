@@ -94,8 +94,8 @@ def test_prefill_times_the_call_that_returns_the_state(monkeypatch):
     ((matrix, count),) = states
     assert matrix.abs().max() > 0 and count.tolist() == [N] * B
     old = COST.model_copy(update={"operation": "prefill"})
-    assert old.outdated and not COST.outdated
-    assert not old.model_copy(update={"revision": 2}).outdated
+    assert old.superseded and not COST.superseded
+    assert not old.model_copy(update={"revision": 2}).superseded
 
 
 def test_a_step_has_the_dropout_of_its_model():

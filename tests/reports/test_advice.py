@@ -40,6 +40,7 @@ def table_with(*rows: Values) -> Values:
         "forms": {"recall": "bidirectional", "compose": "bidirectional", "image": "bidirectional",
                   "state": "causal"},
         "steps": {"recall": 600, "state": 500}, "question_notes": {"recall": "More steps help."},
+        "notes": [],
         "units": {"train": "ratio"}, "lengths": {"train": lengths}, "rows": list(rows),
         "setting": {"dim": 64, "heads": 2, "precision": "fp32", "batch": {"train": "1"}},
     }  # fmt: skip
