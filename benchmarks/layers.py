@@ -20,7 +20,7 @@ from zoo.variants.primal import Primal
 
 RANK, LENGTH = 30, 4096
 SIZE = Size(dim=64, heads=2, max_len=LENGTH, causal=False, dropout=0.0)
-"""Of the smallest layers."""
+"""The size of the smallest layers."""
 
 
 def both_passes(layer: nn.Module, batch: int, length: int, runner: Runner) -> Call:
@@ -116,7 +116,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "linformer": {"rank": 256},
     "softmax": {"backend": "sdpa"},
 }
-"""Of native variants, and of variants that wrap a package."""
+"""Options of native variants, and of variants that wrap a package."""
 
 
 class WithProjections(ProjectedAttention):

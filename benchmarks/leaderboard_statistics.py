@@ -25,7 +25,7 @@ UNDER = 0.02
 """How much less than 95 % of the intervals may contain the mean."""
 
 LEAST = 1e-3
-"""In place of 0: figures of a record are positive."""
+"""The figure for 0: figures of a record are positive."""
 
 SEQUENCE, EXAMPLE, INTERACTION = 0.7, 0.7, 0.5
 """Standard deviations of the effects of sequence and example, and of the interaction of example and

@@ -24,7 +24,7 @@ from zoo.cost import peak_bytes
 MIB = 2**20
 
 Seconds = dict[str, list[float]]
-"""Of each call by name, in every round."""
+"""Seconds of each call by name, in every round."""
 
 GENERATED = ("listops", "pathfinder")
 FEW = {"train": 640, "dev": 32, "test": 32}

@@ -20,7 +20,7 @@ SECTIONS: dict[str, Callable[[Runner], None]] = {
     "leaderboard_statistics": leaderboard_statistics.measure_statistics,
     "workers": processes.measure_workers,
 }
-"""In the order of the table of claims: most informative first."""
+"""Sections in the order of the table of claims: most informative first."""
 
 
 def measure(name: str, device: Kind, out: Path, *, tiny: bool) -> list[ClaimRecord]:

@@ -69,7 +69,7 @@ def run(
     cost: bool = True,
     **overrides: Mapping[str, Value],
 ) -> "pd.DataFrame":
-    """Make the runs of every variant on every task with every seed, as `harness run` does.
+    """Make the runs of every variant on every task with every seed; return a row for each.
 
     Args:
         attention: `A`, `A+B`, or several.
@@ -84,9 +84,6 @@ def run(
         threads: CPU threads of a run; 0 for a worker's share of the machine.
         cost: whether to measure time and memory.
         overrides: options that differ from the recipe, by `train`, `model`, variant or task.
-
-    Returns:
-        A row for each run; see `load`.
 
     Raises:
         UserError: a name or a value is unknown, of the wrong type, or out of range.

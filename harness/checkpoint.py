@@ -34,10 +34,10 @@ TRAILER = len(b"sha256 \n") + 64
 """Bytes of the line with the SHA-256."""
 
 PARTS = ("progress", "steps", "sums", "best_state", "model", "optimizer", "random")
-"""What a checkpoint holds, by name."""
+"""The content of a checkpoint, by name."""
 
 WEIGHTS_NAME = re.compile(r"step-(\d+)\.pt")
-"""Of a file of weights."""
+"""The name of a file of weights."""
 
 WEIGHTS_REMEDY = "make them again with: harness run --rerun --keep-checkpoints"
 

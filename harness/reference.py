@@ -102,7 +102,7 @@ class Trial:
 
 
 TRIALS: dict[str, Trial | None] = {}
-"""By shape; None where SDPA does not fit in memory."""
+"""Trials by shape; None where SDPA does not fit in memory."""
 
 
 def softmax_plan(plan: Plan, implementation: Implementation) -> Plan:

@@ -62,8 +62,8 @@ def of_plan(costs: pd.DataFrame, plan: CostPlan) -> pd.DataFrame:
 def measured(costs: pd.DataFrame, plan: CostPlan, form: str) -> pd.DataFrame:
     """The costs of `of_plan` that were measured in a form of `FORMS`, at the lengths of the plan.
 
-    Of several measurements of a row the one with a ratio to the fastest softmax is used, then the
-    fastest; before them one that is not outdated.
+    Of several measurements of a row one that is not outdated is preferred, then one with a ratio to
+    the fastest softmax, then the fastest.
     """
     found = of_plan(costs, plan)
     found = found[found["length"].isin(plan.lengths) & (found["status"] == "ok")]

@@ -40,7 +40,7 @@ DEFAULTS = {
 """The values that recipes leave out."""
 
 CHOSEN = "of the row"
-"""In place of the value of a field that was chosen for each row."""
+"""The text of a field whose value was chosen for each row."""
 
 MATCHED, PRECISION = "model.feed_forward", "train.precision"
 """What is chosen where models are matched, and in what rows of one question may differ."""
@@ -273,7 +273,7 @@ def _text(value: object) -> str:
 
 
 def _is_of_shown_code(runs: pd.DataFrame) -> pd.Series:
-    """Return whether each run has the code that its row is shown with: no row is of two."""
+    """Return whether each run has the code that its row is shown with: a row shows one code."""
     columns = [*ENTRY, "overrides"]
     entries = runs.assign(entry=[_entry(run) for run in lines(runs[columns])])
     return outdated.newest(entries, ["entry"], "implementation")

@@ -30,7 +30,7 @@ SEED = 0
 PAIRS = ("metric", "first", "second", "difference", "low", "high", "p", "p_holm")
 
 COLUMNS = ["table", "question", *PAIRS]
-"""Of the pairs of several tables: a suite, or the leaderboard."""
+"""Columns of the pairs of several tables: a suite, or the leaderboard."""
 
 
 def is_comparable(sample: Sample, baselines: Sequence[float]) -> bool:

@@ -37,7 +37,7 @@ Baseline: TypeAlias = Callable[[Splits], float | Score]
 """Fits a model without attention to train; gives the mean on test, or those on dev and test."""
 
 NO_ANSWER = -1
-"""In place of a class where there is none."""
+"""The target of an entry without a class."""
 
 CHUNK = 4096
 """Sequences that are processed at a time, so that intermediate tensors stay small."""

@@ -89,7 +89,7 @@ class Attention(nn.Module, ABC):
         is_baseline: whether it takes the place of attention and is none, such as the identity or a
             convolution: what attention achieves is the accuracy above such a model's.
         drops_weights: whether `size.dropout` has an effect: on attention weights, in training.
-        gpu_kernels: by `size.causal` the package that has a fused GPU kernel of the mechanism.
+        gpu_kernels: the package with a fused GPU kernel of the mechanism, by `size.causal`.
     """
 
     traits: ClassVar[Traits]

@@ -25,7 +25,7 @@ from zoo.recurrent import Heads, Inputs, RecurrentAttention, in_heads
 OutputGate = Literal["none", "silu", "sigmoid"]
 
 EPS = 1e-5
-"""Of RMSNorm."""
+"""The epsilon of RMSNorm."""
 
 
 class DeltaAttention(RecurrentAttention):

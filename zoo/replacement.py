@@ -34,7 +34,7 @@ class Replaced(NamedTuple):
 
 
 class Projections(NamedTuple):
-    """Of q, k and v, (3d, d) and (3d), and of the output; the heads, and the dropout of weights."""
+    """Weights of q, k and v, (3d, d) and (3d), and of the output; heads; dropout of attention."""
 
     weight: Any
     bias: Any

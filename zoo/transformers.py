@@ -77,7 +77,7 @@ def register(variant: str = "", **options: Value) -> list[str]:
 
 
 PROJECTIONS = "q_proj", "k_proj", "v_proj", "o_proj"
-"""Of the attention layers that `replace` finds, beside `layer_idx`."""
+"""The attributes by which `replace` finds attention layers, together with `layer_idx`."""
 
 
 @checked

@@ -60,7 +60,7 @@ class Stored:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """On what is computed.
+    """The device and the precision.
 
     Attributes:
         device: auto, cpu or cuda.

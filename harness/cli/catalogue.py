@@ -201,7 +201,7 @@ def page(costs: "pd.DataFrame", certificates: "Mapping[str, Certificate]") -> st
 
 
 def training_crossovers(costs: "pd.DataFrame") -> tuple[dict[str, list[str]], str]:
-    """From which length a variant costs less than softmax, of the largest sweep of trained layers.
+    """The length from which training a layer costs less than softmax, in the largest sweep.
 
     By variant the length for time and the one for memory, from the fastest of its rows; and what
     was measured. Both are empty without such a sweep.

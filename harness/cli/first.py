@@ -36,7 +36,7 @@ LENGTHS = (256, 1024, 4096)
 """Tokens at which a layer is measured."""
 
 SECONDS, TIMEOUT = 0.5, 60.0
-"""Of sampling for a length, and of all of it."""
+"""Seconds of sampling for a length, and of its whole measurement at most."""
 
 Document = dict[str, Any]
 

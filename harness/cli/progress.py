@@ -210,7 +210,7 @@ class GridView:
             self._bar.update(self._overall, completed=self._done, status=self.summary())
 
     def _seconds_left(self) -> float | None:
-        """From the work of this command so far; None before a run has ended, and at the end."""
+        """Estimate from the work of this command; None before a run has ended, and at the end."""
         done = {name: state.step / state.steps for name, state in self._running.items()}
         ended = self._done - self._before + self._failed
         new = ended + sum(part - self._first.get(name, 0.0) for name, part in done.items())

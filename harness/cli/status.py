@@ -31,15 +31,11 @@ def status(options: Stored) -> Answer:
         "outdated": dict.fromkeys(found.outdated, (None, "")),
     }
     rows = [
-        {
-            "status": kind,
-            "name": name,
-            "reason": reason,
-            "state": state and state.model_dump(include={"host", "pid", "since"}),
-        }
+        {"status": kind, "name": name, "reason": reason,
+         "state": state and state.model_dump(include={"host", "pid", "since"})}
         for kind, runs in groups.items()
         for name, (state, reason) in runs.items()
-    ]
+    ]  # fmt: skip
     if options.as_json:
         return Answer({"done": len(found.done), "rows": rows})
     running, interrupted, failed, outdated = map(len, groups.values())

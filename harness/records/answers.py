@@ -48,7 +48,7 @@ class CorrectAnswers(Frozen):
 
     @classmethod
     def pack(cls, correct: Sequence[bool], sizes: Sequence[int]) -> "CorrectAnswers":
-        """From every answer in order of the clusters, and the number of answers of each cluster."""
+        """Pack every answer in order of the clusters, whose numbers of answers are `sizes`."""
         edges = np.flatnonzero(np.diff(sizes, prepend=0, append=0))
         runs = zip(edges[:-1], np.diff(edges), strict=True)
         return cls(

@@ -29,7 +29,7 @@ Pass = Literal["forward", "train", "prefill", "decode"]
 """What is timed: evaluation; training; `prefill` of a prompt, with its state; a token after it."""
 
 REVISIONS: dict[Pass, int] = {"prefill": 2}
-"""Of the call that a pass times, 1 elsewhere: the first `prefill` returned no state."""
+"""The revision of the call that a pass times, else 1: the first `prefill` returned no state."""
 
 LEVELS: tuple[Level, ...] = get_args(Level)
 PASSES: tuple[Pass, ...] = get_args(Pass)

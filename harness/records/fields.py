@@ -23,7 +23,7 @@ Probability = Annotated[float, Field(ge=0, lt=1)]
 """A dropout probability or a momentum."""
 
 Precision = Literal["bf16", "fp32"]
-"""Of matrix products."""
+"""The precision of matrix products."""
 
 Device = Literal["cpu", "cuda"]
 """The kind of device that computes."""

@@ -40,7 +40,7 @@ class Sources:
     """The source files of modules, each read once."""
 
     def __init__(self) -> None:
-        """Nothing is read yet."""
+        """Make the empty caches."""
         self._direct: dict[str, tuple[str, tuple[str, ...]] | None] = {}
         self._specs: dict[str, ModuleSpec | None] = {}
         self._digests: dict[str, str] = {}
@@ -129,9 +129,9 @@ def implementation_of(digests: Mapping[str, str], names: Collection[str]) -> str
 
 
 def is_other_code(implementation: str, sources: Sources) -> bool:
-    """Return whether the code of now is another one, or it is not known which it was.
+    """Return whether the code has changed since, or is not known.
 
-    The code of a module that is not found, as of a plug-in that is not installed, is no other one.
+    A module that is not found, as of a plug-in that is not installed, counts as unchanged.
     """
     recorded = implementation.split()
     modules = {text: sources.digest(text.partition(":")[0]) for text in recorded}
@@ -139,7 +139,7 @@ def is_other_code(implementation: str, sources: Sources) -> bool:
 
 
 class Origin(NamedTuple):
-    """The code and the data of a run, by which it is outdated or not.
+    """The code and the data of a run, which decide whether it is outdated.
 
     Attributes:
         implementation: the code; see `implementation_of`.
@@ -159,8 +159,8 @@ class Origin(NamedTuple):
 def outdated(origins: Sequence[Origin]) -> list[bool]:
     """Return whether each run is of unknown code, or of other code or data than a new run.
 
-    Of a task of a file, these are other data if the file has other content; of any task without
-    files, if a later one of the runs has other data.
+    The data of a task with files are others if a file has other content now; those of a task
+    without files, if a later run has other data.
     """
     sources, data, code = Sources(), dict[str, str](), dict[str, bool]()
     for origin in sorted(origins, key=lambda one: one.started):

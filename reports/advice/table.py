@@ -17,7 +17,7 @@ from reports.layer_costs import crossover, forms_of, of_plan
 from reports.statistics import score_groups
 
 Points = dict[str, list[list[float]]]
-"""By setting, the values at each measured length: see `_points`."""
+"""Values at each measured length, by setting: see `_points`."""
 
 DRAWS = 200
 """Bootstrap samples of a probability."""
@@ -95,7 +95,7 @@ def _rows(
 
 
 def _uses(of_variants: Sequence[Mapping[str, Sequence[str]]]) -> dict[str, list[str]]:
-    """By form, where every variant of a composition can be used."""
+    """The places where every variant of a composition can be used, by form."""
     return {
         form: [place for place in places if all(place in of[form] for of in of_variants)]
         for form, places in of_variants[0].items()
@@ -110,7 +110,7 @@ def _keys(costs: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def _points(costs: pd.DataFrame, units: Mapping[str, str]) -> Points:
-    """By setting, for each length: length, time with quartiles, bytes and seconds of a sample.
+    """Length, time with quartiles, bytes and seconds of a sample, by setting and length.
 
     Of several measurements that with a ratio is used, then the fastest: `backend` may differ.
     """
@@ -146,7 +146,7 @@ def _composed(attention: str, depth: int, points_of: Mapping[str, Points]) -> Po
 
 
 def _crossovers(points: Points, units: Mapping[str, str]) -> dict[str, Values]:
-    """By setting: the lengths from which a row is faster than softmax; see `Crossover`."""
+    """The lengths from which a row is faster than softmax, by setting; see `Crossover`."""
     found = {}
     for key, values in points.items():
         ends = [{int(point[0]): point[end] for point in values} for end in (2, 3)]

@@ -99,7 +99,7 @@ def _cards(table: Values, tables: Tables) -> dict[str, Values]:
 
 
 def _scores(rows: Iterable[Values], suite: Suite) -> Values:
-    """Of each question: row, score, low, high, state bytes, and score and interval as text."""
+    """Row, score, low, high, state bytes, score and interval as text, by question."""
     return {
         question.name: [
             [row["row"], answer["mean"], answer["low"], answer["high"], row["state_bytes"],

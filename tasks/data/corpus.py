@@ -42,7 +42,7 @@ UNREADABLE = {"Cc", "Cs", "Zl", "Zp"}
 """Categories of Unicode: control characters, halves of surrogate pairs, breaks of lines."""
 
 FIELDS = {"values": "uint8 v", "ends": "int64 s", "targets": "uint8 s"}
-"""Of a `Corpus`, for `cache.read`."""
+"""The arrays of a `Corpus`, for `cache.read`."""
 
 
 @dataclass(frozen=True)

@@ -232,7 +232,7 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 
 @cache
 def transform_of(augmentation: Augmentation, pixels: int) -> Transform:
-    """From a decoded image to a normalised tensor, (3, h, w); random except for `none`.
+    """Return the map from an image to a normalised tensor, (3, h, w); random except for `none`.
 
     `crop` is a random part of the image, resized, and half of the time mirrored. `deit` adds the
     operations of RandAugment and erases a rectangle in a quarter of the images, as DeiT (Touvron et

@@ -47,7 +47,7 @@ COLLISION = 459
 """The sum of two masks from which on they collide: 1.8 times 255."""
 
 ATTEMPTS = 3
-"""At a first paddle, and at a head."""
+"""The most attempts to place a first paddle, or a head."""
 
 MIN_WEIGHT = 1e-4 * FULL
 """The sum of weights below which a snake cannot grow."""

@@ -197,8 +197,8 @@ def check_precisions(configuration: Configuration) -> Outcome:
 def check_half(configuration: Configuration) -> Outcome:
     """fp16 modules, and autocast to fp16, agree with fp32 at inputs of 30 standard deviations.
 
-    Outputs, and gradients of tokens and parameters, are finite. Where those of fp32 exceed the
-    largest number of fp16, nothing is asked.
+    Outputs, and gradients of tokens and parameters, are finite. The check
+    passes if results in fp32 exceed the largest number of fp16.
     """
     mode, details, passed = not configuration.traits.stochastic, [], True
     exact = Setting(training=mode, dtype=torch.float32)

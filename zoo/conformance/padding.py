@@ -84,8 +84,8 @@ def _padding_leaks(
 def check_truncation(configuration: Configuration) -> Outcome:
     """The outputs at the real tokens of a padded sample equal the sample without padding.
 
-    For three masks in every setting; for every number of real tokens in two, in the one of training
-    with gradients. Also where layers of another size, precision or form were called before.
+    Every setting has three masks. Two settings have every number of real tokens; the one of
+    training also compares gradients. Layers of another size, precision or form are called before.
     """
     return verdict(_truncations, configuration, "padded and truncated samples differ by")
 

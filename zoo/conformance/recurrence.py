@@ -44,7 +44,7 @@ SELECTIONS = [0, 1, 2], [2, 0], [1, 1, 2, 0, 1]
 """How samples of a state are selected, as beam search does."""
 
 LOW_ERROR = 0.05
-"""The relative error of the steps in bf16: of a recurrence, a sum in bf16 has more."""
+"""The largest relative error of the steps in bf16; a recurrence that sums in bf16 has more."""
 
 
 def check_steps(configuration: Configuration) -> Outcome:

@@ -24,7 +24,7 @@ and more than at its export."""
 def check_compile(configuration: Configuration) -> Outcome:
     """One graph through `torch.compile`: evaluation, and padded training with its gradients.
 
-    The latter has a short convolution.
+    The layer in training has a short convolution.
 
     A backend that raises may be at fault itself, as `aot_eager` where a decomposition has other
     strides than the kernel: a layer passes if the next backend compiles it.

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 DOUBLINGS = 14
-"""Of chunks, in an exported graph: 2^14 of 64 tokens are a million tokens."""
+"""Doublings of chunks in an exported graph: 2^14 chunks of 64 tokens are a million tokens."""
 
 States = Float[Tensor, "b h t e f"]
 

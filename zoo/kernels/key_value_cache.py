@@ -3,8 +3,8 @@
 A step is pure: it changes no tensor of the state. It copies the newest keys and values, at most
 `RECENT` tokens, and the others once in `RECENT` steps, where it moves the newest to them.
 
-After padded prompts samples have different numbers of tokens: these are the last of the cache, and
-what is before them is not read. The state has the number.
+After padded prompts samples have different numbers of tokens. These are the last of the cache, and
+entries before them are not read. The state contains their number.
 
 The dtype is the one of the products of the layer: what autocast rounds to bf16 is stored in bf16.
 """

@@ -31,9 +31,9 @@ DTYPES = (torch.float32, torch.float64)
 SPAN = 64
 
 OPERATIONS = {4: (4, 10), 6: (6, 16)}
-"""Of a token and an entry of the state, forward and backward, without gates and with them.
+"""Operations for a token and an entry of the state, forward and backward, by number of inputs.
 
-Without: k v^T is added to the state, and multiplied by q; backward the state again and its gradient
+Without gates: k v^T is added to the state, multiplied by q; backward the state again, its gradient
 by q, the gradient of the state and its products. With gates the state is read twice, and written;
 to compute it again takes 4, the gradients of q, k, erased keys and values 8, of the state 4.
 """

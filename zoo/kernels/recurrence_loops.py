@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit
 
 OPTIONS: Any = {"nogil": True, "fastmath": {"reassoc", "contract", "nsz"}}
-"""Of numba: sums may be reordered, so that they are computed by vector instructions."""
+"""Options of numba: sums may be reordered, so that they are computed by vector instructions."""
 
 
 def compiled(function: Callable[..., None]) -> Callable[..., None]:
