@@ -25,6 +25,12 @@ MARKS = {tokenize.INDENT: "\x01", tokenize.DEDENT: "\x02", tokenize.ENDMARKER: "
 UNKNOWN = ""
 """The code of a record without digests, or with digests of the text with its comments."""
 
+OURS = {"zoo", "tasks", "harness", "reports"}
+"""The packages of this project, of which `zoo` alone is code of variants."""
+
+INSTALLED = {"site-packages", "dist-packages"}
+"""The names of folders of installed packages, which are not of one author."""
+
 Import = tuple[str, tuple[str, ...]]
 """A module, perhaps relative, and the names that are taken from it."""
 
@@ -48,7 +54,7 @@ class Sources:
     def digest(self, module: str) -> str:
         """`MODULE:SHA-256` of the code of a module, and of what it imports; empty without source.
 
-        What it imports counts where it is of `zoo` or of the package of the module.
+        What it imports counts where it is of `zoo`, of the package of the module, or in its folder.
         """
         if module not in self._digests:
             found = self.closure(module, {"zoo", module.partition(".")[0]})
@@ -58,19 +64,33 @@ class Sources:
     def closure(self, module: str, packages: Collection[str]) -> dict[str, str]:
         """The code of a module, and of the modules of `packages` that it imports, by name.
 
-        Imports in functions count, and so do imports of the modules imported. A module that a
-        program names in another way, such as by `import_module`, is not found; nor is what
+        Modules beside it, or beside its package, count as well, unless they are installed; imports
+        in functions count, and so do imports of the modules imported. A module that a program names
+        in another way, such as by `import_module`, is not found; nor is what
         `zoo/__init__.py` imports on first use. Nothing is imported.
         """
         found: dict[str, str] = {}
-        left = [module]
+        left, folder = [module], self._folder(module)
         while left:
             name = left.pop()
             direct = None if name in found or name == "zoo" else self._read(name)
             if direct:
                 found[name] = direct[0]
-                left += (other for other in direct[1] if _is_within(other, packages))
+                left += (
+                    other for other in direct[1]
+                    if _is_within(other, packages) or (folder and self._folder(other) == folder)
+                )  # fmt: skip
         return found
+
+    def _folder(self, module: str) -> Path | None:
+        """The folder of a module, or of its package; None of `OURS`, and of what is installed."""
+        top = module.partition(".")[0]
+        spec = None if top in OURS else self._spec(top)
+        if not (spec and spec.origin and spec.has_location):
+            return None
+        file = Path(spec.origin).absolute()
+        folder = file.parent.parent if spec.submodule_search_locations else file.parent
+        return None if folder.name in INSTALLED else folder
 
     def _read(self, module: str) -> tuple[str, tuple[str, ...]] | None:
         """The code of a module, and the modules that it imports; None where it has no source."""
