@@ -97,7 +97,7 @@ def ignore_interrupts() -> Iterator[None]:
 
 @contextmanager
 def continued(*, by_same_command: bool = True) -> Iterator[None]:
-    """Say of an interrupt inside that the same command continues what was done."""
+    """Tell the user, after an interrupt inside, that repeating the command resumes."""
     try:
         yield
     except KeyboardInterrupt as error:

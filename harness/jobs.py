@@ -204,9 +204,9 @@ def _unfinished(job: Job) -> Iterator[Lock | Result]:
 def has_outcome(record: Record | None, job: Job) -> bool:
     """Return whether the record of a run is its outcome for a command.
 
-    One that was there before is if its status is final and its code the code of now, unless it is
-    to be repeated. One of a run that began later, of this command or of another, is in any case,
-    unless it was interrupted.
+    An earlier record is if its status is final and its code is current, unless it is to be
+    repeated. The record of a run that began later is, unless that was interrupted: this command or
+    another one made it.
     """
     if record is None or record.status == "interrupted":
         return False

@@ -86,7 +86,7 @@ class RecurrentAttention(Attention):
         return self.read(heads[:, :, self.steps - 1 :: self.steps], inputs)
 
     def _without_padding(self, inputs: Inputs, mask: Mask | None) -> Inputs:
-        """Inputs by which padded tokens leave the state as it is."""
+        """Inputs with which padded tokens leave the state as it is."""
         if mask is None:
             return inputs
         real = mask.repeat_interleave(self.steps, dim=1) if self.steps > 1 else mask

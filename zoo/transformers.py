@@ -77,7 +77,7 @@ def register(variant: str = "", **options: Value) -> list[str]:
 
 
 PROJECTIONS = "q_proj", "k_proj", "v_proj", "o_proj"
-"""The attributes by which `replace` finds attention layers, together with `layer_idx`."""
+"""The attributes of the layers that `replace` finds, together with `layer_idx`."""
 
 
 @checked

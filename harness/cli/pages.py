@@ -161,7 +161,7 @@ def _studies(root: Path) -> Files:
 
 
 def _screen(root: Path) -> Files:
-    """The README with what the first command printed, its places by the published rows of now.
+    """The README with the output of the first command, placed among the current published rows.
 
     `harness run --attention primal --json > results/screens/first.json` makes the file of it.
     """

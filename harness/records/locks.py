@@ -62,7 +62,7 @@ class Lock:
     def report(self, *, phase: str = "", step: int | None = None) -> None:
         """Write the state of the run, if its phase is a new one or the last write is some time ago.
 
-        Nobody's run depends on it: an error of writing is ignored.
+        Best effort: write errors are ignored.
         """
         now, due = time.monotonic(), bool(phase) or not self._written
         changes = {"phase": phase or self._state.phase}

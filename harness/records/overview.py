@@ -54,7 +54,7 @@ class Overview(NamedTuple):
     """The runs of a store, each in one of the groups.
 
     Attributes:
-        done: the runs with a final status, of the code and the data of now, by name.
+        done: the runs with a final status whose code and data are current, by name.
         failed: the runs that failed, by name.
         running: the states of runs that a process makes now, by name.
         interrupted: what is known of the runs that can be continued, by name.

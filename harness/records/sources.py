@@ -1,4 +1,4 @@
-"""Digests of the source of variants, and whether a record is of the code and the data of now.
+"""Digests of the source of variants, and whether the code and the data of a record are current.
 
 Source files are read without importing them, so that pages and tables need no torch. A digest is
 of the code alone: comments, docstrings, blank lines and the width of indents do not count.

@@ -170,7 +170,7 @@ def _rendered(template: str, of: Tables) -> bytes:
 
 
 def ratio(line: Mapping[Any, Any], column: str) -> str:
-    """A ratio to softmax of a row of the matrix, marked where it is that of an implementation."""
+    """A ratio to softmax of a row of the matrix, marked where it is an upper bound."""
     value = line[column]
     return (
         f"{UPPER_BOUND * (value > 1 and line['computed_by'] == layer_costs.PYTORCH)}{number(value)}"

@@ -36,8 +36,8 @@ class Scale(NamedTuple):
 
     Attributes:
         mean, deviation: (s,), of each value of a state.
-        returns: by which returns-to-go are divided.
-        actions: (a,), by which actions are divided: the bounds of the environment.
+        returns: the divisor of returns-to-go.
+        actions: (a,), the divisors of actions: the bounds of the environment.
     """
 
     mean: Float[np.ndarray, " s"]
