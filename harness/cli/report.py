@@ -72,7 +72,7 @@ def report(options: ReportOptions) -> Answer:
         complete = fit_baselines(stores.read(store, curves=False)[0], store)
     content = stores.content(store)
     stores.require_records(content, store)
-    found = results_in(content, Shown.of(options), store)
+    found = results_in(content, Selection.of(options), store)
     if options.compare:
         compared, text = comparison(options.compare, found)
         return Answer(compared.to_dict("records") if as_json else text)
@@ -118,7 +118,7 @@ def _curves(options: ReportOptions) -> dict[str, bytes]:
     return curves.files(frame.of_records(records), frame.of_curves(records))
 
 
-class Shown(NamedTuple):
+class Selection(NamedTuple):
     """The part of a store that pages show.
 
     Attributes:
@@ -133,7 +133,7 @@ class Shown(NamedTuple):
     questions: Sequence[str] = ()
 
     @classmethod
-    def of(cls, options: ReportOptions) -> "Shown":
+    def of(cls, options: ReportOptions) -> "Selection":
         """Read the options of the command; raise `UserError` for a name that no suite has."""
         from harness.records.suites import find, names
 
@@ -175,13 +175,13 @@ class Results(NamedTuple):
         return joined([*(of.pairs for of in self.suites), self.leaderboard.pairs])
 
 
-ALL = Shown()
+ALL = Selection()
 
 
 def results_in(
-    content: stores.Content, shown: Shown = ALL, store: Path = stores.PUBLISHED
+    content: stores.Content, shown: Selection = ALL, store: Path = stores.PUBLISHED
 ) -> Results:
-    """The results in a store, whose content is given; see `Shown`."""
+    """The results in a store, whose content is given; see `Selection`."""
     import numpy as np
 
     from harness.cli.catalogue import described

@@ -1,1 +1,1 @@
-"""Classification of multivariate time series: ten sets of the UEA archive."""
+"""Classification of time series: ten sets of the UEA archive, and sets of users."""

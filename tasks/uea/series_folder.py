@@ -1,4 +1,4 @@
-"""Series: a user's own set in the format of the UEA and UCR archives.
+"""Series: a user's folder in the format of the UEA and UCR archives.
 
 >>> import tasks
 >>> task = tasks.create("series", path="GunPoint")
@@ -26,7 +26,7 @@ FILE = re.compile(r"([^.].*)_(TRAIN|TEST)\.ts(?:\.xz)?", re.IGNORECASE)
 
 @tasks.register("series")
 @dataclass(frozen=True, kw_only=True)
-class OwnSet(Signals):
+class SeriesFolder(Signals):
     """Time series of one channel or several, in `NAME_TRAIN.ts` and `NAME_TEST.ts` of a folder.
 
     TEST is test, which is read once; a fifth of TRAIN is dev. Missing values and normalisation are
