@@ -17,7 +17,7 @@ from harness.interrupts import Interrupts, Terminated
 from harness.plan import resolve
 from harness.provenance import expected_failures_of, implementations, options_of
 from harness.records.record import Implementation
-from harness.records.sources import Sources, is_outdated, parse
+from harness.records.sources import Sources, is_other_code, parse
 from harness.reference import Trial, with_fastest_backend
 from harness.runner import run
 from harness.train import Evaluation, Trainer
@@ -192,13 +192,13 @@ def test_a_file_beside_a_plug_in_is_a_source_unless_both_are_installed(
     assert {*Sources().closure("plugged", {"zoo"})} == {"plugged", *["helping"] * counts}
     before = Sources().digest("plugged")
     (path / "helping.py").write_text("scale = 2\n")
-    assert is_outdated(before, Sources()) == counts
+    assert is_other_code(before, Sources()) == counts
 
 
 def test_a_run_of_two_variants_is_outdated_if_one_of_them_changed():
     now = Sources().digest("zoo.variants.linear")
     for texts, expected in ((now, False), (f"{now} zoo.variants.softmax:0", True)):
-        assert is_outdated(texts, Sources()) == expected
+        assert is_other_code(texts, Sources()) == expected
 
 
 def test_test_is_evaluated_more_than_once_only_where_the_recipe_asks_for_the_best(
