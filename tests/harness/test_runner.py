@@ -3,7 +3,6 @@
 import hashlib
 import json
 import signal
-import sys
 from contextlib import nullcontext
 
 import pytest
@@ -17,7 +16,7 @@ from harness.interrupts import Interrupts, Terminated
 from harness.plan import resolve
 from harness.provenance import expected_failures_of, implementations, options_of
 from harness.records.record import Implementation
-from harness.records.sources import Sources, is_other_code, parse
+from harness.records.sources import Sources
 from harness.reference import Trial, with_fastest_backend
 from harness.runner import run
 from harness.train import Evaluation, Trainer
@@ -105,100 +104,6 @@ def test_a_record_has_the_digest_of_the_code_of_each_variant(plan, run_here):
     digests = run_here(plan("softmax+primal")).implementations
     assert digests["primal"] == f"zoo.variants.primal:{digest}" != digests["softmax"]
     assert implementations(["primal"]) == {"primal": digests["primal"]}
-
-
-SOURCE = """
-from . import a as b, c; import zoo.d
-class Mine(Linear):
-    def attend(self, q): return f"{q}, {q:>8}"  
-"""
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "same"),
-    [
-        ("\nclass", "\n# a comment\n\n\nclass", True),
-        ("Linear):\n", 'Linear):\n    """A docstring,\n\n    two paragraphs."""\n', True),
-        ("    def", "  def", True),
-        ("q): return", "q):\n        return", False),
-        ("(self, q)", "(\n        self, q  # tokens\n    )", True),
-        ("(Linear)", "( Linear )", True),
-        ("{q}", "{ q}", False),
-        ("attend", "attended", False),
-        ("return ", "return 'x' ", False),
-        (":>8", ":>9", False),
-        ("def", "@cache\n    def", False),
-    ],
-)
-def test_a_digest_is_of_the_code_alone(old, new, same):
-    assert SOURCE.count(old) == 1
-    first, second = parse(SOURCE), parse(SOURCE.replace(old, new))
-    assert (first.text == second.text) == same
-    assert first.imports == second.imports == {(".", ("a", "c")), ("zoo.d", ())}
-
-
-def test_the_form_of_code_is_the_same_for_all_versions_of_python():
-    digest = hashlib.sha256(parse(SOURCE).text.encode()).hexdigest()
-    assert digest[:16] == "812cd1e464cd8794"
-
-
-def test_the_sources_of_a_variant_are_those_of_its_package_that_it_imports():
-    moments, softmax = (
-        set(Sources().closure(f"zoo.variants.{name}", {"zoo"}))
-        for name in ("primal_moments", "softmax")
-    )
-    # The last two are imported by a module that the variant imports: one of them in a function.
-    ours = {
-        "zoo.variants.primal_moments", "zoo.ksvd", "zoo.kernels.sampled_tokens",
-        "zoo.kernels.cosine_map_triton",
-    }  # fmt: skip
-    assert ours <= moments and not ours & softmax
-    assert all(name.startswith("zoo.") for name in moments | softmax)
-    # `from zoo import ksvd` imports no name that `zoo` defines.
-    assert "zoo.encoder" not in moments
-
-
-def test_a_plug_in_s_sources_are_its_package_and_what_it_imports_of_ours(tmp_path, monkeypatch):
-    package = tmp_path / "plug"
-    package.mkdir()
-    (package / "__init__.py").write_text("from .layer import Mine\n")
-    (package / "layer.py").write_text(
-        "import torch\nfrom zoo.variants.linear import Linear\n"
-        "class Mine(Linear):\n    def forward(self, *a):\n        from .late.part import LATE\n"
-        "try:\n    from ...above import x\nexcept ImportError:\n    pass\n"
-    )
-    (package / "late").mkdir()
-    (package / "late" / "__init__.py").write_text("raise RuntimeError('no device')\n")
-    (package / "late" / "part.py").write_text("from plug import folder, broken\n")
-    (package / "broken.py").write_text("def\n")
-    (package / "folder").mkdir()  # no module: its name is of the package
-    monkeypatch.syspath_prepend(tmp_path)
-    found = set(Sources().closure("plug.layer", {"zoo", "plug"}))
-    ours = {"plug", "plug.layer", "plug.late.part", "plug.broken"}
-    assert {name for name in found if name.startswith("plug")} == ours
-    assert {"zoo.variants.linear", "zoo.contract"} <= found and "zoo" not in found
-    assert not {"torch", "plug.folder"} & found and not {"plug", "plug.late"} & {*sys.modules}
-    assert not [*tmp_path.rglob("__pycache__")]
-
-
-@pytest.mark.parametrize(("folder", "counts"), [("scripts", True), ("site-packages", False)])
-def test_a_file_beside_a_plug_in_is_a_source_unless_both_are_installed(
-    folder, counts, tmp_path, monkeypatch
-):
-    (path := tmp_path / folder).mkdir()
-    (path / "plugged.py").write_text("import helping\nimport torch\n")
-    (path / "helping.py").write_text("scale = 1\n")
-    monkeypatch.syspath_prepend(path)
-    assert {*Sources().closure("plugged", {"zoo"})} == {"plugged", *["helping"] * counts}
-    before = Sources().digest("plugged")
-    (path / "helping.py").write_text("scale = 2\n")
-    assert is_other_code(before, Sources()) == counts
-
-
-def test_a_run_of_two_variants_is_outdated_if_one_of_them_changed():
-    now = Sources().digest("zoo.variants.linear")
-    for texts, expected in ((now, False), (f"{now} zoo.variants.softmax:0", True)):
-        assert is_other_code(texts, Sources()) == expected
 
 
 def test_test_is_evaluated_more_than_once_only_where_the_recipe_asks_for_the_best(
