@@ -33,14 +33,19 @@ def implementations(names: Iterable[str]) -> dict[str, str]:
     return {name: digest for name, digest in digests.items() if digest}
 
 
-@cache
 def source_digest(variant: type) -> str:
     """`MODULE:SHA-256` of the code of a variant; see `harness.records.sources.Sources.digest`.
 
-    Empty where it has no source, as a class of `__main__`, such as of a notebook. It is read once:
-    a file that is changed later is not the code that this process runs.
+    Empty where it has no source, as a class of `__main__`, such as of a notebook. The source of
+    another package is read each time: a run of it imports the file as it is then.
     """
-    return Sources().digest(variant.__module__)
+    module = variant.__module__
+    return _of_zoo(module) if module.startswith("zoo.") else Sources().digest(module)
+
+
+@cache
+def _of_zoo(module: str) -> str:
+    return Sources().digest(module)
 
 
 def certified_digest(variant: type) -> str:

@@ -152,6 +152,7 @@ class EncoderLayer(nn.Module):
         """
         require_inputs(self.attention.size, x, x, mask)
         require_dtype(self, x)
+        x = zero_padding(x, mask)
         tokens, state = self.attention.prefill(self.attention_norm(x), mask, state)
         return self._without_dropout(x + tokens), state
 

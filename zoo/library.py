@@ -10,8 +10,17 @@ import torch
 
 from zoo import functional
 from zoo.conformance import Result, configurations, examine
-from zoo.contract import Attention, Unsupported, variants
-from zoo.registry import UserError, Value, checked, first_line, options_of, resolve, unknown
+from zoo.contract import Attention, variants
+from zoo.registry import (
+    UserError,
+    Value,
+    build,
+    checked,
+    first_line,
+    options_of,
+    resolve,
+    unknown,
+)
 from zoo.size import Size
 from zoo.traits import Traits, trait_error
 
@@ -189,10 +198,10 @@ def uses(variant: Variant, *, causal: bool = False, **options: Value) -> dict[st
 
 
 def _use(detail: str, require: Callable[[], object]) -> Use:
-    """The use that works unless `require` raises `Unsupported`."""
+    """The use that works unless `require` raises `UserError`, as a layer that cannot be built."""
     try:
-        require()
-    except Unsupported as error:
+        build(detail, require)
+    except UserError as error:
         return Use(False, first_line(error))
     return Use(True, detail)
 

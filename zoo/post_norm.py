@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from zoo.contract import Attended, Attention, State, Token, Tokens
 from zoo.encoder import EncoderLayer
+from zoo.kernels.real_tokens import zero_padding
 from zoo.registry import UserError
 
 
@@ -63,6 +64,7 @@ class PostNormLayer(EncoderLayer):
         self, x: Tokens, mask: Bool[Tensor, "b n"] | None = None, state: State | None = None
     ) -> tuple[Tokens, State]:
         """See `EncoderLayer.prefill`."""
+        x = zero_padding(x, mask)
         tokens, state = self.attention.prefill(x, mask, state)
         return self._without_dropout(x + tokens), state
 

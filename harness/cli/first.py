@@ -71,7 +71,7 @@ def first(options: "RunOptions", name: str = SUITE) -> Answer:
         for row in rows
     ]
     failed = any(found["failed"] for document in documents for found in document["questions"])
-    machine = f"{suite.key}, seed {SEED}; {describe(device).device}"
+    machine = f"{suite.key}; {describe(device).device}"
     if options.as_json:
         return Answer({"machine": machine, "rows": documents}, int(failed))
     return Answer("\n\n".join(text(document, machine) for document in documents), int(failed))
@@ -153,7 +153,7 @@ def _layers(suite: Suite, row: SuiteRow, device: Device) -> dict[str, list[Docum
 def text(document: Document, machine: str) -> str:
     """The output for a row: at most 32 lines."""
     row = document["row"]
-    sections = [f"{row} among the published rows of {machine}"]
+    sections = [f"{row}, seed {SEED}, among the published means of {machine}"]
     if outdated := {name for found in document["questions"] for name in found.get("outdated", ())}:
         sections[0] += f"\npublished by earlier code: {len(outdated)} rows"
     for found in document["questions"]:

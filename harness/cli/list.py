@@ -92,7 +92,7 @@ def listing(document: Mapping[str, Sequence[Any]]) -> str:
         text_table(["claim", ""], [*claims, ["auxiliary loss", ", ".join(losses)]]),
         "A+B has A in every layer but the last, and B in the last.",
         text_table(["task", "classes", "length", "causal", "options"], rows),
-        "A CSV, TSV or Parquet file of texts and labels is a task, too.",
+        "A table of texts and labels is a task, too: CSV, TSV, JSON lines or Parquet.",
         f"recipes, --budget: {', '.join(document['budgets'])}, or the path of a TOML file",
         f"suites, --suite: {', '.join(document['suites'])},\nor the path of a TOML file",
         "harness list NAME: the options of a variant or a task, and what they mean",

@@ -155,7 +155,7 @@ class Selection(NamedTuple):
                 f"--with-published is not possible: {stores.PUBLISHED} is not a folder; use a clone"
                 " of the repository"
             )
-        attentions = names_in(options.attention or ())
+        attentions = [name for text in options.attention or () for name in split(text)]
         return cls(options.suite or (), published, attentions, questions)
 
 
@@ -181,42 +181,61 @@ ALL = Selection()
 def results_in(
     content: stores.Content, shown: Selection = ALL, store: Path = stores.PUBLISHED
 ) -> Results:
-    """The results in a store, whose content is given; see `Selection`."""
+    """Return the results in a store, whose content is given; see `Selection`.
+
+    Raises:
+        UserError: no run is of a variant that is selected.
+    """
     import numpy as np
 
-    from harness.cli.catalogue import described
     from harness.records.suites import find
     from reports.leaderboard import leaderboard
-    from reports.pages.suite import tables
     from reports.suite_results import is_of_suite
 
-    runs, rules, named = content.runs, content.rules, {s.key: s for s in map(find, shown.suites)}
-    of_suite, suites = np.array(runs.get("suite", ()), dtype=object), []
-    is_other = of_suite == ""
+    runs, named = content.runs, {suite.key: suite for suite in map(find, shown.suites)}
     joint = content
     if shown.published and store.resolve() != stores.PUBLISHED.resolve():
         joint = stores.content(stores.PUBLISHED, store)
+    _require_variants(shown.attentions, joint.runs)
+    of_suite, suites = np.array(runs.get("suite", ()), dtype=object), []
+    is_other = of_suite == ""
     for key in named or sorted({*of_suite} - {""}):
         try:
             suite = named.get(key) or find(key)
         except UserError as error:
             warnings.warn(f"{error}; or give its file: --suite FILE.toml", stacklevel=2)
             continue
-        if suite.level == "step":
-            continue
-        is_row = is_of_suite(runs, suite).to_numpy()
-        is_other |= (of_suite == key) & ~is_row
-        every = {*joint.runs.get("row", ())}
-        added = {*runs["row"][is_row]} if len(runs) and every > {*runs["row"]} else ()
-        suites.append(tables(
-            suite, joint.runs, joint.rules, joint.costs, described(),
-            attentions=shown.attentions, questions=shown.questions, added=added,
-        ))  # fmt: skip
+        if suite.level == "run":
+            is_row = is_of_suite(runs, suite).to_numpy()
+            is_other |= (of_suite == key) & ~is_row
+            suites.append(_tables(suite, joint, shown, {*runs["row"][is_row]} if len(runs) else ()))
     board = runs[is_other & (not named)] if len(runs) else runs
     if shown.attentions and len(board):
         board = board[board["attention"].isin(shown.attentions)]
     steps = _step_tables(content.costs, shown.suites)
-    return Results(content, suites, leaderboard(board, rules), steps)
+    return Results(content, suites, leaderboard(board, content.rules), steps)
+
+
+def _require_variants(names: Sequence[str], runs: "pd.DataFrame") -> None:
+    """Raise `UserError` for a name that no run has, as a variant or as a row."""
+    known = {*runs.get("row", ()), *runs.get("attention", ())}
+    for name in names:
+        if name not in known:
+            raise UserError(unknown("variant of these runs", name, known))
+
+
+def _tables(
+    suite: "Suite", content: stores.Content, shown: Selection, rows: Collection[str]
+) -> "Tables":
+    """Return the tables of a suite; `rows` are those with runs of a user."""
+    from harness.cli.catalogue import described
+    from reports.pages.suite import tables
+
+    added = rows if {*content.runs.get("row", ())} > {*rows} else ()
+    return tables(
+        suite, content.runs, content.rules, content.costs, described(),
+        attentions=shown.attentions, questions=shown.questions, added=added,
+    )  # fmt: skip
 
 
 def _step_tables(costs: "pd.DataFrame", files: Sequence[str]) -> "list[tuple[Suite, pd.DataFrame]]":
@@ -305,10 +324,14 @@ def comparison(texts: Sequence[str], found: Results) -> "tuple[pd.DataFrame, str
     return compared, "\n".join(found_texts) or none
 
 
+def split(text: str) -> list[str]:
+    """Split a text at its commas, but not in brackets: delta[negative=True,steps=2] is one name."""
+    return [name.strip() for name in re.split(r",(?![^\[(]*[\])])", text)]
+
+
 def _pair(text: str, rows: "set[str]") -> tuple[str, str]:
     """The two rows that a text names as A,B; `UserError` if it does not."""
-    # A comma in brackets is part of a name: delta[negative=True,rank=2].
-    names = [name.strip() for name in re.split(r",(?![^\[(]*[\])])", text)]
+    names = split(text)
     if len(names) != 2 or names[0] == names[1]:
         raise UserError(f"--compare {text!r} names no two variants; give A,B")
     for name in names:

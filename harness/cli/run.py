@@ -209,7 +209,8 @@ def _remeasure(options: RunOptions) -> Answer:
     records = [record for record in stores.read(store.folder)[0] if record.status == "ok"]
     if not records:
         raise UserError(
-            f"store {str(store.folder)!r} has no finished run; make one with: harness run"
+            f"store {str(store.folder)!r} has no finished run; make one with: harness run "
+            "--attention primal"
         )
     store.remove_leftovers()
     measured = []

@@ -118,7 +118,7 @@ def matrix_of(name: str, folders: Sequence[Path]) -> "pd.DataFrame":
 def require_records(found: Content, store: Path) -> None:
     """Raise `UserError` if a store has nothing that a page shows."""
     if not found.records and not found.broken and found.costs.empty:
-        remedy = f"harness run --store {shlex.quote(str(store))}"
+        remedy = f"harness run --attention primal --store {shlex.quote(str(store))}"
         raise UserError(f"store {str(store)!r} has no record to report; make some with: {remedy}")
 
 

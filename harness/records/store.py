@@ -34,7 +34,7 @@ RecordT = TypeVar("RecordT", bound=Frozen)
 def require_folder(store: Path) -> Path:
     """Return the folder of a store; raise `UserError` if it is none."""
     if not store.is_dir():
-        remedy = f"harness run --store {shlex.quote(str(store))}"
+        remedy = f"harness run --attention primal --store {shlex.quote(str(store))}"
         raise UserError(f"store {str(store)!r} is not a folder; make records with: {remedy}")
     return store
 

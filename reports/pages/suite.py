@@ -246,9 +246,9 @@ def terminal(of: Tables) -> str:
     ]
     legend = (
         "learned: on how many of these questions a row is better than every baseline within the "
-        f"steps of the recipe: {steps(of)}. Rows of a column that share a letter are ties. In "
-        "brackets: not better than every baseline, or no attention. Time and peak memory: "
-        f"training a layer of this form and {middle:,} tokens over softmax ({of.setting}); "
+        f"steps of the recipe: {steps(of)}. Rows of a column that share a letter are not "
+        "separable. In brackets: not better than every baseline, or no attention. Time and peak "
+        f"memory: training a layer of this form and {middle:,} tokens over softmax ({of.setting}); "
         f"{UPPER_BOUND.strip()}: of PyTorch operations, a fused kernel may cost less. Decode: a "
         f"token after {max(suite.cost.lengths):,}; state: its bytes."
     )

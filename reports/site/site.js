@@ -375,7 +375,7 @@ function showAnswer() {
   if (result.refused) parts.push(element("p", `No answer: ${result.refused}.`, { class: "refused" }));
   else if (!count) parts.push(element("p", "No row does all of this.", { class: "refused" }));
   else {
-    parts.push(element("h2", `${count === 1 ? "One row is" : `${count} rows are`} better than any other in something that you need`));
+    parts.push(element("h2", `${count === 1 ? "One row" : `${count} rows`}: no other is at least as good in all of this and better in something`));
     parts.push(element("p", recommendation(result, asked, key)));
     parts.push(answerTable(result, asked, key));
   }

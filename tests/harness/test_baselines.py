@@ -139,7 +139,8 @@ def test_a_table_without_the_file_names_it_and_the_command_that_makes_it(
     assert "beat" not in out and "\nbaselines: " not in out
     assert call("report", "--baselines")[0] == 0
     old, new = json.loads(content), json.loads(path.read_bytes())
-    assert {**old, "started": ""} == {**new, "started": ""}
+    other = {"started": "", "checksum": ""}
+    assert old | other == new | other
     assert "No verdict" not in (store.folder / "leaderboard.md").read_text()
     path.write_text(json.dumps({**new, "version": 1}))
     call("report")

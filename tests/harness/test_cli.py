@@ -137,8 +137,8 @@ REJECTED = {
     "run --suite chen2023-d4rl": "halfcheetah_medium_expert-v2.hdf5",
     "site --out x --store nowhere": "'nowhere'",
     "site --out x --store .": "no run",
-    "report": "is not a folder; make records with: harness run --store",
-    "status": "is not a folder; make records with: harness run --store",
+    "report": "is not a folder; make records with: harness run --attention primal --store",
+    "status": "is not a folder; make records with: harness run --attention primal --store",
     "run --remeasure": "has no finished run",
     "data record InvertedPendulum-v5 x --episodes 0": "not '0'",
     f"data record InvertedPendulum-v5 x --episodes {10**20}": f"not '{10**20}'",
@@ -247,7 +247,11 @@ def test_cuda_is_rejected_where_there_is_none(rejected):
 def test_a_report_of_an_empty_store_is_rejected_and_writes_nothing(rejected, store, argv):
     store.folder.mkdir()
     line = rejected("report", *argv)
-    assert str(store.folder) in line and "has no record" in line and "harness run --store" in line
+    assert (
+        str(store.folder) in line
+        and "has no record" in line
+        and "harness run --attention primal --store" in line
+    )
 
 
 @pytest.mark.parametrize("below", [False, True])

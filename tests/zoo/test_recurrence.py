@@ -16,6 +16,7 @@ from zoo.kernels import delta, eager, recurrence
 from zoo.kernels.delta import decayed_chunks
 from zoo.kernels.key_value_cache import RECENT
 from zoo.kernels.recurrence import token_sums
+from zoo.post_norm import PostNormLayer
 from zoo.variants import variants
 
 
@@ -288,6 +289,16 @@ def test_prefill_rejects_with_value_rule_and_remedy(change, message, no_type_che
         change = {"state": layer.start(3)}
     with pytest.raises(zoo.UserError, match=message):
         layer.prefill(**{"x": tokens(9)} | change)
+
+
+@pytest.mark.parametrize("kind", [zoo.EncoderLayer, PostNormLayer])
+def test_padding_of_a_prompt_reaches_no_output_of_an_encoder_layer(kind):
+    layer = kind(zoo.create("linear", **SIZES), feed_forward=16).eval()
+    x, real = tokens(9), torch.arange(9) >= torch.tensor([[0], [4]])
+    expected, state = layer.prefill(x, real)
+    found, after = layer.prefill(x.where(real[..., None], torch.nan), real)
+    assert torch.equal(found[real], expected[real]) and found.isfinite().all()
+    assert all(map(torch.equal, state, after))
 
 
 def test_layers_of_a_composition_decode():

@@ -1,4 +1,4 @@
-"""DeltaProduct: several steps of the delta rule for each token, behind one decay of the state.
+"""DeltaProduct: several steps of the delta rule for each token, after one decay.
 
 Siems et al., "DeltaProduct: Improving State-Tracking in Linear RNNs via Householder Products",
 2025, arXiv 2502.10297, as the layer of fla, with m steps for each token:
