@@ -43,7 +43,8 @@ def matrix(suite: Text = "laptop", store: Folders | None = None) -> "pd.DataFram
 
     Returns:
         The columns of `reports.suite_results.matrix`, with the form before each name:
-        `causal.recall-16`, `causal.time.4096`, `bidirectional.time.4096`.
+        `causal.recall-16`, `causal.time.4096`, `bidirectional.time.4096`; and `outdated`, whether a
+        run of the row is.
 
     Raises:
         UserError: there is no such suite, or a store is not a folder or has no run.

@@ -29,8 +29,8 @@ SEED = 0
 
 PAIRS = ("metric", "first", "second", "difference", "low", "high", "p", "p_holm")
 
-COLUMNS = ["table", "question", *PAIRS]
-"""Columns of the pairs of several tables: a suite, or the leaderboard."""
+COLUMNS = ["table", "question", *PAIRS, "outdated"]
+"""Columns of the pairs of several tables: a suite, or the leaderboard. See `SuiteResults.pairs`."""
 
 
 def is_comparable(sample: Sample, baselines: Sequence[float]) -> bool:

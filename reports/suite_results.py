@@ -92,13 +92,18 @@ class SuiteResults:
     def pairs(self) -> pd.DataFrame:
         """The differences between the rows that are compared on each question, with p-values.
 
-        Columns: `table` (the suite), `question`, `metric`, and as `reports.statistics.pairs`.
+        Columns: `table` (the suite), `question`, `metric`, as `reports.statistics.pairs`, and
+        `outdated`, whether a run of either row is.
         """
-        finished = {name: found for name, found in self.questions.items() if found}
-        return statistics.joined(
-            statistics.pairs(found.compared, found.metric).assign(table=self.key, question=q)
-            for q, found in finished.items()
-        )
+        old = {(run.question, run.row) for run in self.seeds.itertuples() if run.outdated}
+        tables = []
+        for name, question in self.questions.items():
+            if question:
+                pairs = statistics.pairs(question.compared, question.metric)
+                rows = pairs[["first", "second"]].itertuples(index=False, name=None)
+                is_old = [any((name, row) in old for row in both) for both in rows]
+                tables.append(pairs.assign(table=self.key, question=name, outdated=is_old))
+        return statistics.joined(tables)
 
     def probabilities_of_best(self) -> pd.Series:
         """The probability that a row has the best score of those compared, by question and row."""

@@ -307,7 +307,8 @@ def comparison(texts: Sequence[str], found: Results) -> "tuple[pd.DataFrame, str
     head = ["comparison", "question", "difference", "95 % interval", "p", f"p (Holm, {len(named)})"]
     lines = [
         [
-            f"{pair.first} minus {pair.second}", f"{pair.table}, {pair.question}",
+            f"{pair.first} minus {pair.second}",
+            f"{pair.table}, {pair.question}{' (outdated)' * pair.outdated}",
             f"{pair.difference:+.3g}", f"[{pair.low:+.3g}, {pair.high:+.3g}]", f"{pair.p:.2g}",
             f"{pair.p_holm:.2g}",
         ]

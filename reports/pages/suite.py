@@ -78,10 +78,14 @@ class Tables(NamedTuple):
 
     @property
     def joined(self) -> pd.DataFrame:
-        """The matrix of all forms; the name of a column begins with its form."""
+        """The matrix of all forms; the name of a column begins with its form.
+
+        The last column is `outdated`: whether a run of the row is.
+        """
         matrix = pd.concat(self.matrix, axis=1)
         matrix.columns = matrix.columns.map(".".join)
-        return matrix
+        old = self.seeds.loc[self.seeds["outdated"].eq(True), "row"]
+        return matrix.assign(outdated=matrix.index.isin(old))
 
     @property
     def answer_of(self) -> dict[Hashable, Any]:
@@ -328,4 +332,4 @@ def readme_answer(of: Tables) -> str:
         found = none if about["fastest"] == NOTHING else f"**{named}**"
         head = f"{about['title']}, {about['form']}, {about['steps']:,} steps"
         lines.append(f"- {head}: {found}. {escape(about['note'])}".strip())
-    return "\n".join(lines)
+    return "\n".join([*lines, *(f"\n{escape(note)}" for note in of.notes)])

@@ -6,7 +6,7 @@ import pytest
 
 from harness.cli.catalogue import described
 from harness.records import suites
-from reports.pages.suite import published, tables
+from reports.pages.suite import published, readme_answer, tables
 from reports.statistics import between
 from reports.suite_results import is_of_suite, matrix, results
 from reports.text import frame_csv
@@ -109,6 +109,13 @@ def test_rows_without_newer_runs_are_shown_and_marked_as_outdated(suite_frames):
     assert found.answers.query(PRIMAL)["seeds"].tolist() == [3]
     assert found.notes[0].startswith("3 of 21 runs, of primal, are outdated")
     assert found.seeds.groupby("row")["outdated"].sum().to_dict()["primal"] == 3
+    assert found.joined.index[found.joined["outdated"]].tolist() == ["primal"]
+    assert found.pairs.set_index("question")["outdated"].to_dict() == {
+        "recall": True,
+        "copy": False,
+    }
+    assert between(found.pairs, [("primal", "softmax")])["outdated"].tolist() == [True, False]
+    assert readme_answer(found).endswith(f"\n\n{found.notes[0]}")
 
 
 def test_a_row_that_is_compared_but_below_a_baseline_has_no_rank_group(suite_frames):
