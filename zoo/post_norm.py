@@ -20,6 +20,7 @@ from zoo.contract import Attended, Attention, State, Token, Tokens
 from zoo.encoder import EncoderLayer
 from zoo.kernels.real_tokens import zero_padding
 from zoo.registry import UserError
+from zoo.size import require_inputs
 
 
 class PostNormLayer(EncoderLayer):
@@ -64,6 +65,7 @@ class PostNormLayer(EncoderLayer):
         self, x: Tokens, mask: Bool[Tensor, "b n"] | None = None, state: State | None = None
     ) -> tuple[Tokens, State]:
         """See `EncoderLayer.prefill`."""
+        require_inputs(self.attention.size, x, x, mask)
         x = zero_padding(x, mask)
         tokens, state = self.attention.prefill(x, mask, state)
         return self._without_dropout(x + tokens), state

@@ -151,7 +151,8 @@ class DecoderLayer(nn.Module):
                 raise cannot(f"a mask of {attention_mask.ndim} dimensions in {self.layer.name()}")
             real = attention_mask[:, -x.shape[1] :].bool()
             real = None if bool(real.all()) else real
-        if cache is None or self.training:
+        # `generate` needs the state in training mode, too; it needs no gradients.
+        if cache is None or (self.training and torch.is_grad_enabled()):
             tokens, losses = self.layer(x, mask=real)
             if losses:
                 name, names = self.layer.name(), ", ".join(losses)

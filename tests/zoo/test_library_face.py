@@ -17,6 +17,7 @@ import zoo.conformance
 from tests.zoo.oracle import decode
 from zoo.composition import build
 from zoo.library import PLACES
+from zoo.post_norm import PostNormLayer
 from zoo.registry import resolve
 from zoo.variants import variants
 
@@ -304,14 +305,16 @@ def test_a_softmax_encoder_layer_equals_the_layer_of_pytorch(padded):
     torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
 
 
-def test_an_encoder_layer_reads_no_padding():
+@pytest.mark.parametrize("kind", [zoo.EncoderLayer, PostNormLayer])
+@pytest.mark.parametrize("call", ["__call__", "prefill"])
+def test_an_encoder_layer_reads_no_padding(kind, call):
     mask = torch.arange(6) < torch.tensor([[6], [4]])
-    layer, x, results = encoder_layer("linear"), tokens(2, 6), []
+    layer, x, results = kind(create("linear", causal=True), feed_forward=24), tokens(2, 6), []
     for padding in (0.0, float("nan")):
         inputs = x.masked_fill(~mask[..., None], padding).requires_grad_()
-        outputs = layer(inputs, mask).tokens[mask]
-        gradients = torch.autograd.grad(outputs.sin().sum(), [inputs, *layer.parameters()])
-        results.append([outputs, *gradients])
+        every, _ = getattr(layer, call)(inputs, mask)
+        gradients = torch.autograd.grad(every[mask].sin().sum(), [inputs, *layer.parameters()])
+        results.append([every, *gradients])
     torch.testing.assert_close(*results, rtol=0, atol=0)
 
 

@@ -334,8 +334,9 @@ def test_a_replaced_decoder_generates_from_its_state_what_it_generates_without(n
     for beams in (1, 3):
         expected = model.generate(ids, use_cache=False, num_beams=beams, **settings)
         assert torch.equal(model.generate(ids, num_beams=beams, **settings), expected)
-    alone = model.generate(ids[2:, 9:], **length)
-    assert torch.equal(alone[0, 4:], model.generate(ids, **settings)[2, N:])
+    alone, together = model.generate(ids[2:, 9:], **length), model.generate(ids, **settings)
+    assert torch.equal(alone[0, 4:], together[2, N:])
+    assert torch.equal(model.train().generate(ids, **settings), together)
 
 
 def test_a_replaced_decoder_trains_unless_a_loss_would_be_dropped(replaced):
