@@ -5,7 +5,16 @@ import sys
 
 import pytest
 
-from harness.records.sources import Sources, is_other_code, parse
+from harness.records.sources import (
+    UNKNOWN,
+    Origin,
+    Sources,
+    file_digest,
+    implementation_of,
+    is_other_code,
+    outdated,
+    parse,
+)
 
 SOURCE = """
 from . import a as b, c; import zoo.d
@@ -99,3 +108,19 @@ def test_a_run_of_two_variants_is_outdated_if_one_of_them_changed():
     now = Sources().digest("zoo.variants.linear")
     for texts, expected in ((now, False), (f"{now} zoo.variants.softmax:0", True)):
         assert is_other_code(texts, Sources()) == expected
+    assert implementation_of({"linear": now}, ["linear"]) == now
+    assert implementation_of({"linear": now}, ["linear", "softmax"]) == UNKNOWN
+
+
+def test_a_run_is_outdated_by_another_file_or_by_a_later_run_of_other_data(tmp_path):
+    now, path = Sources().digest("zoo.variants.linear"), tmp_path / "my.csv"
+    path.write_text("text,label\n")
+    same, other, gone = (
+        {str(path): file_digest(str(path))}, {str(path): "0" * 64}, {str(tmp_path / "no"): "0" * 64}
+    )  # fmt: skip
+    runs = [
+        ("listops@1", "new", {}, 2), ("listops@1", "old", {}, 1), ("table@1", "a", same, 1),
+        ("table@1", "b", other, 2), ("table@1", "c", gone, 3),
+    ]  # fmt: skip
+    origins = [Origin(now, task, data, files, f"2026-01-0{day}") for task, data, files, day in runs]
+    assert outdated(origins) == [False, True, False, True, False]

@@ -61,6 +61,8 @@ def test_the_tables_of_a_readme_have_the_first_and_the_fastest_rows_and_mark_sin
                  for line in text.splitlines() if line.startswith("|")]  # fmt: skip
         assert lines[0][:2] == [f"{form} attention", f"learned, of {len(of.questions(form))}"]
         found |= {(form, line[0]): line[1] for line in lines[2:]}
+        learned = {part.partition(" ")[0] for line in lines[2:] for part in line[1].split(", ")}
+        assert learned - {"–"} <= {question.name for question in of.questions(form)}
         names = [line[0] for line in lines[2:]]
         assert names[:3] == ["softmax", "primal", "primal-moments"]
         fast = [row for question in of.questions(form) for row in fastest(of, question.name)]

@@ -184,6 +184,10 @@ def test_the_correction_counts_the_comparisons_that_are_named_and_not_all_pairs(
     found = results(runs, suite, baselines).pairs()
     planned = between(found, [("primal", "softmax")])
     assert planned["p_holm"].tolist() == planned["p"].tolist()
+    # Not corrected for a second table, nor for a pair that is named twice.
+    several = between(pd.concat([found, found.assign(table="other")]), 2 * [("primal", "softmax")])
+    assert len(several) == 2 * len(planned)
+    assert several["p_holm"].tolist() == several["p"].tolist()
     both = between(found.assign(p=0.03), [("primal", "softmax"), ("softmax", "linear[chunk=8]")])
     recall = both[both["question"] == "recall"]
     assert len(recall) == 1 + (recall["second"] == "linear[chunk=8]").sum()
@@ -208,6 +212,18 @@ def test_a_run_with_other_settings_than_its_question_is_not_in_the_suite(
     assert (seeds["recall", "primal"], seeds["recall", "softmax"]) == (2, 3)
 
 
+def test_an_option_that_a_question_gives_a_variant_is_one_of_its_settings(suite_frames):
+    suite, runs, _, _ = suite_frames
+    asked = suite.question("recall").model_copy(update={"variants": {"primal": {"rank": 8}}})
+    suite = suite.model_copy(update={"questions": (asked, *suite.questions[1:])})
+    first = runs["row"].eq("primal") & runs["question"].eq("recall") & runs["seed"].eq(1)
+    changed = runs.assign(**{"primal.rank": np.where(first, 4, 8)})
+    assert is_of_suite(changed, suite).tolist() == (~first).tolist()
+    # A row of its own has the option by its name.
+    overrides = changed["overrides"].mask(first, '{"primal.rank": 4}')
+    assert is_of_suite(changed.assign(overrides=overrides), suite).all()
+
+
 @pytest.mark.parametrize("change", [{"machine": "elsewhere"}, {"ratio": np.nan}, {"heads": 4}])
 def test_a_faster_measurement_in_another_setting_or_without_a_ratio_is_not_used(
     suite_frames, change
@@ -226,6 +242,16 @@ def test_of_several_measurements_of_a_row_the_fastest_is_used(suite_frames):
         found = matrix(results(runs, suite, baselines).answers(), pd.concat(order), suite, FORMS)
         assert found["bidirectional"].loc["primal", "time.512"] == 0.9
         assert found["causal"].loc["primal", ["time.512", "decode_seconds"]].tolist() == [1.8, 1.0]
+
+
+def test_an_outdated_measurement_is_used_only_without_another_and_named(suite_frames):
+    suite, runs, baselines, costs = suite_frames
+    costs = costs.assign(outdated=False)
+    old = costs.assign(outdated=True, seconds=0.5 * costs["seconds"], ratio=0.01)
+    for found, expected in ((pd.concat([old, costs]), 0.9), (old, 0.01)):
+        of = tables(suite, runs, baselines, found, described())
+        assert of.matrix["bidirectional"].loc["primal", "time.512"] == expected
+        assert sum("costs" in note for note in of.notes) == (expected == 0.01)
 
 
 def test_a_cost_of_another_batch_is_not_in_the_matrix(suite_frames):

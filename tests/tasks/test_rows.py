@@ -169,6 +169,18 @@ def test_lists_of_integers_are_tokens(tmp_path, what):
         create("table", path=str(path), tokens=300)
 
 
+@pytest.mark.parametrize(
+    ("largest", "dtype"),
+    [(254, torch.uint8), (255, torch.int16), (32_766, torch.int16), (32_767, torch.int32)],
+)
+def test_tokens_are_in_the_smallest_type_that_holds_them(tmp_path, largest, dtype):
+    (tmp_path / "my.parquet").write_bytes(parquet([[i, largest] for i in range(6)], AB))
+    task = create("table", path=str(tmp_path / "my.parquet"), max_len=2)
+    splits = [task.load(name) for name in SPLITS]
+    assert {split.sequences.dtype for split in splits} == {dtype}
+    assert {row[1] for split in splits for row in split.sequences.tolist()} == {largest + 1}
+
+
 REJECTED = {
     "nothing": (".csv", lambda: b"", "my.csv is empty"),
     "nothing, compressed": (".csv.gz", lambda: gzip.compress(b""), "my.csv.gz is empty"),
@@ -252,6 +264,7 @@ COLUMNS = {
     "fractions": ([[0.5]] * 6, AB, "has list in 'text' in row 1"),
     "lists of lists": ([[[1]]] * 6, AB, "has list in 'text' in row 1"),
     "a negative token": ([[1], [-1]] * 3, AB, "has list in 'text' in row 2"),
+    "truth values": ([[True]] * 6, AB, "has list in 'text' in row 1"),
     "a missing token": ([[1, None]] * 6, AB, "has list in 'text' in row 1"),
     "a list without a token": ([[]] * 6, AB, "has no 'text' in row 1"),
     "a token too large": ([[2**20]] * 6, AB, "lists of integers from 0 to 1048575"),
