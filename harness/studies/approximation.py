@@ -21,6 +21,7 @@ from harness import layer_inputs
 from harness.checkpoint import KeptRun, kept_runs
 from harness.cli import arguments
 from harness.plan import restore
+from harness.provenance import implementations
 from harness.records.spec import label_of
 from harness.records.store import Store
 from harness.records.study import Row
@@ -105,9 +106,9 @@ weight, whose share is *positive*. *Logits*: the standard deviation of q k^T / s
                             yield generated(self, options, kind, length, deviation)
 
         since = max((run.record.started for run in runs), default="")
-        yield Table(
-            "-".join([self.variant, *(run.name for run in runs)]), self.options(), rows, since
-        )
+        # A result of other code is computed again.
+        given = self.options() | implementations([self.variant, "softmax"])
+        yield Table("-".join([self.variant, *(run.name for run in runs)]), given, rows, since)
 
     @classmethod
     def sections(cls, frame: pd.DataFrame) -> Iterator[Section]:
