@@ -62,15 +62,18 @@ def of_plan(costs: pd.DataFrame, plan: CostPlan) -> pd.DataFrame:
 def measured(costs: pd.DataFrame, plan: CostPlan, form: str) -> pd.DataFrame:
     """The costs of `of_plan` that were measured in a form of `FORMS`, at the lengths of the plan.
 
-    Of several measurements of a row one that is not outdated is preferred, then one with a ratio to
-    the fastest softmax, then the fastest.
+    Of several measurements of a row the first of `preferred_first` is used.
     """
     found = of_plan(costs, plan)
     found = found[found["length"].isin(plan.lengths) & (found["status"] == "ok")]
-    found = found[found["causal"].astype(bool) == (form == CAUSAL)].sort_values("seconds")
-    found = found.sort_values("ratio", key=pd.Series.isna, kind="stable")
-    found = found.sort_values("outdated", kind="stable")
-    return found.drop_duplicates(["row", "pass", "length"])
+    found = found[found["causal"].astype(bool) == (form == CAUSAL)]
+    return preferred_first(found).drop_duplicates(["row", "pass", "length"])
+
+
+def preferred_first(costs: pd.DataFrame) -> pd.DataFrame:
+    """Costs, those that are not outdated first, then those with a ratio to softmax, the fastest."""
+    ordered = costs.sort_values("seconds").sort_values("ratio", key=pd.Series.isna, kind="stable")
+    return ordered.sort_values("outdated", kind="stable")
 
 
 def by_row_of(costs: pd.DataFrame, plan: CostPlan, form: str) -> pd.DataFrame:

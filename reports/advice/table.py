@@ -13,7 +13,7 @@ from harness.records.families import family_of, layer_counts
 from harness.records.suites import Suite
 from reports import outdated
 from reports.advice.rules import DIGITS, RULES, Values, key_of, label_of
-from reports.layer_costs import crossover, forms_of, of_plan
+from reports.layer_costs import crossover, forms_of, of_plan, preferred_first
 from reports.statistics import score_groups
 
 Points = dict[str, list[list[float]]]
@@ -112,11 +112,10 @@ def _keys(costs: pd.DataFrame) -> dict[str, pd.DataFrame]:
 def _points(costs: pd.DataFrame, units: Mapping[str, str]) -> Points:
     """Length, time with quartiles, bytes and seconds of a sample, by setting and length.
 
-    Of several measurements that with a ratio is used, then the fastest: `backend` may differ.
+    Of several measurements the first of `reports.layer_costs.preferred_first` is used.
     """
     found: Points = {}
-    ordered = costs.sort_values("seconds").sort_values("ratio", kind="stable", na_position="last")
-    for key, lines in _keys(ordered).items():
+    for key, lines in _keys(preferred_first(costs)).items():
         unit = units[key]
         first = lines.dropna(subset=[unit]).drop_duplicates("length").sort_values("length")
         for cost in first.to_dict("records"):

@@ -6,6 +6,7 @@ import pytest
 
 from harness.cli.catalogue import described
 from harness.records import suites
+from reports import advice
 from reports.pages.suite import published, readme_answer, tables
 from reports.statistics import between
 from reports.suite_results import is_of_suite, matrix, results
@@ -252,6 +253,9 @@ def test_an_outdated_measurement_is_used_only_without_another_and_named(suite_fr
         of = tables(suite, runs, baselines, found, described())
         assert of.matrix["bidirectional"].loc["primal", "time.512"] == expected
         assert sum("costs" in note for note in of.notes) == (expected == 0.01)
+        values = advice.table(of.answers, of.seeds, found, suite, described())
+        points = {row["row"]: row["points"]["train"] for row in values["rows"]}["primal"]
+        assert {point[0]: point[1] for point in points}[512] == expected
 
 
 def test_a_cost_of_another_batch_is_not_in_the_matrix(suite_frames):
