@@ -83,6 +83,10 @@ def report(options: ReportOptions) -> Answer:
     files = stores.within(folder, {**files_of(found, latex=latex), **curves})
     require_writable(folder, str(folder), "give another --out")
     written, code = stores.write_pages(files), 0 if complete else 1
+    for path in () if options.suite else sorted(folder.glob("*-answers.csv")):
+        if path not in files:
+            name = path.name.removesuffix("-answers.csv")
+            warnings.warn(f"pages of {name} in {folder} are of an earlier report", stacklevel=2)
     costs = found.content.costs
     if as_json:
         rows = without_nan(leaderboard.table(found.leaderboard)).to_dict("records")

@@ -140,7 +140,10 @@ def test_what_is_no_pair_of_rows_is_rejected(call, suite, rows):
 
 
 @pytest.mark.filterwarnings("always")
-def test_a_suite_that_is_not_found_is_a_warning(call, tmp_path, unrendered):
+def test_a_suite_that_is_not_found_and_old_pages_are_warnings(call, tmp_path, unrendered):
+    (tmp_path / "pages").mkdir()
+    (tmp_path / "pages" / "old-answers.csv").write_text("")
     code, _, err = call("--out", str(tmp_path / "pages"))
     assert code == 0 and "mine" in err and "--suite" in err
+    assert "pages of old in" in err and "earlier report" in err
     assert not (tmp_path / "pages" / "mine.md").exists()
