@@ -6,7 +6,6 @@ pydantic is imported at the first call, so that decorating a function is fast.
 import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from functools import cache, wraps
 from pathlib import Path
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union, cast, get_args, get_origin
@@ -107,8 +106,6 @@ def _problem(kind: str, name: int | str, value: Any, signature: inspect.Signatur
     # A name that is no parameter is one of `**options`, which come last.
     parameter = parameters[name] if name in parameters else [*parameters.values()][-1]
     expected = described(parameter.annotation)
-    if name not in parameters and get_close_matches(name, names, cutoff=0.8):
-        return f"takes no {name}: {unknown('argument', name, names)}"
     if kind.startswith("missing"):
         return f"needs {name}: {expected}; give it"
     return f"takes {expected} as {name}, not {_short(value)}; change it"
