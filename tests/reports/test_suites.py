@@ -254,7 +254,7 @@ def test_an_outdated_measurement_is_used_only_without_another_and_named(suite_fr
         assert of.matrix["bidirectional"].loc["primal", "time.512"] == expected
         assert sum("costs" in note for note in of.notes) == (expected == 0.01)
         values = advice.table(of.answers, of.seeds, found, suite, described())
-        points = {row["row"]: row["points"]["train"] for row in values["rows"]}["primal"]
+        points = {row["row"]: row["points"] for row in values["rows"]}["primal"]["train"]
         assert {point[0]: point[1] for point in points}[512] == expected
 
 
