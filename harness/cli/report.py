@@ -312,7 +312,7 @@ def comparison(texts: Sequence[str], found: Results) -> "tuple[pd.DataFrame, str
     lines = [
         [
             f"{pair.first} minus {pair.second}",
-            f"{pair.table}, {pair.question}{' (outdated)' * pair.outdated}",
+            f"{pair.table}, {pair.question}{' (outdated)' if pair.outdated else ''}",
             f"{pair.difference:+.3g}", f"[{pair.low:+.3g}, {pair.high:+.3g}]", f"{pair.p:.2g}",
             f"{pair.p_holm:.2g}",
         ]
