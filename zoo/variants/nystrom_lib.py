@@ -34,12 +34,12 @@ class NystromLib(ProjectedAttention):
             "precisions": "the identity matrix is fp32 in any module: bf16 modules raise",
             "gradients, fp32 and bf16": "as precisions: bf16 modules raise",
             "large inputs, fp16": "as precisions: fp16 modules raise",
-            "empty batch": "a maximum over the batch: none over no samples",
+            "empty batch": "a maximum over the batch: no samples raise",
             "truncation equivalence": "segments include padded positions: the error is 0.099",
             "batch independence": "the pseudo-inverse is scaled by a maximum over the batch: "
             "the error is 0.062",
             "batch independence, large batches": "the pseudo-inverse is scaled by a maximum over "
-            "the batch: the error is 0.07",
+            "the batch: the error is 0.44",
             "export": "the package pads by the remainder of n and L: other remainders raise",
         }
     )

@@ -38,7 +38,7 @@ class ReformerLib(ProjectedAttention):
         {
             "precisions": f"{REDRAWN}: the error of fp32 and bf16 is 0.2",
             "large inputs, fp16": f"{REDRAWN}; its gradients overflow in fp16",
-            "empty batch": "the package reshapes to a number of samples that it infers",
+            "empty batch": "the package infers the number of samples: none raise",
             "gradients, fp32 and bf16": f"{REDRAWN}: the error is 0.7",
             "padding invariance": "padded tokens are hashed too: the error is 0.1",
             "padding invariance, long inputs": "padded tokens are hashed too: the error is 0.15",
