@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from datetime import date
 from decimal import Decimal
 from functools import lru_cache, partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -329,9 +330,8 @@ def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _parquet(file: Path, columns: Sequence[str]) -> Iterator[Sequence[Any]]:
-    from pyarrow.parquet import ParquetFile
-
-    with ParquetFile(file) as content:
+    # By name: pyarrow is an extra, which a type checker may not find.
+    with import_module("pyarrow.parquet").ParquetFile(file) as content:
         _indices(file, content.schema_arrow.names, columns)
         for batch in content.iter_batches(BATCH, columns=[*columns]):
             yield from zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
