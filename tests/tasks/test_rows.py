@@ -48,6 +48,10 @@ def parquet(texts, labels, names=("text", "label"), **types) -> bytes:
     return stream.getvalue()
 
 
+def frame_by_label():
+    return pandas.DataFrame({"text": TEXTS, "label": AB}).set_index("label")
+
+
 def typed(name: str, *arguments):
     return getattr(pytest.importorskip("pyarrow"), name)(*arguments)
 
@@ -93,7 +97,7 @@ READ = {
     ),
     "labels as the index of a frame": (
         ".parquet",
-        lambda: pandas.DataFrame({"text": TEXTS, "label": AB}).set_index("label").to_parquet(),
+        lambda: (typed("string"), frame_by_label().to_parquet())[1],
         [],
     ),
 }  # fmt: skip
