@@ -114,7 +114,7 @@ def test_of_a_run_that_several_stores_have_the_last_record_counts(tmp_path):
 def test_the_matrix_of_stores_is_the_one_of_the_page_of_their_suite(tmp_path):
     for path in (ROOT / "results").glob("selective-copying*.json"):
         (tmp_path / path.name).write_bytes(path.read_bytes())
-    found, page = harness.matrix(store=tmp_path), harness.matrix()
+    found, page = harness.matrix(store=tmp_path), harness.matrix(store=ROOT / "results")
     copy, time = "bidirectional.copy", "bidirectional.time.4096"
     assert found[copy].notna().all() and len(found) > 20
     assert dict(found[copy]) == {row: page[copy][row] for row in found.index}
