@@ -62,7 +62,7 @@ def advise(options: AdviseOptions) -> Answer:
 
 
 def _query(options: AdviseOptions, suite: "Suite") -> dict[str, Any]:
-    from reports.advice import RULES, bytes_in
+    from reports.advice import PASSES, bytes_in
 
     names = [question.name for question in suite.questions]
     wanted: dict[str, None] = {}
@@ -71,8 +71,8 @@ def _query(options: AdviseOptions, suite: "Suite") -> dict[str, Any]:
         if not found:
             raise UserError(unknown(f"question of {suite.key}", need, names))
         wanted |= dict.fromkeys(found)
-    if options.pass_ not in RULES["passes"]:
-        raise UserError(unknown("pass", options.pass_, RULES["passes"]))
+    if options.pass_ not in PASSES:
+        raise UserError(unknown("pass", options.pass_, PASSES))
     try:
         limit = bytes_in(options.memory) if options.memory else None
     except ValueError:

@@ -4,12 +4,26 @@ from collections.abc import Mapping, Sequence
 from textwrap import fill
 from typing import Any
 
-from reports.advice.rules import RULES, Values, advise, bytes_in, bytes_text, label_of, setting_of
+from reports.advice.rules import (
+    MOST_NEEDS,
+    PASSES,
+    PLACES,
+    Values,
+    advise,
+    bytes_in,
+    bytes_text,
+    choices,
+    label_of,
+    setting_of,
+)
 from reports.advice.table import table
 from reports.markdown import memory_of, rendered
 from reports.text import NOTHING, WIDE, number, text_table
 
-__all__ = ["RULES", "Values", "advice_text", "advise", "bytes_in", "bytes_text", "table"]
+__all__ = [
+    "MOST_NEEDS", "PASSES", "PLACES", "Values", "advice_text", "advise", "bytes_in", "bytes_text",
+    "choices", "table",
+]  # fmt: skip
 
 
 def advice_text(table: Values, query: Values, result: Values) -> str:
@@ -46,7 +60,7 @@ def recommendation(table: Values, query: Values, result: Values) -> str:
 def _uses(result: Values) -> dict[str, list[str]]:
     """The places where each row of the Pareto set can be used."""
     return {
-        member["row"]: [RULES["places"][place] for place in member["uses"]]
+        member["row"]: [PLACES[place] for place in member["uses"]]
         for member in result["members"]
         if member["uses"]
     }

@@ -1,14 +1,14 @@
 """The rules of the advisor: which rows of a suite suit a purpose.
 
-`rules.json` says which rows are left out and what is compared; `advise` here and in
-`reports/site/site.js` executes it over one table of plain values, and a test compares the two.
+`advise` reads one table of plain values; the site shows its results, see `choices`.
 """
 
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from itertools import chain, combinations, product
 from typing import Any
 
 import numpy as np
@@ -20,21 +20,46 @@ from reports.text import NOTHING, number
 Values = dict[str, Any]
 """A mapping of plain values, as JSON holds it."""
 
-RULES: Values = json.loads(Path(__file__).with_name("rules.json").read_text("utf-8"))
+PASSES = {
+    "train": "training", "forward": "evaluation", "prefill": "prefill", "decode": "decoding",
+}  # fmt: skip
+
+CAUSAL_PASSES = ("prefill", "decode")
+
+PLACES = {
+    "layer": "PyTorch layer", "transformers": "transformers", "replace": "zoo.replace",
+    "export": "torch.export", "gpu": "GPU kernel",
+}  # fmt: skip
+"""The places where a row can be used."""
+
+STATES = {"failed": "failed", "not run": "missing", "no evidence": "baseline"}
+"""The groups of rows whose state on a needed question is the reason to leave them out."""
+
+EXCLUDED: Mapping[str, Callable[[Values], bool]] = {
+    "no form for it": lambda row: not row["form"],
+    **{
+        group: lambda row, state=state: state in row["states"].values()
+        for group, state in STATES.items()
+    },
+    "did not finish": lambda row: row["unfinished"],
+    "not measured": lambda row: row["time"] is None,
+    "needs more memory": lambda row: row["memory"] > row["limit"],
+}
+"""The rows that are left out, by reason; the first reason of a row counts."""
+
+MEMORY_TIE = 0.05
+"""Amounts of memory that differ by at most this share are tied."""
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-
-DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
-"""A group as one character of the draws of a question."""
-
-STATES = ("failed", "missing", "baseline")
-"""Why a row of this form has no result that counts on a question."""
 
 COSTS = ("time", "time.q1", "time.q3", "memory", "seconds")
 """The values of a point, after its length."""
 
 IQR = 1.349
 """The interquartile range of a normal distribution, in standard deviations."""
+
+MOST_NEEDS = 4
+"""The most questions of a query whose result the site has."""
 
 
 def key_of(operation: str, causal: bool) -> str:
@@ -50,7 +75,7 @@ def form_of(key: str) -> str:
 def label_of(key: str) -> str:
     """A key for a reader: `training, causal`."""
     operation = key.partition(" ")[0]
-    return f"{RULES['passes'].get(operation, operation)}, {form_of(key)}"
+    return f"{PASSES.get(operation, operation)}, {form_of(key)}"
 
 
 def bytes_text(count: float | None) -> str:
@@ -91,35 +116,87 @@ def advise(table: Values, query: Values) -> Values:
     not_run = [name for name in query["needs"] if name in table["not_run"]]
     groups: dict[str, list[Values]] = {}
     for row in () if conflict else table["rows"]:
-        values = _values(row, key, query["length"], used)
-        groups.setdefault(_excluded(values, query), []).append(values)
+        found = _at(row, key, query, used)
+        reason = next((name for name, is_out in EXCLUDED.items() if is_out(found)), "")
+        groups.setdefault(reason, []).append(found)
     candidates = groups.pop("", [])
     refused = conflict or _refusal(table["lengths"].get(key, []), query, key, used)
-    members = [] if refused or not candidates else _members(candidates, used, key)
-    members = sorted(members, key=lambda member: (member["time"], member["row"]))
-    best = min(members, key=lambda m: (max(m["groups"]), sum(m["groups"])), default=None)
-    run = RULES["run"].format(suite=table["suite"], questions=",".join(not_run)) if not_run else ""
+    names = [] if refused else [row["row"] for row in candidates]
+    members = _members(candidates, used, key) if names else []
     chosen = [member["row"] for member in members]
-    others = [name for values in candidates if (name := values["row"]["row"]) not in chosen]
+    run = f"harness run --suite {table['suite']} --questions {','.join(not_run)}" if not_run else ""
     return {
-        "refused": refused, "members": members, "recommended": best["row"] if best else "",
-        "dominated": [] if refused else others,
-        "excluded": {
-            rule["group"]: [_reason(values, rule["column"]) for values in groups[rule["group"]]]
-            for rule in RULES["exclude"]
-            if rule["group"] in groups and not refused
+        "refused": refused, "members": members,
+        "recommended": min(members, key=_preference)["row"] if members else "",
+        "dominated": [name for name in names if name not in chosen],
+        "excluded": {} if refused else {
+            name: [_with_questions(row, STATES.get(name)) for row in groups[name]]
+            for name in EXCLUDED if name in groups
         },
-        "inferred": [v["row"]["row"] for v in candidates if v["row"]["inferred"] and not refused],
+        "inferred": [row["row"] for row in candidates if row["inferred"] and not refused],
         "unanswered": [name for name in query["needs"] if name not in used],
         "not_run": not_run, "run": run, "commands": _commands(table, query, groups, key),
     }  # fmt: skip
 
 
+def choices(table: Values) -> Values:
+    """The result of `advise`, for any memory, to each query of one form that the site can ask.
+
+    They are: the measured lengths and the powers of two between them, every pass, and up to
+    `MOST_NEEDS` usable questions of one form. A limit of memory leaves out rows alone: who is in
+    the Pareto set without it is in it with it, as what dominates a row needs no more memory.
+
+    Returns:
+        `lengths`; `at`, the `COSTS` of each row by key and length; `results`, by `pass length
+        needs` (of no usable question the form is in place of `needs`): the members as `[row,
+        probability, [tied]]`, those in better groups first, and the place of all else in `rest`:
+        `refused`, `excluded`, `commands`, the `key` of the costs, and `candidates`, the rows that
+        are not excluded.
+    """
+    measured = {*chain.from_iterable(table["lengths"].values())}
+    shortest, longest = min(measured, default=1), max(measured, default=1)
+    lengths = sorted(measured | {n for n in (2**k for k in range(40)) if shortest < n < longest})
+    needs: dict[str, Sequence[str]] = {}
+    for form in FORMS:
+        names = [name for name in table["forms"] if table["forms"][name] == form]
+        usable = [name for name in names if name in table["usable"]]
+        unusable = [name for name in names if name not in usable]
+        needs |= {form: unusable[:1]} if unusable else {}
+        sets = chain.from_iterable(combinations(usable, n + 1) for n in range(MOST_NEEDS))
+        needs |= {",".join(chosen): chosen for chosen in sets}
+    results, rest = {}, dict[str, int]()
+    for operation, length, (name, asked) in product(PASSES, lengths, needs.items()):
+        query = {"length": length, "pass": operation, "memory": None, "needs": [*asked]}
+        key, conflict = setting_of(table, query)
+        if conflict:
+            continue
+        found = advise(table, query)
+        members = sorted(found["members"], key=_preference)
+        chosen = {*found["dominated"], *(member["row"] for member in members)}
+        others: Values = {name: found[name] for name in ("refused", "excluded", "commands")}
+        others["key"] = key
+        others["candidates"] = [row["row"] for row in table["rows"] if row["row"] in chosen]
+        place = rest.setdefault(json.dumps(others), len(rest))
+        figures = [
+            [member[field] for field in ("row", "probability", "tied")] for member in members
+        ]
+        results[f"{operation} {length} {name}"] = [figures, place]
+    at = {key: {length: _costs_at(table, key, length) for length in lengths}
+          for key in table["lengths"]}  # fmt: skip
+    return {"lengths": lengths, "at": at, "results": results, "rest": [*map(json.loads, rest)]}
+
+
+def _costs_at(table: Values, key: str, length: int) -> dict[str, list[float]]:
+    """The time with its quartiles and the memory of each row that has them at a length."""
+    found = {row["row"]: between(row["points"].get(key, []), length) for row in table["rows"]}
+    return {row: values[:4] for row, values in found.items() if values}
+
+
 def setting_of(table: Values, query: Mapping[str, Any]) -> tuple[str, str]:
     """The key of the costs that a query asks for, and why it asks for none; empty if it does."""
     of_form = {form: [n for n in query["needs"] if table["forms"][n] == form] for form in FORMS}
-    if query["pass"] in RULES["causal_passes"]:
-        of_form[CAUSAL].append(RULES["passes"][query["pass"]])
+    if query["pass"] in CAUSAL_PASSES:
+        of_form[CAUSAL].append(PASSES[query["pass"]])
     key = key_of(query["pass"], bool(of_form[CAUSAL]))
     if not all(of_form.values()):
         return key, ""
@@ -127,18 +204,16 @@ def setting_of(table: Values, query: Mapping[str, Any]) -> tuple[str, str]:
     return key, f"a layer has one form, and this asks for two ({needs}); ask for each by itself"
 
 
-def _values(row: Values, key: str, length: int, needs: Sequence[str]) -> Values:
-    """The values of a row that the rules read; a time of None where the length is not measured."""
-    values = between(row["points"].get(key, []), length)
-    states = [row["states"][name] for name in needs]
+def _at(row: Values, key: str, query: Values, needs: Sequence[str]) -> Values:
+    """A row with its values for a query; a time of None where the length is not measured."""
+    limit, values = query["memory"], between(row["points"].get(key, []), query["length"])
     return {
-        "row": row, "form": row[form_of(key)],
-        **dict(zip(COSTS, values or [None] * 5, strict=True)),
-        "unfinished": int(length >= row["unfinished"].get(key, math.inf)),
+        **row, "form": row[form_of(key)], **dict(zip(COSTS, values or [None] * 5, strict=True)),
+        "limit": math.inf if limit is None else limit,
+        "unfinished": query["length"] >= row["unfinished"].get(key, math.inf),
         "groups": [row["groups"].get(name, 0) for name in needs],
         "seeds": [row["seeds"].get(name, 0) for name in needs],
-        "states": dict(zip(needs, states, strict=True)),
-        **{state: states.count(state) for state in STATES},
+        "states": {name: row["states"][name] for name in needs},
     }  # fmt: skip
 
 
@@ -155,29 +230,24 @@ def between(points: Sequence[Sequence[float]], length: int) -> list[float] | Non
     return None
 
 
-def _excluded(values: Values, bounds: Mapping[str, Any]) -> str:
-    """The group of the first rule that leaves a row out; empty where none does."""
-    for rule in RULES["exclude"]:
-        value = values[rule["column"]]
-        # A bound is a number, or the name of a field of the query.
-        low, high = (bounds.get(rule.get(name), rule.get(name)) for name in ("below", "above"))
-        is_out = (low is not None and value < low) or (high is not None and value > high)
-        if is_out or ("missing" in rule and value is None):
-            return rule["group"]
-    return ""
+def _preference(member: Values) -> tuple[int, int, float, str]:
+    """The order of recommendation: the fastest in the best groups is the first."""
+    groups = member["groups"]
+    return max(groups), sum(groups), member["time"], member["row"]
 
 
-def _objectives(values: Values) -> list[float]:
-    objectives = (values[name] for name in RULES["objectives"])
-    return [v for value in objectives for v in (value if isinstance(value, list) else [value])]
+@cache
+def _digits(text: str) -> list[int]:
+    """A drawn group for each character of a text, to the base 36."""
+    return [int(digit, 36) for digit in text]
 
 
-def _drawn(values: Values, needs: Sequence[str], draw: int) -> list[float]:
-    """The objectives of a row in one draw."""
-    row, spread = values["row"], math.log(values["time.q3"] / values["time.q1"]) / IQR
-    time = values["time"] * math.exp(row["z"][draw] / 100 * spread)
-    groups = [DIGITS.index(row["draws"][name][draw]) for name in needs]
-    return _objectives({**values, "groups": groups, "time": time})
+def _drawn(row: Values, needs: Sequence[str]) -> list[Any]:
+    """The objectives of a row in each draw: groups, time, memory, (objectives, draws)."""
+    spread = math.log(row["time.q3"] / row["time.q1"]) / IQR
+    time = row["time"] * np.exp(np.array(row["z"]) / 100 * spread)
+    memory = np.full(len(time), row["memory"])
+    return [*(_digits(row["draws"][name]) for name in needs), time, memory]
 
 
 def _pareto(values: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -188,36 +258,29 @@ def _pareto(values: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 
 def _members(candidates: Sequence[Values], needs: Sequence[str], key: str) -> list[Values]:
-    """The rows of the Pareto set."""
-    draws = range(len(candidates[0]["row"]["z"]))
-    inside = _pareto(np.array([[_objectives(values) for values in candidates]]))[0]
-    samples = np.array([[_drawn(values, needs, draw) for values in candidates] for draw in draws])
-    return [
+    """The rows of the Pareto set, in order of time."""
+    figures = np.array([[[*row["groups"], row["time"], row["memory"]] for row in candidates]])
+    inside = _pareto(figures)[0]
+    draws = np.array([_drawn(row, needs) for row in candidates], dtype=float).transpose(2, 0, 1)
+    members = [
         {
-            "row": v["row"]["row"], **{name: v[name] for name in (*COSTS, "groups", "seeds")},
-            "inferred": v["row"]["inferred"], "crossover": v["row"]["crossovers"].get(key),
-            "uses": v["row"]["uses"].get(form_of(key), []),
+            **{name: row[name] for name in ("row", *COSTS, "groups", "seeds", "inferred")},
+            "crossover": row["crossovers"].get(key), "uses": row["uses"].get(form_of(key), []),
             "probability": float(share),
-            "tied": [w["row"]["row"] for w in candidates if w is not v and _tied(v, w)],
+            "tied": [other["row"] for other in candidates if other != row and _tied(row, other)],
         }
-        for v, is_in, share in zip(candidates, inside, _pareto(samples).mean(0), strict=True)
+        for row, is_in, share in zip(candidates, inside, _pareto(draws).mean(0), strict=True)
         if is_in
     ]  # fmt: skip
+    return sorted(members, key=lambda member: (member["time"], member["row"]))
 
 
-def _tied(first: Values, other: Values) -> bool:
-    """Return whether the data do not separate two rows in any objective."""
-    tie = RULES["tie"]
-    overlaps = [
-        a[f"{name}.q1"] <= b[f"{name}.q3"]
-        for name in tie["overlap"]
-        for a, b in ((first, other), (other, first))
-    ]
-    within = [
-        abs(first[name] - other[name]) <= share * max(first[name], other[name])
-        for name, share in tie["within"].items()
-    ]
-    return all([first[name] == other[name] for name in tie["equal"]] + overlaps + within)
+def _tied(row: Values, other: Values) -> bool:
+    """Return whether the data do not separate two rows in groups, time or memory."""
+    overlap = row["time.q1"] <= other["time.q3"] and other["time.q1"] <= row["time.q3"]
+    memories = row["memory"], other["memory"]
+    within = max(memories) - min(memories) <= MEMORY_TIE * max(memories)
+    return row["groups"] == other["groups"] and overlap and within
 
 
 def _refusal(lengths: Sequence[int], query: Values, key: str, used: Sequence[str]) -> str:
@@ -229,11 +292,10 @@ def _refusal(lengths: Sequence[int], query: Values, key: str, used: Sequence[str
     return "" if used else "there is no evidence for any row in what is needed"
 
 
-def _reason(values: Values, column: str) -> str:
+def _with_questions(row: Values, state: str | None) -> str:
     """A row that is left out, with the questions whose state is why, of several that are needed."""
-    states, label = values["states"], values["row"]["row"]
-    names = ", ".join(name for name, state in states.items() if state == column)
-    return f"{label} ({names})" if names and len(states) > 1 else label
+    names = ", ".join(name for name, of in row["states"].items() if of == state)
+    return f"{row['row']} ({names})" if names and len(row["states"]) > 1 else row["row"]
 
 
 def _commands(
@@ -242,22 +304,24 @@ def _commands(
     """The commands that measure or run the rows that are left out for that reason."""
     setting, operation = table["setting"], query["pass"]
     names = ("dim", "heads", "precision", "device")
-    cost = " ".join(f"--{name} {setting[name]}" for name in names if name in setting)
-    values = {"suite": table["suite"], "length": query["length"], "pass": operation, "cost": cost}
-    values["questions"] = ",".join(name for name in query["needs"] if name in table["usable"])
-    values["batch"] = setting["batch"].get(operation, "1")
-    is_causal = form_of(key) == CAUSAL and operation not in RULES["causal_passes"]
-    flag = " --causal" if is_causal else ""
-    commands = []
-    for group, template in RULES["commands"].items():
-        by_set: dict[str, dict[str, None]] = {}
-        for row in (values["row"] for values in groups.get(group, ())):
-            options = "".join(f" --set {text}" for text in row["set"])
-            names = row["parts"] if "{cost}" in template else [row["attention"]]
-            by_set.setdefault(options, {}).update(dict.fromkeys(names))
-        commands += [
-            template.format(rows=f"--attention {','.join(attentions)}{options}", causal=flag,
-                            **values)
-            for options, attentions in by_set.items()
-        ]  # fmt: skip
-    return commands
+    fields = " ".join(f"--{name} {setting[name]}" for name in names if name in setting)
+    causal = " --causal" * (form_of(key) == CAUSAL and operation not in CAUSAL_PASSES)
+    questions = ",".join(name for name in query["needs"] if name in table["usable"])
+    measured = [
+        f"harness cost {rows} --lengths {query['length']} --pass {operation}{causal} {fields} "
+        f"--batch {setting['batch'].get(operation, '1')}"
+        for rows in _selected(groups.get("not measured", ()), lambda row: row["parts"])
+    ]
+    ran = _selected(groups.get("not run", ()), lambda row: [row["attention"]])
+    return measured + [
+        f"harness run --suite {table['suite']} {rows} --questions {questions}" for rows in ran
+    ]
+
+
+def _selected(rows: Iterable[Values], names_of: Callable[[Values], Iterable[str]]) -> list[str]:
+    """The options that select rows; those of one set of options are named together."""
+    by_options: dict[str, dict[str, None]] = {}
+    for row in rows:
+        options = "".join(f" --set {text}" for text in row["set"])
+        by_options.setdefault(options, {}).update(dict.fromkeys(names_of(row)))
+    return [f"--attention {','.join(names)}{options}" for options, names in by_options.items()]

@@ -12,7 +12,7 @@ from harness import recipes
 from harness.records.families import family_of, layer_counts
 from harness.records.suites import Suite
 from reports import outdated
-from reports.advice.rules import DIGITS, RULES, Values, key_of, label_of
+from reports.advice.rules import PASSES, Values, key_of, label_of
 from reports.layer_costs import crossover, forms_of, of_plan, preferred_first
 from reports.statistics import score_groups
 
@@ -53,7 +53,7 @@ def table(
         of_question = answers[answers["question"] == name].set_index("row")
         finals = seeds[(seeds["question"] == name) & (seeds["status"] == "ok")]
         _add_question(rows, name, form, of_question, finals, generator)
-    every = [key_of(name, causal) for name in RULES["passes"] for causal in (False, True)]
+    every = [key_of(name, causal) for name in PASSES for causal in (False, True)]
     lengths = {key: keys[key]["length"].unique() for key in every if key in keys}
     questions = {question.name: question.title for question in suite.questions}
     states = {name: {row["states"][name] for row in rows} for name in questions}
@@ -207,7 +207,7 @@ def _add_question(
         drawn_groups = np.clip(1 + (samples[:, None] < cuts).sum(1) + group - by_cuts, 1, 35)
         row["groups"][name] = group
         row["seeds"][name] = int(answer["seeds"])
-        row["draws"][name] = "".join(DIGITS[value] for value in drawn_groups)
+        row["draws"][name] = "".join(np.base_repr(value, 36).lower() for value in drawn_groups)
 
 
 def _resampled(

@@ -52,9 +52,13 @@ def site(
                    for row, line in without_nan(matrix).to_dict("index").items() if row in cards]
             for form, matrix in tables.matrix.items()}  # fmt: skip
     curves = _curves(records, suite)
+    choices = advice.choices(table)
+    fields = ("row", "family", "points", "crossovers", "uses", "inferred", "groups", "seeds")
+    shown = [{field: row[field] for field in fields} for row in table["rows"]]
     data = {
-        "rules": advice.RULES, "table": table, "curves": curves, "families": [*families],
-        "scores": _scores(cards.values(), suite),
+        "passes": advice.PASSES, "places": advice.PLACES, "table": {**table, "rows": shown},
+        "choices": choices, "most_needs": advice.MOST_NEEDS, "curves": curves,
+        "families": [*families], "scores": _scores(cards.values(), suite),
     }  # fmt: skip
     # No text in it can close the script element.
     text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
@@ -66,13 +70,14 @@ def site(
     environment.filters |= {"number": number, "bytes": advice.bytes_text, "whole": whole_text}
     environment.globals |= {
         "include_raw": lambda name: Markup((FOLDER / name).read_text("utf-8")), "NOTHING": NOTHING,
-        "MIDDLE": f"time.{suite.cost.middle_length}", "rules": advice.RULES,
+        "MIDDLE": f"time.{suite.cost.middle_length}", "passes": advice.PASSES,
     }  # fmt: skip
     page = environment.get_template("index.html.j2").render(
         suite=suite, of=tables, table=table, rows=rows, cards=[*cards.values()], families=families,
         curves=curves, forms=tables.forms, steps=steps(tables), setting=tables.setting, ratio=ratio,
-        lengths=sorted(suite.cost.lengths), studies=[_study(study) for study in studies],
-        variants={variant["name"]: variant for variant in catalogue["variants"]}, data=script,
+        lengths=sorted(suite.cost.lengths), tokens=choices["lengths"],
+        studies=[_study(study) for study in studies], data=script,
+        variants={variant["name"]: variant for variant in catalogue["variants"]},
     )  # fmt: skip
     return page.translate(CONTROLS).encode()
 

@@ -1,187 +1,13 @@
 "use strict";
-/* The rules of reports/advice.py over the same table, and the page. Tests compare the two. */
+/* The page of `harness site`. The results of the advisor are computed by reports/advice. */
 const page = JSON.parse(document.getElementById("data").textContent);
-const DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz";
-const IQR = 1.349;
-
-/* ---- the rules ---- */
-
-function advise(table, query, rules = page.rules) {
-  const { key, conflict } = setting(table, query, rules);
-  const lengths = table.lengths[key] ?? [];
-  const used = query.needs.filter((name) => table.usable.includes(name));
-  const notRun = query.needs.filter((name) => table.not_run.includes(name));
-  const groups = new Map();
-  for (const row of conflict ? [] : table.rows) {
-    const fact = factsOf(row, key, query.length, used);
-    const group = excluded(fact, query, rules);
-    groups.set(group, [...(groups.get(group) ?? []), fact]);
-  }
-  const candidates = groups.get("") ?? [];
-  groups.delete("");
-  const inside = pareto(candidates.map((fact) => objectives(fact, rules)));
-  const counts = candidates.map(() => 0);
-  const draws = candidates.length ? candidates[0].row.z.length : 0;
-  for (let draw = 0; draw < draws; draw++) {
-    const values = candidates.map((fact) => objectives(drawn(fact, used, draw), rules));
-    pareto(values).forEach((is_in, i) => { counts[i] += is_in; });
-  }
-  const refused = conflict || refusal(lengths, query, table.labels[key], used);
-  const members = candidates.filter((_, i) => inside[i] && !refused).map((fact) => ({
-    row: fact.row.row, time: fact.time, "time.q1": fact["time.q1"], "time.q3": fact["time.q3"],
-    memory: fact.memory, seconds: fact.seconds, groups: fact.groups, seeds: fact.seeds,
-    inferred: fact.row.inferred, uses: fact.row.uses[formOf(key)] ?? [],
-    crossover: fact.row.crossovers[key] ?? null,
-    probability: counts[candidates.indexOf(fact)] / draws,
-    tied: candidates.filter((other) => other !== fact && tied(fact, other, rules.tie))
-      .map((other) => other.row.row),
-  }));
-  members.sort((a, b) => a.time - b.time || (a.row < b.row ? -1 : 1));
-  const worst = (member) => Math.max(...member.groups), sum = (member) => member.groups.reduce((a, b) => a + b, 0);
-  const best = [...members].sort((a, b) => worst(a) - worst(b) || sum(a) - sum(b));
-  const chosen = members.map((member) => member.row);
-  const left = {};
-  for (const rule of rules.exclude) {
-    const facts = groups.get(rule.group);
-    if (facts && !refused) left[rule.group] = facts.map((fact) => reason(fact, rule.column));
-  }
-  return {
-    refused,
-    members,
-    recommended: best.length ? best[0].row : "",
-    dominated: !refused ? candidates.map((f) => f.row.row).filter((n) => !chosen.includes(n)) : [],
-    excluded: left,
-    inferred: candidates.filter((f) => f.row.inferred && !refused).map((f) => f.row.row),
-    not_run: notRun,
-    run: notRun.length ? fill(rules.run, { suite: table.suite, questions: notRun.join(",") }) : "",
-    unanswered: query.needs.filter((name) => !used.includes(name)),
-    commands: commands(table, query, groups, key, rules),
-  };
-}
-
-const formOf = (key) => (key.endsWith(" causal") ? "causal" : "bidirectional");
-
-/* The key of the costs of the form of the questions, and why there is none. */
-function setting(table, query, rules) {
-  const names = Object.fromEntries(["causal", "bidirectional"].map((form) =>
-    [form, query.needs.filter((name) => table.forms[name] === form)]));
-  if (rules.causal_passes.includes(query.pass)) names.causal.push(rules.passes[query.pass]);
-  const key = names.causal.length ? `${query.pass} causal` : query.pass;
-  const needs = Object.entries(names).map(([form, of]) => `${form}: ${of.join(", ")}`).join("; ");
-  return { key, conflict: names.causal.length && names.bidirectional.length
-    ? `a layer has one form, and this asks for two (${needs}); ask for each by itself` : "" };
-}
-
-function factsOf(row, key, length, needs) {
-  const values = between(row.points[key] ?? [], length) ?? Array(5).fill(null);
-  const states = needs.map((name) => row.states[name]);
-  const fact = {
-    row, form: row[formOf(key)],
-    unfinished: Number(length >= (row.unfinished[key] ?? Infinity)),
-    groups: needs.map((name) => row.groups[name] ?? 0),
-    seeds: needs.map((name) => row.seeds[name] ?? 0),
-    states: Object.fromEntries(needs.map((name, i) => [name, states[i]])),
-  };
-  ["time", "time.q1", "time.q3", "memory", "seconds"].forEach((n, i) => { fact[n] = values[i]; });
-  for (const state of ["failed", "missing", "baseline"])
-    fact[state] = states.filter((other) => other === state).length;
-  return fact;
-}
-
-function between(points, length) {
-  for (let i = 0; i < points.length; i++) {
-    const before = points[i], after = points[i + 1] ?? before;
-    if (before[0] > length || length > after[0]) continue;
-    const span = Math.log(after[0] / before[0]);
-    const share = span ? Math.log(length / before[0]) / span : 0;
-    return before.slice(1).map((a, j) => {
-      const b = after[j + 1];
-      return a > 0 && b > 0 ? a * (b / a) ** share : a + share * (b - a);
-    });
-  }
-  return null;
-}
-
-function excluded(fact, query, rules) {
-  const bound = (limit) => (typeof limit === "string" ? query[limit] : limit) ?? null;
-  for (const rule of rules.exclude) {
-    const value = fact[rule.column], below = bound(rule.below), above = bound(rule.above);
-    const out = (rule.missing && value === null)
-      || (below !== null && value < below) || (above !== null && value > above);
-    if (out) return rule.group;
-  }
-  return "";
-}
-
-const objectives = (fact, rules) => rules.objectives.flatMap((name) => fact[name]);
-
-function drawn(fact, needs, draw) {
-  const spread = Math.log(fact["time.q3"] / fact["time.q1"]) / IQR;
-  return {
-    ...fact,
-    time: fact.time * Math.exp((fact.row.z[draw] / 100) * spread),
-    groups: needs.map((name) => DIGITS.indexOf(fact.row.draws[name][draw])),
-  };
-}
-
-function pareto(rows) {
-  const dominates = (a, b) => a.every((v, i) => v <= b[i]) && a.some((v, i) => v < b[i]);
-  return rows.map((row) => !rows.some((other) => dominates(other, row)));
-}
-
-function tied(first, other, tie) {
-  return tie.equal.every((name) => String(first[name]) === String(other[name]))
-    && tie.overlap.every((name) => first[`${name}.q1`] <= other[`${name}.q3`]
-      && other[`${name}.q1`] <= first[`${name}.q3`])
-    && Object.entries(tie.within).every(([name, share]) =>
-      Math.abs(first[name] - other[name]) <= share * Math.max(first[name], other[name]));
-}
-
-function refusal(lengths, query, label, used) {
-  if (!lengths.length) return `no cost of ${label} is measured`;
-  const [first, last] = [lengths[0], lengths.at(-1)];
-  if (query.length < first || query.length > last)
-    return `${comma(query.length)} tokens are not between ${comma(first)} and ${comma(last)}`;
-  return used.length ? "" : "there is no evidence for any row in what is needed";
-}
-
-function reason(fact, column) {
-  const needed = Object.keys(fact.states);
-  const names = needed.filter((name) => needed.length > 1 && fact.states[name] === column);
-  return names.length ? `${fact.row.row} (${names.join(", ")})` : fact.row.row;
-}
-
-function commands(table, query, groups, key, rules) {
-  const setting = table.setting;
-  const cost = ["dim", "heads", "precision", "device"].filter((name) => name in setting)
-    .map((name) => `--${name} ${setting[name]}`).join(" ");
-  const values = {
-    suite: table.suite, length: query.length, pass: query.pass, cost,
-    questions: query.needs.filter((name) => table.usable.includes(name)).join(","),
-    batch: setting.batch[query.pass] ?? "1",
-    causal: formOf(key) === "causal" && !rules.causal_passes.includes(query.pass) ? " --causal" : "",
-  };
-  return Object.entries(rules.commands).flatMap(([group, template]) => {
-    const sets = new Map();
-    for (const { row } of groups.get(group) ?? []) {
-      const options = row.set.map((text) => ` --set ${text}`).join("");
-      const names = template.includes("{cost}") ? row.parts : [row.attention];
-      sets.set(options, new Set([...(sets.get(options) ?? []), ...names]));
-    }
-    return [...sets].map(([options, attentions]) => fill(template, {
-      ...values, rows: `--attention ${[...attentions].join(",")}${options}`,
-    }));
-  });
-}
-
-const fill = (template, values) => template.replace(/\{(\w+)\}/g, (_, name) => values[name]);
+const { table, families, choices } = page;
 const comma = (number) => Math.round(number).toLocaleString("en-US");
 
 /* ---- the state of the page, which is in its address ---- */
 
 const $ = (selector, root = document) => root.querySelector(selector);
 const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
-const { table, families } = page;
 const controls = () => $$("form.needs-js [name]");
 const sorting = { key: "", descending: false };
 let defaults = "";
@@ -297,14 +123,49 @@ function amount(text) {
 }
 
 function query() {
-  const fields = $("#advisor").elements;
-  const memory = fields.memory.value.trim();
-  const tokens = /^\s*(\d+)\s*(k?)\s*$/i.exec(fields.namedItem("length").value.replaceAll(",", ""));
+  const fields = $("#advisor").elements, memory = fields.memory.value.trim();
   return {
-    length: tokens ? Number(tokens[1]) * (tokens[2] ? 1024 : 1) : NaN,
+    length: Number(fields.namedItem("length").value),
     pass: fields.pass.value,
     memory: memory === "" ? null : amount(memory),
     needs: $$("#advisor [name=needs]:checked").map((box) => box.value),
+  };
+}
+
+/* The precomputed result of a query, without the rows that need more memory. */
+function advise({ length, pass, memory, needs }) {
+  const used = needs.filter((name) => table.usable.includes(name));
+  const not_run = needs.filter((name) => table.not_run.includes(name));
+  const run = not_run.length ? `harness run --suite ${table.suite} --questions ${not_run.join(",")}` : "";
+  const found = { used, unanswered: needs.filter((name) => !used.includes(name)), not_run, run,
+    members: [], dominated: [], inferred: [], excluded: {}, commands: [], recommended: "" };
+  const form = table.forms[needs[0]];
+  if (!choices.lengths.length) return { ...found, refused: "no cost is measured" };
+  if (used.length > page.most_needs)
+    return { ...found, refused: `more than ${page.most_needs} questions; harness advise takes any number` };
+  const stored = choices.results[`${pass} ${length} ${used.join(",") || form}`];
+  if (!stored || needs.some((name) => table.forms[name] !== form))
+    return { ...found, refused: "a layer has one form, and this asks for two; ask for each by itself" };
+  const [figures, place] = stored;
+  const { key, candidates, excluded, ...others } = choices.rest[place];
+  const costs = choices.at[key]?.[length];
+  const [inside, outside] = [true, false].map((fits) =>
+    candidates.filter((row) => fits === (memory === null || costs[row][3] <= memory)));
+  const members = figures.filter(([row]) => inside.includes(row)).map(([row, probability, tied]) => {
+    const { groups, seeds, uses, crossovers, inferred } = rowOf.get(row);
+    const [time, low, high, bytes] = costs[row];
+    return { row, probability, time, "time.q1": low, "time.q3": high, memory: bytes, inferred,
+      tied: tied.filter((other) => inside.includes(other)), crossover: crossovers[key] ?? null,
+      groups: used.map((name) => groups[name]), seeds: used.map((name) => seeds[name]),
+      uses: uses[key.endsWith(" causal") ? "causal" : "bidirectional"] ?? [] };
+  });
+  const chosen = members.map((member) => member.row);
+  return {
+    ...found, ...others, key, recommended: chosen[0] ?? "",
+    members: members.sort((a, b) => a.time - b.time || (a.row < b.row ? -1 : 1)),
+    dominated: inside.filter((row) => !chosen.includes(row)),
+    inferred: inside.filter((row) => rowOf.get(row).inferred),
+    excluded: outside.length ? { ...excluded, "needs more memory": outside } : excluded,
   };
 }
 
@@ -317,14 +178,13 @@ function element(tag, children = [], attributes = {}) {
   return node;
 }
 
-function answerTable(result, asked, key) {
+function answerTable({ key, used, members }) {
   const unit = table.units[key], scale = unit === "ratio" ? 1 : 1000;
-  const used = asked.needs.filter((name) => !result.unanswered.includes(name));
   const heads = ["mechanism", ...used.map((name) => table.questions[name]),
     unit === "ratio" ? "time, × softmax" : "time, ms", memoryOf(key), "faster than softmax from",
     "in the set", "not separable from", "can be used in"];
   const score = (name, row) => page.scores[name].find((line) => line[0] === row) ?? [];
-  const rows = result.members.map((member) => {
+  const rows = members.map((member) => {
     const range = [member["time.q1"], member["time.q3"]].map((value) => short(value * scale));
     const bar = element("span", [], { class: "bar", style: `--p:${100 * member.probability}%`, "aria-hidden": "true" });
     return element("tr", [
@@ -338,7 +198,7 @@ function answerTable(result, asked, key) {
       element("td", member.crossover?.text ?? "–"),
       element("td", [`${Math.round(100 * member.probability)} %`, bar]),
       element("td", member.tied.join(", ") || "–"),
-      element("td", member.uses.map((place) => page.rules.places[place]).join(", ") || "–"),
+      element("td", member.uses.map((place) => page.places[place]).join(", ") || "–"),
     ]);
   });
   return element("div", element("table", [
@@ -347,37 +207,35 @@ function answerTable(result, asked, key) {
   ]), { class: "scroll", role: "region", "aria-label": "Rows that suit, scrollable", tabindex: "0" });
 }
 
-function recommendation(result, asked, key) {
-  const member = result.members.find((found) => found.row === result.recommended);
-  const needs = asked.needs.filter((name) => !result.unanswered.includes(name))
+function recommendation({ key, used, members, recommended }, length) {
+  const member = members.find((found) => found.row === recommended);
+  const needs = used
     .map((name) => `${table.questions[name]} (${comma(table.steps[name])} steps)`).join(" and ");
   const group = Math.max(...member.groups), at = table.setting;
   const rank = group === 1 ? "one of the best rows" : `in group ${group}, as no row is in a better`;
   const time = table.units[key] === "ratio" ? `${short(member.time)} times the time of softmax` : `${short(1000 * member.time)} ms`;
   const where = [(at.device ?? "").toUpperCase(), at.precision, `width ${at.dim}`].filter(Boolean).join(", ");
   return `Use ${member.row} for ${needs}: it is ${rank}, and of these the fastest, with ${time} `
-    + `(${table.labels[key]}, ${comma(asked.length)} tokens; ${where}).`;
+    + `(${table.labels[key]}, ${comma(length)} tokens; ${where}).`;
 }
 
 function showAnswer() {
   const asked = query(), box = $("#answer");
-  const bad = Number.isNaN(asked.length) || asked.length < 1 ? "Tokens: give a number, as 4096 or 16k."
-    : Number.isNaN(asked.memory) ? "Memory: give an amount, as 2 GiB, or nothing."
+  const bad = Number.isNaN(asked.memory) ? "Memory: give an amount, as 2 GiB, or nothing."
     : asked.needs.length ? "" : "Choose what it must be good at.";
   if (bad) {
     box.replaceChildren(element("p", bad, { class: "refused" }));
     return;
   }
-  const result = advise(table, asked);
-  const { key } = setting(table, asked, page.rules);
+  const result = advise(asked);
   const count = result.members.length;
   const parts = [];
   if (result.refused) parts.push(element("p", `No answer: ${result.refused}.`, { class: "refused" }));
   else if (!count) parts.push(element("p", "No row does all of this.", { class: "refused" }));
   else {
     parts.push(element("h2", `${count === 1 ? "One row" : `${count} rows`}: no other is at least as good in all of this and better in something`));
-    parts.push(element("p", recommendation(result, asked, key)));
-    parts.push(answerTable(result, asked, key));
+    parts.push(element("p", recommendation(result, asked.length)));
+    parts.push(answerTable(result));
   }
   for (const name of asked.needs.filter((need) => need in table.question_notes))
     parts.push(element("p", `${table.questions[name]}: ${table.question_notes[name]}`, { class: "note" }));

@@ -1,6 +1,7 @@
 """The site in a browser: HARNESS_CHROMIUM names its program, by default `chromium`."""
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from harness.cli.catalogue import described
 from harness.records.store import ShallowStore
-from reports.advice import advise, table
+from reports.advice import advise, choices, table
 from reports.pages.suite import tables
 from reports.site import NAME, site
 from tests.conftest import ROOT
@@ -108,20 +109,30 @@ def test_the_page_is_one_small_file(path: Path):
 
 
 @pytest.mark.slow
-def test_both_engines_give_the_same_advice_to_200_queries(content: SimpleNamespace, open_page: Any):
+def test_the_page_and_the_command_give_the_same_advice_to_200_queries(
+    content: SimpleNamespace, open_page: Any
+):
     generator, of = np.random.default_rng(7), content.tables
     values = table(of.answers, of.seeds, content.costs, of.suite, content.catalogue)
-    queries = [random_query(generator, [*values["questions"]]) for _ in range(200)]
-    found = open_page().evaluate("queries => queries.map(query => advise(table, query))", queries)
+    lengths = choices(values)["lengths"]
+    queries = [
+        {
+            **random_query(generator, [*values["questions"]]),
+            "length": int(generator.choice(lengths)),
+        }
+        for _ in range(200)
+    ]
+    queries = [query for query in queries if query["needs"]]
+    found = open_page().evaluate("queries => queries.map(advise)", queries)
     expected = [advise(values, query) for query in queries]
     assert sum(bool(result["members"]) for result in expected) > 20
     assert sum(bool(result["refused"]) for result in expected) > 20
     for ours, theirs in zip(expected, found, strict=True):
-        members, others = ours.pop("members"), theirs.pop("members")
-        assert ours == theirs
-        for member, other in zip(members, others, strict=True):
-            assert {**member} == {name: pytest.approx(v) if isinstance(v, float) else v
-                                  for name, v in other.items()}  # fmt: skip
+        # The page does not name the questions of a query of two forms.
+        ours["refused"] = re.sub(r" \(.*\)", "", ours["refused"])
+        for member in ours["members"]:
+            del member["seconds"]
+        assert ours == {name: theirs[name] for name in ours}
 
 
 def test_a_column_sorts_the_matrix_by_mouse_and_keyboard(open_page: Any):
@@ -178,24 +189,22 @@ def test_the_form_answers_refuses_and_explains(open_page: Any):
     page.locator("#advisor [name=needs][value=recall-16]").uncheck(force=True)
     assert members_of(page) and members_of(page) != first
     assert "training, bidirectional" in page.locator("#answer p").first.inner_text()
-    page.fill("#advisor [name=length]", "1024k")
-    assert not members_of(page)
-    assert "1,048,576" in page.locator("#answer .refused").inner_text()
-    assert "--lengths 1048576" in page.locator("#answer code").first.inner_text()
-    page.fill("#advisor [name=length]", "many")
-    assert "4096" in page.locator("#answer .refused").inner_text()
+    page.fill("#advisor [name=memory]", "many")
+    assert "2 GiB" in page.locator("#answer .refused").inner_text()
+    page.fill("#advisor [name=memory]", "1")
+    assert not members_of(page) and "needs more memory" in page.locator("#answer").text_content()
 
 
 def test_an_address_restores_sort_filters_and_query(open_page: Any):
     page = open_page()
     page.select_option("#advisor [name=pass]", "decode")
-    page.fill("#advisor [name=length]", "8k")
+    page.select_option("#advisor [name=length]", "8192")
     page.locator("#filters [name=linear]").check(force=True)
     page.locator("th[data-key=state] button").first.click()
     before = rows_of(page), members_of(page), page.url
     page = open_page("#" + page.url.partition("#")[2])
     assert (rows_of(page), members_of(page), page.url) == before
-    assert page.input_value("#advisor [name=length]") == "8k"
+    assert page.input_value("#advisor [name=length]") == "8192"
 
 
 @pytest.mark.parametrize(
