@@ -3,7 +3,7 @@
 The claims are the table `claims.csv`. `cpu` and `cuda` are the bounds, `-` where a ratio is for
 comparison only, empty where it is not measured. Where `quantity` is `time` or `memory`, the ratio
 is between the calls `of` and `over`; other ratios are computed by the function that measures
-the `section`. A record is one JSON file, so that a claim that is measured again replaces it alone.
+the `section`. A record is one line, which a claim that is measured again replaces.
 """
 
 import csv
@@ -14,11 +14,14 @@ from typing import Literal, NamedTuple
 from pydantic import model_validator
 
 from harness.records.fields import Frozen, Positive, Quartiles, Seconds
-from harness.records.files import split_checksum, with_checksum, write_atomic
+from harness.records.files import Line, line_of, lines_of, write_atomic
 from harness.records.record import Environment
 from zoo.registry import UserError
 
-RESULTS = Path("results/benchmarks")
+RESULTS = Path("results")
+"""The store of the records, in its file `FILE`."""
+
+FILE = "benchmarks.jsonl"
 
 Kind = Literal["cpu", "cuda"]
 KINDS: tuple[Kind, ...] = ("cpu", "cuda")
@@ -96,22 +99,31 @@ def is_met(ratio: Quartiles | None, bound: float | None) -> bool | None:
 
 
 def write(record: ClaimRecord, folder: Path, kind: Kind) -> Path:
-    """Write a record about a kind of device to `folder`; the path of its file."""
-    text = with_checksum(record.model_dump_json(indent=1) + "\n")
-    return write_atomic(folder / f"{record.name}-{kind}.json", text.encode())
+    """Write a record about a kind of device to the file of `folder`; the path of that."""
+    lines = {line.name: line_of(line.kind, line.name, line.text) for line in _lines(folder)}
+    name = f"{record.name}-{kind}"
+    lines[name] = line_of("claim", name, record.model_dump_json())
+    return write_atomic(folder / FILE, "".join(line for _, line in sorted(lines.items())).encode())
 
 
 def read(folder: Path, kind: Kind) -> list[ClaimRecord]:
     """The records in `folder`, in order of name.
 
     Raises:
-        ValidationError: a file is not a record.
+        ValidationError: a line is not a record.
         UserError: it was edited.
     """
     found = []
-    for path in sorted(folder.glob(f"*-{kind}.json")):
-        text, problem = split_checksum(path.read_text("utf-8"))
-        found.append(ClaimRecord.model_validate_json(text))
-        if problem:
-            raise UserError(f"{path} is not a record ({problem}); measure it again")
+    for line in _lines(folder):
+        if line.problem:
+            raise UserError(
+                f"line {line.number} of {line.file} is not a record ({line.problem}); measure it "
+                "again"
+            )
+        if line.name.endswith(f"-{kind}"):
+            found.append(ClaimRecord.model_validate_json(line.text))
     return found
+
+
+def _lines(folder: Path) -> list[Line]:
+    return [line for line in lines_of(folder) if line.file == folder / FILE]

@@ -211,7 +211,7 @@ def kept_runs(store: Store, names: Sequence[str] = ()) -> Iterator[KeptRun]:
         UserError: there is no such run, it kept no weights, is of other code than now, or its file
             is no record.
     """
-    recorded = [name.removesuffix(".json") for name in store.files()]
+    recorded = [*store.entries()]
     wanted = [Path(name).name.removesuffix(".json") for name in names]
     if wrong := [name for name in wanted if name not in recorded]:
         raise UserError(unknown("run", wrong[0], recorded))
@@ -225,7 +225,7 @@ def kept_runs(store: Store, names: Sequence[str] = ()) -> Iterator[KeptRun]:
         )
     for name, paths in found.items():
         if paths:
-            record = store.require(f"{name}.json")
+            record = store.require(name)
             if is_outdated(record):
                 raise UserError(f"run {name!r} is of other code than now; {WEIGHTS_REMEDY}")
             yield KeptRun(name, record, paths)

@@ -84,7 +84,7 @@ def require_passed(name: str, settings: Mapping[str, Any], store: Path) -> None:
 
     pairs = _pairs(name, settings)
     code, checks = certified_digest(pairs[0][0].variant), [(f.label, c.name) for f, c in pairs]
-    found = CertificateStore.within(store).read_file(f"{name}.json")
+    found = CertificateStore.within(store).read_one(name)
     certified = isinstance(found, Certificate) and found.passed and found.covers(code, checks)
     if certified and not settings:
         typer.echo(f"{name}: its certificate is already present")

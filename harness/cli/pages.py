@@ -66,7 +66,7 @@ def main(options: PagesOptions) -> None:
         cards.fit_missing(root / "results")
         fitted = ShallowStore.within(root / "results")
         for name in baselines.STUDY_SETTINGS:
-            if f"{name}.json" not in fitted.files():
+            if name not in fitted.entries():
                 typer.echo(fitted.write(baselines.shallow_study(name)))
     certificates, written = CertificateStore.within(root / "results").by_variant(), set[Path]()
     lines, complete = [*_stale_certificates(certificates)], True

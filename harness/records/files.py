@@ -1,4 +1,4 @@
-"""Files that are written atomically."""
+"""Files of records: one JSON file a record, or JSON lines, written atomically."""
 
 import errno
 import glob
@@ -8,8 +8,9 @@ import platform
 import re
 import tempfile
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import psutil
 from pydantic import BaseModel, ValidationError
@@ -20,6 +21,67 @@ M = TypeVar("M", bound=BaseModel)
 
 CHECKSUM = re.compile(r'\{\n "checksum": "([0-9a-f]{16})",\n')
 """The beginning of the file of a record: 16 digits of the SHA-256 of all other lines."""
+
+EDITED = "it was edited: its checksum is of other content"
+
+HEAD = re.compile(r'\{"checksum":"([0-9a-f]{16})",("kind":"([a-z]+)","name":"([^"\\]+)",(.*))')
+"""The beginning of a line of records: the checksum of the rest, the kind of record, its name."""
+
+
+class Line(NamedTuple):
+    """A record in a file of JSON lines.
+
+    Attributes:
+        kind: of record; a run where the line is not a record, so that it is named once.
+        name: of the record; no other record of its kind in a store has it.
+        text: the JSON of the record, without kind and name.
+        problem: what is wrong with the line; empty if nothing.
+    """
+
+    file: Path
+    number: int
+    kind: str
+    name: str
+    text: str
+    problem: str
+
+
+def line_of(kind: str, name: str, text: str) -> str:
+    """The line of a record; `text` is its JSON on one line, as `model_dump_json()` gives it."""
+    rest = f'"kind":"{kind}","name":"{name}",{text[1:]}'
+    return f'{{"checksum":"{_checksum(rest)}",{rest}\n'
+
+
+def lines_of(store: Path) -> list[Line]:
+    """The lines of records of a store: of the files `*.jsonl` in it, and in its folders.
+
+    Raises:
+        OSError: a folder or a file cannot be read.
+    """
+    files: list[Path] = []
+    if store.is_dir():
+        with os.scandir(store) as entries:
+            found = [e for e in entries if e.name[0] != "." and (".jsonl" in e.name or e.is_dir())]
+        for entry in found:
+            path = Path(entry.path)
+            files += sorted(path.glob("*.jsonl")) if entry.is_dir() else [path]
+    stats = ((file, file.stat()) for file in sorted(files) if file.suffix == ".jsonl")
+    return [line for file, at in stats for line in _lines(file, at.st_mtime_ns, at.st_size)]
+
+
+@lru_cache(maxsize=512)
+def _lines(file: Path, modified: int, size: int) -> tuple[Line, ...]:
+    """The lines of a file, read again when its time or size has changed."""
+    found: list[Line] = []
+    for number, line in enumerate(file.read_text("utf-8", "replace").split("\n"), 1):
+        if head := HEAD.fullmatch(line):
+            checksum, rest, kind, name, text = head.groups()
+            problem = "" if checksum == _checksum(rest) else EDITED
+            found.append(Line(file, number, kind, name, f"{{{text}", problem))
+        elif line:
+            name, problem = f"{file} {number}", "it is not a line of a record"
+            found.append(Line(file, number, "run", name, "", problem))
+    return tuple(found)
 
 
 def require_writable(folder: Path, what: str, remedy: str) -> None:
@@ -73,7 +135,7 @@ def split_checksum(text: str) -> tuple[str, str]:
         return text, "it has no checksum, as records of earlier versions"
     plain = "{\n" + text[found.end() :]
     is_same = found[1] == _checksum(plain)
-    return plain, "" if is_same else "it was edited: its checksum is of other content"
+    return plain, "" if is_same else EDITED
 
 
 def _checksum(text: str) -> str:

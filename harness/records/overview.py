@@ -103,7 +103,7 @@ def summaries(store: Store) -> dict[str, Summary]:
     for name, stat in store.files().items():
         old = indexed.get(name)
         if old is None or (old.modified, old.size) != (stat.st_mtime_ns, stat.st_size):
-            old = _summary(store.read_file(name), stat)
+            old = _summary(store.read_one(name.removesuffix(".json")), stat)
         found[name] = old
     # A file that was written just now may be written again with the same time and size.
     settled = {n: file for n, file in found.items() if file.modified < started - SETTLED}

@@ -14,6 +14,8 @@ from harness.records.certificate import Certificate
 from harness.records.cost import CostRecord, CostSpec
 from harness.records.fields import Frozen
 from harness.records.files import (
+    Line,
+    lines_of,
     remove_partial,
     require_writable,
     save,
@@ -47,26 +49,30 @@ class Broken(NamedTuple):
 
 
 class RecordStore(Generic[RecordT]):
-    """A folder of records of one kind.
+    """The records of one kind of a store, one JSON file each, or published as JSON lines.
+
+    A record that is a file counts before a line of the same name; see `harness.records.files`.
 
     Attributes:
         kind: their class.
-        subfolder: of the folder of runs, where these records are.
-        remedy: for a file that is not a record; `name` is its name, `store` the folder of runs.
+        tag: the kind of their lines.
+        subfolder: of the store, where their files are.
+        remedy: for a file that is not a record; `name` is its name, `store` the store.
     """
 
     kind: type[RecordT]
+    tag: str
     subfolder = ""
     remedy = "move it away to run this again"
 
-    def __init__(self, folder: Path) -> None:
-        """Use `folder`, which is created by the first write."""
-        self.folder = folder
+    def __init__(self, folder: Path, root: Path | None = None) -> None:
+        """Use `folder`, which is created by the first write, and the lines of the store `root`."""
+        self.folder, self.root = folder, root or folder
 
     @classmethod
     def within(cls: type[StoreT], folder: Path) -> StoreT:
-        """The records of this kind of a store whose runs are in `folder`."""
-        return cls(folder / cls.subfolder)
+        """The records of this kind of the store `folder`."""
+        return cls(folder / cls.subfolder, folder)
 
     @property
     def locks(self) -> Locks:
@@ -81,13 +87,13 @@ class RecordStore(Generic[RecordT]):
         """
         require_writable(self.folder, f"store {str(self.folder)!r}", "give another --store")
 
+    def name_of(self, record: Any) -> str:
+        """The name of a record, and of its file without suffix."""
+        return record.spec.file_name
+
     def path(self, spec: Spec) -> Path:
         """The file of the record of `spec`."""
         return self.folder / f"{spec.file_name}.json"
-
-    def path_of(self, record: Any) -> Path:
-        """The file of a record."""
-        return self.path(record.spec)
 
     def find(self, spec: Spec) -> RecordT | None:
         """The record of `spec`, if the store holds one.
@@ -99,34 +105,37 @@ class RecordStore(Generic[RecordT]):
         try:
             path.lstat()
         except (FileNotFoundError, NotADirectoryError):
-            return None
+            line = self._lines().get(spec.file_name)
+            return self._required(self._parse(line)) if line else None
         except OSError as error:
             raise UserError(
                 f"{path} cannot be read ({error.strerror}); give another --store"
             ) from error
-        return self.require(path.name)
+        return self.require(spec.file_name)
 
     def require(self, name: str) -> RecordT:
-        """The record of the file `name` of the folder.
+        """The record of a name.
 
         Raises:
-            UserError: it is not a record, or cannot be read.
+            UserError: there is none, it is damaged, or it cannot be read.
         """
-        content = self.read_file(name)
+        return self._required(self.read_one(name))
+
+    def _required(self, content: RecordT | Broken) -> RecordT:
         if isinstance(content, Broken):
             reason = content.reason.removesuffix("; move it away")
-            remedy = self.remedy.format(name=content.path.stem, store=self.folder.parent)
+            remedy = self.remedy.format(name=content.path.stem, store=self.root)
             raise UserError(f"{content.path} is not a record ({reason}); {remedy}")
         return content
 
     def write(self, record: RecordT) -> Path:
-        """Write the record atomically, and return its path.
+        """Write the record to its file atomically, and return its path.
 
         Raises:
             UserError: it cannot be written.
         """
         text = with_checksum(record.model_dump_json(indent=1) + "\n")
-        return save(self.path_of(record), text.encode(), "record")
+        return save(self.folder / f"{self.name_of(record)}.json", text.encode(), "record")
 
     def remove_partial_files(self) -> None:
         """Delete the files of processes that were killed while writing."""
@@ -135,17 +144,17 @@ class RecordStore(Generic[RecordT]):
     def read(
         self, shorten: Callable[[RecordT], RecordT] = lambda record: record
     ) -> tuple[list[RecordT], list[Broken]]:
-        """Every record, in order of file name, and every JSON file that is not a record.
+        """Every record, in order of name, and every file or line that is not a record.
 
-        Of each record is kept what `shorten` returns.
+        `shorten` reduces each record.
 
         Raises:
             UserError: the folder cannot be listed.
         """
         records: list[RecordT] = []
         broken: list[Broken] = []
-        for name in self.files():
-            content = self.read_file(name)
+        for where in self.entries().values():
+            content = self._parse(where)
             if isinstance(content, Broken):
                 broken.append(content)
             else:
@@ -153,12 +162,35 @@ class RecordStore(Generic[RecordT]):
         return records, broken
 
     def read_whole(self) -> list[RecordT]:
-        """Every record, in order of file name.
+        """Every record, in order of name.
 
         Raises:
             UserError: a file is not a record, or the folder cannot be listed.
         """
-        return [self.require(name) for name in self.files()]
+        return [self._required(self._parse(where)) for where in self.entries().values()]
+
+    def entries(self) -> dict[str, Path | Line]:
+        """The file or the line of every record by its name, sorted.
+
+        Raises:
+            UserError: the folder cannot be listed.
+        """
+        files = {name.removesuffix(".json"): self.folder / name for name in self.files()}
+        found: dict[str, Path | Line] = {**self._lines(), **files}
+        return {name: found[name] for name in sorted(found, key=lambda name: f"{name}.json")}
+
+    def _lines(self) -> dict[str, Line]:
+        """The lines of this kind, by the name of their record."""
+        try:
+            return {line.name: line for line in lines_of(self.root) if line.kind == self.tag}
+        except OSError as error:
+            raise self._unlisted(error) from error
+
+    def _unlisted(self, error: OSError) -> UserError:
+        return UserError(
+            f"store {str(self.folder)!r} cannot be listed ({error.strerror}); change its "
+            "permissions, or give another --store"
+        )
 
     def files(self) -> dict[str, os.stat_result]:
         """The time and size of every JSON file, by its name, sorted; none where no folder is.
@@ -176,39 +208,50 @@ class RecordStore(Generic[RecordT]):
                         with suppress(FileNotFoundError):  # deleted since
                             found[entry.name] = entry.stat(follow_symlinks=not dangles)
         except OSError as error:
-            raise UserError(
-                f"store {str(self.folder)!r} cannot be listed ({error.strerror}); change its "
-                "permissions, or give another --store"
-            ) from error
+            raise self._unlisted(error) from error
         return dict(sorted(found.items()))
 
-    def read_file(self, name: str) -> RecordT | Broken:
-        """The record of the file `name` of the folder, or why it is none."""
-        path = self.folder / name
-        if not path.is_file():
-            return Broken(path, "it is not a regular file")
+    def read_one(self, name: str) -> RecordT | Broken:
+        """The record of a name, or why it is none."""
+        path = self.folder / f"{name}.json"
+        line = None if path.exists() or path.is_symlink() else self._lines().get(name)
+        return self._parse(line or path)
+
+    def _parse(self, where: Path | Line) -> RecordT | Broken:
+        """The record of a file or of a line, or why it is none."""
+        if isinstance(where, Line):
+            path, name, at, text, problem = (
+                where.file, where.name, f"line {where.number}: ", where.text, where.problem,
+            )  # fmt: skip
+            if problem:
+                return Broken(path, f"{at}{problem}; delete it")
+        else:
+            path, name, at = where, where.stem, ""
+            if not path.is_file():
+                return Broken(path, "it is not a regular file")
+            try:
+                text, problem = split_checksum(path.read_text("utf-8"))
+            except (OSError, UnicodeDecodeError) as error:
+                return Broken(path, in_one_line(error))
         try:
-            text, problem = split_checksum(path.read_text("utf-8"))
             # Strict: otherwise true is a number.
             record = self.kind.model_validate_json(text, strict=True)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
-            where = ".".join(map(str, first["loc"])) or "the file"
-            if where == "schema_version":
-                return Broken(path, "it is of another schema; run it again, or move it away")
-            return Broken(path, f"{where}: {first['msg'].removeprefix('Value error, ')}")
-        except (OSError, UnicodeDecodeError) as error:
-            return Broken(path, in_one_line(error))
-        expected = self.path_of(record).name
-        if path.name != expected:
-            return Broken(path, f"its specification belongs in {expected}; move it away")
+            place = ".".join(map(str, first["loc"])) or "the file"
+            if place == "schema_version":
+                return Broken(path, f"{at}it is of another schema; run it again, or move it away")
+            return Broken(path, f"{at}{place}: {first['msg'].removeprefix('Value error, ')}")
+        expected = self.name_of(record)
+        if name != expected:
+            return Broken(path, f"{at}its specification belongs in {expected}.json; move it away")
         return Broken(path, f"{problem}; move it away") if problem else record
 
 
 class Store(RecordStore[Record]):
     """The records of runs."""
 
-    kind = Record
+    kind, tag = Record, "run"
 
     def weights(self, spec: RunSpec) -> Path:
         """The folder of the weights that a run of `spec` keeps."""
@@ -247,7 +290,7 @@ class Store(RecordStore[Record]):
             with self.locks.unused(name) as unused:
                 if not unused:
                     continue
-                record = self.read_file(f"{name}.json")
+                record = self.read_one(name)
                 final = isinstance(record, Record) and record.status in FINAL
                 if final and not checkpoint.is_dir():
                     checkpoint.unlink(missing_ok=True)
@@ -258,31 +301,31 @@ class Store(RecordStore[Record]):
 class CostStore(RecordStore[CostRecord]):
     """The records of cost sweeps."""
 
-    kind, subfolder = CostRecord, "cost"
+    kind, tag, subfolder = CostRecord, "cost", "cost"
     remedy = "move it away to measure this again"
 
 
 class StudyStore(RecordStore[StudyRecord]):
     """The records of studies, by study and subject."""
 
-    kind, subfolder = StudyRecord, "studies"
+    kind, tag, subfolder = StudyRecord, "study", "studies"
 
 
 class BaselineStore(RecordStore[TaskBaselines]):
     """The baselines of tasks."""
 
-    kind, subfolder = TaskBaselines, FOLDER
+    kind, tag, subfolder = TaskBaselines, "baselines", FOLDER
 
 
 class CertificateStore(RecordStore[Certificate]):
     """The certificates of variants."""
 
-    kind, subfolder = Certificate, "certificates"
+    kind, tag, subfolder = Certificate, "certificate", "certificates"
     remedy = "delete it, and run: harness check {name} --store {store}"
 
-    def path_of(self, record: Certificate) -> Path:
-        """The file of a certificate, one for each variant."""
-        return self.folder / f"{record.variant}.json"
+    def name_of(self, record: Certificate) -> str:
+        """The variant."""
+        return record.variant
 
     def by_variant(self) -> dict[str, Certificate]:
         """The certificate of each variant, in order; see `read_whole`."""
@@ -292,9 +335,9 @@ class CertificateStore(RecordStore[Certificate]):
 class ShallowStore(RecordStore[ShallowStudy]):
     """The studies of shallow models."""
 
-    kind, subfolder = ShallowStudy, "shallow"
+    kind, tag, subfolder = ShallowStudy, "shallow", "shallow"
     remedy = "move it away, and fit the models again"
 
-    def path_of(self, record: ShallowStudy) -> Path:
-        """The file of a study, one for each task."""
-        return self.folder / f"{record.name}.json"
+    def name_of(self, record: ShallowStudy) -> str:
+        """The task."""
+        return record.name

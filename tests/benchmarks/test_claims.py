@@ -1,6 +1,5 @@
 """Claims: their records, what is met, and the command that measures them."""
 
-import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -59,7 +58,7 @@ def test_a_claim_that_cannot_be_measured_has_a_reason_and_is_neither_met_nor_not
 
 def test_a_record_is_read_as_it_was_written_and_apart_from_other_devices(small, tmp_path):
     record = recorded(small, 0.25)
-    assert [path.name for path in tmp_path.iterdir()] == ["fast-cpu.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["benchmarks.jsonl"]
     assert read(tmp_path, "cpu") == [record]
     assert read(tmp_path, "cuda") == []
 
@@ -161,7 +160,7 @@ def test_the_command_writes_its_records_and_a_table(tmp_path, monkeypatch, capsy
     names = claimed("layer")
     lines = out.strip().splitlines()[-len(names) :]
     assert {line.split()[0] for line in lines} == names and err == ""
-    assert {json.loads(path.read_text())["name"] for path in tmp_path.glob("*.json")} == names
+    assert {record.name for record in read(tmp_path, "cpu")} == names
 
 
 @pytest.mark.parametrize(("ratio", "code"), [(0.5, 0), (0.51, 1), (None, 0), (ValueError, 1)])

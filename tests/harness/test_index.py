@@ -18,13 +18,13 @@ OLD = 10**18
 @pytest.fixture
 def reads(monkeypatch) -> list[str]:
     """The names of the files that are read."""
-    names, real = [], Store.read_file
+    names, real = [], Store.read_one
 
-    def read_file(self, name):
-        names.append(name)
+    def read_one(self, name):
+        names.append(f"{name}.json")
         return real(self, name)
 
-    monkeypatch.setattr(Store, "read_file", read_file)
+    monkeypatch.setattr(Store, "read_one", read_one)
     return names
 
 

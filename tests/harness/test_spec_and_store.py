@@ -8,7 +8,9 @@ import pytest
 from pydantic import ValidationError
 
 from harness.cli.stores import content
+from harness.records.files import line_of, lines_of
 from harness.records.models import Transformer
+from harness.records.published import file_of, publish
 from harness.records.record import Cost, Record
 from harness.records.spec import RunSpec, TuningSpec
 from harness.records.store import (
@@ -138,7 +140,9 @@ def test_a_model_has_the_fields_of_its_kind_alone():
 @pytest.mark.slow
 def test_every_committed_record_loads_under_the_name_of_its_identity():
     records, broken = Store(RESULTS).read()
-    assert not broken and len(records) == len([*RESULTS.glob("*-s[0-9]*-*.json")]) > 100
+    lines = [line for line in lines_of(RESULTS) if line.kind == "run"]
+    assert not broken and len(records) == len(lines) > 100
+    assert {str(line.file.relative_to(RESULTS)) for line in lines} == {*map(file_of, records)}
     costs, broken = CostStore.within(RESULTS).read()
     assert not broken and len(costs) > 100
 
@@ -292,26 +296,54 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("form", ["a file", "a line"])
 @pytest.mark.parametrize("edit", ["a year", "the checksum", "no checksum", "none"])
-def test_an_edited_record_is_named_and_not_believed(tmp_path, kind, edit):
-    published, copied = kind.within(ROOT / "results"), kind.within(tmp_path)
-    name = next(iter(published.files()))
-    text = (published.folder / name).read_text("utf-8")
-    copied.folder.mkdir(exist_ok=True)
-    edited = {
-        "a year": text.replace(f'"{KINDS[kind]}": "2026', f'"{KINDS[kind]}": "2025'),
-        "the checksum": re.sub(r'("checksum": ")....', r"\g<1>0000", text),
-        "no checksum": re.sub(r' "checksum": .*\n', "", text),
+def test_an_edited_record_is_named_and_not_believed(tmp_path, kind, edit, form):
+    first, store = kind.within(RESULTS).read_whole()[0], kind.within(tmp_path)
+    name, path = store.name_of(first), tmp_path / "row" / "any.jsonl"
+    if form == "a file":
+        path = store.write(first)
+    else:
+        path.parent.mkdir()
+        path.write_text(line_of(store.tag, name, first.model_dump_json()))
+    text = path.read_text("utf-8")
+    path.write_text({
+        "a year": re.sub(rf'("{KINDS[kind]}": ?"202).', r"\g<1>5", text),
+        "the checksum": re.sub(r'("checksum": ?")....', r"\g<1>0000", text),
+        "no checksum": re.sub(r' ?"checksum": ?"\w*",\n?', "", text),
         "none": text,
-    }
-    (copied.folder / name).write_text(edited[edit], "utf-8")
-    records, broken = copied.read()
-    assert (len(records), len(broken)) == ((1, 0) if edit == "none" else (0, 1))
-    if broken:
-        reason = "it has no checksum" if edit == "no checksum" else "it was edited"
-        assert broken[0].reason.startswith(reason)
-        with pytest.raises(UserError, match=reason):
-            copied.require(name)
+    }[edit], "utf-8")  # fmt: skip
+    records, broken = store.read()
+    # A line without a checksum does not say of what kind it is; it is named with the runs.
+    unknown = edit == "no checksum" and form == "a line"
+    named = Store(tmp_path).read()[1] if unknown else broken
+    assert (len(records), len(named)) == ((1, 0) if edit == "none" else (0, 1))
+    if named:
+        reason = {"a file": "it has no checksum", "a line": "it is not a line of a record"}[form]
+        reason = reason if edit == "no checksum" else "it was edited"
+        assert re.match(f"(line 1: )?{reason}", named[0].reason)
+        if not unknown:
+            with pytest.raises(UserError, match=reason):
+                store.require(name)
+
+
+def test_a_record_is_found_among_lines_and_a_file_of_it_counts_first(store, record):
+    other = record.model_copy(update={"spec": changed(("seed",))})
+    written = [store.write(run) for run in (record, other)]
+    (path,) = publish(store.folder, store.folder)
+    assert path == store.folder / "runs" / "softmax+primal.jsonl"
+    for file in written:
+        file.unlink()
+    assert [store.find(run.spec) for run in (record, other)] == [record, other]
+    assert sorted(store.read()[0], key=lambda run: run.spec.seed) == [record, other]
+    again = record.model_copy(update={"started": "2026-01-02T00:00:00+00:00"})
+    store.write(again)
+    assert store.find(record.spec) == again and len(store.read()[0]) == 2
+    store.path(record.spec).unlink()
+    path.write_text(path.read_text().replace(f'{record.spec.id}"', 'f00"'))
+    assert store.find(record.spec) is None
+    (reason,) = (reason for _, reason in store.read()[1])
+    assert reason.startswith("line 1: it was edited")
 
 
 OUT_OF_RANGE = {
