@@ -22,7 +22,8 @@ Natural = Annotated[int, Field(ge=0)]
 def load(store: Folders = "runs") -> "pd.DataFrame":
     """Return the runs of a store or of several, a row each; `docs/records.md` has the columns.
 
-    Of a run that several stores have, the record of the last one counts.
+    The store `published` has the published runs. Of a run that several stores have, the record of
+    the last one counts.
 
     Raises:
         UserError: a store is not a folder, or cannot be listed.
@@ -38,8 +39,7 @@ def matrix(suite: Text = "laptop", store: Folders | None = None) -> "pd.DataFram
 
     Args:
         suite: its name, or a TOML file.
-        store: a folder of records, or several; None for the published records, which a clone of
-            the repository has.
+        store: a folder of records, or several; None for the published records.
 
     Returns:
         The columns of `reports.suite_results.matrix`, with the form before each name:
@@ -49,7 +49,7 @@ def matrix(suite: Text = "laptop", store: Folders | None = None) -> "pd.DataFram
     Raises:
         UserError: there is no such suite, or a store is not a folder or has no run.
     """
-    from harness.cli.stores import matrix_of
+    from harness.cli.catalogue import matrix_of
 
     return matrix_of(suite, _folders(store or ()))
 
@@ -103,4 +103,7 @@ def run(
 
 
 def _folders(stores: Folders | tuple[()]) -> list[Path]:
-    return [Path(store) for store in ([stores] if isinstance(stores, str | Path) else stores)]
+    from harness.stores import PUBLISHED
+
+    every = [stores] if isinstance(stores, str | Path) else stores
+    return [PUBLISHED if store == "published" else Path(store) for store in every]

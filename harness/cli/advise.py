@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.cli import arguments, stores
+from harness import stores
+from harness.cli import arguments
 from harness.cli.catalogue import described
 from harness.cli.cost import LONGEST
 from harness.cli.process import Answer

@@ -16,8 +16,8 @@ from PIL import Image
 
 import tasks
 from harness.baselines import fit
+from harness.cli.files import within
 from harness.cli.progress import fitting
-from harness.cli.stores import within
 from harness.data import Data
 from harness.plan import Draft, Request
 from harness.records.baselines import TaskBaselines, missing

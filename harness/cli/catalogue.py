@@ -8,6 +8,7 @@ import inspect
 import json
 import re
 import warnings
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -238,3 +239,19 @@ def rows(certificates: "Mapping[str, Certificate]") -> list[list[str]]:
             texts += ["yes" if claim else "no" for claim in claims]
             found.append([*map(escape_prose, texts)])
     return found
+
+
+def matrix_of(name: str, folders: Sequence[Path]) -> "pd.DataFrame":
+    """The matrix of a suite as the CSV file of its page, from stores, or the published records.
+
+    Raises:
+        UserError: there is no such suite, or a store is not a folder or has no run.
+    """
+    from harness import stores
+    from harness.records.store import require_folder
+    from harness.records.suites import find
+    from reports.pages.suite import tables
+
+    suite, folders = find(name), [*map(require_folder, folders)] or stores.stores_of(None)
+    found = stores.results_of(name, *folders)
+    return tables(suite, found.runs, found.rules, found.costs, described()).joined

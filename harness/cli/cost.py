@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from harness.cli import arguments
+from harness.cli.files import within, write_pages
 from harness.cli.process import Answer
-from harness.cli.stores import with_warnings, within, write_pages
+from harness.stores import with_warnings
 from zoo.registry import UserError, unknown
 
 if TYPE_CHECKING:

@@ -16,8 +16,9 @@ from pathlib import Path
 import pandas as pd
 import typer
 
-from harness import baselines, studies
-from harness.cli import cards, catalogue, first, report, stores, study
+from harness import baselines, stores, studies
+from harness.cli import cards, catalogue, first, report, study
+from harness.cli.files import within, write_pages
 from harness.cli.process import add_command, execute, group, invoke
 from harness.provenance import certified_digest
 from harness.records.certificate import Certificate
@@ -84,7 +85,7 @@ def main(options: PagesOptions) -> None:
             old = (file for file, content in files.items() if not is_current(file, content))
             lines += [f"out of date: {file}: python -m harness.cli.pages" for file in old]
         else:
-            stores.write_pages({file: files[file] for file in files if _differs(file, files[file])})
+            write_pages({file: files[file] for file in files if _differs(file, files[file])})
     others = [file for file in pages_of(root) if file not in written] if complete else []
     lines += [f"out of date: {file}: {remedy(file)}" for file in others]
     for line in lines:
@@ -156,7 +157,7 @@ def _studies(root: Path) -> Files:
     found: dict[Path, bytes] = {}
     for store in (root / "results", root / "results" / "small"):
         for name in studies.names():
-            found |= stores.within(store, study.pages(studies.find(name), store))
+            found |= within(store, study.pages(studies.find(name), store))
     return found
 
 
@@ -191,7 +192,7 @@ def _documents(root: Path) -> Files:
         root / "docs" / "findings.md": findings(fitted).encode(),
         root / PAGE: page(root).encode(),
         # Of features that no other record shows.
-        **stores.within(small, report.files_of(report.results_in(stores.content(small)))),
+        **within(small, report.files_of(report.results_in(stores.content(small)))),
     }
 
 
@@ -212,9 +213,9 @@ def _reports(root: Path) -> Files:
         text = insert(text, f"{name}: the fastest of the best", suite_pages.readme_answer(of))
     page = catalogue.page(content.costs, CertificateStore.within(store).by_variant())
     return {
-        **stores.within(store, report.files_of(found)),
+        **within(store, report.files_of(found)),
         root / "docs" / "variants.md": page.encode(),
-        **stores.within(root / "harness" / "recipes" / "suites", tables),
+        **within(root / "harness" / "recipes" / "suites", tables),
         readme: text.encode(),
     }
 

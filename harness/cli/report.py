@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
-from harness.cli import stores
+from harness import stores
 from harness.cli.arguments import Stored, names_in
+from harness.cli.files import within, write_pages
 from harness.cli.process import Answer
 from zoo.registry import UserError, printable, unknown
 
@@ -80,9 +81,9 @@ def report(options: ReportOptions) -> Answer:
     names = {of.suite.name for of in found.suites}
     # A file that is there already would be of older records.
     latex = {name for name in names if options.latex or (folder / f"{name}.tex").is_file()}
-    files = stores.within(folder, {**files_of(found, latex=latex), **curves})
+    files = within(folder, {**files_of(found, latex=latex), **curves})
     require_writable(folder, str(folder), "give another --out")
-    written, code = stores.write_pages(files), 0 if complete else 1
+    written, code = write_pages(files), 0 if complete else 1
     for path in () if options.suite else sorted(folder.glob("*-answers.csv")):
         if path not in files:
             name = path.name.removesuffix("-answers.csv")

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from harness.cli import arguments, report, stores
+from harness import stores
+from harness.cli import arguments, report
+from harness.cli.files import within, write_pages
 from harness.cli.process import Answer
 from zoo.registry import UserError, printable
 
@@ -167,7 +169,7 @@ def _write_sweep(options: RunOptions) -> None:
         files = sweep.files(found.runs, found.rules, field, default_of(field))
     except ValueError as error:
         raise UserError(f"no page is written: {error}") from error
-    stores.write_pages(stores.within(options.store, files))
+    write_pages(within(options.store, files))
 
 
 def _content(outcomes: "Outcomes", options: RunOptions) -> Any:

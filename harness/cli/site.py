@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.cli import stores
+from harness import stores
 from harness.cli.catalogue import described
+from harness.cli.files import write_pages
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,4 +42,4 @@ def site(options: SiteOptions) -> None:
     studies = ShallowStore.within(folder).read_whole()
     tables = suite.tables(chosen, found.runs, found.rules, found.costs, described())
     html = page(tables, found.costs, described(), records=found.records, studies=studies)
-    stores.write_pages({options.out / NAME: html})
+    write_pages({options.out / NAME: html})

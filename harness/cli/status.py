@@ -13,9 +13,9 @@ def status(options: Stored) -> Answer:
     Runs of all machines that share the store count as running.
     """
     from harness.cli.progress import summary
-    from harness.cli.stores import with_warnings
     from harness.records.overview import overview
     from harness.records.store import Store, require_folder
+    from harness.stores import with_warnings
 
     store = options.store
     require_folder(store)

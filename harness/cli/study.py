@@ -8,8 +8,8 @@ import typer
 from typer.core import TyperGroup
 
 from harness import studies
+from harness.cli.files import within, write_pages
 from harness.cli.process import Answer, add_command, group
-from harness.cli.stores import within, write_pages
 
 if TYPE_CHECKING:
     from harness.records.study import StudyRecord

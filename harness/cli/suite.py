@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from harness import stores
 from harness import suite as suites
-from harness.cli import runs, stores
+from harness.cli import runs
 from harness.cli.arguments import attentions_in, names_in, settings_of
 from harness.cli.catalogue import described
 from harness.cli.check import require_passed

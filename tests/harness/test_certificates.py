@@ -1,6 +1,7 @@
 """Certificates are records of all checks, and generated pages are made from records alone."""
 
 import json
+import tomllib
 from importlib.machinery import SourceFileLoader
 
 import pytest
@@ -8,10 +9,13 @@ import pytest
 from harness.cli import pages
 from harness.provenance import certified_digest
 from harness.records.certificate import CheckResult
+from harness.records.files import lines_of
 from harness.records.sources import Sources
 from harness.records.store import CertificateStore
+from harness.stores import PUBLISHED
 from reports.pages.certificates import certificates_page
 from tests.certificates import committed
+from tests.conftest import ROOT
 from tests.harness.test_cli_check import checks  # noqa: F401
 from tests.zoo.oracle import figures
 from zoo.conformance import checks_for, configurations
@@ -165,3 +169,11 @@ def test_what_cannot_be_made_here_is_named_and_the_rest_is_checked(tmp_path, mon
     ]
     with pytest.raises(Unsupported):
         pages.main(pages.PagesOptions(root=tmp_path))
+
+
+def test_a_wheel_has_every_published_record():
+    data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    patterns = [text for text in data["package-data"]["harness"] if text.startswith("results/")]
+    packed = {file for pattern in patterns for file in ROOT.glob(pattern)}
+    every = {line.file for line in lines_of(PUBLISHED.resolve())}
+    assert packed == every and len(every) > 40

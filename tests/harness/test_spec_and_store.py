@@ -7,7 +7,6 @@ import re
 import pytest
 from pydantic import ValidationError
 
-from harness.cli.stores import content
 from harness.records.files import line_of, lines_of
 from harness.records.models import Transformer
 from harness.records.published import file_of, publish
@@ -21,6 +20,7 @@ from harness.records.store import (
     Store,
     StudyStore,
 )
+from harness.stores import content
 from tests.conftest import ROOT
 from tests.harness.specs import raising
 from tests.reports.conftest import make_record

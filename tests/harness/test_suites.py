@@ -360,7 +360,7 @@ def test_hints_have_the_attention_as_it_was_typed():
 
 
 def test_published_costs_of_softmax_of_this_pytorch_are_copied(tmp_path, monkeypatch):
-    monkeypatch.setattr("harness.cli.stores.PUBLISHED", tmp_path / "published")
+    monkeypatch.setattr("harness.stores.PUBLISHED", tmp_path / "published")
     published, own = (CostStore.within(tmp_path / name) for name in ("published", "own"))
     here = {"torch": describe("cpu").versions["torch"]}
     known, other, linear = (

@@ -6,7 +6,8 @@ import platform
 
 import pytest
 
-from harness.cli import main, stores
+from harness import stores
+from harness.cli import main
 from harness.records import suites
 from harness.records.baselines import TaskBaselines
 from harness.records.store import BaselineStore, CostStore, Store

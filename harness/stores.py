@@ -1,16 +1,14 @@
-"""The content of stores, as frames, and the files that are made from them."""
+"""The content of stores, as frames, and the published records."""
 
 import shlex
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-import typer
-
-from zoo.registry import UserError, printable
+from zoo.registry import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,8 +18,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PUBLISHED = Path(__file__).parents[2] / "results"
-"""The published records, in a checkout; an installed package has their table alone."""
+PUBLISHED = Path(__file__).parent / "results"
+"""The published records: in a checkout a link to the folder, in an installed package the lines."""
 
 
 @dataclass(frozen=True)
@@ -99,22 +97,6 @@ def with_warnings(content: "tuple[list[T], list[Broken]]") -> "tuple[list[T], li
     return content
 
 
-def matrix_of(name: str, folders: Sequence[Path]) -> "pd.DataFrame":
-    """The matrix of a suite as the CSV file of its page, from stores, or the published records.
-
-    Raises:
-        UserError: there is no such suite, or a store is not a folder or has no run.
-    """
-    from harness.cli.catalogue import described
-    from harness.records.store import require_folder
-    from harness.records.suites import find
-    from reports.pages.suite import tables
-
-    suite, folders = find(name), [*map(require_folder, folders)] or stores_of(None)
-    found = results_of(name, *folders)
-    return tables(suite, found.runs, found.rules, found.costs, described()).joined
-
-
 def require_records(found: Content, store: Path) -> None:
     """Raise `UserError` if a store has nothing that a page shows."""
     if not found.records and not found.broken and found.costs.empty:
@@ -138,30 +120,3 @@ def stores_of(store: Path | None) -> list[Path]:
             "laptop, and give --store"
         )
     return found
-
-
-def within(folder: Path, files: Mapping[str, bytes]) -> dict[Path, bytes]:
-    """The files by their path in `folder`."""
-    return {folder / name: content for name, content in files.items()}
-
-
-def write_pages(files: Mapping[Path, bytes]) -> list[Path]:
-    """Write all files, or none of them; print and return their paths.
-
-    Raises:
-        UserError: one cannot be written.
-    """
-    from harness.records.files import remove_partial, write_all
-
-    for folder in {file.parent for file in files}:
-        remove_partial(folder)
-    try:
-        write_all(files)
-    except OSError as error:
-        raise UserError(
-            f"{error.filename} cannot be written ({error.strerror}); no page is changed; free "
-            "space, or give another folder"
-        ) from error
-    for file in files:
-        typer.echo(printable(str(file)))
-    return [*files]
