@@ -32,7 +32,7 @@ import numpy as np
 from tasks.contract import SplitName
 from tasks.data.corpus import class_order
 from tasks.data.extras import how_to_install
-from tasks.data.files import Stamp, stamp, unreadable
+from tasks.data.files import Stamp, stamp, system_errors
 from zoo.registry import UserError, first_line
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
@@ -100,10 +100,8 @@ def files_of(path: str) -> tuple[Stamp, ...]:
     """
     if not os.path.isdir(path):  # noqa: PTH112 - Path's raises on a name that is too long
         return (stamp(path, "a table: " + ", ".join(SUFFIXES) + ", or a folder of such files"),)
-    try:
+    with system_errors(path):
         entries = sorted(entry for entry in Path(path).iterdir() if entry.name[0] != ".")
-    except OSError as error:
-        raise unreadable(path, error) from error
     files = [entry for entry in entries if _kind(entry) and not entry.is_dir()]
     for entry in entries:
         if entry.is_dir():
@@ -342,7 +340,7 @@ def _problem(file: Path, error: Exception) -> UserError:
         case UserError():
             return error
         case OSError() if error.strerror:
-            return unreadable(file, error)
+            return UserError(f"{file} cannot be read ({error.strerror}); give another PATH")
         case UnicodeDecodeError():
             return UserError(f"{file} is not UTF-8 ({error.reason}); save it as UTF-8")
         case ImportError():

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from tasks.data import cache
-from tasks.data.files import File
+from tasks.data.files import File, system_errors
 from tasks.data.sources import base_key, find_imported
 from zoo.registry import UserError, in_one_line
 
@@ -38,19 +38,14 @@ def fetch_data(
 
     What was downloaded before is used; with `offline`, nothing else. `timeout` is how long to wait
     for the next bytes of a server, in seconds.
-
-    Raises:
-        UserError: the task is unknown or has no public source that can be verified, the download
-            fails, or it cannot be stored.
     """
     factory = find_imported(task, "fetch")
-    source = factory.source
+    source, folder = factory.source, cache.data_home() / "downloads"
     if not source.downloads:
         raise UserError(f"{task} has no source that can be verified; {factory.how_to_get()}")
     cached = cache.find(base_key(factory))
-    if cached and cache.is_valid(cached):
+    if cached and cache.is_intact(cached):
         return Fetched(cached, source.terms, present=True)
-    folder = cache.data_home() / "downloads"
     for file in source.downloads:
         if not offline:
             download(file, folder, progress, timeout)
@@ -64,7 +59,7 @@ def fetch_data(
 
 
 def download(file: File, folder: Path, progress: Progress, timeout: float) -> None:
-    """Download `file` to `folder` unless it is there; UserError where that fails."""
+    """Download `file` to `folder` unless it is there, in `timeout` seconds for each part."""
     import pooch
     import requests
 
@@ -85,15 +80,11 @@ def download(file: File, folder: Path, progress: Progress, timeout: float) -> No
     registry = pooch.Pooch(
         folder, "", {file.name: file.digest}, {file.name: file.url}, retry_if_failed=RETRIES
     )
-    try:
-        registry.fetch(file.name, downloader=cast(Any, stream))
-    except (ValueError, requests.RequestException) as error:
-        raise UserError(
-            f"{file.url} gave no complete {file.name} ({in_one_line(error)}); try again later, or "
-            "import it from another place with 'harness data import'"
-        ) from error
-    except OSError as error:
-        raise UserError(
-            f"{folder} cannot store {file.name} ({error.strerror or error}); make room there, "
-            f"or set {cache.HOME_VARIABLE} to another folder"
-        ) from error
+    with system_errors(file.name, f"stored in {folder}", cache.NO_ROOM):
+        try:
+            registry.fetch(file.name, downloader=cast(Any, stream))
+        except (ValueError, requests.RequestException) as error:
+            raise UserError(
+                f"{file.url} gave no complete {file.name} ({in_one_line(error)}); try again later, "
+                "or import it from another place with 'harness data import'"
+            ) from error

@@ -12,6 +12,7 @@ import tarfile
 import tomllib
 import zipfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import resources
 from io import BufferedReader, BytesIO
@@ -88,9 +89,8 @@ class Source:
         """
         for split, expected in self.examples.items():
             if (count := len(arrays.get(f"{split}_targets", ()))) != expected:
-                raise damaged(
-                    location, f"contains {count} examples in {split}, {expected} expected"
-                )
+                problem = f"contains {count} examples in {split}, {expected} expected"
+                raise damaged(location, problem)
         for name, digest in self.arrays.items():
             content = BytesIO(arrays[name].tobytes())
             verify_digest(content, f"sha256:{digest}", f"{name} made from {location}")
@@ -144,10 +144,7 @@ class SourceFiles:
     location: str = ""
 
     def __iter__(self) -> Iterator[Member]:
-        """Each file; where its content is known, after its verification.
-
-        UserError where one occurs twice, is not regular or not as known, or where there is none.
-        """
+        """Each file, verified where its content is known; UserError where one occurs twice."""
         self.location = str(self.path)
         names: set[str] = set()
         for member, size in self._open():
@@ -182,28 +179,26 @@ class SourceFiles:
             raise UserError(f"{self.path} does not exist; give {self.source.give}")
         walk = os.walk(self.path)
         paths = sorted(Path(folder, file) for folder, _, files in walk for file in files)
-        names = {path: self._name(path.absolute().as_posix()) for path in paths or [self.path]}
-        for path, name in names.items():
-            if name:
+        names = ((path, self._name(path.absolute().as_posix())) for path in paths or [self.path])
+        if found := [(path, name) for path, name in names if name]:
+            for path, name in found:
                 require_regular(path)
                 with path.open("rb") as stream:
                     yield Member(name, str(path), stream), path.stat().st_size
-        if self.path.is_dir() or any(names.values()):
-            return
-        require_regular(self.path)
-        if published := self._known(self.path.name):
-            with self.path.open("rb") as stream:
-                published.verify(self.path.stat().st_size, stream, str(self.path))
-        for name, size, stream in _members(self.path):
-            if member := self._name(name):
-                yield Member(member, f"{self.path}:{name}", stream), size
+        elif not self.path.is_dir():
+            require_regular(self.path)
+            if published := self._known(self.path.name):
+                with self.path.open("rb") as stream:
+                    published.verify(self.path.stat().st_size, stream, str(self.path))
+            for path, size, stream in _members(self.path):
+                if name := self._name(path):
+                    yield Member(name, f"{self.path}:{path}", stream), size
 
 
 def verify_digest(stream: BufferedReader | BytesIO, digest: str, location: str) -> None:
     """Read `stream` to its end; raise UserError on another digest, `ALGORITHM:HEX`."""
     algorithm, expected = digest.split(":")
-    actual = hashlib.file_digest(stream, algorithm).hexdigest()
-    if actual != expected:
+    if (actual := hashlib.file_digest(stream, algorithm).hexdigest()) != expected:
         raise damaged(location, f"has {algorithm.upper()} {actual}, {expected} expected")
 
 
@@ -212,9 +207,16 @@ def damaged(location: object, problem: str) -> UserError:
     return UserError(f"{location} {problem}; get it again")
 
 
-def unreadable(path: object, error: OSError) -> UserError:
-    """The error for a path that the system cannot read."""
-    return UserError(f"{path} cannot be read ({error.strerror}); give another PATH")
+@contextmanager
+def system_errors(
+    path: object, verb: str = "read", remedy: str = "give another PATH"
+) -> Iterator[None]:
+    """Turn an error of the system inside into a UserError: `path` cannot be read."""
+    try:
+        yield
+    except OSError as error:
+        problem = f"{path} cannot be {verb} ({error.strerror or error})"
+        raise UserError(f"{problem}; {remedy}") from error
 
 
 def require_regular(path: Path) -> None:
@@ -232,19 +234,13 @@ def require_regular(path: Path) -> None:
 
 
 def stamp(path: str, what: str) -> Stamp:
-    """Return the stamp of the file at `path`.
-
-    Raises:
-        UserError: it does not exist, where `what` is the remedy, is not regular, or cannot be read.
-    """
+    """Return the stamp of the file at `path`; `what` is the remedy where there is none."""
     file = Path(path)
-    try:
+    with system_errors(path):
         if not file.exists():
             raise UserError(f"{path} does not exist; give {what}")
         require_regular(file)
         return file, file.stat().st_mtime_ns, file.stat().st_size
-    except OSError as error:
-        raise unreadable(path, error) from error
 
 
 def _members(path: Path) -> Iterator[tuple[str, int, IO[bytes]]]:

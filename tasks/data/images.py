@@ -23,7 +23,7 @@ from torch import Tensor
 from tasks.contract import Batch, Split
 from tasks.data.corpus import class_order
 from tasks.data.extras import import_extra
-from tasks.data.files import require_regular, unreadable
+from tasks.data.files import require_regular, system_errors
 from zoo.registry import UserError, in_one_line
 
 SUFFIXES = (".jpeg", ".jpg", ".png", ".webp")
@@ -169,10 +169,8 @@ def list_images(root: Path, part: str, classes: Sequence[str]) -> Listing:
                 f"{folder} has no image ({', '.join(SUFFIXES)}); add some, or remove the folder"
             )
         for entry in sorted(found, key=lambda entry: entry.name):
-            try:
+            with system_errors(entry.path):
                 size = entry.stat().st_size
-            except OSError as error:
-                raise unreadable(entry.path, error) from error
             rows.append((os.fsencode(Path(part, name, entry.name)), size, target))
     names, sizes, targets = zip(*rows, strict=True)
     return Listing(
@@ -223,11 +221,8 @@ def decode(path: Path) -> Image.Image:
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
     """The entries of a folder that are not hidden."""
-    try:
-        with os.scandir(folder) as entries:
-            return [entry for entry in entries if entry.name[0] != "."]
-    except OSError as error:
-        raise unreadable(folder, error) from error
+    with system_errors(folder), os.scandir(folder) as entries:
+        return [entry for entry in entries if entry.name[0] != "."]
 
 
 @cache

@@ -8,18 +8,19 @@ cache stays as it was.
 import hashlib
 import inspect
 import os
-import sys
 from abc import abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Int64
+from typing_extensions import override
 
 from tasks.contract import SplitName, Task
 from tasks.data import cache
-from tasks.data.files import Source, SourceFiles, damaged, unreadable
+from tasks.data.files import Source, SourceFiles, damaged, system_errors
 from tasks.registry import tasks
 from zoo.registry import UserError, in_one_line
 
@@ -42,11 +43,7 @@ class CachedTask(Task):
         return cache.find(self.cache_key) is not None
 
     def arrays(self, fields: Mapping[str, str], prefix: str = "") -> list[np.ndarray]:
-        """The arrays `PREFIX_FIELD`, verified; see `cache.read` for `fields`.
-
-        Raises:
-            UserError: they are missing or damaged.
-        """
+        """The arrays `PREFIX_FIELD`, verified; see `cache.read` for `fields`."""
         names = {f"{prefix}_{name}".lstrip("_"): form for name, form in fields.items()}
         return cache.read(self.cache_key, names, self.how_to_get())
 
@@ -54,9 +51,6 @@ class CachedTask(Task):
         """As many evenly spaced indices of a split as the option of its name says.
 
         Sorted classes keep their shares.
-
-        Raises:
-            UserError: there are fewer.
         """
         count = getattr(self, split)
         if not 1 <= count <= len(indices):
@@ -81,20 +75,16 @@ class ImportedTask(CachedTask):
         """The arrays to cache, the same for every form of the files.
 
         `SPLIT_targets` has one item per example of that official split. Digests and numbers of
-        examples are verified later.
-
-        Raises:
-            UserError: the content is not as expected; or whatever else a decoder raises.
+        examples are verified later. Any error of a decoder is one of a damaged file.
         """
 
     @classmethod
+    @override
     def how_to_get(cls) -> str:
-        """See `CachedTask.how_to_get`."""
-        source = cls.source
-        fetch = f"run 'harness data fetch {cls.name}', or " if source.downloads else "run "
+        fetch = f"run 'harness data fetch {cls.name}', or " if cls.source.downloads else "run "
         return (
-            f"{fetch}'harness data import {cls.name} PATH' with {source.give}; public original: "
-            f"{source.origin}"
+            f"{fetch}'harness data import {cls.name} PATH' with {cls.source.give}; public "
+            f"original: {cls.source.origin}"
         )
 
     @classmethod
@@ -102,9 +92,6 @@ class ImportedTask(CachedTask):
         """Verify the files at `path`, convert them, and cache the result, whose path is returned.
 
         `path` is a folder that contains them at any depth, an archive, or the only file itself.
-
-        Raises:
-            UserError: a file is missing, unknown or damaged, or the cache cannot be written.
         """
         files = SourceFiles(cls.source, path)
         cache.require_writable()
@@ -114,7 +101,8 @@ class ImportedTask(CachedTask):
             raise
         except Exception as error:  # decoders of damaged files raise errors of a dozen types
             if isinstance(error, OSError) and error.errno:  # raised by the system, not a decoder
-                raise unreadable(error.filename or files.location, error) from error
+                with system_errors(error.filename or files.location):
+                    raise
             raise damaged(files.location, f"cannot be decoded ({in_one_line(error)})") from error
         cls.source.verify(arrays, str(path))
         return cache.write(base_key(cls), arrays)
@@ -129,42 +117,31 @@ class GeneratedTask(CachedTask):
     def generate(self, workers: int) -> dict[str, np.ndarray]:
         """The arrays to cache, by that many threads: for the same options always the same."""
 
+    @override
     def _require(self, **minima: int) -> None:
-        """See `Task._require`; also raises UserError where `seed` has more than 32 bits."""
         super()._require(**minima)
         if self.seed >= 2**32:
             raise UserError(f"{self.name}.seed={self.seed} must be below 2**32={2**32}; lower it")
 
     @property
+    @override
     def cache_key(self) -> str:
-        """See `CachedTask.cache_key`: another one for other options, or code of a plug-in."""
-        return self.key + _code_of(type(self))
+        """One for each set of options, and for the code of a plug-in, which may lack versions."""
+        module, code = inspect.getmodule(type(self)), ""
+        if module and not module.__name__.startswith("tasks."):
+            with suppress(OSError, TypeError):  # without a file, as of a notebook
+                source = inspect.getsource(module).encode()
+                code = f"-{hashlib.sha256(source).hexdigest()[:16]}"
+        return self.key + code
 
+    @override
     def arrays(self, fields: Mapping[str, str], prefix: str = "") -> list[np.ndarray]:
-        """See `CachedTask.arrays`: generated where missing.
-
-        Raises:
-            UserError: the cached data are damaged, the cache cannot be written, or the options
-                cannot be satisfied.
-        """
         if not self.is_cached():
             cache.require_writable()
             with cache.one_at_a_time(self.cache_key):
                 if not self.is_cached():
                     cache.write(self.cache_key, self.generate(os.cpu_count() or 1))
         return super().arrays(fields, prefix)
-
-
-def _code_of(task: type[Task]) -> str:
-    """A digest of the module of a plug-in; empty for tasks of this package, which have versions."""
-    module = sys.modules.get(task.__module__)
-    if module is None or module.__name__.startswith("tasks."):
-        return ""
-    try:
-        source = inspect.getsource(module)
-    except (OSError, TypeError):  # without a file, as of a notebook
-        return ""
-    return f"-{hashlib.sha256(source.encode()).hexdigest()[:16]}"
 
 
 class CacheEntry(NamedTuple):
@@ -184,33 +161,25 @@ def import_all(task: str, path: Path) -> list[Path]:
     """Import the files at `path`; for a family, the data of each of its tasks that has files there.
 
     The family of `uea-heartbeat` is `uea`: a name that is no task, and with which tasks begin.
-
-    Raises:
-        UserError: see `ImportedTask.import_files`; or the task is unknown or generated.
     """
     family = [name for name in tasks.names() if name.startswith(f"{task}-")]
     if not family or task in tasks.names():
         return [find_imported(task, "import").import_files(path)]
-    members = {name: find_imported(name, "import") for name in family}
-    found = [member for member in members.values() if SourceFiles(member.source, path).exist()]
+    members = [find_imported(name, "import") for name in family]
+    found = [member for member in members if SourceFiles(member.source, path).exist()]
     if not found:
-        sources = ", ".join(member.source.give for member in members.values())
+        sources = ", ".join(member.source.give for member in members)
         raise UserError(f"{path} has no file of {', '.join(family)}; give {sources}")
     return [member.import_files(path) for member in found]
 
 
 def find_imported(task: str, action: str) -> type[ImportedTask]:
-    """The imported task of that name; `action` is what is done with it, for a message.
-
-    Raises:
-        UserError: it is unknown, or its data are not imported.
-    """
+    """The imported task of that name; `action` is what is done with it, for a message."""
     factory = tasks.find(task)
     if not issubclass(factory, ImportedTask):
         other = f"{task}-lra"
-        remedy = f"nothing to {action}"
-        if other in tasks.names():
-            remedy = f"the official files are for {other}"
+        known = f"the official files are for {other}" if other in tasks.names() else ""
+        remedy = known or f"nothing to {action}"
         raise UserError(f"{task} needs no files from 'harness data'; {remedy}")
     return factory
 
@@ -218,9 +187,6 @@ def find_imported(task: str, action: str) -> type[ImportedTask]:
 def status() -> list[CacheEntry]:
     """The cached data of every task, sorted by name."""
     cache.remove_partial()
-    entries = []
-    for name, task in tasks.items():
-        if issubclass(task, CachedTask):
-            paths = cache.find_all(base_key(task))
-            entries.append(CacheEntry(name, paths, "" if paths else task.how_to_get()))
-    return entries
+    cached = [task for _, task in tasks.items() if issubclass(task, CachedTask)]
+    paths = {task: cache.find_all(base_key(task)) for task in cached}
+    return [CacheEntry(t.name, paths[t], "" if paths[t] else t.how_to_get()) for t in cached]

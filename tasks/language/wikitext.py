@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -27,7 +26,7 @@ from jaxtyping import Int, UInt8
 from tasks.answers import NextTokens
 from tasks.contract import Split, SplitName
 from tasks.data import cache
-from tasks.data.files import SourceFiles, source_of
+from tasks.data.files import SourceFiles, Stamp, source_of, stamp
 from tasks.data.sources import ImportedTask
 from tasks.registry import tasks
 from zoo.registry import UserError, require_at_least
@@ -150,7 +149,8 @@ class WikiText(ImportedTask):
         return text[:cut] if split == "train" else text[cut:]
 
     def _vocabulary(self) -> "Vocabulary":
-        return vocabulary_of(self, cache.find(self.cache_key))
+        data = cache.find(self.cache_key)
+        return vocabulary_of(self, data and stamp(str(data), self.how_to_get()))
 
 
 def article_starts(text: UInt8[np.ndarray, " v"]) -> Int[np.ndarray, " articles"]:
@@ -236,6 +236,6 @@ def words_of(text: bytes) -> Iterator[list[bytes]]:
 
 
 @lru_cache(maxsize=1)  # once for the splits of a run, or after another import of its data
-def vocabulary_of(task: WikiText, data: Path | None) -> Vocabulary:
+def vocabulary_of(task: WikiText, data: Stamp | None) -> Vocabulary:
     """The vocabulary of a task, whose data are in that file."""
     return Vocabulary.of(task.text("train").tobytes(), task.words)

@@ -15,7 +15,7 @@ from jaxtyping import UInt8
 
 from tasks.contract import SplitName
 from tasks.data.corpus import MAX_CLASSES
-from tasks.data.files import Member, Stamp, stamp, unreadable
+from tasks.data.files import Member, Stamp, stamp, system_errors
 from tasks.registry import tasks
 from tasks.uea.series import DEV_SHARE, Series, Signals, filled, hold_out
 from tasks.uea.ts_format import Recordings, read
@@ -68,10 +68,8 @@ class SeriesFolder(Signals):
 
 def _files(path: str) -> tuple[Stamp, Stamp]:
     """The files of train and of test, each with what its content is cached by."""
-    try:
+    with system_errors(path):
         found = [(file, FILE.fullmatch(file.name)) for file in sorted(Path(path).iterdir())]
-    except OSError as error:
-        raise unreadable(path, error) from error
     files = [(file, match[1], match[2].upper()) for file, match in found if match]
     parts = sorted(part for *_, part in files)
     if parts != ["TEST", "TRAIN"] or files[0][1] != files[1][1]:

@@ -1,7 +1,6 @@
 """The cache: files are complete, whoever writes at once, and damaged or other ones are errors."""
 
 import errno
-import hashlib
 import io
 import os
 import subprocess
@@ -32,42 +31,38 @@ def value(key: str) -> int:
     return int(cache.read(key, {"a": "int64"}, "get it")[0])
 
 
-def test_what_is_written_is_read(home):
+def test_what_is_written_is_read_from_where_the_variable_says(home, monkeypatch):
     path = cache.write("set@1", ARRAYS)
-    assert path.parent == home and cache.find("set@1") == path
+    assert path.parent == home == cache.data_home() and cache.find("set@1") == path
     arrays = cache.read("set@1", {"b": "uint8 n 3", "a": "int64 m"}, "get it")
     assert [array.tolist() for array in arrays] == [ARRAYS["b"].tolist(), ARRAYS["a"].tolist()]
-
-
-def test_the_cache_is_where_the_variable_says_or_in_the_users_cache(home, monkeypatch):
-    assert cache.data_home() == home
     monkeypatch.delenv(cache.HOME_VARIABLE)
     assert cache.data_home() == Path(pooch.os_cache("attention-harness"))
 
 
-def test_similar_keys_never_collide():
+def test_similar_keys_never_collide_and_the_last_content_counts():
     keys = ["set@1", "set@11", "set@1[a=1]", "set@1[a=11]", "set@1[a=1,b=2]", "set@1[a=*]"]
-    for number, key in [*enumerate(keys), (0, "set@1")]:
+    for number, key in [(9, "set@1"), *enumerate(keys)]:
         cache.write(key, {"a": np.array(number)})
     assert [value(key) for key in keys] == list(range(len(keys)))
     assert cache.find("set@1[a=?]") is None and len(cache.find_all("set@1")) == 5
 
 
-@pytest.mark.parametrize("damage", ["flip", "cut", "empty"])
-def test_a_damaged_file_is_an_error_with_both_digests(damage):
+def test_a_damaged_file_is_never_misread(home):
     path = cache.write("set@1", ARRAYS)
-    good = path.read_bytes()
-    middle = len(good) // 2
-    flipped = good[:middle] + bytes([good[middle] ^ 1]) + good[middle + 1 :]
-    bad = {"flip": flipped, "cut": good[:middle], "empty": b""}[damage]
-    path.write_bytes(bad)
-    with pytest.raises(UserError) as error:
-        cache.read("set@1", {"a": "int64 n"}, "make it again")
-    digests = [hashlib.sha256(content).hexdigest() for content in (bad, good)]
-    assert str(error.value) == (
-        f"{path} is damaged: its SHA-256 is {digests[0]}, its name says {digests[1]}; "
-        "delete it, then make it again"
-    )
+    good, expected = path.read_bytes(), [array.tolist() for array in ARRAYS.values()]
+    flips = [good[:i] + bytes([good[i] ^ 1 << i % 8]) + good[i + 1 :] for i in range(len(good))]
+    cuts = [good[:i] for i in range(0, len(good), 9)]
+    accepted = 0
+    for content in [*flips, *cuts]:
+        path.write_bytes(content)
+        try:
+            arrays = cache.read("set@1", {"a": "int64 n", "b": "uint8 n m"}, "make it again")
+            assert [array.tolist() for array in arrays] == expected and cache.is_intact(path)
+            accepted += 1
+        except UserError as error:
+            assert str(error).endswith("; delete it, then make it again")
+    assert accepted < len(flips) // 4  # dates and attributes of members are not used
 
 
 @pytest.mark.parametrize(
@@ -137,8 +132,8 @@ def test_a_damaged_archive_is_one_line_in_the_cache_and_on_import(
 ):
     content = DAMAGED[what]
     home.mkdir(exist_ok=True)
-    (home / f"set@1.{hashlib.sha256(content).hexdigest()}.npz").write_bytes(content)
-    with pytest.raises(UserError, match="it is not an NPZ file; delete it, then make it again"):
+    (home / "set@1.npz").write_bytes(content)
+    with pytest.raises(UserError, match="not an NPZ file, or damaged; delete it, then make it"):
         cache.read("set@1", {"x_train": "int64 n"}, "make it again")
     path = tmp_path / "packed" / "cifar10_gray_uint8.npz"
     path.write_bytes(content)
@@ -156,11 +151,11 @@ def test_pickled_objects_are_never_read():
 @pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir])
 def test_a_pipe_or_folder_named_like_a_data_file_is_an_error(home, make):
     home.mkdir()
-    path = home / f"set@1.{64 * '0'}.npz"
+    path = home / "set@1.npz"
     make(path)
     with pytest.raises(UserError, match=rf"{path} is not a regular file; remove it"):
         value("set@1")
-    assert not cache.is_valid(path)
+    assert not cache.is_intact(path)
 
 
 def test_temporary_files_that_nobody_writes_are_removed(home):
@@ -177,14 +172,12 @@ def test_nothing_is_made_for_a_cache_that_cannot_be_written(home, images, monkey
     monkeypatch.setenv(cache.HOME_VARIABLE, str(home / "below"))
     monkeypatch.setattr(ListOps, "generate", lambda self, workers: pytest.fail("generated"))
     monkeypatch.setattr(Image, "convert", lambda files: pytest.fail("converted"))
-    for use, verb in (
-        (lambda: cache.write("set@1", ARRAYS), "written"),
-        (lambda: Image.import_files(tmp_path / "packed"), "written"),
-        (lambda: cache.find("set@1"), "read"),
-        (lambda: cache.find_all("set@1"), "read"),
-        (lambda: ListOps(**TREES).load("train"), "read"),
+    for use in (
+        lambda: cache.write("set@1", ARRAYS),
+        lambda: Image.import_files(tmp_path / "packed"),
+        lambda: ListOps(**TREES).load("train"),
     ):
-        line = rf"below cannot be {verb} \(Not a directory\); set HARNESS_DATA to"
+        line = r"below cannot be written \(Not a directory\); set HARNESS_DATA to"
         with pytest.raises(UserError, match=line):
             use()
 
@@ -269,17 +262,6 @@ def test_two_processes_may_write_the_same_set_at_once(home, array):
     assert len(list(home.glob("*.npz"))) == 1
 
 
-def test_what_is_written_last_replaces_files_of_the_same_or_a_later_time(home):
-    other = cache.write("set@1", {"a": np.array(0)})
-    content = other.read_bytes()
-    path = cache.write("set@1", {"a": np.array(1)})
-    other.write_bytes(content)  # of another process
-    for late in (other, path):
-        os.utime(late, ns=(0, 2 * 10**18))
-    last = cache.write("set@1", {"a": np.array(2)})
-    assert value("set@1") == 2 and [*home.glob("*.npz")] == [last]
-
-
 def test_one_process_at_a_time_generates_a_set(home, monkeypatch):
     trees = ListOps(**TREES)
     trees.load("dev")
@@ -320,15 +302,6 @@ def test_nobody_waits_where_the_folder_has_no_locks(home, monkeypatch):
     assert len(ListOps(**TREES).load("dev")) == 5
 
 
-@pytest.mark.parametrize("newer", [0, 1])
-def test_the_newer_of_two_files_counts(home, newer):
-    paths = [cache.write(f"set@{n}", {"a": np.array(n)}) for n in (0, 1)]
-    for number, path in enumerate(paths):
-        path = path.rename(home / f"both@1.{path.name.split('.')[-2]}.npz")
-        os.utime(path, ns=(0, 10**18 + (number == newer)))
-    assert value("both@1") == newer
-
-
 def test_a_broken_link_counts_as_missing(home):
     path = cache.write("set@1", ARRAYS)
     path.rename(home / "elsewhere")
@@ -347,15 +320,6 @@ def test_a_file_without_permission_is_an_error(monkeypatch):
     with pytest.raises(UserError) as error:
         value("set@1")
     assert str(error.value) == f"{path} cannot be read (Permission denied); change its permissions"
-
-
-def test_a_listing_that_missed_a_file_as_it_was_replaced_is_repeated(home, monkeypatch):
-    path, listed = cache.write("set@1", ARRAYS), []
-    iterdir = Path.iterdir
-    monkeypatch.setattr(
-        Path, "iterdir", lambda self: iterdir(self) if listed else listed.append(self) or iter(())
-    )
-    assert cache.find("set@1") == path
 
 
 class Plugged(ListOps):
