@@ -9,6 +9,7 @@ from unittest.mock import patch
 import numpy as np
 
 from benchmarks.runner import GENERATED, Runner, first_batch, milliseconds, shape_of
+from harness.data import restore
 from harness.records.fields import Quartiles
 from harness.reference import training_call
 from tasks.contract import SPLITS
@@ -39,20 +40,20 @@ def measure_loading(runner: Runner) -> None:
 
 def measure_task(runner: Runner, name: str) -> None:
     """The claims about a task; an error of a user where its data are missing."""
-    plan = runner.plan("primal", name, "paper")
-    trainer = runner.trainer(plan)
+    spec = runner.plan("primal", name, "paper")
+    trainer = runner.trainer(spec)
     calls = {
         f"{name}, gathering": lambda: first_batch(trainer),
         f"{name}, step": training_call(trainer),
     }
-    how = f"{shape_of(plan)}, {plan.spec.train.precision}"
+    how = f"{shape_of(spec)}, {spec.train.precision}"
     step = runner.compare(calls, how, rounds=3)[f"{name}, step"]
     if name in GENERATED:
         return
-    loads = [runner.clock(lambda: [*map(plan.task.load, SPLITS)], 1) for _ in range(3)]
-    run = plan.spec.train.steps * Quartiles.of(step).median
+    loads = [runner.clock(lambda: [*map(restore(spec).task.load, SPLITS)], 1) for _ in range(3)]
+    run = spec.train.steps * Quartiles.of(step).median
     figures = {"load (s)": Quartiles.of(loads), **milliseconds({"step": step})}
-    how += f", {plan.spec.train.steps:,} steps"
+    how += f", {spec.train.steps:,} steps"
     runner.record(f"load-{name}", how, [seconds / run for seconds in loads], figures)
 
 
@@ -83,8 +84,8 @@ def measure_pathfinder(runner: Runner) -> None:
     """Time of generating Pathfinder's images, relative to training on them and to one process."""
     images = runner.size(2000, 20)
     batch = runner.size(BATCH, 4)
-    plan = runner.plan("primal", "pathfinder", "paper", train={"batch": batch})
-    steps = runner.seconds({"step": training_call(runner.trainer(plan))}, rounds=5)["step"]
+    spec = runner.plan("primal", "pathfinder", "paper", train={"batch": batch})
+    steps = runner.seconds({"step": training_call(runner.trainer(spec))}, rounds=5)["step"]
     tenth = images // 10
     task = Pathfinder(train=images - 2 * tenth, dev=tenth, test=tenth)
     alone, together = [], []
@@ -93,7 +94,7 @@ def measure_pathfinder(runner: Runner) -> None:
         together.append(runner.clock(lambda: task.generate(WORKERS), 1) / images)
     training = Quartiles.of(steps).median / batch
     figures = milliseconds({f"{WORKERS} processes": together, "one process": alone})
-    how = f"{images:,} images; {shape_of(plan)}, {plan.spec.train.precision}"
+    how = f"{images:,} images; {shape_of(spec)}, {spec.train.precision}"
     runner.record(
         "pathfinder-generation", how, [seconds / training for seconds in together], figures
     )

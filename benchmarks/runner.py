@@ -11,10 +11,12 @@ import torch
 
 from benchmarks.claims import CLAIMS, ClaimRecord, Kind, is_met, write
 from harness.cost.plan import CostRequest, measurements
+from harness.data import restore
 from harness.environment import describe, pick_precision
-from harness.plan import Plan, Request, resolve
+from harness.questions import Fixed, question_of, spec_of
 from harness.records.cost import CostSpec
 from harness.records.fields import Quartiles, now
+from harness.records.spec import RunSpec
 from harness.reference import REFERENCE, SDPA, trainer_of
 from harness.timing import Call, sample, wall_clock
 from harness.train import Trainer
@@ -56,25 +58,24 @@ class Runner:
         """`full`, or `tiny` where sizes are the smallest."""
         return tiny if self.tiny else full
 
-    def plan(self, attention: str, task: str, recipe: str, **settings: Any) -> Plan:
-        """The plan of a run on the device; of recipe `smoke` where sizes are the smallest.
+    def plan(self, attention: str, task: str, recipe: str, **settings: Any) -> RunSpec:
+        """A run on the device; of recipe `smoke` where sizes are the smallest.
 
         Softmax is SDPA. `settings` are options by owner that differ from the recipe's. UserError
         where the data are missing.
         """
         few = {} if self.tiny or task not in GENERATED else {task: FEW}
         sdpa = {REFERENCE: {"backend": SDPA}} if attention == REFERENCE else {}
-        return resolve(
-            Request(
-                attention=attention, task=task, recipe="smoke" if self.tiny else recipe, seed=0,
-                device=self.kind, precision=pick_precision("auto", self.kind),
-                settings={**few, **sdpa, **settings},
-            )
-        )  # fmt: skip
+        changes, fixed = (
+            {**few, **sdpa, **settings},
+            Fixed(device=self.kind, precision=pick_precision("auto", self.kind)),
+        )
+        question = question_of(task, "smoke" if self.tiny else recipe, changes, fixed)
+        return spec_of(question, attention, changes, device=self.kind)
 
-    def trainer(self, plan: Plan, compiled: bool | None = None) -> Trainer:
-        """The trainer of a plan, with its training data on the device."""
-        return trainer_of(plan, plan.data.splits["train"].to(self.device), compiled)
+    def trainer(self, spec: RunSpec, compiled: bool | None = None) -> Trainer:
+        """The trainer of a run, with its training data on the device."""
+        return trainer_of(spec, restore(spec).splits["train"].to(self.device), compiled)
 
     def costs(
         self, attentions: Sequence[str], lengths: Sequence[int], **fields: Any
@@ -159,7 +160,7 @@ def first_batch(trainer: Trainer) -> Batch:
     return trainer.train.gather(trainer.order.batch(0))
 
 
-def shape_of(plan: Plan) -> str:
+def shape_of(spec: RunSpec) -> str:
     """Task, recipe, batch and length in words."""
-    spec = plan.spec
-    return f"{spec.task.name}, recipe {spec.budget}: B={spec.train.batch} N={plan.task.max_len}"
+    name, length = f"{spec.task.name}, recipe {spec.question.recipe}", restore(spec).task.max_len
+    return f"{name}: B={spec.train.batch} N={length}"

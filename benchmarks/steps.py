@@ -10,7 +10,8 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks.runner import Runner, first_batch, shape_of
-from harness.plan import Plan
+from harness.data import restore
+from harness.records.spec import RunSpec
 from harness.reference import training_call
 from harness.timing import Call
 from harness.train import autocast
@@ -25,18 +26,18 @@ def measure_step(runner: Runner) -> None:
     itself without dropout; `none`, the model without attention, is a lower limit. A CPU computes in
     fp32, a GPU in bf16.
     """
-    plan = runner.plan("primal", "listops", "paper")
-    precision = plan.spec.train.precision
+    spec = runner.plan("primal", "listops", "paper")
+    precision = spec.train.precision
     calls = {
         f"{name}, {precision}": step_of(runner, name) for name in ("primal", "softmax", "none")
     }
-    batches = partial(first_batch, runner.trainer(plan, compiled=False))
-    calls[f"literal, {precision}"] = literal_step(plan, runner, batches)
+    batches = partial(first_batch, runner.trainer(spec, compiled=False))
+    calls[f"literal, {precision}"] = literal_step(spec, runner, batches)
     if runner.kind == "cuda":
         for name in ("primal", "none"):
             calls[name] = calls[f"{name}, {precision}"]
             calls[f"{name}, no dropout"] = step_of(runner, name, model={"dropout": 0.0})
-    runner.compare(calls, f"{shape_of(plan)}, {precision}", rounds=5)
+    runner.compare(calls, f"{shape_of(spec)}, {precision}", rounds=5)
 
 
 def step_of(runner: Runner, attention: str, **settings: Any) -> Call:
@@ -44,21 +45,21 @@ def step_of(runner: Runner, attention: str, **settings: Any) -> Call:
     return training_call(runner.trainer(runner.plan(attention, "listops", "paper", **settings)))
 
 
-def literal_step(plan: Plan, runner: Runner, next_batch: Callable[[], Batch]) -> Call:
+def literal_step(spec: RunSpec, runner: Runner, next_batch: Callable[[], Batch]) -> Call:
     """An eager step of the literal model of the paper, on the next batch."""
     torch.manual_seed(0)
-    return plain_step(build(plan.spec, plan.task).to(runner.device), plan, runner, next_batch)
+    return plain_step(build(spec, restore(spec).task).to(runner.device), spec, runner, next_batch)
 
 
-def plain_step(model: Any, plan: Plan, runner: Runner, next_batch: Callable[[], Batch]) -> Call:
+def plain_step(model: Any, spec: RunSpec, runner: Runner, next_batch: Callable[[], Batch]) -> Call:
     """A step of AdamW around any model, in plain PyTorch, on the next batch."""
-    spec = plan.spec.train
-    recipe = spec.model_dump(include={"lr", "betas", "eps", "weight_decay"})
+    train = spec.train
+    recipe = train.model_dump(include={"lr", "betas", "eps", "weight_decay"})
     optimizer = torch.optim.AdamW(model.parameters(), **recipe, fused=True)
 
     def step() -> None:
         batch = next_batch()
-        with autocast(runner.device.type, spec.precision):
+        with autocast(runner.device.type, train.precision):
             scores, losses = model(batch)
         (F.cross_entropy(scores.float(), batch.targets) + losses["ksvd"]).backward()
         optimizer.step()
@@ -69,27 +70,27 @@ def plain_step(model: Any, plan: Plan, runner: Runner, next_batch: Callable[[], 
 
 def measure_loops(runner: Runner) -> None:
     """The training step of the harness compared with plain PyTorch loops, on laptop ListOps."""
-    plan = runner.plan("primal", "listops", "laptop")
-    eager = runner.trainer(plan, compiled=False)
+    spec = runner.plan("primal", "listops", "laptop")
+    eager = runner.trainer(spec, compiled=False)
     batch = first_batch(eager)
     calls = {
-        "harness": training_call(runner.trainer(plan)),
+        "harness": training_call(runner.trainer(spec)),
         # Its batch is gathered before.
-        "plain loop": plain_step(eager.model, plan, runner, lambda: batch),
-        "eager loop": eager_loop(plan, runner),
+        "plain loop": plain_step(eager.model, spec, runner, lambda: batch),
+        "eager loop": eager_loop(spec, runner),
     }
-    shape = f"{shape_of(plan)}, {plan.spec.train.precision}"
+    shape = f"{shape_of(spec)}, {spec.train.precision}"
     runner.compare(calls, shape, rounds=31)
 
 
-def eager_loop(plan: Plan, runner: Runner) -> Call:
+def eager_loop(spec: RunSpec, runner: Runner) -> Call:
     """A step around the literal model, on the next batch of a DataLoader."""
-    train = plan.data.splits["train"]
+    train = restore(spec).splits["train"]
     every = train.gather(torch.arange(len(train)))
     mask = torch.ones_like(every.tokens, dtype=torch.bool) if every.mask is None else every.mask
     data = TensorDataset(every.tokens, mask, every.targets)
-    loader = DataLoader(data, batch_size=plan.spec.train.batch, shuffle=True, drop_last=True)
+    loader = DataLoader(data, batch_size=spec.train.batch, shuffle=True, drop_last=True)
     epochs = chain.from_iterable(repeat(loader))
     return literal_step(
-        plan, runner, lambda: Batch(*(tensor.to(runner.device) for tensor in next(epochs)))
+        spec, runner, lambda: Batch(*(tensor.to(runner.device) for tensor in next(epochs)))
     )

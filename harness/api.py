@@ -58,7 +58,7 @@ def matrix(suite: Text = "laptop", store: Folders | None = None) -> "pd.DataFram
 def run(
     attention: Names,
     task: str | Sequence[Text] = "",
-    seeds: Seeds = (0,),
+    seeds: Seeds | None = None,
     *,
     budget: Text = "laptop",
     positions: str = "",
@@ -68,6 +68,7 @@ def run(
     workers: Natural = 0,
     threads: Natural = 0,
     cost: bool = True,
+    tune: bool = False,
     **overrides: Mapping[str, Value],
 ) -> "pd.DataFrame":
     """Make the runs of every variant on every task with every seed; return a row for each.
@@ -75,7 +76,7 @@ def run(
     Args:
         attention: `A`, `A+B`, or several.
         task: its name, or several; by default ListOps, or the task of a question of a suite.
-        seeds: of the runs.
+        seeds: of the runs; by default 0, with `tune` 1 to 5.
         budget: the recipe: `smoke`, `laptop`, `paper`, a TOML file, or a question, `laptop@1/copy`.
         positions: `learned`, `rotary` or `none`; by default `learned`, or a question's.
         precision: `auto`, `bf16` or `fp32`; `auto` is fp32 on a CPU and bf16 on CUDA.
@@ -84,22 +85,24 @@ def run(
         workers: runs at once; 0 for one.
         threads: CPU threads of a run; 0 for a worker's share of the machine.
         cost: whether to measure time and memory.
+        tune: whether to choose the learning rate of each row on dev, by trials with seed 0.
         overrides: options that differ from the recipe, by `train`, `model`, variant or task.
 
     Raises:
         UserError: a name or a value is unknown, of the wrong type, or out of range.
     """
-    from harness.cli.run import RunOptions, train
+    from harness.engines import resources
     from harness.records.frame import of_records
+    from harness.runs import Asked, Execution, make
 
     names, tasks = ([n] if isinstance(n, str) else [*n] for n in (attention, task))
-    options = RunOptions(
-        attention=names, task=[*filter(None, tasks)], seeds=",".join(map(str, seeds)),
-        set_=[f"{owner}.{n}={v}" for owner, values in overrides.items() for n, v in values.items()],
-        budget=budget, device=device, precision=precision, positions=positions, store=Path(store),
-        workers=workers, threads=threads, cost=cost,
+    asked = Asked(
+        attention=names, task=[*filter(None, tasks)], seeds=seeds, budget=budget, device=device,
+        precision=precision, positions=positions, settings=overrides, tune=tune,
     )  # fmt: skip
-    return of_records(record for record, _ in train(options)[0])
+    how = resources(device=device, workers=workers, threads=threads)
+    outcomes, _ = make(asked, Execution(store=Path(store), resources=how, cost=cost))
+    return of_records(record for record, _ in outcomes)
 
 
 def _folders(stores: Folders | tuple[()]) -> list[Path]:

@@ -1,16 +1,19 @@
 """The data of a task: its splits and their digests, each computed once."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import NamedTuple
-from weakref import WeakValueDictionary
 
 import torch
 
-from tasks import Task
+from harness.records.spec import RunSpec, TaskSpec
+from tasks import Task, create
 from tasks.contract import SPLITS, Split, SplitName
+from tasks.data.sources import GeneratedTask
 from tasks.metric import Metric
 from zoo.registry import UserError, in_one_line
+from zoo.variants import variants
 
 TOO_LARGE = ("array is too big", "Maximum allowed dimension")
 """The first words of numpy's messages about sizes that exceed the address space."""
@@ -45,8 +48,8 @@ class Data:
 
     @classmethod
     def of(cls, task: Task) -> "Data":
-        """The data of `task`; the same object for as long as any part of the process uses it."""
-        return _IN_USE.setdefault((type(task), task.key), cls(task))
+        """The data of `task`; the same object until `forget` is called."""
+        return _READ.setdefault((type(task), task.key), cls(task))
 
     @property
     def splits(self) -> Mapping[SplitName, Split]:
@@ -56,7 +59,7 @@ class Data:
             UserError: data are missing or damaged, or do not fit in memory.
         """
         if not self._splits:
-            for other in list(_IN_USE.values()):
+            for other in _READ.values():
                 other._splits = {}
             self._splits = {name: self._load(name) for name in SPLITS}
         return self._splits
@@ -97,7 +100,48 @@ class Data:
             ) from error
 
 
-_IN_USE: WeakValueDictionary[tuple[type[Task], str], Data] = WeakValueDictionary()
+_READ: dict[tuple[type[Task], str], Data] = {}
+
+_TASKS: dict[str, Task] = {}
+
+
+def data_of(spec: TaskSpec, announce: Callable[[str], None] = lambda line: None) -> Data:
+    """The data of a task, which are read when they are used.
+
+    `announce` is called with one line before data are generated, which can take minutes.
+
+    Raises:
+        UserError: the task is unknown or has changed, or the digests of `spec` are of other data.
+    """
+    name = json.dumps([spec.name, spec.options])
+    if name not in _TASKS:
+        _TASKS[name] = create(spec.name, **spec.options)
+    task = _TASKS[name]
+    if task.key != spec.key:
+        raise UserError(f"the run is of task {spec.key!r}, which is now {task.key!r}; run it again")
+    if isinstance(task, GeneratedTask) and not task.is_cached():
+        announce(f"{task.key}: generate data")
+    data = Data.of(task)
+    if spec.digests and {**data.digests} != spec.digests:
+        raise UserError(f"the data of {task.key} have changed since the run; run it again")
+    return data
+
+
+def restore(spec: RunSpec) -> Data:
+    """The data of a run that was specified earlier, perhaps by another process.
+
+    Raises:
+        UserError: its variants or its task are unknown, or the task or its data have changed since.
+    """
+    for name in spec.variants:
+        variants.find(name)
+    return data_of(spec.task)
+
+
+def forget() -> None:
+    """Release all data: files may have changed when a process reads them again."""
+    _READ.clear()
+    _TASKS.clear()
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -9,11 +9,10 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-from harness.data import is_out_of_memory
+from harness.data import is_out_of_memory, restore
 from harness.jobs import Job, Pool, Result, give_up, has_outcome
 from harness.memory import require_fit
 from harness.model import build_model
-from harness.plan import Plan
 from harness.records.locks import State
 from harness.records.record import Record
 from harness.records.spec import RunSpec
@@ -24,14 +23,14 @@ from zoo.registry import UserError, build
 ATTEMPTS = 3
 """Processes that may end during a run, before it counts as failed."""
 
-OF_MODELS = {"attention", "layers", "options", "task", "model", "device"}
+OF_MODELS = {"question", "attention", "layers", "options", "values", "device"}
 """The fields of a specification that a model depends on."""
 
 SECONDS_PER_LOOK = 1.0
 """Seconds between two looks at the runs of other processes."""
 
 
-def check(plans: Sequence[Plan], store: Store) -> list[Plan]:
+def check(specs: Sequence[RunSpec], store: Store) -> list[RunSpec]:
     """Reject bad input before the first run, and return the runs that are possible.
 
     A variant that does not support a task is skipped with a warning, which gives the remedy.
@@ -43,18 +42,18 @@ def check(plans: Sequence[Plan], store: Store) -> list[Plan]:
     """
     runnable = []
     reasons: dict[str, str | None] = {}
-    for plan in plans:
-        store.find(plan.spec)
-        if (path := store.checkpoint(plan.spec)).is_dir():
+    for spec in specs:
+        store.find(spec)
+        if (path := store.checkpoint(spec)).is_dir():
             raise UserError(
                 f"{path} is a folder, where the checkpoint of a run belongs; move it away"
             )
-        model = plan.spec.model_dump_json(include=OF_MODELS)
+        model = spec.model_dump_json(include=OF_MODELS)
         if model not in reasons:
-            reasons[model] = _unsupported(plan)
+            reasons[model] = _unsupported(spec)
         if not reasons[model]:
-            _require_batch(plan)
-            runnable.append(plan)
+            _require_batch(spec)
+            runnable.append(spec)
     skipped = dict.fromkeys(reason for reason in reasons.values() if reason)
     if skipped and not runnable:
         raise Unsupported(next(iter(skipped)))
@@ -63,23 +62,23 @@ def check(plans: Sequence[Plan], store: Store) -> list[Plan]:
     return runnable
 
 
-def _require_batch(plan: Plan) -> None:
-    spec, examples = plan.spec, plan.data.summary.sizes["train"]
+def _require_batch(spec: RunSpec) -> None:
+    examples = restore(spec).summary.sizes["train"]
     if examples < spec.train.batch:
         sized = "train" in spec.task.options
         remedy = f"set {spec.task.name}.train higher" if sized else "add rows"
         raise UserError(
-            f"{plan.task.key} has {examples} training examples, fewer than a batch of "
+            f"{restore(spec).task.key} has {examples} training examples, fewer than a batch of "
             f"{spec.train.batch}; {remedy}, or lower train.batch"
         )
 
 
-def _unsupported(plan: Plan) -> str | None:
+def _unsupported(spec: RunSpec) -> str | None:
     """The reason why the variants of a run do not support its task; None where they do."""
     try:
-        build(f"attention {plan.spec.attention!r}", partial(_try_to_build, plan))
+        build(f"attention {spec.attention!r}", partial(_try_to_build, spec))
     except Unsupported as error:
-        task, reason = plan.spec.task, f"{plan.spec.attention} on {plan.task.key}: {error}"
+        task, reason = spec.task, f"{spec.attention} on {restore(spec).task.key}: {error}"
         causal = task.options.get("causal")
         if not isinstance(causal, bool):
             return reason
@@ -88,11 +87,11 @@ def _unsupported(plan: Plan) -> str | None:
     return None
 
 
-def _try_to_build(plan: Plan) -> None:
+def _try_to_build(spec: RunSpec) -> None:
     try:
-        require_fit(plan)
+        require_fit(spec)
         with torch.random.fork_rng(devices=[]):
-            build_model(plan.spec, plan.task)
+            build_model(spec, restore(spec).task)
     except SystemExit as error:
         # A plug-in must not end the process with its exit code.
         raise RuntimeError(f"it exits with {error.code!r}") from error
@@ -120,7 +119,7 @@ class View(Protocol):
 
 
 def run_all(
-    plans: Sequence[Plan],
+    specs: Sequence[RunSpec],
     store: Store,
     pool: Pool,
     view: View,
@@ -136,7 +135,7 @@ def run_all(
 
     A run that another process computes is left to it, and computed here if that process ends before
     the run does. A run whose process ends unexpectedly `ATTEMPTS` times fails. Runs are begun in
-    the order of `plans`; `pool` is closed at the end. For `keep_checkpoints` and `cost` see
+    the order of `specs`; `pool` is closed at the end. For `keep_checkpoints` and `cost` see
     `harness.runner.run`.
 
     Returns:
@@ -147,7 +146,7 @@ def run_all(
     """
     store.remove_leftovers()
     how = {"rerun": rerun, "keep_outdated": keep_outdated, "cost": cost}
-    grid = _Grid(plans, store, view, **how, keep_checkpoints=keep_checkpoints)
+    grid = _Grid(specs, store, view, **how, keep_checkpoints=keep_checkpoints)
     try:
         while len(grid.outcomes) < len(grid.jobs):
             while grid.waiting and pool.can_start():
@@ -157,25 +156,25 @@ def run_all(
             grid.refresh()
     finally:
         pool.close()
-    return [grid.outcomes[plan.spec.file_name] for plan in plans]
+    return [grid.outcomes[spec.file_name] for spec in specs]
 
 
 class _Grid:
     """The runs of a grid: waiting, running, left to other processes, and ended."""
 
     def __init__(
-        self, plans: Sequence[Plan], store: Store, view: View, *, rerun: bool,
+        self, specs: Sequence[RunSpec], store: Store, view: View, *, rerun: bool,
         keep_outdated: bool, keep_checkpoints: bool, cost: bool,
     ) -> None:  # fmt: skip
         self.store, self.view, self.locks = store, view, store.locks
         self.jobs: dict[str, Job] = {}
         self.outcomes: dict[str, tuple[Record, bool]] = {}
-        for plan in plans:
-            name, record = plan.spec.file_name, store.find(plan.spec)
+        for spec in specs:
+            name, record = spec.file_name, store.find(spec)
             before = record.started if record else ""
             self.jobs[name] = job = Job(
-                plan.spec, store.folder, rerun, before, keep_outdated, restart=rerun,
-                resolved=plan, keep_checkpoints=keep_checkpoints, cost=cost,
+                spec, store.folder, rerun, before, keep_outdated, restart=rerun,
+                keep_checkpoints=keep_checkpoints, cost=cost,
             )  # fmt: skip
             if record and has_outcome(record, job):
                 self.outcomes[name] = record, False

@@ -4,14 +4,12 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 
 from harness.environment import keep_freed_memory, use_threads
-from harness.plan import Plan, restore
 from harness.provenance import is_foreign, is_outdated
 from harness.records.locks import Lock
 from harness.records.record import FINAL, Point, Record
@@ -30,7 +28,6 @@ class Job(NamedTuple):
         keep_outdated: whether a record of earlier code is a result.
         restart: whether to delete the checkpoint.
         keep_checkpoints: see `harness.runner.run`.
-        resolved: the plan of the run; None in another process than the command's.
     """
 
     spec: RunSpec
@@ -41,16 +38,6 @@ class Job(NamedTuple):
     restart: bool = False
     keep_checkpoints: bool = False
     cost: bool = True
-    resolved: Plan | None = None
-
-    @property
-    def plan(self) -> Plan:
-        """The plan of the run, restored in another process than the command's.
-
-        Raises:
-            UserError: `harness.plan.restore` raises it.
-        """
-        return self.resolved or _restored(self.spec.model_dump_json())
 
     @property
     def store(self) -> Store:
@@ -68,7 +55,7 @@ class Job(NamedTuple):
     @property
     def portable(self) -> "Job":
         """The job for another process, which may have another working directory."""
-        return self._replace(folder=self.folder.absolute(), resolved=None)
+        return self._replace(folder=self.folder.absolute())
 
 
 class Result(NamedTuple):
@@ -174,7 +161,7 @@ def take(job: Job, callback: Callable[[RunSpec], ProgressCallback]) -> Result:
         if job.restart:
             path.unlink(missing_ok=True)
         reported = Reported(callback(job.spec), lock)
-        run(job.plan, store, reported, keep_checkpoints=job.keep_checkpoints, cost=job.cost)
+        run(job.spec, store, reported, keep_checkpoints=job.keep_checkpoints, cost=job.cost)
         return Result("done", new=True)
 
 
@@ -187,7 +174,7 @@ def give_up(job: Job, reason: str) -> Result:
     with _unfinished(job) as lock:
         if isinstance(lock, Result):
             return lock
-        save_record(failure(job.plan, job.store, reason), job.store)
+        save_record(failure(job.spec, job.store, reason), job.store)
         return Result("done", new=True)
 
 
@@ -214,12 +201,6 @@ def has_outcome(record: Record | None, job: Job) -> bool:
         current = job.keep_outdated or not is_outdated(record)
         return record.status in FINAL and current and not job.rerun
     return True
-
-
-@lru_cache(maxsize=1)
-def _restored(spec: str) -> Plan:
-    """The plan of a run; the last one is kept, and with it the data of its task."""
-    return restore(RunSpec.model_validate_json(spec))
 
 
 def execute(job: Job, threads: int) -> Result:

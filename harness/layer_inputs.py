@@ -11,8 +11,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from harness.checkpoint import load_weights
+from harness.data import restore
 from harness.model import build_model
-from harness.plan import Plan
+from harness.records.spec import RunSpec
 from tasks.contract import Split
 from zoo.contract import Attention, Unsupported
 from zoo.library import create
@@ -74,7 +75,7 @@ def inputs_of_layers(model: nn.Module, split: Split, samples: int) -> list[list[
 
 
 def layers_of(
-    plan: Plan, files: Mapping[int, Path], samples: int, kind: type[Layer],
+    spec: RunSpec, files: Mapping[int, Path], samples: int, kind: type[Layer],
     announce: Callable[[str], None] = lambda line: None,
 ) -> Iterator[tuple[int, int, Layer, list[Inputs]]]:  # fmt: skip
     """The layers of class `kind` of a run, at the weights of `files`, which are by step.
@@ -85,15 +86,16 @@ def layers_of(
     Raises:
         Unsupported: the run has no such layer.
     """
-    model = build_model(plan.spec, plan.task).eval()
+    data = restore(spec)
+    model = build_model(spec, data.task).eval()
     layers = attentions(model)
     if not any(isinstance(layer, kind) for layer in layers):
-        run, name = plan.spec.attention, kind.name()
+        run, name = spec.attention, kind.name()
         raise Unsupported(f"no layer of the run of {run} is {name}; give a run of {name}")
     for step, path in files.items():
         announce(f"step {step} of {max(files)}")
         load_weights(path, model)
-        inputs = inputs_of_layers(model, plan.data.splits["dev"], samples)
+        inputs = inputs_of_layers(model, data.splits["dev"], samples)
         for number, (layer, calls) in enumerate(zip(layers, inputs, strict=True), 1):
             if isinstance(layer, kind):
                 yield step, number, layer, calls

@@ -12,21 +12,21 @@ from collections.abc import Mapping
 
 import torch
 
-from harness.data import is_out_of_memory
+from harness.data import is_out_of_memory, restore
 from harness.environment import merge_commits, use_threads
 from harness.layer_inputs import attentions
 from harness.model import trainable
-from harness.plan import Plan, restore
 from harness.provenance import environment_of, is_outdated
 from harness.records.fields import Quartiles
 from harness.records.record import Cost, Implementation, Record, Usage
+from harness.records.spec import RunSpec
 from harness.records.store import Store
 from harness.reference import (
     REFERENCE,
     SDPA,
     Trial,
     inference_call,
-    softmax_plan,
+    softmax_of,
     trainer_of,
     training_call,
     trial_of,
@@ -39,20 +39,20 @@ from zoo.cost import backends, flops, peak_bytes, state_bytes
 from zoo.registry import UserError
 
 
-def measure(plan: Plan) -> Cost:
-    """Measure the model of `plan` and softmax on real batches, on the device of the run.
+def measure(spec: RunSpec) -> Cost:
+    """Measure the model of a run and softmax on real batches, on the device of the run.
 
     All are built for the measurement and discarded, so that the run itself is not affected. Softmax
     that does not fit in memory is left out, since the model may fit.
     """
-    plan = with_fastest_backend(plan)
-    device = torch.device(plan.spec.device)
-    train = plan.data.splits["train"].to(device)
-    trainer = trainer_of(plan, train)
+    spec = with_fastest_backend(spec)
+    device = torch.device(spec.device)
+    train = restore(spec).splits["train"].to(device)
+    trainer = trainer_of(spec, train)
     # First the model, so that an error here is the model's. Its optimiser state stays allocated, as
     # it is while all are measured.
     training_call(trainer)()
-    trial, trainers = _softmax(plan, trainer, train)
+    trial, trainers = _softmax(spec, trainer, train)
     of_training = trainers[trial.fastest] if trial else trainer
     of_inference = trainers[trial.fastest_inference] if trial else trainer
     steps, passes = (
@@ -60,15 +60,15 @@ def measure(plan: Plan) -> Cost:
         sample([*map(call, dict.fromkeys((trainer, other)))], wall_clock(device), rounds=ROUNDS)
         for call, other in ((training_call, of_training), (inference_call, of_inference))
     )
-    usage = _usage(plan, trainer, train, steps[0], passes[0])
+    usage = _usage(spec, trainer, train, steps[0], passes[0])
     if trial is None:
         return Cost(own=usage, softmax=None, time_ratio=None, inference_ratio=None)
-    sdpa = Implementation(backend=SDPA, precision=plan.spec.train.precision)
+    sdpa = Implementation(backend=SDPA, precision=spec.train.precision)
     return Cost(
         own=usage,
         softmax=usage
         if {trainers[sdpa], of_training, of_inference} == {trainer}
-        else _usage(softmax_plan(plan, sdpa), trainers[sdpa], train, steps[-1], passes[-1]),
+        else _usage(softmax_of(spec, sdpa), trainers[sdpa], train, steps[-1], passes[-1]),
         time_ratio=Quartiles.of_ratio(steps[0], steps[-1]),
         inference_ratio=Quartiles.of_ratio(passes[0], passes[-1]),
         reference=trial.fastest,
@@ -100,29 +100,29 @@ def remeasure(record: Record, store: Store) -> Record:
         lock.report(phase="measure cost")
         before = latest.environment
         with use_threads(before.threads):
-            plan = restore(spec)
-            environment = merge_commits(before, environment_of(plan), path, "measure it there")
-            cost = measure(plan)
+            ours = environment_of(spec, restore(spec).task)
+            environment = merge_commits(before, ours, path, "measure it there")
+            cost = measure(spec)
         updated = latest.model_copy(update={"cost": cost, "environment": environment})
         store.write(updated)
         return updated
 
 
 def _softmax(
-    plan: Plan, of_run: Trainer, train: Split
+    spec: RunSpec, of_run: Trainer, train: Split
 ) -> tuple[Trial | None, Mapping[Implementation, Trainer]]:
     """The trial of softmax, and the trainers of SDPA and of the fastest implementations.
 
     The run's trainer is used where they are the same. No trial, with a warning, where
     SDPA does not fit in memory.
     """
-    sdpa = Implementation(backend=SDPA, precision=plan.spec.train.precision)
-    trial, trainers = trial_of(plan), {}
+    sdpa = Implementation(backend=SDPA, precision=spec.train.precision)
+    trial, trainers = trial_of(spec), {}
     try:
         names = (sdpa, trial.fastest, trial.fastest_inference) if trial else ()
         for name in dict.fromkeys(names):
-            softmax = softmax_plan(plan, name)
-            if softmax.spec == plan.spec:
+            softmax = softmax_of(spec, name)
+            if softmax == spec:
                 trainers[name] = of_run
                 continue
             trainers[name] = trainer_of(softmax, train)
@@ -136,7 +136,7 @@ def _softmax(
         trial = None
     if trial is None:
         warnings.warn(
-            f"{REFERENCE} does not fit in memory on {plan.task.key}: costs have no ratio to it; "
+            f"{REFERENCE} does not fit in memory on {spec.task.key}: costs have no ratio to it; "
             "lower the batch or the length to compare",
             stacklevel=3,
         )
@@ -147,10 +147,10 @@ def _softmax(
 
 
 def _usage(
-    plan: Plan, trainer: Trainer, train: Split, steps: list[float], passes: list[float]
+    spec: RunSpec, trainer: Trainer, train: Split, steps: list[float], passes: list[float]
 ) -> Usage:
     """The usage of a model: `steps` and `passes` are the seconds of training and inference."""
-    tokens = plan.spec.train.batch * plan.task.sequences * plan.task.length("train")
+    tokens = spec.train.batch * restore(spec).task.sequences * restore(spec).task.length("train")
     layers = attentions(trainer.model)
     decodes = all(layer.traits.recurrent and layer.size.causal for layer in layers)
     return Usage(
@@ -158,22 +158,22 @@ def _usage(
         tokens_per_second=Quartiles.of(tokens / seconds for seconds in passes),
         peak_bytes=peak_bytes(training_call(trainer), trainer.device),
         parameters=trainable(trainer.model),
-        flops=flops_of(plan, train),
-        backend=backend_of(plan, trainer),
+        flops=flops_of(spec, train),
+        backend=backend_of(spec, trainer),
         state_bytes=sum(state_bytes(layer.start(1)) for layer in layers) if decodes else None,
     )
 
 
-def flops_of(plan: Plan, train: Split) -> int:
+def flops_of(spec: RunSpec, train: Split) -> int:
     """Floating-point operations in matrix products of one training step."""
-    return flops(training_call(trainer_of(plan, train, compiled=False)))
+    return flops(training_call(trainer_of(spec, train, compiled=False)))
 
 
-def backend_of(plan: Plan, trainer: Trainer) -> str:
+def backend_of(spec: RunSpec, trainer: Trainer) -> str:
     """The backends of the layers, or the compiler, which chooses by itself."""
-    spec = plan.spec
     if spec.train.compiled:
         return "compiled"
-    shape = spec.train.batch * plan.task.sequences, plan.task.length("train"), spec.model.dim
+    task = restore(spec).task
+    shape = spec.train.batch * task.sequences, task.length("train"), spec.model.dim
     with autocast(spec.device, spec.train.precision):
         return backends(trainer.model, torch.device(spec.device), shape)

@@ -5,11 +5,11 @@ from functools import cache
 from importlib import metadata
 
 from harness.environment import describe
-from harness.plan import Plan
 from harness.records.cost import CostRecord, CostSpec
 from harness.records.record import Environment, Record
 from harness.records.sources import UNKNOWN, Sources, digest_of, file_digest
 from harness.records.spec import RunSpec, TaskSpec
+from tasks import Task
 from tasks.registry import tasks
 from zoo.registry import Value, resolve
 from zoo.variants import variants
@@ -18,12 +18,12 @@ CHECKS = {"zoo.conformance", "zoo.cost"}
 """The packages of the checks. Other modules that these import are sources of variants, too."""
 
 
-def environment_of(plan: Plan) -> Environment:
+def environment_of(spec: RunSpec, task: Task) -> Environment:
     """The environment of a run, with the versions of the plug-ins and packages that it uses."""
-    environment, versions = describe(plan.spec.device), dict(tasks.package(plan.spec.task.name))
-    for name in plan.spec.variants:
+    environment, versions = describe(spec.device), dict(tasks.package(spec.task.name))
+    for name in spec.variants:
         versions |= variants.package(name)
-    versions |= {name: metadata.version(name) for name in plan.task.packages}
+    versions |= {name: metadata.version(name) for name in task.packages}
     return environment.model_copy(update={"versions": environment.versions | versions})
 
 
@@ -74,9 +74,9 @@ def options_of(spec: RunSpec | CostSpec) -> dict[str, dict[str, Value]]:
     return {name: resolve(name, variants.find(name), changed) for name, changed in options}
 
 
-def expected_failures_of(plan: Plan) -> dict[str, str]:
+def expected_failures_of(spec: RunSpec, task: Task) -> dict[str, str]:
     """The check failures that the variants of a run declare, by variant and check."""
-    causal, kinds = plan.task.causal, {name: variants.find(name) for name in plan.spec.variants}
+    causal, kinds = task.causal, {name: variants.find(name) for name in spec.variants}
     declared = {name: kind.expected_failures_of(causal=causal) for name, kind in kinds.items()}
     return {f"{name}: {check}": why for name, of in declared.items() for check, why in of.items()}
 

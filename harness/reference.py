@@ -9,15 +9,15 @@ run of it, on whichever process.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
 import torch
 
+from harness.data import restore
 from harness.environment import describe, memory_of
 from harness.model import build_model
-from harness.plan import Plan
 from harness.records.cost import CostSpec
 from harness.records.record import Implementation, Precision
 from harness.records.spec import RunSpec
@@ -49,15 +49,14 @@ equally fast must not change places from one process to the next."""
 Specification = TypeVar("Specification", RunSpec, CostSpec)
 
 
-def trainer_of(plan: Plan, train: Split, compiled: bool | None = None) -> Trainer:
-    """A new model of `plan` on batches of the task's length; `compiled` replaces the recipe's."""
-    spec = plan.spec
+def trainer_of(spec: RunSpec, train: Split, compiled: bool | None = None) -> Trainer:
+    """A new model of a run on batches of the task's length; `compiled` replaces the recipe's."""
     torch.manual_seed(spec.seed)
     # A cost is of batches of the task's length.
     changes: dict[str, bool] = {"bucket_by_length": False}
     if compiled is not None:
         changes["compiled"] = compiled
-    model = build_model(spec, plan.task).to(train.targets.device)
+    model = build_model(spec, restore(spec).task).to(train.targets.device)
     return Trainer(model, train, spec.train.model_copy(update=changes), spec.seed)
 
 
@@ -105,13 +104,13 @@ TRIALS: dict[str, Trial | None] = {}
 """Trials by shape; None where SDPA does not fit in memory."""
 
 
-def softmax_plan(plan: Plan, implementation: Implementation) -> Plan:
-    """The run of `plan` with softmax in place of its variants."""
+def softmax_of(spec: RunSpec, implementation: Implementation) -> RunSpec:
+    """The run with softmax in place of its variants."""
     options = changed(variants.find(REFERENCE), {"backend": implementation.backend})
-    train = plan.spec.train.model_copy(update={"precision": implementation.precision})
-    changes = {"attention": REFERENCE, "options": {REFERENCE: options}, "train": train}
-    changes["layers"] = (REFERENCE,) * plan.spec.model.depth
-    return replace(plan, spec=plan.spec.model_copy(update=changes))
+    train = spec.question.train.model_copy(update={"precision": implementation.precision})
+    question = spec.question.model_copy(update={"train": train})
+    changes = {"attention": REFERENCE, "options": {REFERENCE: options}, "question": question}
+    return spec.model_copy(update={**changes, "layers": (REFERENCE,) * spec.model.depth})
 
 
 def is_auto(spec: RunSpec | CostSpec) -> bool:
@@ -125,36 +124,35 @@ def with_backend(spec: Specification, backend: str) -> Specification:
     return spec.model_copy(update={"options": options})
 
 
-def with_fastest_backend(plan: Plan, backend: str = "") -> Plan:
-    """The plan with the fastest backend in place of `auto`, for building; its identity has `auto`.
+def with_fastest_backend(spec: RunSpec, backend: str = "") -> RunSpec:
+    """The run with the fastest backend in place of `auto`, for building; its identity has `auto`.
 
     A compiled model keeps `auto`, which is SDPA within the compiler. A run that is continued keeps
     the `backend` that it began with. Runs of a question of a suite have SDPA, and no trial: curves
     of two stores are equal.
     """
-    spec = plan.spec
     if not is_auto(spec) or spec.train.compiled:
-        return plan
-    backend = SDPA if "/" in spec.budget else backend
-    if not backend and (found := trial_of(plan)):
+        return spec
+    backend = SDPA if spec.question.suite else backend
+    if not backend and (found := trial_of(spec)):
         backend = found.fastest.backend
-    return replace(plan, spec=with_backend(spec, backend)) if backend else plan
+    return with_backend(spec, backend) if backend else spec
 
 
-def trial_of(plan: Plan) -> Trial | None:
+def trial_of(spec: RunSpec) -> Trial | None:
     """The trial of softmax at the shape of a run, made once in a process.
 
     None where SDPA does not fit in memory.
     """
-    key = _key(plan)
+    key = _key(spec)
     if key not in TRIALS:
-        TRIALS[key] = _trial(plan)
+        TRIALS[key] = _trial(spec)
     return TRIALS[key]
 
 
-def _key(plan: Plan) -> str:
+def _key(spec: RunSpec) -> str:
     """Equal for runs that differ in nothing that a trial of softmax depends on."""
-    spec, environment = plan.spec, describe(plan.spec.device)
+    environment = describe(spec.device)
     return json.dumps([
         spec.task.key, spec.model.model_dump(mode="json"), spec.train.batch,
         spec.train.precision, spec.train.compiled, environment.device, environment.threads,
@@ -180,16 +178,16 @@ def candidates(kind: str, precision: Precision, weights: int) -> list[Implementa
     ]
 
 
-def _trial(plan: Plan) -> Trial | None:
-    device = torch.device(plan.spec.device)
-    train = plan.data.splits["train"].to(device)
+def _trial(spec: RunSpec) -> Trial | None:
+    device = torch.device(spec.device)
+    train = restore(spec).splits["train"].to(device)
     timer, trainers = timer_of(device), {}
 
     def make(implementation: Implementation) -> Call:
-        trainers[implementation] = trainer_of(softmax_plan(plan, implementation), train)
+        trainers[implementation] = trainer_of(softmax_of(spec, implementation), train)
         return training_call(trainers[implementation])
 
-    names = _candidates_of(plan)
+    names = _candidates_of(spec)
     if len(names) == 1:
         return Trial(dict.fromkeys(names, 1.0), dict.fromkeys(names, 1.0))
     training = short_trial({name: partial(make, name) for name in names}, timer)
@@ -198,11 +196,11 @@ def _trial(plan: Plan) -> Trial | None:
     return Trial(training, inference) if training and inference else None
 
 
-def _candidates_of(plan: Plan) -> list[Implementation]:
-    spec = plan.spec
+def _candidates_of(spec: RunSpec) -> list[Implementation]:
     if spec.train.compiled:
         # Each would be compiled; the compiler has a kernel for SDPA alone.
         return [Implementation(backend=SDPA, precision=spec.train.precision)]
-    weights = plan.task.length("train") ** 2 * plan.task.sequences * spec.train.batch
+    task = restore(spec).task
+    weights = task.length("train") ** 2 * task.sequences * spec.train.batch
     weights *= spec.model.heads * spec.model.depth
     return candidates(spec.device, spec.train.precision, weights)

@@ -1,4 +1,4 @@
-"""One run: from a plan to a record; every error of a run becomes a record as well."""
+"""One run: from a specification to a record; every error of a run becomes a record as well."""
 
 import time
 import traceback
@@ -10,14 +10,14 @@ import torch
 
 from harness import checkpoint, provenance
 from harness.answers import by_cluster, roll_out
-from harness.data import is_out_of_memory
+from harness.data import is_out_of_memory, restore
 from harness.environment import is_same_machine, merge_commits
 from harness.interrupts import Interrupts
 from harness.measure import backend_of, flops_of, measure
 from harness.model import build_model, trainable
-from harness.plan import Plan
 from harness.records.fields import now
 from harness.records.record import FINAL, Cost, Final, Point, Record, Status
+from harness.records.spec import RunSpec
 from harness.records.store import Store
 from harness.reference import REFERENCE, with_fastest_backend
 from harness.train import DivergedError, Progress, Trainer, fit
@@ -52,7 +52,7 @@ class Attempt:
 
     def __init__(
         self,
-        plan: Plan,
+        spec: RunSpec,
         store: Store,
         callback: ProgressCallback,
         save_every: float,
@@ -62,14 +62,14 @@ class Attempt:
     ) -> None:
         """Prepare; nothing is computed or written yet."""
         self.measures_cost = cost
-        self.plan, self.spec, self.callback = plan, plan.spec, callback
-        self.store, self.path = store, store.checkpoint(plan.spec)
-        self.weights = store.weights(plan.spec) if keep_checkpoints else None
+        self.spec, self.data, self.callback = spec, restore(spec), callback
+        self.store, self.path = store, store.checkpoint(spec)
+        self.weights = store.weights(spec) if keep_checkpoints else None
         self.save_every, self.clock, self.save_at = save_every, clock, 0.0
         self.interrupts = Interrupts()
         self.started = now()
         self.start = time.perf_counter()
-        self.environment = provenance.environment_of(plan)
+        self.environment = provenance.environment_of(spec, self.data.task)
         self.implementations = provenance.implementations(self.spec.variants)
         self.files = provenance.files_of(self.spec.task)
         self.progress = Progress(environment=self.environment, implementations=self.implementations)
@@ -80,7 +80,7 @@ class Attempt:
 
     def record(self, status: Status, reason: str, final: Final | None = None) -> Record:
         """The record of the run so far, or of its end with `final`."""
-        data = self.plan.data.summary
+        data = self.data.summary
         return Record(
             spec=self.spec,
             status=status,
@@ -89,7 +89,7 @@ class Attempt:
             environment=self.environment,
             implementations=self.implementations,
             files=self.files,
-            expected_failures=provenance.expected_failures_of(self.plan),
+            expected_failures=provenance.expected_failures_of(self.spec, self.data.task),
             is_baseline=provenance.is_baseline(self.spec.variants),
             options=provenance.options_of(self.spec),
             metric=data.metric,
@@ -104,36 +104,36 @@ class Attempt:
 
     def execute(self) -> Final:
         """Measure the cost, train, select the checkpoint on dev, and evaluate test once."""
-        plan, spec, device = self.plan, self.spec, torch.device(self.spec.device)
+        spec, task, device = self.spec, self.data.task, torch.device(self.spec.device)
         if spec.train.compiled:
             # All models of a process share one compile cache of limited size.
             torch.compiler.reset()
         self.callback.phase("load data")
-        train, dev, test = (plan.data.splits[name].to(device) for name in SPLITS)
-        if spec.train.best_on_test and isinstance(plan.task, Control):
-            raise UserError(f"{plan.task.key} has no test answers; give train.best_on_test=false")
-        plan = with_fastest_backend(plan, checkpoint.backend_of(self.path))
-        self._measure(plan, train)
+        train, dev, test = (self.data.splits[name].to(device) for name in SPLITS)
+        if spec.train.best_on_test and isinstance(task, Control):
+            raise UserError(f"{task.key} has no test answers; give train.best_on_test=false")
+        built = with_fastest_backend(spec, checkpoint.backend_of(self.path))
+        self._measure(built, train)
         self.callback.phase("train")
         torch.manual_seed(spec.seed)
-        model = build_model(plan.spec, plan.task).to(device)
+        model = build_model(built, task).to(device)
         self.parameters = trainable(model)
         trainer = Trainer(model, train, spec.train, spec.seed)
         if self.path.exists():
             self._resume(trainer)
-        self.backend = backend_of(plan, trainer)
-        self.progress.backend = str(plan.spec.options.get(REFERENCE, {}).get("backend", ""))
+        self.backend = backend_of(built, trainer)
+        self.progress.backend = str(built.options.get(REFERENCE, {}).get("backend", ""))
         self._train(trainer, dev, test if spec.train.best_on_test else None)
         self.callback.phase("test")
         return self._evaluate(trainer, test)
 
-    def _measure(self, plan: Plan, train: Split) -> None:
+    def _measure(self, spec: RunSpec, train: Split) -> None:
         """Count the operations of a step, and measure the cost unless it is left out."""
         if not self.measures_cost:
-            self.flops = flops_of(plan, train)
+            self.flops = flops_of(spec, train)
             return
         self.callback.phase("measure cost")
-        self.cost = measure(plan)
+        self.cost = measure(spec)
         if (running := self.store.locks.running_here()) > 1:
             self.cost = self.cost.model_copy(update={"workers": running})
         self.flops = self.cost.own.flops
@@ -199,12 +199,12 @@ class Attempt:
     def _evaluate(self, trainer: Trainer, test: Split) -> Final:
         """The results of the checkpoint that was best on dev."""
         trainer.model.load_state_dict(self.progress.best_state)
-        if isinstance(self.plan.task, Control):
-            sample = roll_out(trainer, self.plan.task, test)
+        if isinstance(self.data.task, Control):
+            sample = roll_out(trainer, self.data.task, test)
         else:
             sample = by_cluster(trainer.evaluate(test).values, test)
         return Final(
-            score=self.plan.data.summary.metric.value(sample.mean),
+            score=self.data.summary.metric.value(sample.mean),
             test_examples=len(test),
             dev=cast(float, self.progress.best),
             best_step=self.progress.best_step,
@@ -216,7 +216,7 @@ class Attempt:
 
 
 def run(
-    plan: Plan,
+    spec: RunSpec,
     store: Store,
     callback: ProgressCallback,
     *,
@@ -237,7 +237,7 @@ def run(
         UserError: the record cannot be written.
         KeyboardInterrupt: Ctrl-C, or SIGTERM; the record has status `interrupted`.
     """
-    attempt = Attempt(plan, store, callback, save_every, clock, keep_checkpoints, cost)
+    attempt = Attempt(spec, store, callback, save_every, clock, keep_checkpoints, cost)
     with attempt.interrupts:
         try:
             record = attempt.record("ok", "", attempt.execute())
@@ -258,9 +258,9 @@ def run(
         return record
 
 
-def failure(plan: Plan, store: Store, reason: str) -> Record:
+def failure(spec: RunSpec, store: Store, reason: str) -> Record:
     """The record of a run that did not end by itself, with status `failed`."""
-    attempt = Attempt(plan, store, NoProgress(), SAVE_EVERY, time.monotonic)
+    attempt = Attempt(spec, store, NoProgress(), SAVE_EVERY, time.monotonic)
     return attempt.record("failed", reason)
 
 

@@ -1,6 +1,6 @@
 """The runs and the measurements of a suite, from its questions and rows."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
@@ -8,12 +8,15 @@ from typing import NamedTuple
 
 from harness import recipes
 from harness.cost.plan import CostRequest, measurements
+from harness.data import data_of
 from harness.environment import describe
-from harness.plan import Draft, Request
+from harness.questions import of_suite, spec_of
 from harness.records.cost import CostSpec
 from harness.records.fields import Device
 from harness.records.models import Encoder
-from harness.records.suites import CostPlan, Question, Suite, SuiteRow
+from harness.records.spec import RunSpec
+from harness.records.suites import CostPlan, Suite, SuiteQuestion, SuiteRow
+from harness.tuning import trials
 from tasks import create
 from tasks.data.sources import ImportedTask
 from zoo.composition import Composition
@@ -54,31 +57,33 @@ def rows_of(
     return tuple(rows)
 
 
-def drafts(
-    name: str, question: Question, rows: Iterable[SuiteRow], device: Device, seed: int = 0
-) -> list[Draft]:
-    """A run of each row that has the form which a question of the suite `name` needs.
+def specs_of(
+    suite: str, name: str, rows: Iterable[SuiteRow], device: Device,
+    announce: Callable[[str], None] = lambda line: None,
+) -> list[list[RunSpec]]:  # fmt: skip
+    """The runs of each row that has the form which a question of a suite needs.
 
-    It has the variants' causal or bidirectional form, and a layer for each variant.
+    They are a trial at each point of the question's grid, with seed 0; without a grid one run. A
+    row has the variants' causal or bidirectional form, and a layer for each variant.
 
     Raises:
-        UserError: the recipe is malformed.
+        UserError: the recipe is malformed, or data are missing or damaged.
     """
-    found = []
+    question, found = of_suite(suite, name, device), []
     for row in rows:
-        request = Request(
-            attention=row.attention, task=question.task, recipe=f"{name}/{question.name}",
-            seed=seed, device=device, settings=row.options,
-        )  # fmt: skip
         with suppress(Unsupported):
-            draft = Draft.of(request)
-            for variant in draft.spec.variants:
-                variants.find(variant).require_form(causal=draft.data.task.causal)
-            found.append(draft)
+            for variant in Composition.parse(row.attention).names:
+                variants.find(variant).require_form(causal=data_of(question.task).task.causal)
+            if question.grid:
+                of_row = trials(question, row.attention, row.options, device, announce=announce)
+            else:
+                of_row = [spec_of(question, row.attention, row.options, device=device,
+                                  announce=announce)]  # fmt: skip
+            found.append(of_row)
     return found
 
 
-def missing_data(suite: Suite, questions: Iterable[Question]) -> dict[str, str]:
+def missing_data(suite: Suite, questions: Iterable[SuiteQuestion]) -> dict[str, str]:
     """The command that gets the missing data of each question, by name.
 
     Raises:
@@ -120,7 +125,7 @@ class Step(NamedTuple):
 
 
 def steps(
-    suite: Suite, questions: Iterable[Question], rows: Sequence[SuiteRow], device: Device
+    suite: Suite, questions: Iterable[SuiteQuestion], rows: Sequence[SuiteRow], device: Device
 ) -> list[Step]:
     """The training steps of rows at the shapes of questions; no data are needed.
 
@@ -136,7 +141,7 @@ def steps(
         batch = of_task.train["batch"] * task.sequences
         for row in rows:
             composition = Composition.parse(row.attention)
-            options = of_task.options_of(composition.names)
+            options = recipes.options_of(of_task.variants, composition.names)
             spec = CostSpec(
                 attention=row.attention,
                 options=composition.changed(

@@ -1,20 +1,16 @@
-"""Runs of no suite as questions: runs of one task, recipe and kind of processor are comparable.
-
-Everything starts from the frame of runs of `harness.records.frame`. Two runs are of one question if
-they differ in nothing but variant, options, seed, precision and the fields that were tuned over one
-grid. A field that is added to the specification is compared, and is in the recipe and in the titles
-of questions that differ by it.
-"""
+"""The tables of runs: a question on one machine, its rows, and its setting as text."""
 
 import json
-from collections.abc import Hashable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from math import prod
 from typing import Any
 
 import pandas as pd
 
+from harness.records.frame import is_newest, newest
 from harness.records.models import MODELS
-from harness.records.spec import TrainSpec, by_option, label_of, of_variants
+from harness.records.spec import TrainSpec, by_option, label_of
 from reports import outdated
 from reports.text import plain, threads_of
 
@@ -42,14 +38,8 @@ DEFAULTS = {
 CHOSEN = "of the row"
 """The text of a field whose value was chosen for each row."""
 
-MATCHED, PRECISION = "model.feed_forward", "train.precision"
-"""What is chosen where models are matched, and in what rows of one question may differ."""
-
-FIRST = ("task", "recipe", "device", "machine", "data", "match")
-"""Columns that the runs of a question share, besides the fields of task, model and training."""
-
-ENTRY = (*FIRST, "attention", "options", "grid")
-"""Columns that the runs of a row share, beside what was not chosen for it of the overrides."""
+SHARED = ("question.id", "device", "machine", "data")
+"""Columns that the runs of a question share."""
 
 REASON = 200
 """The most characters of a reason in a table; the record has the complete reason."""
@@ -71,43 +61,43 @@ def questions(runs: pd.DataFrame, varied: str = "", *, trials: bool = False) -> 
         trials: whether to give the trials in place of the results.
 
     Returns:
-        New columns: `question`, its title; `setting`, its recipe as text; `chosen`, the values that
-        were chosen for the row by their field; `row`, with what was chosen for it,
-        `primal[rank=8] [lr=0.001]`. The `role` of a run without tuning is `final`.
+        New columns: `question`, its title with device and machine; `setting`, its recipe as text;
+        `chosen`, the values that were chosen for the row by their field; `row`, with what was
+        chosen for it, `primal[rank=8] [lr=0.001]`.
     """
     if runs.empty:
         return runs.assign(question="", setting="", chosen="", row="")
     runs = newest(runs).sort_values(["id", "started"], ignore_index=True)
     runs = runs.drop_duplicates(["id", "machine"], keep="last")
-    shared = pd.DataFrame([_shared(run, varied) for run in lines(runs)], runs.index).fillna("")
-    group = shared.groupby([*shared], sort=False).ngroup()
-    runs = runs[_is_of_shown_code(runs)]
-    runs = runs[runs["role"] == "trial" if trials else _is_result(runs, group[runs.index])]
+    keys = [*SHARED]
+    if varied:
+        # The data of the task may depend on its option.
+        asked = [_without(text, varied) for text in runs["asked"]]
+        runs, keys = runs.assign(asked=asked), ["asked", "device", "machine"]
+    group = runs.groupby(keys, sort=False).ngroup()
+    runs = runs.assign(group=group)[_is_of_shown_code(runs.assign(group=group))]
+    runs = runs[runs["role"] == "trial" if trials else _is_result(runs)]
     if runs.empty:
         return questions(runs)
-    titles = _titles(shared.loc[runs.index], group[runs.index], runs["threads"])
-    by_question = [
-        _question(same, shared.loc[same.index[0]].to_dict(), varied).assign(question=titles[number])
-        for number, same in runs.groupby(group)
+    titles = _titles(runs, varied)
+    found = [
+        _question(same, varied).assign(question=titles[number])
+        for number, same in runs.groupby("group")
     ]
-    return pd.concat(by_question).sort_values(["question", "seed", "id", "machine"])
-
-
-def newest(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs of the newest version of each task that any of the runs is of."""
-    return runs[_is_newest(runs)] if len(runs) else runs
+    return pd.concat(found).sort_values(["question", "seed", "id", "machine"])
 
 
 def left_out(runs: pd.DataFrame) -> str:
     """The runs of older versions of tasks and of other code than a row has; empty without any."""
     if runs.empty:
         return ""
-    older, sentences = runs[~_is_newest(runs)], []
+    older, sentences = runs[~is_newest(runs)], []
     if len(older):
         counts = older["task"].str.replace(r"[\[,].*", "", regex=True).value_counts().sort_index()
         texts = ", ".join(f"{count} of {name}" for name, count in counts.items())
         sentences.append(f"Left out, as there are runs of a newer version of the task: {texts}.")
     latest = newest(runs)
+    latest = latest.assign(group=latest.groupby([*SHARED]).ngroup())
     if count := int((~_is_of_shown_code(latest)).sum()):
         sentences.append(f"Left out, as there are runs of newer code of the row: {count}.")
     return " ".join(sentences)
@@ -124,7 +114,7 @@ def row_labels(runs: pd.DataFrame, varied: str = "") -> pd.Series:
         counts = pd.DataFrame([*sets.values()], dtype=object).astype(str).nunique()
         for at, run in zip(same.index, lines(same), strict=True):
             options = {path: v for path, v in sets[run["options"]].items() if counts[path] > 1}
-            options |= of_variants(json.loads(run["overrides"]))
+            options |= json.loads(run["overrides"])
             options.pop(varied, None)
             labels[at] = label_of(str(attention), options)
     return pd.Series(labels, dtype=object)
@@ -159,43 +149,53 @@ def lines(frame: pd.DataFrame) -> list[Run]:
     return [*frame.to_dict("records")]
 
 
-def _question(runs: pd.DataFrame, shared: dict[str, str], varied: str) -> pd.DataFrame:
+def _question(runs: pd.DataFrame, varied: str) -> pd.DataFrame:
     """The runs of one question with their columns."""
-    precisions = sorted({*runs[PRECISION]})
-    shared[PRECISION] = precisions[0] if len(precisions) == 1 else CHOSEN
-    chosen = pd.Series([_chosen(run, varied) for run in lines(runs)], runs.index)
+    chosen = runs["values"].map(json.loads)
+    if (runs["role"] == "trial").all():
+        chosen = chosen.map(lambda values: {})
     labels = row_labels(runs, varied) + chosen.map(_chosen_text)
-    if len(precisions) > 1 and not varied:
-        labels += runs[PRECISION].map(" [{}]".format)
-    role = runs["role"].replace("", "final")
-    return runs.assign(setting=_recipe(shared), chosen=chosen, row=labels, role=role)
+    setting = _setting(lines(runs)[0], {varied, *json.loads(runs["values"].iloc[0])})
+    return runs.assign(setting=setting, chosen=chosen, row=labels)
 
 
-def _shared(run: Run, varied: str) -> dict[str, str]:
-    """The common setting of the runs of a question, as text by column."""
-    grid = json.loads(run["grid"] or "{}")
-    free = {*grid, PRECISION, varied, *([MATCHED] if run["match"] else [])}
-    overrides = {
-        path: value
-        for path, value in json.loads(run["overrides"]).items()
-        if path.partition(".")[0] in KINDS and path not in free
+def _without(asked: str, varied: str) -> str:
+    """The canonical text of a question without one of its fields, and without its names."""
+    question, (owner, _, option) = json.loads(asked), varied.partition(".")
+    part = question.get(owner)
+    if owner in ("task", question["task"]["name"]):
+        part = question["task"]["options"]
+    for name in (question, "name"), (question["task"], "key"), (part or {}, option):
+        name[0].pop(name[1], None)
+    return json.dumps(question, sort_keys=True)
+
+
+def _titles(runs: pd.DataFrame, varied: str) -> dict[Hashable, str]:
+    """The title of each group; of groups of one title, with the parts of their identity."""
+    found, first = dict[Hashable, str](), dict[Hashable, Run]()
+    for number, same in runs.groupby("group"):
+        first[number] = lines(same)[0]
+        found[number] = _title(first[number], sorted({*same["threads"]}), varied)
+    counts = Counter(found.values())
+    twice = {number: first[number] for number, title in found.items() if counts[title] > 1}
+    return found | {
+        number: f"{found[number]} ({run['question.id']}, {run['data']})"
+        for number, run in twice.items()
     }
-    shared = {name: run[name] for name in FIRST}
-    shared["overrides"] = ", ".join(f"{path}={overrides[path]}" for path in sorted(overrides))
-    tuned = (f"{field_text(path)} {', '.join(map(str, grid[path]))}" for path in grid)
-    shared["grid"] = "; ".join(tuned)
-    owner, _, option = varied.partition(".")
-    if owner in ("task", run["task.name"]):
-        # The data of the task depend on its option.
+
+
+def _title(run: Run, threads: Sequence[int], varied: str) -> str:
+    title = run["title"]
+    if varied:
+        option = varied.partition(".")[2]
         changed = f"{option}={run.get(f'task.{option}')}"
-        shared |= {"task": _without(run["task"], changed), "data": ""}
-        free.add(f"task.{option}")
-    fields = {name: CHOSEN if name in free else value for name, value in run.items()
-              if str(name).partition(".")[0] in ("task", *KINDS) and name != "task"}  # fmt: skip
-    return {str(name): _text(value) for name, value in (shared | fields).items()}
+        title = title.replace(run["task"], _without_option(run["task"], changed), 1)
+        title = title.replace(f" with {varied}={run.get(varied)}", "", 1)
+    title = f"{title}, {run['device']}: {run['machine']}"
+    return f"{title}, {threads_of(*threads)}" if run["device"] == "cpu" else title
 
 
-def _without(key: str, changed: str) -> str:
+def _without_option(key: str, changed: str) -> str:
     """The key of a task without one of its changed options."""
     name, bracket, rest = key.partition("[")
     inner, _, end = rest.rpartition("]")
@@ -203,52 +203,19 @@ def _without(key: str, changed: str) -> str:
     return f"{name}[{options}]{end}" if bracket and options else f"{name}{end}"
 
 
-def _titles(shared: pd.DataFrame, group: pd.Series, threads: pd.Series) -> dict[Hashable, str]:
-    """The title of each group by its number; groups of one title have the fields that differ."""
-    first = shared[~group.duplicated()].set_axis(group[~group.duplicated()])
-    titles = pd.Series({
-        number: _title(setting, sorted({*threads[group[group == number].index]}))
-        for number, setting in first.to_dict("index").items()
-    })  # fmt: skip
-    found = titles.to_dict()
-    for same in (equal.index for _, equal in titles.groupby(titles) if len(equal) > 1):
-        differing = [path for path in map(str, first) if first.loc[same, path].nunique() > 1]
-        for number, run in first.loc[same].to_dict("index").items():
-            texts = (f"{field_text(path)} {run[path]}" for path in differing)
-            found[number] += f"; {', '.join(texts)}"
-    return found
-
-
-def _title(shared: Run, threads: Sequence[int]) -> str:
-    changes = f" with {shared['overrides']}" if shared["overrides"] else ""
-    changes += f", {shared['match']} matched" if shared["match"] else ""
-    changes += f" tuned over {shared['grid']}" if shared["grid"] else ""
-    title = f"{shared['task']}, recipe {shared['recipe']}{changes}, {shared['device']}: "
-    if shared["device"] != "cpu":
-        return title + shared["machine"]
-    return f"{title}{shared['machine']}, {threads_of(*threads)}"
-
-
-def _recipe(shared: Mapping[str, str]) -> str:
+def _setting(run: Run, chosen: Collection[str]) -> str:
     """Every field of model and training, without flags that are off and fields not set."""
     sentences = []
     for part in KINDS:
+        fields = {str(path): CHOSEN if path in chosen else _text(value) for path, value in run.items()
+                  if str(path).startswith(f"{part}.") and path != "model.kind"}  # fmt: skip
+        usual = {path: _text(value) for path, value in DEFAULTS.items()}
         texts = [
-            f"{field_text(path)} {text}"
-            for path, text in shared.items()
-            if path.startswith(f"{part}.") and path != "model.kind" and text not in ("", "no")
-            and not (path in DEFAULTS and text == _text(DEFAULTS[path]))
+            f"{field_text(path)} {text}" for path, text in fields.items()
+            if text not in ("", "no", usual.get(path))
         ]  # fmt: skip
         sentences.append(f"{'Model' if part == 'model' else 'Training'}: {', '.join(texts)}.")
     return " ".join(sentences)
-
-
-def _chosen(run: Run, varied: str) -> dict[str, object]:
-    """The values that were chosen for the row of a run; none for a trial."""
-    if run["role"] == "trial":
-        return {}
-    paths = [*json.loads(run["grid"] or "{}"), *([MATCHED] if run["match"] else [])]
-    return {path: whole(run[path]) for path in paths if path != varied}
 
 
 def _chosen_text(chosen: Mapping[str, object]) -> str:
@@ -274,30 +241,15 @@ def _text(value: object) -> str:
 
 def _is_of_shown_code(runs: pd.DataFrame) -> pd.Series:
     """Return whether each run has the code that its row is shown with: a row shows one code."""
-    columns = [*ENTRY, "overrides"]
-    entries = runs.assign(entry=[_entry(run) for run in lines(runs[columns])])
-    return outdated.newest(entries, ["entry"], "implementation")
+    return outdated.newest(runs, ["group", "attention", "options"], "implementation")
 
 
-def _entry(run: Run) -> str:
-    """The question and the row of a run, as text."""
-    free = {*json.loads(run["grid"] or "{}"), MATCHED if run["match"] else ""}
-    overrides = {path: v for path, v in json.loads(run["overrides"]).items() if path not in free}
-    return json.dumps([overrides, *(run[name] for name in ENTRY)])
-
-
-def _is_result(runs: pd.DataFrame, group: pd.Series) -> pd.Series:
+def _is_result(runs: pd.DataFrame) -> pd.Series:
     """Return whether each run is no trial, or one of a row all of whose trials failed."""
     trial = runs["role"] == "trial"
     trials = runs[trial]
-    rows = trials.groupby([group[trial], trials["attention"], trials["options"], trials["seed"]])
+    rows = trials.groupby([trials[name] for name in ("group", "attention", "options", "seed")])
     points = [prod(map(len, json.loads(text).values())) for text in trials["grid"]]
     failed = ~trials["status"].eq("ok").groupby(rows.ngroup()).transform("any").astype(bool)
     complete = rows["id"].transform("nunique") == points
     return ~trial | (failed & complete).reindex(runs.index, fill_value=False)
-
-
-def _is_newest(runs: pd.DataFrame) -> pd.Series:
-    """Return whether each run is of the newest version of its task that any of the runs is of."""
-    version = runs["task"].str.extract(r"@([0-9]+)", expand=False).fillna("0").astype(float)
-    return version == version.groupby(runs["task.name"]).transform("max")

@@ -4,7 +4,6 @@ A row is a variant with its options, a column is a question. Frames of `harness.
 in, and frames come out, from which pages, tables and figures are made.
 """
 
-import json
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from harness.recipes import declared
 from harness.records.families import order_of
 from harness.records.frame import best_trials_first
 from harness.records.interval import (
@@ -139,14 +139,10 @@ def comparable(runs: pd.DataFrame, suite: Suite) -> pd.DataFrame:
     if found.empty:
         return found
     found["rate"] = found["train.lr"].where(found["role"] == "final")
-    # Of a recipe that the question starts from, too: the suite does not name these fields.
-    fields = [name for name in found.filter(regex=r"^(model|train|task)\.").columns
-              if name not in ("train.lr", "train.compiled")]  # fmt: skip
-    found["settings"] = [str(line) for line in found[fields].itertuples(index=False, name=None)]
     found.loc[~is_of_suite(found, suite), "left_out"] = "of other settings"
+    found.loc[(found["role"] == "") & (found["grid"] != ""), "left_out"] = "without trials"
     entry = ["question", "row"]
     for keys, column, reason in (
-        (["question"], "settings", "of other settings"),
         (["question"], "data", "of other data"),
         (entry, "implementation", "of other code of the row"),
         (entry, "device", "on another kind of device"),
@@ -161,36 +157,23 @@ def comparable(runs: pd.DataFrame, suite: Suite) -> pd.DataFrame:
 def is_of_suite(runs: pd.DataFrame, suite: Suite) -> pd.Series:
     """Return whether each run is of a question of the suite, with the settings of that question.
 
-    A run of `--budget SUITE/QUESTION` with other settings or rates is a question of its own, and so
-    is a run that was made before a setting of the suite changed.
+    A run of `--budget SUITE/QUESTION` with other settings is a question of its own; one that was
+    made before a setting of the suite changed, or an option of its variant, is of other settings.
     """
     if runs.empty:
         return pd.Series(dtype=bool)
-    same = runs["suite"] == suite.key
+    same = runs["declared"] == runs["question"].map(declared(suite))
+    same &= runs["suite"] == suite.key
     for question in suite.questions if same.any() else ():
-        asked = {"grid": json.dumps({"train.lr": sorted(question.rates)}) if question.rates else ""}
-        asked |= {"model.positions": question.positions, "train.precision": question.precision}
-        for part, fields in (("task", question.options), ("model", question.model),
-                             ("train", question.train)):  # fmt: skip
-            asked |= {f"{part}.{name}": value for name, value in fields.items()}
         others = runs["question"] != question.name
         # Options of a variant alone: `+V` is another one for the last layer of A+V.
         usual = {f"{name}.{option}": value for name, options in question.variants.items()
                  for option, value in options.items()}  # fmt: skip
         for path in usual.keys() & {*runs}:
-            name = path.partition(".")[0]
-            alone = (runs["attention"] == name) & ~runs["overrides"].str.contains(f'"{path}"')
+            alone = runs["attention"] == path.partition(".")[0]
+            alone &= ~runs["overrides"].str.contains(f'"{path}"')
             same &= others | ~alone | runs[path].map(partial(eq, usual[path]))
-        for path in asked.keys() & {*runs}:
-            value = tuple(v) if isinstance(v := asked[path], list) else v
-            same &= others | runs[path].map(partial(eq, value))
-    texts = runs[["overrides", "grid"]].to_dict("list")
-    changed = [
-        any(path.startswith(("model.", "train.")) for path in json.loads(overrides).keys() - tuned)
-        for overrides, grid in zip(*texts.values(), strict=True)
-        for tuned in [json.loads(grid or "{}").keys()]
-    ]
-    return same & ~np.array(changed, dtype=bool)
+    return same
 
 
 def final_runs(runs: pd.DataFrame, suite: Suite) -> pd.DataFrame:

@@ -4,7 +4,6 @@ A command takes a dataclass, whose fields are its options: see `harness.cli.proc
 Here and in the commands a value that is malformed, unknown or not possible is a `UserError`.
 """
 
-import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,14 +14,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from zoo.registry import UserError, require_memory, unknown
+from zoo.registry import UserError
 
 if TYPE_CHECKING:
     from harness.engines import Resources
 
-
-WORKER_BYTES = 2**27
-"""What a process takes that has imported PyTorch, at least."""
 
 MOST = 10_000
 """The most integers of a list, and trajectories of a file."""
@@ -103,32 +99,16 @@ class Runs(Machine):
     slurm: list[str] | None = None
 
     def resources(self) -> "Resources":
-        """The resources of the runs of a grid.
+        """The resources of the runs; raise `UserError` for what is malformed or not there."""
+        from harness.engines import resources
 
-        Raises:
-            UserError: there is no such engine or device, this machine has fewer CPUs, or no memory
-                for as many workers, or a text of `slurm` has another form.
-        """
-        from harness import engines
-        from harness.environment import pick_device
-
-        if self.engine not in engines.names():
-            raise UserError(unknown("engine", self.engine, engines.names()))
         parameters = {n: value for n, _, value in (t.partition("=") for t in self.slurm or ())}
         if not all(name and value for name, value in parameters.items()):
             texts = " ".join(self.slurm or ())
             raise UserError(f"--slurm {texts}: give NAME=VALUE, as partition=gpu")
-        if parameters and self.engine != "slurm":
-            raise UserError("--slurm is for jobs of Slurm; give --engine slurm as well")
-        if self.engine == "local":
-            if self.threads > (cores := os.cpu_count() or 1):
-                raise UserError(
-                    f"--threads {self.threads} exceeds the {cores} CPUs of this machine; give fewer"
-                )
-            require_memory(self.workers * WORKER_BYTES, f"--workers {self.workers}", "give fewer")
-        return engines.Resources(
-            engine=self.engine, workers=self.workers, threads=self.threads,
-            device=pick_device(self.device), parameters=parameters,
+        return resources(
+            self.engine, workers=self.workers, threads=self.threads, device=self.device,
+            parameters=parameters,
         )  # fmt: skip
 
 

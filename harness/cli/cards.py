@@ -18,8 +18,8 @@ import tasks
 from harness.baselines import fit
 from harness.cli.files import within
 from harness.cli.progress import fitting
-from harness.data import Data
-from harness.plan import Draft, Request
+from harness.data import Data, data_of
+from harness.questions import question_of
 from harness.records.baselines import TaskBaselines, missing
 from harness.records.spec import TaskSpec
 from harness.records.store import BaselineStore
@@ -99,8 +99,7 @@ def names() -> list[str]:
 
 def settings(name: str) -> list[Task]:
     """The task with its defaults, and as the laptop recipe sets it where that differs."""
-    request = Request(attention="none", task=name, recipe="laptop", seed=0, device="cpu")
-    default, laptop = tasks.create(name), Draft.of(request).data.task
+    default, laptop = tasks.create(name), data_of(question_of(name).task).task
     return [default] if default.key == laptop.key else [default, laptop]
 
 

@@ -4,7 +4,6 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -13,17 +12,19 @@ import torch
 from harness.cli.arguments import attentions_in, names_in
 from harness.cli.process import Answer
 from harness.cli.progress import fitting
-from harness.cli.runs import execute
+from harness.cli.run import execution
 from harness.cost import measurement, sweep
 from harness.environment import describe, pick_device
-from harness.plan import Draft, Plan
 from harness.records import suites
 from harness.records.cost import batching_of
 from harness.records.fields import Device
 from harness.records.frame import of_records
 from harness.records.sources import Sources, is_other_code
-from harness.records.suites import Question, Suite, SuiteRow
-from harness.suite import drafts, layer_costs, rows_of
+from harness.records.spec import RunSpec
+from harness.records.suites import Suite, SuiteQuestion, SuiteRow
+from harness.runs import execute
+from harness.suite import layer_costs, rows_of, specs_of
+from harness.tuning import finals
 from reports.layer_costs import FORMS
 from reports.text import text_table
 
@@ -57,8 +58,8 @@ def first(options: "RunOptions", name: str = SUITE) -> Answer:
     attentions = attentions_in(typed)
     rows, typed = rows_of(suite, attentions, {}), dict(zip(attentions, typed, strict=True))
     questions, answers = [*map(suite.question, suite.first)], suites.published(suite)
-    plans = _plans(name, questions, rows, answers, device)
-    outcomes = execute(plans, options) if plans else []
+    specs = _specs(name, questions, rows, answers, device)
+    outcomes = execute(specs, execution(options)) if specs else []
     runs = of_records(record for record, _ in outcomes)
     documents: list[Document] = [
         {
@@ -77,22 +78,28 @@ def first(options: "RunOptions", name: str = SUITE) -> Answer:
     return Answer("\n\n".join(text(document, machine) for document in documents), int(failed))
 
 
-def _plans(
-    name: str, questions: Sequence[Question], rows: Sequence[SuiteRow], answers: pd.DataFrame,
-    device: Device,
-) -> list[Plan]:  # fmt: skip
-    """A run of each row on each question that it has a form for, at its published rate."""
+def _specs(
+    name: str, questions: Sequence[SuiteQuestion], rows: Sequence[SuiteRow],
+    answers: pd.DataFrame, device: Device,
+) -> list[RunSpec]:  # fmt: skip
+    """A run of each row on each question that it has a form for, at its published rate.
+
+    A row without a published rate has the middle one.
+    """
     rates = answers.set_index(["row", "question"])["rate"].to_dict()
-    plans = []
-    for question, row in product(questions, rows):
-        for draft in drafts(name, question, [row], device, SEED):
-            if rate := rates.get((row.label, question.name)):
-                draft = Draft.of(draft.request.with_setting("train.lr", rate))
-            plans.append(draft.plan())
-    return plans
+    specs = []
+    for question in questions:
+        for trials in specs_of(name, question.name, rows, device):
+            middle = trials[len(trials) // 2]
+            rate = rates.get((middle.row, question.name))
+            chosen = [spec for spec in trials if spec.train.lr == rate]
+            # Without trials of the row it is no result of the suite.
+            untuned = middle.model_copy(update={"seed": SEED, "role": ""})
+            specs += finals(chosen[0], [SEED]) if chosen else [untuned]
+    return specs
 
 
-def place(row: str, question: Question, runs: pd.DataFrame, answers: pd.DataFrame) -> Document:
+def place(row: str, question: SuiteQuestion, runs: pd.DataFrame, answers: pd.DataFrame) -> Document:
     """The accuracy of a row on a question in percent, and its place among the published answers."""
     found: Document = {"title": question.title, "asks": question.asks, "failed": False}
     names = (row, question.name)

@@ -1,10 +1,12 @@
 """Progress of runs, grids, fits and downloads: bars on a terminal, printed lines elsewhere."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
+import typer
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -26,6 +28,7 @@ from zoo.registry import printable
 
 if TYPE_CHECKING:
     from harness.jobs import Result
+    from harness.runs import Shown
 
 SECONDS_PER_LINE = 10.0
 """Minimum seconds between two printed lines; lines with a score on dev are always printed."""
@@ -246,3 +249,29 @@ def fitting(name: str) -> AbstractContextManager[Callable[..., None]]:
 def download(name: str) -> AbstractContextManager[Callable[..., None]]:
     """Show a download in bytes on stderr; see `counting`."""
     return counting(Console(stderr=True), name, DownloadColumn(), lines=False)
+
+
+def shown() -> "Shown":
+    """What a command shows of its runs: bars, lines, and the score on dev of each trial."""
+    from harness.runs import Shown
+
+    return Shown(line=typer.echo, trials=show_trials, grid=_grid, fitting=fitting)
+
+
+@contextmanager
+def _grid() -> Iterator[GridView]:
+    with bars(Output()) as bar:
+        yield GridView(bar, Output(stderr=True), attrgetter("file_name"))
+
+
+def show_trials(records: Sequence[Record], chosen: Record | None) -> None:
+    """Print the score on dev at each point of a row, and the point that is chosen."""
+    from harness.records.frame import of_records
+    from reports.questions import failure
+
+    spec = records[0].spec
+    typer.echo(f"{spec.attention} on {spec.task.key}, on dev:")
+    for record, line in zip(records, of_records(records).to_dict("records"), strict=True):
+        grid_point = ", ".join(f"{path}={value}" for path, value in record.spec.values.items())
+        result = record.selection.sentence(record.final.dev) if record.final else failure(line)
+        typer.echo(f"  {grid_point}: {result}{' (chosen)' if record is chosen else ''}")

@@ -68,9 +68,10 @@ def report(options: ReportOptions) -> Answer:
     require_folder(store)
     folder = options.out or store
     if options.baselines:
-        from harness.cli.runs import fit_baselines
+        from harness.cli.progress import shown
+        from harness.runs import fit_baselines
 
-        complete = fit_baselines(stores.read(store, curves=False)[0], store)
+        complete = fit_baselines(stores.read(store, curves=False)[0], store, shown())
     content = stores.content(store)
     stores.require_records(content, store)
     found = results_in(content, Selection.of(options), store)

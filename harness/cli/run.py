@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Collection
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from harness.cli.process import Answer
 from zoo.registry import UserError, printable
 
 if TYPE_CHECKING:
-    from harness.cli.runs import Outcomes
+    from harness.runs import Asked, Execution, Outcomes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,59 +104,55 @@ def run(options: RunOptions) -> Answer:
         from harness.cli.first import first
 
         return first(options)
-    outcomes, count = train(options)
-    records = [record for record, _ in outcomes]
-    from harness.cli.runs import fit_baselines
-    from harness.events import write_events
+    from harness.events import require_tensorboard, write_events
+    from harness.records.files import require_writable
+    from harness.runs import fit_baselines, make
 
+    if folder := options.tensorboard:
+        require_writable(folder, str(folder), "give another --tensorboard")
+        require_tensorboard()
+    how = execution(options)
+    outcomes, count = make(asked(options), how)
+    records = [record for record, _ in outcomes]
     if options.tensorboard:
         write_events(records, options.tensorboard)
-    fit_baselines(records, options.store)
+    fit_baselines(records, options.store, how.shown)
     if options.over:
         _write_sweep(options)
     complete = len(records) == count and all(record.status == "ok" for record in records)
     return Answer(_content(outcomes, options), 0 if complete else 1)
 
 
-def train(options: RunOptions) -> "tuple[Outcomes, int]":
-    """Make the runs that the options name; return them, and their number if none is skipped.
+def asked(options: RunOptions) -> "Asked":
+    """The runs that the options name.
 
     Raises:
-        UserError: an option is malformed, or is not possible.
+        UserError: a text has another form.
     """
-    from harness.cli import runs
-    from harness.events import require_tensorboard
-    from harness.memory import matched
-    from harness.plan import Draft
-    from harness.records.files import require_writable
-    from harness.records.store import Store
-    from harness.tuning import require_one_processor, varied
+    from harness.runs import Asked
 
-    if options.grid and not options.tune:
-        raise UserError("--grid is the grid of --tune; give --tune as well")
-    if options.over and options.tune:
-        raise UserError("--over and --tune are not possible at once; leave one of them out")
-    if options.match not in ("", "parameters"):
-        raise UserError(f"--match {options.match!r} is not possible; give parameters")
-    if options.tensorboard:
-        folder = options.tensorboard
-        require_writable(folder, str(folder), "give another --tensorboard")
-        require_tensorboard()
-    requests = runs.requests(replace(options, seeds=None) if options.tune else options)
-    over = arguments.values_in("--over", [options.over] if options.over else [])
-    drafts = [] if over else [Draft.of(request) for request in requests]
-    for field, values in over.items():
-        drafts += [draft for request in requests for draft in varied(request, field, values)]
-    runs.require_used(drafts)
-    if options.match:
-        drafts = [Draft.of(matched(draft.request, announce=typer.echo)) for draft in drafts]
-    if options.tune:
-        seeds = arguments.seeds_in(runs.SEEDS if options.seeds is None else options.seeds)
-        return runs.tune(drafts, seeds, options)
-    plans = [draft.plan(typer.echo) for draft in drafts]
-    if options.over:
-        require_one_processor(plans, Store(options.store))
-    return runs.execute(plans, options), len(plans)
+    return Asked(
+        attention=arguments.attentions_in(options.attention or ()),
+        task=arguments.names_in(options.task or ()), budget=options.budget,
+        seeds=None if options.seeds is None else arguments.seeds_in(options.seeds),
+        settings=arguments.settings_of(options.set_), positions=options.positions,
+        precision=options.precision, device=options.device, compiled=options.compile,
+        tune=options.tune, grid=arguments.values_in("--grid", options.grid),
+        over=arguments.values_in("--over", [options.over] if options.over else []),
+        match=options.match,
+    )  # fmt: skip
+
+
+def execution(options: RunOptions) -> "Execution":
+    """How the options make runs, with their progress on the terminal."""
+    from harness.cli import progress
+    from harness.runs import Execution
+
+    return Execution(
+        store=options.store, resources=options.resources(), cost=options.cost,
+        rerun=options.rerun, keep_outdated=options.keep_outdated,
+        keep_checkpoints=options.keep_checkpoints, shown=progress.shown(),
+    )  # fmt: skip
 
 
 def _write_sweep(options: RunOptions) -> None:

@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from harness import stores
+from harness import runs, stores
 from harness import suite as suites
-from harness.cli import runs
 from harness.cli.arguments import attentions_in, names_in, settings_of
 from harness.cli.catalogue import described
 from harness.cli.check import require_passed
 from harness.cli.cost import measure_all
 from harness.cli.process import Answer
 from harness.cli.report import step_frame
+from harness.cli.run import execution
 from harness.environment import describe, pick_device
 from harness.provenance import is_foreign, is_outdated
 from harness.records.cost import CostSpec
 from harness.records.fields import Device
-from harness.records.frame import of_costs, of_records
+from harness.records.frame import of_costs
 from harness.records.record import Record
 from harness.records.store import CostStore, Store
-from harness.records.suites import Question, Suite, SuiteRow, find
+from harness.records.suites import Suite, SuiteQuestion, SuiteRow, find
 from harness.reference import REFERENCE
 from reports import papers
 from reports.pages.suite import tables, terminal
@@ -74,21 +74,20 @@ def run(options: "RunOptions") -> Answer:
 
 
 def _train(
-    suite: Suite, question: Question, rows: Sequence[SuiteRow], device: Device,
+    suite: Suite, question: SuiteQuestion, rows: Sequence[SuiteRow], device: Device,
     options: "RunOptions",
 ) -> bool:  # fmt: skip
     """Make the runs of a question; return whether all have finished."""
-    options, seeds = replace(options, cost=False), question.seeds
-    drafts = suites.drafts(options.suite, question, rows, device)
-    if not drafts:
+    how, seeds = execution(replace(options, cost=False)), question.seeds
+    found = suites.specs_of(options.suite, question.name, rows, device, typer.echo)
+    if not found:
         return True
     if question.rates:
-        needs_seeds = _needs_seeds(suite, question, options.store)
-        outcomes, count = runs.tune(drafts, seeds, options, needs_seeds)
+        needs_seeds = _needs_seeds(suite, question, how)
+        outcomes, count = runs.tune(found, seeds, how, needs_seeds)
     else:
-        plans = [draft.plan(typer.echo) for draft in drafts]
-        plans = [plan.with_fields(seed=seed) for plan in plans for seed in seeds]
-        outcomes, count = runs.execute(plans, options), len(plans)
+        specs = [spec.model_copy(update={"seed": seed}) for (spec,) in found for seed in seeds]
+        outcomes, count = runs.execute(specs, how), len(specs)
     return len(outcomes) == count and all(record.status == "ok" for record, _ in outcomes)
 
 
@@ -138,14 +137,17 @@ def _copy_published(specs: Sequence[CostSpec], store: Path) -> None:
                 own.write(record)
 
 
-def _needs_seeds(suite: Suite, question: Question, store: Path) -> Callable[[Record], bool]:
+def _needs_seeds(
+    suite: Suite, question: SuiteQuestion, how: runs.Execution
+) -> Callable[[Record], bool]:
     """Return whether a row, by its chosen trial, has the other seeds of a question."""
 
     @cache
     def at_baseline() -> set[str]:
-        recipe, records = f"{suite.key}/{question.name}", stores.content(store).records
-        runs.fit_baselines([run for run in records if run.spec.budget == recipe], store)
-        content = stores.content(store)
+        title, records = f"{suite.key}/{question.name}", stores.content(how.store).records
+        asked = [run for run in records if run.spec.question.title == title]
+        runs.fit_baselines(asked, how.store, how.shown)
+        content = stores.content(how.store)
         # Trials alone: seeds that are there already must not decide whether others follow.
         trials = content.runs
         trials = trials[trials["role"] != "final"]
@@ -155,7 +157,7 @@ def _needs_seeds(suite: Suite, question: Question, store: Path) -> Callable[[Rec
     def needs_seeds(chosen: Record) -> bool:
         if question.seeds_at_baseline or chosen.is_baseline:
             return True
-        return of_records([chosen])["row"].iloc[0] not in at_baseline()
+        return chosen.spec.row not in at_baseline()
 
     return needs_seeds
 

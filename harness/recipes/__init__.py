@@ -13,6 +13,8 @@ A recipe is a TOML file. Its tables, the more specific ones applied last:
     [tasks.TASK.variants.V]       options of a variant, on one task; "+V": in A+V
 """
 
+import hashlib
+import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -23,7 +25,7 @@ from pydantic import Field
 
 from harness.records import suites
 from harness.records.fields import Frozen
-from harness.records.suites import Question, Suite
+from harness.records.suites import Suite, SuiteQuestion
 from harness.records.toml_files import Parts, Table, read_toml, validated
 from zoo.registry import UserError, Value, unknown
 
@@ -51,11 +53,6 @@ class TaskRecipe(Frozen):
     model: Table = Field(default={})
     train: Table = Field(default={})
     variants: dict[str, Table] = Field(default={})
-
-    def options_of(self, names: Sequence[str]) -> dict[str, dict[str, Value]]:
-        """Options of the variants of a composition, first to last."""
-        later = {name: self.variants.get(f"+{name}", {}) for name in names[1:]}
-        return {name: self.variants.get(name, {}) | later.get(name, {}) for name in names}
 
     def override(self, base: "TaskRecipe") -> "TaskRecipe":
         """`base`, with the values of this recipe in place of values of the same name."""
@@ -90,7 +87,7 @@ class Recipe(Frozen):
     tasks: dict[str, TaskRecipe] = Field(default={})
     other: TaskRecipe | None = None
     shared: dict[str, TaskRecipe] = Field(default={})
-    question: Question | None = None
+    question: SuiteQuestion | None = None
 
     def of_task(self, task: str) -> TaskRecipe:
         """The complete recipe of a task.
@@ -111,6 +108,12 @@ class Recipe(Frozen):
             recipe = recipe.override(self.shared[recipe.extends])
         base = TaskRecipe(model=self.model, train=self.train, variants=self.variants)
         return recipe.override(base)
+
+
+def options_of(variants: Mapping[str, Table], names: Sequence[str]) -> dict[str, dict[str, Value]]:
+    """Options of the variants of a composition, first to last, from the table of a recipe."""
+    later = {name: variants.get(f"+{name}", {}) for name in names[1:]}
+    return {name: variants.get(name, {}) | later.get(name, {}) for name in names}
 
 
 PARTS: Parts = dict.fromkeys(("tasks", "other", "shared"), TaskRecipe)
@@ -157,6 +160,20 @@ def of_question(suite: Suite, name: str) -> Recipe:
     if question.recipe:
         recipe = recipe.override(find(question.recipe).of_task(question.task))
     return Recipe(name=f"{suite.key}/{name}", tasks={question.task: recipe}, question=question)
+
+
+def declared(suite: Suite) -> dict[str, str]:
+    """The digest of the table of each question, by name: equal where runs are of equal settings.
+
+    Options of variants do not count: they belong to a row.
+    """
+    tables = {}
+    for name, recipe in of_suite(suite).items():
+        fields = {"name", "title", "asks", "note", "variants", "seeds", "seeds_at_baseline"}
+        table = suite.question(name).model_dump(mode="json", exclude=fields)
+        table |= recipe.model_dump(mode="json", exclude={"variants"})
+        tables[name] = hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()[:16]
+    return tables
 
 
 def of_suite(suite: Suite) -> dict[str, TaskRecipe]:

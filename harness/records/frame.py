@@ -17,7 +17,7 @@ from harness.records.fields import Frozen, Quartiles
 from harness.records.interval import Sample, interval_of
 from harness.records.record import Point, Record
 from harness.records.sources import Sources, is_other_code, outdated
-from harness.records.spec import by_option, field_at, label_of, row_of
+from harness.records.spec import by_option, field_at, label_of
 from harness.records.store import BaselineStore, CostStore, Store, require_folder
 
 Row = dict[str, Any]
@@ -37,10 +37,14 @@ TEXTS = ("no_ratio", "reference", "backend")
 """The texts among them, empty where nothing was measured."""
 
 OF_RUNS = {
-    "attention": "spec.attention", "recipe": "spec.budget", "task": "spec.task.key",
+    "attention": "spec.attention", "row": "spec.row", "task": "spec.task.key",
+    "question": "spec.question.name", "question.id": "spec.question.id",
+    "suite": "spec.question.suite", "declared": "spec.question.declared",
+    "title": "spec.question.title", "recipe": "spec.question.recipe",
     "task.name": "spec.task.name", "seed": "spec.seed",
-    "device": "spec.device", "role": "spec.tuning.role", "match": "spec.match", "status": "status",
-    "reason": "reason", "metric": "metric.name", "unit": "metric.unit", "better": "metric.better",
+    "device": "spec.device", "role": "spec.role", "match": "spec.question.match",
+    "status": "status", "reason": "reason", "metric": "metric.name",
+    "unit": "metric.unit", "better": "metric.better",
     "digits": "metric.digits", "chance": "metric.chance", "scale": "metric.scale",
     "exponential": "metric.exponential", "dev_metric": "selection.title",
     "dev_better": "selection.better", "dev_digits": "selection.digits", "sample": "final.sample",
@@ -155,6 +159,17 @@ def best_trials_first(trials: pd.DataFrame) -> pd.DataFrame:
     return ordered.sort_values(["order", "distance", "point"]).drop(columns="order")
 
 
+def newest(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs of the newest version of each task that any of the runs is of."""
+    return runs[is_newest(runs)] if len(runs) else runs
+
+
+def is_newest(runs: pd.DataFrame) -> pd.Series:
+    """Return whether each run is of the newest version of its task that any of the runs is of."""
+    version = runs["task"].str.extract(r"@([0-9]+)", expand=False).fillna("0").astype(float)
+    return version == version.groupby(runs["task.name"]).transform("max")
+
+
 def best_first(scores: pd.Series, better: pd.Series) -> pd.Series:
     """Numbers in the order of scores, the best first; `better` is `higher` or `lower`."""
     return scores.astype(float) * better.map({"higher": -1, "lower": 1}).astype(float)
@@ -193,7 +208,6 @@ def of_costs(records: Iterable[CostRecord]) -> pd.DataFrame:
 
 def _run(record: Record) -> Row:
     spec, final = record.spec, record.final
-    suite, _, question = spec.budget.partition("/")
     sample = Sample.of([final.sample]) if final and final.sample else None
     interval = interval_of(sample, record.metric) if sample else None
     point = record.curve[-1] if record.curve else None
@@ -201,9 +215,6 @@ def _run(record: Record) -> Row:
     for name, path in TIMES.items():
         row |= _quartiles(name, field_at(record, path), 1000 if name == "step_seconds" else 1)
     return row | {
-        "row": row_of(spec.attention, spec.overrides),
-        "suite": suite if question else "",
-        "question": question,
         "data": spec.task.file_name,
         **_dotted("task", spec.task.options),
         **_dotted("model", dict(spec.model)),
@@ -211,8 +222,10 @@ def _run(record: Record) -> Row:
         **by_option(record.options),
         "options": json.dumps(spec.options, sort_keys=True),
         "overrides": json.dumps(spec.overrides, sort_keys=True),
-        "grid": json.dumps(spec.tuning.grid) if spec.tuning else "",
-        "point": json.dumps(spec.point),
+        "asked": json.dumps(spec.question.model_dump(mode="json"), sort_keys=True),
+        "grid": json.dumps(spec.question.grid) if spec.question.grid else "",
+        "values": json.dumps(spec.values),
+        "point": json.dumps({p: v for p, v in spec.values.items() if p in spec.question.grid}),
         "distance": spec.distance,
         "low": interval.low if interval else None,
         "high": interval.high if interval else None,
@@ -236,7 +249,7 @@ def _quartiles(name: str, values: Quartiles | None, per: int = 1) -> Row:
 def _cost(record: CostRecord) -> Row:
     spec, measured = record.spec, record.measured
     row = {name: field_at(record, path) for name, path in OF_COSTS.items()} | {
-        "row": row_of(spec.attention, spec.overrides),
+        "row": label_of(spec.attention, spec.overrides),
         "label": label_of(spec.attention, by_option(spec.options)),
         "model": spec.model.model_dump(exclude={"kind", "dim", "heads"}) if spec.model else {},
         **by_option(record.options),

@@ -6,13 +6,12 @@ import math
 import re
 from collections.abc import Mapping
 from itertools import product
-from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from harness.records.fields import Count, Device, Frozen, Identified, Precision, Probability
-from harness.records.models import MODELS, Model
+from harness.records.models import Model
 from zoo.registry import Value
 
 Point = Mapping[str, Value]
@@ -123,15 +122,14 @@ class TaskSpec(Frozen):
     Attributes:
         key: `name@version[option=value,...]`, with the options that differ from the defaults.
         options: every option of the task.
-        block: 0, which is part of the identities of published runs.
-        digests: SHA-256 of each split, by its name; see `tasks.contract.Split.digest`.
+        digests: SHA-256 of each split, by its name; see `tasks.contract.Split.digest`. A question
+            has none: its data may not be read yet.
     """
 
     name: str
     key: str
     options: dict[str, Value]
-    block: Literal[0] = 0
-    digests: dict[str, str]
+    digests: dict[str, str] = Field(default={})
 
     @property
     def file_name(self) -> str:
@@ -140,71 +138,96 @@ class TaskSpec(Frozen):
         return f"{self.name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
-class TuningSpec(Frozen):
-    """The grid from which fields of a run were chosen.
+class Question(Identified):
+    """Everything that is held fixed around a variant: what runs of one table share.
 
     Attributes:
-        grid: the values of each tuned field of `model` and `train`, by its path, as `train.lr`. The
-            points of the grid are the product of all values.
-        recipe: the value of each of these fields in the recipe of the run.
-        role: `trial` for a run at one point, whose score on dev chooses and whose score on
-            test is not used; `final` for a run at the chosen point.
+        name: its name in a suite, else its task and recipe with what differs from the recipe.
+        suite: the suite whose question it is, as `laptop@2`; empty for a question of no suite.
+        declared: the digest of the table of that suite; see `harness.recipes.declared`.
+        task: without digests of data.
+        recipe: the name of the recipe that `model` and `train` came from.
+        variants: the options that the recipe gives to variants, by variant; `+V` is V as the last
+            layer of A+V.
+        grid: the values of each tuned field of `model` and `train`, by its path, as `train.lr`;
+            `model` and `train` have the recipe's. The grid is the product of all values.
+        match: what the feed-forward width of each row makes equal to softmax's, if anything.
     """
 
-    grid: dict[str, tuple[Value, ...]]
-    recipe: dict[str, Value]
-    role: Literal["trial", "final"]
+    name: str
+    suite: str = ""
+    declared: str = ""
+    task: TaskSpec
+    recipe: str
+    model: Model
+    train: TrainSpec
+    variants: dict[str, dict[str, Value]] = Field(default={})
+    grid: dict[str, tuple[Value, ...]] = Field(default={})
+    match: Literal["parameters"] | None = None
+
+    @property
+    def title(self) -> str:
+        """Its name with its suite: `laptop@2/copy`."""
+        return f"{self.suite}/{self.name}" if self.suite else self.name
 
     @property
     def points(self) -> list[Point]:
-        """Every point of the grid, in order."""
+        """Every point of the grid, in order; one without values where there is no grid."""
         values = product(*self.grid.values())
         return [dict(zip(self.grid, point, strict=True)) for point in values]
 
     @model_validator(mode="after")
-    def _check_fields(self) -> "TuningSpec":
-        fields = {
-            "model": {name for kind in MODELS.values() for name in kind.model_fields},
-            "train": {*TrainSpec.model_fields},
-        }
-        for path in self.grid.keys() | self.recipe.keys():
-            owner, _, name = path.partition(".")
-            if name not in fields.get(owner, {}):
+    def _check_grid(self) -> "Question":
+        for path, values in self.grid.items():
+            if path.partition(".")[0] not in ("model", "train") or field_at(self, path) is None:
                 raise ValueError(f"{path!r} is no field of model or train")
-        if self.grid.keys() != self.recipe.keys() or not all(self.grid.values()):
-            raise ValueError("each tuned field needs a value in the recipe and values in the grid")
+            if not values:
+                raise ValueError(f"{path!r} has no value in the grid")
         return self
 
 
 class RunSpec(Identified):
-    """One run: one variant, one task, one recipe, one seed, one kind of device.
+    """One run: one question, one variant, one seed, one kind of device.
 
     Attributes:
         attention: the variants as text: `A`, or `A+B` for layers of A with a last layer of B.
         layers: the variant of each layer, first to last.
         options: the options of each variant that differ from its defaults, by variant.
-        budget: name of the recipe that `model` and `train` came from.
-        overrides: fields of `model` and `train` and options of variants that differ from the
-            recipe, as `train.lr`, with their values; `model`, `train` and `options` hold them too.
-        device: the kind of device; part of the identity because cost is part of the outcome.
+        overrides: those that differ from the question's, by `VARIANT.OPTION`.
+        values: the fields of model and train that were chosen for this run, by path: a point of the
+            grid, or the width of a matched model.
+        role: `trial` for a run whose score on dev chooses, and whose score on test is not used;
+            `final` for a run at the chosen point; empty without a grid.
         seed: determines initial parameters, data order and all other random numbers of the run.
-        tuning: the grid that the run belongs to; None for a run of one recipe.
-        match: what the feed-forward width of each variant makes equal to softmax's, if
-            anything.
+        device: the kind of device; part of the identity because cost is part of the outcome.
+        data: SHA-256 of each split of the task, by its name.
     """
 
+    question: Question
     attention: str
     layers: Annotated[tuple[str, ...], Field(min_length=1)]
     options: dict[str, dict[str, Value]]
-    task: TaskSpec
-    budget: str
-    overrides: dict[str, Value]
-    model: Model
-    train: TrainSpec
-    device: Device
+    overrides: dict[str, Value] = Field(default={})
+    values: dict[str, Value] = Field(default={})
+    role: Literal["trial", "final", ""] = ""
     seed: Annotated[int, Field(ge=0, lt=2**32)]
-    tuning: TuningSpec | None = None
-    match: Literal["parameters"] | None = None
+    device: Device
+    data: dict[str, str]
+
+    @property
+    def task(self) -> TaskSpec:
+        """The task with the digests of its data."""
+        return self.question.task.model_copy(update={"digests": self.data})
+
+    @property
+    def model(self) -> Model:
+        """The model of the question, with the values of this run."""
+        return self.question.model.model_copy(update=self._values_of("model"))
+
+    @property
+    def train(self) -> TrainSpec:
+        """The recipe of the optimiser of the question, with the values of this run."""
+        return self.question.train.model_copy(update=self._values_of("train"))
 
     @property
     def variants(self) -> tuple[str, ...]:
@@ -212,30 +235,38 @@ class RunSpec(Identified):
         return tuple(dict.fromkeys(self.layers))
 
     @property
+    def row(self) -> str:
+        """Its row in tables: `primal[rank=8]`."""
+        return label_of(self.attention, self.overrides)
+
+    @property
     def file_name(self) -> str:
         """The name of its files in a store, without suffix."""
         # A recipe may be `SUITE@VERSION/QUESTION`, and the attention `(A+B)*2`.
-        attention, recipe = (re.sub(r"[/*()]", "-", text) for text in (self.attention, self.budget))
+        names = (self.attention, self.question.recipe)
+        attention, recipe = (re.sub(r"[/*()]", "-", text) for text in names)
         return f"{self.task.name}-{attention}-{recipe}-{self.device}-s{self.seed}-{self.id}"
 
     @property
-    def point(self) -> Point:
-        """The point of the grid that the run is at; empty for a run of one recipe."""
-        return {path: attrgetter(path)(self) for path in self.tuning.grid} if self.tuning else {}
-
-    @property
     def distance(self) -> float:
-        """The distance of its grid point from the recipe: the sum over the tuned fields.
+        """The distance of its values from the recipe: the sum over the fields of the grid.
 
         For two positive numbers the absolute logarithm of their ratio, for other values 0 or 1.
         """
-        recipe = self.tuning.recipe if self.tuning else {}
-        return float(sum(_difference(value, recipe[path]) for path, value in self.point.items()))
+        question = self.question
+        return float(sum(_difference(self.values[path], field_at(question, path))
+                         for path in question.grid if path in self.values))  # fmt: skip
+
+    def _values_of(self, part: str) -> dict[str, Value]:
+        named = (path.partition(".")[::2] for path in self.values)
+        return {name: self.values[f"{part}.{name}"] for owner, name in named if owner == part}
 
     @model_validator(mode="after")
     def _agree(self) -> "RunSpec":
         if len(self.layers) != self.model.depth:
             raise ValueError(f"{len(self.layers)} layers are not depth={self.model.depth}")
+        if unknown := self.values.keys() - {*self.question.grid, "model.feed_forward"}:
+            raise ValueError(f"{min(unknown)!r} is no field of the question's grid")
         return self
 
 
@@ -262,17 +293,6 @@ def label_of(attention: str, options: Mapping[str, Value]) -> str:
     texts = (f"{path}={value}".removeprefix(f"{attention}.") for path, value in options.items())
     text = ",".join(sorted(texts))
     return f"{attention}[{text}]" if text else attention
-
-
-def row_of(attention: str, overrides: Mapping[str, Value]) -> str:
-    """The label of a variant with its options among `overrides`, which model and train have too."""
-    return label_of(attention, of_variants(overrides))
-
-
-def of_variants(overrides: Mapping[str, Value]) -> dict[str, Value]:
-    """The overrides that are options of variants, and not fields of model or train."""
-    fields = overrides.items()
-    return {path: v for path, v in fields if path.partition(".")[0] not in ("model", "train")}
 
 
 def by_option(options: Mapping[str, Mapping[str, Value]]) -> dict[str, Value]:

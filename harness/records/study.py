@@ -80,13 +80,7 @@ def frame_of(records: Iterable[StudyRecord]) -> "pd.DataFrame":
 
 def setting_of(spec: RunSpec, environment: Environment) -> str:
     """The setting of the runs in a table of a study, as text: task, recipe, and machine."""
-    changes = ", ".join(
-        f"{path}={value}"
-        for path, value in sorted(spec.overrides.items())
-        if path.partition(".")[0] in ("model", "train")
-    )
-    recipe = f"{spec.budget} with {changes}" if changes else spec.budget
     machine, threads = environment.device, environment.threads
     if spec.device == "cpu":
         machine += f", {threads} thread{'s' * (threads > 1)}"
-    return f"{spec.task.key}, recipe {recipe}, {spec.device}: {machine}"
+    return f"{spec.question.title}, {spec.device}: {machine}"

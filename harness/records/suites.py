@@ -8,7 +8,7 @@ A suite is a file `harness/recipes/suites/NAME.toml`, or a file of a user:
     level = "step"                costs of training steps are the results; by default runs are
     [cost]                        what is measured of each row, by default `LAYERS`; see `CostPlan`
     [all]                         fields of every question that does not set them
-    [questions.NAME]              see `Question`; in the order of the columns
+    [questions.NAME]              see `SuiteQuestion`; in the order of the columns
     [questions.NAME] extends = "OTHER"     the fields of OTHER that NAME does not set
 
 The recipe of a question is found by the name `SUITE@VERSION/QUESTION`, as the one of a file. It may
@@ -45,7 +45,7 @@ Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,31}$")]
 
 
-class Question(Frozen):
+class SuiteQuestion(Frozen):
     """A task with a recipe that separates variants.
 
     Attributes:
@@ -81,7 +81,7 @@ class Question(Frozen):
     note: str = ""
 
     @model_validator(mode="after")
-    def _check_seeds(self) -> "Question":
+    def _check_seeds(self) -> "SuiteQuestion":
         if not self.rates and not self.recipe:
             raise ValueError("rates is missing; set it, or recipe")
         for name, values in (("rates", self.rates), ("seeds", self.seeds)):
@@ -174,7 +174,7 @@ class Suite(Frozen):
     version: Count
     title: str
     rows: Annotated[tuple[SuiteRow, ...], Field(min_length=1)]
-    questions: Annotated[tuple[Question, ...], Field(min_length=1)]
+    questions: Annotated[tuple[SuiteQuestion, ...], Field(min_length=1)]
     published: str = ""
     level: Literal["run", "step"] = "run"
     cost: CostPlan = LAYERS
@@ -199,7 +199,7 @@ class Suite(Frozen):
         """Its name in records: `laptop@1`."""
         return f"{self.name}@{self.version}"
 
-    def question(self, name: str) -> Question:
+    def question(self, name: str) -> SuiteQuestion:
         """The question of that name.
 
         Raises:
@@ -269,7 +269,7 @@ def _parse(name: str, tables: Table, label: str) -> Suite:
     try:
         for name in questions:
             where, table = f"{label}, question {name!r}: ", _completed(name, questions, shared)
-            tables["questions"].append(validated(Question, table, where, parts=PARTS))
+            tables["questions"].append(validated(SuiteQuestion, table, where, parts=PARTS))
     except (AttributeError, LookupError, TypeError) as error:
         raise UserError(f"{label}: 'all' and each of 'questions' are tables; change it") from error
     return validated(Suite, tables, f"{label}: ", parts=PARTS)

@@ -20,7 +20,6 @@ from torch import Tensor
 from harness import layer_inputs
 from harness.checkpoint import KeptRun, kept_runs
 from harness.cli import arguments
-from harness.plan import restore
 from harness.provenance import implementations
 from harness.records.spec import label_of
 from harness.records.store import Store
@@ -152,8 +151,8 @@ def on_run(run: KeptRun, name: str, options: Options, samples: int) -> Iterator[
     Raises:
         Unsupported: no layer of the run is softmax; see also `layer_inputs.alike`.
     """
-    plan, spec, last = restore(run.record.spec), run.record.spec, max(run.files)
-    layers = layer_inputs.layers_of(plan, {last: run.files[last]}, samples, Softmax)
+    spec, last = run.record.spec, max(run.files)
+    layers = layer_inputs.layers_of(spec, {last: run.files[last]}, samples, Softmax)
     for _, number, layer, calls in layers:
         reference = layer_inputs.projected(layer)
         compared = layer_inputs.alike(reference, name, options), reference

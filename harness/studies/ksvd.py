@@ -23,7 +23,6 @@ from torch import Tensor
 from harness import layer_inputs
 from harness.checkpoint import KeptRun, kept_runs
 from harness.cli import arguments
-from harness.plan import restore
 from harness.provenance import implementations
 from harness.records.store import Store
 from harness.records.study import Row
@@ -185,8 +184,8 @@ def on_run(run: KeptRun, samples: int, announce: Announce) -> Iterator[Row]:
     Raises:
         Unsupported: the run has no such layer, or its weights differ from token to token.
     """
-    plan, spec = restore(run.record.spec), run.record.spec
-    layers = layer_inputs.layers_of(plan, run.files, samples, Primal, announce)
+    spec = run.record.spec
+    layers = layer_inputs.layers_of(spec, run.files, samples, Primal, announce)
     for step, number, layer, calls in layers:
         xs = [x for call in calls for x in call.sequences()]
         yield {

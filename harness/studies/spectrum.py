@@ -19,10 +19,10 @@ from matplotlib.axes import Axes
 from torch import Tensor
 
 from harness.checkpoint import kept_runs
+from harness.data import restore
 from harness.layer_inputs import Inputs, layers_of
-from harness.plan import Plan, restore
 from harness.records.families import colour_of
-from harness.records.spec import row_of
+from harness.records.spec import RunSpec
 from harness.records.store import Store
 from harness.records.study import Row, setting_of
 from harness.studies import Announce, Panel, Positive, Section, Study, Table, study
@@ -65,9 +65,8 @@ examples of dev: the mean over heads and samples, with the standard deviation ov
     def tables(self, store: Store) -> Iterator[Table]:
         """The spectra of each run."""
         for name, record, files in kept_runs(store, self.run or ()):
-            plan = restore(record.spec)
             where = setting_of(record.spec, record.environment)
-            compute = partial(spectra, plan, files, self.samples, where)
+            compute = partial(spectra, record.spec, files, self.samples, where)
             yield Table(name, {"samples": self.samples}, compute, record.started)
 
     @classmethod
@@ -98,17 +97,16 @@ examples of dev: the mean over heads and samples, with the standard deviation ov
 
 
 def spectra(
-    plan: Plan, files: Mapping[int, Path], samples: int, setting: str, announce: Announce
+    spec: RunSpec, files: Mapping[int, Path], samples: int, setting: str, announce: Announce
 ) -> Iterator[Row]:
     """The spectra of a run at the weights of `files`, by step, on examples of dev.
 
     In fp32, in evaluation mode. The rows and columns of padded tokens are left out. A layer without
     an attention matrix has rank 0 and the reason.
     """
-    spec, ranks = plan.spec, ranks_up_to(plan.task.max_len)
-    label = row_of(spec.attention, spec.overrides)
-    run = {"setting": setting, "attention": label, "seed": spec.seed}
-    for step, number, layer, calls in layers_of(plan, files, samples, Attention, announce):
+    ranks = ranks_up_to(restore(spec).task.max_len)
+    run = {"setting": setting, "attention": spec.row, "seed": spec.seed}
+    for step, number, layer, calls in layers_of(spec, files, samples, Attention, announce):
         where = {**run, "step": step, "layer": number, "variant": layer.name()}
         yield from ({**where, **values} for values in spectrum_of(layer, calls, ranks))
 

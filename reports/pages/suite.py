@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from harness import recipes
-from harness.records.suites import Question, Suite
+from harness.records.suites import Suite, SuiteQuestion
 from reports import layer_costs, outdated, papers, suite_results
 from reports.markdown import escape, rendered, table
 from reports.statistics import LEVEL, score_groups
@@ -72,7 +72,7 @@ class Tables(NamedTuple):
     added: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
-    def questions(self, form: str) -> list[Question]:
+    def questions(self, form: str) -> list[SuiteQuestion]:
         """The questions of a form."""
         return [found for found in self.suite.questions if self.forms[found.name] == form]
 

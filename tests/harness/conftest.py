@@ -8,6 +8,7 @@ from types import MappingProxyType, ModuleType, SimpleNamespace
 
 import pytest
 import torch
+from harness.plan import Plan, Request, resolve
 
 from harness import checkpoint
 from harness.cli import main
@@ -15,7 +16,6 @@ from harness.cost.sweep import Outcome
 from harness.data import Data
 from harness.environment import describe
 from harness.model import build_model
-from harness.plan import Plan, Request, resolve
 from harness.records.cost import CostStatus
 from harness.records.record import Cost, Environment, Record, Usage
 from harness.records.store import Store

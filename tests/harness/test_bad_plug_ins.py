@@ -5,8 +5,8 @@ import sys
 
 import pytest
 import torch
-
 from harness.plan import resolve
+
 from tasks import Split, Task
 from tests.harness.conftest import requested
 from zoo.contract import Attended, Traits

@@ -4,10 +4,10 @@ import json
 
 import pytest
 import torch
+from harness.plan import resolve
 
 from harness.answers import roll_out
 from harness.model import DecisionTransformer, build_model
-from harness.plan import resolve
 from harness.records import models as specs
 from harness.records.store import Store
 from harness.train import Trainer

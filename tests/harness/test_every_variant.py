@@ -7,10 +7,10 @@ from types import MappingProxyType
 
 import pytest
 import torch
+from harness.plan import Draft, resolve
 
 from harness.data import Data
 from harness.model import build_model
-from harness.plan import Draft, resolve
 from harness.train import Trainer
 from tasks import names as task_names
 from tasks.contract import SPLITS, Split

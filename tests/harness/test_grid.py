@@ -7,6 +7,7 @@ from unittest.mock import MagicMock
 
 import pytest
 import torch
+from harness.plan import resolve
 
 import harness.runner
 from harness.engines.local import Serial, Workers
@@ -14,7 +15,6 @@ from harness.environment import use_threads
 from harness.grid import ATTEMPTS, check, run_all
 from harness.jobs import Job, Result, has_outcome
 from harness.measure import remeasure
-from harness.plan import resolve
 from harness.records.frame import of_records
 from harness.runner import failure, save_record
 from harness.train import DivergedError

@@ -5,12 +5,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from harness.plan import resolve
 from torch import Tensor
 
 from harness.baselines import fit
 from harness.classifier import Classifier
 from harness.cli.report import summary
-from harness.plan import resolve
 from harness.records.store import BaselineStore, Store
 from harness.runner import run
 from tasks.contract import Split

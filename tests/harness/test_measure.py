@@ -5,11 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from harness.plan import resolve
 
 from harness import reference
 from harness.layer_inputs import attentions
 from harness.measure import measure
-from harness.plan import resolve
 from harness.records.fields import Quartiles
 from harness.records.record import Implementation
 from harness.reference import (

@@ -1,10 +1,10 @@
 """The least memory of a model is known before it is built; models of equal size by their width."""
 
 import pytest
+from harness.plan import resolve
 
 from harness.grid import check
 from harness.memory import matched, parameters
-from harness.plan import resolve
 from tests.harness.conftest import TREES, requested
 from tests.harness.specs import raising
 from zoo.registry import UserError

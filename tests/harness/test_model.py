@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from harness.plan import resolve
 from torch import nn
 from torch.nn import functional
 
 from harness.classifier import Classifier, masked_mean, pair_features
 from harness.model import build_model
-from harness.plan import resolve
 from tasks.contract import Batch
 from tests.harness.conftest import requested
 from tests.harness.specs import encoder

@@ -6,10 +6,10 @@ from functools import partial
 from itertools import count
 
 import pytest
+from harness.plan import resolve, restore
 from pydantic import ValidationError
 
 from harness.data import Data
-from harness.plan import resolve, restore
 from harness.provenance import files_of, options_of
 from harness.records.spec import TrainSpec
 from tasks import create, names

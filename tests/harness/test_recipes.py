@@ -5,9 +5,9 @@ from collections.abc import Collection
 from functools import cache
 
 import pytest
+from harness.plan import Draft, resolve
 
 from harness import recipes
-from harness.plan import Draft, resolve
 from harness.provenance import options_of
 from tasks import names as task_names
 from tasks.registry import tasks

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
+from harness.plan import resolve
 
 from harness.measure import remeasure
-from harness.plan import resolve
 from harness.records.store import Store
 from harness.runner import NoProgress, run
 from tests.harness.conftest import TREES, requested

@@ -7,13 +7,13 @@ from contextlib import nullcontext
 
 import pytest
 import torch
+from harness.plan import resolve
 
 import harness.provenance
 import harness.runner
 from harness import checkpoint
 from harness.environment import describe
 from harness.interrupts import Interrupts, Terminated
-from harness.plan import resolve
 from harness.provenance import expected_failures_of, implementations, options_of
 from harness.records.record import Implementation
 from harness.records.sources import Sources

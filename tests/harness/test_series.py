@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from harness.plan import Draft, Plan, resolve
 from pydantic import ValidationError
 from torch import nn
 from torch.nn import functional as F
 
 from harness.classifier import LAYERS, Classifier, FlattenedHead, SignalEmbedding
-from harness.plan import Draft, Plan, resolve
 from harness.provenance import options_of
 from harness.schedules import constant
 from harness.train import Trainer

@@ -5,11 +5,11 @@ import math
 import pandas as pd
 import pytest
 import torch
+from harness.plan import restore
 
 import zoo
 from harness import checkpoint
 from harness.layer_inputs import Inputs
-from harness.plan import restore
 from harness.runner import run
 from harness.studies import spectrum
 from harness.studies.spectrum import Spectrum, explained_variance, ranks_up_to, spectrum_of

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from harness.plan import Draft, Request, resolve
 
 import harness.suite
 from harness import recipes
@@ -17,7 +18,6 @@ from harness.cli.run import RunOptions
 from harness.cli.suite import _copy_published
 from harness.cost.sweep import Outcome
 from harness.environment import describe
-from harness.plan import Draft, Request, resolve
 from harness.records import suites
 from harness.records.frame import of_records
 from harness.records.sources import Sources

@@ -4,8 +4,8 @@ import json
 
 import pandas as pd
 import pytest
-
 from harness.plan import resolve
+
 from harness.tuning import default_of, require_one_processor, varied
 from reports.sweep import values_of
 from tests.harness.conftest import requested

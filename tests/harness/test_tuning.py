@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-
 from harness.plan import Draft, resolve
+
 from harness.tuning import row
 from tests.harness.conftest import SMALL, TREES, requested
 from tests.reports.conftest import changed, make_record

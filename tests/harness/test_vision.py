@@ -12,12 +12,12 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
+from harness.plan import Plan, resolve
 from PIL import Image
 from torch.nn import functional as F
 
 from harness.batches import AugmentedImages
 from harness.model import build_model
-from harness.plan import Plan, resolve
 from harness.records.store import BaselineStore
 from harness.train import Trainer
 from tasks.answers import CLASSES, Number

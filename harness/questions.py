@@ -1,0 +1,334 @@
+"""Questions and runs from what a user names: `question_of`, then `spec_of` for each run."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal, TypeVar, get_args
+
+from harness import recipes
+from harness.data import data_of
+from harness.records import suites
+from harness.records.fields import Device, Frozen, Precision
+from harness.records.models import MODELS, Positions
+from harness.records.spec import Question, RunSpec, TaskSpec, TrainSpec, field_at
+from harness.records.toml_files import validated
+from tasks import Task, create
+from tasks.registry import tasks
+from zoo.composition import Composition
+from zoo.registry import UserError, Value, unknown
+from zoo.variants import variants
+
+FLAGS = {"positions": "--positions", "precision": "--precision", "compiled": "--compile"}
+"""Fields of the model and of `TrainSpec` that have a separate option, with that option."""
+
+SHARED = ("model", "train")
+"""The owners of fields that all rows of a question share."""
+
+RATE = "train.lr"
+"""The field that is tuned where no grid is given."""
+
+FACTORS = (1 / 3, 1.0, 3.0, 9.0)
+"""Its values as multiples of the recipe's."""
+
+MOST_POINTS = 64
+"""Points of a grid, at most."""
+
+Settings = Mapping[str, Mapping[str, Value]]
+"""Options by owner: a variant, a task, `model` or `train`."""
+
+S = TypeVar("S", bound=Frozen)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fixed:
+    """What a user fixes of a question beside its task, recipe and settings.
+
+    Attributes:
+        compiled: whether the model runs through `torch.compile`; None for on CUDA only.
+        tuned: whether each row chooses fields on dev.
+        grid: their values as text, by path; by default learning rates.
+        match: see `Question`.
+    """
+
+    device: Device = "cpu"
+    precision: Precision = "fp32"
+    positions: str = "learned"
+    compiled: bool | None = None
+    tuned: bool = False
+    grid: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    match: Literal["parameters"] | None = None
+
+
+NONE: Settings = MappingProxyType({})
+
+USUAL = Fixed()
+
+
+def question_of(
+    task: str, recipe: str = "laptop", settings: Settings = NONE, fixed: Fixed = USUAL
+) -> Question:
+    """The question of a task with a recipe; no data are read.
+
+    Args:
+        task: its name, or the path of a table of texts and labels, such as ./FOLDER.
+        recipe: its name, or the path of a TOML file; the recipe of a question of a suite,
+            `laptop@1/copy`, fixes precision and positions, whatever `fixed` has.
+        settings: fields of the model and of `TrainSpec`, and options of the task, which override
+            the recipe's; options of variants are left to `spec_of`.
+        fixed: the rest.
+
+    Raises:
+        UserError: the task, recipe or an option is unknown, ill-typed or out of range, or the
+            recipe has no part for the task.
+    """
+    if fixed.positions not in get_args(Positions):
+        raise UserError(unknown("kind of positions", fixed.positions, get_args(Positions)))
+    name = name_of(task)
+    # Before the recipe: the message for an unknown task lists the tasks.
+    tasks.find(name)
+    found = recipes.find(recipe)
+    of_task = found.of_task(name)
+    _require_known(found)
+    path = {"path": task} if name != task else {}
+    made = create(name, **{**of_task.options, **path, **settings.get(name, {})})
+    declared, positions, precision = found.question, fixed.positions, fixed.precision
+    if declared:
+        positions, precision = declared.positions, declared.precision
+    compiled = fixed.device == "cuda" if fixed.compiled is None else fixed.compiled
+    model, train, changes = _sections(
+        made, of_task, f"recipe {found.name!r}: ", settings, positions,
+        {"precision": precision, "compiled": compiled},
+    )  # fmt: skip
+    question = Question(
+        name="", task=TaskSpec(name=name, key=made.key, options=made.options), recipe=found.name,
+        model=model, train=train, variants=of_task.variants, match=fixed.match,
+    )  # fmt: skip
+    if fixed.tuned:
+        rates = tuple(sorted(declared.rates)) if declared else ()
+        question = _tuned(question, fixed.grid, rates, settings)
+    suite, _, of_suite = found.name.rpartition("/")
+    is_changed = changes or settings.get(name) or fixed.grid or fixed.match or fixed.compiled
+    if declared and not is_changed and fixed.tuned == bool(declared.rates):
+        digest = recipes.declared(suites.find(suite))[of_suite]
+        return question.model_copy(update={"name": of_suite, "suite": suite, "declared": digest})
+    name = _name(question, changes, positions if not declared else "", fixed)
+    return question.model_copy(update={"name": name})
+
+
+def of_suite(suite: str, name: str, device: Device) -> Question:
+    """A question of the suite of that name or file, with the grid of its rates."""
+    declared = suites.find(suite).question(name)
+    fixed = Fixed(device=device, tuned=bool(declared.rates))
+    return question_of(declared.task, f"{suite}/{name}", NONE, fixed)
+
+
+def spec_of(
+    question: Question,
+    attention: str,
+    settings: Settings = NONE,
+    *,
+    seed: int = 0,
+    device: Device = "cpu",
+    values: Mapping[str, Value] = MappingProxyType({}),
+    role: Literal["trial", "final", ""] = "",
+    announce: Callable[[str], None] = lambda line: None,
+) -> RunSpec:
+    """A run of a variant on a question; the data of the task are read, once a process.
+
+    Args:
+        question: of `question_of`.
+        attention: `A` or `A+B`.
+        settings: options by variant, which override the question's; those of others are ignored.
+        seed: see `RunSpec`.
+        device: see `RunSpec`.
+        values: see `RunSpec`.
+        role: see `RunSpec`.
+        announce: called with one line before data are generated, which can take minutes.
+
+    Raises:
+        UserError: a variant or an option is unknown, or data are missing, damaged or too large.
+    """
+    composition = Composition.parse(attention)
+    usual = recipes.options_of(question.variants, composition.names)
+    options = {name: {**usual[name], **settings.get(name, {})} for name in composition.names}
+    depth = values.get("model.depth", question.model.depth)
+    return RunSpec(
+        question=question, attention=attention, layers=composition.layers(int(depth)),
+        options=composition.changed(options), overrides=composition.overrides(options, usual),
+        values=dict(values), role=role, seed=seed, device=device,
+        data={str(name): text for name, text in data_of(question.task, announce).digests.items()},
+    )  # fmt: skip
+
+
+def name_of(task: str) -> str:
+    """The registered name of a task: a path, with a suffix or a folder, is of a table."""
+    path = Path(task)
+    return "table" if path.suffix or path.name != task else task
+
+
+def require_used(settings: Settings, questions: Iterable[Question], names: Iterable[str]) -> None:
+    """Raise UserError for settings of no task of the questions and of no variant of `names`."""
+    owners = {*SHARED, *names, *(question.task.name for question in questions)}
+    for owner in settings.keys() - owners:
+        raise UserError(
+            f"--set {owner}: no run uses {owner!r}; give one of {', '.join(sorted(owners))}"
+        )
+
+
+def _name(question: Question, changes: Mapping[str, Value], positions: str, fixed: Fixed) -> str:
+    """The name of a question of no suite: the task, the recipe, and what differs from it."""
+    texts = [f"{path}={changes[path]}" for path in sorted(changes)]
+    if positions not in ("", "learned"):
+        texts.append(f"positions={positions}")
+    if question.train.precision != ("bf16" if fixed.device == "cuda" else "fp32"):
+        texts.append(question.train.precision)
+    if question.train.compiled != (fixed.device == "cuda"):
+        texts.append("compiled" if question.train.compiled else "not compiled")
+    name = f"{question.task.key}, recipe {question.recipe}"
+    name += f" with {', '.join(texts)}" if texts else ""
+    name += f", {question.match} matched" if question.match else ""
+    tuned = (f"{path} {', '.join(map(str, v))}" for path, v in question.grid.items())
+    return f"{name} tuned over {'; '.join(tuned)}" if question.grid else name
+
+
+def _tuned(
+    question: Question, texts: Mapping[str, Sequence[str]], rates: Sequence[float],
+    settings: Settings,
+) -> Question:  # fmt: skip
+    """The question with a grid: `texts`, else `rates`, else `FACTORS` times the recipe's rate."""
+    _require_few(texts, 0)
+    for path in texts or (RATE,):
+        owner, _, name = path.partition(".")
+        if owner not in SHARED:
+            raise UserError(
+                f"--grid {path}: rows share a grid of fields of train and model, for example "
+                f"{RATE}; compare options of a variant as separate rows, with --set"
+            )
+        if (value := settings.get(owner, {}).get(name)) is not None:
+            raise UserError(f"--set {path}={value} gives a field that is tuned; remove it")
+    rate = question.train.lr
+    usual = {RATE: tuple(rates) or tuple(float(f"{rate * by:.3g}") for by in FACTORS)}
+    grid = {path: _values(question, path, of) for path, of in texts.items()} or usual
+    question = question.model_copy(update={"grid": grid})
+    _require_few(grid, 2)
+    return question
+
+
+def _values(question: Question, path: str, texts: Sequence[str]) -> tuple[Value, ...]:
+    """The values of a field in order, each once, as the specification holds them."""
+    owner, _, name = path.partition(".")
+    part = getattr(question, owner)
+    if not isinstance(getattr(part, name, None), Value):
+        raise UserError(f"--grid {path} is not possible; give a field with one value, as {RATE}")
+    parts = (_validated(type(part), owner, {**part.model_dump(), name: text}) for text in texts)
+    return tuple(sorted({getattr(p, name) for p in parts}, key=lambda v: (str(type(v)), v)))
+
+
+def _require_few(grid: Mapping[str, Sequence[Any]], least: int) -> None:
+    """Reject a grid of fewer points than `least`, or of more than `MOST_POINTS`."""
+    count = 1 if grid else 0
+    for values in grid.values():
+        count *= len(values)
+    if not least <= count <= MOST_POINTS and (grid or least):
+        raise UserError(
+            f"the grid has {count} points; give 2 to {MOST_POINTS}, for example "
+            f"--grid {RATE}=5e-4,1e-3,2e-3"
+        )
+
+
+def _require_known(recipe: recipes.Recipe) -> None:
+    """Reject a recipe with a table of an unknown task or variant, which nothing would read."""
+    tables = [recipe, *recipe.tasks.values(), *recipe.shared.values(), recipe.other]
+    of_variants = {name.removeprefix("+") for table in tables if table for name in table.variants}
+    for registry, names in ((tasks, {*recipe.tasks}), (variants, of_variants)):
+        for name in sorted(names - {name for name, _ in registry.built_in()}):
+            if name not in registry.names():
+                reason = unknown(registry.kind, name, registry.names())
+                raise UserError(f"recipe {recipe.name!r}: {reason}")
+
+
+def _sections(
+    task: Task, recipe: recipes.TaskRecipe, prefix: str, settings: Settings, positions: str,
+    of_train: Mapping[str, Value],
+) -> tuple[Any, TrainSpec, dict[str, Value]]:  # fmt: skip
+    """The model, the optimiser's recipe, and the fields in which they differ from the recipe's."""
+    if task.inputs not in MODELS:
+        raise UserError(f"{task.key}: there is no model of {task.inputs}; use another task")
+    kind = MODELS[task.inputs]
+    fields = {name for model in MODELS.values() for name in model.model_fields}
+    others = fields - {*kind.model_fields}
+    unused = [f"model.{name}" for name in settings.get("model", {}) if name in others]
+    if "positions" in others and positions != "learned":
+        unused.append(f"positions={positions}")
+    _require_meaning(unused, task.inputs)
+    # A recipe has fields of all kinds of models in the table that all tasks share.
+    of_kind = {name: value for name, value in recipe.model.items() if name not in others}
+    of_model = {} if "positions" in others else {"positions": positions}
+    model, changed = _section(kind, "model", of_kind, settings, prefix, of_model)
+    train, changed_train = _section(TrainSpec, "train", recipe.train, settings, prefix, of_train)
+    if task.inputs == "images":
+        _require_meaning(["train.bucket_by_length"] * train.bucket_by_length, "images")
+    else:
+        _require_meaning(["train.augment"] * bool(train.augment), task.inputs)
+    if task.classes == 1 and train.label_smoothing:
+        _require_meaning(["train.label_smoothing"], "numbers as targets")
+    return model, train, changed | changed_train
+
+
+def _require_meaning(unused: Sequence[str], inputs: str) -> None:
+    """Raise UserError for the first setting that has no meaning for such inputs."""
+    for setting in unused:
+        raise UserError(f"{setting} has no meaning for {inputs}; leave it out")
+
+
+def _section(
+    kind: type[S], owner: str, recipe: Mapping[str, Any], settings: Settings, prefix: str,
+    fixed: Mapping[str, Value],
+) -> tuple[S, dict[str, Value]]:  # fmt: skip
+    """The fields of `owner`, which is `model` or `train`, and those that differ from the recipe's.
+
+    `recipe` holds the fields that the recipe gives, `fixed` those with an option of their own.
+    `prefix` names the recipe in messages.
+    """
+    for name in fixed.keys() & recipe.keys():
+        raise UserError(
+            f"{prefix}{owner}.{name} belongs to no recipe; remove it and use {FLAGS[name]}"
+        )
+    default = _validated(kind, f"{prefix}{owner}", {**recipe, **fixed})
+    changes = settings.get(owner, {})
+    for name in changes.keys() & fixed.keys():
+        raise UserError(f"--set {owner}.{name} is not possible; use {FLAGS[name]}")
+    result = _validated(kind, owner, _with_fields(default.model_dump(), changes))
+    return result, {
+        f"{owner}.{name}": _override(field_at(result, name), text)
+        for name, text in changes.items()
+        if field_at(result, name) != field_at(default, name)
+    }
+
+
+def _with_fields(values: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The values after the changes; `augment.mixup` is a field of the field `augment`."""
+    for name, value in changes.items():
+        owner, dot, field_name = name.partition(".")
+        fields = values.get(owner) or {}
+        if dot and isinstance(fields, Mapping):
+            values[owner] = {**fields, field_name: value}
+        else:
+            values[name] = value
+    return values
+
+
+def _override(value: Any, text: Any) -> Value:
+    """A field as a name has it: as its text, where it has fields itself."""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return value if isinstance(value, Value) else text
+
+
+def _validated(kind: type[S], owner: str, values: Mapping[str, Any]) -> S:
+    fields = {name: field for name, field in kind.model_fields.items() if name != "kind"}
+    for name in values.keys() - {"kind"}:
+        if name not in fields:
+            raise UserError(unknown(f"option of {owner}", name, fields))
+    return validated(kind, dict(values), f"{owner}.", what="option")

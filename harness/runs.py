@@ -1,0 +1,263 @@
+"""The runs that somebody asks for: specified, made where they are missing, and their records."""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness import baselines, engines, environment, grid, recipes, tuning
+from harness.data import data_of, forget
+from harness.interrupts import continued
+from harness.memory import matched
+from harness.questions import Fixed, Settings, question_of, require_used, spec_of
+from harness.records.frame import newest, of_records
+from harness.records.record import Record
+from harness.records.spec import RunSpec
+from harness.records.store import BaselineStore, Store
+from harness.runner import NoProgress, reason_of
+from zoo.composition import Composition
+from zoo.registry import UserError
+
+Outcomes = list[tuple[Record, bool]]
+"""The record of each run, and whether it was made now."""
+
+TASK = "listops"
+
+SEEDS, TUNED_SEEDS = (0,), (1, 2, 3, 4, 5)
+"""The seeds where none is given: of runs, and of runs at the chosen point of a grid."""
+
+OnStep = Callable[[str, int, int], None]
+
+
+class NoView:
+    """Shows nothing; a `harness.grid.View`."""
+
+    def begin(self, total: int, done: int) -> None:
+        """A grid begins."""
+
+    def started(self, spec: RunSpec) -> None:
+        """A run was given to a process."""
+
+    def ended(self, record: Record, result: Any) -> None:
+        """A run has an outcome."""
+
+    def refresh(self, running: Mapping[str, Any], others: int) -> None:
+        """Time has passed."""
+
+    def callback(self, spec: RunSpec) -> NoProgress:
+        """The callback of a run that begins in this process."""
+        return NoProgress()
+
+
+def _ignore(step: str, done: int, total: int) -> None:
+    """Show nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """What a user sees of runs in progress; by default nothing.
+
+    Attributes:
+        line: shows a line of text.
+        trials: shows the records of the trials of a row, and the one that is chosen.
+        grid: the view of a grid, for as long as it runs.
+        fitting: shows the progress of baselines, by their name.
+    """
+
+    line: Callable[[str], None] = lambda text: None
+    trials: Callable[[Sequence[Record], Record | None], None] = lambda records, chosen: None
+    grid: Callable[[], AbstractContextManager[Any]] = lambda: nullcontext(NoView())
+    fitting: Callable[[str], AbstractContextManager[OnStep]] = lambda name: nullcontext(_ignore)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Execution:
+    """How runs are made.
+
+    Attributes:
+        cost: whether to measure time and memory.
+        rerun: whether finished runs are repeated, from the start.
+        keep_outdated: whether records of earlier code are results.
+        keep_checkpoints: whether the weights of each evaluation are kept.
+    """
+
+    store: Path = Path("runs")
+    resources: engines.Resources = field(default_factory=engines.Resources)
+    cost: bool = True
+    rerun: bool = False
+    keep_outdated: bool = False
+    keep_checkpoints: bool = False
+    shown: Shown = field(default_factory=Shown)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """Runs of every variant on every task with every seed.
+
+    Attributes:
+        task: names; none for `TASK`, or for the task of the question that `budget` names.
+        seeds: None for `SEEDS`, or with `tune` for `TUNED_SEEDS`.
+        budget: the recipe.
+        settings: options by owner.
+        positions: empty for learned ones, or those of the question.
+        precision: `auto` for fp32 on a CPU and bf16 on CUDA.
+        tune: whether each row chooses fields on dev.
+        grid: their values as text, by path; by default learning rates.
+        over: a field with the values at which each run is made; empty for none.
+        match: `parameters`, or empty.
+    """
+
+    attention: Sequence[str]
+    task: Sequence[str] = ()
+    seeds: Sequence[int] | None = None
+    budget: str = "laptop"
+    settings: Settings = field(default_factory=dict)
+    positions: str = ""
+    precision: str = "auto"
+    device: str = "auto"
+    compiled: bool | None = None
+    tune: bool = False
+    grid: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    over: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    match: str = ""
+
+
+def make(asked: Asked, how: Execution) -> tuple[Outcomes, int]:
+    """Make the runs that are asked for; return them, and their number if none is skipped.
+
+    Raises:
+        UserError: a name or a value is unknown, ill-typed or out of range, or not possible.
+    """
+    forget()
+    if asked.grid and not asked.tune:
+        raise UserError("--grid is the grid of --tune; give --tune as well")
+    if asked.over and asked.tune:
+        raise UserError("--over and --tune are not possible at once; leave one of them out")
+    if asked.match not in ("", "parameters"):
+        raise UserError(f"--match {asked.match!r} is not possible; give parameters")
+    seeds = (TUNED_SEEDS if asked.tune else SEEDS) if asked.seeds is None else asked.seeds
+    if asked.tune:
+        tuning.require_other_seeds(seeds)
+    rows = _rows(asked, seeds, how.shown.line)
+    if asked.tune:
+        return tune(rows, seeds, how)
+    specs = [spec for row in rows for spec in row]
+    if asked.over:
+        tuning.require_one_processor(specs, Store(how.store))
+    return execute(specs, how), len(specs)
+
+
+def _rows(
+    asked: Asked, seeds: Sequence[int], announce: Callable[[str], None]
+) -> list[list[RunSpec]]:
+    """The runs of each variant on each task: its trials where fields are tuned."""
+    device = environment.pick_device(asked.device)
+    declared = recipes.find(asked.budget).question
+    for name in ("positions", "precision") if declared else ():
+        value, fixed = getattr(asked, name), getattr(declared, name)
+        if value not in ("", "auto", fixed):
+            raise UserError(
+                f"--{name} {value} is not possible: {asked.budget} has {fixed}; leave it out"
+            )
+    fixed = Fixed(
+        device=device, precision=environment.pick_precision(asked.precision, device),
+        positions=asked.positions or "learned", compiled=asked.compiled, tuned=asked.tune,
+        grid=asked.grid, match="parameters" if asked.match else None,
+    )  # fmt: skip
+    questions, rows = [], []
+    names = {name for text in asked.attention for name in Composition.parse(text).names}
+    for task in asked.task or [declared.task if declared else TASK]:
+        for attention in asked.attention:
+            varied: Sequence[Settings] = [asked.settings]
+            for path, values in asked.over.items():
+                varied = tuning.varied(asked.settings, path, values, task, attention)
+            row: list[RunSpec] = []
+            for settings in varied:
+                question = question_of(task, asked.budget, settings, fixed)
+                questions.append(question)
+                require_used(asked.settings, [question], names)
+                width = matched(question, attention, settings, device) if asked.match else {}
+                if asked.tune:
+                    row += tuning.trials(question, attention, settings, device, width, announce)
+                    continue
+                row += (
+                    spec_of(question, attention, settings, seed=seed, device=device, values=width,
+                            announce=announce)
+                    for seed in seeds
+                )  # fmt: skip
+            for path, values in asked.over.items():
+                tuning.require_several(row[:: len(seeds)], path, values)
+            rows.append(row)
+    return rows
+
+
+def execute(specs: Sequence[RunSpec], how: Execution) -> Outcomes:
+    """Check every run, then make those without a final record; see `harness.grid.run_all`."""
+    environment.keep_freed_memory()
+    store = Store(how.store)
+    runnable = grid.check(specs, store)
+    store.require_writable()
+    with how.shown.grid() as view, continued(by_same_command=not how.rerun):
+        pool = engines.create(how.resources, how.store, view.callback)
+        return grid.run_all(
+            runnable, store, pool, view, rerun=how.rerun, cost=how.cost,
+            keep_outdated=how.keep_outdated, keep_checkpoints=how.keep_checkpoints,
+        )  # fmt: skip
+
+
+def tune(
+    rows: Sequence[Sequence[RunSpec]], seeds: Sequence[int], how: Execution,
+    needs_seeds: Callable[[Record], bool] = lambda chosen: True,
+) -> tuple[Outcomes, int]:  # fmt: skip
+    """Make the trials of each row, then its runs at the chosen point.
+
+    Args:
+        rows: the trials of each row.
+        seeds: of the runs at the chosen point.
+        how: how they are made.
+        needs_seeds: whether a row has further seeds, by its chosen trial; called after all trials.
+
+    Returns:
+        The records of the runs at the chosen points, and of the trials of rows without them: the
+        chosen one, or all where none finished; and their number if none is skipped or fails.
+    """
+    made = execute([trial for row in rows for trial in row], how)
+    trials = {record.spec.id: record for record, _ in made}
+    finals, ended, expected = [], [], 0
+    for row in rows:
+        records = [trials[trial.id] for trial in row if trial.id in trials]
+        chosen = tuning.best(records)
+        more = chosen is None or needs_seeds(chosen)
+        expected += len(seeds) if more else 1
+        if chosen is None:
+            ended += records
+        elif more:
+            finals += tuning.finals(chosen.spec, seeds)
+        else:
+            ended.append(chosen)
+        if records:
+            how.shown.trials(records, chosen)
+    outcomes = execute(finals, how) if finals else []
+    return [*outcomes, *((trial, False) for trial in ended)], expected
+
+
+def fit_baselines(records: Sequence[Record], folder: Path, shown: Shown) -> bool:
+    """Fit the baselines of each task of finished records that the store in `folder` lacks.
+
+    Those that cannot be fitted are warnings. Return whether the store now has all of them.
+    """
+    store, complete = BaselineStore.within(folder), True
+    finished = [record for record in records if record.final]
+    latest = {*newest(of_records(finished)).get("id", ())}
+    specs = {run.spec.task.file_name: run.spec.task for run in finished if run.spec.id in latest}
+    for spec in specs.values():
+        try:
+            with shown.fitting(f"baselines of {spec.key}") as on_step, continued():
+                baselines.fit(spec, data_of, store, on_step)
+        except Exception as error:
+            # Of a plug-in or a library: the records are complete without them.
+            complete = False
+            warnings.warn(f"no baselines of {spec.key}: {reason_of(error)}", stacklevel=2)
+    return complete
