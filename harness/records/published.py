@@ -7,7 +7,6 @@ from typing import Any
 
 from harness.records.files import Line, line_of, lines_of, write_all
 from harness.records.record import Record
-from harness.records.spec import row_of
 from harness.records.store import (
     BaselineStore,
     CertificateStore,
@@ -30,8 +29,7 @@ FILES: Mapping[type[RecordStore[Any]], str] = {
 
 def file_of(run: Record) -> str:
     """The file of a published run: `SUITE/ROW.jsonl`, or `runs/ROW.jsonl` for a run of no suite."""
-    suite, _, question = run.spec.budget.partition("/")
-    names = (suite if question else "runs", row_of(run.spec.attention, run.spec.overrides))
+    names = (run.spec.question.suite or "runs", run.spec.row)
     return "/".join(re.sub(r"[^\w.@+-]+", "-", name).strip("-") for name in names) + ".jsonl"
 
 
