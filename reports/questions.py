@@ -207,7 +207,8 @@ def _setting(run: Run, chosen: Collection[str]) -> str:
     """Every field of model and training, without flags that are off and fields not set."""
     sentences = []
     for part in KINDS:
-        fields = {str(path): CHOSEN if path in chosen else _text(value) for path, value in run.items()
+        fields = {str(path): CHOSEN if path in chosen else _text(value)
+                  for path, value in run.items()
                   if str(path).startswith(f"{part}.") and path != "model.kind"}  # fmt: skip
         usual = {path: _text(value) for path, value in DEFAULTS.items()}
         texts = [

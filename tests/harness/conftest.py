@@ -2,22 +2,23 @@
 
 import signal
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType, ModuleType, SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
-from harness.plan import Plan, Request, resolve
 
 from harness import checkpoint
+from harness import data as datas
 from harness.cli import main
 from harness.cost.sweep import Outcome
-from harness.data import Data
+from harness.data import Data, restore
 from harness.environment import describe
 from harness.model import build_model
+from harness.questions import Fixed, question_of, spec_of
 from harness.records.cost import CostStatus
 from harness.records.record import Cost, Environment, Record, Usage
+from harness.records.spec import RunSpec
 from harness.records.store import Store
 from harness.runner import NoProgress, run
 from harness.train import Trainer
@@ -44,10 +45,21 @@ class RecordingCallback(NoProgress):
         self.phase, self.failed = self.phases.append, self.traces.append
 
 
-class Unread(Data):
-    """Data that are never read: their digests are given."""
+@pytest.fixture
+def unread(monkeypatch) -> None:
+    """Data are never read: their digests are given."""
+    monkeypatch.setattr(Data, "digests", {"train": "a", "dev": "b", "test": "c"})
 
-    digests = MappingProxyType({"train": "a", "dev": "b", "test": "c"})
+
+@pytest.fixture
+def give(monkeypatch) -> Callable[[Data], Data]:
+    """Runs of its task then have these data."""
+
+    def make(data: Data) -> Data:
+        monkeypatch.setitem(datas._READ, (type(data.task), data.task.key), data)
+        return data
+
+    return make
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +69,7 @@ def data_home(shared_data, monkeypatch) -> Path:
 
 
 @pytest.fixture
-def plan() -> Callable[..., Plan]:
+def plan() -> Callable[..., RunSpec]:
     """Resolves a tiny run; further keywords replace fields of its training recipe."""
 
     def make(
@@ -65,10 +77,9 @@ def plan() -> Callable[..., Plan]:
         seed: int = 0,
         settings: Mapping[str, Mapping] | None = None,
         **train,
-    ) -> Plan:
-        request = requested(attention, "listops", **{"listops": TREES, **(settings or {})})
-        plan = resolve(replace(request, seed=seed))
-        return plan.with_fields(train=plan.spec.train.model_copy(update=train))
+    ) -> RunSpec:
+        settings = {"listops": TREES, **(settings or {})}
+        return with_train(requested(attention, "listops", seed=seed, **settings), **train)
 
     return make
 
@@ -76,7 +87,7 @@ def plan() -> Callable[..., Plan]:
 @pytest.fixture
 def dev(plan) -> Split:
     """The dev split of a tiny run."""
-    return plan().data.splits["dev"]
+    return restore(plan()).splits["dev"]
 
 
 def requested(
@@ -84,13 +95,20 @@ def requested(
     task: str,
     positions: str = "learned",
     recipe: str = "smoke",
+    seed: int = 0,
+    announce: Callable[[str], None] = lambda line: None,
     **settings,
-) -> Request:
+) -> RunSpec:
     """A run of any task, on the smallest recipe; further keywords are options by owner."""
-    return Request(
-        attention=attention, task=task, recipe=recipe, seed=0, device="cpu",
-        positions=positions, settings=settings,
-    )  # fmt: skip
+    question = question_of(task, recipe, settings, Fixed(positions=positions))
+    return spec_of(question, attention, settings, seed=seed, announce=announce)
+
+
+def with_train(spec: RunSpec, **fields) -> RunSpec:
+    """The run with other fields of its training recipe."""
+    train = spec.question.train.model_copy(update=fields)
+    question = spec.question.model_copy(update={"train": train})
+    return spec.model_copy(update={"question": question})
 
 
 @pytest.fixture
@@ -102,28 +120,27 @@ def run_with_weights(plan, tmp_path, monkeypatch):
 
     def make(study: ModuleType, attention: str, settings: Mapping[str, Mapping] | None = None):
         run = plan(attention, settings=settings)
-        model, folder = build_model(run.spec, run.task).eval(), tmp_path / attention
+        model, folder = build_model(run, restore(run).task).eval(), tmp_path / attention
         files = {0: checkpoint.save_weights(folder, 0, model)}
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(0.1 * torch.randn_like(parameter))
         files[5] = checkpoint.save_weights(folder, 5, model)
-        monkeypatch.setitem(run.data.splits, "test", None)
-        monkeypatch.setattr(study, "restore", lambda spec: run)
-        record = SimpleNamespace(spec=run.spec, started="")
-        return checkpoint.KeptRun(attention, record, files), model, run.data.splits["dev"]
+        monkeypatch.setitem(restore(run).splits, "test", None)
+        record = SimpleNamespace(spec=run, started="")
+        return checkpoint.KeptRun(attention, record, files), model, restore(run).splits["dev"]
 
     return make
 
 
 @pytest.fixture
-def prepare() -> Callable[[Plan], Trainer]:
+def prepare() -> Callable[[RunSpec], Trainer]:
     """Builds the trainer of a run as the run itself does."""
 
-    def make(plan: Plan) -> Trainer:
-        torch.manual_seed(plan.spec.seed)
-        model = build_model(plan.spec, plan.task)
-        return Trainer(model, plan.data.splits["train"], plan.spec.train, plan.spec.seed)
+    def make(plan: RunSpec) -> Trainer:
+        torch.manual_seed(plan.seed)
+        model = build_model(plan, restore(plan).task)
+        return Trainer(model, restore(plan).splits["train"], plan.train, plan.seed)
 
     return make
 
@@ -146,8 +163,8 @@ def unmeasured(monkeypatch) -> Cost:
     )
     cost = Cost(own=usage, softmax=usage, time_ratio=SOME, inference_ratio=SOME)
     for module in ("runner", "measure"):
-        monkeypatch.setattr(f"harness.{module}.measure", lambda plan: cost)
-    monkeypatch.setattr("harness.runner.with_fastest_backend", lambda plan, backend: plan)
+        monkeypatch.setattr(f"harness.{module}.measure", lambda spec: cost)
+    monkeypatch.setattr("harness.runner.with_fastest_backend", lambda spec, backend: spec)
     return cost
 
 
@@ -217,10 +234,10 @@ def run_here(store, callback, unmeasured) -> Callable[..., Record]:
 
 
 @pytest.fixture
-def interrupted(run_here, interrupt_at) -> Callable[..., Plan]:
+def interrupted(run_here, interrupt_at) -> Callable[..., RunSpec]:
     """Runs a plan until it is interrupted at a step; returns the plan."""
 
-    def make(plan: Plan, step: int = 3) -> Plan:
+    def make(plan: RunSpec, step: int = 3) -> RunSpec:
         interrupt_at(step, KeyboardInterrupt())
         with pytest.raises(KeyboardInterrupt):
             run_here(plan)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness import baselines
+from harness.data import restore
 from harness.records.files import with_checksum
 from harness.records.store import BaselineStore
 from tests.harness.conftest import SMALL
@@ -42,7 +43,7 @@ def fits(monkeypatch) -> list[str]:
 def fit(plan, stored, seen=None):
     seen = [] if seen is None else seen
     return baselines.fit(
-        plan.spec.task, lambda _: plan.data, stored, lambda *step: seen.append(step)
+        restore(plan).task, lambda _: restore(plan), stored, lambda *step: seen.append(step)
     )
 
 
@@ -61,16 +62,16 @@ def test_an_interrupted_fit_keeps_its_steps_and_continues_behind_them(
     assert seen == [("a", 0, 3), ("b", 1, 3), ("c", 2, 3), ("c", 2, 3)]
     # A complete file needs no data.
     found = baselines.fit(
-        planned.spec.task, raising(AssertionError("data")), stored, lambda *_: None
+        restore(planned).task, raising(AssertionError("data")), stored, lambda *_: None
     )
-    assert found == whole == stored.find(planned.spec.task)
+    assert found == whole == stored.find(restore(planned).task)
     monkeypatch.setattr(baselines, "BASELINES_VERSION", 10**6)
     assert fit(planned, stored).version == 10**6
     assert fits == [*"abc", *"abc"]
 
 
 def test_two_processes_fit_once(plan, stored, fits):
-    planned, name = plan(), plan().spec.task.file_name
+    planned, name = plan(), restore(plan()).task.file_name
     with pytest.raises(KeyboardInterrupt):
         fit(planned, stored)
     waiting = threading.Thread(target=fit, args=(planned, stored))
@@ -83,7 +84,7 @@ def test_two_processes_fit_once(plan, stored, fits):
 
 
 def test_every_task_and_every_data_set_has_another_file(plan):
-    first = plan().spec.task
+    first = restore(plan()).task
     others = [
         first.model_copy(update={"key": f"{first.key}[max_len=9]"}),
         first.model_copy(update={"digests": {**first.digests, "test": "0" * 64}}),
@@ -98,7 +99,7 @@ def test_every_task_and_every_data_set_has_another_file(plan):
 )
 def test_a_file_that_is_no_set_of_baselines_is_named(plan, stored, change, message):
     planned = plan()
-    path = stored.path(planned.spec.task)
+    path = stored.path(restore(planned).task)
     fit(planned, stored)
     content = json.loads(path.read_text())
     path.write_text("{" if change is None else json.dumps({**content, **change}))

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from harness.batches import LENGTH_STEP, ShuffledBatches, in_order
 from harness.classifier import Classifier
+from harness.data import restore
 from tasks.contract import Split
 from tests.harness.specs import encoder
 from zoo.contract import Size
@@ -165,7 +166,7 @@ def test_a_run_with_bucketed_batches_trains_and_evaluates_the_same_model(plan, p
     ours, theirs = (prepare(plan(bucket_by_length=by_length)) for by_length in (True, False))
     seen = []
     ours.model.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].tokens.shape))
-    dev = plan().data.splits["dev"]
+    dev = restore(plan()).splits["dev"]
     assert ours.evaluate(dev).score == theirs.evaluate(dev).score
     assert ours.step(0).keys() == theirs.step(0).keys()
     assert {shape[-1] for shape in seen} == {24}

@@ -392,7 +392,7 @@ def test_costs_are_measured_again_and_a_record_of_another_machine_is_left(
     monkeypatch.setattr("harness.environment.keep_freed_memory", lambda: order.append("memory"))
     for module in ("runner", "measure"):
         name = f"harness.{module}.measure"
-        monkeypatch.setattr(name, lambda plan: order.append(plan.spec.attention) or unmeasured)
+        monkeypatch.setattr(name, lambda plan: order.append(plan.attention) or unmeasured)
     call(*TINY, "-a", "softmax,none")
     (other,) = (record for record in store.read()[0] if record.spec.attention == "none")
     threads = other.environment.threads + 999

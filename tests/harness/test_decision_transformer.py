@@ -4,9 +4,9 @@ import json
 
 import pytest
 import torch
-from harness.plan import resolve
 
 from harness.answers import roll_out
+from harness.data import restore
 from harness.model import DecisionTransformer, build_model
 from harness.records import models as specs
 from harness.records.store import Store
@@ -108,7 +108,7 @@ def planned(tmp_path):
 
     def make(attention: str = "primal", **train):
         settings = {"control": {"path": path, **SMALL}, "train": {"batch": 16, **train}}
-        return resolve(requested(attention, "control", **settings))
+        return requested(attention, "control", **settings)
 
     return make
 
@@ -129,24 +129,24 @@ def test_the_record_has_returns_and_no_accuracy(planned, store, callback, run_he
 def test_options_of_answers_and_images_are_rejected(tmp_path, run_here):
     options = {"path": record_short(tmp_path / "a.hdf5"), **SMALL}
     with pytest.raises(UserError, match="drop_path has no meaning for trajectories"):
-        resolve(requested("softmax", "control", control=options, model={"drop_path": 0.1}))
-    plan = resolve(requested("softmax", "control", control=options, train={"best_on_test": True}))
+        requested("softmax", "control", control=options, model={"drop_path": 0.1})
+    plan = requested("softmax", "control", control=options, train={"best_on_test": True})
     record = run_here(plan)
     assert record.status == "failed" and "has no test answers" in record.reason
 
 
 def test_a_roll_out_takes_the_action_of_the_last_step_that_is_there(planned, monkeypatch):
     plan, calls = planned("softmax"), []
-    train, test = (plan.data.splits[name] for name in ("train", "test"))
+    train, test = (restore(plan).splits[name] for name in ("train", "test"))
     torch.manual_seed(0)
-    trained = build_model(plan.spec, plan.task)
+    trained = build_model(plan, restore(plan).task)
 
     def returns(self, act, test):
         calls.append((act, trained.training))
         return [55.0]
 
-    monkeypatch.setattr(type(plan.task), "returns", returns)
-    found = roll_out(Trainer(trained.train(), train, plan.spec.train, 0), plan.task, test)
+    monkeypatch.setattr(type(restore(plan).task), "returns", returns)
+    found = roll_out(Trainer(trained.train(), train, plan.train, 0), restore(plan).task, test)
     ((act, training),) = calls
     assert found.mean == 50.0 and not training
     for count in (1, 3, 5):
@@ -162,13 +162,15 @@ def test_a_roll_out_takes_the_action_of_the_last_step_that_is_there(planned, mon
 def test_a_model_learns_to_balance_the_pendulum(planned):
     plan = planned("softmax", steps=80, lr=3e-3)
     torch.manual_seed(0)
-    spec = plan.spec
-    trainer = Trainer(build_model(spec, plan.task), plan.data.splits["train"], spec.train, 0)
+    spec = plan
+    trainer = Trainer(
+        build_model(spec, restore(plan).task), restore(plan).splits["train"], spec.train, 0
+    )
     trainer.model.train()
     for number in range(spec.train.steps):
         trainer.step(number)
-    returns = roll_out(trainer, plan.task, plan.data.splits["test"])
-    random = plan.task.shallow_baselines()["random policy"](plan.data.splits)
+    returns = roll_out(trainer, restore(plan).task, restore(plan).splits["test"])
+    random = plan.task.shallow_baselines()["random policy"](restore(plan).splits)
     assert returns.mean > 2 * max(random, 5)
 
 

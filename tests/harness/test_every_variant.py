@@ -7,9 +7,8 @@ from types import MappingProxyType
 
 import pytest
 import torch
-from harness.plan import Draft, resolve
 
-from harness.data import Data
+from harness.data import Data, restore
 from harness.model import build_model
 from harness.train import Trainer
 from tasks import names as task_names
@@ -70,13 +69,13 @@ RUNS = dict.fromkeys(
 @pytest.mark.parametrize(("task", "attention"), RUNS)
 def test_a_step_gives_finite_losses(task, attention):
     plan = resolve(requested(attention, task), data_of=lambda _: data(task))
-    claims = [variants.find(name).traits for name in {*plan.spec.layers}]
+    claims = [variants.find(name).traits for name in {*plan.layers}]
     if not all(plan.task.causal in traits.forms for traits in claims):
         with pytest.raises(Unsupported, match=r"is (not causal|causal only)"):
-            build_model(plan.spec, plan.task)
+            build_model(plan, restore(plan).task)
         return
-    model = build_model(plan.spec, plan.task)
-    trainer = Trainer(model, plan.data.splits["train"], plan.spec.train, 0)
+    model = build_model(plan, restore(plan).task)
+    trainer = Trainer(model, restore(plan).splits["train"], plan.train, 0)
     losses = trainer.step(0)
     assert losses.keys() == {"task", *(name for traits in claims for name in traits.losses)}
     assert all(math.isfinite(loss.item()) for loss in losses.values())

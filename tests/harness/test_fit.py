@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from harness.data import restore
 from harness.train import DivergedError, Evaluation, Progress, Trainer, evaluation_steps, fit
 from tasks import metrics
 
@@ -44,7 +45,7 @@ def test_dev_is_evaluated_at_even_intervals_and_after_the_last_step(
     plan, prepare, dev, steps, count, expected
 ):
     planned = plan(steps=steps, evaluations=count)
-    assert evaluation_steps(planned.spec.train) == expected
+    assert evaluation_steps(planned.train) == expected
     curve = train(prepare(planned), dev).curve
     assert [point.step for point in curve if point.dev is not None] == expected
     assert curve[-1].step == steps
@@ -103,7 +104,7 @@ def test_the_best_checkpoint_is_the_earliest_of_the_best_on_dev(
 
 @pytest.mark.parametrize(("before", "best"), [(None, 75.0), (87.5, 87.5)])
 def test_the_best_on_test_is_recorded_and_selects_nothing(plan, prepare, monkeypatch, before, best):
-    splits = plan().data.splits
+    splits = restore(plan()).splits
     accuracies = {
         id(splits["dev"]): iter([0.5, 0.25, 0.25]),
         id(splits["test"]): iter([0.25, 0.75, 0.5]),

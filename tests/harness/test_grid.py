@@ -7,9 +7,9 @@ from unittest.mock import MagicMock
 
 import pytest
 import torch
-from harness.plan import resolve
 
 import harness.runner
+from harness.data import restore
 from harness.engines.local import Serial, Workers
 from harness.environment import use_threads
 from harness.grid import ATTEMPTS, check, run_all
@@ -83,10 +83,10 @@ def test_a_rerun_ignores_a_checkpoint(plan, store, grid, interrupted, environmen
     # Continued, the run would have this environment's threads as an error.
     environment_is(threads=99)
     assert grid(plan(), rerun=True) == [(0, "ok", True)]
-    record = store.find(plan().spec)
+    record = store.find(plan())
     assert record.environment.threads == 99
     assert grid(plan(), rerun=True) == [(0, "ok", True)]
-    assert record.final.score == store.find(plan().spec).final.score
+    assert record.final.score == store.find(plan()).final.score
 
 
 def test_an_interrupt_stops_the_grid(two, store, grid, interrupt_at):
@@ -108,7 +108,7 @@ def test_a_broken_record_with_the_name_of_a_run_is_an_error(plan, store, grid):
 
 
 def test_a_folder_in_place_of_a_checkpoint_is_rejected_before_training(plan, store, grid):
-    plans, path = [plan(), plan("primal")], store.checkpoint(plan("primal").spec)
+    plans, path = [plan(), plan("primal")], store.checkpoint(plan("primal"))
     path.mkdir(parents=True)
     with pytest.raises(UserError, match=f"^{re.escape(str(path))} is a folder, .*; move it away$"):
         check(plans, store)
@@ -133,16 +133,16 @@ def test_the_check_rejects_a_later_run_before_the_first_and_draws_no_random_numb
 
 def test_a_variant_that_does_not_support_a_task_is_skipped(plan, store):
     tasks = ("copying", "listops")
-    plans = [resolve(requested(name, task)) for task in tasks for name in ("nystrom", "softmax")]
+    plans = [requested(name, task) for task in tasks for name in ("nystrom", "softmax")]
     line = r"skipped: nystrom on copying@1\S*: nystrom is not causal; .*; or make the task bidirec"
     with pytest.warns(UserWarning, match=line + r".* --set copying.causal=false") as warned:
         runnable = check([plans[0], *plans], store)
     assert runnable == plans[1:]
     assert len(warned) == 1
     settings = {"copying": {"causal": "false"}}
-    assert check([resolve(requested("nystrom", "copying", **settings))], store)
+    assert check([requested("nystrom", "copying", **settings)], store)
     with pytest.raises(Unsupported, match=r"^nystrom on induction@1.*nystrom is not causal"):
-        check([resolve(requested("nystrom", "induction"))], store)
+        check([requested("nystrom", "induction")], store)
 
 
 def test_a_final_status_is_not_repeated(plan, grid, interrupt_at):
@@ -211,12 +211,12 @@ def test_a_run_of_other_code_is_made_again_unless_it_is_kept(two, store, grid, d
 
 def test_a_failure_replaces_a_finished_run_of_other_code_alone(plan, store, grid):
     grid(plan())
-    record, failed = store.find(plan().spec), failure(plan(), store, "boom")
+    record, failed = store.find(plan()), failure(plan(), store, "boom")
     assert save_record(failed, store) == record
     store.write(record.model_copy(update={"implementations": OTHER_CODE[0]}))
     interrupted = failed.model_copy(update={"status": "interrupted"})
     assert save_record(interrupted, store).status == "ok"
-    assert save_record(failed, store) == failed == store.find(plan().spec)
+    assert save_record(failed, store) == failed == store.find(plan())
 
 
 def test_a_checkpoint_of_other_code_is_not_continued(plan, store, grid, interrupted, monkeypatch):
@@ -228,11 +228,11 @@ def test_a_checkpoint_of_other_code_is_not_continued(plan, store, grid, interrup
 
 def test_a_job_keeps_its_plan_and_is_sent_to_another_process_without_it(plan, store):
     planned = plan("softmax+primal")
-    job = Job(planned.spec, store.folder, resolved=planned)
+    job = Job(planned, store.folder, resolved=planned)
     sent = pickle.dumps(job.portable)
     restored = pickle.loads(sent).plan
     assert job.plan is planned is not restored and len(sent) < 10_000
-    assert (restored.spec, restored.data) == (planned.spec, planned.data)
+    assert (restored.spec, restored.data) == (planned, restore(planned))
 
 
 class Dying(Serial):
@@ -279,7 +279,7 @@ def test_an_interrupted_run_is_continued_with_its_threads(
     with use_threads(3), pytest.raises(KeyboardInterrupt):
         grid(plan())
     assert grid(plan()) == [(0, "ok", True)]
-    assert store.find(plan().spec).environment.threads == 3 != torch.get_num_threads()
+    assert store.find(plan()).environment.threads == 3 != torch.get_num_threads()
 
 
 def test_a_run_that_another_machine_began_comes_last_and_starts_again(
@@ -303,6 +303,6 @@ def test_a_cost_has_the_number_of_concurrent_runs(plan, store, grid):
     other = store.locks.acquire("another run", threads=1, steps=4)
     grid(plan())
     other.release(keep_state=False)
-    shared = store.find(plan().spec)
+    shared = store.find(plan())
     assert shared.cost.workers == 2
     assert remeasure(shared, store).cost.workers == 1

@@ -5,12 +5,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from harness.plan import resolve
 from torch import Tensor
 
 from harness.baselines import fit
 from harness.classifier import Classifier
 from harness.cli.report import summary
+from harness.data import restore
 from harness.records.store import BaselineStore, Store
 from harness.runner import run
 from tasks.contract import Split
@@ -88,7 +88,7 @@ def text(tmp_path, monkeypatch) -> bytes:
 @pytest.mark.slow
 def test_the_record_has_the_cross_entropy_of_every_test_byte(text, store, callback, unmeasured):
     options = {"max_len": 16, "train": 0, "dev": 0, "test": 0}
-    plan = resolve(requested("linear", "wikitext", wikitext=options))
+    plan = requested("linear", "wikitext", wikitext=options)
     record = run(plan, store, callback)
     assert record.status == "ok", record.reason
     final = record.final
@@ -101,7 +101,7 @@ def test_the_record_has_the_cross_entropy_of_every_test_byte(text, store, callba
     assert final.dev == min(on_dev) and len(on_dev) == 2
     assert [*Store(store.folder).read()[0]] == [record]
     baselines = BaselineStore.within(store.folder)
-    found = fit(plan.spec.task, lambda _: plan.data, baselines, lambda *_: None)
+    found = fit(restore(plan).task, lambda _: restore(plan), baselines, lambda *_: None)
     assert sorted(found.scores.values())[1:] == [found.scores["unigram"], found.scores["chance"]]
     _, text = summary([record], store.folder)
     assert "Kneser-Ney" in text and "bits per byte" in text

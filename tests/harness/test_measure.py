@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from harness.plan import resolve
 
 from harness import reference
+from harness.data import restore
 from harness.layer_inputs import attentions
 from harness.measure import measure
 from harness.records.fields import Quartiles
@@ -103,7 +103,7 @@ def test_auto_is_the_fastest_backend(plan, trial, seconds, backend):
         planned = plan(attention)
         resolved = with_fastest_backend(planned)
         assert resolved.spec.options["softmax"]["backend"] == backend
-        assert "backend" not in planned.spec.options["softmax"]
+        assert "backend" not in planned.options["softmax"]
     assert backend in measure(planned).own.backend.split("+")
     named = plan("softmax", settings={"softmax": {"backend": "sdpa"}})
     assert with_fastest_backend(named) is named
@@ -163,17 +163,17 @@ def test_operations_are_counted_on_an_uncompiled_model(plan, monkeypatch):
 
 def test_the_tokens_of_a_training_sequence_are_counted(seconds):
     options = {"train_len": 8, "max_len": 32, "train": 64, "dev": 16, "test": 16}
-    planned = resolve(requested("softmax", "parity", parity=options))
+    planned = requested("softmax", "parity", parity=options)
     seconds += [[[1.0]], [[0.5]]]
     cost = measure(planned)
-    assert cost.own.tokens_per_second.median == planned.spec.train.batch * 8 / 0.5
+    assert cost.own.tokens_per_second.median == planned.train.batch * 8 / 0.5
 
 
 def test_the_tokens_of_both_sequences_of_a_pair_are_counted(plan, seconds):
     planned, task = plan("softmax"), create("retrieval", max_len=128)
     seconds += [[[1.0]], [[0.5]]]
     cost = measure(replace(planned, task=task, data=RandomData(task)))
-    assert cost.own.tokens_per_second.median == planned.spec.train.batch * 2 * task.max_len / 0.5
+    assert cost.own.tokens_per_second.median == planned.train.batch * 2 * task.max_len / 0.5
 
 
 @pytest.mark.slow_after(1)
@@ -182,9 +182,9 @@ def test_the_tokens_of_both_sequences_of_a_pair_are_counted(plan, seconds):
     [("linear", True, True), ("linear", False, False), ("softmax", True, False)],
 )
 def test_a_cost_has_the_state_of_causal_recurrent_models(seconds, attention, causal, has_state):
-    plan = resolve(requested(attention, "mqar", mqar={"causal": causal, "train": 64}))
+    plan = requested(attention, "mqar", mqar={"causal": causal, "train": 64})
     seconds += [[[1.0], [1.0]], [[0.5], [0.5]]]
-    model, size = plan.spec.model, measure(plan).own.state_bytes
+    model, size = plan.model, measure(plan).own.state_bytes
     if not has_state:
         assert size is None
         return
@@ -278,7 +278,7 @@ def test_any_other_failure_ends_the_measurement(plan, failing, measured, failing
 
 def test_a_timed_model_has_batches_of_the_tasks_length(plan):
     planned = plan(bucket_by_length=True)
-    assert not trainer_of(planned, planned.data.splits["train"]).spec.bucket_by_length
+    assert not trainer_of(planned, restore(planned).splits["train"]).spec.bucket_by_length
 
 
 def test_training_steps_and_inference_without_gradients_are_timed(plan, monkeypatch):

@@ -1,7 +1,6 @@
 """The least memory of a model is known before it is built; models of equal size by their width."""
 
 import pytest
-from harness.plan import resolve
 
 from harness.grid import check
 from harness.memory import matched, parameters
@@ -30,8 +29,8 @@ def test_a_model_beyond_the_memory_is_rejected_before_it_is_built(store, monkeyp
 
 @pytest.mark.parametrize("attention", ["linformer", "none", "softmax+primal", "softmax"])
 def test_a_matched_model_has_the_parameters_of_softmax_at_the_recipe(attention):
-    target = parameters(resolve(requested("softmax", "listops", listops=TREES)))
-    plain = resolve(requested(attention, "listops", listops=TREES))
+    target = parameters(requested("softmax", "listops", listops=TREES))
+    plain = requested(attention, "listops", listops=TREES)
     equal = resolve(matched(requested(attention, "listops", listops=TREES)))
     assert parameters(equal) == pytest.approx(target, rel=0.01)
     if attention in ("linformer", "none"):

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from harness.plan import resolve
 from torch import nn
 from torch.nn import functional
 
 from harness.classifier import Classifier, masked_mean, pair_features
+from harness.data import restore
 from harness.model import build_model
 from tasks.contract import Batch
 from tests.harness.conftest import requested
@@ -210,7 +210,7 @@ def test_a_short_input_gets_the_first_positions_and_a_long_one_is_an_error():
 
 def test_the_model_of_a_run_has_the_sizes_and_variants_of_its_specification(plan):
     planned = plan("softmax+primal", settings={"primal": {"rank": 7}})
-    spec, task = planned.spec, planned.task
+    spec, task = planned, restore(planned).task
     model = build_model(spec, task)
     assert [type(layer.attention).name() for layer in model.layers] == ["softmax", "primal"]
     assert model.layers[1].attention.scales.shape == (2, 7)
@@ -240,9 +240,9 @@ def test_with_target_positions_each_row_of_logits_depends_on_its_own_token():
 
 @pytest.mark.parametrize("causal", [True, False])
 def test_a_model_is_causal_if_its_task_is(causal):
-    plan = resolve(requested("softmax", "copying", copying={"causal": causal}))
-    model = build_model(plan.spec, plan.task).eval()
-    split = plan.data.splits["dev"]
+    plan = requested("softmax", "copying", copying={"causal": causal})
+    model = build_model(plan, restore(plan).task).eval()
+    split = restore(plan).splits["dev"]
     batch = split.gather(torch.arange(3))
     first = replace(batch, target_positions=torch.zeros(3, 1, dtype=torch.int64))
     last = batch.tokens.clone()
@@ -252,9 +252,9 @@ def test_a_model_is_causal_if_its_task_is(causal):
 
 
 def test_rotary_positions_replace_learned_ones():
-    plan = resolve(requested("softmax", "induction", positions="rotary"))
-    task = plan.task
-    model = build_model(plan.spec, task).eval()
+    plan = requested("softmax", "induction", positions="rotary")
+    task = restore(plan).task
+    model = build_model(plan, task).eval()
     assert not [name for name, _ in model.named_parameters() if name.startswith("position")]
     batch = task.load("dev").gather(torch.arange(3))
     swapped = batch.tokens[..., [1, 0, *range(2, task.max_len)]]
@@ -265,8 +265,8 @@ def test_rotary_positions_replace_learned_ones():
 def test_without_positions_a_bidirectional_model_ignores_the_order():
     logits_of = {}
     for positions in ("learned", "none"):
-        plan = resolve(requested("softmax", "majority", positions=positions))
-        model = build_model(plan.spec, plan.task).eval()
+        plan = requested("softmax", "majority", positions=positions)
+        model = build_model(plan, restore(plan).task).eval()
         batch = plan.task.load("dev").gather(torch.arange(3))
         reversed_batch = replace(batch, tokens=batch.tokens.flip(-1))
         logits_of[positions] = logits(model, batch) - logits(model, reversed_batch)
@@ -276,7 +276,7 @@ def test_without_positions_a_bidirectional_model_ignores_the_order():
 
 def test_the_inputs_of_a_task_choose_its_model(plan, monkeypatch):
     planned = plan()
-    assert isinstance(build_model(planned.spec, planned.task), Classifier)
-    monkeypatch.setattr(type(planned.task), "inputs", "pages")
+    assert isinstance(build_model(planned, restore(planned).task), Classifier)
+    monkeypatch.setattr(type(restore(planned).task), "inputs", "pages")
     with pytest.raises(UserError, match=r"listops@.*: there is no model of pages; use another"):
         plan()

@@ -6,10 +6,9 @@ from functools import partial
 from itertools import count
 
 import pytest
-from harness.plan import resolve, restore
 from pydantic import ValidationError
 
-from harness.data import Data
+from harness.data import Data, restore
 from harness.provenance import files_of, options_of
 from harness.records.spec import TrainSpec
 from tasks import create, names
@@ -38,7 +37,7 @@ def smoke(trees):
     """Resolves a run with settings by owner."""
 
     def make(**settings):
-        return resolve(requested("softmax", "listops", listops=trees, **settings)).spec
+        return requested("softmax", "listops", listops=trees, **settings)
 
     return make
 
@@ -70,7 +69,7 @@ def test_a_setting_overrides_one_field_of_the_recipe(smoke, owner, fields, expec
 
 def test_an_option_of_a_variant_that_differs_from_the_recipe_is_an_override(trees):
     def spec(**primal):
-        return resolve(requested("softmax+primal", "listops", listops=trees, primal=primal)).spec
+        return requested("softmax+primal", "listops", listops=trees, primal=primal)
 
     changed = spec(rank="7", eta="0.3")
     assert changed.overrides == {"primal.rank": 7, "primal.eta": 0.3}
@@ -112,12 +111,12 @@ def test_splits_are_loaded_and_hashed_once_for_many_runs(plan, run_here, reads):
     for planned in plans:
         run_here(planned)
     assert reads == {"train": 1, "dev": 1, "test": 1, "digest": 3}
-    assert len({id(planned.data) for planned in plans}) == 1
+    assert len({id(restore(planned)) for planned in plans}) == 1
 
 
 def test_the_splits_of_one_task_at_a_time_are_in_memory(plan, reads):
     first = plan()
-    other = resolve(requested("softmax", "majority", majority={"seed": next(SEEDS)}))
+    other = requested("softmax", "majority", majority={"seed": next(SEEDS)})
     assert first.data.digests and first.data.summary.sizes == {"train": 64, "dev": 16, "test": 18}
     assert reads == {"train": 1, "dev": 1, "test": 1, "digest": 6}
     assert len(other.data.splits["train"]) and len(first.data.splits["train"]) == 64
@@ -151,15 +150,15 @@ def test_only_data_that_are_generated_now_are_announced():
 
 
 def test_a_recorded_run_is_restored():
-    plan = resolve(requested("softmax+primal", "listops", listops=TREES))
-    restored = restore(plan.spec)
-    assert (restored.spec, restored.task.key) == (plan.spec, plan.task.key)
+    plan = requested("softmax+primal", "listops", listops=TREES)
+    restored = restore(plan)
+    assert (restored.spec, restored.task.key) == (plan, plan.task.key)
     assert restored.spec.layers == ("softmax", "primal")
-    assert restored.data is plan.data
+    assert restored.data is restore(plan)
 
 
 def test_a_run_of_other_data_is_not_restored(plan):
-    spec = plan().spec
+    spec = plan()
     old = spec.task.model_copy(update={"key": "listops@0"})
     with pytest.raises(UserError, match=r"'listops@0', which is now 'listops@1\[.*run it again"):
         restore(spec.model_copy(update={"task": old}))
@@ -202,11 +201,11 @@ def test_a_path_of_a_table_is_the_table_task(tmp_path):
     path.write_text("text,label\n" + "".join(f"word{i % 7},{i % 2}\n" for i in range(200)))
     request = replace(requested("none", str(path)), recipe="laptop")
     plan = resolve(request)
-    assert (plan.spec.task.name, plan.spec.task.options["path"]) == ("table", str(path))
+    assert (plan.task.name, plan.task.options["path"]) == ("table", str(path))
     (tmp_path / "shards").mkdir()
     path.rename(tmp_path / "shards" / "0.csv")
     folder = resolve(replace(request, task=str(tmp_path / "shards")))
-    assert folder.spec.task.digests == plan.spec.task.digests
+    assert folder.spec.task.digests == plan.task.digests
     before = files_of(folder.spec.task)
     assert [*before] == [str(tmp_path / "shards")] and all(before.values())
     (tmp_path / "shards" / ".1.csv").write_text("hidden")

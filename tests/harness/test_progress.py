@@ -20,7 +20,7 @@ def test_a_traceback_goes_where_no_bar_erases_it(plan, terminal, errors_terminal
     console = Console(file=out, force_terminal=terminal)
     with bars(console) as bar:
         view = GridView(bar, Console(file=err, force_terminal=errors_terminal), str)
-        view.callback(plan().spec).failed("Traceback: boom")
+        view.callback(plan()).failed("Traceback: boom")
     shared = terminal and errors_terminal
     assert ("Traceback: boom" in out.getvalue()) == shared
     assert ("Traceback: boom" in err.getvalue()) == (not shared)
@@ -64,7 +64,7 @@ def left(view):
 
 
 def test_the_remaining_time_is_known_from_steps_of_training_alone(plan, view, clock):
-    spec = plan().spec
+    spec = plan()
     callback = view.callback(spec)
 
     def point(step, at):
@@ -85,7 +85,7 @@ def test_the_remaining_time_is_known_from_steps_of_training_alone(plan, view, cl
 
 
 def test_the_remaining_time_of_another_process_is_known_from_its_steps(plan, view, clock):
-    spec = plan().spec
+    spec = plan()
     view.begin(1, 0)
     view.started(spec)
 
@@ -100,7 +100,7 @@ def test_the_remaining_time_of_another_process_is_known_from_its_steps(plan, vie
 
 
 def test_a_grid_has_no_remaining_time_before_a_run_has_ended(plan, view, clock):
-    spec = plan().spec
+    spec = plan()
     view.begin(4, 0)
     view.started(spec)
     clock.now = 300

@@ -5,9 +5,9 @@ from collections.abc import Collection
 from functools import cache
 
 import pytest
-from harness.plan import Draft, resolve
 
 from harness import recipes
+from harness.data import restore
 from harness.provenance import options_of
 from tasks import names as task_names
 from tasks.registry import tasks
@@ -329,7 +329,7 @@ def test_settings_override_the_recipe_and_leave_the_rest(attention):
     assert spec.task.key == "listops@1[max_len=900]"
     assert spec.train == usual.train
     assert plan("softmax", settings={"primal": {"rank": 7}}) == plan("softmax")
-    usual = plan(recipe="laptop").task.options
+    usual = restore(plan(recipe="laptop")).task.options
     spec = plan(recipe="laptop", settings={"listops": {"max_len": "600"}})
     assert usual["max_len"] != 600 and spec.task.options == {**usual, "max_len": 600}
 

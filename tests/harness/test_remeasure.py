@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from harness.plan import resolve
 
 from harness.measure import remeasure
 from harness.records.store import Store
@@ -17,7 +16,7 @@ def finished(shared_data, tmp_path_factory):
     """A run that is made once for all tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HARNESS_DATA", str(shared_data))
-        plan = resolve(requested("none", "listops", listops=TREES))
+        plan = requested("none", "listops", listops=TREES)
         return run(plan, Store(tmp_path_factory.mktemp("finished")), NoProgress(), cost=False)
 
 

@@ -7,11 +7,11 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from harness.plan import resolve
 
 import harness.provenance
 import harness.runner
 from harness import checkpoint
+from harness.data import restore
 from harness.environment import describe
 from harness.interrupts import Interrupts, Terminated
 from harness.provenance import expected_failures_of, implementations, options_of
@@ -64,14 +64,14 @@ def elsewhere(store, tmp_path, callback, unmeasured):
 def test_a_finished_run_is_a_complete_record(plan, store, callback):
     planned = plan("softmax+primal", steps=4, evaluations=2)
     record = run(planned, store, callback)
-    assert (record.status, record.reason, record.spec) == ("ok", "", planned.spec)
+    assert (record.status, record.reason, record.spec) == ("ok", "", planned)
     assert store.read() == ([record], [])
-    assert files(store) == [store.path(planned.spec).name]
+    assert files(store) == [store.path(planned).name]
     assert [point.step for point in record.curve] == [1, 2, 3, 4]
     assert record.final.test_examples == 18
     assert record.final.dev == max(p.dev or 0 for p in record.curve)
     assert 0 < record.final.train_seconds == record.curve[-1].seconds < record.final.seconds
-    written = json.loads(store.path(planned.spec).read_text())
+    written = json.loads(store.path(planned).read_text())
     assert "baselines" not in written and written["schema_version"] == 3
     assert record.cost.own.parameters != record.cost.softmax.parameters
     assert (record.parameters, record.flops) == (record.cost.own.parameters, record.cost.own.flops)
@@ -80,8 +80,8 @@ def test_a_finished_run_is_a_complete_record(plan, store, callback):
 
 
 def test_an_example_with_several_answers_counts_once(store, run_here):
-    planned = resolve(requested("none", "mqar", mqar={"train": 32, "dev": 4, "test": 6}))
-    assert planned.data.splits["test"].targets.shape == (6, 2)
+    planned = requested("none", "mqar", mqar={"train": 32, "dev": 4, "test": 6})
+    assert restore(planned).splits["test"].targets.shape == (6, 2)
     record = run_here(planned)
     assert record.final.test_examples == 6
     assert record.final.sample.clusters == ((2, 6),)
@@ -92,7 +92,7 @@ def test_an_example_with_several_answers_counts_once(store, run_here):
 def test_a_record_has_the_expected_failures_of_the_form_that_ran(plan, run_here, monkeypatch):
     declared = {"lengths": "of both forms", "gradients, causal": "of one"}
     monkeypatch.setattr(variants.find("softmax"), "expected_failures", declared)
-    usual, causal = plan(), resolve(requested("softmax", "induction"))
+    usual, causal = plan(), requested("softmax", "induction")
     both = {"softmax: lengths": "of both forms"}
     assert run_here(usual).expected_failures == expected_failures_of(usual) == both
     assert expected_failures_of(causal) == {**both, "softmax: gradients": "of one"}
@@ -120,7 +120,7 @@ def test_test_is_evaluated_more_than_once_only_where_the_recipe_asks_for_the_bes
     for best, count in ((False, 1), (True, 3)):
         planned = plan(evaluations=2, best_on_test=best)
         finals[best] = run_here(planned).final
-        test = planned.data.splits["test"].targets
+        test = restore(planned).splits["test"].targets
         assert sum(torch.equal(split.targets, test) for split in evaluated) == count
         evaluated.clear()
     assert finals[False].best_on_test is None
@@ -223,7 +223,7 @@ def test_an_interrupt_before_training_is_a_record(plan, store, callback, monkeyp
     monkeypatch.setattr("harness.runner.measure", raising(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
         run(plan(), store, callback)
-    assert store.find(plan().spec).reason == "interrupted at step 0"
+    assert store.find(plan()).reason == "interrupted at step 0"
 
 
 def test_a_continued_run_names_both_commits_and_has_the_seconds_of_all_its_processes(
@@ -292,17 +292,15 @@ def test_an_interrupted_run_is_recorded_and_continues_to_the_same_result(
     planned = plan("softmax+primal", steps=12, evaluations=3)
     uninterrupted = elsewhere(planned)
     interrupted(planned, 6)
-    record = store.find(planned.spec)
+    record = store.find(planned)
     assert (record.status, record.reason) == ("interrupted", "interrupted at step 6")
     assert curve(record) == curve(uninterrupted)[:6]
-    assert files(store) == sorted(
-        [store.checkpoint(planned.spec).name, store.path(planned.spec).name]
-    )
+    assert files(store) == sorted([store.checkpoint(planned).name, store.path(planned).name])
 
     again = run_here(planned)
     assert again.status == "ok"
     assert outcome(again) == outcome(uninterrupted)
-    assert files(store) == [store.path(planned.spec).name]
+    assert files(store) == [store.path(planned).name]
     # Steps 4 and 5 were done twice, and are in the curve once.
     states = [trained[n].model.state_dict() for n in (0, 2)]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
@@ -366,7 +364,7 @@ def test_a_signal_during_training_loses_no_step(
     monkeypatch.setattr(Trainer, "step", step)
     with pytest.raises(error):
         run_here(planned)
-    record = store.find(planned.spec)
+    record = store.find(planned)
     assert (record.status, record.reason) == ("interrupted", "interrupted at step 4")
     # Step 6 is of the first run.
     assert saves == [6, 4]
@@ -405,7 +403,7 @@ def test_a_signal_while_the_record_is_written_is_raised_after_it(
     monkeypatch.setattr(type(store), "write", write)
     with pytest.raises(KeyboardInterrupt):
         run_here(plan())
-    assert store.find(plan().spec).status == "ok"
+    assert store.find(plan()).status == "ok"
 
 
 def test_a_full_disk_is_one_line(plan, store, run_here, monkeypatch):
@@ -433,6 +431,6 @@ def test_an_error_after_the_evaluation_of_test_is_a_record_too(
     monkeypatch.setattr(harness.provenance, "options_of", once)
     with pytest.raises(KeyboardInterrupt) if status == "interrupted" else nullcontext():
         run_here(plan())
-    record = store.find(plan().spec)
+    record = store.find(plan())
     assert record.status == status and record.final is None
     assert run_here(plan()).status == "ok"

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from harness.plan import Draft, Plan, resolve
 from pydantic import ValidationError
 from torch import nn
 from torch.nn import functional as F
@@ -180,14 +179,14 @@ def test_steps_are_those_of_pytorchs_radam_with_clipped_gradients(clip):
     assert constant(5, spec) == (1e-2, 0.8)
 
 
-def planned(task: str, attention: str = "primal", recipe: str = "paper") -> Plan:
+def planned(task: str, attention: str = "primal", recipe: str = "paper") -> RunSpec:
     return resolve(requested(attention, task, recipe=recipe), data_of=Unread)
 
 
 @pytest.mark.parametrize("task", SETS)
 def test_paper_is_the_recipe_of_the_authors_code(task):
     plan, last = planned(task), planned(task, "softmax+primal")
-    model, train = plan.spec.model, plan.spec.train
+    model, train = plan.model, plan.train
     assert (model.depth, model.dim, model.heads, model.feed_forward) == (2, 512, 8, 2048)
     assert (model.norm, model.pooling, model.positions) == ("post", "flatten", "learned")
     assert (train.batch, train.lr, train.schedule, train.clip) == (16, 1e-3, "constant", 4.0)

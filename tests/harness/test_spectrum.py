@@ -5,10 +5,10 @@ import math
 import pandas as pd
 import pytest
 import torch
-from harness.plan import restore
 
 import zoo
 from harness import checkpoint
+from harness.data import restore
 from harness.layer_inputs import Inputs
 from harness.runner import run
 from harness.studies import spectrum

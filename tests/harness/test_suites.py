@@ -7,7 +7,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from harness.plan import Draft, Request, resolve
 
 import harness.suite
 from harness import recipes

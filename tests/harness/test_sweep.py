@@ -4,7 +4,6 @@ import json
 
 import pandas as pd
 import pytest
-from harness.plan import resolve
 
 from harness.tuning import default_of, require_one_processor, varied
 from reports.sweep import values_of
@@ -31,7 +30,7 @@ def test_every_value_is_a_run_that_differs_in_it_alone(field, values, value_of):
 def test_a_default_that_a_specification_leaves_out_is_a_value_of_a_sweep():
     request = requested("primal", "mqar", mqar={"train": 64, "vocabulary": 32})
     plain = resolve(request).spec
-    specs = [draft.plan().spec for draft in varied(request, "primal.sides", ["both", "right"])]
+    specs = [draft.plan() for draft in varied(request, "primal.sides", ["both", "right"])]
     # Runs from before there was this option keep their identity.
     assert specs[0].id == plain.id
     default = default_of("primal.sides")

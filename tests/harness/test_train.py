@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from harness.data import restore
 from harness.model import build_model
 from harness.schedules import one_cycle
 from harness.train import Trainer
@@ -21,15 +22,15 @@ def test_a_step_is_that_of_a_plain_loop_to_the_bit(plan, prepare, attention, cyc
         attention, steps=5, warmup=2, weight_decay=0.1, betas=(0.8, 0.98), eps=1e-4,
         cycle_momentum=cycle_momentum,
     )  # fmt: skip
-    spec, trainer = planned.spec, prepare(planned)
+    spec, trainer = planned, prepare(planned)
     torch.manual_seed(7)
     ours = [
         {name: loss.item() for name, loss in trainer.step(number).items()} for number in range(5)
     ]
 
     torch.manual_seed(spec.seed)
-    model = build_model(spec, planned.task)
-    train = planned.data.splits["train"]
+    model = build_model(spec, restore(planned).task)
+    train = restore(planned).splits["train"]
     order = torch.randperm(64, generator=torch.Generator().manual_seed(0)).split(4)
     optimizer = torch.optim.AdamW(
         model.parameters(), betas=(0.8, 0.98), eps=1e-4, weight_decay=0.1, fused=True
@@ -70,7 +71,7 @@ def some(split: Split, count: int) -> Split:
 def test_accuracy_counts_the_last_incomplete_batch(plan, prepare):
     planned = plan(batch=4)
     trainer = prepare(planned)
-    ten = some(planned.data.splits["test"], 10)
+    ten = some(restore(planned).splits["test"], 10)
     trainer.model.eval()
     guesses = [trainer.model(ten.gather(torch.tensor([i])))[0].argmax().item() for i in range(10)]
     # Correct at 0, 4 and 9: another count without the last two, and with them counted twice.
@@ -81,7 +82,7 @@ def test_accuracy_counts_the_last_incomplete_batch(plan, prepare):
 
 def test_accuracy_counts_every_answer_of_an_example(plan, prepare):
     trainer = prepare(plan(batch=4))
-    split = some(plan().data.splits["test"], 6)
+    split = some(restore(plan()).splits["test"], 6)
     target_positions = torch.tensor([[0, 1]] * 6)
     several = replace(
         split, target_positions=target_positions, targets=torch.zeros(6, 2, dtype=torch.int64)
@@ -97,7 +98,7 @@ def test_a_mean_loss_is_over_targets_and_not_over_the_end_of_a_text(plan, prepar
     trainer = prepare(plan(batch=4))
     targets = torch.tensor([[1, 2], [3, 4], [5, -1]])
     split = replace(
-        some(plan().data.splits["test"], 3), target_positions=torch.tensor([[0, 1]] * 3),
+        some(restore(plan()).splits["test"], 3), target_positions=torch.tensor([[0, 1]] * 3),
         targets=targets, answers=NextTokens(),
     )  # fmt: skip
     trainer.model.eval()
@@ -123,7 +124,7 @@ def test_accuracy_switches_dropout_off_and_leaves_the_model_as_it_was(plan, prep
     trainer.model.register_forward_pre_hook(lambda model, _: modes.append(model.training))
     before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
     state = torch.get_rng_state()
-    trainer.evaluate(plan().data.splits["dev"])
+    trainer.evaluate(restore(plan()).splits["dev"])
     assert modes == [False] * 4 and all(module.training for module in trainer.model.modules())
     assert torch.equal(torch.get_rng_state(), state)
     after = trainer.model.state_dict()
@@ -136,6 +137,6 @@ def test_bf16_computes_products_in_half_precision_with_parameters_in_fp32(plan, 
     inner = trainer.model.layers[0].feed_forward[0]
     inner.register_forward_hook(lambda *call: kinds.append(call[2].dtype))
     trainer.step(0)
-    trainer.evaluate(plan().data.splits["dev"])
+    trainer.evaluate(restore(plan()).splits["dev"])
     assert kinds == [torch.bfloat16] * 5
     assert {p.dtype for p in trainer.model.parameters()} == {torch.float32}

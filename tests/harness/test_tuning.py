@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from harness.plan import Draft, resolve
 
 from harness.tuning import row
 from tests.harness.conftest import SMALL, TREES, requested

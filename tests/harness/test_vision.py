@@ -12,11 +12,11 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
-from harness.plan import Plan, resolve
 from PIL import Image
 from torch.nn import functional as F
 
 from harness.batches import AugmentedImages
+from harness.data import restore
 from harness.model import build_model
 from harness.records.store import BaselineStore
 from harness.train import Trainer
@@ -53,13 +53,13 @@ def image_folder(tmp_path_factory) -> Path:
 def images(image_folder):
     """Resolves a tiny run; further keywords are fields of the model and the recipe, by path."""
 
-    def make(attention: str = "softmax", **fields) -> Plan:
+    def make(attention: str = "softmax", **fields) -> RunSpec:
         settings = {"image-folder": {"path": str(image_folder)}, "model": {}, "train": {}}
         for path, value in fields.items():
             owner, _, name = path.partition(".")
             settings[owner][name] = value
         positions = settings["model"].pop("positions", "learned")
-        return resolve(requested(attention, "image-folder", positions, **settings))
+        return requested(attention, "image-folder", positions, **settings)
 
     return make
 
@@ -78,9 +78,9 @@ def timm() -> ModuleType:
     return import_module("timm")
 
 
-def model_of(plan: Plan):
+def model_of(plan: RunSpec):
     torch.manual_seed(0)
-    return build_model(plan.spec, plan.task)
+    return build_model(plan, restore(plan).task)
 
 
 @pytest.mark.slow
@@ -121,7 +121,7 @@ def test_with_the_weights_of_timm_it_gives_timms_outputs(images):
 def test_the_feed_forward_width_is_the_given_one_at_any_ratio(images):
     # 22 * (15 / 22) is 14.999...
     plan = images(**{"model.dim": 22, "model.heads": 2, "model.feed_forward": 15})
-    (block, *_) = build_model(plan.spec, plan.task).transformer.blocks
+    (block, *_) = build_model(plan, restore(plan).task).transformer.blocks
     assert block.mlp.fc1.out_features == 15
 
 
@@ -138,7 +138,7 @@ def test_the_paper_budget_is_deit_small_of_16_with_rank_96_in_the_last_block(ima
     assert total[0] == total[1] == 21_666_819
     assert repr(ours.transformer.blocks[11].mlp) == repr(theirs.blocks[11].mlp)
     assert ours.transformer.blocks[11].drop_path1.drop_prob == pytest.approx(0.1)
-    options = plan.spec.options["primal"]
+    options = plan.options["primal"]
     assert (options["rank"], options["eta"]) == (96, 0.05)
 
 
@@ -172,7 +172,7 @@ def test_a_run_from_images_to_the_board(image_folder, call, store):
 def test_a_resumed_run_equals_an_uninterrupted_one(images, store, run_here, interrupted):
     plan = images("softmax+primal", **RECIPE)
     expected = run_here(plan)
-    store.path(plan.spec).unlink()
+    store.path(plan).unlink()
     resumed = run_here(interrupted(plan))
     assert resumed.status == expected.status == "ok"
     for point, same in zip(resumed.curve, expected.curve, strict=True):
@@ -180,8 +180,8 @@ def test_a_resumed_run_equals_an_uninterrupted_one(images, store, run_here, inte
     assert resumed.final.sample == expected.final.sample
 
 
-def read(plan: Plan, seed: int = 0) -> AugmentedImages:
-    return AugmentedImages(plan.data.splits["train"], plan.spec.train, seed)
+def read(plan: RunSpec, seed: int = 0) -> AugmentedImages:
+    return AugmentedImages(restore(plan).splits["train"], plan.train, seed)
 
 
 def test_a_batch_depends_on_the_seed_and_its_number_alone(images):
@@ -279,7 +279,7 @@ def test_evaluation_resizes_the_shorter_side_and_crops_the_centre(tmp_path, imag
 
 def test_a_damaged_image_is_the_reason_of_a_failed_run(images, callback, run_here):
     plan = images()
-    split = plan.data.splits["train"]
+    split = restore(plan).splits["train"]
     path = Path(split.files.root, split.files.names[0].decode())
     before = path.read_bytes()
     try:
@@ -311,7 +311,7 @@ def test_options_that_images_cannot_have_are_rejected(images, fields, message):
 def test_vectors_positions_and_the_class_token_do_not_decay(images):
     plan = images("softmax+primal", **RECIPE)
     model = model_of(plan)
-    trainer = Trainer(model, plan.data.splits["train"], plan.spec.train, 0)
+    trainer = Trainer(model, restore(plan).splits["train"], plan.train, 0)
     decayed, others = ({id(p) for p in g["params"]} for g in trainer.optimizer.param_groups)
     names = {name for name, p in model.named_parameters() if id(p) in others}
     assert len(decayed) + len(others) == len([*model.parameters()])
@@ -322,7 +322,7 @@ def test_vectors_positions_and_the_class_token_do_not_decay(images):
 
 def test_the_loss_of_a_step_is_smoothed(images):
     plan = images(**{"train.label_smoothing": 0.5, "model.dropout": 0.0})
-    trainer = Trainer(model_of(plan), plan.data.splits["train"], plan.spec.train, 0)
+    trainer = Trainer(model_of(plan), restore(plan).splits["train"], plan.train, 0)
     batch = trainer.read(0)
     expected = CLASSES.smoothed(0.5).loss(trainer.model(batch)[0], batch.targets)
     assert expected != CLASSES.loss(trainer.model(batch)[0], batch.targets)

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from harness.recipes import declared
 from harness.records import frame
 from harness.records.answers import CorrectAnswers
 from harness.records.cost import CostRecord
@@ -64,7 +65,7 @@ def make_record(
     threads: int = 2, commit: str = "abc1234", failures: Mapping[str, str] = {},
     examples: int = 2000, correct: Sequence[bool] | None = None, is_baseline: bool | None = None,
     started: str = "2026-11-21T08:00:00Z", reference: str = "naive", role: str = "",
-    rates: Sequence[float] = (1e-3, 1e-2), implementation: str = "",
+    rates: Sequence[float] = (1e-3, 1e-2), implementation: str = "", declared: str = "",
 ) -> Record:  # fmt: skip
     """A record, finished unless `status` is another; `correct` gives its answers.
 
@@ -73,12 +74,14 @@ def make_record(
     if correct is not None:
         accuracy, examples = sum(correct) / len(correct), len(correct)
     first, depth = attention.partition("+")[0], int(model.get("depth", 2))
-    spec = {
-        "attention": attention, "options": options or {attention: {}}, "seed": seed,
-        "layers": [*[first] * (depth - 1), attention.rpartition("+")[2]],
-        "task": {"name": task, "key": key or f"{task}@1", "options": {},
-                 "digests": {"test": "0" * 64}},
-        "budget": budget, "overrides": overrides, "device": device,
+    suite, _, in_suite = budget.rpartition("/")
+    changes = {path: v for path, v in overrides.items() if path.startswith(("model.", "train."))}
+    texts = ", ".join(f"{path}={changes[path]}" for path in sorted(changes))
+    name = f"{key or f'{task}@1'}, recipe {budget}{f' with {texts}' * bool(texts)}"
+    question = {
+        "name": in_suite or name, "suite": suite, "recipe": budget,
+        "declared": declared if suite else "",
+        "task": {"name": task, "key": key or f"{task}@1", "options": {}},
         "model": {"kind": "encoder", "depth": 2, "dim": 64, "heads": 2, "feed_forward": 128,
                   "head": 128, "dropout": 0.1, "attention_dropout": 0.0, "positions": "learned",
                   **model},
@@ -86,9 +89,17 @@ def make_record(
                   "cycle_momentum": False, "eps": 1e-6, "weight_decay": 0.0, "evaluations": 10,
                   "precision": "bf16", "compiled": False, **train},
     }  # fmt: skip
+    values = {}
     if role:
-        grid = {"grid": {"train.lr": [*rates]}, "recipe": {"train.lr": 1e-3}, "role": role}
-        spec["tuning"] = grid
+        values = {"train.lr": question["train"]["lr"]}
+        question["train"]["lr"], question["grid"] = 1e-3, {"train.lr": [*rates]}
+    spec = {
+        "question": question, "attention": attention, "options": options or {attention: {}},
+        "layers": [*[first] * (depth - 1), attention.rpartition("+")[2]],
+        "overrides": {path: v for path, v in overrides.items() if path not in changes},
+        "values": values, "role": role, "seed": seed, "device": device,
+        "data": {"test": "0" * 64},
+    }  # fmt: skip
     cost = {
         "own": usage(seconds, mib), "softmax": usage(*softmax) if softmax else None,
         "time_ratio": quartiles(seconds / softmax[0]) if softmax else None,
@@ -216,6 +227,7 @@ def suite_records(tmp_path) -> list[Record]:
             overrides={"linear.chunk": 8} if attention == "linear" else {}, measured=False,
             budget=f"mine@1/{question}", role="trial" if seed == 4 else "final",
             model={"positions": "none"}, train={"precision": "fp32"},
+            declared=declared(find(str(tmp_path / "mine.toml")))[question],
         )
         for question, accuracies in ACCURACIES.items()
         for attention, accuracy in accuracies.items()
