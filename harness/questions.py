@@ -110,7 +110,7 @@ def question_of(
     suite, _, of_suite = found.name.rpartition("/")
     is_changed = changes or settings.get(name) or fixed.grid or fixed.match or fixed.compiled
     if declared and not is_changed and fixed.tuned == bool(declared.rates):
-        digest = recipes.declared(suites.find(suite))[of_suite]
+        digest = recipes.declared(suites.find(recipe.rpartition("/")[0]))[of_suite]
         return question.model_copy(update={"name": of_suite, "suite": suite, "declared": digest})
     name = _name(question, changes, positions if not declared else "", fixed)
     return question.model_copy(update={"name": name})

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from harness.recipes import declared
 from harness.records.answers import CorrectAnswers
 from harness.records.frame import costs
 from harness.records.suites import Suite, find
@@ -44,6 +45,7 @@ def suite_frames() -> tuple[Suite, pd.DataFrame, pd.DataFrame]:
                 runs.append({
                     **common, "row": row.label, "attention": row.attention, "role": "final",
                     "grid": json.dumps({"train.lr": question.rates}), "overrides": "{}",
+                    "declared": declared(suite)[question.name],
                     "status": "failed" if failed else "ok", "seed": seed, "metric": "accuracy",
                     "device": "cpu", "implementation": "code:1", "outdated": False, "commit": "",
                     "train.lr": 1e-3, "unit": "%", "better": "higher", "digits": 1, "scale": 100.0,

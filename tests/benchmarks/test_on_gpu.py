@@ -52,4 +52,8 @@ def test_a_part_writes_its_records_in_a_dry_run(tmp_path, shared_data):
     ended = [line.split("\t") for line in (tmp_path / "parts.tsv").read_text().splitlines()]
     assert [line[:2] for line in ended] == [["accuracy-listops-primal", "ok"]], done.stdout
     ((record,), _) = Store(tmp_path / "store").read()
-    assert (record.status, record.spec.attention, record.spec.budget) == ("ok", "primal", "smoke")
+    assert (record.status, record.spec.attention, record.spec.question.recipe) == (
+        "ok",
+        "primal",
+        "smoke",
+    )

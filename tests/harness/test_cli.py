@@ -344,9 +344,10 @@ def test_a_recipe_is_printed_and_runs_from_a_file(call, store, unmeasured, tmp_p
     texts = (part for name, value in settings.items() for part in ("--set", f"{name}={value}"))
     assert call("run", "-a", "primal", "--budget", str(file), *TINY[5:], *texts)[0] == 0
     spec = store.read()[0][0].spec
-    assert (spec.budget, spec.train.steps, spec.train.lr) == ("mine", 3, 3e-4)
+    assert (spec.question.recipe, spec.train.steps, spec.train.lr) == ("mine", 3, 3e-4)
     assert (spec.options["primal"]["rank"], spec.options["primal"]["eta"]) == (5, 0.0)
-    assert spec.overrides == settings and spec.model.depth == 1
+    assert spec.overrides == {name: settings[name] for name in ("primal.rank", "primal.eta")}
+    assert spec.question.name.endswith("recipe mine with model.depth=1, train.lr=0.0003")
 
 
 def test_a_run_that_fails_is_listed_with_its_reason_and_exit_code_1(

@@ -8,8 +8,9 @@ from types import MappingProxyType
 import pytest
 import torch
 
-from harness.data import Data, restore
+from harness.data import Data, data_of, restore
 from harness.model import build_model
+from harness.questions import question_of
 from harness.train import Trainer
 from tasks import names as task_names
 from tasks.contract import SPLITS, Split
@@ -43,7 +44,7 @@ class RandomData(Data):
 
 @cache
 def data(name: str) -> Data:
-    return RandomData(Draft.of(requested("none", name)).data.task)
+    return RandomData(data_of(question_of(name, "smoke").task).task)
 
 
 TASKS = [
@@ -67,10 +68,11 @@ RUNS = dict.fromkeys(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("task", "attention"), RUNS)
-def test_a_step_gives_finite_losses(task, attention):
-    plan = resolve(requested(attention, task), data_of=lambda _: data(task))
+def test_a_step_gives_finite_losses(task, attention, give, unread):
+    give(data(task))
+    plan = requested(attention, task)
     claims = [variants.find(name).traits for name in {*plan.layers}]
-    if not all(plan.task.causal in traits.forms for traits in claims):
+    if not all(restore(plan).task.causal in traits.forms for traits in claims):
         with pytest.raises(Unsupported, match=r"is (not causal|causal only)"):
             build_model(plan, restore(plan).task)
         return

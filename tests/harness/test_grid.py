@@ -79,7 +79,7 @@ def test_a_run_that_cannot_start_does_not_stop_the_next(
 
 def test_a_rerun_ignores_a_checkpoint(plan, store, grid, interrupted, environment_is):
     # Of a run without a final record: the checkpoint of a finished one is removed as a leftover.
-    assert store.checkpoint(interrupted(plan()).spec).exists()
+    assert store.checkpoint(interrupted(plan())).exists()
     # Continued, the run would have this environment's threads as an error.
     environment_is(threads=99)
     assert grid(plan(), rerun=True) == [(0, "ok", True)]

@@ -112,7 +112,7 @@ def test_auto_is_the_fastest_backend(plan, trial, seconds, backend):
 def test_a_run_of_a_suite_has_sdpa_without_a_trial(plan, monkeypatch):
     monkeypatch.setattr("harness.reference.trial_of", raising(AssertionError("a trial")))
     planned = plan("softmax+primal").with_fields(budget="laptop@1/copy")
-    built = with_fastest_backend(planned, "naive").spec
+    built = with_fastest_backend(planned, "naive")
     assert built.options == {"softmax": {"backend": "sdpa"}, "primal": {}}
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from harness.grid import check
 from harness.memory import matched, parameters
+from harness.questions import spec_of
 from tests.harness.conftest import TREES, requested
 from tests.harness.specs import raising
 from zoo.registry import UserError
@@ -21,9 +22,8 @@ LARGE = [
 @pytest.mark.parametrize("settings", LARGE, ids=str)
 def test_a_model_beyond_the_memory_is_rejected_before_it_is_built(store, monkeypatch, settings):
     monkeypatch.setattr("harness.grid.build_model", raising(AssertionError("it is built")))
-    request = requested("primal", "listops", **{"listops": TREES, **settings})
     with pytest.raises(UserError, match=r"needs .* GiB of memory, .* GiB is all; lower") as error:
-        check([resolve(request)], store)
+        check([requested("primal", "listops", **{"listops": TREES, **settings})], store)
     assert "\n" not in str(error.value)
 
 
@@ -31,15 +31,16 @@ def test_a_model_beyond_the_memory_is_rejected_before_it_is_built(store, monkeyp
 def test_a_matched_model_has_the_parameters_of_softmax_at_the_recipe(attention):
     target = parameters(requested("softmax", "listops", listops=TREES))
     plain = requested(attention, "listops", listops=TREES)
-    equal = resolve(matched(requested(attention, "listops", listops=TREES)))
+    width = matched(plain.question, attention, {}, "cpu")
+    equal = spec_of(plain.question, attention, values=width)
     assert parameters(equal) == pytest.approx(target, rel=0.01)
     if attention in ("linformer", "none"):
         assert abs(parameters(plain) / target - 1) > 0.01
-        assert equal.spec.overrides == {"model.feed_forward": equal.spec.model.feed_forward}
-    assert equal.spec.id != plain.spec.id
-    assert "match" not in plain.spec.model_dump_json()
+        assert equal.values == {"model.feed_forward": equal.model.feed_forward}
+    assert (equal.id == plain.id) == (attention == "softmax" and not width)
+    assert "match" not in plain.model_dump_json()
 
 
 def test_a_variant_that_does_not_support_the_task_is_left_to_its_run():
-    request = matched(requested("linformer", "mqar", mqar={"causal": True, "train": 8}))
-    assert (request.match, "model" in request.settings) == ("parameters", False)
+    plain = requested("softmax", "mqar", mqar={"causal": True, "train": 8})
+    assert matched(plain.question, "linformer", {}, "cpu") == {}

@@ -1,7 +1,6 @@
 """One request resolved once: overrides of the recipe, and data that are read once."""
 
 from collections import Counter
-from dataclasses import replace
 from functools import partial
 from itertools import count
 
@@ -10,11 +9,11 @@ from pydantic import ValidationError
 
 from harness.data import Data, restore
 from harness.provenance import files_of, options_of
-from harness.records.spec import TrainSpec
+from harness.records.spec import RunSpec, TrainSpec
 from tasks import create, names
 from tasks.contract import Split
 from tasks.lra.listops import ListOps
-from tests.harness.conftest import TREES, Unread, requested
+from tests.harness.conftest import TREES, requested
 from tests.harness.specs import raising
 from zoo.registry import UserError
 
@@ -58,7 +57,8 @@ def smoke(trees):
 def test_a_setting_overrides_one_field_of_the_recipe(smoke, owner, fields, expected):
     usual, spec = smoke(), smoke(**{owner: fields})
     ((name, _),) = fields.items()
-    assert spec.overrides == {f"{owner}.{name}": expected}
+    assert not spec.overrides
+    assert spec.question.name == f"{usual.question.name} with {owner}.{name}={expected}"
     changed = getattr(spec, owner)
     assert changed.model_copy(update={name: getattr(getattr(usual, owner), name)}) == getattr(
         usual, owner
@@ -80,7 +80,7 @@ def test_an_option_of_a_variant_that_differs_from_the_recipe_is_an_override(tree
 def test_bucketing_by_length_is_an_override_and_not_for_compiled_models(smoke):
     spec = smoke(train={"bucket_by_length": "true"})
     assert spec.train.bucket_by_length
-    assert spec.overrides == {"train.bucket_by_length": True}
+    assert spec.question.name.endswith("recipe smoke with train.bucket_by_length=True")
     repeated = {"bucket_by_length": "false", "lr": "1e-3", "betas": "0.9,0.999"}
     assert smoke(train=repeated, model={"dim": "64"}) == smoke()
     compiled = {**spec.train.model_dump(), "compiled": True}
@@ -117,9 +117,10 @@ def test_splits_are_loaded_and_hashed_once_for_many_runs(plan, run_here, reads):
 def test_the_splits_of_one_task_at_a_time_are_in_memory(plan, reads):
     first = plan()
     other = requested("softmax", "majority", majority={"seed": next(SEEDS)})
-    assert first.data.digests and first.data.summary.sizes == {"train": 64, "dev": 16, "test": 18}
+    sizes = {"train": 64, "dev": 16, "test": 18}
+    assert restore(first).digests and restore(first).summary.sizes == sizes
     assert reads == {"train": 1, "dev": 1, "test": 1, "digest": 6}
-    assert len(other.data.splits["train"]) and len(first.data.splits["train"]) == 64
+    assert len(restore(other).splits["train"]) and len(restore(first).splits["train"]) == 64
     # Three digests of each task.
     assert reads == {"train": 2, "dev": 2, "test": 2, "digest": 6}
 
@@ -131,40 +132,37 @@ def test_data_are_of_a_task_with_its_options():
 
 
 def test_digests_of_the_data_are_part_of_the_identity():
-    request = requested("softmax", "listops", listops=TREES)
-    usual, changed = resolve(request), resolve(request, data_of=Unread)
-    assert usual.spec.task.digests == {
-        name: split.digest() for name, split in usual.data.splits.items()
-    }
-    assert usual.spec.id != changed.spec.id
+    usual = requested("softmax", "listops", listops=TREES)
+    splits = restore(usual).splits
+    assert usual.task.digests == usual.data == {n: s.digest() for n, s in splits.items()}
+    assert usual.id != usual.model_copy(update={"data": {**usual.data, "test": "x"}}).id
 
 
 def test_only_data_that_are_generated_now_are_announced():
     lines = []
     options = {**TREES, "seed": 7}
-    first = resolve(requested("none", "listops", listops=options), lines.append)
+    first = requested("none", "listops", announce=lines.append, listops=options)
     assert lines == [f"{first.task.key}: generate data"]
-    resolve(requested("primal", "listops", listops=options), lines.append)
-    resolve(requested("none", "majority"), lines.append)
+    requested("primal", "listops", announce=lines.append, listops=options)
+    requested("none", "majority", announce=lines.append)
     assert len(lines) == 1
 
 
 def test_a_recorded_run_is_restored():
-    plan = requested("softmax+primal", "listops", listops=TREES)
-    restored = restore(plan)
-    assert (restored.spec, restored.task.key) == (plan, plan.task.key)
-    assert restored.spec.layers == ("softmax", "primal")
-    assert restored.data is restore(plan)
+    spec = requested("softmax+primal", "listops", listops=TREES)
+    again = RunSpec.model_validate_json(spec.model_dump_json(), strict=True)
+    assert again == spec and again.id == spec.id and again.layers == ("softmax", "primal")
+    assert restore(again).task.key == spec.task.key and restore(again) is restore(spec)
 
 
 def test_a_run_of_other_data_is_not_restored(plan):
     spec = plan()
-    old = spec.task.model_copy(update={"key": "listops@0"})
+    old = spec.question.task.model_copy(update={"key": "listops@0"})
+    question = spec.question.model_copy(update={"task": old})
     with pytest.raises(UserError, match=r"'listops@0', which is now 'listops@1\[.*run it again"):
-        restore(spec.model_copy(update={"task": old}))
-    other = spec.task.model_copy(update={"digests": {**spec.task.digests, "test": "x"}})
+        restore(spec.model_copy(update={"question": question}))
     with pytest.raises(UserError, match=r"the data of listops@1.* have changed since the run"):
-        restore(spec.model_copy(update={"task": other}))
+        restore(spec.model_copy(update={"data": {**spec.data, "test": "x"}}))
 
 
 NO_MEMORY = (
@@ -199,16 +197,15 @@ def test_data_that_do_not_fit_in_memory_say_what_to_lower_and_other_errors_keep_
 def test_a_path_of_a_table_is_the_table_task(tmp_path):
     path = tmp_path / "mine.csv"
     path.write_text("text,label\n" + "".join(f"word{i % 7},{i % 2}\n" for i in range(200)))
-    request = replace(requested("none", str(path)), recipe="laptop")
-    plan = resolve(request)
+    plan = requested("none", str(path), recipe="laptop")
     assert (plan.task.name, plan.task.options["path"]) == ("table", str(path))
     (tmp_path / "shards").mkdir()
     path.rename(tmp_path / "shards" / "0.csv")
-    folder = resolve(replace(request, task=str(tmp_path / "shards")))
-    assert folder.spec.task.digests == plan.task.digests
-    before = files_of(folder.spec.task)
+    folder = requested("none", str(tmp_path / "shards"), recipe="laptop")
+    assert folder.task.digests == plan.task.digests
+    before = files_of(folder.task)
     assert [*before] == [str(tmp_path / "shards")] and all(before.values())
     (tmp_path / "shards" / ".1.csv").write_text("hidden")
-    assert files_of(folder.spec.task) == before
+    assert files_of(folder.task) == before
     (tmp_path / "shards" / "1.csv").write_text("text,label\nword,0\n")
-    assert files_of(folder.spec.task) != before
+    assert files_of(folder.task) != before

@@ -9,10 +9,11 @@ import pytest
 from harness import recipes
 from harness.data import restore
 from harness.provenance import options_of
+from harness.questions import question_of
 from tasks import names as task_names
 from tasks.registry import tasks
 from tasks.synthetic.base import SyntheticTask
-from tests.harness.conftest import Unread, requested
+from tests.harness.conftest import requested
 from tests.zoo.formulas import CASES
 from zoo.conformance import checks_for, configurations, run
 from zoo.registry import UserError
@@ -23,9 +24,10 @@ from zoo.variants import variants
 
 def plan(attention="softmax", task="listops", recipe="paper", settings=None):
     """The specification of a request; its data are not read."""
-    request = requested(attention, task, recipe=str(recipe), **(settings or {}))
-    return resolve(request, data_of=Unread).spec
+    return requested(attention, task, recipe=str(recipe), **(settings or {}))
 
+
+pytestmark = pytest.mark.usefixtures("unread")
 
 CHECKED = [name for name, variant in variants.items() if not variant.unchecked]
 STACKS = [*CHECKED, "softmax+primal", "primal+softmax"]
@@ -50,7 +52,7 @@ RECIPES = [
 
 @cache
 def options_in(recipe: str, task: str, attention: str) -> dict[str, dict]:
-    return recipes.find(recipe).of_task(task).options_of(attention.split("+"))
+    return recipes.options_of(recipes.find(recipe).of_task(task).variants, attention.split("+"))
 
 
 @pytest.mark.slow_after(20)
@@ -69,12 +71,12 @@ def test_every_recipe_resolves_every_variant_once_for_each_set_of_options(recipe
         if "+" in attention and plan("none", task, recipe).model.depth == 1:
             continue
         spec = plan(attention, task, recipe)
-        assert (spec.attention, spec.task.name, spec.budget) == (attention, task, recipe)
+        assert (spec.attention, spec.task.name, spec.question.recipe) == (attention, task, recipe)
         assert spec.options.keys() == set(attention.split("+"))
         assert spec.train.warmup < spec.train.steps
         assert 1 <= spec.train.evaluations <= spec.train.steps
         assert spec.overrides == {}
-        assert spec.task.digests == Unread.digests
+        assert spec.data == {"train": "a", "dev": "b", "test": "c"}
         assert tasks.find(task)(**spec.task.options).key == spec.task.key
 
 
@@ -341,11 +343,10 @@ def test_a_task_that_a_recipe_does_not_name_gets_its_general_part_or_is_rejected
     assert recipes.find("smoke").of_task("stranger").train["steps"] == 4
 
 
-def test_a_request_is_checked_without_its_data(monkeypatch):
+def test_a_question_is_made_without_its_data(monkeypatch):
     monkeypatch.setattr("tasks.lra.listops.ListOps.load", lambda *_: pytest.fail("data are read"))
-    draft = Draft.of(requested("softmax", "listops", recipe="laptop"))
     key = "listops@1[min_len=10,max_len=64]"
-    assert draft.data.task.key == draft.spec.task.key == key
+    assert question_of("listops").task.key == key
 
 
 def has_formula(name: str, options: Collection[str]) -> bool:

@@ -9,13 +9,16 @@ from torch import nn
 from torch.nn import functional as F
 
 from harness.classifier import LAYERS, Classifier, FlattenedHead, SignalEmbedding
+from harness.data import data_of, restore
 from harness.provenance import options_of
+from harness.questions import question_of
+from harness.records.spec import RunSpec
 from harness.schedules import constant
 from harness.train import Trainer
 from tasks.contract import Batch, Split
 from tasks.registry import tasks
 from tasks.uea.series import SeriesTask
-from tests.harness.conftest import Unread, requested
+from tests.harness.conftest import requested
 from tests.harness.specs import encoder, recipe
 from tests.harness.test_every_variant import RandomData
 from tests.zoo.oracle import decode
@@ -180,20 +183,20 @@ def test_steps_are_those_of_pytorchs_radam_with_clipped_gradients(clip):
 
 
 def planned(task: str, attention: str = "primal", recipe: str = "paper") -> RunSpec:
-    return resolve(requested(attention, task, recipe=recipe), data_of=Unread)
+    return requested(attention, task, recipe=recipe)
 
 
 @pytest.mark.parametrize("task", SETS)
-def test_paper_is_the_recipe_of_the_authors_code(task):
+def test_paper_is_the_recipe_of_the_authors_code(task, unread):
     plan, last = planned(task), planned(task, "softmax+primal")
     model, train = plan.model, plan.train
     assert (model.depth, model.dim, model.heads, model.feed_forward) == (2, 512, 8, 2048)
     assert (model.norm, model.pooling, model.positions) == ("post", "flatten", "learned")
     assert (train.batch, train.lr, train.schedule, train.clip) == (16, 1e-3, "constant", 4.0)
     assert train.optimiser == ("adamw" if task == "uea-spoken-arabic-digits" else "radam")
-    assert train.steps == (400 if task == "uea-pems-sf" else 100) * (plan.task.train // 16)
-    assert planned(task, recipe="laptop").spec.train.steps == 600
-    primal, mixed = (options_of(planned_run.spec)["primal"] for planned_run in (plan, last))
+    assert train.steps == (400 if task == "uea-pems-sf" else 100) * (restore(plan).task.train // 16)
+    assert planned(task, recipe="laptop").train.steps == 600
+    primal, mixed = (options_of(planned_run)["primal"] for planned_run in (plan, last))
     assert primal["ksvd_mean"] == mixed["ksvd_mean"] == "sample"
     if task == "uea-japanese-vowels":
         assert [primal[name] for name in ("rank", "rank_multi", "eta")] == [40, 5, 0.5]
@@ -201,10 +204,12 @@ def test_paper_is_the_recipe_of_the_authors_code(task):
 
 
 @pytest.mark.parametrize("norm", ["post", "batch"])
-def test_a_run_of_a_time_series_gives_a_record(run_here, callback, norm):
-    request = requested("softmax+primal", "uea-japanese-vowels", model={"norm": norm})
-    data = RandomData(Draft.of(request).data.task)
-    record = run_here(resolve(request, data_of=lambda task: data))
+def test_a_run_of_a_time_series_gives_a_record(run_here, callback, give, norm):
+    name, settings = "uea-japanese-vowels", {"model": {"norm": norm}}
+    question = question_of(name, "smoke", settings)
+    give(RandomData(data_of(question.task).task))
+    record = run_here(requested("softmax+primal", name, **settings))
     assert (record.status, record.reason) == ("ok", "") and not callback.traces
     assert record.curve[-1].losses.keys() == {"ksvd"} and record.final is not None
-    assert record.spec.overrides == ({} if norm == "post" else {"model.norm": "batch"})
+    assert record.spec.model.norm == norm
+    assert record.spec.question.name.endswith("smoke" if norm == "post" else "model.norm=batch")

@@ -11,7 +11,7 @@ from harness.records.files import line_of, lines_of
 from harness.records.models import Transformer
 from harness.records.published import file_of, publish
 from harness.records.record import Cost, Record
-from harness.records.spec import RunSpec, TuningSpec
+from harness.records.spec import RunSpec
 from harness.records.store import (
     BaselineStore,
     CertificateStore,
@@ -27,31 +27,36 @@ from tests.reports.conftest import make_record
 from zoo.registry import UserError
 
 SPEC = {
+    "question": {
+        "name": "listops@1, recipe paper with train.lr=0.0001",
+        "task": {"name": "listops", "key": "listops@1", "options": {"max_len": 2000, "seed": 0}},
+        "recipe": "paper",
+        "model": {
+            "kind": "encoder", "depth": 2, "dim": 64, "heads": 2, "feed_forward": 128, "head": 128,
+            "dropout": 0.1, "attention_dropout": 0.0, "positions": "learned",
+        },
+        "train": {
+            "batch": 32, "steps": 5000, "warmup": 1000, "lr": 1e-4, "betas": [0.9, 0.999],
+            "cycle_momentum": True, "eps": 1e-6, "weight_decay": 0.0, "evaluations": 20,
+            "precision": "bf16",
+            "compiled": False,
+        },
+        "variants": {"primal": {"rank": 20, "eta": 0.05}},
+        "grid": {"train.lr": [1e-4, 1e-3]},
+    },
     "attention": "softmax+primal",
     "layers": ["softmax", "primal"],
     "options": {"softmax": {"backend": "naive"}, "primal": {"rank": 20, "eta": 0.05}},
-    "task": {
-        "name": "listops", "key": "listops@1", "options": {"max_len": 2000, "seed": 0}, "block": 0,
-        "digests": {"train": "a1", "dev": "b2", "test": "c3"},
-    },
-    "budget": "paper",
-    "overrides": {"train.lr": 1e-4},
-    "model": {
-        "kind": "encoder", "depth": 2, "dim": 64, "heads": 2, "feed_forward": 128, "head": 128,
-        "dropout": 0.1, "attention_dropout": 0.0, "positions": "learned",
-    },
-    "train": {
-        "batch": 32, "steps": 5000, "warmup": 1000, "lr": 1e-4, "betas": [0.9, 0.999],
-        "cycle_momentum": True, "eps": 1e-6, "weight_decay": 0.0, "evaluations": 20,
-        "precision": "bf16",
-        "compiled": False,
-    },
+    "overrides": {"softmax.backend": "naive"},
+    "values": {"train.lr": 1e-3},
+    "role": "final",
     "device": "cpu",
     "seed": 0,
+    "data": {"train": "a1", "dev": "b2", "test": "c3"},
 }  # fmt: skip
 RESULTS = ROOT / "results"
-GOLDEN = "254ef673b4ceeb02"
-OTHER_WORD = {"bf16": "fp32", "cpu": "cuda", "learned": "rotary"}
+GOLDEN = "b23da0b34d3a5db4"
+OTHER_WORD = {"bf16": "fp32", "cpu": "cuda", "learned": "rotary", "final": "trial"}
 
 
 def leaves(tree: object, path: tuple = ()) -> list[tuple]:
@@ -110,31 +115,38 @@ OTHERS = {
 }
 
 
+def with_part(owner, fields, base=SPEC["question"]):
+    """`SPEC` with other fields of a part of its question."""
+    return {**SPEC, "question": {**base, owner: {**base[owner], **fields}}}
+
+
 @pytest.mark.parametrize("owner", DEFAULTS)
 def test_a_field_is_part_of_the_identity_where_it_has_another_value_than_its_default(spec, owner):
     assert spec.id == GOLDEN
-    same = RunSpec.model_validate({**SPEC, owner: SPEC[owner] | DEFAULTS[owner]})
+    same = RunSpec.model_validate(with_part(owner, DEFAULTS[owner]))
     assert same == spec and same.id == GOLDEN
-    assert not DEFAULTS[owner].keys() & same.model_dump()[owner].keys()
-    assert same.model_dump()["model"]["kind"] == "encoder"
+    assert not DEFAULTS[owner].keys() & same.model_dump()["question"][owner].keys()
+    assert same.model_dump()["question"]["model"]["kind"] == "encoder"
     assert RunSpec.model_validate_json(same.model_dump_json()) == same
     for name, value in OTHERS[owner].items():
-        other = RunSpec.model_validate({**SPEC, owner: SPEC[owner] | {name: value}})
-        assert other.id != GOLDEN and other.model_dump(mode="json")[owner][name] == value
+        other = RunSpec.model_validate(with_part(owner, {name: value}))
+        written = other.model_dump(mode="json")["question"][owner]
+        assert other.id != GOLDEN and written[name] == value
         assert RunSpec.model_validate_json(other.model_dump_json()) == other
 
 
 def test_a_model_has_the_fields_of_its_kind_alone():
-    shared = {name: SPEC["model"][name] for name in Transformer.model_fields}
+    question = SPEC["question"]
+    shared = {name: question["model"][name] for name in Transformer.model_fields}
     for model in (
         {**shared, "kind": "vision", "drop_path": 0.1},
         {**shared, "kind": "decision", "positions": "rotary"},
     ):
-        other = RunSpec.model_validate({**SPEC, "model": model})
+        other = RunSpec.model_validate({**SPEC, "question": {**question, "model": model}})
         assert RunSpec.model_validate_json(other.model_dump_json()) == other
-    for wrong in ({**SPEC["model"], "drop_path": 0.1}, {**shared, "kind": "vision", "head": 8}):
+    for wrong in ({**question["model"], "drop_path": 0.1}, {**shared, "kind": "vision", "head": 8}):
         with pytest.raises(ValidationError, match="Extra inputs"):
-            RunSpec.model_validate({**SPEC, "model": wrong})
+            RunSpec.model_validate({**SPEC, "question": {**question, "model": wrong}})
 
 
 @pytest.mark.slow
@@ -179,7 +191,7 @@ def test_a_specification_is_frozen_and_rejects_unknown_fields_and_values(spec, b
 @pytest.mark.parametrize("path", ["train.rate", "primal.rank", "lr"])
 def test_a_grid_is_of_fields_of_model_and_train(path):
     with pytest.raises(ValidationError, match=f"'{path}' is no field of model or train"):
-        TuningSpec(grid={path: (1, 2)}, recipe={path: 1}, role="trial")
+        RunSpec.model_validate({**SPEC, "question": {**SPEC["question"], "grid": {path: (1, 2)}}})
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
@@ -331,7 +343,7 @@ def test_a_record_is_found_among_lines_and_a_file_of_it_counts_first(store, reco
     other = record.model_copy(update={"spec": changed(("seed",))})
     written = [store.write(run) for run in (record, other)]
     (path,) = publish(store.folder, store.folder)
-    assert path == store.folder / "runs" / "softmax+primal.jsonl"
+    assert path == store.folder / "runs" / "softmax+primal-softmax.backend-naive.jsonl"
     for file in written:
         file.unlink()
     assert [store.find(run.spec) for run in (record, other)] == [record, other]
@@ -369,11 +381,11 @@ OUT_OF_RANGE = {
     "curve.0.seconds": [-1.0],
     "environment.threads": [0, True],
     "environment.memory_gib": [0.0],
-    "spec.train.lr": [0.0, -1.0, True],
-    "spec.train.batch": [0],
-    "spec.train.warmup": [-1, 5001],
-    "spec.model.dropout": [-0.1, 1.0],
-    "spec.model.depth": [True],
+    "spec.question.train.lr": [0.0, -1.0, True],
+    "spec.question.train.batch": [0],
+    "spec.question.train.warmup": [-1, 5001],
+    "spec.question.model.dropout": [-0.1, 1.0],
+    "spec.question.model.depth": [True],
     "spec.seed": [-1, 2**32],
 }  # fmt: skip
 

@@ -17,23 +17,17 @@ from harness.cli.run import RunOptions
 from harness.cli.suite import _copy_published
 from harness.cost.sweep import Outcome
 from harness.environment import describe
+from harness.questions import of_suite, spec_of
 from harness.records import suites
 from harness.records.frame import of_records
 from harness.records.sources import Sources
-from harness.records.spec import label_of
 from harness.records.store import CostStore
-from harness.tuning import row
+from harness.tuning import trials
 from reports.suite_results import results
 from tests.conftest import ROOT
-from tests.harness.conftest import MEASURED, Unread
+from tests.harness.conftest import MEASURED
 from tests.reports.conftest import make_cost
 from zoo.registry import UserError
-
-REQUEST = Request(
-    attention="primal", task="mqar", recipe="laptop@1/recall-16", seed=1, device="cpu",
-    precision="bf16", compiled=False,
-)  # fmt: skip
-
 
 SUITE = """
 title = "Two questions"
@@ -173,30 +167,27 @@ def test_a_suite_that_is_not_there_is_rejected(name):
 
 
 @pytest.mark.slow
-def test_every_row_of_the_laptop_suite_has_a_recipe_for_every_question():
+def test_every_row_of_the_laptop_suite_has_a_recipe_for_every_question(unread):
     suite = suites.find("laptop")
     # A row and a question can disagree on the depth alone, or on options of variants.
     kinds = {(q.model["depth"], str(q.variants)): q for q in suite.questions}
     pairs = [*product(suite.questions, suite.rows[:1]), *product(kinds.values(), suite.rows[1:])]
     for question, published in pairs:
-        recipe = f"{suite.key}/{question.name}"
-        request = replace(
-            REQUEST, attention=published.attention, task=question.task, recipe=recipe,
-            settings=published.options,
-        )  # fmt: skip
         if "+" in published.attention and question.model["depth"] == 1:
             continue
-        spec = resolve(request, data_of=Unread).spec
+        asked = of_suite(suite.key, question.name, "cpu")
+        spec = spec_of(asked, published.attention, published.options)
         fixed = spec.model.positions, spec.train.precision, spec.train.lr
         assert fixed == (question.positions, question.precision, sorted(question.rates)[1])
-        assert label_of(spec.attention, spec.overrides) == published.label
+        assert (spec.row, asked.suite, asked.name) == (published.label, suite.key, question.name)
+        assert asked.declared == recipes.declared(suite)[question.name]
         assert "/" not in spec.file_name
 
 
-def test_the_trials_of_a_question_have_its_rates():
+def test_the_trials_of_a_question_have_its_rates(unread):
     question = suites.find("laptop").question("recall-16")
-    trials = row(Draft.of(REQUEST), {}).trials
-    assert [trial.spec.train.lr for trial in trials] == sorted(question.rates)
+    found = trials(of_suite("laptop", "recall-16", "cpu"), "primal", {}, "cpu")
+    assert [trial.train.lr for trial in found] == sorted(question.rates)
 
 
 @pytest.mark.parametrize("name", ["laptop@1/recal-16", "laptop@7/copy", "/copy"])

@@ -10,6 +10,14 @@ from reports.sweep import values_of
 from tests.harness.conftest import requested
 from zoo.registry import UserError
 
+MQAR = {"mqar": {"train": 64, "vocabulary": 32}}
+
+
+def swept(field, values):
+    """The runs of primal at each value of a field."""
+    settings = varied(MQAR, field, values, "mqar", "primal")
+    return [requested("primal", "mqar", **of) for of in settings]
+
 
 @pytest.mark.parametrize(
     ("field", "values", "value_of"),
@@ -21,16 +29,14 @@ from zoo.registry import UserError
     ],
 )
 def test_every_value_is_a_run_that_differs_in_it_alone(field, values, value_of):
-    request = requested("primal", "mqar", mqar={"train": 64, "vocabulary": 32})
-    specs = [draft.spec for draft in varied(request, field, values)]
+    specs = swept(field, values)
     assert [value_of(spec) for spec in specs] == [*map(int, values)]
     assert {spec.task.options["vocabulary"] for spec in specs} == {32}
 
 
 def test_a_default_that_a_specification_leaves_out_is_a_value_of_a_sweep():
-    request = requested("primal", "mqar", mqar={"train": 64, "vocabulary": 32})
-    plain = resolve(request).spec
-    specs = [draft.plan() for draft in varied(request, "primal.sides", ["both", "right"])]
+    plain = requested("primal", "mqar", **MQAR)
+    specs = swept("primal.sides", ["both", "right"])
     # Runs from before there was this option keep their identity.
     assert specs[0].id == plain.id
     default = default_of("primal.sides")
@@ -50,12 +56,11 @@ def test_a_default_that_a_specification_leaves_out_is_a_value_of_a_sweep():
 )  # fmt: skip
 def test_a_field_that_no_run_has_is_rejected(field, message):
     with pytest.raises(UserError, match=message):
-        varied(requested("primal", "mqar", mqar={"vocabulary": 32}), field, ["1", "2"])
+        varied({"mqar": {"vocabulary": 32}}, field, ["1", "2"], "mqar", "primal")
 
 
 def test_a_sweep_of_two_processors_is_rejected_before_training(store, run_here):
-    request = requested("primal", "mqar", mqar={"train": 64, "vocabulary": 32})
-    plans = [draft.plan() for draft in varied(request, "primal.rank", ["2", "4"])]
+    plans = swept("primal.rank", ["2", "4"])
     require_one_processor(plans, store)
     record = run_here(plans[0])
     require_one_processor(plans, store)
@@ -64,11 +69,11 @@ def test_a_sweep_of_two_processors_is_rejected_before_training(store, run_here):
     with pytest.raises(UserError, match=r"would differ in device: .*an abacus"):
         require_one_processor(plans, store)
     # All of one other machine: nothing is left to be trained here.
-    store.write(record.model_copy(update={"spec": plans[1].spec, "environment": other}))
+    store.write(record.model_copy(update={"spec": plans[1], "environment": other}))
     require_one_processor(plans, store)
     threads = record.environment.model_copy(update={"threads": 99})
     store.write(record.model_copy(update={"environment": threads}))
-    store.path(plans[1].spec).unlink()
+    store.path(plans[1]).unlink()
     require_one_processor(plans, store)
 
 

@@ -1,62 +1,58 @@
 """Tuning: the grid of a row, and `harness run --tune` from end to end."""
 
-from dataclasses import replace
-
 import pytest
 
-from harness.tuning import row
+from harness.questions import Fixed, question_of
+from harness.tuning import best, finals, trials
 from tests.harness.conftest import SMALL, TREES, requested
 from tests.reports.conftest import changed, make_record
 from zoo.registry import UserError
 
-
-@pytest.fixture
-def request_a():
-    return requested("softmax", "listops", listops=TREES, train={"steps": 4, "warmup": 0})
+SETTINGS = {"listops": TREES, "train": {"steps": 4, "warmup": 0}}
 
 
-def test_the_default_grid_is_four_rates_around_the_recipe(request_a):
-    rate = resolve(request_a).spec.train.lr
-    tuned = row(Draft.of(replace(request_a, seed=7)), {})
-    assert tuned.tuning.recipe == {"train.lr": rate}
-    specs = [trial.spec for trial in tuned.trials]
-    ratios = [spec.train.lr / rate for spec in specs]
+def row(texts=None, settings=SETTINGS):
+    """The trials of softmax over a grid."""
+    fixed = Fixed(tuned=True, grid=texts or {})
+    return trials(question_of("listops", "smoke", settings, fixed), "softmax", settings, "cpu")
+
+
+def test_the_default_grid_is_four_rates_around_the_recipe():
+    plain = requested("softmax", "listops", **SETTINGS)
+    specs = row()
+    ratios = [spec.train.lr / plain.train.lr for spec in specs]
     assert ratios == pytest.approx([1 / 3, 1, 3, 9], rel=0.01)
     assert [spec.seed for spec in specs] == [0] * 4
-    assert "train.lr" not in specs[1].overrides
+    assert {spec.question.train.lr for spec in specs} == {plain.train.lr}
+    assert len({spec.question.id for spec in specs}) == 1
 
 
-def test_a_trial_and_a_final_run_differ_in_identity_from_the_same_run_without_tuning(request_a):
-    plain = resolve(request_a).spec
-    tuned = row(Draft.of(request_a), {})
-    trial = tuned.trials[1].spec
-    (final,) = tuned.finals(trial, [0])
-    assert final.spec.train == plain.train == trial.train
-    assert final.spec.tuning and final.spec.tuning.role == "final" and final.spec.seed == 0
-    assert len({plain.id, final.spec.id, trial.id}) == 3
-    assert "tuning" not in plain.model_dump_json()
+def test_a_trial_and_a_final_run_differ_in_identity_from_the_same_run_without_tuning():
+    plain, trial = requested("softmax", "listops", **SETTINGS), row()[1]
+    (final,) = finals(trial, [0])
+    assert final.train == plain.train == trial.train
+    assert (final.role, final.seed, trial.role, plain.role) == ("final", 0, "trial", "")
+    assert len({plain.id, final.id, trial.id}) == 3
+    assert "role" not in plain.model_dump_json()
 
 
-def test_a_grid_of_several_fields_is_their_product(request_a):
+def test_a_grid_of_several_fields_is_their_product():
     texts = {"train.lr": ["1e-2", "1e-3"], "train.weight_decay": ["0.1", "0", "0.0"]}
-    trains = [trial.spec.train for trial in row(Draft.of(request_a), texts).trials]
-    points = [(train.lr, train.weight_decay) for train in trains]
+    points = [(trial.train.lr, trial.train.weight_decay) for trial in row(texts)]
     assert points == [(1e-3, 0.0), (1e-3, 0.1), (1e-2, 0.0), (1e-2, 0.1)]
 
 
 @pytest.mark.parametrize(
     ("dev", "chosen"), [((1, 2, 4, 3), 2), ((5, 5, 5, 5), 1), ((5, 5, 0, 0), 1), ((5, 0, 0, 5), 0)]
 )
-def test_of_trials_that_are_equal_on_dev_the_nearest_to_the_recipe_is_chosen(
-    request_a, dev, chosen
-):
-    tuned, records = row(Draft.of(request_a), {}), {}
-    for trial, score in zip(tuned.trials, dev, strict=True):
-        record = changed(make_record(), "final", dev=float(score))
-        records[trial.spec.id] = record.model_copy(update={"spec": trial.spec})
-    assert tuned.best(records).spec == tuned.trials[chosen].spec
-    failed = {name: record.model_copy(update={"final": None}) for name, record in records.items()}
-    assert tuned.best({}) is None is tuned.best(failed)
+def test_of_trials_that_are_equal_on_dev_the_nearest_to_the_recipe_is_chosen(dev, chosen):
+    tuned = row()
+    records = [
+        changed(make_record(), "final", dev=float(score)).model_copy(update={"spec": trial})
+        for trial, score in zip(tuned, dev, strict=True)
+    ]
+    assert best(records).spec == tuned[chosen]
+    assert best([]) is None is best(run.model_copy(update={"final": None}) for run in records)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +67,7 @@ def test_of_trials_that_are_equal_on_dev_the_nearest_to_the_recipe_is_chosen(
 )
 def test_a_grid_that_cannot_be_shared_is_rejected(settings, texts, message):
     with pytest.raises(UserError, match=message):
-        row(Draft.of(requested("softmax", "listops", listops=TREES, **settings)), texts)
+        row(texts, {"listops": TREES, **settings})
 
 
 TINY = ["--attention", "softmax", "--budget", "smoke", "--device", "cpu", "--precision",
@@ -80,7 +76,7 @@ TINY = ["--attention", "softmax", "--budget", "smoke", "--device", "cpu", "--pre
 
 
 def is_trial(record) -> bool:
-    return record.spec.tuning.role == "trial"
+    return record.spec.role == "trial"
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 import os
 import signal
-from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from multiprocessing import active_children
@@ -18,6 +17,8 @@ from torch.nn import functional as F
 from harness.batches import AugmentedImages
 from harness.data import restore
 from harness.model import build_model
+from harness.questions import spec_of
+from harness.records.spec import RunSpec
 from harness.records.store import BaselineStore
 from harness.train import Trainer
 from tasks.answers import CLASSES, Number
@@ -127,13 +128,12 @@ def test_the_feed_forward_width_is_the_given_one_at_any_ratio(images):
 
 def test_the_paper_budget_is_deit_small_of_16_with_rank_96_in_the_last_block(image_folder):
     settings = {"image-folder": {"path": str(image_folder)}, "train": {"batch": 2}}
-    request = requested("softmax+primal", "image-folder", recipe="paper", **settings)
-    plan = resolve(request)
-    assert (plan.task.max_len, plan.task.size) == (197, 224)
+    plan = requested("softmax+primal", "image-folder", recipe="paper", **settings)
+    task = restore(plan).task
+    assert (task.max_len, task.size) == (197, 224)
     with torch.device("meta"):
         theirs = timm().create_model("deit_small_patch16_224", num_classes=3, drop_path_rate=0.1)
-        softmax = resolve(replace(request, attention="softmax"))
-        ours = build_model(softmax.spec, softmax.task)
+        ours = build_model(spec_of(plan.question, "softmax"), task)
     total = [sum(p.numel() for p in network.parameters()) for network in (ours, theirs)]
     assert total[0] == total[1] == 21_666_819
     assert repr(ours.transformer.blocks[11].mlp) == repr(theirs.blocks[11].mlp)

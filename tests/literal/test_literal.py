@@ -9,7 +9,7 @@ from torch import nn
 from harness.classifier import Classifier
 from harness.model import build_model
 from harness.records.models import Encoder
-from harness.records.spec import RunSpec, TaskSpec, TrainSpec
+from harness.records.spec import Question, RunSpec, TaskSpec, TrainSpec
 from tasks import Task
 from tasks.contract import Batch
 from tasks.lra.image import Image
@@ -25,13 +25,9 @@ EXAMPLES = 3
 def spec_of(task: Task, attention: str, dropout: float = 0.0, **options) -> RunSpec:
     """A run of `attention` on `task`, with `options` of primal."""
     composition = Composition.parse(attention)
-    return RunSpec(
-        attention=attention,
-        layers=composition.layers(2),
-        options=composition.changed({"primal": options}),
-        task=TaskSpec(name=task.name, key=task.key, options=task.options, block=0, digests={}),
-        budget="laptop",
-        overrides={},
+    question = Question(
+        name="literal", recipe="laptop",
+        task=TaskSpec(name=task.name, key=task.key, options=task.options),
         model=Encoder(
             depth=2, dim=64, heads=2, feed_forward=128, head=128, dropout=dropout,
             attention_dropout=0.0, positions="learned",
@@ -40,8 +36,10 @@ def spec_of(task: Task, attention: str, dropout: float = 0.0, **options) -> RunS
             batch=EXAMPLES, steps=1, warmup=0, lr=1e-3, betas=(0.9, 0.999), cycle_momentum=True,
             eps=1e-6, weight_decay=0.0, evaluations=1, precision="fp32", compiled=False,
         ),
-        device="cpu",
-        seed=0,
+    )  # fmt: skip
+    return RunSpec(
+        question=question, attention=attention, layers=composition.layers(2),
+        options=composition.changed({"primal": options}), device="cpu", seed=0, data={},
     )  # fmt: skip
 
 
