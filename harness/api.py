@@ -42,7 +42,7 @@ def matrix(suite: Text = "laptop", store: Folders | None = None) -> "pd.DataFram
         store: a folder of records, or several; None for the published records.
 
     Returns:
-        The columns of `reports.suite_results.matrix`, with the form before each name:
+        The columns of `reports.matrix.matrix`, with the form before each name:
         `causal.recall-16`, `causal.time.4096`, `bidirectional.time.4096`; and `outdated`, whether a
         run of the row is.
 

@@ -1,108 +1,143 @@
-"""The columns of the leaderboard as texts."""
+"""Tables: a column is one entry, and each output shows the columns that name it.
 
-from collections.abc import Callable, Hashable, Mapping
+Outputs are `page` (Markdown), `latex`, `terminal`, `readme` and `site`. The CSV file of a table has
+the value of every column.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pandas as pd
 
-from harness.records.record import WITHOUT_SOFTMAX, Metric
-from reports.text import NOTHING, number, whole_text
+from reports.markdown import escape, table
+from reports.text import NOTHING, WIDTH, plain, text_table
 
-MIB, GIGA = 2**20, 10**9
+OUTPUTS = ("page", "latex", "terminal", "readme", "site")
 
-MOST_DIFFERENCE = 0.1
-"""The number of parameters of a row is compared with softmax's where it differs by more."""
+TEX = str.maketrans({
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    NOTHING: "--", "×": r"$\times$", "≥": r"$\geq$", "≤": r"$\leq$",
+    "\N{REPLACEMENT CHARACTER}": "?",
+})  # fmt: skip
 
 Line = Mapping[Hashable, Any]
-"""A line of `reports.leaderboard.rows_of`."""
+"""A line of a table, by column."""
 
 
-class Column(NamedTuple):
-    """A column of a table: its heading, that on a terminal (or none), and the text of a line.
+class Cell(NamedTuple):
+    """The text of a score; an output that has only plain text joins what it shows.
 
-    An optional one is left out where no row has a value other than 0.
+    Attributes:
+        letters: of the rank groups.
+        interval: with its brackets.
+        notes: texts in small print.
+        at_baseline: whether the score is no evidence.
+        group: 1 for the best group, 0 for none.
     """
 
-    heading: str
-    short: str
-    text: Callable[[Line], str]
-    optional: str = ""
+    text: str
+    letters: str = ""
+    interval: str = ""
+    notes: tuple[str, ...] = ()
+    at_baseline: bool = False
+    group: int = 0
 
 
-def _row(line: Line) -> str:
-    return f"{line['row']}{' (outdated)' * bool(line['outdated'])}"
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        name: of its values in the frame and the CSV file.
+        of: the source of its values; the module of the table says of which form.
+        heading: with its `unit`, if it has one.
+        text: the text of a line.
+        outputs: the outputs that show it.
+        short: the heading on a terminal, if it is another.
+        length: the number of tokens of a cost.
+        descending: whether the site first sorts it from the most to the least.
+        only_if_any: left out where no line has a value other than 0.
+    """
+
+    name: str
+    of: Any = None
+    heading: str = ""
+    unit: str = ""
+    text: Callable[[Line], str | Cell] = lambda line: ""
+    outputs: Sequence[str] = OUTPUTS
+    short: str = ""
+    length: int = 0
+    descending: bool = False
+    only_if_any: bool = False
+
+    @property
+    def title(self) -> str:
+        """The heading with the unit."""
+        return ", ".join(filter(None, (self.heading, self.unit)))
+
+    def cell(self, line: Line) -> Cell:
+        """The cell of a line."""
+        found = self.text(line)
+        return Cell(found) if isinstance(found, str) else found
 
 
-def _score(line: Line) -> str:
-    """The score with its interval, in brackets at a baseline, and how runs ended."""
-    if not line["text"]:
-        return line["status"] or NOTHING
-    text = f"({line['text']})" if line["at_baseline"] else line["text"]
-    return "; ".join(filter(None, [f"{text} {line['interval']}", line["status"]]))
+def shown(
+    columns: Iterable[Column], output: str, frame: pd.DataFrame | None = None
+) -> list[Column]:
+    """The columns of an output; of a `frame`, those without a value are left out if they say so."""
+    return [
+        column
+        for column in columns
+        if output in column.outputs
+        and (frame is None or not column.only_if_any or _has_any(frame[column.name]))
+    ]
 
 
-def _dev(line: Line) -> str:
-    return NOTHING if pd.isna(line["dev"]) else f"{line['dev']:z,.{int(line['dev_digits'])}f}"
+def _has_any(values: pd.Series) -> bool:
+    return bool(values.replace("", 0).fillna(0).ne(0).any())
 
 
-def _best_on_test(line: Line) -> str:
-    best = line["best_on_test"]
-    return NOTHING if pd.isna(best) else metric_of(line).text(best)
+def markdown(columns: Sequence[Column], lines: Iterable[Line], *more: Sequence[str]) -> str:
+    """The table in Markdown, with more rows of Markdown at its end."""
+    rows = [[_markdown(column.cell(line)) for column in columns] for line in lines]
+    return table([escape(column.title) for column in columns], [*rows, *more], align_right=True)
 
 
-def metric_of(line: Line) -> Metric:
-    """The metric of a line of a frame."""
-    fields = {name: line[name] for name in ("unit", "better", "digits")}
-    return Metric(name=line["metric"], **fields)
+def _markdown(cell: Cell) -> str:
+    text = escape(cell.text)
+    text = f"*{text}*" if cell.at_baseline else f"{text} {cell.letters}".strip()
+    small = "; ".join(filter(None, (cell.interval, *map(escape, cell.notes))))
+    return f"{text}<br><sub>{small}</sub>" if small else text
 
 
-def _of(count: float, whole: int) -> str:
-    return NOTHING if pd.isna(count) else f"{count:.0f} of {whole}"
+def terminal(columns: Sequence[Column], lines: Iterable[Line], width: int = WIDTH) -> str:
+    """The table on a terminal: a score without its interval, in brackets at a baseline."""
+    rows = [[_plain(column.cell(line)) for column in columns] for line in lines]
+    return text_table([column.short or column.title for column in columns], rows, width)
 
 
-def _seeds(line: Line) -> str:
-    return str(line["runs"]) if line["seeds"] == line["runs"] else _of(line["seeds"], line["runs"])
+def _plain(cell: Cell) -> str:
+    text = f"({cell.text})" if cell.at_baseline else f"{cell.text} {cell.letters}".strip()
+    return plain(text)
 
 
-def _size(line: Line) -> str:
-    """The parameters, with their ratio to softmax's where it is another."""
-    text = whole_text(line["parameters"])
-    ratio = line["parameters"] / line["softmax_parameters"]
-    # Softmax of a matched row has the width of the row, and not of the recipe.
-    differs = not line["match"] and abs(ratio - 1) > MOST_DIFFERENCE
-    return f"{text} ({ratio:.2f} × softmax)" if differs else text
+def latex(columns: Sequence[Column], lines: Iterable[Line]) -> str:
+    """The lines of a `tabular`, with rules of booktabs."""
+    rows = [[_latex(column.cell(line)) for column in columns] for line in lines]
+    head, *body = [
+        " & ".join(texts) + r" \\" for texts in ([tex(column.title) for column in columns], *rows)
+    ]
+    return "\n".join([r"\toprule", head, r"\midrule", *body, r"\bottomrule"])
 
 
-def _cost(heading: str, short: str, name: str, scale: float = 1.0) -> Column:
-    def text(line: Line) -> str:
-        if pd.isna(line["step_seconds"]):
-            return "not measured"
-        if pd.notna(line[name]):
-            return number(scale * line[name])
-        return WITHOUT_SOFTMAX if pd.isna(line["memory_ratio"]) else "not measured"
-
-    return Column(heading, short, text)
+def _latex(cell: Cell) -> str:
+    text = rf"\textit{{{tex(cell.text)}}}" if cell.at_baseline else tex(cell.text)
+    letters = rf"\textsuperscript{{{cell.letters}}}" if cell.letters else ""
+    return text + letters + (f"$_{{{cell.interval}}}$" if cell.interval else "")
 
 
-COLUMNS = (
-    Column("attention", "attention", _row),
-    Column("test {metric} [95 % interval]", "test", _score),
-    Column("group", "group", lambda line: line["rank_group"] or NOTHING, "rank_group"),
-    Column("best (%)", "best %", lambda line: whole_text(line["best"]), "best"),
-    Column("seeds at a baseline", "", lambda line: _of(line["seeds_at_baseline"], line["seeds"]),
-           "seeds_at_baseline"),
-    Column("dev {dev_metric}", "dev", _dev),
-    Column("best on test, chosen on test", "", _best_on_test, "best_on_test"),
-    Column("seeds", "seeds", _seeds),
-    Column("known check failures", "", lambda line: whole_text(line["known_failures"]),
-           "known_failures"),
-    _cost("time (s / 1K steps)", "s/1K steps", "step_seconds", 1000),
-    _cost("time (× fastest softmax)", "time ×", "time_ratio"),
-    Column("fastest softmax", "", lambda line: line["reference"] or NOTHING, "reference"),
-    _cost("peak memory (MiB)", "", "peak_bytes", 1 / MIB),
-    _cost("peak memory (× SDPA softmax)", "peak memory ×", "memory_ratio"),
-    _cost("inference (tokens / s)", "", "tokens_per_second"),
-    _cost("inference time (× fastest softmax)", "", "inference_ratio"),
-    Column("parameters", "", _size),
-    Column("GFLOPs / step", "", lambda line: number(line["flops"] / GIGA)),
-)  # fmt: skip
+def tex(text: str) -> str:
+    """A text for LaTeX."""
+    return plain(text).translate(TEX)

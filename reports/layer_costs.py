@@ -76,23 +76,6 @@ def preferred_first(costs: pd.DataFrame) -> pd.DataFrame:
     return ordered.sort_values("outdated", kind="stable")
 
 
-def by_row_of(costs: pd.DataFrame, plan: CostPlan, form: str) -> pd.DataFrame:
-    """The columns of costs of the matrix of a form, by row; see `reports.suite_results.matrix`."""
-    found, lengths = measured(costs, plan, form).set_index("row"), sorted(plan.lengths)
-    train, decode = found[found["pass"] == "train"], found[found["pass"] == "decode"]
-    values = {"time": "ratio", "memory": "memory_ratio"}
-    columns = [
-        train.pivot(columns="length", values=value).reindex(columns=lengths).add_prefix(f"{name}.")
-        for name, value in values.items()
-    ]
-    columns += [train.loc[train["length"] == plan.middle_length, "parameters"]]
-    if form == CAUSAL:
-        token = decode.loc[decode["length"] == lengths[-1], ["seconds", "state_bytes"]]
-        columns += [token.rename(columns={"seconds": "decode_seconds"})]
-    computed_by = train.sort_values("length").groupby("row")["computed_by"].last()
-    return pd.concat(columns, axis=1).join(computed_by, how="outer")
-
-
 class Exponent(NamedTuple):
     """The exponent b of `cost = a N^b` with its 95 % interval."""
 

@@ -1,43 +1,139 @@
 """The leaderboard: the results of runs of no suite, with a question for each task and recipe."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from textwrap import wrap
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from harness.records.frame import best_first
-from harness.records.record import Metric
+from harness.records.record import WITHOUT_SOFTMAX, Metric
 from harness.records.store import Broken
-from reports import outdated
-from reports.columns import COLUMNS, metric_of
+from reports import columns, outdated
+from reports.columns import Column, Line
 from reports.markdown import escape, rendered
 from reports.questions import failures, left_out, lines, newest, questions
 from reports.statistics import LEVEL
 from reports.suite_results import SuiteResults, question_results
-from reports.text import WIDTH, frame_csv, plain, text_table
+from reports.text import NOTHING, WIDTH, frame_csv, number, plain, whole_text
 
 FAILING_COVERAGE = {2: 42, 3: 62, 5: 82}
 """Percentage of intervals, by the number of seeds, that contain the mean over all seeds where a
 seed fails with probability 0.3: the smallest of all kinds of scores in `docs/performance.md`."""
 
-OF_COSTS = [
-    *(f"{name}{end}" for name in ("step_seconds", "time_ratio", "tokens_per_second",
-                                  "inference_ratio") for end in (".q1", "", ".q3")),
-    "peak_bytes", "softmax_peak_bytes", "memory_ratio", "softmax_parameters", "state_bytes",
-]  # fmt: skip
-"""Columns that are medians over the measured runs of a row."""
+MOST_DIFFERENCE = 0.1
+"""The number of parameters of a row is compared with softmax's where it differs by more."""
 
-OF_RUNS = {
-    **dict.fromkeys(
-        ("setting", "task", "recipe", "data", "device", "machine", "match", "overrides", "options",
-         "chosen", "train.precision", "metric", "unit", "better", "digits", "baseline",
-         "dev_metric", "dev_digits", "known_failures"), "first",
-    ),
-    "outdated": "any", "commit": "first", "test_examples": "max", "dev": "mean",
-    "best_on_test": "mean", "parameters": "median", "flops": "median",
-}  # fmt: skip
-"""How a row has the other columns from its runs."""
+MIB, GIGA = 2**20, 10**9
+
+PAGE, BOTH = ("page",), ("page", "terminal")
+
+MEASURED, NAMED = "the median of the measured runs", "the names in the measured runs"
+"""Values of a row that are of its measured runs, without those that softmax had no memory for if
+there are others. A column with another `of` has that aggregate over all runs of the row."""
+
+
+def _row(line: Line) -> str:
+    return f"{line['row']}{' (outdated)' * bool(line['outdated'])}"
+
+
+def _score(line: Line) -> str:
+    """The score with its interval, in brackets at a baseline, and how runs ended."""
+    if not line["text"]:
+        return line["status"] or NOTHING
+    text = f"({line['text']})" if line["at_baseline"] else line["text"]
+    return "; ".join(filter(None, [f"{text} {line['interval']}", line["status"]]))
+
+
+def _dev(line: Line) -> str:
+    return NOTHING if pd.isna(line["dev"]) else f"{line['dev']:z,.{int(line['dev_digits'])}f}"
+
+
+def _best_on_test(line: Line) -> str:
+    best = line["best_on_test"]
+    return NOTHING if pd.isna(best) else metric_of(line).text(best)
+
+
+def metric_of(line: Line) -> Metric:
+    """The metric of a line of a frame."""
+    fields = {name: line[name] for name in ("unit", "better", "digits")}
+    return Metric(name=line["metric"], **fields)
+
+
+def _of(count: float, whole: int) -> str:
+    return NOTHING if pd.isna(count) else f"{count:.0f} of {whole}"
+
+
+def _seeds(line: Line) -> str:
+    return str(line["runs"]) if line["seeds"] == line["runs"] else _of(line["seeds"], line["runs"])
+
+
+def _size(line: Line) -> str:
+    """The parameters, with their ratio to softmax's where it is another."""
+    text = whole_text(line["parameters"])
+    ratio = line["parameters"] / line["softmax_parameters"]
+    # Softmax of a matched row has the width of the row, and not of the recipe.
+    differs = not line["match"] and abs(ratio - 1) > MOST_DIFFERENCE
+    return f"{text} ({ratio:.2f} × softmax)" if differs else text
+
+
+def _cost(name: str, heading: str, unit: str, scale: float = 1.0, short: str = "") -> Column:
+    """The column of a cost; on a terminal if it has a short heading."""
+
+    def text(line: Line) -> str:
+        if pd.isna(line["step_seconds"]):
+            return "not measured"
+        if pd.notna(line[name]):
+            return number(scale * line[name])
+        return WITHOUT_SOFTMAX if pd.isna(line["memory_ratio"]) else "not measured"
+
+    return Column(name=name, of=MEASURED, heading=heading, unit=unit, text=text, short=short,
+                  outputs=BOTH if short else PAGE)  # fmt: skip
+
+
+def _hidden(of: str, *names: str) -> list[Column]:
+    """Columns of the CSV file alone."""
+    return [Column(name=name, of=of, outputs=()) for name in names]
+
+
+COLUMNS = (
+    *_hidden("first", "setting", "task", "recipe", "data", "device", "machine", "match",
+             "overrides", "options", "chosen", "train.precision", "metric", "unit", "better",
+             "digits", "baseline", "dev_metric", "dev_digits"),
+    Column(name="row", heading="attention", text=_row, outputs=BOTH),
+    Column(name="mean", heading="test {metric} [95 % interval]", short="test", text=_score,
+           outputs=BOTH),
+    Column(name="rank_group", heading="group", outputs=BOTH, only_if_any=True,
+           text=lambda line: line["rank_group"] or NOTHING),
+    Column(name="best", heading="best", unit="%", short="best %", outputs=BOTH, only_if_any=True,
+           text=lambda line: whole_text(line["best"])),
+    Column(name="seeds_at_baseline", heading="seeds at a baseline", outputs=PAGE, only_if_any=True,
+           text=lambda line: _of(line["seeds_at_baseline"], line["seeds"])),
+    Column(name="dev", of="mean", heading="dev {dev_metric}", short="dev", text=_dev, outputs=BOTH),
+    Column(name="best_on_test", of="mean", heading="best on test, chosen on test", outputs=PAGE,
+           text=_best_on_test, only_if_any=True),
+    Column(name="seeds", heading="seeds", text=_seeds, outputs=BOTH),
+    Column(name="known_failures", of="first", heading="known check failures", outputs=PAGE,
+           text=lambda line: whole_text(line["known_failures"]), only_if_any=True),
+    _cost("step_seconds", "time", "s / 1K steps", 1000, short="s/1K steps"),
+    _cost("time_ratio", "time", "× fastest softmax", short="time ×"),
+    Column(name="reference", of=NAMED, heading="fastest softmax", outputs=PAGE, only_if_any=True,
+           text=lambda line: line["reference"] or NOTHING),
+    _cost("peak_bytes", "peak memory", "MiB", 1 / MIB),
+    _cost("memory_ratio", "peak memory", "× SDPA softmax", short="peak memory ×"),
+    _cost("tokens_per_second", "inference", "tokens / s"),
+    _cost("inference_ratio", "inference time", "× fastest softmax"),
+    Column(name="parameters", of="median", heading="parameters", text=_size, outputs=PAGE),
+    Column(name="flops", of="median", heading="GFLOPs / step", outputs=PAGE,
+           text=lambda line: number(line["flops"] / GIGA)),
+    *_hidden("any", "outdated"), *_hidden("first", "commit"), *_hidden("max", "test_examples"),
+    *(column for name in ("step_seconds", "time_ratio", "tokens_per_second", "inference_ratio")
+      for column in _hidden(MEASURED, f"{name}.q1", f"{name}.q3")),
+    *_hidden(MEASURED, "softmax_peak_bytes", "softmax_parameters", "state_bytes"),
+    *_hidden(NAMED, "inference_reference"),
+)  # fmt: skip
+"""The columns of a row. Others are of `SuiteResults.answers`, or see `rows_of`."""
 
 
 class Leaderboard(NamedTuple):
@@ -90,31 +186,33 @@ def rows_of(found: SuiteResults) -> pd.DataFrame:
     groups = runs.groupby(key)
     rows = found.answers(rank_all=True).set_index(key)
     rows = rows[rows["status"] != ""].drop(columns=["known_failures", "metric", "better"])
-    of_runs = groups.agg(OF_RUNS).rename(columns={"baseline": "without_attention"})
-    rows = rows.join(of_runs).join(_costs(runs)).join(100 * found.probabilities_of_best())
-    rows = rows.join(groups.agg(
+    rows = rows.join(_of_runs(runs).rename(columns={"baseline": "without_attention"}))
+    rows = rows.join(100 * found.probabilities_of_best()).join(groups.agg(
         runs=("seed", "size"), run_seeds=("seed", lambda seeds: " ".join(map(str, seeds))),
     ))  # fmt: skip
-    names = ["reference", "inference_reference"]
-    rows[names] = rows[names].fillna("")
     rows["status"] = groups[[*runs]].apply(failures)
     rows["seeds_at_baseline"] = _seeds_at_baseline(runs, rows)
     rows = rows.assign(order=best_first(rows["mean"], rows["better"])).reset_index()
     return rows.sort_values(["question", "order", "row"], ignore_index=True).drop(columns="order")
 
 
-def _costs(runs: pd.DataFrame) -> pd.DataFrame:
-    """The medians of the measured runs, and the softmax that times are compared with."""
-    key = ["question", "row"]
-    measured = runs[runs["step_seconds"].notna()]
-    related = measured["memory_ratio"].notna()
-    some = related.groupby([measured[name] for name in key]).transform("any")
-    measured = measured[related | ~some]
-    names = measured.groupby(key)[["reference", "inference_reference"]].agg(
-        lambda names: " or ".join(sorted({*names} - {""}))
-    )
-    numbers = measured[OF_COSTS].apply(pd.to_numeric)
-    return numbers.groupby([measured[name] for name in key]).median().join(names)
+def _of_runs(runs: pd.DataFrame) -> pd.DataFrame:
+    """The columns of each row that have an `of`, by question and row."""
+    keys = [runs[name] for name in ("question", "row")]
+    names = {column.name: column.of for column in COLUMNS if column.of}
+    costs = [name for name, of in names.items() if of == MEASURED]
+    named = [name for name, of in names.items() if of == NAMED]
+    measured = runs["step_seconds"].notna()
+    related = measured & runs["memory_ratio"].notna()
+    counted = related.where(related.groupby(keys).transform("any"), measured)
+    values = {name: pd.to_numeric(runs[name]).where(counted) for name in costs}
+    values |= {name: runs[name].where(counted, "") for name in named}
+    how: dict[Hashable, Any] = {
+        MEASURED: "median",
+        NAMED: lambda texts: " or ".join(sorted({*texts} - {""})),
+    }
+    found = runs.assign(**values).groupby(keys)
+    return found.agg({name: how.get(of, of) for name, of in names.items()})
 
 
 def _seeds_at_baseline(runs: pd.DataFrame, rows: pd.DataFrame) -> pd.Series:
@@ -166,13 +264,11 @@ def terminal(found: Leaderboard) -> str:
     """Every question with its main columns: a line for each row, with means over its seeds."""
     tables = []
     for section in sections(found):
-        columns = [column for column in section["columns"] if column.short]
-        rows = [[plain(column.text(line)) for column in columns] for line in section["rows"]]
         rules = ", ".join(f"{name} {text}" for name, text in section["baselines"])
         tables.append("\n".join([
             *_wrapped(section["title"]),
             *_wrapped(section["verdict"]),
-            text_table([column.short for column in columns], rows),
+            columns.terminal(section["columns"]["terminal"], section["rows"]),
             *_wrapped(f"test, baselines: {section['metric']}; in brackets: not above a baseline"),
             *(_wrapped(f"baselines: {rules}") if rules else []),
         ]))  # fmt: skip
@@ -190,25 +286,20 @@ def _section(found: Leaderboard, rows: pd.DataFrame) -> dict[str, Any]:
     first = row_lines[0]
     metric = metric_of(first)
     names = {"metric": metric.title, "dev_metric": first["dev_metric"]}
-    columns = [
-        column._replace(heading=column.heading.format(**names))
-        for column in COLUMNS
-        if not column.optional or rows[column.optional].replace("", 0).fillna(0).ne(0).any()
-    ]
+    every = [replace(column, heading=column.heading.format(**names)) for column in COLUMNS]
+    by_output = {output: columns.shown(every, output, rows) for output in BOTH}
     rules = found.rules[found.rules["data"] == first["data"]]
     rules = rules.sort_values(["score", "name"], ascending=[metric.sign < 0, True])
     baselines = [(rule["name"], metric.text(rule["score"])) for rule in lines(rules)]
-    page_lines = [[escape(column.text(line)) for column in columns] for line in row_lines]
-    page_lines += [
-        [f"*{escape(name)}*", f"*{text}*", *[""] * (len(columns) - 2)] for name, text in baselines
-    ]
+    more = [[f"*{escape(name)}*", f"*{text}*", *[""] * (len(by_output["page"]) - 2)]
+            for name, text in baselines]  # fmt: skip
     pairs = found.pairs[found.pairs["question"] == question]
     return {
         "title": question, "setting": first["setting"], "metric": metric.title,
         "test_examples": rows["test_examples"].max(),
         "verdict": _verdict(rows, pairs, metric, has_rules=bool(baselines)),
-        "columns": columns, "rows": row_lines, "baselines": baselines,
-        "head": [column.heading for column in columns], "lines": page_lines,
+        "columns": by_output, "rows": row_lines, "baselines": baselines,
+        "table": columns.markdown(by_output["page"], row_lines, *more),
     }  # fmt: skip
 
 

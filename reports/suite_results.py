@@ -16,7 +16,6 @@ import numpy as np
 import pandas as pd
 
 from harness.recipes import declared
-from harness.records.families import order_of
 from harness.records.frame import best_trials_first
 from harness.records.interval import (
     Interval,
@@ -29,7 +28,6 @@ from harness.records.interval import (
 from harness.records.record import FINAL, Metric
 from harness.records.suites import Suite
 from reports import outdated, statistics
-from reports.layer_costs import FORMS, by_row_of
 
 NOT_RUN: Mapping[str, Any] = {
     "metric": "", "better": "", "mean": math.nan, "low": math.nan, "high": math.nan, "text": "",
@@ -342,45 +340,3 @@ def _status(statuses: pd.Series) -> str:
     """`ok`, or how many runs ended in which other way."""
     failed = statuses[statuses != "ok"].str.replace("_", " ").value_counts(sort=False)
     return ", ".join(f"{name} ({n} of {len(statuses)})" for name, n in failed.items()) or "ok"
-
-
-def matrix(
-    answers: pd.DataFrame, costs: pd.DataFrame, suite: Suite, forms: Mapping[str, str]
-) -> dict[str, pd.DataFrame]:
-    """The matrix of each form that questions of a suite have, by row, in order of families.
-
-    Columns: `attention`; `answered`, the number of questions of the form; for each of them its name
-    (the mean), `NAME.low`, `NAME.high`, `NAME.rank_group`; `time.LENGTH` and `memory.LENGTH`, of
-    training a layer of this form relative to softmax; `parameters` of the layer; of the causal
-    form `decode_seconds` and `state_bytes`, of a token at the longest length; `computed_by`, what
-    computes the layer in training; `known_failures` of its checks. A row is left out where it has
-    results or costs of the other form alone.
-
-    Args:
-        answers: of `SuiteResults`.
-        costs: see `harness.records.frame.of_costs`.
-        suite: whose rows and questions.
-        forms: of `reports.layer_costs.forms_of`.
-    """
-    every = answers.groupby("row", sort=False)
-    about = every.agg(attention=("attention", "first"), known_failures=("known_failures", "max"))
-    about = about.sort_values("attention", key=lambda of: of.map(order_of), kind="stable")
-    found, has_any = {}, {}
-    for form in FORMS:
-        of_form = answers[answers["question"].map(forms) == form]
-        table = about[["attention"]].join(of_form.groupby("row")["answered"].sum())
-        for name in of_form["question"].unique():
-            of_question = of_form[of_form["question"] == name].set_index("row")
-            ends = {end: f"{name}.{end}" for end in ("low", "high", "rank_group")}
-            columns = {"mean": name} | ends
-            table = table.join(of_question[[*columns]].rename(columns=columns))
-        of_costs = by_row_of(costs, suite.cost, form)
-        ran = {*of_form[(of_form["status"] != "")]["row"]}
-        has_any[form] = table.index.isin(ran) | table.index.isin(of_costs.index)
-        found[form] = table.join(of_costs).join(about["known_failures"])
-    nothing = ~np.logical_or(*has_any.values())
-    return {
-        form: table[has_any[form] | nothing]
-        for form, table in found.items()
-        if form in forms.values()
-    }

@@ -12,9 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from reports import outdated
-from reports.columns import metric_of
 from reports.figures import style
-from reports.leaderboard import results_of, rows_of
+from reports.leaderboard import metric_of, results_of, rows_of
 from reports.markdown import escape, frame_table, rendered
 from reports.questions import lines, questions, whole
 from reports.text import NOTHING, grid, whole_text

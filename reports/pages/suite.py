@@ -10,19 +10,12 @@ import pandas as pd
 
 from harness import recipes
 from harness.records.suites import Suite, SuiteQuestion
-from reports import layer_costs, outdated, papers, suite_results
-from reports.markdown import escape, rendered, table
+from reports import columns, layer_costs, matrix, outdated, papers, suite_results
+from reports.columns import Column
+from reports.markdown import escape, rendered
+from reports.matrix import UPPER_BOUND, ratio
 from reports.statistics import LEVEL, score_groups
-from reports.text import (
-    NOTHING,
-    WIDE,
-    frame_csv,
-    number,
-    plain,
-    text_table,
-    threads_of,
-    whole_text,
-)
+from reports.text import NOTHING, WIDE, frame_csv, number, threads_of
 
 OF_A_SEED = [
     "suite", "question", "row", "attention", "task", "seed", "status", "reason", "metric", "score",
@@ -34,17 +27,6 @@ OF_A_SEED = [
 FASTEST, README_FIRST = 3, 3
 """The most rows that do not differ from the best that pages name; how many of the first rows of the
 suite the table of a README has."""
-
-UPPER_BOUND = "≤ "
-"""Before a ratio above 1 of PyTorch operations: a fused kernel may cost less."""
-
-TEX = str.maketrans({
-    **{character: f"\\{character}" for character in "&%$#_{}"},
-    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-    NOTHING: "--", "×": r"$\times$", "≥": r"$\geq$", "≤": r"$\leq$",
-    "\N{REPLACEMENT CHARACTER}": "?",
-})  # fmt: skip
-
 
 Catalogue = Mapping[str, Sequence[Mapping[str, Any]]]
 """Variants and tasks as `harness list --json` gives them."""
@@ -82,15 +64,22 @@ class Tables(NamedTuple):
 
         The last column is `outdated`: whether a run of the row is.
         """
-        matrix = pd.concat(self.matrix, axis=1)
-        matrix.columns = matrix.columns.map(".".join)
+        joined = pd.concat(self.matrix, axis=1)
+        joined.columns = joined.columns.map(".".join)
         old = self.seeds.loc[self.seeds["outdated"].eq(True), "row"]
-        return matrix.assign(outdated=matrix.index.isin(old))
+        return joined.assign(outdated=joined.index.isin(old))
+
+    def columns(self, form: str, output: str) -> list[Column]:
+        """The columns of the matrix of a form that an output shows."""
+        return columns.shown(matrix.columns(self.suite, form, self.questions(form)), output)
 
     @property
-    def answer_of(self) -> dict[Hashable, Any]:
-        """The lines of the answers by row and question."""
-        return self.answers.set_index(["row", "question"]).to_dict("index")
+    def lines(self) -> dict[str, list[dict[Hashable, Any]]]:
+        """The lines of the matrix of each form; see `reports.matrix.lines`."""
+        answered = self.answers[self.answers["answered"]]
+        groups = {(row, str(name)): group for name, same in answered.groupby("question")
+                  for row, group in score_groups(same.set_index("row")).items()}  # fmt: skip
+        return {form: matrix.lines(of, self.answers, groups) for form, of in self.matrix.items()}
 
 
 def tables(
@@ -116,7 +105,7 @@ def tables(
         shown &= answers["question"].isin([question.name for question in suite.questions])
     answers = answers[shown]
     forms = layer_costs.forms_of(suite, catalogue["tasks"])
-    columns = [*OF_A_SEED, *(["best_on_test"] if suite.published else [])]
+    of_a_seed = [*OF_A_SEED, *(["best_on_test"] if suite.published else [])]
     of_plan = layer_costs.of_plan(costs, plan)
     setting = [plan.precision, f"width {plan.dim}", f"{plan.heads} heads"]
     for device, name, threads in of_plan[["device", "machine", "threads"]].values[:1]:
@@ -129,8 +118,8 @@ def tables(
         found.left_out,
     )
     return Tables(
-        suite, answers, found.pairs(), suite_results.matrix(answers, costs, suite, forms), forms,
-        found.seeds.reindex(columns=columns), ", ".join(setting), tuple(sorted(added)),
+        suite, answers, found.pairs(), matrix.matrix(answers, costs, suite, forms), forms,
+        found.seeds.reindex(columns=of_a_seed), ", ".join(setting), tuple(sorted(added)),
         tuple(filter(None, notes)),
     )  # fmt: skip
 
@@ -158,27 +147,25 @@ def files(of: Tables, *, latex: bool) -> dict[str, bytes]:
 
 def published(of: Tables) -> pd.DataFrame:
     """The answers of the rows that were run, with the rate and the code of their runs."""
-    columns = {"train.lr": "rate", "implementation": "implementation"}
-    of_runs = of.seeds.groupby(["row", "question"])[[*columns]].first().rename(columns=columns)
+    names = {"train.lr": "rate", "implementation": "implementation"}
+    of_runs = of.seeds.groupby(["row", "question"])[[*names]].first().rename(columns=names)
     found = of.answers[of.answers["text"] != ""]
     return found.join(of_runs, on=["row", "question"])
 
 
 def _rendered(template: str, of: Tables) -> bytes:
     return rendered(
-        template, of=of, **of._asdict(), about=_questions(of), steps=steps(of),
-        lengths=sorted(of.suite.cost.lengths), middle=of.suite.cost.middle_length,
-        answer_of=of.answer_of, options=_options(of.suite), models=_models(of.suite),
-        ratio=ratio, tex=lambda text: plain(text).translate(TEX),
-    ).encode()  # fmt: skip
-
-
-def ratio(line: Mapping[Any, Any], column: str) -> str:
-    """A ratio to softmax of a row of the matrix, marked where it is an upper bound."""
-    value = line[column]
-    return (
-        f"{UPPER_BOUND * (value > 1 and line['computed_by'] == layer_costs.PYTORCH)}{number(value)}"
-    )
+        template,
+        of=of,
+        **of._asdict(),
+        about=_questions(of),
+        steps=steps(of),
+        table=columns,
+        lengths=sorted(of.suite.cost.lengths),
+        middle=of.suite.cost.middle_length,
+        options=_options(of.suite),
+        models=_models(of.suite),
+    ).encode()
 
 
 def steps(of: Tables) -> str:
@@ -245,8 +232,9 @@ def terminal(of: Tables) -> str:
     """The matrix of each form as text: mean and rank group, in brackets at a baseline."""
     suite, middle = of.suite, of.suite.cost.middle_length
     tables = [
-        f"{suite.title} ({suite.key}), {form} questions\n{_terminal_table(of, form)}"
-        for form in of.matrix
+        f"{suite.title} ({suite.key}), {form} questions\n"
+        f"{columns.terminal(of.columns(form, 'terminal'), lines, WIDE)}"
+        for form, lines in of.lines.items()
     ]
     legend = (
         "learned: on how many of these questions a row is better than every baseline within the "
@@ -261,62 +249,18 @@ def terminal(of: Tables) -> str:
     return "\n\n".join([*tables, *(fill(text, WIDE) for text in (legend, *of.notes))])
 
 
-def _terminal_table(of: Tables, form: str) -> str:
-    """The matrix of a form as text."""
-    answer_of, middle, questions = of.answer_of, of.suite.cost.middle_length, of.questions(form)
-    is_causal = form == layer_costs.CAUSAL
-
-    def text(row: Hashable, question: str) -> str:
-        answer = answer_of[row, question]
-        if not answer["text"]:
-            return answer["status"] or NOTHING
-        ranked = f"{answer['text']} {answer['rank_group']}".strip()
-        return f"({answer['text']})" if answer["at_baseline"] else ranked
-
-    head = ["attention", f"learned, of {len(questions)}", *(found.title for found in questions),
-            "time", "peak memory", "parameters",
-            *(["decode, ms", "state"] if is_causal else [])]  # fmt: skip
-    lines = [
-        [
-            str(row), str(line["answered"]), *(text(row, found.name) for found in questions),
-            ratio(line, f"time.{middle}"), ratio(line, f"memory.{middle}"),
-            whole_text(line["parameters"]),
-            *([number(1000 * line["decode_seconds"]), whole_text(line["state_bytes"])]
-              if is_causal else []),
-        ]
-        for row, line in of.matrix[form].to_dict("index").items()
-    ]  # fmt: skip
-    return text_table(head, lines, WIDE)
-
-
 def readme_table(of: Tables) -> str:
-    """Rows of the matrix of each form; *1 seed* is explained if one has it."""
-    middle, tables = of.suite.cost.middle_length, []
-    learned = of.answers[of.answers["answered"]]
-    single = learned["seeds"].eq(1).map({True: " (*1 seed*)", False: ""})
-    texts = learned["question"].map(escape) + single
-    for form, matrix in of.matrix.items():
-        questions = of.questions(form)
-        # The first rows of the suite, and the fastest of the best of each question.
+    """Rows of the matrix of each form: the first of the suite, and the fastest of the best."""
+    tables = []
+    for form, lines in of.lines.items():
         named = [row.label for row in of.suite.rows[:README_FIRST]]
-        named += [row for found in questions for row in [*fastest(of, found.name)][:FASTEST]]
-        chosen = [row for row in dict.fromkeys(named) if row in matrix.index]
-        is_here = learned["question"].map(of.forms) == form
-        by_row = texts[is_here].groupby(learned["row"]).agg(", ".join)
-        state = ["state_bytes"] if form == layer_costs.CAUSAL else []
-        lines = [
-            [
-                escape(str(row)), by_row.get(row, NOTHING),
-                *(ratio(line, f"{what}.{middle}") for what in ("time", "memory")),
-                *(whole_text(line[name]) for name in ("parameters", *state)),
-            ]
-            for row, line in matrix.loc[chosen].to_dict("index").items()
-        ]  # fmt: skip
-        head = [f"{form} attention", f"learned, of {len(questions)}", f"time at {middle:,}",
-                "peak memory", "parameters", *(["state, bytes"] if state else [])]  # fmt: skip
-        tables.append(table(head, lines))
-    is_single = any("*1 seed*" in found for found in tables)
-    return "\n".join(tables) + "\n*1 seed*: of one finished run." * is_single
+        for question in of.questions(form):
+            named += [*fastest(of, question.name)][:FASTEST]
+        by_row = {line["row"]: line for line in lines}
+        chosen = [by_row[row] for row in dict.fromkeys(named) if row in by_row]
+        tables.append(columns.markdown(of.columns(form, "readme"), chosen))
+    is_single = any("(1 seed)" in found for found in tables)
+    return "\n".join(tables) + "\n1 seed: of one finished run." * is_single
 
 
 def readme_answer(of: Tables) -> str:

@@ -21,7 +21,7 @@ from harness.records.suites import Suite
 from reports import advice
 from reports.layer_costs import CAUSAL
 from reports.pages.findings import conclusion, explain
-from reports.pages.suite import Tables, ratio, steps
+from reports.pages.suite import Tables, steps
 from reports.text import CONTROLS, NOTHING, number, whole_text, without_nan
 
 FOLDER = Path(__file__).parent
@@ -48,9 +48,6 @@ def site(
     families = {row["family"]: colour_of(row["attention"]) for row in table["rows"]}
     families = dict(sorted(families.items()))
     cards = _cards(table, tables)
-    rows = {form: [{**cards[str(row)], "line": line}
-                   for row, line in without_nan(matrix).to_dict("index").items() if row in cards]
-            for form, matrix in tables.matrix.items()}  # fmt: skip
     curves = _curves(records, suite)
     choices = advice.choices(table)
     fields = ("row", "family", "points", "crossovers", "uses", "inferred", "groups", "seeds")
@@ -73,8 +70,8 @@ def site(
         "MIDDLE": f"time.{suite.cost.middle_length}", "passes": advice.PASSES,
     }  # fmt: skip
     page = environment.get_template("index.html.j2").render(
-        suite=suite, of=tables, table=table, rows=rows, cards=[*cards.values()], families=families,
-        curves=curves, forms=tables.forms, steps=steps(tables), setting=tables.setting, ratio=ratio,
+        suite=suite, of=tables, table=table, cards=cards, families=families,
+        curves=curves, forms=tables.forms, steps=steps(tables), setting=tables.setting,
         lengths=sorted(suite.cost.lengths), tokens=choices["lengths"],
         studies=[_study(study) for study in studies], data=script,
         variants={variant["name"]: variant for variant in catalogue["variants"]},

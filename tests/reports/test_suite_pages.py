@@ -67,12 +67,12 @@ def test_the_tables_of_a_readme_have_the_first_and_the_fastest_rows_and_mark_sin
         assert names[:3] == ["softmax", "primal", "primal-moments"]
         fast = [row for question in of.questions(form) for row in fastest(of, question.name)]
         assert {*names[3:]} < {*fast}
-    marks = {key: [part.endswith(" (*1 seed*)") for part in learned.split(", ")]
+    marks = {key: [part.endswith(" (1 seed)") for part in learned.split(", ")]
              for key, learned in found.items() if learned != "–"}  # fmt: skip
     single = {key for key in marks if key[1] == "primal-moments"}
     # Of this row there is one seed.
     assert single and all(all(marks.pop(key)) for key in single)
-    assert not any(map(any, marks.values())) and "1 seed*: " in page
+    assert not any(map(any, marks.values())) and "1 seed: " in page
     others = runs[runs["row"] != "primal-moments"]
     of = tables(suite, others, baselines, published_costs(), described())
     assert "1 seed" not in readme_table(of)

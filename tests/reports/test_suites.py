@@ -7,9 +7,10 @@ import pytest
 from harness.cli.catalogue import described
 from harness.records import suites
 from reports import advice
+from reports.matrix import matrix
 from reports.pages.suite import published, readme_answer, tables
 from reports.statistics import between
-from reports.suite_results import is_of_suite, matrix, results
+from reports.suite_results import is_of_suite, results
 from reports.text import frame_csv
 
 FORMS = {"recall": "causal", "copy": "bidirectional"}

@@ -1,0 +1,206 @@
+"""The matrix of a suite: a table for each form, a row for each variant, one entry a column."""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from harness.records.families import order_of
+from harness.records.suites import CostPlan, Suite, SuiteQuestion
+from reports.columns import OUTPUTS, Cell, Column, Line
+from reports.layer_costs import CAUSAL, FORMS, PYTORCH, measured
+from reports.text import NOTHING, number, whole_text
+
+UPPER_BOUND = "≤ "
+"""Before a ratio above 1 of PyTorch operations: a fused kernel may cost less."""
+
+PAGES, SCREENS = ("page", "site"), ("page", "terminal", "site")
+NO_README = (*SCREENS, "latex")
+
+
+class Source(NamedTuple):
+    """The source of the columns of a form: answers to all questions, and costs of its layers."""
+
+    answers: pd.DataFrame
+    costs: pd.DataFrame
+
+
+Of = Callable[[Source], pd.Series]
+"""The values of a column by row."""
+
+
+def answer(question: str, name: str) -> Of:
+    """A column of `SuiteResults.answers` of one question."""
+    return lambda source: source.answers[source.answers["question"] == question].set_index("row")[
+        name
+    ]
+
+
+def of_row(name: str, how: str, questions: Sequence[str] = ()) -> Of:
+    """An aggregate over the answers of a row, to all questions or to these."""
+
+    def values(source: Source) -> pd.Series:
+        found = source.answers
+        found = found[found["question"].isin(questions)] if questions else found
+        return found.groupby("row")[name].agg(how)
+
+    return values
+
+
+def cost(operation: str, length: int, name: str) -> Of:
+    """A column of `harness.records.frame.of_costs` of one pass and length."""
+
+    def values(source: Source) -> pd.Series:
+        costs = source.costs[source.costs["pass"] == operation]
+        return costs[costs["length"] == length].set_index("row")[name]
+
+    return values
+
+
+def ratio(line: Mapping[Any, Any], name: str) -> str:
+    """A ratio to softmax of a row of the matrix, marked where it is an upper bound."""
+    is_bound = line[name] > 1 and line["computed_by"] == PYTORCH
+    return f"{UPPER_BOUND * is_bound}{number(line[name])}"
+
+
+def columns(suite: Suite, form: str, questions: Sequence[SuiteQuestion]) -> list[Column]:
+    """The columns of the matrix of a form; `questions` are of this form."""
+    plan, names = suite.cost, [question.name for question in questions]
+    middle, last, of_all = plan.middle_length, max(plan.lengths), f"of {len(names)}"
+    is_causal = form == CAUSAL
+    return [
+        Column(name="attention", of=of_row("attention", "first"), outputs=()),
+        Column(name="row", heading="attention", text=lambda line: line["row"], outputs=NO_README),
+        Column(name="row", heading=f"{form} attention", text=lambda line: line["row"],
+               outputs=("readme",)),
+        Column(name="answered", of=of_row("answered", "sum", names), heading="learned", unit=of_all,
+               text=lambda line: str(line["answered"]), descending=True, outputs=SCREENS),
+        Column(name="learned", heading="learned", unit=of_all, outputs=("readme",),
+               text=lambda line: _learned({name: line["answers"][name] for name in names})),
+        *(column for question in questions for column in _of_question(question)),
+        *_ratios(plan, "time", "ratio", "time"),
+        *_ratios(plan, "memory", "memory_ratio", "peak memory"),
+        Column(name="parameters", of=cost("train", middle, "parameters"), heading="parameters",
+               text=lambda line: whole_text(line["parameters"])),
+        *is_causal * [
+            Column(name="decode_seconds", of=cost("decode", last, "seconds"), heading="decode",
+                   unit="ms", text=lambda line: number(1000 * line["decode_seconds"]),
+                   outputs=SCREENS),
+            Column(name="state_bytes", of=cost("decode", last, "state_bytes"), heading="state",
+                   unit="bytes", short="state", text=lambda line: whole_text(line["state_bytes"])),
+        ],
+        Column(name="computed_by", of=_computed_by, heading="computed by", outputs=PAGES,
+               text=lambda line: _text(line["computed_by"])),
+        Column(name="known_failures", of=of_row("known_failures", "max"), heading="checks",
+               outputs=PAGES, text=_checks),
+    ]  # fmt: skip
+
+
+def _ratios(plan: CostPlan, name: str, value: str, heading: str) -> list[Column]:
+    """The ratios to softmax at each length; the middle one is in every output."""
+    return [
+        Column(
+            name=f"{name}.{length}", of=cost("train", length, value), heading=heading,
+            unit=f"{length:,}", short=heading, length=length,
+            text=lambda line, column=f"{name}.{length}": ratio(line, column),
+            outputs=OUTPUTS if length == plan.middle_length else PAGES,
+        )
+        for length in sorted(plan.lengths)
+    ]  # fmt: skip
+
+
+def _of_question(question: SuiteQuestion) -> list[Column]:
+    """The score of a question; the ends of its interval and its rank group are in the CSV file."""
+    name = question.name
+    return [
+        Column(name=name, of=answer(name, "mean"), heading=question.title, descending=True,
+               outputs=NO_README, text=lambda line: _score(line["answers"][name])),
+        *(Column(name=f"{name}.{end}", of=answer(name, end), outputs=())
+          for end in ("low", "high", "rank_group")),
+    ]  # fmt: skip
+
+
+def _score(answer: Line) -> Cell | str:
+    if not answer["text"]:
+        return answer["status"] or NOTHING
+    notes = "1 seed" * (answer["seeds"] == 1), answer["status"] * (answer["status"] != "ok")
+    return Cell(answer["text"], answer["rank_group"], answer["interval"], notes,
+                answer["at_baseline"], answer["group"])  # fmt: skip
+
+
+def _learned(answers: Mapping[str, Line]) -> str:
+    learned = {name: of for name, of in answers.items() if of["answered"]}
+    texts = (f"{name}{' (1 seed)' * (of['seeds'] == 1)}" for name, of in learned.items())
+    return ", ".join(texts) or NOTHING
+
+
+def _computed_by(source: Source) -> pd.Series:
+    train = source.costs[source.costs["pass"] == "train"]
+    return train.sort_values("length").groupby("row")["computed_by"].last()
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else NOTHING
+
+
+def _checks(line: Line) -> str:
+    failures = line["known_failures"]
+    if failures != failures:
+        return NOTHING
+    return f"{failures:.0f} known failure{'s' * (failures > 1)}" if failures else "passed"
+
+
+def matrix(
+    answers: pd.DataFrame, costs: pd.DataFrame, suite: Suite, forms: Mapping[str, str]
+) -> dict[str, pd.DataFrame]:
+    """The matrix of each form that questions of a suite have, by row, in order of families.
+
+    A row is left out where it has results or costs of the other form alone.
+
+    Args:
+        answers: of `reports.suite_results.SuiteResults`.
+        costs: see `harness.records.frame.of_costs`.
+        suite: whose rows and questions.
+        forms: of `reports.layer_costs.forms_of`.
+
+    Returns:
+        The values of `columns`, by their names. Costs are of a layer of this form; `time` and
+        `memory` are relative to softmax, `decode_seconds` and `state_bytes` of one token at the
+        longest length. For each question its name (the mean), `NAME.low` and so on.
+    """
+    order = answers.drop_duplicates("row").set_index("row")["attention"].map(order_of)
+    order = order.sort_values(kind="stable").index
+    found, has_any = {}, {}
+    for form in FORMS:
+        questions = [q for q in suite.questions if forms[q.name] == form]
+        of_form = measured(costs, suite.cost, form)
+        source = Source(answers, of_form[of_form["pass"].isin(["train", "decode"])])
+        values = {
+            column.name: column.of(source).reindex(order)
+            for column in columns(suite, form, questions)
+            if column.of
+        }
+        found[form] = pd.DataFrame(values, index=order)
+        names = [question.name for question in questions]
+        ran = answers.loc[answers["question"].isin(names) & (answers["status"] != ""), "row"]
+        has_any[form] = order.isin(ran) | order.isin(source.costs["row"])
+    nothing = ~(has_any[FORMS[0]] | has_any[FORMS[1]])
+    return {
+        form: table[has_any[form] | nothing]
+        for form, table in found.items()
+        if form in forms.values()
+    }
+
+
+def lines(
+    matrix: pd.DataFrame, answers: pd.DataFrame, groups: Mapping[tuple[Hashable, str], int]
+) -> list[dict[Hashable, Any]]:
+    """The lines of a matrix with their `row` and `answers` by question, each with its `group`."""
+    by_row: dict[Hashable, dict[str, Any]] = {}
+    for of in answers.to_dict("records"):
+        group = groups.get((of["row"], of["question"]), 0)
+        by_row.setdefault(of["row"], {})[of["question"]] = {**of, "group": group}
+    return [
+        {**line, "row": str(row), "answers": by_row[row]}
+        for row, line in matrix.to_dict("index").items()
+    ]
