@@ -1,4 +1,4 @@
-"""`harness check`: run the conformance checks of a variant."""
+"""`harness check`: run the conformance checks of a variant or a task."""
 
 import logging
 import sys
@@ -13,10 +13,13 @@ import typer
 
 from harness.cli.arguments import settings_of
 from harness.cli.process import Answer
-from zoo.registry import UserError
+from zoo.registry import UserError, unknown
 
 if TYPE_CHECKING:
-    from zoo.conformance import Check, Configuration, Result
+    from zoo.conformance import Configuration, Result
+
+Pair = tuple[Any, Any]
+"""A form of a variant, or a task, and one of its checks."""
 
 Row = dict[str, Any]
 """The result of a check."""
@@ -27,9 +30,9 @@ class CheckOptions:
     """The options of `harness check`.
 
     Attributes:
-        name: A registered variant, or MODULE:CLASS.
-        set_: NAME.OPTION=VALUE; NAME is the variant; repeatable.
-        fast: Leave out long inputs, large batches, the compiler.
+        name: A registered variant or task, or MODULE:CLASS.
+        set_: NAME.OPTION=VALUE; NAME is the variant or the task; repeatable.
+        fast: Leave out long inputs, large batches, the compiler; baselines of a task.
         only: Names of checks, separated by commas; repeatable.
         store: Write the certificate to this store.
         as_json: Print one JSON document; progress goes to stderr.
@@ -44,24 +47,28 @@ class CheckOptions:
 
 
 def check(options: CheckOptions) -> Answer:
-    """Run every check that a variant's traits require; exit 1 if one fails."""
+    """Run every check of a variant that its traits require, or of a task; exit 1 if one fails."""
     name, fast, owner = options.name, options.fast, options.name.rpartition(":")[2]
     if options.store and (fast or options.only or options.set_):
         raise UserError("a certificate has every check; leave --fast, --only and --set out")
     if ":" in name:
         # The class may be in the current folder, which an installed command does not search.
         sys.path.insert(0, "")
-    settings, names = settings_of(options.set_), _names(options.only or [])
+    kind, conformance = _conformance(name)
+    if options.store and kind == "task":
+        raise UserError(f"{name} is a task, which has no certificate; leave --store out")
+    settings, names = settings_of(options.set_), _names(options.only or [], conformance)
     if others := settings.keys() - {owner}:
         raise UserError(f"--set {min(others)}: only {owner!r} is checked; set its options")
-    pairs, faster = _pairs(name, settings.get(owner, {}), fast, names), " with --fast" * fast
+    pairs = _pairs(conformance, name, settings.get(owner, {}), fast, names)
+    faster = " with --fast" * fast
     if not pairs:
         raise UserError(
             f"--only {', '.join(names)}: does not apply to {name}{faster}; give another check"
         )
     start = perf_counter()
-    rows = _rows(pairs)
-    failed = _failed(rows)
+    rows = _rows(pairs, kind, conformance)
+    failed = _failed(rows, kind)
     if options.store:
         typer.echo(_certify(owner, pairs[0][0], rows, options.store))
     outcome = f"{len(failed)} of {len(rows)} checks fail" if failed else "all checks pass"
@@ -81,16 +88,17 @@ def require_passed(name: str, settings: Mapping[str, Any], store: Path) -> None:
     from harness.provenance import certified_digest
     from harness.records.certificate import Certificate
     from harness.records.store import CertificateStore
+    from zoo import conformance
 
-    pairs = _pairs(name, settings)
+    pairs = _pairs(conformance, name, settings)
     code, checks = certified_digest(pairs[0][0].variant), [(f.label, c.name) for f, c in pairs]
     found = CertificateStore.within(store).read_one(name)
     certified = isinstance(found, Certificate) and found.passed and found.covers(code, checks)
     if certified and not settings:
         typer.echo(f"{name}: its certificate is already present")
         return
-    rows = _rows(pairs)
-    if failed := _failed(rows):
+    rows = _rows(pairs, "variant", conformance)
+    if failed := _failed(rows, "variant"):
         raise UserError(
             f"{'; '.join(failed)}: {len(failed)} of {len(rows)} checks fail; correct {name}, or "
             "declare them in expected_failures"
@@ -99,38 +107,56 @@ def require_passed(name: str, settings: Mapping[str, Any], store: Path) -> None:
         typer.echo(_certify(name, pairs[0][0], rows, store))
 
 
-def _pairs(
-    name: str, settings: Mapping[str, Any], fast: bool = False, only: Sequence[str] = ()
-) -> "list[tuple[Configuration, Check]]":
-    """Every form of a variant with each of its checks."""
-    from zoo.conformance import checks_for, configurations, locate
+def _conformance(name: str) -> tuple[str, Any]:
+    """The kind of what `name` is, a variant or a task, and the module of its checks."""
+    from zoo import conformance
+    from zoo.variants import variants
 
+    if name not in variants.names():
+        from tasks import conformance as of_tasks
+        from tasks.registry import tasks
+
+        if of_tasks.locate(name):
+            return "task", of_tasks
+        if not {":", "+"} & {*name}:
+            known = [*variants.names(), *tasks.names()]
+            raise UserError(unknown("attention variant or task", name, known))
+    return "variant", conformance
+
+
+def _pairs(
+    conformance: Any,
+    name: str,
+    settings: Mapping[str, Any],
+    fast: bool = False,
+    only: Sequence[str] = (),
+) -> list[Pair]:
+    """Every form of a variant with each of its checks; or a task."""
+    label, located = name.rpartition(":")[2], conformance.locate(name)
     return [
         (form, check)
-        for form in configurations(name.rpartition(":")[2], locate(name), settings)
-        for check in checks_for(form, fast=fast, only=only)
+        for form in conformance.configurations(label, located, settings)
+        for check in conformance.checks_for(form, fast=fast, only=only)
     ]
 
 
-def _failed(rows: Sequence[Row]) -> list[str]:
-    return [f"{row['variant']}: {row['check']}" for row in rows if not row["passed"]]
+def _failed(rows: Sequence[Row], kind: str) -> list[str]:
+    return [f"{row[kind]}: {row['check']}" for row in rows if not row["passed"]]
 
 
-def _rows(pairs: "Sequence[tuple[Configuration, Check]]") -> list[Row]:
+def _rows(pairs: Sequence[Pair], kind: str, conformance: Any) -> list[Row]:
     """The result of each check; a line is printed for each when it ends."""
-    from zoo.conformance import run
-
     rows = []
     for count, (form, check) in enumerate(pairs, 1):
         before = perf_counter()
         with _without_logs():
-            result = run(check, form)
+            result = conformance.run(check, form)
         seconds = perf_counter() - before
         progress = f"{count:{len(str(len(pairs)))}} of {len(pairs)} {seconds:5.1f} s"
-        typer.echo(f"{progress}  {line(result)}")
+        typer.echo(f"{progress}  {line(form.label, result)}")
         rows.append(
             {
-                "variant": result.variant, "group": check.group, "check": result.check,
+                kind: form.label, "group": check.group, "check": result.check,
                 "passed": result.passed, "seconds": round(seconds, 3), "detail": result.detail,
                 "expected_failure": result.expected_failure,
             }
@@ -168,23 +194,21 @@ def _certify(name: str, form: "Configuration", rows: Sequence[Row], store: Path)
     return certificates.write(certificate)
 
 
-def _names(texts: list[str]) -> list[str]:
+def _names(texts: list[str], conformance: Any) -> list[str]:
     """The names in the values of `--only`: each is a name, which may contain a comma, or a list."""
-    from zoo.conformance import CHECKS, require_check
-
-    whole = {check.name for check in CHECKS}
+    whole = {check.name for check in conformance.CHECKS}
     listed = [[text] if text in whole else text.split(",") for text in texts]
     names = [name.strip() for names in listed for name in names]
     for name in names:
-        require_check(name, "--only: ")
+        conformance.require_check(name, "--only: ")
     return names
 
 
-def line(result: "Result") -> str:
+def line(label: str, result: "Result") -> str:
     """A check in one line: verdict, configuration, name, detail, and the declared failure."""
     verdict = "ok  " if result.passed else "FAIL"
     reason = result.expected_failure
     note = f" [expected failure: {reason}]" if reason else ""
     if reason and not result.passed:
         note = f" [passes, but is declared in expected_failures: {reason}; remove it there]"
-    return f"{verdict} {result.variant}: {result.check}: {result.detail}{note}"
+    return f"{verdict} {label}: {result.check}: {result.detail}{note}"

@@ -92,3 +92,27 @@ def test_what_pytorch_logs_during_a_check_is_not_printed(call, monkeypatch, capl
     assert call("check", "softmax")[0] == 1 and not caplog.records
     log.error("after the command")
     assert len(caplog.records) == 1
+
+
+def test_a_task_is_checked_as_a_variant_is(call, rejected, tmp_path, monkeypatch):
+    code, out, _ = call("check", "s3", "--set", "s3.train=30", "--json", "--fast")
+    rows = json.loads(out)["rows"]
+    assert code == 0 and {row["task"] for row in rows} == {"s3"}
+    assert {"determinism", "distinct splits"} < {row["check"] for row in rows}
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "leaking_task.py").write_text(
+        "from tasks.synthetic.copying import Copying\n"
+        "class Leaking(Copying):\n"
+        "    def load(self, split):\n"
+        "        return super().load('train')\n"
+    )
+    code, out, _ = call("check", "leaking_task:Leaking", "--only", "distinct splits")
+    assert code == 1 and "FAIL Leaking: distinct splits: 100.0% of dev in train" in out
+    for argv, message in (
+        (("majorit",), "unknown attention variant or task 'majorit'; did you mean 'majority'"),
+        (("s3", "--store", "x"), "s3 is a task, which has no certificate"),
+        (("s3", "--only", "padding"), "--only: unknown check 'padding'"),
+        (("s3", "--set", "s3.max_len=3"), "s3.max_len=3 must be at least 32"),
+    ):
+        assert message in rejected("check", *argv)

@@ -11,11 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tasks.conformance import checks_for, configurations, run
 from tasks.data import cache
 from tasks.data.corpus import Corpus
 from tasks.data.files import File
 from tasks.lra.image import Image
 from tasks.lra.text import Text
+from tasks.registry import tasks
 from zoo.registry import UserError
 
 REVIEWS = {
@@ -101,6 +103,13 @@ def reviews(tmp_path, declare) -> Path:
     examples = {"train": 40, "test": 6}
     declare(Text, files=(file_of(archive),), arrays=digests(arrays), examples=examples)
     return folder
+
+
+def require_conformance(name: str, **options) -> None:
+    """Run the checks of data on a task of imported or of own ones, too few for baselines."""
+    (subject,) = configurations(name, tasks.find(name), options)
+    failed = [r for c in checks_for(subject, fast=True) if not (r := run(c, subject)).passed]
+    assert not failed, failed
 
 
 def packed_reviews(folder: Path) -> Path:

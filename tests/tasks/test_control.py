@@ -11,6 +11,7 @@ from tasks.control.control import PUBLISHED, TEST_SEED, Reference
 from tasks.control.environment import Environment
 from tasks.control.windows import Scale, episodes, returns_of, returns_to_go, windows
 from tasks.data.trajectories import Trajectories, read
+from tests.tasks.conftest import require_conformance
 from tests.tasks.test_trajectories import arrays, save
 from tests.trajectories import record_short
 from zoo.registry import UserError
@@ -165,6 +166,7 @@ def test_an_episode_ends_at_the_limit_of_steps(path):
 
 
 def test_baselines_are_uniform_actions_and_the_trajectories_of_the_file(path):
+    require_conformance("control", path=path, episodes=3)
     task = create("control", path=path, episodes=3)
     splits = {name: task.load(name) for name in SPLITS}
     returns = compute(task, splits)

@@ -16,6 +16,7 @@ from tasks import create
 from tasks.contract import SPLITS, Split
 from tasks.data import images
 from tasks.data.images import decode
+from tests.tasks.conftest import require_conformance
 from zoo.registry import UserError
 
 
@@ -67,6 +68,7 @@ def test_the_published_validation_set_is_test_and_dev_a_share_of_each_class_of_t
 
 
 def test_without_published_splits_all_three_are_drawn(plain):
+    require_conformance("image-folder", path=str(plain), size=32)
     splits = load(plain, dev=0.2, test=0.3)
     counts = [splits[name].targets.bincount().tolist() for name in SPLITS]
     assert counts == [[5] * 2, [2] * 2, [3] * 2]

@@ -14,7 +14,7 @@ import tasks
 from tasks.baselines.kneser_ney import cross_entropies, discounts, losses, order_probabilities
 from tasks.contract import SPLITS
 from tasks.language.wikitext import Vocabulary, WikiText, windows
-from tests.tasks.conftest import file_of, sha256
+from tests.tasks.conftest import file_of, require_conformance, sha256
 from zoo.registry import UserError
 
 
@@ -69,6 +69,7 @@ def test_train_and_dev_are_whole_articles_of_valid(imported):
 
 def test_the_official_splits_are_the_published_files(imported):
     task = tasks.create("wikitext", splits="official")
+    require_conformance("wikitext", splits="official", max_len=64)
     texts = [targets_of(task.load(name)).astype(np.uint8).tobytes() for name in SPLITS]
     assert texts == [TRAIN, VALID, TEST]
 

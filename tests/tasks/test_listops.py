@@ -191,23 +191,12 @@ def test_frequent_trees_are_spread_over_the_splits():
     assert max(shares) < 1.5 * min(shares)
 
 
-def test_the_data_do_not_depend_on_the_number_of_workers():
-    task = ListOps(**SMALL, seed=3)
-    single_thread, *threads = map(task.generate, (1, 2, 3))
-    for name, array in single_thread.items():
-        assert all(array.tobytes() == other[name].tobytes() for other in threads)
-    splits = {name: task.load(name) for name in ("train", "dev", "test")}
-    assert [len(split) for split in splits.values()] == [900, 50, 50]
-    trees = {tuple(tree) for split in splits.values() for tree in split.sequences.tolist()}
+def test_the_trees_of_all_splits_are_distinct_and_others_for_another_seed():
+    splits = [ListOps(**SMALL, seed=3).load(name) for name in ("train", "dev", "test")]
+    assert [len(split) for split in splits] == [900, 50, 50]
+    trees = {tuple(tree) for split in splits for tree in split.sequences.tolist()}
     other = ListOps(**SMALL, seed=0).load("train").sequences.tolist()
     assert len(trees) == 1000 and len(trees & {*map(tuple, other)}) < 50
-
-
-@pytest.mark.parametrize(("seed", "pinned"), [(0, "d7aad65c0bca55fb"), (1, "76b1daa6a71e74f2")])
-def test_the_data_of_this_version_are_fixed(seed, pinned):
-    arrays = ListOps(**SMALL, seed=seed).generate(2)
-    digest = hashlib.sha256(b"".join(arrays[name].tobytes() for name in sorted(arrays)))
-    assert digest.hexdigest()[:16] == pinned
 
 
 def test_every_setting_is_generated_once(home, monkeypatch):

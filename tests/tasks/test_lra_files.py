@@ -19,7 +19,7 @@ from tasks.lra.listops import OfficialListOps, tokenise
 from tasks.lra.pathfinder import OfficialPathfinder
 from tasks.lra.retrieval import Retrieval
 from tasks.lra.text import Text
-from tests.tasks.conftest import REVIEWS, file_of, pack, packed_reviews
+from tests.tasks.conftest import REVIEWS, file_of, pack, packed_reviews, require_conformance
 from zoo.registry import UserError
 
 NAMES = ("train", "dev", "test")
@@ -51,6 +51,7 @@ class TestImage:
         assert sorted(zip(both, targets, strict=True)) == sorted(zip(*official, strict=True))
 
     def test_fewer_images_are_a_subset(self, image):
+        require_conformance("image", train=50, dev=10, test=15)
         few = Image(train=50, dev=10, test=15)
         selected, every = (task.load("train").sequences.tolist() for task in (few, image))
         assert len(selected) == 50 and all(tokens in every for tokens in selected)
@@ -191,6 +192,7 @@ class TestText:
         assert not any(text.startswith(b"copy") for (text,) in dev)
 
     def test_fewer_reviews_keep_both_classes(self, imported):
+        require_conformance("text", **SMALL)
         few = Text(train=10, dev=2, test=4)
         counts = [few.load(name).targets.bincount().tolist() for name in NAMES]
         assert counts == [[5, 5], [1, 1], [2, 2]]
@@ -260,6 +262,7 @@ class TestRetrieval:
 
     def test_every_pair_is_loaded_byte_for_byte_in_its_order(self, papers):
         first = Retrieval.import_files(papers).read_bytes()
+        require_conformance("retrieval", **FEW)
         for name, official in zip(NAMES, PAIRS, strict=True):
             split, rows = Retrieval(**FEW).load(name), PAIRS[official]
             expected = [[left[:4000], right[:4000]] for *_, left, right in rows]
@@ -343,6 +346,7 @@ class TestOfficialListOps:
 
     def test_the_trees_of_a_file_are_its_split_in_their_order(self, trees):
         OfficialListOps.import_files(trees.parent)
+        require_conformance("listops-lra", train=2, dev=1, test=1)
         task = OfficialListOps(train=2, dev=1, test=1)
         for name, rows in zip(NAMES, TREES.values(), strict=True):
             split = task.load(name)
@@ -395,6 +399,7 @@ class TestOfficialPathfinder:
 
     def test_every_listed_image_is_in_one_split_with_its_class(self, snakes):
         content = OfficialPathfinder.import_files(snakes).read_bytes()
+        require_conformance("pathfinder-lra", train=8, dev=1, test=1)
         archive = pack(snakes.parents[1], "lra_release.gz")
         assert OfficialPathfinder.import_files(archive).read_bytes() == content
         task = OfficialPathfinder(train=8, dev=1, test=1)

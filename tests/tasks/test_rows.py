@@ -16,6 +16,7 @@ import torch
 
 from tasks import create
 from tasks.contract import SPLITS
+from tests.tasks.conftest import require_conformance
 from tests.tasks.test_table import content
 from zoo.registry import UserError
 
@@ -157,6 +158,7 @@ def test_lists_of_integers_are_tokens(tmp_path, what):
     path = tmp_path / f"my{suffix}"
     path.write_bytes(make())
     task = create("table", path=str(path), max_len=4)
+    require_conformance("table", path=task.path)
     splits = [task.load(name) for name in SPLITS]
     assert task.vocabulary == 302 and splits[0].sequences.dtype == torch.int16
     assert sorted(s for split in splits for s in split.sequences.tolist()) == [

@@ -1,6 +1,5 @@
 """Every synthetic task is solved by an independent solver, and its draws are fixed."""
 
-import hashlib
 from collections import Counter
 from itertools import permutations
 
@@ -12,10 +11,7 @@ from tasks import create
 from tasks.answers import Number
 from tasks.baselines import compute
 from tasks.contract import SPLITS
-from tasks.registry import tasks
-from tasks.synthetic.base import SHUFFLED, Stream, SyntheticTask
-
-NAMES = [name for name, task in tasks.items() if issubclass(task, SyntheticTask)]
+from tasks.synthetic.base import SHUFFLED, Stream
 
 
 def draw(name, split="train", **options):
@@ -247,49 +243,6 @@ def test_scaling_cannot_be_learned_from_its_tokens():
     zeros = split.sequences[split.targets == 0].double().mean()
     assert abs(ones - zeros) < 3
     assert 0.45 < split.targets.double().mean() < 0.55
-
-
-FIXED = {
-    "a5@1": "0d7a2af645662d0a",
-    "adding@2": "015172820acb2960",
-    "copying@1": "33fc711609004c7a",
-    "induction@1": "4943a2ddf6b86644",
-    "majority@1": "c91052f7c067a328",
-    "modular-addition@1": "37d990893aeff7c1",
-    "mqar@4": "388756bbc8c5b04e",
-    "parity@2": "36bb255068f37793",
-    "s3@1": "5bd8311be95710f8",
-    "scaling@1": "b1128ec7e4ea936c",
-    "selective-copying@1": "8dbce6cb7dbe54d0",
-}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_draws_of_a_version_are_fixed(name):
-    _, split = draw(name)
-    tensors = [split.sequences, split.targets, split.target_positions]
-    tensors = [part for part in tensors if part is not None]
-    actual = hashlib.sha256(b"".join(part.numpy().tobytes() for part in tensors)).hexdigest()[:16]
-    key = f"{name}@{tasks.find(name).version}"
-    assert key in FIXED, f"{key} has no digest here: add {actual}"
-    assert FIXED[key] == actual, f"{name} has changed: increment its version"
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_splits_and_seeds_differ(name):
-    ways = [(split, seed) for split in SPLITS for seed in (0, 1)]
-    values = [draw(name, split, train=50, seed=seed)[1].sequences.numpy() for split, seed in ways]
-    assert {tokens.shape[0] for tokens in values} == {50}
-    assert len({tokens.tobytes() for tokens in values}) == len(ways)
-    assert draw(name, "train", train=50)[1].sequences.numpy().tobytes() == values[0].tobytes()
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_token_is_below_the_vocabulary_and_none_is_padding(name):
-    task, split = draw(name)
-    assert int(split.sequences.max()) < task.vocabulary
-    assert not split.padded
-    assert split.sequences.shape == (300, getattr(task, "train_len", task.max_len))
 
 
 @pytest.mark.parametrize("name", ["parity", "modular-addition", "s3", "a5"])

@@ -9,6 +9,7 @@ import pytest
 
 from tasks import create
 from tasks.contract import SPLITS
+from tests.tasks.conftest import require_conformance
 from zoo.registry import UserError
 
 
@@ -39,6 +40,7 @@ def test_every_row_is_in_one_of_three_stratified_splits(tmp_path, suffix):
     if suffix == ".parquet":
         pytest.importorskip("pyarrow")
     task = create("table", path=write(tmp_path / f"my{suffix}", ROWS), quoted=suffix == ".TSV")
+    require_conformance("table", path=task.path, quoted=task.quoted)
     splits = content(task)
     assert sorted(row for rows in splits.values() for row in rows) == sorted(ROWS)
     assert [task.classes, task.class_name(0), task.class_name(1)] == [2, "a", "b"]

@@ -17,6 +17,7 @@ from tasks.data.sources import import_all
 from tasks.registry import tasks
 from tasks.uea.series import SeriesTask, filled, hold_out, normalised, scale_of
 from tasks.uea.ts_format import read
+from tests.tasks.conftest import require_conformance
 from zoo.registry import UserError
 
 CAMEL = """\
@@ -134,7 +135,8 @@ def own(folder: Path, name: str = "GunPoint", train: str = "", test: str = "") -
 
 
 def test_an_own_set_of_one_channel_is_a_task(tmp_path):
-    task = create("series", path=own(tmp_path))
+    require_conformance("series", path=own(tmp_path))
+    task = create("series", path=str(tmp_path))
     assert (task.classes, task.channels, task.max_len) == (2, 1, 4)
     assert [task.class_name(target) for target in range(2)] == ["1", "-1"]
     splits = {name: task.load(name) for name in SPLITS}
@@ -209,6 +211,7 @@ def small(**options):
 
 def test_the_family_is_imported_from_one_folder(vowels, home):
     (path,) = import_all("uea", vowels)
+    require_conformance("uea-japanese-vowels", train=72, dev=18, test=45)
     assert path.name.startswith("uea-japanese-vowels@1.")
     split = small().load("test")
     assert split.sequences.shape == (45, 26, 12) and split.padded

@@ -1,0 +1,203 @@
+"""Every task keeps the promises of all tasks, its data are fixed, and each check can fail."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+
+from tasks import create
+from tasks.conformance import CHECKS, Subject, checks_for, run
+from tasks.contract import SPLITS, Split, Task
+from tasks.data.sources import ImportedTask
+from tasks.registry import tasks
+from zoo.registry import options_of
+
+OPTIONS = {"listops": {"min_len": 10, "max_len": 64}, "pathfinder": {"train": 100}}
+SUBJECTS = {
+    name: Subject(name, task, OPTIONS.get(name, {}))
+    for name, task in tasks.built_in()
+    if "path" not in options_of(task)
+}
+WITHOUT_DATA = ("contract", "names of classes")
+GENERATED = [n for n, subject in SUBJECTS.items() if not issubclass(subject.factory, ImportedTask)]
+SLOW = pytest.mark.slow  # numba compiles the drawing for ten to twenty seconds
+PAIRS = [
+    pytest.param(subject, check, id=f"{name}: {check.name}", marks=[SLOW] * (name == "pathfinder"))
+    for name, subject in SUBJECTS.items()
+    for check in checks_for(subject, only=() if name in GENERATED else WITHOUT_DATA)
+]
+
+
+@pytest.mark.parametrize(("subject", "check"), PAIRS)
+def test_every_task_keeps_its_promises(subject, check):
+    result = run(check, subject)
+    assert result.passed, result.detail
+
+
+DIGESTS = {
+    "a5@1[train=300,dev=40,test=50]": "2b98210d a838b3cc ecc94f27",
+    "adding@2[train=300,dev=40,test=50]": "5ff3262f 17e47e36 22e35ee1",
+    "copying@1[train=300,dev=40,test=50]": "5550c075 236c77d2 03c3a582",
+    "induction@1[train=300,dev=40,test=50]": "dcd85620 3f359ccc f3adc047",
+    "majority@1[train=300,dev=40,test=50]": "695380e0 043f8d3e 894dbc51",
+    "modular-addition@1[train=300,dev=40,test=50]": "68c95697 731c9195 e714b12e",
+    "mqar@4[train=300,dev=40,test=50]": "dc1fc5dc 48cd415e 4feeee04",
+    "parity@2[train=300,dev=40,test=50]": "fb3b230c f0803117 a8be50e8",
+    "s3@1[train=300,dev=40,test=50]": "6dd4f193 3196fb7e 65568432",
+    "scaling@1[train=300,dev=40,test=50]": "1ab3a3dc 68724162 1b639751",
+    "selective-copying@1[train=300,dev=40,test=50]": "940a72f6 080c9bb9 6c69b55a",
+    "mqar@4[filler=random,train=300,dev=40,test=50]": "958821c7 f1e87b32 e50b1f7b",
+    "induction@1[specials=4,train=300,dev=40,test=50]": "e01f3ebd dbda5f28 dfbd5825",
+    "listops@1[min_len=10,max_len=64,train=300,dev=40,test=50]": "e6cb43d5 34bbb9fa d619823e",
+    "pathfinder@2[train=60,dev=20,test=20]": "e2932164 a729223d b1b4f864",
+    "pathfinder@2[size=64,contour=9,train=60,dev=20,test=20]": "5a09daa9 26795541 376c9bc0",
+    "pathfinder@2[size=128,contour=6,train=60,dev=20,test=20]": "77e9452d 98c6fed4 e01e15fa",
+}  # fmt: skip
+"""The first digits of the digests of train, dev and test: published runs depend on them."""
+
+
+def test_every_generated_task_has_a_digest():
+    assert {key.partition("@")[0] for key in DIGESTS} == {*GENERATED}
+
+
+@pytest.mark.parametrize(
+    "key", [pytest.param(k, marks=[SLOW] * k.startswith("pathfinder")) for k in DIGESTS]
+)
+def test_the_data_of_a_version_are_fixed(key):
+    name, _, options = key.rstrip("]").replace("[", "@").split("@")
+    changes = dict(change.split("=") for change in options.split(","))
+    task = create(name, **changes)
+    assert task.key == key
+    digests = [task.load(split).digest()[:8] for split in SPLITS]
+    assert digests == DIGESTS[key].split(), f"{name} has changed: increment its version"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Good(Task):
+    """Sequences of 3 to 8 tokens; the class is that of the token with the most occurrences."""
+
+    name = "good"
+    version = 1
+    classes = 3
+    vocabulary = 9
+
+    max_len: int = 8
+    size: int = 3
+    causal: bool = False
+    train: int = 60
+    dev: int = 30
+    test: int = 30
+    seed: int = 0
+
+    def __post_init__(self):
+        self._require(max_len=3, size=0)
+
+    def load(self, split):
+        count, seeds = getattr(self, split), [self.seed, SPLITS.index(split)]
+        rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seeds)))
+        sequences = torch.from_numpy((rng.random((count, self.max_len)) * 9).astype(np.uint8))
+        lengths = torch.from_numpy((3 + rng.random(count) * (self.max_len - 2)).astype(np.int32))
+        lengths[0] = 3
+        return Split.single(sequences, lengths, torch.arange(count) % 3)
+
+
+FAULTS = {}
+"""Faulty tasks by the check that must fail."""
+
+
+def faulty(check, **attributes):
+    """Add a task with other attributes, functions or values."""
+    FAULTS.setdefault(check, []).append(type("Bad", (Good,), attributes))
+
+
+def loads(change):
+    """A `load` that changes the split of the good task, by its name."""
+    return lambda self, split: change(Good.load(self, split), split, self)
+
+
+def replaced(**changes):
+    """A `load` with other values of a split; each is a function of the split."""
+    return loads(lambda s, name, task: replace(s, **{n: f(s) for n, f in changes.items()}))
+
+
+class Jumping(Split):
+    """A batch that depends on the order of its examples."""
+
+    def gather(self, examples, length=None):
+        batch = super().gather(examples, length)
+        return replace(batch, tokens=batch.tokens + examples[:1, None, None])
+
+
+class Unmasked(Split):
+    """A batch without the mask of its padding."""
+
+    def gather(self, examples, length=None):
+        return replace(super().gather(examples, length), mask=None)
+
+
+def at(positions):
+    return lambda s: torch.as_tensor(positions).expand(len(s), 1)
+
+
+def another(split, name, task):
+    return Good.load(task, "train" if name == "dev" else name)
+
+
+def noisy(split, name, task):
+    return replace(split, targets=torch.randint(3, split.targets.shape))
+
+
+def unseeded(split, name, task):
+    return Good.load(replace(task, seed=1), name) if name == "test" else split
+
+
+def first_token(split, name, task):
+    return replace(split, targets=split.sequences[:, 0].long() // 3)
+
+
+faulty("contract", __hash__=lambda self: id(self))
+faulty("contract", __setattr__=object.__setattr__)
+faulty("contract", key="good@x")
+faulty("contract", causal=property(lambda self: True))
+faulty("names of classes", class_name=lambda self, target: "same")
+faulty("names of classes", labels=("a", "", "b"))
+faulty("options within their bounds", __post_init__=lambda self: None)
+faulty("options within their bounds", __post_init__=lambda self: self._require(size=0))
+faulty("options within their bounds", __post_init__=lambda self: 1 // (1 + self.size))
+faulty("determinism", load=loads(noisy))
+faulty("seed", load=loads(unseeded))
+faulty("distinct splits", load=loads(another))
+faulty("targets in range", load=replaced(targets=lambda s: s.targets + 1))
+faulty("targets in range", load=replaced(targets=lambda s: s.targets - 1))
+faulty(
+    "targets in range", load=replaced(target_positions=at(7), targets=lambda s: s.targets[:, None])
+)
+faulty(
+    "targets in range", load=replaced(target_positions=at(-1), targets=lambda s: s.targets[:, None])
+)
+faulty("tokens in range", load=replaced(sequences=lambda s: s.sequences + 1))
+faulty("tokens in range", load=replaced(sequences=lambda s: s.sequences.float() * torch.nan))
+faulty("tokens in range", length=lambda self, split: 7)
+faulty("tokens in range", sequences=2, show=lambda self, split, example: ["a", "b"])
+faulty("padding last", load=replaced(lengths=lambda s: s.lengths - 3))
+faulty("padding last", load=replaced(padded=lambda s: False))
+faulty("padding last", load=loads(lambda s, *_: Unmasked(**vars(s))))
+faulty("batches", load=loads(lambda s, *_: Jumping(**vars(s))))
+faulty("texts", show=lambda self, split, example: [])
+faulty("baselines below the ceiling", load=loads(first_token))
+faulty(
+    "baselines below the ceiling",
+    channels=1,
+    shallow_baselines=lambda self: {"x": lambda s: torch.nan},
+)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
+def test_each_check_fails_on_its_faults_and_on_no_good_task(check):
+    assert run(check, Subject("good", Good, {})).passed
+    assert check.name in FAULTS
+    for number, task in enumerate(FAULTS[check.name]):
+        result = run(check, Subject("bad", task, {}))
+        assert not result.passed, number
+        assert "\n" not in result.detail
