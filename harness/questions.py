@@ -149,16 +149,24 @@ def spec_of(
     Raises:
         UserError: a variant or an option is unknown, or data are missing, damaged or too large.
     """
-    composition = Composition.parse(attention)
-    usual = recipes.options_of(question.variants, composition.names)
-    options = {name: {**usual[name], **settings.get(name, {})} for name in composition.names}
-    depth = values.get("model.depth", question.model.depth)
+    depth = int(values.get("model.depth", question.model.depth))
     return RunSpec(
-        question=question, attention=attention, layers=composition.layers(int(depth)),
-        options=composition.changed(options), overrides=composition.overrides(options, usual),
+        question=question, attention=attention, **options_of(question, attention, settings),
+        layers=Composition.parse(attention).layers(depth),
         values=dict(values), role=role, seed=seed, device=device,
         data={str(name): text for name, text in data_of(question.task, announce).digests.items()},
     )  # fmt: skip
+
+
+def options_of(question: Question, attention: str, settings: Settings) -> dict[str, Any]:
+    """The fields `options` and `overrides` of a run; raises as `spec_of`, and reads no data."""
+    composition = Composition.parse(attention)
+    usual = recipes.options_of(question.variants, composition.names)
+    options = {name: {**usual[name], **settings.get(name, {})} for name in composition.names}
+    return {
+        "options": composition.changed(options),
+        "overrides": composition.overrides(options, usual),
+    }
 
 
 def name_of(task: str) -> str:

@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,18 @@ from harness import baselines, engines, environment, grid, recipes, tuning
 from harness.data import data_of, forget
 from harness.interrupts import continued
 from harness.memory import matched
-from harness.questions import Fixed, Settings, question_of, require_used, spec_of
+from harness.questions import (
+    Fixed,
+    Settings,
+    options_of,
+    question_of,
+    require_used,
+    spec_of,
+)
+from harness.records.fields import Device
 from harness.records.frame import newest, of_records
 from harness.records.record import Record
-from harness.records.spec import RunSpec
+from harness.records.spec import Question, RunSpec
 from harness.records.store import BaselineStore, Store
 from harness.runner import NoProgress, reason_of
 from zoo.composition import Composition
@@ -166,31 +175,41 @@ def _rows(
         positions=asked.positions or "learned", compiled=asked.compiled, tuned=asked.tune,
         grid=asked.grid, match="parameters" if asked.match else None,
     )  # fmt: skip
-    questions, rows = [], []
     names = {name for text in asked.attention for name in Composition.parse(text).names}
-    for task in asked.task or [declared.task if declared else TASK]:
-        for attention in asked.attention:
-            varied: Sequence[Settings] = [asked.settings]
-            for path, values in asked.over.items():
-                varied = tuning.varied(asked.settings, path, values, task, attention)
-            row: list[RunSpec] = []
-            for settings in varied:
-                question = question_of(task, asked.budget, settings, fixed)
-                questions.append(question)
-                require_used(asked.settings, [question], names)
-                width = matched(question, attention, settings, device) if asked.match else {}
-                if asked.tune:
-                    row += tuning.trials(question, attention, settings, device, width, announce)
-                    continue
-                row += (
-                    spec_of(question, attention, settings, seed=seed, device=device, values=width,
-                            announce=announce)
-                    for seed in seeds
-                )  # fmt: skip
-            for path, values in asked.over.items():
-                tuning.require_several(row[:: len(seeds)], path, values)
-            rows.append(row)
-    return rows
+    found: list[tuple[str, list[tuple[Question, Settings]]]] = []
+    for task, attention in product(asked.task or [declared.task if declared else TASK],
+                                   asked.attention):  # fmt: skip
+        varied: Sequence[Settings] = [asked.settings]
+        for path, values in asked.over.items():
+            varied = tuning.varied(asked.settings, path, values, task, attention)
+        row = [(question_of(task, asked.budget, of, fixed), of) for of in varied]
+        for question, settings in row:
+            options_of(question, attention, settings)
+        found.append((attention, row))
+    require_used(asked.settings, [question for _, row in found for question, _ in row], names)
+    # Data are read when everything is known to be possible.
+    return [_specs(attention, row, asked, seeds, device, announce) for attention, row in found]
+
+
+def _specs(
+    attention: str, row: Sequence[tuple[Question, Settings]], asked: Asked, seeds: Sequence[int],
+    device: Device, announce: Callable[[str], None],
+) -> list[RunSpec]:  # fmt: skip
+    """The runs of a variant on the questions of its row."""
+    specs: list[RunSpec] = []
+    for question, settings in row:
+        width = matched(question, attention, settings, device) if asked.match else {}
+        if asked.tune:
+            specs += tuning.trials(question, attention, settings, device, width, announce)
+            continue
+        specs += (
+            spec_of(question, attention, settings, seed=seed, device=device, values=width,
+                    announce=announce)
+            for seed in seeds
+        )  # fmt: skip
+    for path, values in asked.over.items():
+        tuning.require_several(specs[:: len(seeds)], path, values)
+    return specs
 
 
 def execute(specs: Sequence[RunSpec], how: Execution) -> Outcomes:

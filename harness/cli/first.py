@@ -11,8 +11,7 @@ import torch
 
 from harness.cli.arguments import attentions_in, names_in
 from harness.cli.process import Answer
-from harness.cli.progress import fitting
-from harness.cli.run import execution
+from harness.cli.progress import execution, fitting
 from harness.cost import measurement, sweep
 from harness.environment import describe, pick_device
 from harness.records import suites

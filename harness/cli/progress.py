@@ -27,8 +27,9 @@ from harness.records.spec import RunSpec
 from zoo.registry import printable
 
 if TYPE_CHECKING:
+    from harness.cli.run import RunOptions
     from harness.jobs import Result
-    from harness.runs import Shown
+    from harness.runs import Execution, Shown
 
 SECONDS_PER_LINE = 10.0
 """Minimum seconds between two printed lines; lines with a score on dev are always printed."""
@@ -249,6 +250,17 @@ def fitting(name: str) -> AbstractContextManager[Callable[..., None]]:
 def download(name: str) -> AbstractContextManager[Callable[..., None]]:
     """Show a download in bytes on stderr; see `counting`."""
     return counting(Console(stderr=True), name, DownloadColumn(), lines=False)
+
+
+def execution(options: "RunOptions") -> "Execution":
+    """How the options make runs, with their progress on the terminal."""
+    from harness.runs import Execution
+
+    return Execution(
+        store=options.store, resources=options.resources(), cost=options.cost,
+        rerun=options.rerun, keep_outdated=options.keep_outdated,
+        keep_checkpoints=options.keep_checkpoints, shown=shown(),
+    )  # fmt: skip
 
 
 def shown() -> "Shown":

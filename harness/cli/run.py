@@ -15,7 +15,7 @@ from harness.cli.process import Answer
 from zoo.registry import UserError, printable
 
 if TYPE_CHECKING:
-    from harness.runs import Asked, Execution, Outcomes
+    from harness.runs import Asked, Outcomes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +104,7 @@ def run(options: RunOptions) -> Answer:
         from harness.cli.first import first
 
         return first(options)
+    from harness.cli import progress
     from harness.events import require_tensorboard, write_events
     from harness.records.files import require_writable
     from harness.runs import fit_baselines, make
@@ -111,7 +112,7 @@ def run(options: RunOptions) -> Answer:
     if folder := options.tensorboard:
         require_writable(folder, str(folder), "give another --tensorboard")
         require_tensorboard()
-    how = execution(options)
+    how = progress.execution(options)
     outcomes, count = make(asked(options), how)
     records = [record for record, _ in outcomes]
     if options.tensorboard:
@@ -140,18 +141,6 @@ def asked(options: RunOptions) -> "Asked":
         tune=options.tune, grid=arguments.values_in("--grid", options.grid),
         over=arguments.values_in("--over", [options.over] if options.over else []),
         match=options.match,
-    )  # fmt: skip
-
-
-def execution(options: RunOptions) -> "Execution":
-    """How the options make runs, with their progress on the terminal."""
-    from harness.cli import progress
-    from harness.runs import Execution
-
-    return Execution(
-        store=options.store, resources=options.resources(), cost=options.cost,
-        rerun=options.rerun, keep_outdated=options.keep_outdated,
-        keep_checkpoints=options.keep_checkpoints, shown=progress.shown(),
     )  # fmt: skip
 
 

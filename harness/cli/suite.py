@@ -15,8 +15,8 @@ from harness.cli.catalogue import described
 from harness.cli.check import require_passed
 from harness.cli.cost import measure_all
 from harness.cli.process import Answer
+from harness.cli.progress import execution
 from harness.cli.report import step_frame
-from harness.cli.run import execution
 from harness.environment import describe, pick_device
 from harness.provenance import is_foreign, is_outdated
 from harness.records.cost import CostSpec

@@ -9,6 +9,7 @@ import torch
 from pydantic import ValidationError
 
 from harness.answers import by_cluster
+from harness.data import restore
 from harness.records.answers import ClusterValues, CorrectAnswers
 from harness.records.record import Record
 from tasks.contract import Split
@@ -45,7 +46,7 @@ def test_every_answer_survives_packing_and_json():
 
 def test_buckets_of_similar_length_do_not_change_the_order_of_the_answers(plan, prepare):
     run = plan(batch=4)
-    trainer, split = prepare(run), run.data.splits["test"]
+    trainer, split = prepare(run), restore(run).splits["test"]
     trainer.model.eval()
     guesses = trainer.model(split.gather(torch.arange(len(split))))[0].argmax(-1)
     wrong = torch.arange(len(split)) % 3 == 0

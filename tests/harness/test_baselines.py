@@ -43,7 +43,7 @@ def fits(monkeypatch) -> list[str]:
 def fit(plan, stored, seen=None):
     seen = [] if seen is None else seen
     return baselines.fit(
-        restore(plan).task, lambda _: restore(plan), stored, lambda *step: seen.append(step)
+        plan.task, lambda _: restore(plan), stored, lambda *step: seen.append(step)
     )
 
 
@@ -61,17 +61,15 @@ def test_an_interrupted_fit_keeps_its_steps_and_continues_behind_them(
     assert fits == ["a", "b", "c"] and whole.left == () and len(whole.scores) == 3
     assert seen == [("a", 0, 3), ("b", 1, 3), ("c", 2, 3), ("c", 2, 3)]
     # A complete file needs no data.
-    found = baselines.fit(
-        restore(planned).task, raising(AssertionError("data")), stored, lambda *_: None
-    )
-    assert found == whole == stored.find(restore(planned).task)
+    found = baselines.fit(planned.task, raising(AssertionError("data")), stored, lambda *_: None)
+    assert found == whole == stored.find(planned.task)
     monkeypatch.setattr(baselines, "BASELINES_VERSION", 10**6)
     assert fit(planned, stored).version == 10**6
     assert fits == [*"abc", *"abc"]
 
 
 def test_two_processes_fit_once(plan, stored, fits):
-    planned, name = plan(), restore(plan()).task.file_name
+    planned, name = plan(), plan().task.file_name
     with pytest.raises(KeyboardInterrupt):
         fit(planned, stored)
     waiting = threading.Thread(target=fit, args=(planned, stored))
@@ -84,7 +82,7 @@ def test_two_processes_fit_once(plan, stored, fits):
 
 
 def test_every_task_and_every_data_set_has_another_file(plan):
-    first = restore(plan()).task
+    first = plan().task
     others = [
         first.model_copy(update={"key": f"{first.key}[max_len=9]"}),
         first.model_copy(update={"digests": {**first.digests, "test": "0" * 64}}),
@@ -99,7 +97,7 @@ def test_every_task_and_every_data_set_has_another_file(plan):
 )
 def test_a_file_that_is_no_set_of_baselines_is_named(plan, stored, change, message):
     planned = plan()
-    path = stored.path(restore(planned).task)
+    path = stored.path(planned.task)
     fit(planned, stored)
     content = json.loads(path.read_text())
     path.write_text("{" if change is None else json.dumps({**content, **change}))

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 import harness.runner
-from harness.data import restore
 from harness.engines.local import Serial, Workers
 from harness.environment import use_threads
 from harness.grid import ATTEMPTS, check, run_all
@@ -48,9 +47,9 @@ def two(plan) -> list:
 
 def test_a_finished_run_is_not_repeated_unless_rerun(two, store, grid):
     assert grid(two[0]) == [(0, "ok", True)]
-    store.checkpoint(two[0].spec).touch()  # of a process that was killed then
+    store.checkpoint(two[0]).touch()  # of a process that was killed then
     assert grid(*two) == [(0, "ok", False), (1, "ok", True)]
-    assert not store.checkpoint(two[0].spec).exists()
+    assert not store.checkpoint(two[0]).exists()
     assert grid(*two, rerun=True) == [(0, "ok", True), (1, "ok", True)]
 
 
@@ -74,7 +73,7 @@ def test_a_run_that_cannot_start_does_not_stop_the_next(
     interrupted(two[0])
     environment_is(threads=99)
     assert grid(*two) == [(0, "failed", True), (1, "ok", True)]
-    assert "was started with threads" in store.find(two[0].spec).reason
+    assert "was started with threads" in store.find(two[0]).reason
 
 
 def test_a_rerun_ignores_a_checkpoint(plan, store, grid, interrupted, environment_is):
@@ -98,7 +97,7 @@ def test_an_interrupt_stops_the_grid(two, store, grid, interrupt_at):
 
 def test_a_broken_record_with_the_name_of_a_run_is_an_error(plan, store, grid):
     later = plan("primal")
-    path = store.path(later.spec)
+    path = store.path(later)
     path.parent.mkdir()
     path.write_text("{")
     for refuse in (lambda: grid(plan(), later), lambda: check([plan(), later], store)):
@@ -113,7 +112,7 @@ def test_a_folder_in_place_of_a_checkpoint_is_rejected_before_training(plan, sto
     with pytest.raises(UserError, match=f"^{re.escape(str(path))} is a folder, .*; move it away$"):
         check(plans, store)
     # A folder of a finished run is left, and is no reason to reject others.
-    store.write(make_record("primal").model_copy(update={"spec": plans[1].spec}))
+    store.write(make_record("primal").model_copy(update={"spec": plans[1]}))
     assert grid(plans[0]) == [(0, "ok", True)]
     assert path.is_dir()
 
@@ -172,12 +171,12 @@ def test_two_grids_on_one_store_compute_each_run_once(plan, callback, grid, monk
 def test_a_run_of_another_process_is_left_to_it_and_computed_when_that_ends(
     two, store, grid, monkeypatch
 ):
-    other = store.locks.acquire(two[0].spec.file_name, threads=1, steps=4)
+    other = store.locks.acquire(two[0].file_name, threads=1, steps=4)
     waited = []
     monkeypatch.setattr("harness.grid.SECONDS_PER_LOOK", 0.01)
 
     def sleep(seconds):
-        waited.append(store.find(two[1].spec).status)
+        waited.append(store.find(two[1]).status)
         other.release(keep_state=True)
 
     monkeypatch.setattr("harness.grid.time.sleep", sleep)
@@ -200,11 +199,11 @@ OTHER_CODE = [{"softmax": "zoo.variants.softmax:0"}, {"softmax": "0" * 64}, {}]
 @pytest.mark.parametrize("digests", OTHER_CODE)
 def test_a_run_of_other_code_is_made_again_unless_it_is_kept(two, store, grid, digests):
     grid(*two)
-    old = store.find(two[0].spec).model_copy(update={"implementations": digests})
+    old = store.find(two[0]).model_copy(update={"implementations": digests})
     store.write(old)
     assert of_records(store.read()[0])["outdated"].tolist() == [True, False]
     assert grid(*two, keep_outdated=True) == [(0, "ok", False), (1, "ok", False)]
-    assert store.find(two[0].spec) == old
+    assert store.find(two[0]) == old
     assert grid(*two) == [(0, "ok", True), (1, "ok", False)]
     assert not of_records(store.read()[0])["outdated"].any()
 
@@ -226,13 +225,10 @@ def test_a_checkpoint_of_other_code_is_not_continued(plan, store, grid, interrup
         grid(plan())
 
 
-def test_a_job_keeps_its_plan_and_is_sent_to_another_process_without_it(plan, store):
-    planned = plan("softmax+primal")
-    job = Job(planned, store.folder, resolved=planned)
+def test_a_job_is_small_enough_to_be_sent_to_another_process(plan, store):
+    job = Job(plan("softmax+primal"), store.folder)
     sent = pickle.dumps(job.portable)
-    restored = pickle.loads(sent).plan
-    assert job.plan is planned is not restored and len(sent) < 10_000
-    assert (restored.spec, restored.data) == (planned, restore(planned))
+    assert pickle.loads(sent).spec == job.spec and len(sent) < 10_000
 
 
 class Dying(Serial):
@@ -268,7 +264,7 @@ def test_a_run_whose_process_dies_is_computed_again_and_fails_in_the_end(
     assert pool.given == [(0, rerun), (0, False), (0, False), (1, rerun), "closed"]
     reason = f"its process ended {ATTEMPTS} times; the last time ended by SIGKILL"
     assert outcomes[0][0].reason == (reason if status == "failed" else "")
-    assert not store.locks.is_held(two[0].spec.file_name)
+    assert not store.locks.is_held(two[0].file_name)
 
 
 def test_an_interrupted_run_is_continued_with_its_threads(
@@ -294,7 +290,7 @@ def test_a_run_that_another_machine_began_comes_last_and_starts_again(
     with pytest.warns(UserWarning, match="is of another machine; the run starts again"):
         assert grid(*two) == [(0, "ok", True), (1, "ok", True)]
     assert [started.args[0].seed for started in view.started.call_args_list] == [1, 0]
-    record = store.find(two[0].spec)
+    record = store.find(two[0])
     assert record.environment.threads == 99
     assert [point.step for point in record.curve] == [1, 2, 3, 4]
 

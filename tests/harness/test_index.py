@@ -118,7 +118,7 @@ def mixed(plan, store, callback, unmeasured, interrupt_at):
     with pytest.raises(KeyboardInterrupt):
         run(interrupted, store, callback)
     store.write(failure(failed, store, "boom"))
-    lock = store.locks.acquire(running.spec.file_name, threads=1, steps=4)
+    lock = store.locks.acquire(running.file_name, threads=1, steps=4)
     lock.report(phase="train", step=2)
     yield [plan.file_name for plan in (done, running, interrupted, failed)]
     lock.release(keep_state=False)

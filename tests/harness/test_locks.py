@@ -108,15 +108,15 @@ def test_leftovers_of_killed_processes_are_removed_and_nothing_else(
     interrupted(unfinished)
     folder, host = store.locks.folder, platform.node()
     for plan_ in (finished, unfinished, running):  # states of killed processes
-        lock = store.locks.acquire(plan_.spec.file_name, threads=1, steps=4)
+        lock = store.locks.acquire(plan_.file_name, threads=1, steps=4)
         lock.release(keep_state=True)
-    store.path(running.spec).with_suffix(".checkpoint").touch()
+    store.path(running).with_suffix(".checkpoint").touch()
     expected = {path for path in store.folder.rglob("*") if path.is_file()}
     expected |= {store.folder / "weights" / "x" / f".a.{host}.{os.getpid()}.partial"}
     expected |= {store.folder / f".a.another-{host}.{ended}.partial", store.folder / ".a.partial"}
     removed = {
-        store.checkpoint(finished.spec),  # killed between the record and the end of the run
-        folder / f"{finished.spec.file_name}.json",
+        store.checkpoint(finished),  # killed between the record and the end of the run
+        folder / f"{finished.file_name}.json",
         *(below / f".a.json.{host}.{ended}.partial" for below in (
             store.folder, folder, store.folder / "studies", store.folder / "weights" / "x",
         )),

@@ -220,8 +220,8 @@ def test_the_model_of_a_run_has_the_sizes_and_variants_of_its_specification(plan
     assert model.layers[0].feed_forward[0].out_features == 128
     assert [module.dropout.p for module in (model, *model.layers)] == [0.1] * 3
     assert {layer.attention.size.dropout for layer in model.layers} == {0.0}
-    dropping = spec.model.model_copy(update={"attention_dropout": 0.25})
-    model = build_model(spec.model_copy(update={"model": dropping}), task)
+    settings = {"model": {"attention_dropout": 0.25}, "primal": {"rank": 7}}
+    model = build_model(plan("softmax+primal", settings=settings), task)
     assert {layer.attention.size.dropout for layer in model.layers} == {0.25}
 
 
@@ -267,7 +267,7 @@ def test_without_positions_a_bidirectional_model_ignores_the_order():
     for positions in ("learned", "none"):
         plan = requested("softmax", "majority", positions=positions)
         model = build_model(plan, restore(plan).task).eval()
-        batch = plan.task.load("dev").gather(torch.arange(3))
+        batch = restore(plan).task.load("dev").gather(torch.arange(3))
         reversed_batch = replace(batch, tokens=batch.tokens.flip(-1))
         logits_of[positions] = logits(model, batch) - logits(model, reversed_batch)
     torch.testing.assert_close(logits_of["none"], torch.zeros_like(logits_of["none"]))

@@ -44,7 +44,9 @@ def test_every_time_series_and_every_data_set_of_d4rl_is_a_question():
     assert series == {name for name, task in tasks.items() if issubclass(task, SeriesTask)}
     suite = find("chen2023-d4rl")
     ranks = {
-        name: recipe_of(suite, name).options_of(["softmax", "primal"])["primal"]["rank"]
+        name: recipes.options_of(recipe_of(suite, name).variants, ["softmax", "primal"])["primal"][
+            "rank"
+        ]
         for name in (question.name for question in suite.questions)
     }
     assert {name: rank for name, rank in ranks.items() if rank != 96} == {
@@ -65,7 +67,9 @@ def test_a_question_has_the_recipe_of_the_paper(name):
         paper = recipes.find("paper").of_task(question.task)
         assert (recipe.model, recipe.train) == (paper.model, paper.train)
         names = ["softmax", "performer"]
-        assert recipe.options_of(names) == paper.options_of(names)
+        assert recipes.options_of(recipe.variants, names) == recipes.options_of(
+            paper.variants, names
+        )
 
 
 def test_the_steps_have_the_shapes_and_options_of_the_published_runs():

@@ -67,8 +67,7 @@ def test_the_threads_are_those_of_the_run(store, record, unmeasured, monkeypatch
 
 
 def other_data(record):
-    task = record.spec.task.model_copy(update={"digests": {"train": "x"}})
-    return changed(record, "spec", task=task)
+    return changed(record, "spec", data={"train": "x"})
 
 
 @pytest.mark.parametrize(

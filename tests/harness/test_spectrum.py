@@ -8,7 +8,6 @@ import torch
 
 import zoo
 from harness import checkpoint
-from harness.data import restore
 from harness.layer_inputs import Inputs
 from harness.runner import run
 from harness.studies import spectrum
@@ -18,8 +17,8 @@ from zoo.registry import UserError
 
 
 def spectra(run, samples):
-    plan = spectrum.restore(run.record.spec)
-    return pd.DataFrame(spectrum.spectra(plan, run.files, samples, "a setting", print))
+    rows = spectrum.spectra(run.record.spec, run.files, samples, "a setting", print)
+    return pd.DataFrame(rows)
 
 
 def test_the_spectrum_of_a_matrix_with_known_singular_values():
@@ -62,7 +61,7 @@ def test_kept_weights_are_those_before_training_and_of_each_evaluation(
 ):
     short = plan("linear", steps=4, evaluations=2)
     record = run(short, store, callback, keep_checkpoints=True)
-    files = checkpoint.find_weights(store.weights(short.spec))
+    files = checkpoint.find_weights(store.weights(short))
     assert [*files] == [0, 2, 4]
     trainer = prepare(short)
     for step in range(5):
@@ -71,7 +70,7 @@ def test_kept_weights_are_those_before_training_and_of_each_evaluation(
             assert all(torch.equal(weights[name], value)
                        for name, value in trainer.model.state_dict().items())  # fmt: skip
         trainer.step(step)
-    store.path(short.spec).unlink()
+    store.path(short).unlink()
     again = run(short, store, callback)
     assert [point.loss for point in again.curve] == [point.loss for point in record.curve]
 
@@ -86,7 +85,7 @@ def test_a_continued_run_keeps_the_weights_of_an_uninterrupted_one(
     with pytest.raises(KeyboardInterrupt):
         run(short, store, callback, keep_checkpoints=True)
     run(short, store, callback, keep_checkpoints=True)
-    files = (checkpoint.find_weights(s.weights(short.spec)) for s in (store, elsewhere))
+    files = (checkpoint.find_weights(s.weights(short)) for s in (store, elsewhere))
     found, expected = ({n: path.read_bytes() for n, path in by.items()} for by in files)
     assert found == expected and [*found] == [0, 2, 4]
 
@@ -146,9 +145,9 @@ def test_weights_of_another_model_are_an_error(tmp_path):
 def test_a_damaged_file_of_weights_is_an_error(plan, store, callback, unmeasured):
     short = plan("none", steps=2, evaluations=1)
     run(short, store, callback, keep_checkpoints=True)
-    files = checkpoint.find_weights(store.weights(short.spec))
+    files = checkpoint.find_weights(store.weights(short))
     whole = files[2].read_bytes()
     # In the data of a tensor: PyTorch alone would load it.
     files[2].write_bytes(bytes(byte ^ (at == len(whole) // 2) for at, byte in enumerate(whole)))
     with pytest.raises(UserError, match=r"is damaged: .*; make them again with: harness run"):
-        [*spectrum.spectra(restore(short.spec), files, 2, "", print)]
+        [*spectrum.spectra(short, files, 2, "", print)]

@@ -320,7 +320,11 @@ def test_the_first_command_trains_at_the_published_rate_and_measures_a_layer(
         ("primal[rank=8]", "easy"): 1e-3, ("primal[rank=8]", "hard"): 1e-2,
         ("linformer", "hard"): 1e-2,
     }  # fmt: skip
-    assert {*runs["seed"]} == {1} and {*runs["role"]} == {""}
+    assert {*runs["seed"]} == {1}
+    # Without trials it is no result of the suite.
+    assert runs.set_index(["row", "question"])["role"].to_dict() == {
+        name: "final" if name == ("primal[rank=8]", "easy") else "" for name in rates
+    }
     assert answer.code == 0 and len(answer.content.splitlines()) <= 2 * 25
     # What the layer is measured with, and the matrix.
     assert "1 sample" in answer.content and "16,384 tokens" in answer.content

@@ -245,7 +245,7 @@ def test_mixed_images_have_mixed_targets_and_others_their_own(images):
     assert mixed.targets.shape == (4, 3)
     torch.testing.assert_close(mixed.targets.sum(1), torch.ones(4))
     plain = read(images())(0)
-    train = images().data.splits["train"]
+    train = restore(images()).splits["train"]
     examples = read(images()).decoded.order.batch(0)
     assert torch.equal(plain.tokens, train.gather(examples).tokens)
     assert torch.equal(plain.targets, train.targets[examples])
@@ -262,7 +262,7 @@ def test_mixed_images_have_mixed_targets_and_others_their_own(images):
 
 def test_evaluation_resizes_the_shorter_side_and_crops_the_centre(tmp_path, images):
     pixels = torch.randint(256, (40, 60, 3), dtype=torch.uint8).numpy()
-    split = images().data.splits["test"]
+    split = restore(images()).splits["test"]
     name = Path(split.files.root, split.files.names[0].decode())
     image = Image.fromarray(pixels)
     before = name.read_bytes()
