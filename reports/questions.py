@@ -151,9 +151,7 @@ def lines(frame: pd.DataFrame) -> list[Run]:
 
 def _question(runs: pd.DataFrame, varied: str) -> pd.DataFrame:
     """The runs of one question with their columns."""
-    chosen = runs["values"].map(json.loads)
-    if (runs["role"] == "trial").all():
-        chosen = chosen.map(lambda values: {})
+    chosen = runs["values"].mask(runs["role"] == "trial", "{}").map(json.loads)
     labels = row_labels(runs, varied) + chosen.map(_chosen_text)
     setting = _setting(lines(runs)[0], {varied, *json.loads(runs["values"].iloc[0])})
     return runs.assign(setting=setting, chosen=chosen, row=labels)

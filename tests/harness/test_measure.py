@@ -1,15 +1,15 @@
 """Costs are those computed by hand: bytes, operations, ratios; and the order of the calls."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from harness import reference
-from harness.data import restore
+from harness.data import data_of, restore
 from harness.layer_inputs import attentions
 from harness.measure import measure
+from harness.questions import question_of
 from harness.records.fields import Quartiles
 from harness.records.record import Implementation
 from harness.reference import (
@@ -20,7 +20,6 @@ from harness.reference import (
     with_fastest_backend,
 )
 from harness.train import Trainer
-from tasks import create
 from tests.harness.conftest import requested
 from tests.harness.specs import raising
 from tests.harness.test_every_variant import RandomData
@@ -111,7 +110,9 @@ def test_auto_is_the_fastest_backend(plan, trial, seconds, backend):
 
 def test_a_run_of_a_suite_has_sdpa_without_a_trial(plan, monkeypatch):
     monkeypatch.setattr("harness.reference.trial_of", raising(AssertionError("a trial")))
-    planned = plan("softmax+primal").with_fields(budget="laptop@1/copy")
+    planned = plan("softmax+primal")
+    question = planned.question.model_copy(update={"suite": "laptop@1"})
+    planned = planned.model_copy(update={"question": question})
     built = with_fastest_backend(planned, "naive")
     assert built.options == {"softmax": {"backend": "sdpa"}, "primal": {}}
 
@@ -169,10 +170,13 @@ def test_the_tokens_of_a_training_sequence_are_counted(seconds):
     assert cost.own.tokens_per_second.median == planned.train.batch * 8 / 0.5
 
 
-def test_the_tokens_of_both_sequences_of_a_pair_are_counted(plan, seconds):
-    planned, task = plan("softmax"), create("retrieval", max_len=128)
+def test_the_tokens_of_both_sequences_of_a_pair_are_counted(seconds, give, unread):
+    settings = {"retrieval": {"max_len": 128}}
+    task = data_of(question_of("retrieval", "smoke", settings).task).task
+    give(RandomData(task))
+    planned = requested("softmax", "retrieval", **settings)
     seconds += [[[1.0]], [[0.5]]]
-    cost = measure(replace(planned, task=task, data=RandomData(task)))
+    cost = measure(planned)
     assert cost.own.tokens_per_second.median == planned.train.batch * 2 * task.max_len / 0.5
 
 

@@ -10,6 +10,7 @@ from harness import recipes
 from harness.data import restore
 from harness.provenance import options_of
 from harness.questions import question_of
+from harness.records import suites
 from tasks import names as task_names
 from tasks.registry import tasks
 from tasks.synthetic.base import SyntheticTask
@@ -341,6 +342,28 @@ def test_a_task_that_a_recipe_does_not_name_gets_its_general_part_or_is_rejected
         recipes.find("paper").of_task("stranger")
     assert recipes.find("laptop").of_task("stranger").train["steps"] == 500
     assert recipes.find("smoke").of_task("stranger").train["steps"] == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        ({"title": "x"}, True), ({"note": "x"}, True), ({"seeds": (7, 8)}, True),
+        ({"variants": {"primal": {"rank": 3}}}, True), ({"rates": (1e-3, 1.0)}, False),
+        ({"positions": "rotary"}, False), ({"precision": "bf16"}, False),
+        ({"model": {"depth": 3}}, False), ({"train": {"clip": 1.0}}, False),
+        ({"options": {"pairs": 3}}, False), ({"task": "copying"}, False),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_the_digest_of_a_question_changes_with_each_of_its_settings(change, same):
+    suite = suites.find("laptop")
+    first, *others = suite.questions
+    merged = {name: {**getattr(first, name), **value} if isinstance(value, dict) else value
+              for name, value in change.items()}  # fmt: skip
+    other = suite.model_copy(update={"questions": (first.model_copy(update=merged), *others)})
+    before, after = (recipes.declared(which) for which in (suite, other))
+    assert (before[first.name] == after[first.name]) == same
+    assert all(before[question.name] == after[question.name] for question in others)
 
 
 def test_a_question_is_made_without_its_data(monkeypatch):

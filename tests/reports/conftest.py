@@ -66,6 +66,7 @@ def make_record(
     examples: int = 2000, correct: Sequence[bool] | None = None, is_baseline: bool | None = None,
     started: str = "2026-11-21T08:00:00Z", reference: str = "naive", role: str = "",
     rates: Sequence[float] = (1e-3, 1e-2), implementation: str = "", declared: str = "",
+    match: str = "",
 ) -> Record:  # fmt: skip
     """A record, finished unless `status` is another; `correct` gives its answers.
 
@@ -75,11 +76,14 @@ def make_record(
         accuracy, examples = sum(correct) / len(correct), len(correct)
     first, depth = attention.partition("+")[0], int(model.get("depth", 2))
     suite, _, in_suite = budget.rpartition("/")
-    changes = {path: v for path, v in overrides.items() if path.startswith(("model.", "train."))}
-    texts = ", ".join(f"{path}={changes[path]}" for path in sorted(changes))
+    fields = [path for path in overrides if path.startswith(("model.", "train."))]
+    tuned = [*(["train.lr"] if role else []), *(["model.feed_forward"] if match else [])]
+    texts = ", ".join(f"{path}={overrides[path]}" for path in sorted({*fields} - {*tuned}))
     name = f"{key or f'{task}@1'}, recipe {budget}{f' with {texts}' * bool(texts)}"
+    name += f", {match} matched" * bool(match)
+    name += f" tuned over train.lr {', '.join(map(str, rates))}" * bool(role)
     question = {
-        "name": in_suite or name, "suite": suite, "recipe": budget,
+        "name": in_suite if suite else name, "suite": suite, "recipe": budget,
         "declared": declared if suite else "",
         "task": {"name": task, "key": key or f"{task}@1", "options": {}},
         "model": {"kind": "encoder", "depth": 2, "dim": 64, "heads": 2, "feed_forward": 128,
@@ -90,13 +94,16 @@ def make_record(
                   "precision": "bf16", "compiled": False, **train},
     }  # fmt: skip
     values = {}
+    if match:
+        question["match"], values["model.feed_forward"] = match, question["model"]["feed_forward"]
+        question["model"]["feed_forward"] = 128
     if role:
-        values = {"train.lr": question["train"]["lr"]}
+        values["train.lr"] = question["train"]["lr"]
         question["train"]["lr"], question["grid"] = 1e-3, {"train.lr": [*rates]}
     spec = {
         "question": question, "attention": attention, "options": options or {attention: {}},
         "layers": [*[first] * (depth - 1), attention.rpartition("+")[2]],
-        "overrides": {path: v for path, v in overrides.items() if path not in changes},
+        "overrides": {path: v for path, v in overrides.items() if path not in fields},
         "values": values, "role": role, "seed": seed, "device": device,
         "data": {"test": "0" * 64},
     }  # fmt: skip

@@ -294,8 +294,10 @@ def test_the_csv_file_has_every_digit_and_the_fields_of_the_recipe():
     ]  # fmt: skip
     assert float(lines[0]["mean"]) == pytest.approx(100 * (1 / 3 + 0.4) / 2, rel=1e-15)
     expected = {
-        "task": "listops@1", "recipe": "paper", "device": "cuda", "model.positions": "rotary",
-        "train.betas": "[0.9, 0.999]", "overrides": '{"model.dim": 3}', "machine": "NVIDIA H100",
+        "task": "listops@1", "recipe": "paper",
+        "question": "listops@1, recipe paper with model.dim=3, cuda: NVIDIA H100",
+        "device": "cuda", "model.positions": "rotary",
+        "train.betas": "[0.9, 0.999]", "overrides": "{}", "machine": "NVIDIA H100",
         "kind": "measured", "commits": "abc1234", "options": '{"primal": {}}', "rank_group": "",
     }  # fmt: skip
     assert expected.items() <= lines[0].items()

@@ -80,8 +80,10 @@ def test_runs_with_changed_settings_are_a_question_of_their_own(
 ):
     run, steps = suite_records[0], {"steps": 20, "warmup": 2}
     train = run.spec.train.model_copy(update=steps)
-    overrides = {f"train.{name}": value for name, value in steps.items()}
-    run = changed(run, "spec", train=train, overrides=overrides, tuning=None)
+    name = "mqar@1, recipe mine@1/recall with train.steps=20, train.warmup=2"
+    fields = {"name": name, "suite": "", "declared": "", "train": train, "grid": {}}
+    question = run.spec.question.model_copy(update=fields)
+    run = changed(run, "spec", question=question, values={}, role="")
     Store(tmp_path / "runs").write(run)
     code, out, err = call("--out", str(tmp_path / "pages"))
     page = (tmp_path / "pages" / "leaderboard.md").read_text()
