@@ -24,12 +24,7 @@ __all__ = ["BASELINES_VERSION", "Batch", "Split", "Task", "create", "names"]
 
 @checked
 def create(name: str, **options: Value) -> "Task":
-    """The task of that name with those options; the others have their defaults.
-
-    Raises:
-        UserError: the name or an option is unknown, ill-typed or out of range, or the task does not
-            define what `Task` requires.
-    """
+    """The task of that name with those options; the others have their defaults."""
     from tasks.contract import Task
     from tasks.registry import tasks
 

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 from torch.nn import functional as F
+from typing_extensions import override
 
 from tasks import metrics
 from tasks.metric import Metric
@@ -57,11 +58,7 @@ class Answers(ABC):
         return {} if chance is None else {"chance": chance}
 
     def smoothed(self, weight: float) -> "Answers":
-        """The same with label smoothing: the uniform distribution has that weight in a target.
-
-        Raises:
-            UserError: the targets are no classes, and `weight` is not 0.
-        """
+        """The same with label smoothing: the uniform distribution has that weight in a target."""
         if weight:
             raise UserError(f"label_smoothing={weight} needs classes as targets; leave it out")
         return self
@@ -87,7 +84,7 @@ class Classes(Answers):
     measure: str = "accuracy"
 
     def loss(self, scores: Scores, targets: AllTargets) -> Float[Tensor, ""]:
-        """See `Answers.loss`; computed in float32. A target may be a distribution of classes."""
+        """Computed in float32. A target may be a distribution of classes."""
         mixed = targets.is_floating_point()
         return F.cross_entropy(
             scores.float().flatten(0, -2),
@@ -96,8 +93,8 @@ class Classes(Answers):
             label_smoothing=self.smoothing,
         )
 
+    @override
     def smoothed(self, weight: float) -> Answers:
-        """See `Answers.smoothed`."""
         return replace(self, smoothing=weight) if weight else self
 
     def correct(self, scores: Scores, targets: Targets) -> Bool[Tensor, "*answers"]:
@@ -105,7 +102,7 @@ class Classes(Answers):
         return scores.argmax(-1) == targets
 
     def baselines(self, train: AllTargets, test: AllTargets, classes: int) -> Mapping[str, float]:
-        """See `Answers.baselines`: `chance`, and `majority`, the counts of train as scores."""
+        """`chance`, and `majority`, the counts of train as scores."""
         counts = train.flatten().bincount(minlength=classes).double()
         majority = self.values(counts.expand(*test.shape, classes), test).double().mean().item()
         return {**Answers.baselines(self, train, test, classes), "majority": majority}
@@ -119,7 +116,7 @@ class Number(Answers):
     measure: str = "accuracy"
 
     def loss(self, scores: Scores, targets: Targets) -> Float[Tensor, ""]:
-        """See `Answers.loss`; computed in float32."""
+        """Computed in float32."""
         return F.mse_loss(scores.float()[..., 0], targets.float())
 
     def correct(self, scores: Scores, targets: Targets) -> Bool[Tensor, "*answers"]:
@@ -127,10 +124,10 @@ class Number(Answers):
         return (scores[..., 0] - targets).abs() < self.tolerance
 
     def chance(self, classes: int) -> None:
-        """See `Answers.chance`: a number is not guessed uniformly."""
+        """A number is not guessed uniformly."""
 
     def baselines(self, train: AllTargets, test: AllTargets, classes: int) -> Mapping[str, float]:
-        """See `Answers.baselines`: `mean`, the mean of train, which minimises squared error."""
+        """`mean`, the mean of train, which minimises squared error."""
         close = (test - train.double().mean()).abs() < self.tolerance
         return {"mean": close.double().mean().item()}
 
@@ -158,11 +155,11 @@ class NextTokens(Classes):
         return losses.view_as(targets)
 
     def baselines(self, train: AllTargets, test: AllTargets, classes: int) -> Mapping[str, float]:
-        """See `Answers.baselines`: `chance`; n-grams are models of `tasks.baselines`."""
+        """`chance`; n-grams are models of `tasks.baselines`."""
         return Answers.baselines(self, train, test, classes)
 
+    @override
     def counted(self, targets: AllTargets) -> Bool[Tensor, "..."]:
-        """See `Answers.counted`."""
         return targets >= 0
 
 
@@ -176,7 +173,7 @@ class Actions(Answers):
     measure: str = "squared-error"
 
     def loss(self, scores: Scores, targets: AllTargets) -> Float[Tensor, ""]:
-        """See `Answers.loss`; computed in float32."""
+        """Computed in float32."""
         return self.losses(scores, targets).sum() / self.counted(targets).sum()
 
     def losses(self, scores: Scores, targets: AllTargets) -> Float[Tensor, "..."]:
@@ -187,7 +184,7 @@ class Actions(Answers):
         return torch.where(counted, errors, 0.0).square().mean(-1)
 
     def counted(self, targets: AllTargets) -> Bool[Tensor, "..."]:
-        """See `Answers.counted`; one value for each vector."""
+        """One value for each vector."""
         return ~targets.isnan().any(-1)
 
 

@@ -19,7 +19,7 @@ import torch
 from tasks import metrics
 from tasks.answers import Classes
 from tasks.baselines import compute
-from tasks.contract import SPLITS, Batch, Split, SplitName, Task
+from tasks.contract import SPLITS, Split, SplitName, Task
 from tasks.data.images import ImageSplit
 from tasks.data.sources import GeneratedTask
 from tasks.registry import tasks
@@ -47,20 +47,17 @@ CEILING = 0.999
 """The mean of an accuracy from which on a baseline solves the task."""
 
 
-class Outcome(NamedTuple):
-    """Whether a task keeps a promise, and what decided it."""
-
-    passed: bool
-    detail: str
-
-
 class Result(NamedTuple):
-    """The outcome of a check of a task; no task declares that it fails one."""
+    """Whether a task keeps a promise, and what decided it; no task declares that it breaks one."""
 
     check: str
     passed: bool
     detail: str
     expected_failure: str = ""
+
+
+Findings = tuple[Sequence[str], str]
+"""Each broken promise; and what to show where there is none."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +91,7 @@ class Subject:
         return {name: self.task.load(name) for name in SPLITS}
 
 
-def check_contract(subject: Subject) -> Outcome:
+def check_contract(subject: Subject) -> Findings:
     """A task is a frozen dataclass of its options, whose key has its name and version."""
     task, other = subject.task, subject.make()
     wrong = []
@@ -108,18 +105,18 @@ def check_contract(subject: Subject) -> Outcome:
             wrong.append(f"the option {option} of a task can be set")
     if "causal" in task.options and any(subject.make(causal=c).causal != c for c in (True, False)):
         wrong.append("the option causal does not decide whether the model is")
-    return _outcome(wrong, task.key)
+    return wrong, task.key
 
 
-def check_classes(subject: Subject) -> Outcome:
+def check_classes(subject: Subject) -> Findings:
     """Every class has a name of its own."""
     task = subject.task
     names = Counter(task.class_name(target) for target in range(task.classes))
     wrong = [f"{n!r} names {count} classes" for n, count in names.items() if not n or count > 1][:1]
-    return _outcome(wrong, f"{len(names)} names")
+    return wrong, f"{len(names)} names"
 
 
-def check_options(subject: Subject) -> Outcome:
+def check_options(subject: Subject) -> Findings:
     """A number below its bound is refused in one line, and no other error is raised."""
     wrong, refused = [], 0
     for name, value in subject.task.options.items():
@@ -136,10 +133,10 @@ def check_options(subject: Subject) -> Outcome:
         except Exception as error:
             problem = f"raises {in_one_line(error)}"
         wrong += [f"{name}=-1 {problem}"] * bool(problem)
-    return _outcome(wrong, f"{refused} options refuse -1")
+    return wrong, f"{refused} options refuse -1"
 
 
-def check_determinism(subject: Subject) -> Outcome:
+def check_determinism(subject: Subject) -> Findings:
     """A task that is made again has the same data, whatever the number of threads."""
     other = subject.make()
     digests = {name: (split.digest(), other.load(name).digest()) for name, split in _all(subject)}
@@ -150,10 +147,10 @@ def check_determinism(subject: Subject) -> Outcome:
             one[n].tobytes() == three[n].tobytes() for n in one
         )
         wrong += [] if same else ["3 threads generate other data than 1"]
-    return _outcome(wrong, f"test is {digests['test'][0][:16]}")
+    return wrong, f"test is {digests['test'][0][:16]}"
 
 
-def check_seed(subject: Subject) -> Outcome:
+def check_seed(subject: Subject) -> Findings:
     """Every split of generated data is other data with another seed."""
     other = subject.make(seed=int(subject.task.options["seed"]) + 1)
     wrong = [
@@ -161,10 +158,10 @@ def check_seed(subject: Subject) -> Outcome:
         for name, split in _all(subject)
         if split.digest() == other.load(name).digest()
     ]
-    return _outcome(wrong, "every split differs")
+    return wrong, "every split differs"
 
 
-def check_distinct(subject: Subject) -> Outcome:
+def check_distinct(subject: Subject) -> Findings:
     """Almost no example of dev or test is in train, and none of dev is test."""
     found = {name: [*_contents(split)] for name, split in _all(subject)}
     shares = {}
@@ -173,10 +170,10 @@ def check_distinct(subject: Subject) -> Outcome:
         share = sum(content in known for content in found[name]) / len(found[name])
         shares[f"{name} in {of}"] = share
     wrong = [f"{share:.1%} of {what}" for what, share in shares.items() if share > SHARED]
-    return _outcome(wrong, ", ".join(f"{share:.1%} of {what}" for what, share in shares.items()))
+    return wrong, ", ".join(f"{share:.1%} of {what}" for what, share in shares.items())
 
 
-def check_targets(subject: Subject) -> Outcome:
+def check_targets(subject: Subject) -> Findings:
     """Targets are classes or finite numbers, at positions of real tokens."""
     wrong, count = [], 0
     for name, split in _all(subject):
@@ -197,10 +194,10 @@ def check_targets(subject: Subject) -> Outcome:
             ends = split.lengths[split.sequence_ids[:, :1]]
             if at.shape != split.targets.shape or (at < 0).any() or (at >= ends).any():
                 wrong.append(f"{name} has target positions beyond its tokens")
-    return _outcome(wrong, f"{count} targets")
+    return wrong, f"{count} targets"
 
 
-def check_tokens(subject: Subject) -> Outcome:
+def check_tokens(subject: Subject) -> Findings:
     """Tokens are in the vocabulary, also in padding; values of signals and images are finite."""
     task, wrong = subject.task, []
     for name, split in _all(subject):
@@ -219,10 +216,10 @@ def check_tokens(subject: Subject) -> Outcome:
                 wrong.append(f"{name} has sequences of shape {tuple(sequences.shape[1:])}")
         if split.sequence_ids.shape[1] != task.sequences:
             wrong.append(f"{name} has examples of {split.sequence_ids.shape[1]} sequences")
-    return _outcome(wrong, f"vocabulary {task.vocabulary}")
+    return wrong, f"vocabulary {task.vocabulary}"
 
 
-def check_padding(subject: Subject) -> Outcome:
+def check_padding(subject: Subject) -> Findings:
     """Padding follows the real tokens, of which every sequence has one, and a mask says so."""
     wrong = []
     for name, split in _all(subject):
@@ -238,23 +235,24 @@ def check_padding(subject: Subject) -> Outcome:
         expected = torch.arange(longest) < real[..., None]
         if not (expected.all() if mask is None else torch.equal(mask, expected)):
             wrong.append(f"{name} has another mask than the lengths of its sequences")
-    return _outcome(wrong, "lengths and masks agree")
+    return wrong, "lengths and masks agree"
 
 
-def check_batches(subject: Subject) -> Outcome:
+def check_batches(subject: Subject) -> Findings:
     """A batch has the examples of its indices, whatever else it contains."""
     wrong = []
     for name, split in _all(subject):
         some = _some(split)
         batch, backwards = split.gather(some), split.gather(some.flip(0))
-        parts = [(first, second.flip(0)) for first, second in _pairs(batch, backwards)]
-        parts.append((split.targets[some], batch.targets))
-        if not all(_same(first, second) for first, second in parts):
+        parts = {n: part for n, part in vars(batch).items() if part is not None}
+        pairs = [(part, getattr(backwards, n).flip(0)) for n, part in parts.items()]
+        pairs.append((batch.targets, split.targets[some]))
+        if not all(a.nan_to_num(nan=-9.0).equal(b.nan_to_num(nan=-9.0)) for a, b in pairs):
             wrong.append(f"a batch of {name} depends on the order of its examples")
-    return _outcome(wrong, "examples are independent")
+    return wrong, "examples are independent"
 
 
-def check_texts(subject: Subject) -> Outcome:
+def check_texts(subject: Subject) -> Findings:
     """Every example has a text for each of its sequences."""
     wrong, texts = [], [""]
     for name, split in _all(subject):
@@ -264,10 +262,10 @@ def check_texts(subject: Subject) -> Outcome:
             signals = bool(subject.task.channels) and not isinstance(split, ImageSplit)
             if not texts or not (signals or len(texts) == expected) or not all(texts):
                 wrong.append(f"{name} shows example {example} as {texts}")
-    return _outcome(wrong[:1], f"{texts[0][:40]!r}")
+    return wrong[:1], f"{texts[0][:40]!r}"
 
 
-def check_baselines(subject: Subject) -> Outcome:
+def check_baselines(subject: Subject) -> Findings:
     """Baselines are finite, and one that solves the task is named in its caveat."""
     task, answers = subject.task, subject.splits["test"].answers
     found = compute(task, subject.splits)
@@ -280,7 +278,7 @@ def check_baselines(subject: Subject) -> Outcome:
         elif accuracy and mean >= CEILING and not any(phrase in name for phrase in phrases):
             wrong.append(f"{name} solves the task ({mean:.1%}), and its caveat does not say so")
     best = max(found, key=lambda name: found[name], default="none")
-    return _outcome(wrong, f"{len(found)} baselines, the highest: {best}")
+    return wrong, f"{len(found)} baselines, the highest: {best}"
 
 
 class Check(NamedTuple):
@@ -288,7 +286,7 @@ class Check(NamedTuple):
 
     group: str
     name: str
-    run: Callable[[Subject], Outcome]
+    run: Callable[[Subject], Findings]
     fast: bool = True
 
 
@@ -355,17 +353,13 @@ def checks_for(
 def run(check: Check, subject: Subject) -> Result:
     """Run one check; any error that the task raises is a failure."""
     try:
-        outcome = check.run(subject)
+        wrong, detail = check.run(subject)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
         # Also SystemExit: a task must not end the process that checks it.
-        outcome = Outcome(False, f"raised {in_one_line(error)}")
-    return Result(check.name, *outcome)
-
-
-def _outcome(wrong: Sequence[str], detail: str) -> Outcome:
-    return Outcome(not wrong, "; ".join(wrong) or detail)
+        wrong, detail = [f"raised {in_one_line(error)}"], ""
+    return Result(check.name, not wrong, "; ".join(wrong) or detail)
 
 
 def _all(subject: Subject) -> Iterator[tuple[SplitName, Split]]:
@@ -385,13 +379,3 @@ def _contents(split: Split) -> Iterator[bytes]:
     for ids in split.sequence_ids.tolist():
         rows = [split.sequences[i, : int(split.lengths[i])] for i in ids]
         yield b"|".join(row.contiguous().numpy().tobytes() for row in rows)
-
-
-def _pairs(first: Batch, second: Batch) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    for name, value in vars(first).items():
-        if value is not None:
-            yield value, getattr(second, name)
-
-
-def _same(first: torch.Tensor, second: torch.Tensor) -> bool:
-    return torch.equal(first.nan_to_num(nan=-9.0), second.nan_to_num(nan=-9.0))

@@ -228,12 +228,7 @@ class Task(ABC):
 
     @abstractmethod
     def load(self, split: SplitName) -> Split:
-        """The whole split, on the CPU, from the cache (generated first where that is possible).
-
-        Raises:
-            UserError: `split` is none of `SPLITS`; or the data are missing or damaged, and the
-                message says how to get them.
-        """
+        """The whole split, on the CPU, from the cache (generated first where that is possible)."""
 
     def length(self, split: SplitName) -> int:
         """The length that sequences of a split are padded to, at most `max_len`: the default."""
@@ -290,11 +285,7 @@ class Task(ABC):
         vars(self).update(attributes)
 
     def _require(self, **minima: int) -> None:
-        """Reject options below these bounds, empty splits and a negative `seed`.
-
-        Raises:
-            UserError: an option is out of range, or the splits exceed the memory of the machine.
-        """
+        """Reject options below these bounds, empty splits and a negative `seed`."""
         for option, bound in {**minima, "train": 1, "dev": 1, "test": 1, "seed": 0}.items():
             require_at_least(bound, self.name, **{option: getattr(self, option)})
         examples = sum(getattr(self, name) for name in SPLITS)

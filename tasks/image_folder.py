@@ -68,16 +68,16 @@ class ImageFolder(Task):
         self._derive(classes=len(self._names), max_len=tokens)
 
     def load(self, split: SplitName) -> Split:
-        """See `Task.load`: the list of the files, which are read batch by batch."""
+        """The list of the files, which are read batch by batch."""
         return ImageSplit.of(self._splits[split], self.classes, self.size)
 
     def show(self, split: Split, example: int) -> list[str]:
-        """See `Task.show`: the path of the image."""
+        """The path of the image."""
         found = [split.files.names[example]] if isinstance(split, ImageSplit) else []
         return [name.decode(errors="backslashreplace") for name in found]
 
     def class_name(self, target: int) -> str:
-        """See `Task.class_name`: the name of the folder."""
+        """The name of the folder."""
         return self._names[target]
 
     @cached_property

@@ -93,11 +93,7 @@ class Rows(NamedTuple):
 
 
 def files_of(path: str) -> tuple[Stamp, ...]:
-    """The file at `path`, or those of the folder, each with what its content is cached by.
-
-    Raises:
-        UserError: there is none, they are of different kinds, or one cannot be read.
-    """
+    """The file at `path`, or those of the folder, each with what its content is cached by."""
     if not os.path.isdir(path):  # noqa: PTH112 - Path's raises on a name that is too long
         return (stamp(path, "a table: " + ", ".join(SUFFIXES) + ", or a folder of such files"),)
     with system_errors(path):
@@ -120,10 +116,6 @@ def read_rows(files: tuple[Stamp, ...], columns: tuple[str, str, str], quoted: b
     """The columns of texts, labels and splits of all files; the last name may be empty.
 
     Where it is, and the name of each of several files begins with a split, that is their split.
-
-    Raises:
-        UserError: a file cannot be read, has no rows, lacks a column, or has a cell that is empty
-            or of another type.
     """
     used = [column for column in columns if column]
     of_files = [] if columns[2] or len(files) == 1 else _splits_of([file for file, *_ in files])

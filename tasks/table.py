@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
+from typing_extensions import override
 
 from tasks.contract import SPLITS, Split, SplitName
 from tasks.data.corpus import (
@@ -81,8 +82,8 @@ class Table(ByteTask):
         vocabulary = self._tokens(rows) + 1 if rows.tokens else type(self).vocabulary
         self._derive(classes=count, vocabulary=vocabulary)
 
+    @override
     def load(self, split: SplitName) -> Split:
-        """See `Task.load`."""
         rows = self._rows()
         numbers = {name: number for number, name in enumerate(rows.names)}
         targets = np.array([numbers[label] for label in rows.labels])
@@ -94,13 +95,13 @@ class Table(ByteTask):
         return corpus.split(chosen[split], self.max_len, FIRST_BYTE)
 
     def show(self, split: Split, example: int) -> list[str]:
-        """See `Task.show`: a text, or the integers of a list."""
+        """A text, or the integers of a list."""
         if not self._rows().tokens:
             return super().show(split, example)
         return [" ".join(str(t - FIRST_BYTE) for t in s) for s in split.tokens(example)]
 
     def class_name(self, target: int) -> str:
-        """See `Task.class_name`: the label."""
+        """The label."""
         return self._rows().names[target]
 
     def _rows(self) -> Rows:

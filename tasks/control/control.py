@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from typing_extensions import override
 
 from tasks.contract import Baseline, Split, SplitName, Splits, Task
 from tasks.control.environment import Environment
@@ -55,11 +56,7 @@ class Reference(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Reference":
-        """The two numbers of an option, `RANDOM,EXPERT`.
-
-        Raises:
-            UserError: it is of another form, or the second does not exceed the first.
-        """
+        """The two numbers of an option, `RANDOM,EXPERT`."""
         try:
             random, expert = map(float, text.split(","))
         except ValueError:
@@ -143,8 +140,8 @@ class Control(Task):
         )
         self.references()
 
+    @override
     def load(self, split: SplitName) -> Split:
-        """See `Task.load`; also raises UserError where the environment does not fit the file."""
         environment = self._environment()
         scale = self._scale(environment)
         if split == "test":
@@ -155,11 +152,7 @@ class Control(Task):
         return windows(self._data(), chosen, scale, self.context)
 
     def references(self) -> Reference:
-        """The returns that are 0 and 100 on the normalised scale.
-
-        Raises:
-            UserError: none is given, in the file or known for the environment.
-        """
+        """The returns that are 0 and 100 on the normalised scale."""
         attributes, name = self._data().attributes, self._environment_name()
         if self.reference:
             return Reference.parse(self.reference)
@@ -180,7 +173,7 @@ class Control(Task):
         return returns_of(policy, test, environments, self._scale(environments[0]), self.steps)
 
     def shallow_baselines(self) -> Mapping[str, Baseline]:
-        """See `Task.shallow_baselines`: uniform actions, and the trajectories of the file."""
+        """Uniform actions, and the trajectories of the file."""
 
         def act(rng: np.random.Generator, windows: Windows, count: int) -> Float[Tensor, "e a"]:
             actions = [rng.uniform(-1, 1, self.classes) for _ in windows]
@@ -196,7 +189,7 @@ class Control(Task):
         return {"random policy": random, "trajectories of the file": recorded}
 
     def show(self, split: Split, example: int) -> list[str]:
-        """See `Task.show`: the first step of the window."""
+        """The first step of the window."""
         first = split.sequences[int(split.sequence_ids[example, 0]), 0].tolist()
         return [" ".join(f"{value:.2f}" for value in first)]
 

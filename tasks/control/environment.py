@@ -30,12 +30,7 @@ class Environment:
     """
 
     def __init__(self, name: str) -> None:
-        """Build the environment; nothing is rendered, and no display is needed.
-
-        Raises:
-            UserError: gymnasium or mujoco is not installed, there is no such environment, or it has
-                other observations or actions.
-        """
+        """Build the environment; nothing is rendered, and no display is needed."""
         gymnasium: Any = import_extra("control", "gymnasium", "control")
         mujoco: Any = import_extra("control", "mujoco", "control")
         # By default a warning of the simulator is written into a file of the working folder.
@@ -104,10 +99,6 @@ def record(name: str, episodes: int, seed: int) -> Trajectories:
     An action is `(1 - w)` times the policy's plus `w` times a uniform one, where w is uniform
     in [0, 1] and the same for all steps of an episode: the returns of the episodes differ widely.
     The reference scores are mean returns over episodes with w = 1 and with w = 0.
-
-    Raises:
-        UserError: the environment has no scripted policy, gymnasium is missing, or a number is out
-            of range.
     """
     if name not in SCRIPTED:
         raise UserError(unknown("environment with a scripted policy", name, SCRIPTED))

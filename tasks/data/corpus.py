@@ -30,7 +30,7 @@ class ByteTask(Task):
     vocabulary = FIRST_BYTE + 256  # UTF-8 has no byte above 0xF4: tokens fit in a uint8
 
     def show(self, split: Split, example: int) -> list[str]:
-        """See `Task.show`; a truncated character becomes the replacement character."""
+        """A truncated character becomes the replacement character."""
         texts = (bytes(token - FIRST_BYTE for token in s) for s in split.tokens(example))
         return [text.decode(errors="replace") for text in texts]
 
@@ -145,11 +145,7 @@ def in_split(
 
 
 def class_order(owner: str | Path, names: Iterable[str]) -> list[str]:
-    """The different names of classes in order: numbers, if all are, else as texts.
-
-    Raises:
-        UserError: a name is not one line of text, or two differ in the space around them alone.
-    """
+    """The different names of classes in order: numbers, if all are, else as texts."""
     found = sorted({*names})
     for name in found:
         if not name.strip() or any(unicodedata.category(c) in UNREADABLE for c in name):
@@ -190,9 +186,6 @@ def stratified(
     The examples of a class are assigned in the order of `keys`, random numbers; none is in test
     where its share is None. A message names a class by `classes`, and says that `owner` has
     the `items`.
-
-    Raises:
-        UserError: a class has fewer examples than there are splits.
     """
     splits = np.zeros(len(targets), np.int64)
     needed = 2 if test is None else 3

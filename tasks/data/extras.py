@@ -12,11 +12,7 @@ def how_to_install(extra: str) -> str:
 
 
 def import_extra(owner: str, module: str, extra: str) -> ModuleType:
-    """Import `module` for `owner`.
-
-    Raises:
-        UserError: it cannot be imported; `extra` is the extra of this package that installs it.
-    """
+    """Import `module` for `owner`."""
     try:
         return load_guarded(lambda: import_module(module))
     except Exception as error:

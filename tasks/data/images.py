@@ -102,11 +102,7 @@ class ImageSplit(Split):
         return cls(**plain, files=files, classes=classes, pixels=pixels)
 
     def gather(self, examples: Int[Tensor, " b"], length: int | None = None) -> Batch:
-        """The images as evaluation reads them; see `Split.gather`.
-
-        Raises:
-            UserError: a file is damaged or missing.
-        """
+        """The images as evaluation reads them; see `Split.gather`."""
         transform = transform_of("none", self.pixels)
         with ThreadPoolExecutor(torch.get_num_threads()) as threads:
             images = [*threads.map(lambda i: self.image(i, transform), examples.tolist())]
@@ -114,11 +110,7 @@ class ImageSplit(Split):
         return Batch(stacked, None, self.targets[examples])
 
     def image(self, example: int, transform: Transform) -> Float[Tensor, "3 h w"]:
-        """One image, decoded and transformed.
-
-        Raises:
-            UserError: the file is damaged or missing.
-        """
+        """One image, decoded and transformed."""
         path = Path(self.files.root) / os.fsdecode(self.files.names[example])
         return transform(decode(path))
 
@@ -136,12 +128,7 @@ class ImageSplit(Split):
 
 
 def class_names(folder: Path) -> list[str]:
-    """The folders in `folder`, one for each class, in order.
-
-    Raises:
-        UserError: it cannot be read, an image or a link to nothing is beside the folders, or a name
-            is not a line of text.
-    """
+    """The folders in `folder`, one for each class, in order."""
     names = []
     for entry in _entries(folder):
         if _is_folder(entry):
@@ -154,12 +141,7 @@ def class_names(folder: Path) -> list[str]:
 
 
 def list_images(root: Path, part: str, classes: Sequence[str]) -> Listing:
-    """The images of the folders `root/part/CLASS`; part may be empty.
-
-    Raises:
-        UserError: a folder cannot be read, has no image, or has a folder or an image of a format
-            that is not read.
-    """
+    """The images of the folders `root/part/CLASS`; part may be empty."""
     rows: list[tuple[bytes, int, int]] = []
     for target, name in enumerate(classes):
         folder = root / part / name
@@ -232,9 +214,6 @@ def transform_of(augmentation: Augmentation, pixels: int) -> Transform:
     `crop` is a random part of the image, resized, and half of the time mirrored. `deit` adds the
     operations of RandAugment and erases a rectangle in a quarter of the images, as DeiT (Touvron et
     al., 2021, arXiv 2012.12877).
-
-    Raises:
-        UserError: timm is not installed.
     """
     require_timm()
     from timm.data.transforms_factory import create_transform
@@ -246,11 +225,7 @@ def transform_of(augmentation: Augmentation, pixels: int) -> Transform:
 
 @cache
 def require_timm() -> None:
-    """Import timm, and torchvision, also where it was built for another PyTorch.
-
-    Raises:
-        UserError: one of them is missing.
-    """
+    """Import timm, and torchvision, also where it was built for another PyTorch."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         _declare_operators()

@@ -72,22 +72,12 @@ class Trajectories(NamedTuple):
 
 
 def read(path: str) -> Trajectories:
-    """The trajectories of a file.
-
-    Raises:
-        UserError: h5py is not installed, or the file cannot be read, is not one of the two forms,
-            has arrays that do not fit each other, numbers that are not finite in the type of
-            `Trajectories`, marks of ends that are not 0 or 1, or no trajectory.
-    """
+    """The trajectories of a file."""
     return _read(*stamp(path, "an HDF5 file of trajectories"))
 
 
 def write(path: Path, trajectories: Trajectories) -> None:
-    """Write trajectories in the form of D4RL, and their attributes.
-
-    Raises:
-        UserError: h5py is not installed, or the file exists or cannot be written.
-    """
+    """Write trajectories in the form of D4RL, and their attributes."""
     h5py: Any = import_extra("trajectories", "h5py", "control")
     last = np.zeros((2, len(trajectories.rewards)), dtype=bool)
     last[0, trajectories.ends[trajectories.terminal] - 1] = True

@@ -22,6 +22,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Int, UInt8
+from typing_extensions import override
 
 from tasks.answers import NextTokens
 from tasks.contract import Split, SplitName
@@ -83,8 +84,8 @@ class WikiText(ImportedTask):
         classes = 256 if self.level == "bytes" else self.words
         self._derive(classes=classes, vocabulary=classes + 1)
 
+    @override
     def load(self, split: SplitName) -> Split:
-        """See `Task.load`; also raises UserError where a split has fewer windows than requested."""
         text = self.text(split)
         starts = article_starts(text)
         classes = text.astype(np.int64)
@@ -101,19 +102,19 @@ class WikiText(ImportedTask):
             )
         return windows(classes, starts, self.max_len, self.vocabulary, measure, requested)
 
+    @override
     def word(self, token: int) -> str:
-        """See `Task.word`."""
         return "<start>" if token == START else self.class_name(token - 1)
 
     def class_name(self, target: int) -> str:
-        """See `Task.class_name`: the character of an ASCII byte, its number, or the word."""
+        """The character of an ASCII byte, its number, or the word."""
         if self.level == "words":
             return self._vocabulary().name(target)
         character = chr(target)
         return character if target < 128 and character.isprintable() else f"0x{target:02x}"
 
     def show(self, split: Split, example: int) -> list[str]:
-        """See `Task.show`: the text of a window."""
+        """The text of a window."""
         (tokens,) = split.tokens(example)
         if self.level == "words":
             return [" ".join(map(self.word, tokens))]
@@ -121,7 +122,7 @@ class WikiText(ImportedTask):
 
     @classmethod
     def convert(cls, files: SourceFiles) -> dict[str, np.ndarray]:
-        """See `ImportedTask.convert`: the bytes of each published file; train may be missing."""
+        """The bytes of each published file; train may be missing."""
         texts: dict[str, bytes] = dict.fromkeys(FILES, b"")
         for file in files:
             (name,) = (name for name in FILES if name in file.name)

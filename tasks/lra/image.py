@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from jaxtyping import UInt8
+from typing_extensions import override
 
 from tasks.baselines.grey_images import PIXEL_MODELS
 from tasks.contract import Baseline, Split, SplitName
@@ -63,8 +64,8 @@ class Image(ImportedTask):
             raise UserError(f"image.size={self.size} does not divide {SIDE}; give 8, 16 or 32")
         self._derive(max_len=self.size**2)
 
+    @override
     def load(self, split: SplitName) -> Split:
-        """See `Task.load`; also raises UserError where a split has fewer images than requested."""
         fields = {"pixels": f"uint8 n {PIXELS}", "targets": "uint8 n"}
         pixels, targets = self.arrays(fields, official(split))
         chosen, block = self.subset(split, in_split(targets, split)), SIDE // self.size
@@ -74,12 +75,12 @@ class Image(ImportedTask):
         return Split.single(sequences, None, torch.from_numpy(targets[chosen]))
 
     def shallow_baselines(self) -> Mapping[str, Baseline]:
-        """See `Task.shallow_baselines`: classifiers of the pixels at their places."""
+        """Classifiers of the pixels at their places."""
         return PIXEL_MODELS
 
     @classmethod
     def convert(cls, files: SourceFiles) -> dict[str, np.ndarray]:
-        """See `ImportedTask.convert`: of the repacked file, or of the official binary batches.
+        """Of the repacked file, or of the official binary batches.
 
         A batch holds records of a label and three planes.
         """

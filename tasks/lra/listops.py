@@ -18,6 +18,7 @@ from typing import SupportsInt
 
 import numpy as np
 from jaxtyping import UInt8
+from typing_extensions import override
 
 from tasks.baselines import listops as shallow
 from tasks.contract import SPLITS, Baseline, Split, SplitName
@@ -63,17 +64,17 @@ class TreeTask(CachedTask):
     classes = 10
     vocabulary = 1 + len(WORDS)
 
+    @override
     def load(self, split: SplitName) -> Split:
-        """See `Task.load`; also raises UserError where a split has fewer trees than requested."""
         corpus = Corpus(*self.arrays(FIELDS, split))
         return corpus.split(self.subset(split, np.arange(len(corpus))), self.max_len, 0)
 
     def word(self, token: int) -> str:
-        """See `Task.word`: a digit, an operator with its opening bracket, or `]`."""
+        """A digit, an operator with its opening bracket, or `]`."""
         return _SPELLING[token]
 
     def shallow_baselines(self) -> Mapping[str, Baseline]:
-        """See `Task.shallow_baselines`: boosted trees on operators and digits near the root."""
+        """Boosted trees on operators and digits near the root."""
         return shallow.MODELS
 
 
@@ -104,12 +105,8 @@ class ListOps(TreeTask, GeneratedTask):
         reason = f"2 above min_len={self.min_len}"
         require_at_least(self.min_len + 2, "listops", reason, max_len=self.max_len)
 
+    @override
     def generate(self, workers: int) -> dict[str, np.ndarray]:
-        """See `GeneratedTask.generate`.
-
-        Raises:
-            UserError: there are not enough distinct trees of these lengths.
-        """
         sizes = {split: getattr(self, split) for split in SPLITS}
         distinct = self._distinct(sum(sizes.values()), workers)
         # The most frequent trees are drawn first: without a shuffle they would all be in train. The
@@ -173,8 +170,8 @@ class OfficialListOps(TreeTask, ImportedTask):
     test: int = 2_000
 
     @classmethod
+    @override
     def convert(cls, files: SourceFiles) -> dict[str, np.ndarray]:
-        """See `ImportedTask.convert`."""
         arrays = {}
         for file in files:
             split = {"train": "train", "val": "dev", "test": "test"}[file.name[6:-4]]
@@ -225,11 +222,7 @@ def render(tokens: Iterable[SupportsInt]) -> str:
 
 
 def evaluate(tokens: Iterable[SupportsInt]) -> int:
-    """The value of a tree, by its definition, ignoring padding.
-
-    Raises:
-        UserError: the tokens are not one complete tree.
-    """
+    """The value of a tree, by its definition, ignoring padding."""
     operands: list[list[int]] = [[]]
     operators: list[str] = []
     text = render(tokens)

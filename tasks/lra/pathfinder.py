@@ -31,6 +31,7 @@ import numpy as np
 import torch
 from jaxtyping import Int64, UInt8
 from PIL import Image
+from typing_extensions import override
 
 from tasks.baselines.grey_images import DISC_MODELS
 from tasks.contract import SPLITS, Baseline, Split, SplitName
@@ -78,15 +79,15 @@ class SnakeTask(CachedTask):
     images = True
     labels = ("two snakes", "one snake")
 
+    @override
     def load(self, split: SplitName) -> Split:
-        """See `Task.load`; also raises UserError where a split has fewer images than requested."""
         fields = {"pixels": f"uint8 n {self.max_len}", "targets": "uint8 n"}
         pixels, targets = map(torch.from_numpy, self.arrays(fields, split))
         chosen = self.subset(split, np.arange(len(targets)))
         return Split.single(pixels[chosen], None, targets[chosen])
 
     def shallow_baselines(self) -> Mapping[str, Baseline]:
-        """See `Task.shallow_baselines`: boosted trees on the positions of the discs."""
+        """Boosted trees on the positions of the discs."""
         return DISC_MODELS
 
 
@@ -120,8 +121,8 @@ class Pathfinder(SnakeTask, GeneratedTask):
         self._derive(max_len=self.size**2)
         self._require()
 
+    @override
     def generate(self, workers: int) -> dict[str, np.ndarray]:
-        """See `GeneratedTask.generate`."""
         total = self.train + self.dev + self.test
         pixels = np.empty((total, self.size, self.size), np.uint8)
         targets = np.empty(total, np.uint8)
@@ -194,8 +195,8 @@ class OfficialPathfinder(SnakeTask, ImportedTask):
     test: int = 20_000
 
     @classmethod
+    @override
     def convert(cls, files: SourceFiles) -> dict[str, np.ndarray]:
-        """See `ImportedTask.convert`."""
         images: dict[str, UInt8[np.ndarray, "h h"]] = {}
         lists: dict[int, list[tuple[str, int]]] = {}
         for file in files:

@@ -66,10 +66,7 @@ class Retrieval(ByteTask, ImportedTask):
             )
 
     def load(self, split: SplitName) -> Split:
-        """See `Task.load`; also raises UserError where a split has fewer pairs than requested.
-
-        The split stores only the texts of its pairs.
-        """
+        """The split stores only the texts of its pairs."""
         values, ends, pairs, targets = self.arrays(
             {
                 "values": "uint8 v",
@@ -91,11 +88,7 @@ class Retrieval(ByteTask, ImportedTask):
 
     @classmethod
     def convert(cls, files: SourceFiles) -> dict[str, np.ndarray]:
-        """See `ImportedTask.convert`.
-
-        The texts are in the order of their first use in train, dev and test, so that the result
-        does not depend on the order of the files in an archive.
-        """
+        """Texts are in the order of their first use: that of the files in an archive is any."""
         import pandas
 
         numbers: dict[bytes, int] = {}

@@ -18,6 +18,7 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from tasks.contract import Split, SplitName
 from tasks.data.corpus import FIELDS, FIRST_BYTE, ByteTask, Corpus, in_split, official
@@ -58,15 +59,15 @@ class Text(ByteTask, ImportedTask):
     def __post_init__(self) -> None:
         require_at_least(1, "text", max_len=self.max_len)
 
+    @override
     def load(self, split: SplitName) -> Split:
-        """See `Task.load`; also raises UserError where a split has fewer reviews than requested."""
         corpus = Corpus(*self.arrays(FIELDS, official(split)))
         chosen = self.subset(split, in_split(corpus.targets, split, corpus.repeats()))
         return corpus.split(chosen, self.max_len, FIRST_BYTE)
 
     @classmethod
     def convert(cls, files: SourceFiles) -> dict[str, np.ndarray]:
-        """See `ImportedTask.convert`: of the repacked JSON lines, or of a file for each review."""
+        """Of the repacked JSON lines, or of a file for each review."""
         splits: dict[str, dict[tuple[int, int], bytes]] = {"train": {}, "test": {}}
         for file in files:
             if file.name.endswith(".xz"):

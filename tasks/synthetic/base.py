@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from jaxtyping import Float64, Int, Shaped
 from torch import Tensor
+from typing_extensions import override
 
 from tasks.answers import CLASSES, Answers
 from tasks.contract import NO_ANSWER, SPLITS, Split, SplitName, Task
@@ -98,8 +99,8 @@ class SyntheticTask(Task):
     def draw(self, stream: Stream, count: int) -> Examples:
         """Draw `count` examples."""
 
+    @override
     def load(self, split: SplitName) -> Split:
-        """See `Task.load`."""
         stream = Stream(self.seed, SPLITS.index(split))
         sequences, targets, positions = self.draw(stream, getattr(self, split))
         dtype = np.uint8 if self.vocabulary <= 2**8 else np.int16
@@ -108,8 +109,8 @@ class SyntheticTask(Task):
             positions = torch.from_numpy(positions.astype(np.int32))
         return Split.single(tokens, None, torch.from_numpy(targets), positions, self.answers)
 
+    @override
     def _require(self, **minima: int) -> None:
-        """See `Task._require`; also raises UserError where the vocabulary is too large."""
         super()._require(**minima)
         if self.vocabulary > 2**15:  # tokens are stored in 16 bits
             option = self.vocabulary_option
@@ -139,15 +140,15 @@ class SymbolTask(SyntheticTask):
         self._require(symbols=2)
 
     def candidates(self, split: Split) -> Int[Tensor, "n c"]:
-        """See `Task.candidates`: all symbols of the sequence."""
+        """All symbols of the sequence."""
         symbols = split.sequences.long() - FIRST_SYMBOL
         return symbols.masked_fill(symbols < 0, NO_ANSWER)
 
+    @override
     def word(self, token: int) -> str:
-        """See `Task.word`."""
         number = token - FIRST_SYMBOL
         return self.class_name(number) if number >= 0 else self.special[token]
 
     def class_name(self, target: int) -> str:
-        """See `Task.class_name`: `s` and the number of the symbol."""
+        """`s` and the number of the symbol."""
         return f"s{target}"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Int
+from typing_extensions import override
 
 from tasks.registry import tasks
 from tasks.synthetic.base import FIRST_SYMBOL, Examples, Stream, SymbolTask
@@ -38,8 +39,8 @@ class CopyTask(SymbolTask):
         reason = f"2 for each of count={self.count}"
         require_at_least(2 * self.count, self.name, reason, max_len=self.max_len)
 
+    @override
     def draw(self, stream: Stream, count: int) -> Examples:
-        """See `SyntheticTask.draw`."""
         targets = stream.integers(self.symbols, count, self.count)
         sequences = np.full((count, self.max_len), BLANK, np.int64)
         positions = self.symbol_positions(stream, count)
@@ -64,8 +65,8 @@ class Copying(CopyTask):
         "moves tokens, and selects none by what they are."
     )
 
+    @override
     def symbol_positions(self, stream: Stream, count: int) -> Int[np.ndarray, "n count"]:
-        """See `CopyTask.symbol_positions`."""
         return np.broadcast_to(np.arange(self.count), (count, self.count))
 
 
@@ -81,6 +82,6 @@ class SelectiveCopying(CopyTask):
         "32 tokens with 4 of 8 symbols, and 40 % at the defaults."
     )
 
+    @override
     def symbol_positions(self, stream: Stream, count: int) -> Int[np.ndarray, "n count"]:
-        """See `CopyTask.symbol_positions`."""
         return np.sort(stream.distinct(self.count, self.max_len - self.count, count), axis=1)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+from typing_extensions import override
 
 from tasks.answers import Number
 from tasks.baselines import tokens
@@ -54,8 +55,8 @@ class Adding(SyntheticTask):
         self._derive(vocabulary=1 + 2 * self.levels)
         self._require(max_len=2, levels=2)
 
+    @override
     def draw(self, stream: Stream, count: int) -> Examples:
-        """See `SyntheticTask.draw`."""
         numbers = stream.integers(self.levels, count, self.max_len)
         half = self.max_len // 2
         first, second = stream.integers(half, count), stream.integers(self.max_len - half, count)
@@ -66,7 +67,7 @@ class Adding(SyntheticTask):
         return Examples(sequences, (addends.sum(1) / (self.levels - 1)).astype(np.float32))
 
     def word(self, token: int) -> str:
-        """See `Task.word`: the number, in brackets where it is marked."""
+        """The number, in brackets where it is marked."""
         marked, level = divmod(token - 1, self.levels)
         number = f"{level / (self.levels - 1):g}"
         return f"[{number}]" if marked else number
@@ -99,21 +100,21 @@ class Majority(SyntheticTask):
         self._require(max_len=1, symbols=2)
 
     def shallow_baselines(self) -> Mapping[str, Baseline]:
-        """See `Task.shallow_baselines`: the class of the same sequence, and of the same counts."""
+        """The class of the same sequence, and of the same counts."""
         counts = partial(tokens.bag_of_tokens, vocabulary=self.vocabulary)
         return {
             "same sequence in train": partial(tokens.same_in_train, tokens.sequences),
             "same counts in train": partial(tokens.same_in_train, counts),
         }
 
+    @override
     def draw(self, stream: Stream, count: int) -> Examples:
-        """See `SyntheticTask.draw`."""
         symbols = stream.integers(self.symbols, count, self.max_len)
         counts = np.stack([(symbols == symbol).sum(1) for symbol in range(self.symbols)], axis=1)
         return Examples(1 + symbols, counts.argmax(1))
 
     def word(self, token: int) -> str:
-        """See `Task.word`: the number of the symbol, and of its class."""
+        """The number of the symbol, and of its class."""
         return str(token - 1)
 
 
@@ -144,7 +145,7 @@ class Scaling(SyntheticTask):
     def __post_init__(self) -> None:
         self._require(max_len=1, vocabulary=2)
 
+    @override
     def draw(self, stream: Stream, count: int) -> Examples:
-        """See `SyntheticTask.draw`."""
         sequences = 1 + stream.integers(self.vocabulary - 1, count, self.max_len)
         return Examples(sequences, stream.integers(self.classes, count))

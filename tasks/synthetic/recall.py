@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Bool, Int
 from torch import Tensor
+from typing_extensions import override
 
 from tasks.baselines import context
 from tasks.contract import NO_ANSWER, Baseline, Split
@@ -54,8 +55,8 @@ class Induction(SymbolTask):
         reason = f"2 for each of specials={self.specials} and 1 more"
         require_at_least(2 * self.specials + 1, "induction", reason, max_len=self.max_len)
 
+    @override
     def draw(self, stream: Stream, count: int) -> Examples:
-        """See `SyntheticTask.draw`."""
         symbols = stream.integers(self.symbols, count, self.max_len)
         positions = self._special_positions(stream, count)
         tokens = np.arange(self.specials) + FIRST_SYMBOL + self.symbols - 1
@@ -72,11 +73,11 @@ class Induction(SymbolTask):
         return Examples(sequences, targets[:, None], target_positions)
 
     def candidates(self, split: Split) -> Int[Tensor, "n c"]:
-        """See `Task.candidates`: all symbols of the sequence."""
+        """All symbols of the sequence."""
         return super().candidates(split).masked_fill(self._is_special(split), NO_ANSWER)
 
     def shallow_baselines(self) -> Mapping[str, Baseline]:
-        """See `Task.shallow_baselines`: the symbols after the special tokens, whichever is asked.
+        """The symbols after the special tokens, whichever is asked.
 
         Where the query is matched with its special token, one of them is the answer.
         """
@@ -98,7 +99,7 @@ class Induction(SymbolTask):
         return self.candidates(split).masked_fill(~before, NO_ANSWER)
 
     def word(self, token: int) -> str:
-        """See `Task.word`; special tokens after the first have a number."""
+        """Special tokens after the first have a number."""
         number = token - FIRST_SYMBOL - self.symbols
         return f"special{number + 2}" if number >= 0 else super().word(token)
 
@@ -164,8 +165,8 @@ class MultiQueryRecall(SyntheticTask):
         reason = f"2 for each of pairs={pairs} and 2 more"
         require_at_least(2 * pairs + 2, "mqar", reason, vocabulary=vocabulary)
 
+    @override
     def draw(self, stream: Stream, count: int) -> Examples:
-        """See `SyntheticTask.draw`."""
         keys = 1 + stream.distinct(self.pairs, self.classes - 1, count)
         values = stream.distinct(self.pairs, self.classes, count)
         pairs = np.stack([keys, self.classes + values], axis=2).reshape(count, -1)
@@ -182,17 +183,17 @@ class MultiQueryRecall(SyntheticTask):
         return Examples(sequences, values, target_positions)
 
     def candidates(self, split: Split) -> Int[Tensor, "n c"]:
-        """See `Task.candidates`: the values of the pairs."""
+        """The values of the pairs."""
         return split.sequences[:, 1 : 2 * self.pairs : 2].long() - self.classes
 
     def word(self, token: int) -> str:
-        """See `Task.word`: `k` and the number of a key, `v` and the number of a value, or 0."""
+        """`k` and the number of a key, `v` and the number of a value, or 0."""
         if token == 0:
             return "0"
         return f"k{token}" if token < self.classes else self.class_name(token - self.classes)
 
+    @override
     def class_name(self, target: int) -> str:
-        """See `Task.class_name`."""
         return f"v{target}"
 
     def _other_tokens(

@@ -17,6 +17,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 from jaxtyping import Int
+from typing_extensions import override
 
 from tasks.contract import Baseline, Split, SplitName, Splits
 from tasks.registry import tasks
@@ -61,17 +62,17 @@ class WordProblem(SyntheticTask):
         return np.array(rows)
 
     def load(self, split: SplitName) -> Split:
-        """See `Task.load`: test is longer than train and dev."""
+        """Test is longer than train and dev."""
         length = self.length(split)
         task = self if length == self.max_len else replace(self, max_len=length)
         return SyntheticTask.load(task, split)
 
+    @override
     def length(self, split: SplitName) -> int:
-        """See `Task.length`."""
         return self.max_len if split == "test" else self.train_len
 
+    @override
     def draw(self, stream: Stream, count: int) -> Examples:
-        """See `SyntheticTask.draw`."""
         elements = stream.integers(self.classes, count, self.max_len)
         table, product = self.products(), np.zeros(count, np.int64)
         running = np.empty_like(elements)
@@ -81,7 +82,7 @@ class WordProblem(SyntheticTask):
         return Examples(1 + elements, running, positions)
 
     def shallow_baselines(self) -> Mapping[str, Baseline]:
-        """See `Task.shallow_baselines`: exact as far as train is long, constant beyond."""
+        """Exact as far as train is long, constant beyond."""
 
         def exact_in_train(splits: Splits) -> float:
             positions = torch.arange(splits["test"].targets.shape[1])
@@ -91,7 +92,7 @@ class WordProblem(SyntheticTask):
         return {f"exact for {self.train_len} tokens, then constant": exact_in_train}
 
     def word(self, token: int) -> str:
-        """See `Task.word`: the number of the element."""
+        """The number of the element."""
         return str(token - 1)
 
 
@@ -125,7 +126,7 @@ class ModularAddition(WordProblem):
         super().__post_init__()
 
     def products(self) -> Int[np.ndarray, "order order"]:
-        """See `WordProblem.products`: the table of addition."""
+        """The table of addition."""
         numbers = np.arange(self.symbols)
         return (numbers[:, None] + numbers) % self.symbols
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Float32, Float64, Int64, UInt8
+from typing_extensions import override
 
 from tasks.baselines import rocket
 from tasks.contract import Baseline, Split, SplitName, Task
@@ -52,8 +53,8 @@ class Signals(Task):
 
     vocabulary = 0
 
+    @override
     def load(self, split: SplitName) -> Split:
-        """See `Task.load`; also raises UserError where a split has fewer series than requested."""
         series, targets = self._filled("train")
         scale = scale_of(series)
         if split != "train":
@@ -67,7 +68,7 @@ class Signals(Task):
         return Split.single(sequences, lengths, torch.from_numpy(targets.astype(np.int64)))
 
     def show(self, split: Split, example: int) -> list[str]:
-        """See `Task.show`: the first normalised values of the first channels."""
+        """The first normalised values of the first channels."""
         sequence = int(split.sequence_ids[example, 0])
         signal = split.sequences[sequence, : int(split.lengths[sequence])]
         more = " …" if len(signal) > SHOWN_POINTS else ""
@@ -75,7 +76,7 @@ class Signals(Task):
         return [" ".join(f"{value:.2f}" for value in channel) + more for channel in points]
 
     def shallow_baselines(self) -> Mapping[str, Baseline]:
-        """See `Task.shallow_baselines`: linear models of statistics and of random convolutions."""
+        """Linear models of statistics and of random convolutions."""
         return rocket.MODELS
 
     @abstractmethod
@@ -102,7 +103,7 @@ class SeriesTask(Signals, ImportedTask):
 
     @classmethod
     def convert(cls, files: SourceFiles) -> dict[str, np.ndarray]:
-        """See `ImportedTask.convert`: both files as they are, missing values included."""
+        """Both files as they are, missing values included."""
         arrays: dict[str, np.ndarray] = {}
         labels = set()
         for file in files:
@@ -122,8 +123,8 @@ class SeriesTask(Signals, ImportedTask):
             raise UserError(f"{files.location} has other classes than TRAIN; get both again")
         return arrays
 
+    @override
     def _filled(self, split: SplitName) -> tuple[Series, UInt8[np.ndarray, " n"]]:
-        """See `Signals._filled`."""
         fields = {"values": f"float32 v {self.channels}", "ends": "int64 s", "targets": "uint8 s"}
         values, ends, targets = self.arrays(fields, official(split))
         indices = np.arange(len(targets)) if split == "test" else hold_out(targets)[split]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import UInt8
+from typing_extensions import override
 
 from tasks.contract import SplitName
 from tasks.data.corpus import MAX_CLASSES
@@ -55,11 +56,11 @@ class SeriesFolder(Signals):
         )
 
     def class_name(self, target: int) -> str:
-        """See `Task.class_name`: the name in the header."""
+        """The name in the header."""
         return _read(*_files(self.path))[0].labels[target]
 
+    @override
     def _filled(self, split: SplitName) -> tuple[Series, UInt8[np.ndarray, " n"]]:
-        """See `Signals._filled`."""
         found = _read(*_files(self.path))[split == "test"]
         targets = np.array(found.targets, np.uint8)
         chosen = np.arange(len(targets)) if split == "test" else hold_out(targets)[split]

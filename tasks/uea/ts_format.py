@@ -37,11 +37,7 @@ class Recordings(NamedTuple):
 
 
 def read(file: Member) -> Recordings:
-    """Read a file, which may be compressed by xz.
-
-    Raises:
-        UserError: it is not such a file; the message names the line.
-    """
+    """Read a file, which may be compressed by xz."""
     if file.name.endswith(".xz"):
         file = file._replace(stream=io.BytesIO(lzma.decompress(file.stream.read())))
     lines = _text(file)
