@@ -170,7 +170,7 @@ def test_a_model_learns_to_balance_the_pendulum(planned):
     for number in range(spec.train.steps):
         trainer.step(number)
     returns = roll_out(trainer, restore(plan).task, restore(plan).splits["test"])
-    random = plan.task.shallow_baselines()["random policy"](restore(plan).splits)
+    random = restore(plan).task.shallow_baselines()["random policy"](restore(plan).splits)
     assert returns.mean > 2 * max(random, 5)
 
 

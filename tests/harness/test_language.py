@@ -101,7 +101,7 @@ def test_the_record_has_the_cross_entropy_of_every_test_byte(text, store, callba
     assert final.dev == min(on_dev) and len(on_dev) == 2
     assert [*Store(store.folder).read()[0]] == [record]
     baselines = BaselineStore.within(store.folder)
-    found = fit(restore(plan).task, lambda _: restore(plan), baselines, lambda *_: None)
+    found = fit(plan.task, lambda _: restore(plan), baselines, lambda *_: None)
     assert sorted(found.scores.values())[1:] == [found.scores["unigram"], found.scores["chance"]]
     _, text = summary([record], store.folder)
     assert "Kneser-Ney" in text and "bits per byte" in text

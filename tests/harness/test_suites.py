@@ -252,7 +252,7 @@ def test_a_class_of_a_file_is_a_row_once_its_checks_pass(
     monkeypatch.setenv("ZOO_VARIANTS", "")
     checked = []
 
-    def rows(pairs):
+    def rows(pairs, *_):
         checked.append(pairs)
         return [
             {"variant": form.label, "group": check.group, "check": check.name, "detail": "",
