@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from pydantic import model_validator
 
 from harness.records.fields import Frozen, Positive, Quartiles, Seconds
-from harness.records.files import Line, line_of, lines_of, write_atomic
+from harness.records.files import Text, line_of, read_lines, write_atomic
 from harness.records.record import Environment
 from zoo.registry import UserError
 
@@ -117,7 +117,7 @@ def read(folder: Path, kind: Kind) -> list[ClaimRecord]:
     for line in _lines(folder):
         if line.problem:
             raise UserError(
-                f"line {line.number} of {line.file} is not a record ({line.problem}); measure it "
+                f"line {line.line} of {line.file} is not a record ({line.problem}); measure it "
                 "again"
             )
         if line.name.endswith(f"-{kind}"):
@@ -125,5 +125,5 @@ def read(folder: Path, kind: Kind) -> list[ClaimRecord]:
     return found
 
 
-def _lines(folder: Path) -> list[Line]:
-    return [line for line in lines_of(folder) if line.file == folder / FILE]
+def _lines(folder: Path) -> list[Text]:
+    return [line for line in read_lines(folder) if line.file == folder / FILE]

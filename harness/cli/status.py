@@ -27,7 +27,7 @@ def status(options: Stored) -> Answer:
         "interrupted": {
             name: (state, "" if state else saved) for name, state in found.interrupted.items()
         },
-        "failed": {name: (None, run.reason) for name, run in found.failed.items()},
+        "failed": {name: (None, reason) for name, reason in found.failed.items()},
         "outdated": dict.fromkeys(found.outdated, (None, "")),
     }
     rows = [

@@ -15,35 +15,41 @@ from typing import NamedTuple, TypeVar
 import psutil
 from pydantic import BaseModel, ValidationError
 
-from zoo.registry import UserError
+from zoo.registry import UserError, in_one_line
 
 M = TypeVar("M", bound=BaseModel)
 
 CHECKSUM = re.compile(r'\{\n "checksum": "([0-9a-f]{16})",\n')
 """The beginning of the file of a record: 16 digits of the SHA-256 of all other lines."""
 
-EDITED = "it was edited: its checksum is of other content"
-
 HEAD = re.compile(r'\{"checksum":"([0-9a-f]{16})",("kind":"([a-z]+)","name":"([^"\\]+)",(.*))')
 """The beginning of a line of records: the checksum of the rest, the kind of record, its name."""
 
+EDITED = "it was edited: its checksum is of other content"
 
-class Line(NamedTuple):
-    """A record in a file of JSON lines.
+
+class Text(NamedTuple):
+    """The text of a record: a file, or a line of a file.
 
     Attributes:
-        kind: of record; a run where the line is not a record, so that it is named once.
+        line: number of the line; 0 of a file that is one record.
+        kind: of record; a run where a line is not a record, so that it is named once.
         name: of the record; no other record of its kind in a store has it.
-        text: the JSON of the record, without kind and name.
-        problem: what is wrong with the line; empty if nothing.
+        text: JSON without checksum, kind and name; empty where the text is not a record.
+        problem: what is wrong with the text; empty if nothing.
     """
 
     file: Path
-    number: int
+    line: int
     kind: str
     name: str
     text: str
     problem: str
+
+
+def with_checksum(text: str) -> str:
+    """The text of a record, as `model_dump_json(indent=1)` gives it, with a checksum of it."""
+    return text.replace("{\n", f'{{\n "checksum": "{_checksum(text)}",\n', 1)
 
 
 def line_of(kind: str, name: str, text: str) -> str:
@@ -52,8 +58,26 @@ def line_of(kind: str, name: str, text: str) -> str:
     return f'{{"checksum":"{_checksum(rest)}",{rest}\n'
 
 
-def lines_of(store: Path) -> list[Line]:
-    """The lines of records of a store: of the files `*.jsonl` in it, and in its folders.
+def read_file(path: Path, kind: str) -> Text:
+    """The text of a file that is one record."""
+    text, problem = "", "it is not a regular file"
+    try:
+        # Opening a named pipe would block for ever.
+        if path.is_file():
+            text, problem = (
+                path.read_text("utf-8"),
+                "it has no checksum, as those of earlier versions",
+            )
+    except (OSError, UnicodeDecodeError) as error:
+        problem = in_one_line(error)
+    if found := CHECKSUM.match(text):
+        text = "{\n" + text[found.end() :]
+        problem = "" if found[1] == _checksum(text) else EDITED
+    return Text(path, 0, kind, path.stem, text, problem)
+
+
+def read_lines(store: Path) -> list[Text]:
+    """Every line of the files `*.jsonl` of a store, and of its folders.
 
     Raises:
         OSError: a folder or a file cannot be read.
@@ -61,27 +85,32 @@ def lines_of(store: Path) -> list[Line]:
     files: list[Path] = []
     if store.is_dir():
         with os.scandir(store) as entries:
-            found = [e for e in entries if e.name[0] != "." and (".jsonl" in e.name or e.is_dir())]
-        for entry in found:
-            path = Path(entry.path)
-            files += sorted(path.glob("*.jsonl")) if entry.is_dir() else [path]
-    stats = ((file, file.stat()) for file in sorted(files) if file.suffix == ".jsonl")
+            for entry in entries:
+                if entry.name.endswith(".jsonl"):
+                    files.append(Path(entry.path))
+                elif entry.name[0] != "." and entry.is_dir():
+                    files += Path(entry.path).glob("*.jsonl")
+    stats = ((file, file.stat()) for file in sorted(files))
     return [line for file, at in stats for line in _lines(file, at.st_mtime_ns, at.st_size)]
 
 
 @lru_cache(maxsize=512)
-def _lines(file: Path, modified: int, size: int) -> tuple[Line, ...]:
+def _lines(file: Path, modified: int, size: int) -> tuple[Text, ...]:
     """The lines of a file, read again when its time or size has changed."""
-    found: list[Line] = []
+    found: list[Text] = []
     for number, line in enumerate(file.read_text("utf-8", "replace").split("\n"), 1):
         if head := HEAD.fullmatch(line):
             checksum, rest, kind, name, text = head.groups()
             problem = "" if checksum == _checksum(rest) else EDITED
-            found.append(Line(file, number, kind, name, f"{{{text}", problem))
+            found.append(Text(file, number, kind, name, f"{{{text}", problem))
         elif line:
             name, problem = f"{file} {number}", "it is not a line of a record"
-            found.append(Line(file, number, "run", name, "", problem))
+            found.append(Text(file, number, "run", name, "", problem))
     return tuple(found)
+
+
+def _checksum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def require_writable(folder: Path, what: str, remedy: str) -> None:
@@ -121,25 +150,6 @@ def save(path: Path, content: bytes, what: str) -> Path:
             f"{what} {path} cannot be written ({error.strerror}); free space, or give another "
             "--store"
         ) from error
-
-
-def with_checksum(text: str) -> str:
-    """The text of a record, as `model_dump_json(indent=1)` gives it, with a checksum of it."""
-    return text.replace("{\n", f'{{\n "checksum": "{_checksum(text)}",\n', 1)
-
-
-def split_checksum(text: str) -> tuple[str, str]:
-    """The text of a record without its checksum, and what is wrong with that; empty if nothing."""
-    found = CHECKSUM.match(text)
-    if found is None:
-        return text, "it has no checksum, as records of earlier versions"
-    plain = "{\n" + text[found.end() :]
-    is_same = found[1] == _checksum(plain)
-    return plain, "" if is_same else EDITED
-
-
-def _checksum(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def read_model(path: Path, kind: type[M]) -> M | None:

@@ -1,69 +1,60 @@
-"""The state of a store at any time: runs that are done, running, interrupted, failed.
+"""The state of a store at any time: runs that are done, running, interrupted, failed."""
 
-The few fields of every record that it needs are in the file `.index` of the store: see
-docs/decisions/0051-index-of-a-store.md. A damaged, missing or outdated index costs time only.
-"""
-
-import hashlib
-import os
-import time
-from contextlib import suppress
-from functools import cache
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from harness.records.fields import Frozen
-from harness.records.files import read_model, write_atomic
+from pydantic import BaseModel
+
+from harness.records.files import read_file
 from harness.records.locks import State
-from harness.records.record import FINAL, Record, Status
-from harness.records.sources import Origin, outdated
-from harness.records.store import Broken, Store
-
-NAME = ".index"
-
-SETTLED = 2 * 10**9
-"""Nanoseconds after which a file that is written again has another time, on any file system."""
+from harness.records.record import FINAL, Status, origin_of
+from harness.records.sources import outdated
+from harness.records.spec import TaskSpec
+from harness.records.store import Broken, Store, parse
+from zoo.registry import Value
 
 
-class Summary(Frozen):
-    """The file of a record.
+class Question(BaseModel):
+    """What an overview needs of a question."""
 
-    Attributes:
-        modified: when it was written, in nanoseconds.
-        size: bytes.
-        status: of the run; None where the file is not a record.
-        reason: of the run, or why the file is not a record.
-        origin: the code and the data of the run; None where the file is not a record.
-    """
+    task: TaskSpec
 
-    modified: int
-    size: int
-    status: Status | None
+
+class Specification(BaseModel):
+    """What an overview needs of a specification."""
+
+    question: Question
+    options: Mapping[str, Mapping[str, Value]]
+    data: dict[str, str]
+
+
+class Summary(BaseModel):
+    """What an overview needs of a record: read in a twentieth of the time of the whole."""
+
+    schema_version: Literal[3]
+    spec: Specification
+    status: Status
     reason: str
-    origin: Origin | None
-
-
-class Index(Frozen):
-    """The content of the file; `code` is the digest of the code that made it."""
-
-    code: str
-    files: dict[str, Summary]
+    started: str
+    implementations: Mapping[str, str]
+    files: dict[str, str] = {}
 
 
 class Overview(NamedTuple):
     """The runs of a store, each in one of the groups.
 
     Attributes:
-        done: the runs with a final status whose code and data are current, by name.
-        failed: the runs that failed, by name.
+        done: names of the runs with a final status whose code and data are current.
+        failed: the reason of each run that failed, by name.
         running: the states of runs that a process makes now, by name.
         interrupted: what is known of the runs that can be continued, by name.
         outdated: names of other runs with a final status; see `harness.records.sources.outdated`.
-        broken: files that are not records.
+        broken: files and lines that are not records.
     """
 
-    done: dict[str, Summary]
-    failed: dict[str, Summary]
+    done: list[str]
+    failed: dict[str, str]
     running: dict[str, State]
     interrupted: dict[str, State | None]
     outdated: list[str]
@@ -71,62 +62,25 @@ class Overview(NamedTuple):
 
 
 def overview(store: Store) -> Overview:
-    """Look at a store; nothing in it changes but its index.
+    """Look at a store; nothing in it changes.
 
     Raises:
         UserError: it cannot be listed.
     """
-    files = {file.removesuffix(".json"): found for file, found in summaries(store).items()}
-    records = {name: found for name, found in files.items() if found.status}
+    found = {name: parse(read_file(at, "run") if isinstance(at, Path) else at, Summary)
+             for name, at in store.entries().items()}  # fmt: skip
+    broken = [run for run in found.values() if isinstance(run, Broken)]
     states = store.locks.states()
     running = {name: state for name, state in states.items() if store.locks.is_held(name)}
-    ended = {name: record for name, record in records.items() if name not in running}
-    final = {name: record for name, record in ended.items() if record.status in FINAL}
-    origins = {name: record.origin for name, record in final.items() if record.origin}
-    old = [n for n, is_old in zip(origins, outdated([*origins.values()]), strict=True) if is_old]
-    done = {name: record for name, record in final.items() if name not in {*old}}
-    failed = {name: record for name, record in ended.items() if record.status == "failed"}
-    saved = [path.stem for path in store.folder.glob("*.checkpoint")]
-    begun = dict.fromkeys([*states, *saved, *ended])
-    others = {*running, *final, *failed}
-    interrupted = {name: states.get(name) for name in sorted(begun) if name not in others}
-    wrong = {name: found.reason for name, found in files.items() if not found.status}
-    broken = [Broken(store.folder / f"{name}.json", reason) for name, reason in wrong.items()]
-    return Overview(done, failed, running, interrupted, old, broken)
-
-
-def summaries(store: Store) -> dict[str, Summary]:
-    """The summary of every JSON file of a store, by its name, sorted."""
-    started, index = time.time_ns(), read_model(store.folder / NAME, Index)
-    indexed = index.files if index and index.code == _code() else {}
-    found: dict[str, Summary] = {}
-    for name, stat in store.files().items():
-        old = indexed.get(name)
-        if old is None or (old.modified, old.size) != (stat.st_mtime_ns, stat.st_size):
-            old = _summary(store.read_one(name.removesuffix(".json")), stat)
-        found[name] = old
-    # A file that was written just now may be written again with the same time and size.
-    settled = {n: file for n, file in found.items() if file.modified < started - SETTLED}
-    if settled != indexed:
-        content = Index(code=_code(), files=settled).model_dump_json()
-        with suppress(OSError):  # a store that cannot be written can be looked at
-            write_atomic(store.folder / NAME, content.encode())
-    return found
-
-
-def _summary(content: Record | Broken, stat: os.stat_result) -> Summary:
-    is_record = isinstance(content, Record)
-    return Summary(
-        modified=stat.st_mtime_ns,
-        size=stat.st_size,
-        status=content.status if is_record else None,
-        reason=content.reason,
-        origin=content.origin if is_record else None,
-    )
-
-
-@cache
-def _code() -> str:
-    """SHA-256 of the modules that read records, so that no rule of an older version is believed."""
-    sources = (path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
-    return hashlib.sha256(b"".join(sources)).hexdigest()
+    ended = {name: run for name, run in found.items()
+             if isinstance(run, Summary) and name not in running}  # fmt: skip
+    final = {name: run for name, run in ended.items() if run.status in FINAL}
+    is_old = dict(zip(final, outdated([*map(origin_of, final.values())]), strict=True))
+    failed = {name: run.reason for name, run in ended.items() if run.status == "failed"}
+    saved = (path.stem for path in store.folder.glob("*.checkpoint"))
+    begun = {*states, *saved, *ended} - {*running, *final, *failed}
+    return Overview(
+        [name for name in final if not is_old[name]], failed, running,
+        {name: states.get(name) for name in sorted(begun)},
+        [name for name in final if is_old[name]], broken,
+    )  # fmt: skip

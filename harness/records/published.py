@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.records.files import Line, line_of, lines_of, write_all
+from harness.records.files import Text, line_of, read_lines, write_all
 from harness.records.record import Record
 from harness.records.store import (
     BaselineStore,
@@ -53,7 +53,7 @@ def lines_to_publish(store: Path) -> dict[str, dict[tuple[str, str], str]]:
     return found
 
 
-def merged(file: Path, lines: Mapping[tuple[str, str], str], old: Iterable[Line]) -> bytes:
+def merged(file: Path, lines: Mapping[tuple[str, str], str], old: Iterable[Text]) -> bytes:
     """The content of a file with more lines; of two of one record the new one."""
     kept = {(line.kind, line.name): line_of(line.kind, line.name, line.text)
             for line in old if line.file == file}  # fmt: skip
@@ -67,7 +67,7 @@ def publish(store: Path, out: Path) -> list[Path]:
         UserError: a file of the store is not a record.
         OSError: a file cannot be written.
     """
-    old = lines_of(out)
+    old = read_lines(out)
     return write_all({
         out / name: merged(out / name, lines, old)
         for name, lines in lines_to_publish(store).items()

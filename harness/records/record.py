@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -233,8 +233,7 @@ class Record(Frozen):
     @property
     def origin(self) -> Origin:
         """Its code and data."""
-        task = self.spec.task
-        return Origin(self.implementation, task.key, task.file_name, self.files, self.started)
+        return origin_of(self)
 
     @property
     def selection(self) -> Metric:
@@ -263,3 +262,10 @@ class Record(Frozen):
         if not math.isclose(mean, score, rel_tol=1e-9, abs_tol=1e-9):
             raise ValueError(f"its answers have the {self.metric.name} {mean}, not score={score}")
         return self
+
+
+def origin_of(run: Any) -> Origin:
+    """The code and the data of a record, or of a part that has the fields that they need."""
+    task = run.spec.question.task.model_copy(update={"digests": run.spec.data})
+    code = implementation_of(run.implementations, run.spec.options)
+    return Origin(code, task.key, task.file_name, run.files, run.started)

@@ -1,36 +1,36 @@
 """A folder of records, one JSON file each, written atomically."""
 
-import os
 import shlex
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from harness.records.baselines import FOLDER, ShallowStudy, TaskBaselines
 from harness.records.certificate import Certificate
 from harness.records.cost import CostRecord, CostSpec
 from harness.records.fields import Frozen
 from harness.records.files import (
-    Line,
-    lines_of,
+    Text,
+    read_file,
+    read_lines,
     remove_partial,
     require_writable,
     save,
-    split_checksum,
     with_checksum,
 )
 from harness.records.locks import Lock, Locks
 from harness.records.record import FINAL, Record
 from harness.records.spec import RunSpec, TaskSpec
 from harness.records.study import StudyRecord, StudySpec
-from zoo.registry import UserError, in_one_line
+from zoo.registry import UserError
 
 Spec = RunSpec | CostSpec | StudySpec | TaskSpec
 StoreT = TypeVar("StoreT", bound="RecordStore[Any]")
 RecordT = TypeVar("RecordT", bound=Frozen)
+KindT = TypeVar("KindT", bound=BaseModel)
 
 
 def require_folder(store: Path) -> Path:
@@ -99,14 +99,14 @@ class RecordStore(Generic[RecordT]):
         """The record of `spec`, if the store holds one.
 
         Raises:
-            UserError: the file of that name is not a record, or cannot be read.
+            UserError: its file or line is not a record, or cannot be read.
         """
         path = self.path(spec)
         try:
             path.lstat()
         except (FileNotFoundError, NotADirectoryError):
-            line = self._lines().get(spec.file_name)
-            return self._required(self._parse(line)) if line else None
+            if spec.file_name not in self._lines():
+                return None
         except OSError as error:
             raise UserError(
                 f"{path} cannot be read ({error.strerror}); give another --store"
@@ -117,16 +117,16 @@ class RecordStore(Generic[RecordT]):
         """The record of a name.
 
         Raises:
-            UserError: there is none, it is damaged, or it cannot be read.
+            UserError: there is none, or its file or line is not a record.
         """
-        return self._required(self.read_one(name))
+        return self._required(name, self.read_one(name))
 
-    def _required(self, content: RecordT | Broken) -> RecordT:
-        if isinstance(content, Broken):
-            reason = content.reason.removesuffix("; move it away")
-            remedy = self.remedy.format(name=content.path.stem, store=self.root)
-            raise UserError(f"{content.path} is not a record ({reason}); {remedy}")
-        return content
+    def _required(self, name: str, found: RecordT | Broken) -> RecordT:
+        if isinstance(found, Broken):
+            reason = found.reason.removesuffix("; move it away")
+            remedy = self.remedy.format(name=name, store=self.root)
+            raise UserError(f"{found.path} is not a record ({reason}); {remedy}")
+        return found
 
     def write(self, record: RecordT) -> Path:
         """Write the record to its file atomically, and return its path.
@@ -153,36 +153,41 @@ class RecordStore(Generic[RecordT]):
         """
         records: list[RecordT] = []
         broken: list[Broken] = []
-        for where in self.entries().values():
-            content = self._parse(where)
-            if isinstance(content, Broken):
-                broken.append(content)
+        for entry in self.entries().values():
+            found = self._parse(entry)
+            if isinstance(found, Broken):
+                broken.append(found)
             else:
-                records.append(shorten(content))
+                records.append(shorten(found))
         return records, broken
 
     def read_whole(self) -> list[RecordT]:
         """Every record, in order of name.
 
         Raises:
-            UserError: a file is not a record, or the folder cannot be listed.
+            UserError: a file or a line is not a record, or the folder cannot be listed.
         """
-        return [self._required(self._parse(where)) for where in self.entries().values()]
+        return [self._required(name, self._parse(at)) for name, at in self.entries().items()]
 
-    def entries(self) -> dict[str, Path | Line]:
-        """The file or the line of every record by its name, sorted.
+    def entries(self) -> dict[str, Path | Text]:
+        """The file or the line of every record by its name, in order of the names of files.
 
         Raises:
             UserError: the folder cannot be listed.
         """
-        files = {name.removesuffix(".json"): self.folder / name for name in self.files()}
-        found: dict[str, Path | Line] = {**self._lines(), **files}
+        found: dict[str, Path | Text] = {**self._lines()}
+        try:
+            # Not `Path.glob`, for which a folder that may not be listed is empty.
+            files = self.folder.iterdir() if self.folder.is_dir() else ()
+            found |= {file.stem: file for file in files if file.suffix == ".json"}
+        except OSError as error:
+            raise self._unlisted(error) from error
         return {name: found[name] for name in sorted(found, key=lambda name: f"{name}.json")}
 
-    def _lines(self) -> dict[str, Line]:
+    def _lines(self) -> dict[str, Text]:
         """The lines of this kind, by the name of their record."""
         try:
-            return {line.name: line for line in lines_of(self.root) if line.kind == self.tag}
+            return {line.name: line for line in read_lines(self.root) if line.kind == self.tag}
         except OSError as error:
             raise self._unlisted(error) from error
 
@@ -192,60 +197,41 @@ class RecordStore(Generic[RecordT]):
             "permissions, or give another --store"
         )
 
-    def files(self) -> dict[str, os.stat_result]:
-        """The time and size of every JSON file, by its name, sorted; none where no folder is.
-
-        Raises:
-            UserError: the folder cannot be listed.
-        """
-        found: dict[str, os.stat_result] = {}
-        try:
-            # Not `Path.glob`, for which a folder that may not be listed is empty.
-            with os.scandir(self.folder) if self.folder.is_dir() else nullcontext(()) as entries:
-                for entry in entries:
-                    if entry.name.endswith(".json"):
-                        dangles = entry.is_symlink() and not Path(entry.path).exists()
-                        with suppress(FileNotFoundError):  # deleted since
-                            found[entry.name] = entry.stat(follow_symlinks=not dangles)
-        except OSError as error:
-            raise self._unlisted(error) from error
-        return dict(sorted(found.items()))
-
     def read_one(self, name: str) -> RecordT | Broken:
         """The record of a name, or why it is none."""
         path = self.folder / f"{name}.json"
         line = None if path.exists() or path.is_symlink() else self._lines().get(name)
         return self._parse(line or path)
 
-    def _parse(self, where: Path | Line) -> RecordT | Broken:
+    def _parse(self, entry: Path | Text) -> RecordT | Broken:
         """The record of a file or of a line, or why it is none."""
-        if isinstance(where, Line):
-            path, name, at, text, problem = (
-                where.file, where.name, f"line {where.number}: ", where.text, where.problem,
-            )  # fmt: skip
-            if problem:
-                return Broken(path, f"{at}{problem}; delete it")
-        else:
-            path, name, at = where, where.stem, ""
-            if not path.is_file():
-                return Broken(path, "it is not a regular file")
-            try:
-                text, problem = split_checksum(path.read_text("utf-8"))
-            except (OSError, UnicodeDecodeError) as error:
-                return Broken(path, in_one_line(error))
-        try:
-            # Strict: otherwise true is a number.
-            record = self.kind.model_validate_json(text, strict=True)
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            place = ".".join(map(str, first["loc"])) or "the file"
-            if place == "schema_version":
-                return Broken(path, f"{at}it is of another schema; run it again, or move it away")
-            return Broken(path, f"{at}{place}: {first['msg'].removeprefix('Value error, ')}")
-        expected = self.name_of(record)
-        if name != expected:
-            return Broken(path, f"{at}its specification belongs in {expected}.json; move it away")
-        return Broken(path, f"{problem}; move it away") if problem else record
+        found = entry if isinstance(entry, Text) else read_file(entry, self.tag)
+        record = parse(found, self.kind)
+        if isinstance(record, Broken) or found.name == self.name_of(record):
+            return record
+        return _broken(
+            found, f"its specification belongs in {self.name_of(record)}.json; move it away"
+        )
+
+
+def parse(found: Text, kind: type[KindT]) -> KindT | Broken:
+    """The model in the text of a record, or why it is none."""
+    if not found.text:
+        return _broken(found, found.problem)
+    try:
+        # Strict: otherwise true is a number.
+        record = kind.model_validate_json(found.text, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"])) or "the file"
+        if place == "schema_version":
+            return _broken(found, "it is of another schema; run it again, or move it away")
+        return _broken(found, f"{place}: {first['msg'].removeprefix('Value error, ')}")
+    return _broken(found, f"{found.problem}; move it away") if found.problem else record
+
+
+def _broken(found: Text, reason: str) -> Broken:
+    return Broken(found.file, f"line {found.line}: {reason}" if found.line else reason)
 
 
 class Store(RecordStore[Record]):

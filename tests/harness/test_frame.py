@@ -7,7 +7,7 @@ import pytest
 
 import harness
 from harness.records.answers import ClusterValues
-from harness.records.files import line_of, lines_of
+from harness.records.files import line_of, read_lines
 from harness.records.frame import MEASURED, OF_COSTS, OF_RUNS, OUTCOME, TIMES, costs
 from harness.records.models import Encoder
 from harness.records.spec import TrainSpec
@@ -113,7 +113,7 @@ def test_of_a_run_that_several_stores_have_the_last_record_counts(tmp_path):
 
 @pytest.mark.slow
 def test_the_matrix_of_stores_is_the_one_of_the_page_of_their_suite(tmp_path):
-    lines = [line for line in lines_of(ROOT / "results") if "laptop@1-copy" in line.name]
+    lines = [line for line in read_lines(ROOT / "results") if "laptop@1-copy" in line.name]
     (tmp_path / "copy.jsonl").write_text("".join(line_of(*line[2:5]) for line in lines))
     found, page = harness.matrix(store=tmp_path), harness.matrix(store=ROOT / "results")
     copy, time = "bidirectional.copy", "bidirectional.time.4096"

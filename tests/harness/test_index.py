@@ -1,101 +1,48 @@
-"""The index of a store says what the records say; its state, while commands run and after."""
+"""The state of a store, while commands run and after."""
 
 import json
 import os
 
 import pytest
 
-from harness.records import overview as index
 from harness.records.overview import overview
-from harness.records.store import Store
+from harness.records.published import publish
 from harness.runner import failure, run
 from tests.harness.specs import STATE, raising
 from zoo.registry import UserError
 
-OLD = 10**18
-
 
 @pytest.fixture
-def reads(monkeypatch) -> list[str]:
-    """The names of the files that are read."""
-    names, real = [], Store.read_one
-
-    def read_one(self, name):
-        names.append(f"{name}.json")
-        return real(self, name)
-
-    monkeypatch.setattr(Store, "read_one", read_one)
-    return names
+def failed(plan, store) -> list[str]:
+    """The names of two failed runs."""
+    return [store.write(failure(plan(seed=seed), store, f"boom {seed}")).stem for seed in (0, 1)]
 
 
-@pytest.fixture
-def names(plan, store) -> list[str]:
-    """Two failed runs, written long ago."""
-    paths = [store.write(failure(plan(seed=seed), store, f"boom {seed}")) for seed in (0, 1)]
-    for path in paths:
-        os.utime(path, ns=(OLD, OLD))
-    return [path.name for path in paths]
+def test_lines_and_files_have_the_same_state(store, failed):
+    found = overview(store)
+    assert found.failed == dict(zip(failed, ("boom 0", "boom 1"), strict=True))
+    publish(store.folder, store.folder)
+    for path in store.folder.glob("*.json"):
+        path.unlink()
+    assert overview(store) == found
 
 
-def reasons(store) -> list[str]:
-    return [file.reason for file in index.summaries(store).values()]
-
-
-@pytest.mark.parametrize(("reason", "modified"), [("crash", OLD), ("boom 2", OLD + 1)])
-def test_a_file_of_another_size_or_time_is_read_again(store, names, reads, plan, reason, modified):
-    for _ in range(2):
-        assert reasons(store) == ["boom 0", "boom 1"]
-        assert reads == names
-    path = store.write(failure(plan(seed=0), store, reason))
-    os.utime(path, ns=(modified, modified))
-    (store.folder / names[1]).unlink()
-    assert reasons(store) == [reason] and reads == [*names, names[0]]
-    assert reasons(store) == [reason] and len(reads) == 3
-
-
-def test_a_file_that_was_written_just_now_is_read_each_time(store, names, reads):
-    os.utime(store.folder / names[0])
-    for _ in range(2):
-        assert reasons(store) == ["boom 0", "boom 1"]
-    assert reads == [*names, names[0]]
-
-
-@pytest.mark.parametrize("content", [b"", b"{}", b'{"code": "", "files": {"x.json": 1}}', b"\xff"])
-def test_a_damaged_index_and_one_of_other_code_are_made_again(
-    store, names, reads, monkeypatch, content
-):
-    index.summaries(store)
-    (store.folder / index.NAME).write_bytes(content)
-    assert reasons(store) == ["boom 0", "boom 1"] and reads == names * 2
-    monkeypatch.setattr(index, "_code", lambda: "other")
-    assert reasons(store) == ["boom 0", "boom 1"] and reads == names * 3
-
-
-def test_a_store_that_cannot_be_written_is_read(store, names, monkeypatch):
-    monkeypatch.setattr(index, "write_atomic", raising(PermissionError()))
-    assert reasons(store) == ["boom 0", "boom 1"]
-
-
-def test_a_file_that_is_no_record_is_not_believed_to_be_one_later(store, names):
-    path = store.folder / "other.json"
-    path.write_text("{}")
-    os.utime(path, ns=(OLD, OLD))
-    for _ in range(2):
-        found = overview(store)
-        assert [bad.path for bad in found.broken] == [path] and len(found.failed) == 2
-
-
-def test_a_link_to_nothing_and_a_link_to_a_record_are_told_apart(store, names):
+def test_links_files_that_are_no_record_and_edited_ones_are_told_apart(store, failed):
     (store.folder / "nothing.json").symlink_to("nowhere")
+    (store.folder / "empty.json").write_text("{}")
     target = store.folder / "target"
-    (store.folder / names[0]).rename(target)
-    (store.folder / names[0]).symlink_to(target)
-    assert [file.status for file in index.summaries(store).values()] == ["failed", "failed", None]
+    (store.folder / f"{failed[0]}.json").rename(target)
+    (store.folder / f"{failed[0]}.json").symlink_to(target)
+    edited = store.folder / f"{failed[1]}.json"
+    edited.write_text(edited.read_text().replace("boom", "bang"))
+    found = overview(store)
+    assert [*found.failed] == failed[:1]
+    assert {bad.path.stem for bad in found.broken} == {"nothing", "empty", failed[1]}
 
 
-def test_a_store_that_may_not_be_listed_is_rejected(store, names, rejected, monkeypatch):
+def test_a_store_that_may_not_be_listed_is_rejected(store, failed, rejected, monkeypatch):
     refuse = raising(PermissionError(13, "Permission denied", "runs"))
-    monkeypatch.setattr("harness.records.store.os.scandir", refuse)
+    monkeypatch.setattr("pathlib.Path.iterdir", refuse)
     with pytest.raises(UserError, match="cannot be listed"):
         store.read()
     for command in (["status"], ["report"], ["run", "--remeasure"]):
@@ -168,7 +115,7 @@ def test_no_text_of_a_store_reaches_the_terminal_as_a_command(store, plan, call)
 @pytest.mark.filterwarnings("always")
 def test_pipes_in_a_store_block_nothing(call, store):
     store.locks.folder.mkdir(parents=True)
-    for name in (".index", ".locks/a.json", "a.json"):
+    for name in (".locks/a.json", "a.json"):
         os.mkfifo(store.folder / name)
     code, out, err = call("status")
     assert (code, err.count("\n")) == (0, 1) and out.startswith("0 of 0 runs done")

@@ -7,7 +7,7 @@ import re
 import pytest
 from pydantic import ValidationError
 
-from harness.records.files import line_of, lines_of
+from harness.records.files import line_of, read_lines
 from harness.records.models import Transformer
 from harness.records.published import file_of, publish
 from harness.records.record import Cost, Record
@@ -152,7 +152,7 @@ def test_a_model_has_the_fields_of_its_kind_alone():
 @pytest.mark.slow
 def test_every_committed_record_loads_under_the_name_of_its_identity():
     records, broken = Store(RESULTS).read()
-    lines = [line for line in lines_of(RESULTS) if line.kind == "run"]
+    lines = [line for line in read_lines(RESULTS) if line.kind == "run"]
     assert not broken and len(records) == len(lines) > 100
     assert {str(line.file.relative_to(RESULTS)) for line in lines} == {*map(file_of, records)}
     costs, broken = CostStore.within(RESULTS).read()
