@@ -49,9 +49,15 @@ def matrix(suite: Text = "laptop", store: Folders | None = None) -> "pd.DataFram
     Raises:
         UserError: there is no such suite, or a store is not a folder or has no run.
     """
-    from harness.cli.catalogue import matrix_of
+    from harness import stores
+    from harness.catalogue import described
+    from harness.records.store import require_folder
+    from harness.records.suites import find
+    from reports.pages.suite import tables
 
-    return matrix_of(suite, _folders(store or ()))
+    folders = [*map(require_folder, _folders(store or ()))] or stores.stores_of(None)
+    found, of = stores.results_of(suite, *folders), find(suite)
+    return tables(of, found.runs, found.rules, found.costs, described()).joined
 
 
 @checked

@@ -18,7 +18,9 @@ MAY_IMPORT = {
     "tasks": ("tasks", "zoo.registry"),
     "harness": ("harness", "zoo", "tasks"),
     "harness.records": ("harness.records", "tasks.metric", "zoo.registry"),
-    "harness.cli": ("harness", "zoo", "tasks", "reports"),
+    **dict.fromkeys(
+        ("harness.api", "harness.cli", "harness.pages"), ("harness", "zoo", "tasks", "reports")
+    ),
     "reports": ("reports", "harness.records", "harness.recipes"),
 }
 """What of the four packages each may import: the module named, and every module below it."""

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness import stores
+from harness.catalogue import described
 from harness.cli import arguments
-from harness.cli.catalogue import described
 from harness.cli.cost import LONGEST
 from harness.cli.process import Answer
 from zoo.registry import UserError, unknown
@@ -96,7 +96,7 @@ def _advice(
     from reports import advice
     from reports.suite_results import results
 
-    # The table of the published records, which `harness.cli.pages` writes.
+    # The table of the published records, which `harness.pages` writes.
     path = FOLDER / f"{suite.name}.json"
     if store or not path.exists():
         content = stores.results_of(suite.name, *stores.stores_of(store))

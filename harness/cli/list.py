@@ -6,7 +6,7 @@ from importlib import metadata
 from textwrap import fill
 from typing import Annotated, Any
 
-from harness.cli.catalogue import Entry, described, registered
+from harness.catalogue import Entry, described, registered
 from harness.cli.process import Answer
 from reports.text import WIDTH, text_table
 from zoo.registry import UserError, unknown

@@ -18,8 +18,8 @@ from typing import Annotated, Any, NamedTuple, NoReturn, get_args, get_origin
 import typer
 from typer.core import TyperCommand
 
+from harness.catalogue import meanings
 from harness.cli.arguments import path
-from harness.cli.catalogue import meanings
 from harness.interrupts import Interrupts, Terminated
 from zoo.registry import UserError, in_one_line, printable
 

@@ -234,7 +234,7 @@ def _tables(
     suite: "Suite", content: stores.Content, shown: Selection, rows: Collection[str]
 ) -> "Tables":
     """Return the tables of a suite; `rows` are those with runs of a user."""
-    from harness.cli.catalogue import described
+    from harness.catalogue import described
     from reports.pages.suite import tables
 
     added = rows if {*content.runs.get("row", ())} > {*rows} else ()

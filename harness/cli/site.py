@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness import stores
-from harness.cli.catalogue import described
+from harness.catalogue import described
 from harness.cli.files import write_pages
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from zoo.registry import CUSTOM, FAMILIES, UserError, layers_in
 
-LISTED = Path(__file__).parents[1] / "cli" / "list.json"
+LISTED = Path(__file__).parents[1] / "list.json"
 
 
 def family_of(attention: str) -> str:

@@ -242,7 +242,7 @@ def published(suite: Suite) -> "pd.DataFrame":
 
     Columns: as `answers` of `reports.suite_results.SuiteResults`; `rate`, the `train.lr` that
     trials chose; `implementation`, the code of the runs, empty where unknown. `python -m
-    harness.cli.pages` writes the file.
+    harness.pages` writes the file.
     """
     import pandas as pd
 

@@ -11,7 +11,7 @@ from harness.records.fields import Quartiles, now
 from reports.leaderboard import FAILING_COVERAGE
 
 ROOT = Path(__file__).parents[2]
-COMMAND = "run: python -m harness.cli.pages"
+COMMAND = "run: python -m harness.pages"
 
 
 @pytest.fixture(scope="module", params=["cpu", "cuda"])

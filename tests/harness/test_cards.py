@@ -13,9 +13,9 @@ from PIL import Image as Pillow
 
 import tasks
 from harness.baselines import fit
-from harness.cli import cards
-from harness.cli.cards import card, describe, page_of, png
 from harness.data import Data
+from harness.pages import cards
+from harness.pages.cards import card, describe, page_of, png
 from harness.records.store import BaselineStore
 from tasks import Split, Task
 from tasks.contract import SPLITS
@@ -235,7 +235,7 @@ def users_cache() -> Path:
 
 def test_the_head_of_the_page_and_its_settings_are_up_to_date():
     head = PAGE.read_text("utf-8").partition("\n## ")[0]
-    assert head.strip() == page_of([]).strip(), "run: python -m harness.cli.pages"
+    assert head.strip() == page_of([]).strip(), "run: python -m harness.pages"
     keys = [task.key for task in cards.settings("image")]
     assert keys == ["image@1", "image@1[dev=1000,test=5000]"]
     assert [task.key for task in cards.settings("majority")] == ["majority@1"]
@@ -254,7 +254,7 @@ def test_the_page_has_the_digests_of_the_data_in_the_cache(name, users_cache, mo
             for split in SPLITS:
                 assert digests.get((task.key, split)) == task.load(split).digest(), (
                     f"{split} of {task.key} is not what the page names: other data need another "
-                    "version; then run: python -m harness.cli.pages"
+                    "version; then run: python -m harness.pages"
                 )
                 compared += 1
     if not compared:

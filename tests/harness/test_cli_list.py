@@ -10,10 +10,11 @@ import pytest
 
 import tasks
 from harness import recipes
-from harness.cli import cards
-from harness.cli.cards import Description
-from harness.cli.catalogue import BUILT_IN, HEAD, meanings, paper_of, registered, rows
+from harness.catalogue import BUILT_IN, meanings, paper_of, registered
 from harness.cli.list import details
+from harness.pages import cards
+from harness.pages.cards import Description
+from harness.pages.variants import HEAD, rows
 from harness.records.families import family_of
 from tasks.registry import tasks as task_registry
 from tests.certificates import committed
@@ -154,7 +155,7 @@ def test_a_plug_in_is_listed_but_is_in_no_generated_file(call, plug_ins, monkeyp
     names = {entry["name"] for entry in (*document["variants"], *document["tasks"])}
     assert names == {*ENTRIES} | plug_ins
     written = json.loads(json.dumps(registered(plug_ins=False)))
-    assert written == DOCUMENT, "run: python -m harness.cli.pages"
+    assert written == DOCUMENT, "run: python -m harness.pages"
     every = dict.fromkeys(variants.names(), committed()["softmax"])
     assert {row[0] for row in rows(every)} == {entry["name"] for entry in DOCUMENT["variants"]}
     monkeypatch.setattr(

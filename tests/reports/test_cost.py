@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from harness.cli.catalogue import training_crossovers
+from harness.pages.variants import training_crossovers
 from harness.records.frame import of_costs
 from reports import cost
 from tests.reports.conftest import changed, snapshot

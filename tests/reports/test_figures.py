@@ -11,7 +11,7 @@ import pytest
 from markdown_it import MarkdownIt
 from matplotlib.colors import to_hex
 
-from harness.cli.catalogue import described
+from harness.catalogue import described
 from harness.records import families, frame
 from harness.records.frame import of_costs
 from harness.records.record import Point, Record

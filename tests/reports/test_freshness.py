@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.pages import GENERATORS, is_current, pages_of, remedy
+from harness.pages import GENERATORS, is_current, pages_of, remedy
 from reports.text import digest
 
 ROOT = Path(__file__).parents[2]
-COMMAND = "run: python -m harness.cli.pages"
+COMMAND = "run: python -m harness.pages"
 
 MAKERS = GENERATORS[:-1]
 """All but the one of the cards of tasks, which need data: see `tests/harness/test_cards.py`."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.cli.catalogue import described
+from harness.catalogue import described
 from harness.records.store import ShallowStore
 from reports.advice import advise, choices, table
 from reports.pages.suite import tables

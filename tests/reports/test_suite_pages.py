@@ -6,7 +6,7 @@ import io
 import pandas as pd
 import pytest
 
-from harness.cli.catalogue import described
+from harness.catalogue import described
 from reports import advice
 from reports.layer_costs import FORMS
 from reports.pages.suite import fastest, files, readme_answer, readme_table, tables, terminal

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.cli.catalogue import described
+from harness.catalogue import described
 from harness.records import suites
 from reports import advice
 from reports.matrix import matrix

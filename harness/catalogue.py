@@ -1,14 +1,13 @@
 """The registered variants and tasks with their options, names of recipes and of suites.
 
 Without plug-ins that is the content of `list.json`, since the import of the variants imports torch,
-which takes seconds. `python -m harness.cli.pages` writes that file.
+which takes seconds. `python -m harness.pages` writes that file.
 """
 
 import inspect
 import json
 import re
 import warnings
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,20 +15,12 @@ from typing import TYPE_CHECKING, Any
 from zoo.registry import UserError, entry_points, options_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import pandas as pd
-
-    from harness.records.certificate import Certificate
     from zoo.contract import Attention
 
 BUILT_IN = Path(__file__).with_name("list.json")
 
 BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 """The bounds of a number in a JSON schema."""
-
-HEAD = ("name", "mechanism", "paper", "cost in N", "causal", "recurrent", "mixes tokens")
-"""The columns of the page of variants, which has more where costs were measured."""
 
 PAPER = re.compile(
     r"(?P<authors>[A-Z][\w'-]+(?:, [A-Z][\w'-]+)*(?: et al\.)?), "
@@ -187,71 +178,3 @@ def _type(annotation: Any) -> str:
     names = {"integer": "int", "number": "float", "boolean": "bool", "string": "str"}
     bounds = [f"{sign} {schema[bound]:g}" for bound, sign in BOUNDS.items() if bound in schema]
     return " ".join([names[schema["type"]], *bounds])
-
-
-def page(costs: "pd.DataFrame", certificates: "Mapping[str, Certificate]") -> str:
-    """The page of variants as Markdown, with the crossovers of a sweep among `costs`."""
-    from reports.markdown import rendered
-    from reports.text import NOTHING
-
-    (crossovers, setting), lines, head = training_crossovers(costs), rows(certificates), HEAD
-    if setting:
-        head = (*HEAD, "faster from", "smaller from")
-        lines = [[*line, *crossovers.get(line[0], (NOTHING, NOTHING))] for line in lines]
-    return rendered("variants.md.j2", head=head, rows=lines, setting=setting)
-
-
-def training_crossovers(costs: "pd.DataFrame") -> tuple[dict[str, list[str]], str]:
-    """The length from which training a layer costs less than softmax, in the largest sweep.
-
-    By variant the length for time and the one for memory, from the fastest of its rows; and what
-    was measured. Both are empty without such a sweep.
-    """
-    from reports import cost
-    from reports.text import NOTHING
-
-    trained = costs.query("`pass` == 'train' and level == 'layer'") if len(costs) else costs
-    if not (found := cost.sweeps(trained)):
-        return {}, ""
-    title, sweep = max(found.items(), key=lambda item: len(item[1]))
-    # Of the rows of a variant the last one is used: those that fail earlier are slower.
-    ordered = cost.rows(sweep).sort_values(["longest", "seconds"], ascending=[True, False])
-    texts = {
-        row["attention"]: [n.text if n else NOTHING for n in (row["faster"], row["smaller"])]
-        for row in ordered.to_dict("records")
-    }
-    first, last = sweep["length"].min(), sweep["length"].max()
-    return texts, f"{first:,} to {last:,} tokens. Setting: {title}"
-
-
-def rows(certificates: "Mapping[str, Certificate]") -> list[list[str]]:
-    """The texts under `HEAD` of every variant of this package that has a certificate."""
-    from reports.markdown import escape_prose
-    from zoo.variants import variants
-
-    found = []
-    for name, variant in variants.built_in():
-        if name in certificates:
-            mixing = (r for r in certificates[name].results if r.check == "token mixing")
-            mixes = next(mixing).detail.startswith("yes")
-            claims = variant.traits.causal, variant.traits.recurrent, mixes
-            texts = [name, *summary(name, variant).values()]
-            texts += ["yes" if claim else "no" for claim in claims]
-            found.append([*map(escape_prose, texts)])
-    return found
-
-
-def matrix_of(name: str, folders: Sequence[Path]) -> "pd.DataFrame":
-    """The matrix of a suite as the CSV file of its page, from stores, or the published records.
-
-    Raises:
-        UserError: there is no such suite, or a store is not a folder or has no run.
-    """
-    from harness import stores
-    from harness.records.store import require_folder
-    from harness.records.suites import find
-    from reports.pages.suite import tables
-
-    suite, folders = find(name), [*map(require_folder, folders)] or stores.stores_of(None)
-    found = stores.results_of(name, *folders)
-    return tables(suite, found.runs, found.rules, found.costs, described()).joined

@@ -1,4 +1,4 @@
-"""Writes every generated file of this repository from its records: `python -m harness.cli.pages`.
+"""Writes every generated file of this repository from its records: `python -m harness.pages`.
 
 With `--check` nothing is written: it names the files that are out of date, and those that cannot be
 made here, as without an extra package, and exits 1 if there are any. Measurements are records, and
@@ -8,7 +8,6 @@ this program makes none; `--fit` fits missing baselines.
 import csv
 import json
 import math
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +15,11 @@ from pathlib import Path
 import pandas as pd
 import typer
 
-from harness import baselines, stores, studies
-from harness.cli import cards, catalogue, first, report, study
+from harness import baselines, catalogue, stores, studies
+from harness.cli import first, report, study
 from harness.cli.files import within, write_pages
-from harness.cli.process import add_command, execute, group, invoke
+from harness.pages import cards
+from harness.pages.variants import page as variants_page
 from harness.provenance import certified_digest
 from harness.records.certificate import Certificate
 from harness.records.store import CertificateStore, ShallowStore
@@ -83,7 +83,7 @@ def main(options: PagesOptions) -> None:
         written |= {*files}
         if options.check:
             old = (file for file, content in files.items() if not is_current(file, content))
-            lines += [f"out of date: {file}: python -m harness.cli.pages" for file in old]
+            lines += [f"out of date: {file}: python -m harness.pages" for file in old]
         else:
             write_pages({file: files[file] for file in files if _differs(file, files[file])})
     others = [file for file in pages_of(root) if file not in written] if complete else []
@@ -187,7 +187,7 @@ def _documents(root: Path) -> Files:
     certificates = CertificateStore.within(store).read_whole()
     fitted = ShallowStore.within(store).read_whole()
     return {
-        root / "harness" / "cli" / "list.json": catalogue.content(),
+        root / "harness" / "list.json": catalogue.content(),
         root / "docs" / "certificates.md": certificates_page(certificates).encode(),
         root / "docs" / "findings.md": findings(fitted).encode(),
         root / PAGE: page(root).encode(),
@@ -211,7 +211,7 @@ def _reports(root: Path) -> Files:
         tables[f"{name}.csv"] = frame_csv(suite_pages.published(of))
         text = insert(text, name, suite_pages.readme_table(of))
         text = insert(text, f"{name}: the fastest of the best", suite_pages.readme_answer(of))
-    page = catalogue.page(content.costs, CertificateStore.within(store).by_variant())
+    page = variants_page(content.costs, CertificateStore.within(store).by_variant())
     return {
         **within(store, report.files_of(found)),
         root / "docs" / "variants.md": page.encode(),
@@ -227,9 +227,3 @@ def _cards(root: Path) -> Files:
 GENERATORS: tuple[Callable[[Path], Files], ...] = (
     _documents, _reports, _studies, _screen, _cards,
 )  # fmt: skip
-
-
-if __name__ == "__main__":
-    app = group()
-    add_command(app, main)
-    execute(lambda: invoke(app, "python -m harness.cli.pages", sys.argv[1:]))
