@@ -28,12 +28,11 @@ SECTIONS = examples()
 FIRST = "Create a layer"
 
 
-def parameters() -> list:
-    slow = [code for code in SECTIONS.values() if "torch.compile(" in code or "zoo.check(" in code]
-    return [
-        pytest.param(code, id=heading, marks=[pytest.mark.slow] * (code in slow))
-        for heading, code in SECTIONS.items()
-    ]
+SLOW = [code for code in SECTIONS.values() if "torch.compile(" in code or "zoo.check(" in code]
+EXAMPLES = [
+    pytest.param(code, id=heading, marks=[pytest.mark.slow] * (code in SLOW))
+    for heading, code in SECTIONS.items()
+]
 
 
 def test_every_section_has_an_example():
@@ -42,7 +41,7 @@ def test_every_section_has_an_example():
 
 # PyTorch's compiler warns about code of PyTorch.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("code", parameters())
+@pytest.mark.parametrize("code", EXAMPLES)
 def test_the_examples_of_a_section_run(
     code, tmp_path, monkeypatch, capsys, request, no_type_checks
 ):
@@ -83,19 +82,12 @@ def names_in(path: str) -> set[str]:
     return {name for name in names if name.startswith("test_")}
 
 
-def test_statements_are_numbered_in_order_and_each_names_a_test():
-    numbers = [*statements()]
+def test_statements_are_numbered_in_order_and_each_names_tests_that_exist():
+    numbers, named = [*statements()], POINTER.findall(PAGE)
     assert len(numbers) > 20 and all(b == a + 1 for a, b in pairwise([0, *numbers]))
     assert [number for number, text in statements().items() if not POINTER.search(text)] == []
-
-
-def test_every_test_that_the_page_names_exists():
-    named = POINTER.findall(PAGE)
     assert [f"{path}::{name}" for path, name in named if name not in names_in(path)] == []
     # Nothing that looks like a pointer is written in another form.
     assert PAGE.count("tests/") == PAGE.count("::test_") == len(named)
-
-
-def test_formulas_are_closed():
-    for paragraph in PAGE.split("\n\n"):
-        assert paragraph.count("$") % 2 == 0, paragraph
+    # Formulas are closed.
+    assert [text for text in PAGE.split("\n\n") if text.count("$") % 2] == []

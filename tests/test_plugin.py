@@ -77,14 +77,18 @@ def printed(installed, shared_data, tmp_path_factory) -> dict[str, str]:
     return {**dict(zip(names, texts, strict=True)), "runs": str(folder / "runs")}
 
 
-@pytest.mark.parametrize("path", [PLUGIN / FILES[0], PLUGIN / FILES[1], RECURRENCE])
-def test_the_page_shows_the_files_of_its_examples(path):
-    assert path.read_text("utf-8") in re.findall(r"^```\w+\n(.*?)^```", PAGE, re.M | re.DOTALL)
-
-
-def test_the_class_of_a_recurrence_takes_thirty_lines_at_most():
+def test_the_page_shows_the_files_of_its_examples_and_the_commands_that_are_tested_here():
+    shown = re.findall(r"^```\w+\n(.*?)^```", PAGE, re.M | re.DOTALL)
+    for path in (PLUGIN / FILES[0], PLUGIN / FILES[1], RECURRENCE):
+        assert path.read_text("utf-8") in shown
     text = RECURRENCE.read_text("utf-8")
     assert len(text[text.index("class ") :].splitlines()) <= 30
+    assert COMMANDS == [
+        "check attention_free:AttentionFree",
+        "check aft-simple",
+        "run --task listops --attention aft-simple,softmax,none",
+        "report",
+    ]
 
 
 sys.path.append(str(RECURRENCE.parent))
@@ -97,17 +101,8 @@ def test_the_recurrence_passes_every_check(configuration, check, no_type_checks)
     assert result.passed, result.detail
 
 
-def test_the_page_has_the_commands_that_are_tested_here():
-    assert COMMANDS == [
-        "check attention_free:AttentionFree",
-        "check aft-simple",
-        "run --task listops --attention aft-simple,softmax,none",
-        "report",
-    ]
-
-
 @pytest.mark.slow
-def test_the_plug_in_is_created_by_its_name_and_listed_with_its_traits(printed):
+def test_the_plug_in_is_created_and_listed_by_its_name_and_passes_the_checks(printed):
     assert printed["create"].startswith("AttentionFree(")
     (row,) = [line for line in printed["list"].splitlines() if line.startswith("aft-simple")]
     summary = "AFT-simple: the weights of the values do not depend on the query"
@@ -115,14 +110,11 @@ def test_the_plug_in_is_created_by_its_name_and_listed_with_its_traits(printed):
     entry = json.loads(printed["entry"])
     assert (entry["cross"], entry["linear"], entry["causal"]) == (True, True, False)
     assert entry["paper"] == "Zhai et al., 2021, arXiv 2105.14103"
-
-
-@pytest.mark.slow
-def test_the_plug_in_passes_the_checks_by_its_name_and_by_its_file(printed):
     results = json.loads(printed["check"])["rows"]
     assert [result["check"] for result in results if not result["passed"]] == []
     assert len(results) > 15
     assert "AttentionFree: padding invariance" in printed["loose"]
+    assert " passed" in printed["tests"]
 
 
 @pytest.mark.slow
@@ -138,8 +130,3 @@ def test_the_plug_in_gets_its_row_next_to_softmax_and_none(printed):
     )
     assert installed["attention-free"] == "0.1.0"
     assert not any("attention-free" in versions for versions in others)
-
-
-@pytest.mark.slow
-def test_the_tests_of_the_plug_in_pass(printed):
-    assert " passed" in printed["tests"]

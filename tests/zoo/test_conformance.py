@@ -51,13 +51,13 @@ SLOW = {check.name for check in CHECKS if not check.fast} | {
 """Checks that take seconds: long inputs, large batches, every length, compilers."""
 
 
+def marked(check: str, *values, name: str, slow: bool = False):
+    marks = [pytest.mark.slow] if slow or check in SLOW else []
+    return pytest.param(*values, id=name, marks=marks)
+
+
 REGISTERED = [
-    pytest.param(
-        configuration,
-        check,
-        id=f"{configuration.label}: {check.name}",
-        marks=[pytest.mark.slow] if check.name in SLOW else [],
-    )
+    marked(check.name, configuration, check, name=f"{configuration.label}: {check.name}")
     for configuration in configurations("primal", Primal)
     for check in checks_for(configuration)
     if not (configuration.causal and check.name in ("compiles", "export"))
@@ -112,25 +112,25 @@ def test_what_the_compiler_reports_about_its_tracing_is_no_warning(recwarn):
     assert not recwarn.list
 
 
-@pytest.mark.parametrize(
-    ("variant", "groups"),
-    [
-        # It has no parameter, as no registered variant.
-        (MeanOfAll, {check.group for check in CHECKS}),
-        # Without a bidirectional form it is `softmax`, and without its claim `linear`: both have
-        # certificates of all checks.
-        (CausalOnly, {"rejections", "receptive field"}),
-        (Recurrent, {"recurrence", "rejections"}),
-        (EqualsSoftmaxAfterPreparation, {"identities"}),
-        # Its tensors are views that are not contiguous.
-        (ActivatesTransposedView, {check.group for check in CHECKS} - {"rejections"}),
-    ],
-    ids=lambda value: getattr(value, "__name__", ""),
-)
-def test_a_correct_variant_passes_every_check(variant, groups):
+EVERY = {check.group for check in CHECKS}
+CORRECT = {
+    # It has no parameter, as no registered variant.
+    MeanOfAll: EVERY,
+    # Without a bidirectional form it is `softmax`, and without its claim `linear`: both have
+    # certificates of all checks.
+    CausalOnly: {"rejections", "receptive field"},
+    Recurrent: {"recurrence", "rejections"},
+    EqualsSoftmaxAfterPreparation: {"identities"},
+    # Its tensors are views that are not contiguous.
+    ActivatesTransposedView: EVERY - {"rejections"},
+}
+
+
+@pytest.mark.parametrize("variant", CORRECT)
+def test_a_correct_variant_passes_every_check(variant):
     for configuration in configurations(variant.__name__, variant):
         for check in checks_for(configuration):
-            if check.name not in SLOW and check.group in groups:
+            if check.name not in SLOW and check.group in CORRECT[variant]:
                 result = run(check, configuration)
                 assert result.passed, f"{check.name}: {result.detail}"
 
@@ -138,12 +138,7 @@ def test_a_correct_variant_passes_every_check(variant, groups):
 @pytest.mark.parametrize(
     ("variant", "check"),
     [
-        pytest.param(
-            variant,
-            check,
-            id=variant.__name__,
-            marks=[pytest.mark.slow] if check in SLOW or variant is NegatesGradients else [],
-        )
+        marked(check, variant, check, name=variant.__name__, slow=variant is NegatesGradients)
         for variant, check in FAULTY.items()
     ],
 )
@@ -232,23 +227,18 @@ def test_separating_masks_separate_every_ordered_pair(count):
     assert torch.equal(separated, ~torch.eye(count, dtype=torch.bool))
 
 
-def test_position_sensitivity_reports_that_it_uses_rotary_positions():
-    (result,) = results_of("position sensitivity", Bidirectional)
-    assert result.detail.startswith("with rotary positions, ")
-
-
-def attends(change, base: type = Bidirectional, **attributes) -> type:
+def attends(change, **attributes) -> type:
     def attend(self, *heads):
-        return change(base.attend(self, *heads))
+        return change(Bidirectional.attend(self, *heads))
 
-    return type("Mine", (base,), {"attend": attend, **attributes})
+    return type("Mine", (Bidirectional,), {"attend": attend, **attributes})
 
 
-def raises(error: BaseException):
+def raises(error: BaseException) -> type:
     def fail(*_):
         raise error
 
-    return fail
+    return attends(fail)
 
 
 @pytest.mark.slow_after(1)
@@ -256,36 +246,33 @@ def raises(error: BaseException):
 def test_a_variant_that_exits_fails_and_does_not_end_the_process(name):
     # Dynamo itself fails at sys.exit.
     expected = "cannot compile it (" if name == "compiles" else "SystemExit"
-    assert expected in failure(name, attends(raises(SystemExit(0))))
+    assert expected in failure(name, raises(SystemExit(0)))
 
 
 def test_an_interrupt_ends_the_checks_and_another_exception_is_a_failure():
-    (configuration,) = configurations("interrupts", attends(raises(KeyboardInterrupt())))
+    (configuration,) = configurations("interrupts", raises(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
         run(CHECKS[0], configuration)
-    (configuration,) = configurations("mine", attends(raises(RuntimeError("boom\nand more"))))
+    (configuration,) = configurations("mine", raises(RuntimeError("boom\nand more")))
     assert run(CHECKS[0], configuration).outcome == Outcome(False, "raised RuntimeError: boom")
 
 
-def test_an_expected_failure_passes_and_an_unexpected_pass_does_not():
-    class Declared(BY_NAME["AddsDropoutInEvaluation"]):
-        expected_failures = MappingProxyType(
-            {"eval is deterministic": "dropout is always on", "lengths": "none"}
-        )
+def declared(name: str, **failures: str) -> type:
+    names = {check.replace("_", " "): reason for check, reason in failures.items()}
+    return type("Declared", (BY_NAME[name],), {"expected_failures": MappingProxyType(names)})
 
-    failed, *_ = results_of("eval is deterministic", Declared)
-    assert failed.passed and failed.expected_failure == "dropout is always on"
-    unexpected, *_ = results_of("lengths", Declared)
+
+def test_an_expected_failure_passes_and_an_unexpected_pass_does_not():
+    variant = declared("AddsDropoutInEvaluation", eval_is_deterministic="always", lengths="none")
+    failed, *_ = results_of("eval is deterministic", variant)
+    assert failed.passed and failed.expected_failure == "always"
+    unexpected, *_ = results_of("lengths", variant)
     assert not unexpected.passed
     assert Result("c", "f", Outcome(True, ""), "").passed
     assert not Result("c", "f", Outcome(False, ""), "").passed
-
-
-def test_an_expected_failure_of_the_causal_form_does_not_apply_to_the_other():
-    class Declared(BY_NAME["ScalesByLength"]):
-        expected_failures = MappingProxyType({"padding invariance, causal": "not true"})
-
-    bidirectional, causal = results_of("padding invariance", Declared)
+    # A failure of the causal form does not apply to the other.
+    variant = declared("ScalesByLength", **{"padding invariance, causal": "not true"})
+    bidirectional, causal = results_of("padding invariance", variant)
     assert bidirectional.passed and not bidirectional.expected_failure
     assert not causal.passed and causal.expected_failure == "not true"
 
@@ -344,18 +331,14 @@ def test_a_module_that_changes_its_precision_is_reported_with_the_dtype():
     assert len(modules) == detail.count("with an output of float32") == 2
 
 
-@pytest.mark.parametrize(
-    ("actual", "expected", "result"),
-    [
-        ([1.0, 2.0], [1.0, 2.5], 0.2),
-        ([0.1, 0.2], [0.1, 0.3], 0.1),
-        ([], [], 0.0),
-        ([], [1.0], float("inf")),
-        ([1.0], [1.0, 1.0], float("inf")),
-        ([NAN], [1.0], float("inf")),
-        ([1.0], [NAN], float("inf")),
-    ],
-)
+DISTANCES = [
+    ([1.0, 2.0], [1.0, 2.5], 0.2), ([0.1, 0.2], [0.1, 0.3], 0.1), ([], [], 0.0),
+    *((a, b, float("inf")) for a, b in (([], [1.0]), ([1.0], [1.0] * 2), ([NAN], [1.0]))),
+    ([1.0], [NAN], float("inf")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("actual", "expected", "result"), DISTANCES)
 def test_a_distance_is_infinite_for_other_shapes_and_for_nan(actual, expected, result):
     assert distance(torch.tensor(actual), torch.tensor(expected)) == pytest.approx(result)
 

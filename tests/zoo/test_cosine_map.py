@@ -62,16 +62,15 @@ def test_the_chunked_map_is_the_plain_one_forward_and_backward(n, padded, maps):
     # Not contiguous.
     leaves[0] = leaves[0].detach().transpose(0, 1).contiguous().transpose(0, 1).requires_grad_()
     mask = padding(3, n) if padded else None
-    near(run(chunked, leaves, mask), run(plain, leaves, mask))
+    first, second = (run(chunked, leaves, mask) for _ in range(2))
+    near(first, run(plain, leaves, mask))
+    assert all(map(torch.equal, first, second))
 
 
 def test_it_is_chosen_for_long_inputs_of_full_precision():
     x = torch.zeros(1, cosine_map.CHUNKED_FROM, DIM)
-    assert suits(x)
-    assert suits(x.double())
-    assert not suits(x.bfloat16())
-    assert not suits(x.half())
-    assert not suits(x[:, 1:])
+    assert suits(x) and suits(x.double())
+    assert not any(suits(other) for other in (x.bfloat16(), x.half(), x[:, 1:]))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert not suits(x)
 
@@ -86,16 +85,6 @@ def test_without_gram_matrices_tokens_and_gradients_are_those_of_the_tokens_alon
     pulled = torch.randn(expected_tokens.shape, dtype=torch.float64)
     expected = torch.autograd.grad(expected_tokens, leaves, pulled)
     near([tokens, *gradients], [expected_tokens, *expected])
-
-
-@pytest.mark.parametrize("chosen", range(5))
-def test_gradients_of_one_input_alone_are_correct(chosen):
-    leaves = [part.detach().requires_grad_(i == chosen) for i, part in enumerate(inputs(63))]
-    actual = []
-    for through in (chunked, plain):
-        tokens, grams = call(through, leaves)
-        actual.append(torch.autograd.grad(tokens.sum() + grams.sum(), leaves[chosen]))
-    near(*actual)
 
 
 @pytest.mark.parametrize("with_gram", [True, False])
@@ -144,15 +133,6 @@ def test_chunks_without_a_backward_pass_share_memory_and_not_values(n, samples):
     mask = padding(3, n)
     with torch.no_grad():
         near(*(call(through, leaves, mask[:samples]) for through in (chunked, plain)))
-
-
-@pytest.mark.parametrize("n", [20, 100])
-def test_a_second_backward_pass_gives_the_same_gradients(n):
-    leaves = inputs(n)
-    tokens, grams = call(chunked, leaves)
-    total = tokens.square().sum() + grams.square().sum()
-    first, second = (torch.autograd.grad(total, leaves, retain_graph=True) for _ in range(2))
-    assert all(map(torch.equal, first, second))
 
 
 @pytest.mark.parametrize(("dtype", "maps"), [(torch.bfloat16, 1), (torch.float16, 3)])

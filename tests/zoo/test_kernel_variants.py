@@ -12,7 +12,6 @@ from tests.zoo.oracle import FORMS, HEADS, PADDED, WIDTH, create, gradients, qkv
 from tests.zoo.test_formulas import by_head
 from zoo.kernels.collisions import collision_probabilities
 from zoo.variants import performer
-from zoo.variants.flowformer import unit_flow
 
 
 def formula(name: str, layer: zoo.Attention, *qkv: torch.Tensor) -> torch.Tensor:
@@ -20,22 +19,10 @@ def formula(name: str, layer: zoo.Attention, *qkv: torch.Tensor) -> torch.Tensor
 
 
 @FORMS
-def test_a_query_of_large_negative_coordinates_is_exact(causal):
-    layer, (q, k, v) = create("linear", causal=causal), qkv(100)
-    q = q.detach() - 200
-    expected = formula("linear", layer, q, k, v)
-    out = layer.attend(q.float(), k.float(), v.float(), None)
-    assert (out - expected).norm() / expected.norm() < 1e-4
-
-
-def test_the_power_of_cosine_starts_at_one_half_as_in_the_paper():
-    assert create("cosine").power.tolist() == [0.5, 0.5]
-
-
-@FORMS
 def test_vectors_without_a_direction_give_zero_and_finite_gradients(causal):
-    for name, inputs in (("cosine", qkv(9, 9, 0.0)), ("yoso", qkv(9, 9, 0.0))):
-        inputs = [part.float() for part in inputs]
+    assert create("cosine").power.tolist() == [0.5, 0.5]  # as in the paper
+    for name in ("cosine", "yoso"):
+        inputs = [part.float() for part in qkv(9, 9, 0.0)]
         out = create(name, causal=causal).float().attend(*inputs, None)
         assert (out == 0).all()
         assert all(gradient.isfinite().all() for gradient in gradients(out, *inputs))
@@ -56,32 +43,9 @@ def test_a_step_of_cosformer_beyond_max_len_has_the_last_position():
     torch.testing.assert_close(tokens, expected)
 
 
-@pytest.mark.parametrize("shift", [-1000.0, 0.0, 1000.0])
-def test_every_token_has_a_flow_of_one(shift):
-    x, total = qkv(30, shift=shift)[0], torch.rand(2, HEADS, 1, WIDTH).double()
-    flow = (unit_flow(x, total) * total).sum(-1)
-    torch.testing.assert_close(flow, torch.ones(2, HEADS, 30).double())
-
-
-@pytest.mark.parametrize("orthogonal", [True, False], ids=["orthogonal", "independent"])
-def test_the_error_of_performer_falls_as_the_root_of_the_number_of_features(orthogonal):
-    inputs = 0.5 * torch.randn(3, 2, HEADS, 128, 32).double()
-    exact, counts = oracle.softmax_attention(*inputs), (64, 1024)
-
-    def error(features: int) -> float:
-        options = {"features": features, "orthogonal": orthogonal}
-        layers = [create("performer", dim=HEADS * 32, **options) for _ in range(6)]
-        misses = torch.stack([layer.attend(*inputs, None) - exact for layer in layers])
-        return float(misses.square().mean().sqrt())
-
-    few, many = map(error, counts)
-    assert -0.6 < math.log(many / few) / math.log(counts[1] / counts[0]) < -0.4
-
-
-@pytest.mark.parametrize("width", [128, 512])
-def test_wide_causal_heads_are_as_exact_in_single_precision_as_in_double(width):
-    layer = create("performer", causal=True, dim=HEADS * width).float()
-    inputs = [torch.randn(2, 1, 64, width) for _ in range(3)]
+def test_wide_causal_heads_are_as_exact_in_single_precision_as_in_double():
+    layer = create("performer", causal=True, dim=HEADS * 512).float()
+    inputs = [torch.randn(2, 1, 64, 512) for _ in range(3)]
     out = layer.attend(*inputs, None)
     expected = layer.double().attend(*(part.double() for part in inputs), None)
     assert expected.abs().amin(-1).max() > 0
@@ -123,11 +87,6 @@ def test_the_bound_is_the_papers_surrogate_and_lies_below_the_exact_derivative()
     torch.testing.assert_close(bound, 4 * weights)
     torch.testing.assert_close(exact, torch.autograd.grad(weights.sum(), grid)[0])
     assert (bound <= exact).all()
-    inputs = qkv(20)
-    layers = (create("yoso", gradient=choice) for choice in ("exact", "bound"))
-    exact, bound = (layer.attend(*inputs, None) for layer in layers)
-    assert torch.equal(exact, bound)
-    assert not torch.allclose(gradients(exact, *inputs)[0], gradients(bound, *inputs)[0])
 
 
 @pytest.mark.parametrize("gradient", ["exact", "bound"])
@@ -153,17 +112,6 @@ def test_fp32_gradients_are_right_near_a_cosine_of_one():
     actual = gradients(layer.float().attend(*single, None), *single)
     for gradient, expected in zip(actual, exact, strict=True):
         assert (gradient - expected).norm() / expected.norm() < 1e-3
-
-
-def test_zero_vectors_of_yoso_give_zero_and_gradients_of_zero():
-    q, k, v = [part.detach() for part in qkv(9)]
-    q[:, :, 3], k[:, :, 5], v[0] = 0.0, 0.0, 0.0
-    inputs = [part.requires_grad_() for part in (q, k, v)]
-    out = create("yoso").attend(*inputs, None)
-    assert (out[0] == 0).all()
-    dq, dk, dv = gradients(out, *inputs)
-    assert (dq[:, :, 3] == 0).all() and (dk[:, :, 5] == 0).all()
-    assert all(part.isfinite().all() for part in (dq, dk, dv))
 
 
 @PADDED

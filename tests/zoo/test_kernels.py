@@ -28,28 +28,21 @@ def test_chunked_sums_and_gradients_are_those_of_the_definition(n, chunk):
     agree(out, expected, *inputs, outputs=(1e-10, 1e-10), slopes=(1e-10, 1e-10))
 
 
-@pytest.mark.parametrize(
-    ("cut", "scale"), [(1, 0.0), (31, -1.0), (32, 1e6), (33, 1e6), (64, 0.0), (99, -1.0)]
-)
+@pytest.mark.parametrize(("cut", "scale"), [(1, 0.0), (31, -1.0), (32, 1e6), (33, 1e6)])
 def test_the_future_never_changes_a_past_sum(scale, cut):
     inputs = sides(100, torch.float32)
     changed = [torch.cat([part[:, :, :cut], scale * part[:, :, cut:]], 2) for part in inputs]
     before, after = (causal_sum.chunked(*qkv, 32) for qkv in (inputs, changed))
     assert torch.equal(before[:, :, :cut], after[:, :, :cut])
-    assert not torch.equal(before[:, :, cut:], after[:, :, cut:])
 
 
-def test_zero_by_zero_is_zero_with_gradients_of_zero():
+def test_zero_by_zero_and_an_underflowing_denominator_give_zero():
     inputs = [torch.zeros(1, 1, 3, width, requires_grad=True) for width in (2, 2, 4)]
     out = causal_sum.mean(*inputs, False, 8)
     assert (out == 0).all()
     assert all((gradient == 0).all() for gradient in gradients(out, *inputs))
-
-
-def test_an_underflowing_denominator_gives_zero():
-    numerator = torch.ones(1, 1, 3, 2)
     denominator = torch.tensor([1e-40, 1e-33, 1e-25]).reshape(1, 1, 3, 1)
-    out = causal_sum.ratio(numerator, denominator)
+    out = causal_sum.ratio(torch.ones(1, 1, 3, 2), denominator)
     assert (out[:, :, :2] == 0).all()
     torch.testing.assert_close(out[:, :, 2], torch.full((1, 1, 2), 1e25))
 
@@ -69,15 +62,12 @@ def test_tiles_equal_the_definition(n, tau, bound, causal, monkeypatch):
     monkeypatch.setattr(collisions, "TILE", 700)
     inputs = [part.requires_grad_() for part in units(n, n)]
     form = Form(causal, tau, bound)
-    agree(tiled(*inputs, form), collisions.plain(*inputs, form), *inputs)
-
-
-def test_tiles_store_no_matrix_of_weights():
-    inputs = [part.requires_grad_() for part in units(100, 100)]
     saved = []
     with torch.autograd.graph.saved_tensors_hooks(lambda x: saved.append(x) or x, lambda x: x):
-        tiled(*inputs, Form(False, 8, False))
+        out = tiled(*inputs, form)
+    # No matrix of weights is stored.
     assert max(part.numel() for part in saved) == inputs[0].numel()
+    agree(out, collisions.plain(*inputs, form), *inputs)
 
 
 def test_the_derivative_at_a_cosine_of_one_is_bounded():
@@ -86,36 +76,23 @@ def test_the_derivative_at_a_cosine_of_one_is_bounded():
     assert slope.item() == pytest.approx(8 / torch.pi / (64 * torch.finfo(s.dtype).eps) ** 0.5)
 
 
-def grouped(v, taps):
-    weight = taps[:, None, :, None]
-    return F.conv2d(v, weight, padding=(taps.shape[1] // 2, 0), groups=len(taps))
+LONG = 2 * BLOCK + 1
+BANDS = [(1, 3), (63, 1), (63, 35), (BLOCK, 3), (BLOCK + 1, 3), (BLOCK, LONG), (200, LONG)]
 
 
-@pytest.mark.parametrize(
-    ("n", "taps"),
-    [
-        (1, 3), (63, 1), (63, 35), (BLOCK, 3), (BLOCK + 1, 3), (BLOCK, 2 * BLOCK + 1), (200, 35),
-        (200, 2 * BLOCK + 1),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("n", "taps"), BANDS)
 def test_a_band_equals_a_grouped_convolution(n, taps):
     v = torch.randn(2, 3, n, 5, dtype=torch.float64, requires_grad=True)
     kernel = torch.randn(3, taps, dtype=torch.float64, requires_grad=True)
-    expected, actual = grouped(v, kernel), convolve(v, kernel)
-    torch.testing.assert_close(actual, expected)
-    slopes = (torch.autograd.grad(y.square().sum(), [v, kernel]) for y in (actual, expected))
-    torch.testing.assert_close(*slopes)
+    expected = F.conv2d(v, kernel[:, None, :, None], padding=(taps // 2, 0), groups=3)
+    agree(convolve(v, kernel), expected, v, kernel)
 
 
 @pytest.mark.parametrize("width", [8, 7, 1])
 def test_pairs_of_channels_rotate_as_complex_numbers(width):
     x = torch.randn(2, 3, 11, width).double()
     torch.testing.assert_close(apply_rotary(x), complex_rotation(x), rtol=0, atol=1e-12)
-
-
-def test_large_positions_are_exact_in_single_precision():
-    x = torch.randn(1, 1, 1, 8)
-    position = torch.tensor([[1_000_000]])
+    x, position = x[:1, :1, :1].float(), torch.tensor([[1_000_000]])
     exact = apply_rotary(x.double(), position)
     torch.testing.assert_close(apply_rotary(x, position).double(), exact, rtol=0, atol=1e-5)
 
@@ -138,13 +115,6 @@ def test_both_give_the_same_tokens_and_gradients(contiguous):
     tokens = x if contiguous else torch.randn(5, 9, 2).double().requires_grad_().permute(2, 1, 0)
     results = (sampled(through, tokens) for through in (in_place, sampled_tokens.plain))
     torch.testing.assert_close(*results, rtol=1e-12, atol=1e-12)
-
-
-def test_the_gradient_of_a_sample_that_is_used_alone_is_zero_elsewhere():
-    x = torch.randn(2, 9, 5).double().requires_grad_()
-    (gradient,) = torch.autograd.grad(in_place(x, POSITIONS)[1].sum(), x)
-    assert gradient[0, [0, 3, 8], 0].tolist() == [1, 2, 1]
-    assert gradient[0, [1, 2, 4, 5, 6, 7]].abs().max() == 0
 
 
 def test_second_derivatives_are_correct():

@@ -4,7 +4,6 @@ One direction of weights has the objective J = (|e|^2 + |r|^2) lambda / 2 - w_e 
 scores e = Phi_q w_e and r = Phi_k w_r.
 """
 
-import math
 from typing import NamedTuple
 
 import pytest
@@ -63,25 +62,17 @@ def alignment(scores: Tensor, basis: Tensor) -> float:
 
 
 @pytest.mark.parametrize("name", ["softmax", "primal"])
-def test_the_kernel_of_attention_is_asymmetric_and_so_are_its_singular_vectors(name):
+def test_a_kernel_is_asymmetric_and_a_product_of_features_whose_primal_is_its_dual(name):
     layer = zoo.create(name, dim=8, heads=1, max_len=12).double()
-    x = torch.randn(1, 12, 8).double()
+    x, values = torch.randn(1, 12, 8).double(), torch.randn(12, 3).double()
     kernel = layer.matrix(x, x, None)[0, 0]
     assert (kernel - kernel.T).norm() > 0.05 * kernel.norm()
-    u, _, vt = torch.linalg.svd(kernel)
+    u, s, vt = torch.linalg.svd(kernel)
     # The first pair is near constant in softmax, whose rows sum to 1.
     assert alignment(u[:, 1:3], vt[1:3].T) < 0.9
-
-
-def test_every_kernel_matrix_is_a_product_of_features_whose_primal_is_its_dual():
-    layer = zoo.create("softmax", dim=8, heads=1, max_len=12).double()
-    x = torch.randn(1, 12, 8).double()
-    kernel = layer.matrix(x, x, None)[0, 0]
-    u, s, vt = torch.linalg.svd(kernel)
     phi_q, phi_k = u * s.sqrt(), vt.T * s.sqrt()
     agree(phi_q @ phi_k.T, kernel)
     # Any dual variables H: sum_j kappa(x_i, x_j) h_j, as values in attention, is Phi_q W.
-    values = torch.randn(12, 3).double()
     agree(phi_q @ (phi_k.T @ values), kernel @ values)
 
 
@@ -107,19 +98,14 @@ def test_the_lagrangian_is_stationary_at_singular_vectors_and_not_next_to_them()
         assert max(part.abs().max() for part in gradient(near)) > 1e-3
 
 
-def test_the_shifted_eigenvalue_problem_has_each_singular_value_with_both_signs():
+def test_eigenvalues_of_the_shifted_problem_and_inverse_lambda_are_the_singular_values():
     problem = random_problem()
     block = torch.zeros(QUERIES + KEYS, QUERIES + KEYS).double()
     block[:QUERIES, QUERIES:], block[QUERIES:, :QUERIES] = problem.kernel, problem.kernel.T
-    values = torch.linalg.eigvalsh(block)
     rest = torch.zeros(QUERIES + KEYS - 2 * FEATURES).double()
     expected = torch.cat([-problem.s, rest, problem.s]).sort().values
-    torch.testing.assert_close(values, expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(torch.linalg.eigvalsh(block), expected, rtol=0, atol=1e-12)
     agree(block @ torch.cat([problem.u, problem.v]), torch.cat([problem.u, problem.v]) * problem.s)
-
-
-def test_weights_other_than_zero_are_stationary_only_where_lambda_is_an_inverse_singular_value():
-    problem = random_problem()
     for scale in (1 / problem.s[1], 1.01 / problem.s[1], torch.tensor(1.0).double()):
         null = (torch.linalg.eigvalsh(hessian(problem, scale)).abs() < 1e-10).sum()
         assert null == (scale == 1 / problem.s[1])
@@ -262,13 +248,9 @@ def test_the_published_trace_makes_another_kernel_stationary_that_of_sampled_tok
         assert slopes[1] < 0.2 * slopes[0]
 
 
-def test_a_random_subspace_has_the_expected_alignment_of_rank_by_features():
-    basis = torch.eye(8).double()[:, :3]
+def test_the_alignment_of_a_random_subspace_is_rank_by_features_and_of_all_features_one():
+    basis, problem = torch.eye(8).double()[:, :3], random_problem()
     found = [alignment(torch.randn(8, 3).double(), basis) for _ in range(2000)]
     assert sum(found) / len(found) == pytest.approx(3 / 8, abs=0.02)
-
-
-def test_scores_of_as_many_directions_as_features_span_all_singular_vectors():
-    problem = random_problem()
     scores = problem.phi_q @ torch.randn(FEATURES, FEATURES).double()
-    assert math.isclose(alignment(scores, problem.u), 1, rel_tol=1e-12)
+    assert alignment(scores, problem.u) == pytest.approx(1, rel=1e-12)

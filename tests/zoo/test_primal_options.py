@@ -38,62 +38,50 @@ def test_the_literal_form_computes_scores_in_full_precision_under_autocast_as_pu
 
 @pytest.mark.parametrize("form", ["dependent", "independent", "causal"])
 @pytest.mark.parametrize("backend", ["literal", "folded"])
-def test_evaluation_gives_the_same_tokens_and_neither_energies_nor_a_loss(backend, form):
+def test_evaluation_gives_the_same_tokens_and_no_loss(backend, form):
     layer, x = build(form, backend=backend), torch.randn(2, 30, DIM).double()
     assert layer.backend_for(x) == backend
-    trained = layer(x, x, None)
-    _, weights = layer.weights(x, None, layer.directions)
-    compute = layer.eval()._literal if backend == "literal" else layer.eval()._folded
-    _, energy = compute(x, weights, None, *([] if backend == "literal" else [False]))
-    assert energy.numel() == 0
-    evaluated = layer(x, x, None)
+    trained, evaluated = layer(x, x, None), layer.eval()(x, x, None)
     assert set(trained.losses) == {"ksvd"} and dict(evaluated.losses) == {}
     assert torch.equal(evaluated.tokens, trained.tokens)
 
 
-def test_auto_is_folded_on_a_cpu():
-    assert Primal(size()).backend_for(torch.zeros(1, 3, DIM)) == "folded"
-
-
 @pytest.mark.parametrize(
-    ("failure", "changes", "expected"),
+    ("on_cuda", "failure", "changes", "expected"),
     [
-        ("", {}, "triton"),
-        ("no kernel", {}, "folded"),
-        ("", {"causal": True}, "folded"),
-        ("", {"rotary": True}, "folded"),
+        (False, "", {}, "folded"),
+        (True, "", {}, "triton"),
+        (True, "no kernel", {}, "folded"),
+        (True, "", {"causal": True}, "folded"),
+        (True, "", {"rotary": True}, "folded"),
     ],
 )
-def test_auto_on_cuda_is_triton_where_a_trial_succeeds(monkeypatch, failure, changes, expected):
+def test_auto_is_triton_on_cuda_where_a_trial_succeeds(
+    monkeypatch, on_cuda, failure, changes, expected
+):
     monkeypatch.setattr(cosine_map, "triton_failure", lambda *_: failure)
-    monkeypatch.setattr(torch.Tensor, "is_cuda", True)
+    monkeypatch.setattr(torch.Tensor, "is_cuda", on_cuda)
     assert Primal(size(**changes)).backend_for(torch.zeros(1, 3, DIM)) == expected
 
 
-@pytest.mark.parametrize("changes", [{"causal": True}, {"rotary": True}])
-def test_triton_by_name_is_rejected_for_forms_without_a_kernel(changes):
-    message = r"^primal\.backend=triton computes neither .* nor rotary .*; give backend=auto$"
-    with pytest.raises(Unsupported, match=message):
-        Primal(size(**changes), backend="triton")
-
-
 @pytest.mark.parametrize(
-    "reason", ["its kernels need a CUDA device, and there is none", "triton is not installed"]
+    ("missing", "failure", "options", "message"),
+    [
+        ("no CUDA", "", {}, "cannot run: no CUDA; give backend=auto"),
+        ("", "too wide", {}, "cannot run: too wide; give backend=auto"),
+        ("", "", {"causal": True}, "computes neither .* nor rotary .*; give backend=auto"),
+        ("", "", {"rotary": True}, "computes neither .* nor rotary .*; give backend=auto"),
+        ("", "", {"feature_map": "relu"}, "computes .* nor a feature map other than cosine, .*"),
+    ],
 )
-def test_triton_by_name_is_rejected_where_it_cannot_run(monkeypatch, reason):
-    monkeypatch.setattr(cosine_map, "missing_for_triton", lambda: reason)
-    message = rf"^primal\.backend=triton cannot run: {reason}; give backend=auto$"
-    with pytest.raises(Unsupported, match=message):
-        Primal(size(), backend="triton")
-
-
-def test_triton_by_name_is_rejected_where_its_trial_fails(monkeypatch):
-    monkeypatch.setattr(cosine_map, "missing_for_triton", lambda: "")
-    monkeypatch.setattr(cosine_map, "triton_failure", lambda *_: "too wide")
-    layer, x = Primal(size(), backend="triton"), torch.zeros(1, 3, DIM)
-    message = r"^primal\.backend=triton cannot run: too wide; give backend=auto$"
-    with pytest.raises(Unsupported, match=message):
-        layer(x, x, None)
+def test_triton_by_name_is_rejected_where_it_cannot_run(
+    monkeypatch, missing, failure, options, message
+):
+    monkeypatch.setattr(cosine_map, "missing_for_triton", lambda: missing)
+    monkeypatch.setattr(cosine_map, "triton_failure", lambda *_: failure)
+    x = torch.zeros(1, 3, DIM)
+    with pytest.raises(Unsupported, match=rf"^primal\.backend=triton {message}$"):
+        zoo.create("primal", **SIZES, **options, backend="triton")(x)
 
 
 KERNELS = {
@@ -110,12 +98,7 @@ KERNELS = {
 NAMES = pytest.mark.parametrize("name", KERNELS)
 
 
-def layer_of(**options):
-    return zoo.create("primal", dim=DIM, heads=HEADS, max_len=40, rank=3, rank_multi=5, **options)
-
-
-def test_every_map_of_the_package_is_tested_here():
-    assert sorted(KERNELS) == feature_maps.feature_maps.names()
+SIZES = {"dim": DIM, "heads": HEADS, "max_len": 40}
 
 
 @NAMES
@@ -125,17 +108,12 @@ def test_products_of_features_are_the_kernel(name):
     pairs = itertools.product(q, k)
     expected = torch.stack([KERNELS[name](a, b) for a, b in pairs]).view(5, 5)
     torch.testing.assert_close(phi(q) @ phi(k).mT, expected, rtol=1e-12, atol=1e-14)
-    assert feature_maps.width(name, 6) == phi(q).shape[-1] == (21 if name == "polynomial" else 6)
-
-
-@NAMES
-def test_the_zero_vector_has_the_stated_features_and_a_finite_gradient(name):
     zero = torch.zeros(1, 4, requires_grad=True)
-    features = feature_maps.feature_maps.find(name)(zero)
-    expected = {"exponential": 1 / 4, "elu": 1 / 2}.get(name, 0.0)
-    assert torch.equal(features, torch.full_like(features, expected))
-    (gradient,) = torch.autograd.grad(features.sum(), zero)
-    assert gradient.isfinite().all()
+    constant = {"exponential": 1 / 4, "elu": 1 / 2}.get(name, 0.0)
+    assert torch.equal(phi(zero), torch.full_like(phi(zero), constant))
+    assert torch.autograd.grad(phi(zero).sum(), zero)[0].isfinite().all()
+    assert sorted(KERNELS) == feature_maps.feature_maps.names()
+    assert feature_maps.width(name, 6) == phi(q).shape[-1] == (21 if name == "polynomial" else 6)
 
 
 @pytest.fixture
@@ -146,28 +124,18 @@ def register(monkeypatch):
     return maps.register
 
 
-def test_a_map_of_ones_own_is_used_by_its_name(register):
+def test_a_map_of_ones_own_is_used_by_its_name_unless_it_mixes_tokens(register):
     register("double")(lambda u: 2 * u * u.shape[-1] ** -0.5)
-    x = torch.randn(2, 40, DIM)
-    tokens = []
+    register("flat")(lambda u: u.flatten())
+    x, tokens = torch.randn(2, 40, DIM), []
     for name in ("double", "identity"):
         torch.manual_seed(1)
-        attention = layer_of(feature_map=name)
+        layer = zoo.create("primal", **SIZES, rank=3, feature_map=name)
         with torch.no_grad():
             # Queries and keys twice as large have twice the features.
-            attention.query_key.weight.mul_(2 if name == "identity" else 1)
-            attention.query_key.bias.mul_(2 if name == "identity" else 1)
-        tokens.append(attention(x).tokens)
+            layer.query_key.weight.mul_(2 if name == "identity" else 1)
+            layer.query_key.bias.mul_(2 if name == "identity" else 1)
+        tokens.append(layer(x).tokens)
     torch.testing.assert_close(*tokens)
-
-
-def test_a_map_that_mixes_tokens_into_its_features_is_rejected(register):
-    register("flat")(lambda u: u.flatten())
     with pytest.raises(UserError, match=r"'flat' gives shape \(24,\) for \(2, 3, 4\); return"):
-        layer_of(feature_map="flat")
-
-
-def test_triton_by_name_is_rejected_for_a_map_without_a_kernel():
-    with pytest.raises(zoo.Unsupported, match="nor a feature map other than cosine"):
-        layer_of(feature_map="relu", backend="triton")
-    assert layer_of(feature_map="relu").backend_for(torch.zeros(1, 3, DIM)) == "folded"
+        zoo.create("primal", **SIZES, feature_map="flat")

@@ -2,6 +2,7 @@
 
 import copy
 import warnings
+from functools import partial
 from importlib.util import find_spec
 
 import pytest
@@ -65,27 +66,19 @@ def test_softmax_in_an_encoder_of_pytorch_changes_nothing(batch_first, norm_firs
     paths = [f"layers.{i}.self_attn" for i in range(2)]
     assert replaced == [(path, "MultiheadAttention", "softmax") for path in paths]
     zoo.replace(causal, "softmax", max_len=N, causal=True)
+    local = copy.deepcopy(model)
+    zoo.replace(local, "local", max_len=N)  # has no cross-attention
+    assert local(torch.randn(N, N, D)).shape == (N, N, D)
     x = torch.randn(3, N, D) if batch_first else torch.randn(N, 3, D)
     real = ~PAD if batch_first else ~PAD.T
+    added = torch.zeros(3, N).where(~PAD, -torch.inf)
     for other, options in (
         (full, {}),
         (full, {"src_key_padding_mask": PAD}),
         (causal, {"mask": FUTURE, "is_causal": True}),
-        (
-            causal,
-            {"mask": FUTURE, "src_key_padding_mask": torch.zeros(3, N).where(~PAD, -torch.inf)},
-        ),
+        (causal, {"mask": FUTURE, "src_key_padding_mask": added}),
     ):
-        pairs = zip(model(x, **options)[real], other(x, **options)[real], strict=True)
-        for expected, actual in pairs:
-            torch.testing.assert_close(actual, expected)
-
-
-@pytest.mark.parametrize("batch_first", [True, False])
-def test_self_attention_is_known_as_such(batch_first):
-    model = encoder(batch_first=batch_first)
-    zoo.replace(model, "local", max_len=N)  # has no cross-attention
-    assert model(torch.randn(N, N, D)).shape == (N, N, D)
+        torch.testing.assert_close(other(x, **options)[real], model(x, **options)[real])
 
 
 @pytest.mark.parametrize("batch_first", [True, False])
@@ -153,33 +146,25 @@ def test_timms_attention_is_replaced(timm):
         torch.testing.assert_close(causal[0](x, is_causal=True), expected)
 
 
-def test_a_layer_in_two_places_stays_the_same_layer():
-    shared = Attention().eval()
-    model = nn.Sequential(shared, nn.Sequential(shared))
-    zoo.replace(model, "linear", max_len=N)
-    assert model[0] is model[1][0] and not isinstance(model[0], Attention)
-
-
 class Classes(Attention):
     def forward(self, x):
         return super().forward(x)[:, :1]
 
 
-@pytest.mark.parametrize(
-    ("module", "variant"),
-    [
-        pytest.param(Attention(), "primal", id="a variant without the projections"),
-        pytest.param(Attention(), "reformer", id="shared projections"),
-        pytest.param(Attention(drop=0.1), "linear", id="dropout of weights"),
-        pytest.param(Attention(scale=0.5), "linear", id="another scale"),
-        pytest.param(Attention(norm=True), "linear", id="normalised queries"),
-        pytest.param(Attention(other_drop=0.1), "linear", id="dropout of queries"),
-        pytest.param(Classes(), "linear", id="other queries"),
-        pytest.param(nn.MultiheadAttention(D, H, kdim=5), "linear", id="other widths"),
-        pytest.param(nn.MultiheadAttention(D, H, add_zero_attn=True), "linear", id="a zero key"),
-        pytest.param(nn.MultiheadAttention(D, H, add_bias_kv=True), "linear", id="a learned key"),
-    ],
-)
+MULTIHEAD = partial(nn.MultiheadAttention, D, H)
+REFUSED = {
+    "no such projections": (Attention(), "primal"), "shared": (Attention(), "reformer"),
+    "dropout of weights": (Attention(drop=0.1), "linear"),
+    "another scale": (Attention(scale=0.5), "linear"),
+    "normalised queries": (Attention(norm=True), "linear"),
+    "dropout of queries": (Attention(other_drop=0.1), "linear"),
+    "other queries": (Classes(), "linear"), "other widths": (MULTIHEAD(kdim=5), "linear"),
+    "a zero key": (MULTIHEAD(add_zero_attn=True), "linear"),
+    "a learned key": (MULTIHEAD(add_bias_kv=True), "linear"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("module", "variant"), REFUSED.values(), ids=REFUSED)
 def test_what_cannot_be_honoured_leaves_the_model_as_it_was(module, variant):
     model = nn.Sequential(Attention(), module)
     before = list(model)
@@ -207,9 +192,11 @@ def test_calls_that_cannot_be_honoured_are_refused(call):
         call(model[0], torch.randn(3, N, D))
 
 
-def test_a_causal_layer_refuses_to_attend_to_all():
-    model = nn.Sequential(Attention())
+def test_a_causal_layer_in_two_places_is_one_layer_and_refuses_to_attend_to_all():
+    shared = Attention()
+    model = nn.Sequential(shared, nn.Sequential(shared))
     zoo.replace(model, "linear", max_len=N, causal=True)
+    assert model[0] is model[1][0] and not isinstance(model[0], Attention)
     assert model(torch.randn(3, 1, D)).shape == (3, 1, D)
     with pytest.raises(zoo.Unsupported):
         model(torch.randn(3, N, D))

@@ -48,30 +48,21 @@ def test_parts_are_processed_at_the_same_time(team, set_threads):
 @pytest.mark.parametrize("bad", [0, 4])
 def test_an_error_of_any_thread_is_raised(team, set_threads, bad):
     set_threads(2)
-
-    def loop(first: int, last: int) -> None:
-        if first == bad:
-            raise ValueError(f"block {first}")
-
-    with pytest.raises(ValueError, match=f"block {bad}"):
-        threads.share(loop, 8, 1)
-
-
-def test_a_smaller_team_than_asked_for_processes_every_part(set_threads, monkeypatch):
-    def alone(body, data, count, flags):
-        body(data)
-
-    monkeypatch.setattr(threads, "_openmp", lambda: alone)
-    set_threads(4)
-    ranges = []
-    threads.share(lambda first, last: ranges.append((first, last)), 8, 1)
-    assert ranges == [(0, 2), (2, 4), (4, 6), (6, 8)]
+    with pytest.raises(ZeroDivisionError):
+        threads.share(lambda first, last: 1 / (first - bad), 8, 1)
 
 
 @pytest.mark.parametrize("error", [OSError, TypeError, AttributeError])
-def test_the_pool_is_used_where_there_is_no_gnu_openmp(error, monkeypatch):
+def test_the_pool_is_used_without_gnu_openmp_and_a_smaller_team_processes_every_part(
+    error, set_threads, monkeypatch
+):
     def refuse(_):
         raise error
 
     monkeypatch.setattr(threads.ctypes, "CDLL", refuse)
     assert threads._openmp.__wrapped__() is None
+    monkeypatch.setattr(threads, "_openmp", lambda: lambda body, data, *_: body(data))
+    set_threads(4)
+    ranges = []
+    threads.share(lambda first, last: ranges.append((first, last)), 8, 1)
+    assert ranges == [(0, 2), (2, 4), (4, 6), (6, 8)]

@@ -28,24 +28,19 @@ from zoo.variants.retention import log_gamma
 from zoo.variants.rwkv7 import recur
 
 
-@pytest.mark.parametrize(("sharing", "count"), [("none", 4), ("headwise", 2), ("kv", 1)])
-def test_sharing_reduces_the_number_of_matrices(sharing, count):
-    layer = oracle.create("linformer", max_len=100, rank=7, sharing=sharing)
-    assert layer.projections.numel() == count * 7 * 100
-
-
 @pytest.mark.parametrize(
     ("rank", "max_len"), [(8, 64), (7, 100), (64, 64), (256, 64), (1, 5), (256, 1024)]
 )
-def test_a_fresh_layer_attends_to_the_means_of_segments(rank, max_len):
+def test_a_fresh_linformer_attends_to_the_means_of_segments(rank, max_len):
     (q, k, v) = inputs = qkv(max_len)
     k_means, v_means = (
         F.adaptive_avg_pool1d(part.flatten(0, 1).mT, rank).mT.unflatten(0, part.shape[:2])
         for part in (k, v)
     )
     expected = softmax_attention(q, k_means, v_means)
-    for sharing in ("none", "headwise", "kv"):
+    for sharing, count in (("none", 4), ("headwise", 2), ("kv", 1)):
         layer = oracle.create("linformer", max_len=max_len, rank=rank, sharing=sharing)
+        assert layer.projections.numel() == count * rank * max_len
         # The means were computed in fp32.
         agree(layer.attend(*inputs, None), expected, outputs=(1e-5, 1e-6))
 
@@ -60,7 +55,25 @@ def test_a_step_of_adamw_changes_a_projected_key_by_less_than_itself():
     optimizer.step()
     change = (layer.scale * layer.projections.detach() - before).abs().sum(-1)
     assert 0 < change.max() < 0.1
-    assert before.sum(-1).allclose(torch.ones(()).double())
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("softmax", {"backend": "sdpa"}),
+        ("softmax", {"backend": "naive"}),
+        ("local", {"window": 100}),
+        ("reformer", {"bucket": 200}),
+    ],
+)
+def test_dropping_weights_keeps_their_mean(name, options):
+    layer = oracle.create(name, dropout=0.25, **options)
+    ones = torch.ones(1, HEADS, 200, WIDTH).double()
+    out = layer.attend(ones, ones, ones, None)
+    # About 200 weights of 1/200, each 0 or 4/3 as large: deviation sqrt(1/3 / 200) a token.
+    assert out.mean() == pytest.approx(1.0, abs=0.02)
+    assert out[..., 0].std() == pytest.approx((1 / 3 / 200) ** 0.5, rel=0.3)
+    torch.testing.assert_close(layer.eval().attend(ones, ones, ones, None), ones)
 
 
 def test_dropout_of_global_tokens_and_of_the_window():
@@ -70,13 +83,14 @@ def test_dropout_of_global_tokens_and_of_the_window():
     assert not torch.allclose(dropped[:, 1:], expected[:, 1:])
 
 
-def test_dropping_weights_of_a_window_leaves_their_mean():
-    inputs = [part.detach() for part in qkv(50)]
-    exact = oracle.create("local", window=8).attend(*inputs, None)
-    layer = oracle.create("local", dropout=0.5, window=8)
-    outs = torch.stack([layer.attend(*inputs, None) for _ in range(400)])
-    # 400 draws have a standard error of 5 % of a deviation.
-    assert ((outs.mean(0) - exact).abs() < 0.3 * outs.std(0) + 1e-12).all()
+def test_reformer_draws_rotations_in_training_as_many_as_chunks_rounded_up_to_even():
+    (q, _, v), layer = qkv(100), oracle.create("reformer", bucket=8).eval()
+    before, expected = layer.rotations.clone(), layer.attend(q, q, v, None)
+    assert not torch.equal(layer.train().attend(q, q, v, None), expected)
+    assert torch.equal(layer.rotations, before)
+    pairs = {64: 1, 65: 1, 128: 1, 129: 2, 1000: 8, 4096: 32}
+    layers = {n: zoo.create("reformer", dim=DIM, heads=HEADS, max_len=n) for n in pairs}
+    assert {n: layer.rotations.shape[-1] for n, layer in layers.items()} == pairs
 
 
 def test_steps_of_sinks_equal_forward_with_more_first_tokens_than_the_window_has():
@@ -84,29 +98,6 @@ def test_steps_of_sinks_equal_forward_with_more_first_tokens_than_the_window_has
     torch.nn.init.normal_(layer.sink)
     x = draw(40).detach()
     torch.testing.assert_close(decode(layer, x)[0], layer(x).tokens)
-
-
-def test_training_draws_new_rotations_and_keeps_those_of_evaluation():
-    (q, _, v), layer = qkv(100), oracle.create("reformer", bucket=8).eval()
-    before, expected = layer.rotations.clone(), layer.attend(q, q, v, None)
-    assert not torch.equal(layer.train().attend(q, q, v, None), expected)
-    assert torch.equal(layer.rotations, before)
-
-
-def test_there_are_as_many_hashes_as_chunks_rounded_up_to_even():
-    pairs = {64: 1, 65: 1, 128: 1, 129: 2, 1000: 8, 4096: 32}
-    layers = {n: zoo.create("reformer", dim=DIM, heads=HEADS, max_len=n) for n in pairs}
-    assert {n: layer.rotations.shape[-1] for n, layer in layers.items()} == pairs
-
-
-def test_dropping_weights_of_reformer_keeps_their_mean():
-    layer = oracle.create("reformer", dropout=0.25, bucket=200)
-    ones = torch.ones(1, HEADS, 200, WIDTH)
-    out = layer.attend(ones, ones, ones, None)
-    # 199 weights of 1/199, each 0 or 4/3 as large: deviation sqrt(1/3 / 199) = 0.04 a token.
-    assert out.mean() == pytest.approx(1.0, abs=0.01)
-    assert out[..., 0].std() == pytest.approx((1 / 3 / 199) ** 0.5, rel=0.2)
-    torch.testing.assert_close(layer.eval().attend(ones, ones, ones, None), ones)
 
 
 create = partial(oracle.create, causal=True)
@@ -157,45 +148,40 @@ def test_steps_equal_forward_beyond_the_last_level(levels):
         assert [int(bit) for bit in occupied[1:8]] == [90 >> level & 1 for level in range(7)]
 
 
-@pytest.mark.parametrize("strength", [0.0, 1.0, 30.0, 1e3, 1e6])
+def uniform(*shape: int) -> Tensor:
+    return torch.rand(1, 1, *shape).double()
+
+
+def unit(x: Tensor) -> Tensor:
+    return F.normalize(x, dim=-1)
+
+
+@pytest.mark.parametrize("strength", [0.0, 30.0, 1e6])
 def test_gates_of_log_linear_of_any_strength_are_exact_in_fp32(strength):
-    q, k, v = torch.randn(3, 1, 1, 300, WIDTH)
-    closed = (torch.arange(300) % 3 == 0)[:, None].float() * torch.rand(1, 1, 300, 1)
-    log_alpha = -strength * closed - 0.01 * torch.rand(1, 1, 300, 1)
-    single, double = in_both_precisions(q, k, v, log_alpha, torch.rand(1, 1, 300, 15))
+    closed = (torch.arange(300) % 3 == 0)[:, None] * uniform(300, 1)
+    gates = -strength * closed - 0.01 * uniform(300, 1), uniform(300, 15)
+    single, double = in_both_precisions(*torch.randn(3, 1, 1, 300, WIDTH), *gates)
     head = [x[0, 0] for x in double]
     exact = level_sums(*head[:3], head[3][:, 0].exp(), head[4])
     near(weighted_sum(*single, 64, 300)[0, 0], single, exact, double, 1e-6)
 
 
-def test_lambda_of_mesa_starts_at_one():
+def test_the_solution_of_mesa_of_many_tokens_is_near_the_exact_one_in_fp32():
+    q, k, v = torch.randn(3, 1, 1, 500, WIDTH).double()
+    gates = uniform(500, 1).log() / 16, uniform(500, 1)
+    single, double = in_both_precisions(unit(q), unit(k), v, *gates)
+    penalty, head = torch.full((1, WIDTH), 0.25), [x[0, 0] for x in double]
+    exact = regressions(*head[:3], head[3][:, 0].exp(), head[4][:, 0], penalty[0].double())
+    near(regress(*single, penalty, 16)[0][0, 0], single, exact, double, 1e-6)
     penalty = create("mesa").float()._penalty(torch.zeros(1, HEADS, 1, WIDTH))
     torch.testing.assert_close(penalty, torch.ones(HEADS, WIDTH))
 
 
-def terms_of_mesa(n: int) -> list[Tensor]:
-    q, k, v = torch.randn(3, 1, 1, n, WIDTH).double()
-    q, k = (torch.nn.functional.normalize(part, dim=-1) for part in (q, k))
-    return [q, k, v, torch.rand(1, 1, n, 1).double().log() / 16, torch.rand(1, 1, n, 1).double()]
-
-
-def test_fp32_is_near_the_exact_solution_of_many_tokens():
-    single, double = in_both_precisions(*terms_of_mesa(500))
-    penalty, head = torch.full((1, WIDTH), 0.25), [x[0, 0] for x in double]
-    exact = regressions(*head[:3], head[3][:, 0].exp(), head[4][:, 0], penalty[0].double())
-    near(regress(*single, penalty, 16)[0][0, 0], single, exact, double, 1e-6)
-
-
-def terms_of_rwkv7(n: int, decay: float) -> list[Tensor]:
-    """Inputs of `recur` for one sample and head; log w is between 0 and `decay`."""
-    r, k, v, erased = torch.randn(4, 1, 1, n, WIDTH, dtype=torch.float64)
-    log_w, a = decay * torch.rand(1, 1, n, WIDTH), torch.rand(1, 1, n, WIDTH).double()
-    return [r, k, v, log_w.double(), a, torch.nn.functional.normalize(erased, dim=-1)]
-
-
 @pytest.mark.parametrize("decay", [0.0, -0.6])
-def test_fp32_is_exact_at_the_slowest_and_the_fastest_decay(decay):
-    single, double = in_both_precisions(*terms_of_rwkv7(300, decay))
+def test_rwkv7_is_exact_in_fp32_at_the_slowest_and_the_fastest_decay(decay):
+    r, k, v, erased = torch.randn(4, 1, 1, 300, WIDTH).double()
+    gates = decay * uniform(300, WIDTH), uniform(300, WIDTH)
+    single, double = in_both_precisions(r, k, v, *gates, unit(erased))
     r, k, v, log_w, a, erased = (x[0, 0] for x in double)
     exact = erased_sums(r, k, v, log_w.exp(), a, erased)
     near(recur(*single, 64, 300)[0][0, 0], single, exact, double, 5e-6)
@@ -209,14 +195,12 @@ def test_two_steps_are_two_tokens_of_which_the_second_reads():
     assert inputs.k.shape[2] == 60 and not torch.equal(inputs.k[:, :, ::2], inputs.k[:, :, 1::2])
 
 
-@pytest.mark.parametrize(
-    ("name", "least", "median"), [("gated-delta", 0.3, 0.94), ("kda", 0.3, 0.93)]
-)
-def test_a_fresh_layer_remembers(name, least, median):
+@pytest.mark.parametrize(("name", "median"), [("gated-delta", 0.94), ("kda", 0.93)])
+def test_a_fresh_layer_remembers(name, median):
     layer = zoo.create(name, dim=512, heads=256, max_len=9, causal=True)
     alpha = layer.decay(torch.zeros(1, 1, 512))[0].detach().exp()
     assert alpha.median().item() == pytest.approx(median, abs=0.02)
-    assert least < alpha.quantile(0.05) < 0.6 and 0.98 < alpha.quantile(0.95) < 1
+    assert 0.3 < alpha.quantile(0.05) < 0.6 and 0.98 < alpha.quantile(0.95) < 1
 
 
 @pytest.mark.slow
