@@ -5,7 +5,6 @@ import torch
 from torch.nn import functional as F
 
 from tests.zoo.oracle import FORMS, agree, complex_rotation, gradients, qkv
-from zoo.cost import peak_bytes
 from zoo.kernels import causal_sum, collisions, sampled_tokens
 from zoo.kernels.collisions import Form, tiled
 from zoo.kernels.depthwise import BLOCK, convolve
@@ -125,15 +124,3 @@ def test_second_derivatives_are_correct():
         return tokens.pow(3).sum() + sample.pow(3).sum()
 
     assert torch.autograd.gradgradcheck(cubes, x)
-
-
-def test_no_second_tensor_of_the_length_of_the_tokens_is_made_for_the_gradient():
-    x = torch.randn(2, 5000, 8, requires_grad=True)
-
-    def step(through):
-        tokens, sample = through(x, POSITIONS)
-        torch.autograd.grad((2 * tokens).sum() + sample.sum(), x)
-
-    both = in_place, sampled_tokens.plain
-    peaks = [peak_bytes(lambda take=take: step(take), x.device) for take in both]
-    assert peaks[1] - peaks[0] > 0.9 * x.nbytes

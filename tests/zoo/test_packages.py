@@ -110,15 +110,8 @@ def test_a_missing_package_is_named_with_the_remedy(name, monkeypatch):
 
 
 @pytest.fixture
-def oracle_of(monkeypatch):
-    """The module of a model of the package transformers, imported without torchvision."""
-    find = importlib.util.find_spec
-
-    def without(name: str, *package: str):
-        return None if name == "torchvision" else find(name, *package)
-
-    monkeypatch.setattr(importlib.util, "find_spec", without)
-    pytest.importorskip("transformers")
+def oracle_of(transformers):
+    """The module of a model of the package transformers."""
     return lambda name: import_module(f"transformers.models.{name}.modeling_{name}")
 
 
@@ -126,12 +119,11 @@ def oracle_of(monkeypatch):
 def test_the_delta_rules_of_transformers_agree(oracle_of):
     """They compute in fp32: measured differences are 1e-6 of outputs, 1e-4 of gradients."""
     qwen3, kimi = oracle_of("qwen3_next"), oracle_of("kimi_linear")
-    for n, channels, oracle in (
-        (63, False, qwen3.torch_chunk_gated_delta_rule),
-        (100, False, qwen3.torch_chunk_gated_delta_rule),
-        (100, True, kimi.chunk_kimi_delta_attention),
+    for channels, oracle in (
+        (False, qwen3.torch_chunk_gated_delta_rule),
+        (True, kimi.chunk_kimi_delta_attention),
     ):
-        q, k, v, decay, beta, _ = gated_inputs(n, channels, dtype=torch.float32)
+        q, k, v, decay, beta, _ = gated_inputs(100, channels, dtype=torch.float32)
         beta = beta[..., :1]
         leaves = [x.detach().requires_grad_() for x in (q, k, v, decay, beta)]
         mine = delta.attend(leaves[0] * 6**-0.5, *leaves[1:4], leaves[4], leaves[4])
@@ -141,6 +133,7 @@ def test_the_delta_rules_of_transformers_agree(oracle_of):
         agree(mine, theirs, *leaves, outputs=(1e-5, 2e-6), slopes=(1e-4, 2e-4))
 
 
+@pytest.mark.slow
 def test_the_scan_of_mamba2_of_transformers_agrees(oracle_of):
     layer, n = create("mamba2", causal=True, state=6).float(), 100
     x = draw(n).float()
@@ -150,15 +143,15 @@ def test_the_scan_of_mamba2_of_transformers_agrees(oracle_of):
         k[:, :, None], q[:, :, None], chunk_size=32, D=layer.skip, dt_bias=layer.decay.bias,
         dt_softplus=True,
     )  # fmt: skip
-    theirs = theirs[0] if isinstance(theirs, tuple) else theirs
-    y = theirs.reshape(2, n, -1) * F.silu(layer.gate(x))
+    y = (theirs[0] if isinstance(theirs, tuple) else theirs).reshape(2, n, -1) * F.silu(
+        layer.gate(x)
+    )
     torch.testing.assert_close(layer(x).tokens, layer.out(layer.norm(y)), rtol=1e-4, atol=2e-6)
 
 
 FLA_SIZE = Size(dim=8, heads=2, max_len=300, causal=False, dropout=0.0)
 FLA_MASK = torch.arange(9) < torch.tensor([9, 6])[:, None]
 FLA_LAYERS = [name for name, variant in variants.items() if issubclass(variant, fla.FlashLinear)]
-every_layer = pytest.mark.parametrize("name", FLA_LAYERS)
 
 
 class Published(torch.nn.Module):
@@ -185,7 +178,7 @@ def installed(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
 
 
-@every_layer
+@pytest.mark.parametrize("name", FLA_LAYERS)
 def test_the_layer_of_the_package_gets_tokens_and_mask(name, installed):
     layer, x = variants.find(name)(FLA_SIZE), torch.randn(2, 9, 8)
     assert torch.equal(layer(x, mask=FLA_MASK).tokens, 2 * zero_padding(x, FLA_MASK))
@@ -211,11 +204,3 @@ def test_a_missing_requirement_is_named(missing, installed, monkeypatch):
         monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(Unsupported, match=f"^fla-deltanet cannot run here: {MISSING[missing]}"):
         fla.DeltaNet(FLA_SIZE)
-
-
-@pytest.mark.skipif(not fla.missing_requirement(), reason="they can run here")
-@every_layer
-def test_a_layer_that_cannot_run_is_listed_and_cannot_be_built(name):
-    assert name in variants.names()
-    with pytest.raises(Unsupported, match=f"^{name} cannot run here: .*; (pip install|run it)"):
-        variants.find(name)(FLA_SIZE)

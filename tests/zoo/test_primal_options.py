@@ -1,4 +1,8 @@
-"""The options of Primal-Attention: its backends, which compute alike, and its feature maps."""
+"""The options of Primal-Attention: its backends, which compute alike, feature maps, fresh layers.
+
+Fresh layers have the published initialisation: its statistics are also taken with orthonormal
+columns head by head, which they must reject.
+"""
 
 import itertools
 
@@ -7,27 +11,12 @@ import torch
 
 import zoo
 from tests.zoo.oracle import DIM, HEADS, in_half_precision, size
-from tests.zoo.primal_oracle import build
+from tests.zoo.primal_oracle import build, make_columns_orthonormal
 from zoo import feature_maps
-from zoo.contract import Unsupported
+from zoo.contract import Size, Unsupported
 from zoo.kernels import cosine_map
 from zoo.registry import UserError
 from zoo.variants.primal import Primal
-
-
-def test_the_literal_form_has_scores_of_every_token_and_the_folded_one_has_none():
-    n, x = 97, torch.randn(2, 97, DIM).double().requires_grad_()
-    stored = {}
-    for backend in ("literal", "folded"):
-        layer, shapes = build("dependent", backend=backend), []
-        with torch.autograd.graph.saved_tensors_hooks(
-            lambda part, shapes=shapes: shapes.append(part.shape) or part, lambda part: part
-        ):
-            layer(x, x, None)
-        stored[backend] = {tuple(shape) for shape in shapes}
-    scores = (2, HEADS, n, 3)
-    assert scores in stored["literal"]
-    assert not [shape for shape in stored["folded"] if n in shape and shape[-1] in (3, 6)]
 
 
 def test_the_literal_form_computes_scores_in_full_precision_under_autocast_as_published():
@@ -46,16 +35,13 @@ def test_evaluation_gives_the_same_tokens_and_no_loss(backend, form):
     assert torch.equal(evaluated.tokens, trained.tokens)
 
 
-@pytest.mark.parametrize(
-    ("on_cuda", "failure", "changes", "expected"),
-    [
-        (False, "", {}, "folded"),
-        (True, "", {}, "triton"),
-        (True, "no kernel", {}, "folded"),
-        (True, "", {"causal": True}, "folded"),
-        (True, "", {"rotary": True}, "folded"),
-    ],
-)
+CHOICES = [
+    (False, "", {}, "folded"), (True, "", {}, "triton"), (True, "no kernel", {}, "folded"),
+    (True, "", {"causal": True}, "folded"), (True, "", {"rotary": True}, "folded"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("on_cuda", "failure", "changes", "expected"), CHOICES)
 def test_auto_is_triton_on_cuda_where_a_trial_succeeds(
     monkeypatch, on_cuda, failure, changes, expected
 ):
@@ -139,3 +125,40 @@ def test_a_map_of_ones_own_is_used_by_its_name_unless_it_mixes_tokens(register):
     torch.testing.assert_close(*tokens)
     with pytest.raises(UserError, match=r"'flat' gives shape \(24,\) for \(2, 3, 4\); return"):
         zoo.create("primal", **SIZES, feature_map="flat")
+
+
+RANK = 30
+
+
+def fresh(form: str) -> Primal:
+    """A layer of the published Image runs."""
+    size = Size(dim=64, heads=2, max_len=1024, causal=form == "causal", dropout=0.0)
+    return Primal(size, rank=RANK, projections="auto" if form == "causal" else form)
+
+
+@pytest.mark.parametrize("form", ["dependent", "independent", "causal"])
+def test_the_whole_tensor_of_each_head_has_norm_one_and_the_objective_starts_small(form):
+    layer, x = fresh(form), torch.nn.functional.layer_norm(torch.randn(4, 1024, 64), (64,))
+    w_e, w_r = layer.directions.detach().clone()
+    assert (w_e - w_r).norm() == pytest.approx(2.0, rel=0.1)  # drawn independently
+    for columns in (False, True):
+        if columns:
+            make_columns_orthonormal(layer)
+        heads = layer.directions.detach().flatten(2)
+        grams = heads @ heads.mT
+        norms = torch.full((2, 2), float(RANK) if columns else 1.0)
+        torch.testing.assert_close(grams.diagonal(dim1=1, dim2=2), norms, rtol=1e-5, atol=0)
+        # Heads are orthogonal to each other; columns are neither of norm one nor orthonormal.
+        assert bool(grams[:, 0, 1].abs().max() < 1e-5) is not columns
+        of_columns = layer.directions.norm(dim=2) * RANK**0.5
+        assert bool(of_columns.min() > 0.6 and of_columns.max() < 1.4) is not columns
+        loss = layer(x, x, None).losses["ksvd"]
+        assert loss > 1 if columns and form == "dependent" else columns or loss < 0.02
+
+
+def test_lambda_is_uniform_between_zero_and_one():
+    torch.manual_seed(3)
+    scales = torch.cat([fresh("independent").scales.detach().flatten() for _ in range(20)])
+    assert 0 <= scales.min() < 0.01 and 0.99 < scales.max() < 1
+    assert scales.mean() == pytest.approx(1 / 2, abs=0.03)
+    assert scales.var() == pytest.approx(1 / 12, abs=0.01)

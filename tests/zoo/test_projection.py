@@ -10,19 +10,12 @@ from zoo.contract import Unsupported, variants
 from zoo.projection import Projection
 from zoo.size import Size
 
-NAMES = [name for name in zoo.names() if not variants.find(name).unchecked]
-EXACT = [
-    name for name in NAMES if "truncation equivalence" not in variants.find(name).expected_failures
-]
+NAMES = [name for name in zoo.names() if variants.find(name).decodes()]
+REAL = torch.rand(3, 12, generator=torch.Generator().manual_seed(0)) > 0.4
 
 
 def layer_of(name, causal=False):
     return create(name, dim=16, max_len=64, short_conv=4, causal=causal).eval()
-
-
-def seeded(layer, *inputs, **options):
-    torch.manual_seed(1)
-    return layer(*inputs, **options).tokens
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -64,38 +57,17 @@ def test_without_taps_a_projection_is_a_linear_layer_and_with_new_ones_near_it()
 
 
 @pytest.mark.slow_after(10)
-@pytest.mark.parametrize("name", EXACT)
-def test_padding_is_taken_out_before_the_convolution(name):
-    layer, x = layer_of(name), torch.randn(2, 40, 16).double()
-    mask = torch.rand(2, 40) > 0.3
-    mask[:, 0] = True
-    tokens = seeded(layer, x, mask=mask)
-    noisy = torch.where(mask[..., None], x, 9.0)
-    torch.testing.assert_close(seeded(layer, noisy, mask=mask)[mask], tokens[mask])
-    for sample, real, output in zip(x, mask, tokens, strict=True):
-        torch.testing.assert_close(seeded(layer, sample[real][None])[0], output[real])
-
-
-@pytest.mark.slow_after(10)
-@pytest.mark.parametrize("name", [n for n in NAMES if variants.find(n).decodes()])
-def test_steps_give_the_outputs_of_the_causal_form(name):
-    layer, x = layer_of(name, causal=True), torch.randn(3, 12, 16).double()
+@pytest.mark.parametrize("name", NAMES)
+def test_a_short_convolution_takes_padding_out_learns_and_continues(name):
+    layer, x, real = layer_of(name, causal=True), torch.randn(3, 12, 16).double(), REAL
     layer(x).tokens.square().sum().backward()
     taps = [p for key, p in layer.named_parameters() if key.endswith("taps")]
     assert taps and all(p.grad is not None and p.grad.abs().max() > 1e-9 for p in taps)
-    expected, state = layer(x).tokens, layer.start(3)
-    for i in range(12):
-        token, state = layer.step(x[:, i], state)
-        torch.testing.assert_close(token, expected[:, i])
-    real = torch.rand(3, 12) > 0.4
-    first, state = layer.prefill(x, real)
+    first, state = layer.prefill(x.where(real[..., None], 9.0), real)
     torch.testing.assert_close(first[real], layer(x, mask=real).tokens[real])
     second, _ = layer.prefill(x, state=state)
     alone = torch.cat([x[0, real[0]], x[0]])[None]
-    torch.testing.assert_close(second[0], layer.prefill(alone)[0][0, -12:])
-    later = x.clone()
-    later[:, 7:] += 1.0
-    torch.testing.assert_close(layer(later).tokens[:, :7], expected[:, :7], rtol=0, atol=1e-12)
+    torch.testing.assert_close(second[0], layer(alone).tokens[0, -12:])
 
 
 @pytest.mark.parametrize("name", ["softmax", "primal", "primal-moments"])

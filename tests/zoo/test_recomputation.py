@@ -1,7 +1,5 @@
 """Computing again in the backward pass equals the definition, and takes less memory."""
 
-from functools import cache
-
 import pytest
 import torch
 from torch.func import functional_call
@@ -9,7 +7,6 @@ from torch.func import functional_call
 import zoo
 from zoo import recompute
 from zoo.conformance import checks_for, configurations, run
-from zoo.cost import peak_bytes
 from zoo.kernels import feature_sum
 from zoo.variants import variants
 
@@ -91,12 +88,7 @@ def test_gradients_can_be_differentiated_again(name, pieces):
     )
 
 
-BOUNDS = {
-    "flowformer": 1, "gated-linear": 1, "local": 1, "longformer": 2, "reformer": 2, "retention": 1,
-}  # fmt: skip
-"""The variants that are computed so; bounds of their memory over the memory of fused softmax."""
-
-CHOSEN = sorted(BOUNDS)
+CHOSEN = ["flowformer", "gated-linear", "local", "longformer", "reformer", "retention"]
 
 
 @pytest.fixture
@@ -178,24 +170,3 @@ def test_checks_of_more_than_values_pass(name, pieces, samples, no_type_checks):
     outcomes = [run(check, configuration) for check in checks_for(configuration, only=chosen)]
     assert len(outcomes) == len(chosen) and seen
     assert not [outcome for outcome in outcomes if not outcome.passed]
-
-
-def training_peak(name: str, **options) -> int:
-    """Peak memory of forward and backward of four samples of 4,096 tokens, in bytes."""
-    layer = zoo.create(name, dim=64, heads=2, max_len=4096, **options)
-    x = torch.randn(4, 4096, 64)
-    upstream, inputs = torch.randn_like(x), [x.requires_grad_(), *layer.parameters()]
-    return peak_bytes(
-        lambda: torch.autograd.grad((layer(x).tokens * upstream).sum(), inputs), torch.device("cpu")
-    )
-
-
-@cache
-def softmax_peak() -> int:
-    return training_peak("softmax", backend="sdpa")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "bound"), [*((name, 1) for name in LEAN), *BOUNDS.items()])
-def test_memory_of_training_is_within_its_bound_of_fused_softmax(name, bound):
-    assert training_peak(name) <= bound * softmax_peak()

@@ -31,14 +31,6 @@ def definition(causal, q, k, v, log_decay):
     return decayed_chunks(q, k, v, log_decay, chunk=4, causal=causal)
 
 
-@pytest.mark.parametrize("causal", [True, False], ids=["causal", "all"])
-@pytest.mark.parametrize("n", [1, 2, 63, 100])
-def test_sums_and_gradients_are_those_of_the_definition(n, causal):
-    leaves, near = inputs(n), (1e-9, 1e-9)
-    out = token_sums(fail, causal, *leaves)
-    agree(out, definition(causal, *leaves), *leaves, outputs=near, slopes=near)
-
-
 def test_gradients_can_be_differentiated_again():
     kernel, check = partial(token_sums, partial(definition, False), False), torch.autograd
     assert check.gradgradcheck(kernel, inputs(6, width=2), atol=1e-4, rtol=1e-3, fast_mode=True)
@@ -108,11 +100,9 @@ def test_outputs_and_gradients_are_those_of_the_definition(n, channels, path, er
           outputs=(1e-12, 1e-12), slopes=(1e-11, 1e-12))  # fmt: skip
 
 
-@pytest.mark.slow_after(4)
+@pytest.mark.slow_after(2)
 @PATHS
-@pytest.mark.parametrize(
-    ("strength", "channels"), [(0.0, False), (1.0, True), (30.0, False), (1e3, True), (1e6, True)]
-)
+@pytest.mark.parametrize(("strength", "channels"), [(1e6, True), (0.0, False), (30.0, False)])
 def test_gates_of_any_strength_are_exact_in_fp32(strength, channels, path, on_path):
     leaves = gated_inputs(300, channels, strength=strength, dtype=torch.float32)
     exact = [part.detach().double().requires_grad_() for part in leaves]
@@ -214,21 +204,6 @@ def test_a_prompt_is_taken_without_dropout_and_step_by_step_without_an_own_way()
     torch.testing.assert_close(layer.step(x[:, 6], state)[0], decode(layer, x)[0][:, 6])
     with pytest.raises(zoo.Unsupported, match="state that grows"):
         layer.prefill(x, torch.arange(9).expand(2, 9) > 3)
-
-
-@pytest.mark.parametrize(("change", "message"), [
-    ({"x": torch.randn(2, LENGTH + 1, DIM)}, f"max_len={LENGTH}"),
-    ({"mask": torch.ones(2, 9)}, "mask has dtype"),
-    ({"mask": torch.ones(2, 8, dtype=torch.bool)}, "mask has shape"),
-    ({"state": 3}, "not one of 2 samples"),
-    ({"causal": False}, "only if causal"),
-])  # fmt: skip
-def test_prefill_rejects_with_value_rule_and_remedy(change, message, no_type_checks):
-    layer = zoo.create("linear", **SIZES | {"causal": change.get("causal", True)})
-    change = {name: value for name, value in change.items() if name != "causal"}
-    change |= {"state": layer.start(change["state"])} if "state" in change else {}
-    with pytest.raises(zoo.UserError, match=message):
-        layer.prefill(**{"x": tokens(9)} | change)
 
 
 def test_layers_of_a_composition_decode():

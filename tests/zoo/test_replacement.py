@@ -81,16 +81,14 @@ def test_softmax_in_an_encoder_of_pytorch_changes_nothing(batch_first, norm_firs
         torch.testing.assert_close(other(x, **options)[real], model(x, **options)[real])
 
 
+ONE = [
+    {}, {"key_padding_mask": PAD[1]}, {"attn_mask": FUTURE},
+    {"attn_mask": FUTURE.expand(H, N, N), "key_padding_mask": PAD[1]},
+]  # fmt: skip
+
+
 @pytest.mark.parametrize("batch_first", [True, False])
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"key_padding_mask": PAD[1]},
-        {"attn_mask": FUTURE},
-        {"attn_mask": FUTURE.expand(H, N, N), "key_padding_mask": PAD[1]},
-    ],
-)
+@pytest.mark.parametrize("options", ONE, ids="-".join)
 def test_one_sequence_without_a_batch_gives_what_it_gives_in_pytorch(batch_first, options):
     model = nn.Sequential(nn.MultiheadAttention(D, H, batch_first=batch_first).eval())
     x, context = torch.randn(N, D), torch.randn(5, D)
@@ -173,23 +171,22 @@ def test_what_cannot_be_honoured_leaves_the_model_as_it_was(module, variant):
     assert all(new is old for new, old in zip(model, before, strict=True))
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda model, x: model(x, x, x.clone()),
-        lambda model, x: model(x, x, x, attn_mask=FUTURE),
-        lambda model, x: model(x, x, x, attn_mask=torch.ones(N, N)),
-        lambda model, x: model(x, x, x, attn_mask=torch.eye(N, dtype=torch.bool)),
-        lambda model, x: model(*[torch.cat([x, x], 1)] * 3),
-    ],
-)
+CALLS = [
+    lambda model, x: model(x, x, x.clone()), lambda model, x: model(x, x, x, attn_mask=FUTURE),
+    lambda model, x: model(x, x, x, attn_mask=torch.ones(N, N)),
+    lambda model, x: model(x, x, x, attn_mask=torch.eye(N, dtype=torch.bool)),
+    lambda model, x: model(*[torch.cat([x, x], 1)] * 3),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call", CALLS)
 def test_calls_that_cannot_be_honoured_are_refused(call):
-    model = nn.Sequential(nn.MultiheadAttention(D, H, batch_first=True))
+    model, x = nn.Sequential(nn.MultiheadAttention(D, H, batch_first=True)), torch.randn(3, N, D)
     zoo.replace(model, "linear", max_len=N)
-    out, weights = model[0](*[torch.randn(3, N, D)] * 3)
+    out, weights = model[0](x, x, x)
     assert out.shape == (3, N, D) and weights is None
     with pytest.raises(zoo.UserError):
-        call(model[0], torch.randn(3, N, D))
+        call(model[0], x)
 
 
 def test_a_causal_layer_in_two_places_is_one_layer_and_refuses_to_attend_to_all():

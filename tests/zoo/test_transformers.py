@@ -143,13 +143,12 @@ def test_an_output_that_depends_on_earlier_queries_is_refused(monkeypatch):
 def test_gradients_and_dropout_reach_the_variant(make):
     model = make("LlamaForCausalLM", "zoo-linear", **GROUPED).train()
     model(input_ids=IDS, attention_mask=PADDED, labels=IDS).loss.backward()
-    gradients = [p.grad for p in model.model.layers[0].self_attn.parameters()]
-    assert len(gradients) == 4 and all(g.isfinite().all() and g.any() for g in gradients)
-    with pytest.raises(zoo.Unsupported):  # linear drops no weights
-        dropping = make("LlamaForCausalLM", "zoo-linear", attention_dropout=0.1, **GROUPED)
-        dropping.train()(input_ids=IDS)
+    assert all(p.grad.any() for p in model.model.layers[0].self_attn.parameters())
     dropping = make("LlamaForCausalLM", "zoo-softmax", attention_dropout=0.5, **GROUPED).train()
     assert not torch.equal(*(dropping(input_ids=IDS).logits for _ in range(2)))
+    dropping.set_attn_implementation("zoo-linear")
+    with pytest.raises(zoo.Unsupported):  # linear drops no weights
+        dropping(input_ids=IDS)
 
 
 def test_cross_attention_is_computed_or_refused(make):
