@@ -216,19 +216,20 @@ def test_the_other_arguments_of_the_table_are_right(face, tmp_path, monkeypatch,
         function(**valid)
 
 
-@pytest.mark.parametrize("face", UNBOUND)
-def test_a_missing_argument_is_named(face, no_type_checks):
-    with pytest.raises(UserError, match=f"needs {UNBOUND[face]}: "):
-        FACES[face][0]()
+POSITIONAL = [
+    *((name, (), {}, f"needs {argument}: ") for name, argument in UNBOUND.items()),
+    ("zoo.create", ("softmax", 16, 2, 8), {}, "takes variant by position; give the others"),
+    ("zoo.create", ("softmax",), {"variant": "softmax", **SIZE}, "one variant, not two"),
+    ("harness.load", (), {"stor": "runs"}, "did you mean 'store'"),
+]
 
 
-def test_arguments_by_position_are_limited_and_given_once(no_type_checks):
-    with pytest.raises(UserError, match="takes variant by position; give the others"):
-        FACES["zoo.create"][0]("softmax", 16, 2, 8)
-    with pytest.raises(UserError, match="one variant, not two"):
-        FACES["zoo.create"][0]("softmax", variant="softmax", **SIZE)
-    with pytest.raises(UserError, match="did you mean 'store'"):
-        FACES["harness.load"][0](stor="runs")
+@pytest.mark.parametrize(("face", "positional", "keywords", "message"), POSITIONAL)
+def test_a_missing_argument_is_named_and_others_are_limited_and_given_once(
+    face, positional, keywords, message, no_type_checks
+):
+    with pytest.raises(UserError, match=message):
+        FACES[face][0](*positional, **keywords)
 
 
 def test_numbers_of_numpy_and_ranges_are_numbers_and_lists(tmp_path, monkeypatch, no_type_checks):

@@ -65,6 +65,20 @@ def test_garbage_is_not_collected_during_a_measurement_only(fails):
     assert gc.isenabled()
 
 
+def test_the_peak_on_a_gpu_is_that_of_the_step_alone(monkeypatch):
+    memory = {"now": 5, "peak": 99}
+    for name, fake in {
+        "synchronize": lambda _: None, "memory_allocated": lambda _: memory["now"],
+        "reset_peak_memory_stats": lambda _: memory.update(peak=memory["now"]),
+        "max_memory_allocated": lambda _: memory["peak"],
+    }.items():  # fmt: skip
+        monkeypatch.setattr(torch.cuda, name, fake)
+    peak = peak_bytes(
+        lambda: memory.update(peak=max(memory["peak"], memory["now"] + 7)), torch.device("cuda")
+    )
+    assert peak == 7
+
+
 def product_in_place() -> None:
     torch.zeros(3, 4, 6).baddbmm_(torch.randn(3, 4, 5), torch.randn(3, 5, 6))
 

@@ -105,7 +105,8 @@ def sampled(through, x):
     tokens, sample = through(x, POSITIONS)
     weights = torch.arange(1.0, sample.numel() + 1, dtype=x.dtype).view_as(sample)
     loss = tokens.square().sum() + (sample.square() * weights).sum()
-    return sample, *torch.autograd.grad(loss, x)
+    alone = torch.autograd.grad(sample.sum(), x, retain_graph=True)
+    return sample, *alone, *torch.autograd.grad(loss, x)
 
 
 @pytest.mark.parametrize("contiguous", [True, False])

@@ -86,25 +86,24 @@ def test_a_value_of_another_type_is_rejected_with_value_and_rule(option, value):
     assert str(error.value) == f"cut.{option}={value} {REJECTED[option, value]}"
 
 
-@pytest.mark.parametrize(
-    ("factory", "options", "message"),
-    [
-        (cut, {"depht": 2}, "unknown option of cut 'depht'; did you mean 'depth'?"),
-        (cut, {}, "cut needs the option 'depth'; set cut.depth=VALUE"),
-        (takes_words, {}, "takes_words takes *words: str; name every option in the signature"),
-        (takes_options, {}, "takes_options takes **rest: int; name every option in the signature"),
-        (by_position, {}, "by_position takes depth: int = 1 by position; put a * before its "
-         "options"),
-        (bad_annotation, {"depth": 1}, "cut.depth is annotated list[int] | None; annotate it bool, "
-         "int, float, str or Literal"),
-        (no_annotation, {}, "cut.depth is not annotated; annotate it bool, int, float, str or "
-         "Literal"),
-        (bounded, {"depth": "0"}, "cut.depth=0 must be at least 1; raise it"),
-        (bounded, {"depth": 10}, "cut.depth=10 must be at most 9; lower it"),
-        (bounded, {"speed": 0}, "cut.speed=0 must be above 0.0; raise it"),
-        (bounded, {"speed": "2.5"}, "cut.speed=2.5 must be below 2.0; lower it"),
-    ],
-)  # fmt: skip
+TAKEN = "; name every option in the signature"
+TYPES = "; annotate it bool, int, float, str or Literal"
+UNUSABLE = [
+    (cut, {"depht": 2}, "unknown option of cut 'depht'; did you mean 'depth'?"),
+    (cut, {}, "cut needs the option 'depth'; set cut.depth=VALUE"),
+    (takes_words, {}, f"takes_words takes *words: str{TAKEN}"),
+    (takes_options, {}, f"takes_options takes **rest: int{TAKEN}"),
+    (by_position, {}, "by_position takes depth: int = 1 by position; put a * before its options"),
+    (bad_annotation, {"depth": 1}, f"cut.depth is annotated list[int] | None{TYPES}"),
+    (no_annotation, {}, f"cut.depth is not annotated{TYPES}"),
+    (bounded, {"depth": "0"}, "cut.depth=0 must be at least 1; raise it"),
+    (bounded, {"depth": 10}, "cut.depth=10 must be at most 9; lower it"),
+    (bounded, {"speed": 0}, "cut.speed=0 must be above 0.0; raise it"),
+    (bounded, {"speed": "2.5"}, "cut.speed=2.5 must be below 2.0; lower it"),
+]
+
+
+@pytest.mark.parametrize(("factory", "options", "message"), UNUSABLE)
 def test_options_that_a_factory_cannot_take_are_rejected(factory, options, message):
     with pytest.raises(UserError) as error:
         resolve("cut", factory, options)

@@ -61,6 +61,23 @@ def test_outputs_losses_and_gradients_are_those_of_the_equations(
     agree_with_gradients(ours, expected(layer, x, x, mask), [x, *layer.parameters()])
 
 
+@pytest.mark.parametrize("mean", ["batch", "sample"])
+@pytest.mark.parametrize("form", FORMS)
+def test_the_loss_with_samples_without_a_real_token_is_finite_and_does_not_read_them(form, mean):
+    layer, x = build(form, ksvd_mean=mean, trace="data"), torch.randn(3, 20, DIM).double()
+    for lengths in ([20, 0, 5], [0, 0, 0]):
+        mask = torch.arange(20) < torch.tensor(lengths)[:, None]
+        losses = []
+        for padding in (x, 10 * torch.randn_like(x)):
+            inputs = x.where(mask[..., None], padding).requires_grad_()
+            tokens, losses_of = layer(inputs, inputs, mask)
+            loss, leaves = losses_of["ksvd"], [inputs, *layer.parameters()]
+            slopes = torch.autograd.grad(tokens.sum() + loss, leaves, materialize_grads=True)
+            assert all(part.isfinite().all() for part in (tokens, loss, *slopes))
+            losses.append(loss)
+        torch.testing.assert_close(*losses, rtol=1e-12, atol=0)
+
+
 def results(form: str, x: Tensor, **options) -> tuple[Tensor, float]:
     """The tokens and the loss of a layer with the same parameters for all options."""
     torch.manual_seed(1)

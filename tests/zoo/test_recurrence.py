@@ -31,6 +31,15 @@ def definition(causal, q, k, v, log_decay):
     return decayed_chunks(q, k, v, log_decay, chunk=4, causal=causal)
 
 
+def test_a_head_is_the_same_on_any_number_of_threads(set_threads):
+    leaves, results = inputs(40, dtype=torch.float32), []
+    for threads in (1, 4):
+        set_threads(threads)
+        out = token_sums(fail, False, *leaves)
+        results.append([out, *gradients(out, *leaves)])
+    assert all(map(torch.equal, *results))
+
+
 def test_gradients_can_be_differentiated_again():
     kernel, check = partial(token_sums, partial(definition, False), False), torch.autograd
     assert check.gradgradcheck(kernel, inputs(6, width=2), atol=1e-4, rtol=1e-3, fast_mode=True)
@@ -209,12 +218,10 @@ def test_a_prompt_is_taken_without_dropout_and_step_by_step_without_an_own_way()
 def test_layers_of_a_composition_decode():
     size = zoo.Size(dim=DIM, heads=HEADS, max_len=30, causal=True, dropout=0.0)
     stack = build(Composition.parse("softmax+primal").layers(3), size, {})
-    layers = [zoo.EncoderLayer(attention, feed_forward=16).double().eval() for attention in stack]
-    x = torch.randn(2, 30, DIM, dtype=torch.float64)
-    expected = actual = x
-    prefilled = x
-    for layer in layers:
-        expected, actual = layer(expected).tokens, decode(layer, actual)[0]
-        prefilled, _ = layer.prefill(prefilled)
+    layers = [zoo.EncoderLayer(part, feed_forward=16, dropout=0.5).double() for part in stack]
+    expected = actual = prefilled = torch.randn(2, 30, DIM, dtype=torch.float64)
+    for layer in layers:  # without dropout, though in training
+        prefilled, actual = layer.prefill(prefilled)[0], decode(layer, actual)[0]
+        expected = layer.eval()(expected).tokens
     for found in (actual, prefilled):
         torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)

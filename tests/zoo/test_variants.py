@@ -293,6 +293,10 @@ def test_the_bound_is_the_papers_surrogate_and_lies_below_the_exact_derivative()
     torch.testing.assert_close(bound, 4 * weights)
     torch.testing.assert_close(exact, torch.autograd.grad(weights.sum(), grid)[0])
     assert (bound <= exact).all()
+    inputs, slopes = qkv(20), []
+    for choice in ("exact", "bound"):
+        slopes += gradients(oracle.create("yoso", gradient=choice).attend(*inputs, None), inputs[0])
+    assert not torch.allclose(*slopes)
 
 
 @pytest.mark.parametrize("gradient", ["exact", "bound"])
