@@ -133,14 +133,27 @@ class Number(Answers):
 
 
 @dataclass(frozen=True)
-class NextTokens(Classes):
-    """The next token, at every position of a window of text: cross-entropy.
-
-    The entries of an incomplete window after the end of its text are -1. They are no targets: they
-    are in no loss, and no answer to them is correct.
-    """
+class SomeClasses(Classes):
+    """A class at some of the entries; the others are -1: in no loss, and no answer is correct."""
 
     no_target: ClassVar[int] = -1
+
+    def baselines(self, train: AllTargets, test: AllTargets, classes: int) -> Mapping[str, float]:
+        """As of `Classes`, of the entries that are targets."""
+        found = (targets[self.counted(targets)] for targets in (train, test))
+        return Classes.baselines(self, *found, classes)
+
+    @override
+    def counted(self, targets: AllTargets) -> Bool[Tensor, "..."]:
+        return targets >= 0
+
+
+@dataclass(frozen=True)
+class NextTokens(SomeClasses):
+    """The next token, at every position of a window of text: cross-entropy.
+
+    The entries of an incomplete window after the end of its text are no targets.
+    """
 
     measure: str = "perplexity"
 
@@ -157,10 +170,6 @@ class NextTokens(Classes):
     def baselines(self, train: AllTargets, test: AllTargets, classes: int) -> Mapping[str, float]:
         """`chance`; n-grams are models of `tasks.baselines`."""
         return Answers.baselines(self, train, test, classes)
-
-    @override
-    def counted(self, targets: AllTargets) -> Bool[Tensor, "..."]:
-        return targets >= 0
 
 
 @dataclass(frozen=True)

@@ -69,11 +69,13 @@ class Examples(NamedTuple):
         sequences: (n, l), tokens without padding.
         targets: (n,) or (n, a).
         target_positions: (n, a); None where an example has one target.
+        lengths: (n,), the real tokens of each; None where no sequence is padded.
     """
 
     sequences: Int[np.ndarray, "n l"]
     targets: Shaped[np.ndarray, "n ..."]
     target_positions: Int[np.ndarray, "n a"] | None = None
+    lengths: Int[np.ndarray, " n"] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,12 +104,18 @@ class SyntheticTask(Task):
     @override
     def load(self, split: SplitName) -> Split:
         stream = Stream(self.seed, SPLITS.index(split))
-        sequences, targets, positions = self.draw(stream, getattr(self, split))
+        return self.split_of(self.draw(stream, getattr(self, split)))
+
+    def split_of(self, examples: Examples) -> Split:
+        """The split of generated examples."""
         dtype = np.uint8 if self.vocabulary <= 2**8 else np.int16
-        tokens = torch.from_numpy(sequences.astype(dtype))
-        if positions is not None:
-            positions = torch.from_numpy(positions.astype(np.int32))
-        return Split.single(tokens, None, torch.from_numpy(targets), positions, self.answers)
+        tokens = torch.from_numpy(examples.sequences.astype(dtype))
+        positions, lengths = (
+            None if found is None else torch.from_numpy(found.astype(np.int32))
+            for found in (examples.target_positions, examples.lengths)
+        )
+        targets = torch.from_numpy(examples.targets)
+        return Split.single(tokens, lengths, targets, positions, self.answers)
 
     @override
     def _require(self, **minima: int) -> None:

@@ -1,0 +1,157 @@
+"""Recall of easy and hard examples: mixtures of `mqar`, from a few pairs to many."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+from typing_extensions import override
+
+from tasks.answers import SomeClasses
+from tasks.contract import NO_ANSWER, SPLITS, Split, SplitName
+from tasks.registry import tasks
+from tasks.synthetic.base import Examples, Stream, SyntheticTask
+from tasks.synthetic.recall import MultiQueryRecall
+from zoo.registry import UserError
+
+RUNG = re.compile(r"(\d{1,5})/(\d{1,6})(?:x(\d{1,3}))?")
+
+
+class Rung(NamedTuple):
+    """Examples of one size, and their share: of all, as many as `weight` says."""
+
+    pairs: int
+    tokens: int
+    weight: int = 1
+
+    @property
+    def name(self) -> str:
+        """As in tables: `16 pairs`, with the tokens."""
+        return f"{self.pairs} pairs in {self.tokens}"
+
+
+def rungs(text: str, option: str) -> tuple[Rung, ...]:
+    """Read `PAIRS/TOKENSxWEIGHT,...`, as `4/32x2,32/128`; without a weight it is 1.
+
+    Raises:
+        UserError: a part has another form.
+    """
+    found = [RUNG.fullmatch(part) for part in text.split(",")]
+    if not all(found):
+        raise UserError(f"recall.{option}={text}: give PAIRS/TOKENS,..., as 4/32x2,32/128")
+    return tuple(Rung(*(int(n or 1) for n in match.groups())) for match in found if match)
+
+
+@tasks.register("recall")
+@dataclass(frozen=True, kw_only=True)
+class Recall(SyntheticTask):
+    """Multi-query recall of several numbers of pairs: easy examples among the hard ones.
+
+    Arora et al., 2024 (Based), arXiv 2402.18668, train on such a mixture: 4 to 64 pairs. An example
+    is one of `mqar`, see there, followed by padding. Test has as many examples of each rung;
+    `probes` has each rung alone, and those of `beyond`, on which nothing is trained.
+
+    Attributes:
+        mixture: the rungs of train, dev and test, PAIRS/TOKENSxWEIGHT: weights are shares of train.
+        beyond: further rungs of the probes; empty for none.
+        vocabulary: vocabulary size.
+        causal: whether the model is causal.
+        probe: examples of each probe.
+    """
+
+    name = "recall"
+    version = 1
+    vocabulary_option = "vocabulary"
+    answers = SomeClasses()
+    caveat = (
+        "A rule that does not look for the key of a query answers one of p pairs at random, which "
+        "is right in 100 / p %: in a quarter at 4 pairs. Only the accuracy at many pairs shows how "
+        "much is stored."
+    )
+
+    mixture: str = "4/32x2,8/64x2,16/64x2,32/128"
+    beyond: str = ""
+    vocabulary: int = 256
+    causal: bool = True
+    probe: int = 500
+
+    def __post_init__(self) -> None:
+        self._derive(classes=self.vocabulary // 2)
+        every = (*self.trained, *(rungs(self.beyond, "beyond") if self.beyond else ()))
+        self._derive(max_len=max(rung.tokens for rung in every))
+        self._require(probe=1)
+        for rung in every:
+            self._problem(rung)
+
+    @cached_property
+    def trained(self) -> tuple[Rung, ...]:
+        """The rungs of train."""
+        return rungs(self.mixture, "mixture")
+
+    @override
+    def length(self, split: SplitName) -> int:
+        return max(rung.tokens for rung in self.trained)
+
+    @override
+    def load(self, split: SplitName) -> Split:
+        equal = ",".join(f"{rung.pairs}/{rung.tokens}" for rung in self.trained)
+        task = self if split == "train" else replace(self, mixture=equal)
+        return SyntheticTask.load(task, split)
+
+    @override
+    def draw(self, stream: Stream, count: int) -> Examples:
+        """Draw rung by rung, in the shares of the mixture: training shuffles the examples."""
+        weights = [rung.weight for rung in self.trained]
+        ends = [count * sum(weights[: n + 1]) // sum(weights) for n in range(len(weights))]
+        counts = [end - start for start, end in zip([0, *ends], ends, strict=False)]
+        length, most = self.length("train"), max(rung.pairs for rung in self.trained)
+        parts = [
+            self._problem(rung).draw(stream, number)
+            for rung, number in zip(self.trained, counts, strict=True)
+        ]
+        return Examples(
+            np.concatenate([_padded(part.sequences, length, 0) for part in parts]),
+            np.concatenate([_padded(part.targets, most, NO_ANSWER) for part in parts]),
+            np.concatenate([_padded(part.target_positions, most, 0) for part in parts]),
+            np.repeat([rung.tokens for rung in self.trained], counts),
+        )
+
+    def probes(self) -> Mapping[str, Split]:
+        """The rungs of the mixture and beyond, each alone, by name."""
+        beyond = rungs(self.beyond, "beyond") if self.beyond else ()
+        return {
+            rung.name: self.split_of(
+                self._problem(rung).draw(Stream(self.seed, len(SPLITS) + number), self.probe)
+            )
+            for number, rung in enumerate((*self.trained, *beyond))
+        }
+
+    def candidates(self, split: Split) -> Int[Tensor, "n c"]:
+        """The values of the pairs."""
+        most = split.targets.shape[1]
+        values = split.sequences[:, 1 : 2 * most : 2].long() - self.classes
+        pairs = self.answers.counted(split.targets).sum(1, keepdim=True)
+        return values.masked_fill(torch.arange(most) >= pairs, NO_ANSWER)
+
+    def word(self, token: int) -> str:
+        """As of `mqar`."""
+        return self._problem(self.trained[0]).word(token)
+
+    @override
+    def class_name(self, target: int) -> str:
+        return f"v{target}"
+
+    def _problem(self, rung: Rung) -> MultiQueryRecall:
+        return MultiQueryRecall(
+            max_len=rung.tokens, pairs=rung.pairs, vocabulary=self.vocabulary, causal=self.causal
+        )
+
+
+def _padded(values: Any, width: int, value: int) -> Int[np.ndarray, "n width"]:
+    """Rows of integers that are as long as `width`."""
+    return np.pad(values, ((0, 0), (0, width - values.shape[1])), constant_values=value)
