@@ -247,8 +247,10 @@ def check_batches(subject: Subject) -> Findings:
         parts = {n: part for n, part in vars(batch).items() if part is not None}
         pairs = [(part, getattr(backwards, n).flip(0)) for n, part in parts.items()]
         pairs.append((batch.targets, split.targets[some]))
+        if not isinstance(split, ImageSplit):
+            pairs.append((batch.tokens, split.sequences[split.sequence_ids[some].long()]))
         if not all(a.nan_to_num(nan=-9.0).equal(b.nan_to_num(nan=-9.0)) for a, b in pairs):
-            wrong.append(f"a batch of {name} depends on the order of its examples")
+            wrong.append(f"a batch of {name} has other examples than those of its indices")
     return wrong, "examples are independent"
 
 

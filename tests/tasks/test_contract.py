@@ -40,24 +40,6 @@ def test_the_key_has_the_version_and_the_options_that_differ_from_their_defaults
     assert Parity(seed=4, max_len=2).key == "parity@3[max_len=2,seed=4]"
 
 
-def test_a_batch_has_the_requested_examples_in_their_order():
-    batch = Parity().load("test").gather(torch.tensor([5, 0]))
-    assert batch.tokens.tolist() == [[[6, 7, 8]], [[0, 1, 2]]]
-    assert batch.targets.tolist() == [3, 2]
-
-
-def test_the_mask_is_true_for_the_real_tokens_of_a_short_sequence():
-    mask = Parity().load("train").gather(torch.tensor([0, 1])).mask
-    assert mask is not None
-    assert mask.tolist() == [[[True, False, False]], [[True, True, True]]]
-
-
-def test_a_split_without_padding_has_no_mask():
-    full = torch.zeros(2, 3, dtype=torch.uint8)
-    split = Split.single(full, torch.tensor([3, 3]), torch.tensor([0, 1]))
-    assert split.gather(torch.tensor([1])).mask is None
-
-
 def test_only_tasks_of_own_data_have_a_required_option():
     names = library.names(required_options=False)
     assert {*library.names()} - {*names} == {"control", "image-folder", "series", "table"}

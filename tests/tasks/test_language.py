@@ -200,16 +200,6 @@ def test_every_probability_is_that_of_the_definition(streams, order):
         assert got[i] == pytest.approx(expected, rel=1e-12), i
 
 
-@pytest.mark.parametrize("history", [[0, 1], [3, 3], [4, 0]])
-def test_the_probabilities_of_all_tokens_sum_to_one(streams, history):
-    train = streams[0]
-    last = [
-        [*order_probabilities(train, np.array([*history, token]), CLASSES, 3)][-1][-1]
-        for token in range(CLASSES)
-    ]
-    assert sum(last) == pytest.approx(1) and min(last) > 0
-
-
 def test_the_end_of_train_is_a_history_without_continuation():
     train = np.array([0, 1, 0, 1, 2])
     (probability,) = {[*order_probabilities(train, np.array([2, 0]), 4, 2)][-1][1]}

@@ -18,7 +18,7 @@ from tasks.lra.image import Image, to_grey
 from tasks.lra.listops import OfficialListOps, tokenise
 from tasks.lra.pathfinder import OfficialPathfinder
 from tasks.lra.retrieval import Retrieval
-from tasks.lra.text import Text
+from tasks.lra.text import REVIEW_LIMIT, Text
 from tests.tasks.conftest import REVIEWS, file_of, pack, packed_reviews, require_conformance
 from zoo.registry import UserError
 
@@ -200,26 +200,6 @@ class TestText:
             with pytest.raises(UserError, match=rf"text.dev={count} is out of range; give 1 to 4"):
                 Text(**SMALL | {"dev": count}).load("dev")
 
-    @pytest.mark.parametrize(
-        ("rows", "message"),
-        [
-            (lambda r: r[1:], r"packed contains 5 examples in test, 6 expected; get it again"),
-            (lambda r: [{**r[0], "label": 1}, *r[1:]], "test_values made from .* has SHA256"),
-            (lambda r: [{**r[0], "text": "Other."}, *r[1:]], "test_values made from .* has SHA256"),
-            (lambda r: [{"label": 0}, *r[1:]], "cannot be decoded .KeyError"),
-            (lambda r: [{**r[0], "text": None}, *r[1:]], "cannot be decoded .AttributeError"),
-            (lambda r: [[], *r[1:]], "cannot be decoded .TypeError"),
-        ],
-    )
-    def test_unexpected_content_of_the_packed_files_is_an_error(
-        self, reviews, rejected, tmp_path, rows, message
-    ):
-        path = packed_reviews(tmp_path / "packed") / "imdb_test.jsonl.xz"
-        content = [json.loads(line) for line in lzma.decompress(path.read_bytes()).splitlines()]
-        changed = "".join(json.dumps(row) + "\n" for row in rows(content))
-        path.write_bytes(lzma.compress(changed.encode()))
-        rejected(Text, path.parent, message)
-
     @pytest.mark.slow
     def test_the_real_reviews_are_complete(self, real_data):
         import_all("text", real_data)
@@ -248,18 +228,19 @@ PAIRS = {
 FEW = {"train": 4, "dev": 1, "test": 1}
 
 
-class TestRetrieval:
-    @pytest.fixture
-    def papers(self, tmp_path, declare):
-        """Pairs in the official form, in a folder of the official release."""
-        folder = tmp_path / "lra_release" / "lra_release" / "tsv_data"
-        folder.mkdir(parents=True)
-        for name, rows in PAIRS.items():
-            lines = [b"\t".join(row) + b"\n" for row in rows]
-            (folder / f"new_aan_pairs.{name}.tsv").write_bytes(b"".join(lines))
-        declare(Retrieval, examples=FEW)
-        return folder
+@pytest.fixture
+def papers(tmp_path, declare):
+    """Pairs in the official form, in a folder of the official release."""
+    folder = tmp_path / "lra_release" / "lra_release" / "tsv_data"
+    folder.mkdir(parents=True)
+    for name, rows in PAIRS.items():
+        lines = [b"\t".join(row) + b"\n" for row in rows]
+        (folder / f"new_aan_pairs.{name}.tsv").write_bytes(b"".join(lines))
+    declare(Retrieval, examples=FEW)
+    return folder
 
+
+class TestRetrieval:
     def test_every_pair_is_loaded_byte_for_byte_in_its_order(self, papers):
         first = Retrieval.import_files(papers).read_bytes()
         require_conformance("retrieval", **FEW)
@@ -304,27 +285,6 @@ class TestRetrieval:
         dev = Retrieval(**FEW).load("dev")
         assert (len(dev.sequences), dev.sequence_ids.tolist()) == (1, [[0, 0]])
 
-    @pytest.mark.parametrize(
-        ("line", "message"),
-        [
-            (b"0.0\tA\tB\tone text", r"has 4 columns, 5 expected \(label, id1, id2, text1, text2"),
-            (b"0.0\tA\tB\tone\ttwo\tthree", "has 6 columns, 5 expected"),
-            (b"", "has 1 columns, 5 expected"),
-            (b"label\tid1\tid2\ttext1\ttext2", "has the label 'label', not 0.0 or 1.0"),
-            (b"2.0\tA\tB\tone\ttwo", "has the label '2.0'"),
-            (b"1.0\tA\tB\tcaf\xe9\ttwo", "is not UTF-8 at byte 11"),
-            (b"1.0\tA\tB\t\ttwo", "has an empty text"),
-            (b"1.0\tA\tB\tone\t", "has an empty text"),
-        ],
-    )
-    def test_a_bad_line_is_an_error_with_file_and_number(self, papers, rejected, line, message):
-        path = papers / "new_aan_pairs.train.tsv"
-        lines = path.read_bytes().splitlines()
-        path.write_bytes(b"\n".join([*lines[:2], line, *lines[3:]]) + b"\n")
-        rejected(Retrieval, papers, rf"{path}, line 3 {message}.*; get it again")
-        path.unlink()
-        rejected(Retrieval, papers, "contains 0 examples in train, 4 expected")
-
 
 TREES = {
     "train": [("( ( ( [MAX 1 ) 2 ) ] )", 2), ("( ( ( ( [SM 7 ) 8 ) 9 ) ] )", 4)],
@@ -333,17 +293,18 @@ TREES = {
 }
 
 
-class TestOfficialListOps:
-    @pytest.fixture
-    def trees(self, tmp_path, declare):
-        folder = tmp_path / "lra_release" / "listops-1000"
-        folder.mkdir(parents=True)
-        for split, rows in TREES.items():
-            lines = ["Source\tTarget", *(f"{tree}\t{value}" for tree, value in rows)]
-            (folder / f"basic_{split}.tsv").write_text("\n".join(lines) + "\n")
-        declare(OfficialListOps, examples={"train": 2, "dev": 1, "test": 1})
-        return folder
+@pytest.fixture
+def trees(tmp_path, declare):
+    folder = tmp_path / "lra_release" / "listops-1000"
+    folder.mkdir(parents=True)
+    for split, rows in TREES.items():
+        lines = ["Source\tTarget", *(f"{tree}\t{value}" for tree, value in rows)]
+        (folder / f"basic_{split}.tsv").write_text("\n".join(lines) + "\n")
+    declare(OfficialListOps, examples={"train": 2, "dev": 1, "test": 1})
+    return folder
 
+
+class TestOfficialListOps:
     def test_the_trees_of_a_file_are_its_split_in_their_order(self, trees):
         OfficialListOps.import_files(trees.parent)
         require_conformance("listops-lra", train=2, dev=1, test=1)
@@ -354,22 +315,6 @@ class TestOfficialListOps:
             assert [split.tokens(i) for i in range(len(split))] == expected
             assert split.targets.tolist() == [value for _, value in rows]
 
-    @pytest.mark.parametrize(
-        ("old", "new", "message"),
-        [
-            ("Source\tTarget", "Source,Target", "line 1 is not the header Source, Target"),
-            ("9 ) ] )\t4", "9 ) ] )\t5", "line 3 has the value '5', 4 expected; get it again"),
-            ("[SM", "[SUM", "line 3 is not a tree .'.SUM' is not a word of ListOps"),
-            (" ] )\t2", "\t2", "line 2 is not a tree"),
-            ("2 ) ] )\t2", "2 ) " * 2000 + "] )\t2", "line 2 has 2003 tokens, 2000 at most"),
-            ("\n( ( ( ( [SM 7 ) 8 ) 9 ) ] )\t4", "", "contains 1 examples in train, 2 expected"),
-        ],
-    )
-    def test_a_damaged_file_is_rejected(self, trees, rejected, old, new, message):
-        file = trees / "basic_train.tsv"
-        file.write_text(file.read_text().replace(old, new))
-        rejected(OfficialListOps, trees, message)
-
 
 def png(level: int, size: int = 32, mode: str = "L") -> bytes:
     stream = io.BytesIO()
@@ -378,25 +323,26 @@ def png(level: int, size: int = 32, mode: str = "L") -> bytes:
     return stream.getvalue()
 
 
-class TestOfficialPathfinder:
-    @pytest.fixture
-    def snakes(self, tmp_path, declare):
-        """Two batches of five images, whose level is their number and whose class its parity."""
-        folder = tmp_path / "lra_release" / "pathfinder32" / "curv_contour_length_14"
-        (folder / "metadata").mkdir(parents=True)
-        for batch in (0, 10):
-            (folder / "imgs" / str(batch)).mkdir(parents=True)
-            lines = []
-            for i in range(5):
-                (folder / f"imgs/{batch}/sample_{i}.png").write_bytes(png(batch + i))
-                lines.append(f"imgs/{batch} sample_{i}.png {i} {i % 2} 1.0 14 4 2 0.5 1 1")
-            (folder / "metadata" / f"{batch}.npy").write_text("\n".join(lines) + "\n")
-        other = folder.parent / "curv_baseline" / "metadata"
-        other.mkdir(parents=True)
-        (other / "0.npy").write_bytes(b"not read")
-        declare(OfficialPathfinder, examples={"train": 8, "dev": 1, "test": 1})
-        return folder
+@pytest.fixture
+def snakes(tmp_path, declare):
+    """Two batches of five images, whose level is their number and whose class its parity."""
+    folder = tmp_path / "lra_release" / "pathfinder32" / "curv_contour_length_14"
+    (folder / "metadata").mkdir(parents=True)
+    for batch in (0, 10):
+        (folder / "imgs" / str(batch)).mkdir(parents=True)
+        lines = []
+        for i in range(5):
+            (folder / f"imgs/{batch}/sample_{i}.png").write_bytes(png(batch + i))
+            lines.append(f"imgs/{batch} sample_{i}.png {i} {i % 2} 1.0 14 4 2 0.5 1 1")
+        (folder / "metadata" / f"{batch}.npy").write_text("\n".join(lines) + "\n")
+    other = folder.parent / "curv_baseline" / "metadata"
+    other.mkdir(parents=True)
+    (other / "0.npy").write_bytes(b"not read")
+    declare(OfficialPathfinder, examples={"train": 8, "dev": 1, "test": 1})
+    return folder
 
+
+class TestOfficialPathfinder:
     def test_every_listed_image_is_in_one_split_with_its_class(self, snakes):
         content = OfficialPathfinder.import_files(snakes).read_bytes()
         require_conformance("pathfinder-lra", train=8, dev=1, test=1)
@@ -413,25 +359,110 @@ class TestOfficialPathfinder:
         assert classes == {level: level % 10 % 2 for level in (*range(5), *range(10, 15))}
         assert splits[0].sequences[:, 0].tolist() != sorted(splits[0].sequences[:, 0].tolist())
 
-    @pytest.mark.parametrize(
-        ("name", "content", "message"),
-        [
-            ("imgs/0/sample_1.png", b"", "sample_1.png is not a readable PNG; get it again"),
-            ("imgs/0/sample_1.png", png(1)[:60], "sample_1.png is not a readable PNG; get it ag"),
-            ("imgs/0/sample_1.png", png(1, 64), "sample_1.png is L 64 x 64, grey 32 x 32 expected"),
-            ("imgs/0/sample_1.png", png(1, 32, "RGB"), "is RGB 32 x 32, grey 32 x 32 expected"),
-            ("imgs/0/sample_1.png", None, "contains no .*imgs/0/sample_1.png; get it again"),
-            ("imgs/0/notes.txt", b"", "notes.txt is neither an image nor a list; remove it"),
-            ("metadata/0.npy", b"imgs/0 sample_0.png 0\n", "0.npy, line 1 is not a folder, a file"),
-            ("metadata/0.npy", b"imgs/10 sample_0.png 0 1\n", "lists an image twice"),
-            ("metadata/0.npy", b"", "contains 4 examples in train, 8 expected"),
-            ("metadata/0.npy", b"\x93NUMPY" + pickle.dumps([1]), "is a NumPy array, text expected"),
-            ("metadata/0.npy", pickle.dumps(["x"]), "0.npy, line 1 is not a folder, a file"),
-        ],
+
+def line(number: int, new: bytes):
+    """Replace a line of a file."""
+    return lambda old: b"\n".join(
+        [*old.split(b"\n")[: number - 1], new, *old.split(b"\n")[number:]]
     )
-    def test_damaged_images_are_rejected(self, snakes, rejected, name, content, message):
-        if content is None:
-            (snakes / name).unlink()
-        else:
-            (snakes / name).write_bytes(content)
-        rejected(OfficialPathfinder, snakes, message)
+
+
+def text(old: str, new: str):
+    """Replace a part of a file."""
+    return lambda content: content.replace(old.encode(), new.encode())
+
+
+def first(**changes):
+    """Change or remove values of the first line of packed reviews."""
+
+    def change(content: bytes) -> bytes:
+        row, *others = lzma.decompress(content).splitlines()
+        values = {n: v for n, v in (json.loads(row) | changes).items() if v != "removed"}
+        return lzma.compress(b"\n".join([json.dumps(values).encode(), *others]))
+
+    return change
+
+
+TASKS = {
+    "reviews": Text, "packed": Text, "papers": Retrieval, "trees": OfficialListOps,
+    "snakes": OfficialPathfinder,
+}  # fmt: skip
+PAPERS, SAMPLE = "new_aan_pairs.train.tsv", "imgs/0/sample_1.png"
+DAMAGED = [
+    ("reviews", "test/neg/0_2.txt", None, "contains 5 examples in test, 6 expected"),
+    ("reviews", "test/neg/3_7.txt", b"fine", "contains 7 examples in test, 6 expected"),
+    ("reviews", "test/pos/3.txt", b"fine", "test.pos.3.txt is not named NUMBER_RATING.txt"),
+    ("reviews", "test/neg/0_2.txt", b"caf\xe9", "test_values made from .* has SHA256"),
+    ("reviews", "train/neg/20_1.txt", b"fine", "contains 41 examples in train, 40 expected"),
+    ("reviews", "test/neg/0_2.txt", b"x" * (REVIEW_LIMIT + 1), "has more than 1048576 bytes"),
+    ("packed", "imdb_test.jsonl.xz", first(label=1), "test_values made from .* has SHA256"),
+    ("packed", "imdb_test.jsonl.xz", first(text="Other."), "test_values made from .* has SHA256"),
+    ("packed", "imdb_test.jsonl.xz", first(text="removed"), "cannot be decoded .KeyError"),
+    ("packed", "imdb_test.jsonl.xz", first(text=None), "cannot be decoded .AttributeError"),
+    ("packed", "imdb_test.jsonl.xz", lzma.compress(b"[]"), "cannot be decoded .TypeError"),
+    ("packed", "imdb_test.jsonl.xz", b"no archive at all", "test.jsonl.xz cannot be decoded"),
+    ("packed", "imdb_test.jsonl.xz", lambda old: old[:-30], "test.jsonl.xz cannot be decoded"),
+    ("packed", "imdb_test.jsonl.xz", b"", "imdb_test.jsonl.xz cannot be decoded"),
+    ("papers", PAPERS, None, "contains 0 examples in train, 4 expected"),
+    (
+        "papers",
+        PAPERS,
+        line(3, b"0.0\tA\tB\ttext"),
+        r"line 3 has 4 columns, 5 expected \(label",
+    ),
+    ("papers", PAPERS, line(3, b"0.0\tA\tB\t1\t2\t3"), "line 3 has 6 columns, 5 expected"),
+    ("papers", PAPERS, line(3, b""), "line 3 has 1 columns, 5 expected"),
+    ("papers", PAPERS, line(3, b"label\t1\t2\t3\t4"), "has the label 'label', not 0.0 or 1.0"),
+    ("papers", PAPERS, line(3, b"2.0\tA\tB\tone\ttwo"), "line 3 has the label '2.0'"),
+    ("papers", PAPERS, line(3, b"1.0\tA\tB\tcaf\xe9\ttwo"), "line 3 is not UTF-8 at byte 11"),
+    ("papers", PAPERS, line(3, b"1.0\tA\tB\t\ttwo"), "line 3 has an empty text; get it again"),
+    ("papers", PAPERS, line(3, b"1.0\tA\tB\tone\t"), "line 3 has an empty text; get it again"),
+    ("trees", "basic_train.tsv", text("e\t", "e,"), "line 1 is not the header Source, Target"),
+    ("trees", "basic_train.tsv", text(")\t4", ")\t5"), "line 3 has the value '5', 4 expected; get"),
+    ("trees", "basic_train.tsv", text("[SM", "[SUM"), "line 3 is not a tree .'.SUM' is not a word"),
+    ("trees", "basic_train.tsv", text(" ] )\t2", "\t2"), "line 2 is not a tree"),
+    (
+        "trees",
+        "basic_train.tsv",
+        text("2 )", "2 ) " * 2000),
+        "line 2 has 2003 tokens, 2000 at",
+    ),
+    (
+        "trees",
+        "basic_train.tsv",
+        lambda old: old[: old.index(b"\n( ( ( ( [SM")],
+        "contains 1 ex",
+    ),
+    ("snakes", SAMPLE, b"", "sample_1.png is not a readable PNG; get it again"),
+    ("snakes", SAMPLE, png(1)[:60], "sample_1.png is not a readable PNG; get it again"),
+    ("snakes", SAMPLE, png(1, 64), "sample_1.png is L 64 x 64, grey 32 x 32 expected"),
+    ("snakes", SAMPLE, png(1, 32, "RGB"), "is RGB 32 x 32, grey 32 x 32 expected"),
+    ("snakes", SAMPLE, None, "contains no .*imgs/0/sample_1.png; get it again"),
+    ("snakes", "imgs/0/notes.txt", b"", "notes.txt is neither an image nor a list; remove it"),
+    ("snakes", "metadata/0.npy", b"imgs/0 sample_0.png 0\n", "line 1 is not a folder, a file"),
+    ("snakes", "metadata/0.npy", b"imgs/10 sample_0.png 0 1\n", "lists an image twice"),
+    ("snakes", "metadata/0.npy", b"", "contains 4 examples in train, 8 expected"),
+    (
+        "snakes",
+        "metadata/0.npy",
+        b"\x93NUMPY" + pickle.dumps([1]),
+        "is a NumPy array, text expec",
+    ),
+    ("snakes", "metadata/0.npy", pickle.dumps(["x"]), "0.npy, line 1 is not a folder, a file"),
+]
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "change", "message"), DAMAGED, ids=[f"{s}: {m}" for s, *_, m in DAMAGED]
+)
+def test_a_damaged_file_is_one_line_and_nothing_is_cached(
+    request, rejected, tmp_path, source, name, change, message
+):
+    folder = request.getfixturevalue("reviews" if source == "packed" else source)
+    folder = packed_reviews(tmp_path / "packed") if source == "packed" else folder
+    path = folder / name
+    if change is None:
+        path.unlink()
+    else:
+        path.write_bytes(change if isinstance(change, bytes) else change(path.read_bytes()))
+    rejected(TASKS[source], folder, message)

@@ -1,7 +1,6 @@
 """Pathfinder's images against its rules, in plain Python with Pillow."""
 
 import math
-from collections import Counter
 from itertools import pairwise
 
 import mpmath
@@ -9,9 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from tasks.lra import pathfinder_drawing as kernels
 from tasks.lra.pathfinder import Pathfinder
-from tasks.lra.pathfinder_tables import ANGLES, SCALES, drawing_tables, sines
+from tasks.lra.pathfinder_tables import ANGLES, SCALES, sines
 
 pytestmark = pytest.mark.slow  # numba compiles the kernels for ten to twenty seconds
 
@@ -155,14 +153,6 @@ def test_no_paddle_collides_with_others_but_its_newest_joint(case):
         taken = np.maximum(taken, of_snake[-1])
 
 
-def test_two_masks_collide_where_they_add_up_to_nine_fifths():
-    patch, paddle = np.full((3, 3), 255, np.uint8), np.array([4, 4, 0])
-    for level, collides in ((203, False), (204, True)):
-        mask = np.zeros((9, 9), np.uint8)
-        mask[5, 5] = level
-        assert kernels.collides(mask, patch, paddle) == collides == (level / 255 + 1 >= 1.8)
-
-
 def grow(rules, taken, snake, masks, joint):
     assert (taken + masks[joint]).max() < 1.8 - 1e-9
     assert rules.dilated(taken)[tuple(snake[joint][:2])] < 1
@@ -180,107 +170,9 @@ def test_the_tails_have_their_distance_and_are_inside_the_window(case):
         assert all(0 <= c < rules.size for c in (*head, *rules.first_joint(snake[0])))
 
 
-def test_only_angles_whose_kernel_reaches_every_corner_start_a_snake(case):
-    rules, contour, drawing, snakes = case
-    tables = drawing_tables(rules.size, contour, drawing.margin)
-    for angle in range(ANGLES):
-        full = np.argwhere(tables.masks[angle] == 255) - tables.masks.shape[1] // 2 + 1
-        kernel = [offset for offset in full if abs(offset).max() <= rules.length + rules.margin]
-        corners = [(y, x) for y in (0, rules.size - 1) for x in (0, rules.size - 1)]
-        reads = [
-            any(
-                ((offset + corner >= 0) & (offset + corner < rules.size)).all() for offset in kernel
-            )
-            for corner in corners
-        ]
-        assert tables.fit_counts[angle] == (len(kernel) if all(reads) else 0)
-    assert all(tables.fit_counts[snake[0][2]] for snake in (snakes[0], *snakes[2:]))
-
-
-def test_at_32_pixels_a_snake_starts_up_and_to_the_left():
-    angles = np.flatnonzero(drawing_tables(32, 14, 1).fit_counts) - 180
-    assert angles.tolist() == [*range(-150, -120)]
-
-
 def test_the_sines_are_those_of_the_double_angles_correctly_rounded():
     mpmath.mp.prec = 200
     angles = [degrees * math.pi / 180 for degrees in range(-180, 180)]
     for table, radians in zip(sines(), (angles, list(map(reverse, angles))), strict=True):
         exact = [(mpmath.sin(mpmath.mpf(a)), mpmath.cos(mpmath.mpf(a))) for a in radians]
         assert table.tolist() == [[float(sine), float(cosine)] for sine, cosine in exact]
-
-
-def test_a_step_to_the_left_reaches_one_pixel_further_down_below_eight():
-    # 4 sin(pi) = 4.9e-16 is lost in a sum of 8 or more, and at 0 the sum is 4.9e-16.
-    pivots = drawing_tables(32, 14, 1).pivots
-    left = ANGLES + circle(3).index((0, -3))
-    rows = [kernels.step(row, pivots[left, 0]) for row in range(12)]
-    assert rows == [*range(1, 9), *range(8, 12)]
-
-
-@pytest.mark.parametrize("band", [0, 3, 14])
-def test_a_central_tail_is_free_where_a_band_on_every_side_is_covered(band):
-    tables = drawing_tables(32, 14, 1)
-    taken = np.full((32, 32), 255, np.uint8)
-    taken[band : 32 - band, band : 32 - band] = 0
-    # A kernel may not reach outside the window either.
-    padded = np.pad(taken, 8, constant_values=255)
-    for angle in np.flatnonzero(tables.fit_counts):
-        offsets = tables.fits[angle, : tables.fit_counts[angle]]
-        free = np.empty((1024, 2), np.int64)
-        count = kernels.find_central(32, band, offsets, free)
-        offsets = offsets + 8
-        expected = [
-            [y, x]
-            for y, x in np.ndindex(32, 32)
-            if not padded[y + offsets[:, 0], x + offsets[:, 1]].any()
-        ]
-        assert free[:count].tolist() == expected
-
-
-def test_a_tail_is_free_where_the_mask_is_at_most_three_tenths_in_its_kernel():
-    mask = np.full((9, 9), 77, np.uint8)
-    mask[3:6, 4:7] = 76
-    offsets = np.array([[0, 0], [1, 1]])
-    free = np.empty((81, 2), np.int64)
-    count = kernels.find_free(mask, offsets, free)
-    assert free[:count].tolist() == [[3, 4], [3, 5], [4, 4], [4, 5]]
-    mask[8, 2] = 0
-    count = kernels.find_free(mask, offsets, free)
-    assert free[count - 1].tolist() == [8, 2], "outside the window everything is free"
-
-
-def test_the_weight_of_a_head_is_its_free_neighbourhood_times_squared_cosine():
-    rules, tables = Rules(32, 1), drawing_tables(32, 14, 1)
-    mask = np.random.default_rng(0).integers(0, 256, (32, 32), dtype=np.uint8)
-    weights = np.empty(len(tables.heads))
-    for pivot, direction in (((16, 16), 33), ((2, 30), 365), ((31, 0), 200)):
-        turns = tables.turns[direction]
-        total = kernels.weigh(mask, tables.near, tables.heads, np.array(pivot), turns, weights)
-        expected = []
-        for offset in rules.circle:
-            head = (pivot[0] + offset[0], pivot[1] + offset[1])
-            turn = abs(math.atan2(*offset) - rules.angle(direction))
-            cosine = math.cos(min(turn, 2 * math.pi - turn, math.pi / 2))
-            inside = all(0 <= c < 32 for c in head)
-            expected.append((255 - rules.dilated(mask)[head]) * cosine**2 if inside else 0)
-        assert weights == pytest.approx(np.array(expected), abs=1e-6)
-        assert total == pytest.approx(sum(expected))
-
-
-def test_heads_are_chosen_in_proportion_to_their_weights():
-    weights = np.array([0.0, 3.0, 0.0, 1.0, 0.0])
-    chosen = Counter(kernels.choose(weights, 4 * k / 1000) for k in range(1000))
-    assert chosen == {1: 750, 3: 250}
-    assert kernels.choose(weights, 4.0) == 3, "rounding may leave the sum too small"
-
-
-def test_the_compiled_drawing_equals_the_same_lines_in_plain_python(monkeypatch):
-    compiled = Pathfinder(contour=6).draw(8)
-    for name, kernel in list(vars(kernels).items()):
-        if hasattr(kernel, "py_func"):
-            monkeypatch.setattr(kernels, name, kernel.py_func)
-    plain = Pathfinder(contour=6).draw(8)
-    assert plain.attempts == compiled.attempts
-    assert plain.pixels.tolist() == compiled.pixels.tolist()
-    assert plain.paddles.tolist() == compiled.paddles.tolist()

@@ -140,109 +140,12 @@ def test_the_target_of_every_query_of_mqar_is_the_value_of_its_key(options):
         assert others == {0} if task.filler == "zero" else 0 not in others
 
 
-PUBLISHED = [(64, 4), (128, 8), (256, 16), (512, 64)]
-
-
-@pytest.mark.parametrize(("max_len", "pairs"), PUBLISHED)
-def test_an_example_of_mqar_at_the_published_settings_has_the_published_form(max_len, pairs):
-    # 2312.04927, figure 2: vocabulary 8,192; keys below 4,096, values from there on; zeros.
-    task, split = draw("mqar", max_len=max_len, pairs=pairs)
-    assert (task.vocabulary, task.classes, task.causal) == (8192, 4096, True)
-    assert split.sequences.shape[1] == max_len
-    assert (split.sequences != 0).sum(1).unique().tolist() == [3 * pairs]
-    assert (split.target_positions % 2 == 0).all()
-    pairs_first = split.sequences[:, : 2 * pairs]
-    assert pairs_first[:, ::2].max() < 4096 <= pairs_first[:, 1::2].min()
-
-
-def test_a_random_filler_of_mqar_is_every_other_token_equally_often():
-    task, split = draw("mqar", max_len=8, pairs=2, vocabulary=10, train=20_000, filler="random")
-    fillers = torch.ones(split.sequences.shape, dtype=torch.bool)
-    fillers.scatter_(1, split.target_positions.long(), False)[:, : 2 * task.pairs] = False
-    filled = split.sequences[fillers].long()
-    # Of 4 keys 2 are left, of 5 values 3: shares of 1/5 * 1/2 and 1/5 * 3/5.
-    shares = filled.bincount(minlength=10).double() / len(filled)
-    expected = torch.tensor([0.0] + [0.1] * 4 + [0.12] * 5, dtype=torch.float64)
-    assert (shares - expected).abs().max() < 0.01
-
-
-def test_queries_of_mqar_are_denser_near_the_pairs():
-    task, split = draw("mqar", train=4000)
-    slots = (split.target_positions - 2 * task.pairs) // 2
-    counts = slots.flatten().bincount(minlength=56)
-    assert len(counts) == (task.max_len - 2 * task.pairs) // 2
-    assert counts[0] > 2 * counts[5] > 4 * counts[40] > 0
-
-
-def test_the_input_at_target_positions_does_not_contain_the_answer():
-    for name in ("copying", "selective-copying", "induction"):
-        _, split = draw(name)
-        inputs = split.sequences.long().take_along_dim(split.target_positions.long(), 1)
-        assert (inputs == 1).all()
-
-
-def in_order(self, count, bound, rows):
-    """`Stream.distinct` without the permutation of the keys, as up to `mqar@3`."""
-    if count == bound:
-        return np.tile(np.arange(count), (rows, 1))
-    return DISTINCT(self, count, bound, rows)
-
-
-DISTINCT = Stream.distinct
-LEAK = {"rank": 0.28, "position": 0.289, "rank and position": 0.29}
-"""What a query gave away of its pair up to `mqar@3`: 4 pairs in 64 tokens."""
-
-
-@pytest.mark.parametrize("permuted", [True, False], ids=["mqar@4", "mqar@3"])
-def test_a_query_of_mqar_does_not_give_its_pair_away(permuted, monkeypatch):
-    if not permuted:
-        monkeypatch.setattr(Stream, "distinct", in_order)
+def test_a_query_of_mqar_does_not_give_its_pair_away():
+    # Up to mqar@3 its rank gave 28 %, and its position 29 %.
     task, _ = draw("mqar", max_len=64, pairs=4, vocabulary=32, train=40_000, test=10_000)
     actual = compute(task, {name: task.load(name) for name in SPLITS})
-    for name, share in LEAK.items():
-        expected = 0.25 if permuted else share
-        assert actual[f"by {name} of the query"] == pytest.approx(expected, abs=0.008)
-
-
-def test_the_gaps_of_mqar_are_those_of_the_published_draws(monkeypatch):
-    task, split = draw("mqar", train=2000)
-    positions = split.target_positions.sort(1).values
-    monkeypatch.setattr(Stream, "distinct", in_order)
-    published = task.load("train").target_positions
-    means = [part.double().mean(0) for part in (positions, published.sort(1).values)]
-    assert (means[0] - means[1]).abs().max() < 3
-    # No key is nearer to its query than another, where the first one was.
-    ends = [part.double().mean(0) for part in (split.target_positions, published)]
-    assert ends[0].std() < 1.5 < 3 < ends[1].std()
-
-
-def test_a_symbol_to_copy_may_be_at_any_position_before_the_requests():
-    task, split = draw("selective-copying", train=2000)
-    shares = (split.sequences > 1).double().mean(0)
-    before = task.max_len - task.count
-    assert shares[before:].sum() == 0
-    assert (shares[:before] - task.count / before).abs().max() < 0.05
-
-
-def test_the_special_token_of_induction_may_be_at_any_position_but_the_last_two():
-    task, split = draw("induction", train=5000)
-    positions = (split.sequences == 1).nonzero()[:, 1]
-    assert set(positions.tolist()) == {*range(task.max_len - 2), task.max_len - 1}
-
-
-def test_a_number_is_marked_in_each_half():
-    task, split = draw("adding", max_len=7)
-    marked = split.sequences > task.levels
-    assert (marked[:, :3].sum(1) == 1).all()
-    assert (marked[:, 3:].sum(1) == 1).all()
-
-
-def test_scaling_cannot_be_learned_from_its_tokens():
-    _, split = draw("scaling", train=4000, max_len=8)
-    ones = split.sequences[split.targets == 1].double().mean()
-    zeros = split.sequences[split.targets == 0].double().mean()
-    assert abs(ones - zeros) < 3
-    assert 0.45 < split.targets.double().mean() < 0.55
+    for name in ("rank", "position", "rank and position"):
+        assert actual[f"by {name} of the query"] == pytest.approx(0.25, abs=0.008)
 
 
 @pytest.mark.parametrize("name", ["parity", "modular-addition", "s3", "a5"])
@@ -264,13 +167,6 @@ def test_distinct_integers_are_distinct_and_uniform_however_they_are_drawn():
         assert values.min() == 0 and values.max() == bound - 1
         assert abs(values.mean() - (bound - 1) / 2) < 0.02 * bound
         assert abs(values[:, 0].mean() - values[:, -1].mean()) < 0.03 * bound
-
-
-def test_many_of_many_integers_are_distinct_and_uniform():
-    values = Stream(0, 0).distinct(256, 1792, 2000)
-    assert (np.diff(np.sort(values, axis=1), axis=1) > 0).all()
-    shares = np.bincount(values.flatten(), minlength=1792) / 2000
-    assert abs(shares - 256 / 1792).max() < 5 * (1 / 7 * 6 / 7 / 2000) ** 0.5
 
 
 @pytest.mark.parametrize(("count", "bound"), [(6, 12), (300, 10_000)])
