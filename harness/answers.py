@@ -21,14 +21,14 @@ def by_cluster(values: Shaped[Tensor, "n ..."], split: Split) -> CorrectAnswers 
 
 def _bits(correct: Shaped[Tensor, "n ..."], split: Split) -> CorrectAnswers:
     """Every answer, the clusters of fewest answers first."""
-    clusters = clusters_of(split)
-    sizes = clusters.bincount()[clusters]
-    # Stable sorts: by the number of examples of the cluster, then by cluster, then by example.
+    clusters, counted = clusters_of(split), split.answers.counted(split.targets).cpu()
+    of_example = counted.long().flatten(1).sum(1) if counted.dim() > 1 else counted.long()
+    answers = clusters.bincount(of_example.double()).long()
+    # Stable sorts: by the number of answers of the cluster, then by cluster, then by example.
     order = clusters.argsort(stable=True)
-    order = order[sizes[order].argsort(stable=True)]
-    answers = correct.cpu()[order].flatten(1) if correct.dim() > 1 else correct.cpu()[order, None]
-    _, examples = clusters[order].unique_consecutive(return_counts=True)
-    return CorrectAnswers.pack(answers.flatten().tolist(), (examples * answers.shape[1]).tolist())
+    order = order[answers[clusters][order].argsort(stable=True)]
+    sizes = answers[clusters[order].unique_consecutive()]
+    return CorrectAnswers.pack(correct.cpu()[order][counted[order]].tolist(), sizes.tolist())
 
 
 def _sums(values: Shaped[Tensor, "n ..."], split: Split) -> ClusterValues:

@@ -2,13 +2,14 @@
 
 import random
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
@@ -23,8 +24,8 @@ POOL = 100
 LENGTH_STEP = 64
 """Batches of similar length are padded to a multiple of this: few shapes, for caches of kernels."""
 
-Read = Callable[[int], Batch]
-"""Gives the batch of a step, counted from 0."""
+Read = Callable[[int], Sequence[Batch]]
+"""Gives the batch of a step, counted from 0, in parts: one, unless they are of equal length."""
 
 Images = Float[np.ndarray, "b 3 h w"]
 
@@ -119,8 +120,48 @@ def in_order(
 def reader(train: Split, order: ShuffledBatches, spec: TrainSpec, seed: int) -> Read:
     """The reader of the batches of `train` in `order`, augmented as in the recipe."""
     if isinstance(train, ImageSplit):
-        return AugmentedImages(train, spec, seed)
-    return lambda number: train.gather(order.batch(number), order.length(number))
+        images = AugmentedImages(train, spec, seed)
+        return lambda number: [images(number)]
+    if spec.parts_by_length:
+        return PartsByLength(train, order)
+    return lambda number: [train.gather(order.batch(number), order.length(number))]
+
+
+class PartsByLength:
+    """The examples of a batch in parts of equal length, the shortest first, without padding.
+
+    Target positions behind the last target of a part are left out.
+    """
+
+    def __init__(self, train: Split, order: ShuffledBatches) -> None:
+        """Prepare to read `train`, whose examples have one sequence each."""
+        self.train, self.order = train, order
+        # On the CPU, so that no step waits for the device.
+        self.lengths = train.example_lengths().cpu()
+        counted = train.answers.counted(train.targets).cpu()
+        self.targets = counted.long().flatten(1).sum(1) if counted.ndim > 1 else None
+
+    def __call__(self, number: int) -> list[Batch]:
+        """The parts of batch `number`."""
+        examples = self.order.batch(number)
+        on_cpu = examples.cpu()
+        lengths = self.lengths[on_cpu]
+        return [self._part(examples, on_cpu, lengths == length, length)
+                for length in lengths.unique().tolist()]  # fmt: skip
+
+    def _part(
+        self, examples: Int[Tensor, " b"], on_cpu: Int[Tensor, " b"], chosen: Bool[Tensor, " b"],
+        length: int,
+    ) -> Batch:  # fmt: skip
+        batch = self.train.gather(examples[chosen.to(examples.device)], length)
+        batch = replace(batch, mask=None)
+        if self.targets is None or batch.target_positions is None:
+            return batch
+        most = int(self.targets[on_cpu[chosen]].max())
+        return replace(
+            batch, targets=batch.targets[:, :most],
+            target_positions=batch.target_positions[:, :most],
+        )  # fmt: skip
 
 
 class AugmentedImages:

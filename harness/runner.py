@@ -16,7 +16,7 @@ from harness.interrupts import Interrupts
 from harness.measure import backend_of, flops_of, measure
 from harness.model import build_model, trainable
 from harness.records.fields import now
-from harness.records.record import FINAL, Cost, Final, Point, Record, Status
+from harness.records.record import FINAL, Cost, Final, Point, Probe, Record, Status
 from harness.records.spec import RunSpec
 from harness.records.store import Store
 from harness.reference import REFERENCE, with_fastest_backend
@@ -192,6 +192,7 @@ class Attempt:
             save=save,
             save_is_due=save_is_due,
             test=test,
+            groups=self.data.task.groups(dev),
         )
         self.interrupts.deferred = False
         self.interrupts.raise_pending()
@@ -211,8 +212,18 @@ class Attempt:
             train_seconds=self.progress.seconds,
             seconds=time.perf_counter() - self.start,
             sample=sample,
+            probes=self._probe(trainer),
             best_on_test=self.progress.best_on_test,
         )
+
+    def _probe(self, trainer: Trainer) -> dict[str, Probe]:
+        """The results on the further splits of the task."""
+        metric, found = self.data.summary.metric, {}
+        for name, split in self.data.task.probes().items():
+            split = split.to(trainer.device)
+            sample = by_cluster(trainer.evaluate(split).values, split)
+            found[name] = Probe(score=metric.value(sample.mean), sample=sample)
+        return found
 
 
 def run(

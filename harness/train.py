@@ -2,12 +2,13 @@
 
 import math
 import time
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple
 
 import torch
-from jaxtyping import Shaped
+from jaxtyping import Bool, Shaped
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
@@ -57,6 +58,12 @@ class Evaluation(NamedTuple):
         """The metric."""
         return self.metric.value(self.mean)
 
+    def part(self, split: Split, examples: Bool[Tensor, " n"]) -> float:
+        """The metric on some examples of the split that was evaluated."""
+        counted = split.answers.counted(split.targets[examples])
+        total = self.values[examples].double().sum().item()
+        return self.metric.value(total / int(counted.sum()))
+
 
 class Trainer:
     """A model with its optimiser and training data.
@@ -87,16 +94,25 @@ class Trainer:
         lr, momentum = SCHEDULES[self.spec.schedule](min(number, self.spec.steps - 1), self.spec)
         for group in self.optimizer.param_groups:
             group["lr"], group["betas"] = lr, (momentum, self.spec.betas[1])
-        batch = self.read(number)
-        with autocast(self.device.type, self.spec.precision):
-            scores, losses = self.forward(batch)
-        task = self.answers.loss(scores, batch.targets)
-        torch.stack([task, *losses.values()]).sum().backward()
+        parts = self.read(number)
+        counts = [self.answers.counted(part.targets).sum() for part in parts]
+        means: dict[str, Tensor] = {}
+        for part, count in zip(parts, counts, strict=True):
+            with autocast(self.device.type, self.spec.precision):
+                scores, losses = self.forward(part)
+            losses = {"task": self.answers.loss(scores, part.targets), **losses}
+            if len(parts) > 1:
+                # The mean over the answers of all parts.
+                share = count / torch.stack(counts).sum()
+                losses = {name: share * loss for name, loss in losses.items()}
+            torch.stack([*losses.values()]).sum().backward()
+            for name, loss in losses.items():
+                means[name] = means[name] + loss.detach() if name in means else loss.detach()
         if self.spec.clip:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.spec.clip)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        return {"task": task.detach(), **{name: term.detach() for name, term in losses.items()}}
+        return means
 
     @torch.inference_mode()
     def evaluate(self, split: Split) -> Evaluation:
@@ -104,7 +120,8 @@ class Trainer:
         self.model.eval()
         answers, values = split.answers, None
         counted = answers.counted(split.targets)
-        for examples, length in in_order(split, self.spec.batch, self.spec.bucket_by_length):
+        by_length = self.spec.bucket_by_length or self.spec.parts_by_length
+        for examples, length in in_order(split, self.spec.batch, by_length):
             batch = split.gather(examples, length)
             part = answers.values(self.scores(batch), batch.targets)
             if values is None:
@@ -125,7 +142,11 @@ def parameter_groups(model: nn.Module, spec: TrainSpec) -> list[dict[str, Any]]:
     """The parameters for the optimiser: all, or those that decay and the others."""
     if spec.decay == "all":
         return [{"params": [*model.parameters()]}]
-    undecayed: Container[str] = getattr(model, "undecayed", ())
+    undecayed: set[str] = {
+        f"{path}.{name}".lstrip(".")
+        for path, module in model.named_modules()
+        for name in getattr(module, "undecayed", ())
+    }
     groups: list[dict[str, Any]] = [{"params": []}, {"params": [], "weight_decay": 0.0}]
     for name, parameter in model.named_parameters():
         groups[parameter.ndim < 2 or name in undecayed]["params"].append(parameter)
@@ -178,13 +199,17 @@ def fit(
     save: Callable[[], None],
     save_is_due: Callable[[], bool] = lambda: False,
     test: Split | None = None,
+    groups: Mapping[str, Tensor] = MappingProxyType({}),
 ) -> None:
     """Train from `progress` to the last step, updating `progress`.
+
+    Training ends earlier where `spec.stop_at` is reached.
 
     A curve has about a hundred points, and dev is evaluated `spec.evaluations` times; between
     points nothing synchronises with the device. `on_point` is called with every point, `save` after
     each evaluation and whenever it is due, when `progress` is complete; `save_is_due` after every
     other step. `test` is evaluated with dev for `Progress.best_on_test`; it selects nothing.
+    `groups` are the examples of parts of dev, whose scores each point has as well.
 
     Raises:
         DivergedError: a loss is not finite at a point of the curve.
@@ -193,32 +218,46 @@ def fit(
     evaluations = evaluation_steps(spec)
     interval = max(1, spec.steps // 100)
     trainer.model.train()
-    while progress.step < spec.steps:
+    while progress.step < spec.steps and not has_reached(progress, spec, dev):
         last = progress.curve[-1].step if progress.curve else 0
         until = min(spec.steps, last + interval, next(step for step in evaluations if step > last))
         if not _advance(trainer, progress, until, save_is_due):
             save()
             continue
-        point = _point(trainer, dev if until in evaluations else None, test, progress, until - last)
+        evaluated = dev if until in evaluations else None
+        point = _point(trainer, evaluated, test, progress, until - last, groups)
         progress.curve.append(point)
         on_point(point)
         if point.dev is not None or save_is_due():
             save()
 
 
+def has_reached(progress: Progress, spec: TrainSpec, dev: Split) -> bool:
+    """Return whether the last two evaluations on dev reach the score at which training ends."""
+    scores = [point.dev for point in progress.curve if point.dev is not None][-2:]
+    sign = dev.answers.metric.sign
+    return (
+        spec.stop_at is not None
+        and len(scores) == 2
+        and all(sign * (score - spec.stop_at) >= 0 for score in scores)
+    )
+
+
 def _point(
-    trainer: Trainer, dev: Split | None, test: Split | None, progress: Progress, steps: int
-) -> Point:
+    trainer: Trainer, dev: Split | None, test: Split | None, progress: Progress, steps: int,
+    groups: Mapping[str, Tensor],
+) -> Point:  # fmt: skip
     """The point of the curve after the last `steps` steps; dev and test are evaluated, if given."""
     losses = _mean_losses(progress, steps)
-    score = _evaluate(trainer, dev, progress).score if dev else None
+    found = _evaluate(trainer, dev, progress) if dev else None
+    of_groups = {n: found.part(dev, group) for n, group in groups.items()} if found and dev else {}
     if dev and test:
         result = trainer.evaluate(test)
         if _is_better(result, progress.best_on_test):
             progress.best_on_test = result.score
     return Point(
         step=progress.step, seconds=progress.seconds, loss=losses.pop("task"), losses=losses,
-        dev=score,
+        dev=found.score if found else None, groups=of_groups,
     )  # fmt: skip
 
 

@@ -234,6 +234,14 @@ class Task(ABC):
         """The length that sequences of a split are padded to, at most `max_len`: the default."""
         return self.max_len
 
+    def groups(self, split: Split) -> Mapping[str, Bool[Tensor, " n"]]:
+        """The examples of a split whose scores are recorded apart, by name: by default none."""
+        return {}
+
+    def probes(self) -> Mapping[str, Split]:
+        """Further splits on which a trained model is tested once, by name: by default none."""
+        return {}
+
     def candidates(self, split: Split) -> Int[Tensor, "n c"]:
         """The answers that each example contains, by their place, correct ones included.
 

@@ -32,6 +32,7 @@ class Point(Frozen):
         losses: mean of each auxiliary loss since the last point, weighted.
         dev: the score on the whole dev split, of `Record.dev_metric`; None where it was not
             evaluated.
+        groups: the scores on parts of dev, by name; see `tasks.Task.groups`.
     """
 
     step: Count
@@ -39,6 +40,14 @@ class Point(Frozen):
     loss: float
     losses: dict[str, float] = Field(default={})
     dev: float | None = None
+    groups: dict[str, float] = Field(default={})
+
+
+class Probe(Frozen):
+    """The score on a further split, see `tasks.Task.probes`, in the unit of `Record.metric`."""
+
+    score: float
+    sample: Answers
 
 
 class Final(Frozen):
@@ -52,6 +61,7 @@ class Final(Frozen):
         seconds: of the whole run over all its processes: data, costs, training, evaluation.
         sample: what the score is the mean of, from which runs are compared; None in records of
             before it was stored.
+        probes: the results on further splits, by name.
         best_on_test: the best score on test of all evaluations, which is no result: it is chosen on
             test. None unless the recipe asks for it.
     """
@@ -63,6 +73,7 @@ class Final(Frozen):
     train_seconds: Seconds
     seconds: Seconds
     sample: Answers | None = None
+    probes: dict[str, Probe] = Field(default={})
     best_on_test: float | None = None
 
 

@@ -49,6 +49,10 @@ class TrainSpec(Frozen):
         compiled: whether the model runs through `torch.compile`.
         bucket_by_length: whether a batch holds examples of similar length, padded to the longest of
             them and not to the length of the task.
+        parts_by_length: whether the examples of a batch pass through the model in parts of equal
+            length, without padding; the loss is that of the whole batch.
+        stop_at: the score on dev at which training ends, when two evaluations in a row reach it;
+            None to train to the last step.
         optimiser: `adamw`, or `radam` (Liu et al., 2020, arXiv 1908.03265) with decoupled decay.
         schedule: `one-cycle` as described at `warmup`, `cosine` to a hundredth of `lr`, or
             `constant`.
@@ -56,7 +60,8 @@ class TrainSpec(Frozen):
         best_on_test: whether test is evaluated whenever dev is, and the best score is
             recorded, as some published runs report it. It selects nothing.
         decay: what `weight_decay` applies to: `all` parameters, or only `matrices`, which excludes
-            biases, norms, and the positions and class token of images.
+            vectors, such as biases, norms and rates of decay, what a variant names in `undecayed`,
+            and the positions and class token of images.
         label_smoothing: weight of the uniform distribution in the target of the loss.
         augment: of images; the name of a transform, as `crop`, is short for it alone; None for
             none.
@@ -74,6 +79,8 @@ class TrainSpec(Frozen):
     precision: Precision
     compiled: bool
     bucket_by_length: bool = False
+    parts_by_length: bool = False
+    stop_at: float | None = None
     optimiser: Literal["adamw", "radam"] = "adamw"
     schedule: Literal["one-cycle", "cosine", "constant"] = "one-cycle"
     clip: Annotated[float, Field(ge=0)] = 0.0
@@ -108,11 +115,14 @@ class TrainSpec(Frozen):
             raise ValueError(
                 f"batch={self.batch} is odd; mixup and cutmix pair images; give an even batch"
             )
-        if self.compiled and self.bucket_by_length:
+        if self.compiled and (self.bucket_by_length or self.parts_by_length):
+            name = "bucket_by_length" if self.bucket_by_length else "parts_by_length"
             raise ValueError(
-                "bucket_by_length=true gives batches of many lengths, and a compiled model is "
+                f"{name}=true gives batches of many lengths, and a compiled model is "
                 "compiled again for each; use either"
             )
+        if self.bucket_by_length and self.parts_by_length:
+            raise ValueError("bucket_by_length and parts_by_length are both true; use either")
         return self
 
 

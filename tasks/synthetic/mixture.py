@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 from typing_extensions import override
 
@@ -121,8 +121,15 @@ class Recall(SyntheticTask):
             np.repeat([rung.tokens for rung in self.trained], counts),
         )
 
+    @override
+    def groups(self, split: Split) -> Mapping[str, Bool[Tensor, " n"]]:
+        pairs, lengths = self.answers.counted(split.targets).sum(1), split.example_lengths()
+        return {
+            rung.name: (pairs == rung.pairs) & (lengths == rung.tokens) for rung in self.trained
+        }
+
+    @override
     def probes(self) -> Mapping[str, Split]:
-        """The rungs of the mixture and beyond, each alone, by name."""
         beyond = rungs(self.beyond, "beyond") if self.beyond else ()
         return {
             rung.name: self.split_of(

@@ -1,13 +1,24 @@
 """Training from the first step to the last: the curve, the best checkpoint, divergence."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
 from harness.data import restore
-from harness.train import DivergedError, Evaluation, Progress, Trainer, evaluation_steps, fit
+from harness.train import (
+    DivergedError,
+    Evaluation,
+    Progress,
+    Trainer,
+    evaluation_steps,
+    fit,
+    parameter_groups,
+)
 from tasks import metrics
+from tasks.answers import Number
+from tests.harness.conftest import requested, with_train
 
 
 def nothing(*_) -> None:
@@ -180,3 +191,77 @@ def test_the_device_is_synchronised_before_training_time_is_taken(plan, prepare,
     monkeypatch.setattr("harness.train.synchronise", wait)
     progress = train(prepare(plan()), dev)
     assert progress.seconds == 10.0 * len(progress.curve)
+
+
+@pytest.mark.parametrize(
+    ("scores", "better", "last"),
+    [
+        ((0.2, 0.99, 0.5, 0.99, 0.995, 0.1), "accuracy", 5),
+        ((0.2, 0.99, 0.5, 0.99, 0.5, 0.99), "accuracy", 6),
+        ((9.0, 8.0, 0.5, 0.9, 0.1, 0.1), "squared-error", 4),
+    ],
+)
+def test_training_ends_when_two_evaluations_in_a_row_reach_the_score(
+    plan, prepare, evaluations, monkeypatch, scores, better, last
+):
+    monkeypatch.setattr(Trainer, "step", lambda self, number: {"task": torch.tensor(1.0)})
+    target = 99.0 if better == "accuracy" else 1.0
+    trainer = prepare(plan(steps=6, evaluations=6, stop_at=target))
+    evaluations([evaluation(score, better) for score in scores])
+    dev = restore(plan()).splits["dev"]
+    if better != "accuracy":
+        dev = replace(dev, answers=Number(tolerance=1.0, measure=better))
+    progress = train(trainer, dev)
+    assert progress.step == last == progress.curve[-1].step
+    # It has ended: a process that continues does not train either.
+    fit(trainer, dev, progress, nothing, nothing)
+    assert progress.step == last
+
+
+RECALL = {"mixture": "2/16x2,4/32", "vocabulary": 32, "train": 48, "dev": 8, "test": 8,
+          "probe": 4, "beyond": "6/48"}  # fmt: skip
+
+
+def test_a_batch_in_parts_of_equal_length_has_the_loss_and_gradient_of_the_whole(prepare):
+    settings = {"recall": RECALL, "model": {"dropout": 0.0}}
+    gradients, losses = [], []
+    for by_length in (False, True):
+        spec = requested("softmax", "recall", positions="none", **settings)
+        trainer = prepare(with_train(spec, batch=16, parts_by_length=by_length))
+        parts = trainer.read(0)
+        assert [part.tokens.shape[-1] for part in parts] == ([16, 32] if by_length else [32])
+        assert not by_length or all(part.mask is None for part in parts)
+        trainer.optimizer.step = lambda trainer=trainer: gradients.append(
+            [p.grad.clone() for p in trainer.model.parameters() if p.grad is not None]
+        )
+        losses.append(trainer.step(0)["task"])
+    torch.testing.assert_close(losses[0], losses[1])
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-4, atol=1e-6)
+
+
+def test_a_record_has_the_scores_of_groups_of_dev_and_of_probes(run_here):
+    record = run_here(requested("softmax", "recall", positions="none", recall=RECALL))
+    assert record.status == "ok", record.reason
+    names = ["2 pairs in 16", "4 pairs in 32"]
+    evaluated = [point for point in record.curve if point.dev is not None]
+    assert evaluated and all([*point.groups] == names for point in evaluated)
+    # Four examples of each rung: twice as many answers at 4 pairs.
+    for point in evaluated:
+        first, second = point.groups.values()
+        assert point.dev == pytest.approx((first + 2 * second) / 3)
+    assert [*record.final.probes] == [*names, "6 pairs in 48"]
+    assert [probe.sample.count for probe in record.final.probes.values()] == [8, 16, 24]
+    assert record.final.sample.count == 4 * 2 + 4 * 4
+
+
+def test_vectors_and_what_a_variant_names_do_not_decay(plan, prepare):
+    model = prepare(plan("primal")).model
+    layer = model.layers[0].attention
+    layer.undecayed = ("scales",)
+    spec = plan().train.model_copy(update={"decay": "matrices"})
+    decayed, others = (group["params"] for group in parameter_groups(model, spec))
+    kept = {id(parameter) for parameter in others}
+    assert id(layer.scales) in kept and id(layer.directions) not in kept
+    assert id(model.layers[1].attention.scales) not in kept
+    assert all(parameter.ndim > 1 for parameter in decayed)
+    assert all(id(p) in kept for p in model.parameters() if p.ndim < 2)

@@ -323,7 +323,7 @@ def test_vectors_positions_and_the_class_token_do_not_decay(images):
 def test_the_loss_of_a_step_is_smoothed(images):
     plan = images(**{"train.label_smoothing": 0.5, "model.dropout": 0.0})
     trainer = Trainer(model_of(plan), restore(plan).splits["train"], plan.train, 0)
-    batch = trainer.read(0)
+    batch = trainer.read(0)[0]
     expected = CLASSES.smoothed(0.5).loss(trainer.model(batch)[0], batch.targets)
     assert expected != CLASSES.loss(trainer.model(batch)[0], batch.targets)
     torch.testing.assert_close(trainer.step(0)["task"], expected.detach())
