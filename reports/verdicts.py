@@ -1,0 +1,130 @@
+"""What a row showed on a question: able, unable, or undecided; see docs/decisions/0086-verdicts.md.
+
+A row is *able* if every seed reached the ceiling of the question. It is *unable* if its curve on
+dev was flat at every rate and seed, in a budget of which another row needed less than a third.
+Anything else is *undecided*: nothing is said to be impossible of a curve that still rises.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+ABLE, UNABLE, UNDECIDED = "able", "unable", "undecided"
+
+FLAT_FROM = 1 / 2
+"""The share of the budget behind which a curve must be flat. The learning rate falls to zero at the
+end: a curve that is flat in the last third alone may have stopped for that reason."""
+
+LEAST_POINTS = 4
+"""Evaluations behind `FLAT_FROM` without which no curve is flat."""
+
+ERRORS = 2.0
+"""Standard errors by which a rising curve rises."""
+
+FAST = 1 / 3
+"""The share of the budget in which another row must have reached the ceiling."""
+
+
+class Rise(NamedTuple):
+    """The rise of a curve over the end of a budget: its slope times its span, and its error.
+
+    Both are in the unit of the score; a positive rise is an improvement.
+    """
+
+    rise: float
+    error: float
+
+    @property
+    def is_flat(self) -> bool:
+        """Return whether the curve does not rise; without enough points that is not known."""
+        return not math.isnan(self.rise) and self.rise <= ERRORS * self.error
+
+
+def rise_of(steps: Sequence[float], scores: Sequence[float], budget: int, sign: int = 1) -> Rise:
+    """The rise of a curve behind `FLAT_FROM` of the budget, by least squares.
+
+    Args:
+        steps: of the evaluations on dev, in order.
+        scores: on dev.
+        budget: the steps of the recipe.
+        sign: 1 where more is better, else -1.
+    """
+    x, y = np.asarray(steps, dtype=float), sign * np.asarray(scores, dtype=float)
+    late = x >= FLAT_FROM * budget
+    x, y = x[late], y[late]
+    if len(x) < LEAST_POINTS:
+        return Rise(math.nan, math.nan)
+    centred = x - x.mean()
+    slope = float(centred @ y / (centred @ centred))
+    residuals = y - y.mean() - slope * centred
+    variance = float(residuals @ residuals) / (len(x) - 2)
+    error = math.sqrt(variance / float(centred @ centred))
+    span = float(x[-1] - x[0])
+    return Rise(slope * span, error * span)
+
+
+def steps_to(steps: Sequence[int], scores: Sequence[float], ceiling: float, sign: int = 1) -> float:
+    """The step of the first of two evaluations in a row that reach the ceiling; NaN if none do."""
+    reached = [sign * (score - ceiling) >= 0 for score in scores]
+    for number in range(len(reached) - 1):
+        if reached[number] and reached[number + 1]:
+            return float(steps[number])
+    return math.nan
+
+
+def verdicts(curves: pd.DataFrame, ceilings: pd.Series) -> pd.DataFrame:
+    """The verdict on each row and question with a ceiling.
+
+    Args:
+        curves: an evaluation on dev a line, in order of step: `question`, `row`, `id` of the run,
+            `final`, whether it is a run at the chosen rate, `step`, `budget`, `dev`, `sign`.
+        ceilings: the score that solves each question, by name.
+
+    Returns:
+        A line for each question and row: `verdict`; `steps`, the median over the final runs of the
+        steps to the ceiling, NaN unless all reach it; `reached`, how many do, of `runs`; `rise`,
+        the largest of all runs, and its `error`, behind half of the budget.
+    """
+    runs = [
+        {"question": question, "row": row, **_run(same, float(ceilings[str(question)]))}
+        for (question, row, _), same in curves.groupby(["question", "row", "id"], sort=False)
+        if question in ceilings.index
+    ]
+    if not runs:
+        columns = ["question", "row", "verdict", "steps", "reached", "runs", "rise", "error"]
+        return pd.DataFrame(columns=columns)
+    found = pd.DataFrame(runs)
+    fastest = found.groupby("question")["share"].min()
+    return pd.DataFrame([
+        {"question": question, "row": row, **_verdict(same, float(fastest[question]))}
+        for (question, row), same in found.groupby(["question", "row"], sort=False)
+    ])  # fmt: skip
+
+
+def _run(curve: pd.DataFrame, ceiling: float) -> dict[str, object]:
+    budget, sign = int(curve["budget"].iloc[0]), int(curve["sign"].iloc[0])
+    steps = steps_to([*curve["step"]], [*curve["dev"]], ceiling, sign)
+    rise = rise_of([*curve["step"]], [*curve["dev"]], budget, sign)
+    return {
+        "final": bool(curve["final"].iloc[0]), "steps": steps, "share": steps / budget,
+        "rise": rise.rise, "error": rise.error, "flat": rise.is_flat,
+    }  # fmt: skip
+
+
+def _verdict(runs: pd.DataFrame, fastest: float) -> dict[str, object]:
+    """The verdict on a row from its runs; `fastest` is the least share of the budget of any row."""
+    finals = runs[runs["final"]] if runs["final"].any() else runs
+    reached = int(finals["steps"].notna().sum())
+    able = reached == len(finals) and bool(runs["final"].any())
+    # The budget of the question was enough for another row.
+    unable = bool(runs["flat"].all()) and fastest < FAST and not runs["steps"].notna().any()
+    largest = runs.sort_values("rise", na_position="first").iloc[-1]
+    return {
+        "verdict": ABLE if able else UNABLE if unable else UNDECIDED,
+        "steps": float(finals["steps"].median()) if able else math.nan,
+        "reached": reached, "runs": len(finals),
+        "rise": float(largest["rise"]), "error": float(largest["error"]),
+    }  # fmt: skip

@@ -1,0 +1,105 @@
+"""Verdicts on simulated curves: able, unable, undecided."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from reports.verdicts import ABLE, UNABLE, UNDECIDED, rise_of, steps_to, verdicts
+
+BUDGET = 1800
+STEPS = np.arange(100, BUDGET + 1, 100)
+
+
+def curve(kind: str, seed: int = 0) -> np.ndarray:
+    """The accuracy on dev of 400 examples of several answers, in percent."""
+    shape = {
+        "solved": 100 / (1 + np.exp(-(STEPS - 400) / 60)),
+        "late": 100 / (1 + np.exp(-(STEPS - 1500) / 150)),
+        "rising": 5 + 20 * STEPS / BUDGET,
+        "plateau": 13 * (1 - np.exp(-STEPS / 150)),
+        "chance": np.full(len(STEPS), 0.8),
+        "stops with the rate": 40 * (1 - np.exp(-STEPS / 700)),
+    }[kind]
+    p = np.clip(shape / 100, 0, 1)
+    return 100 * np.random.default_rng(seed).binomial(6000, p) / 6000
+
+
+def frame(*runs: tuple[str, str, int, bool]) -> pd.DataFrame:
+    """The evaluations of runs: row, kind of curve, seed, and whether the run is a final one."""
+    return pd.concat([
+        pd.DataFrame({
+            "question": "recall", "row": row, "id": f"{row}{number}", "final": final,
+            "step": STEPS, "budget": BUDGET, "dev": curve(kind, seed), "sign": 1,
+        })
+        for number, (row, kind, seed, final) in enumerate(runs)
+    ])  # fmt: skip
+
+
+CEILINGS = pd.Series({"recall": 99.0})
+
+SOLVER = [("softmax", "solved", 0, False), ("softmax", "solved", 1, True)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    ("kinds", "expected"),
+    [
+        (["solved", "solved"], ABLE),
+        (["late", "late"], UNDECIDED),
+        (["rising", "rising"], UNDECIDED),
+        (["plateau", "plateau"], UNABLE),
+        (["chance", "chance"], UNABLE),
+        (["chance", "rising"], UNDECIDED),
+        (["solved", "chance"], UNDECIDED),
+        (["stops with the rate", "stops with the rate"], UNDECIDED),
+    ],
+    ids=str,
+)
+def test_a_row_is_judged_by_all_of_its_curves(kinds, expected, seed):
+    runs = [("mine", kind, 10 * seed + n, n > 0) for n, kind in enumerate([kinds[0], *kinds])]
+    found = verdicts(frame(*SOLVER, *runs), CEILINGS).set_index("row")
+    # Noise alone rises by two errors in one of forty curves.
+    if expected == UNABLE and found.loc["mine", "verdict"] == UNDECIDED:
+        assert found.loc["mine", "rise"] < 3 * found.loc["mine", "error"]
+        return
+    assert found.loc["mine", "verdict"] == expected
+    assert math.isnan(found.loc["mine", "steps"]) == (expected != ABLE)
+    assert found.loc["softmax", "verdict"] == ABLE and 400 <= found.loc["softmax", "steps"] <= 800
+
+
+def test_nothing_is_unable_in_a_budget_that_was_enough_for_none():
+    runs = [("mine", "chance", seed, seed > 0) for seed in range(3)]
+    late = [("slow", "late", seed, seed > 0) for seed in range(3)]
+    found = verdicts(frame(*runs, *late), CEILINGS)
+    assert {*found["verdict"]} == {UNDECIDED}
+
+
+def test_a_row_without_final_runs_is_not_able_and_a_question_without_a_ceiling_has_no_verdict():
+    trials = frame(("mine", "solved", 0, False))
+    assert verdicts(trials, CEILINGS)["verdict"].tolist() == [UNDECIDED]
+    assert verdicts(trials, CEILINGS[:0]).empty
+
+
+@pytest.mark.parametrize(
+    ("scores", "expected"),
+    [([99, 99.5, 1], 100), ([99, 1, 99, 99], 300), ([1, 99, 1, 99], math.nan), ([], math.nan)],
+)
+def test_the_ceiling_is_reached_by_two_evaluations_in_a_row(scores, expected):
+    steps = STEPS[: len(scores)].tolist()
+    assert steps_to(steps, scores, 99.0) == pytest.approx(expected, nan_ok=True)
+    assert steps_to(steps, [-score for score in scores], -99.0, -1) == pytest.approx(
+        expected, nan_ok=True
+    )
+
+
+def test_the_rise_is_the_slope_of_the_last_half_times_its_span():
+    line = 3 + STEPS / 100
+    rise = rise_of(STEPS.tolist(), line.tolist(), BUDGET)
+    assert rise.rise == pytest.approx(9) and rise.error == pytest.approx(0, abs=1e-9)
+    assert not rise.is_flat and rise_of(STEPS.tolist(), (-line).tolist(), BUDGET, -1).rise == (
+        pytest.approx(9)
+    )
+    # A curve of few evaluations is not known to be flat.
+    assert not rise_of([900, 1350, 1800], [1, 1, 1], BUDGET).is_flat
