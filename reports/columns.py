@@ -26,6 +26,11 @@ Line = Mapping[Hashable, Any]
 """A line of a table, by column."""
 
 
+def lines(frame: pd.DataFrame) -> list[Line]:
+    """The lines of a frame."""
+    return [*frame.to_dict("records")]
+
+
 class Cell(NamedTuple):
     """The text of a score; an output that has only plain text joins what it shows.
 
@@ -99,10 +104,10 @@ def _has_any(values: pd.Series) -> bool:
     return bool(values.replace("", 0).fillna(0).ne(0).any())
 
 
-def markdown(columns: Sequence[Column], lines: Iterable[Line], *more: Sequence[str]) -> str:
+def markdown(columns: Sequence[Column], rows: Iterable[Line], *more: Sequence[str]) -> str:
     """The table in Markdown, with more rows of Markdown at its end."""
-    rows = [[_markdown(column.cell(line)) for column in columns] for line in lines]
-    return table([escape(column.title) for column in columns], [*rows, *more], align_right=True)
+    cells = [[_markdown(column.cell(line)) for column in columns] for line in rows]
+    return table([escape(column.title) for column in columns], [*cells, *more], align_right=True)
 
 
 def _markdown(cell: Cell) -> str:
@@ -112,10 +117,10 @@ def _markdown(cell: Cell) -> str:
     return f"{text}<br><sub>{small}</sub>" if small else text
 
 
-def terminal(columns: Sequence[Column], lines: Iterable[Line], width: int = WIDTH) -> str:
+def terminal(columns: Sequence[Column], rows: Iterable[Line], width: int = WIDTH) -> str:
     """The table on a terminal: a score without its interval, in brackets at a baseline."""
-    rows = [[_plain(column.cell(line)) for column in columns] for line in lines]
-    return text_table([column.short or column.title for column in columns], rows, width)
+    cells = [[_plain(column.cell(line)) for column in columns] for line in rows]
+    return text_table([column.short or column.title for column in columns], cells, width)
 
 
 def _plain(cell: Cell) -> str:
@@ -123,11 +128,11 @@ def _plain(cell: Cell) -> str:
     return plain(text)
 
 
-def latex(columns: Sequence[Column], lines: Iterable[Line]) -> str:
+def latex(columns: Sequence[Column], rows: Iterable[Line]) -> str:
     """The lines of a `tabular`, with rules of booktabs."""
-    rows = [[_latex(column.cell(line)) for column in columns] for line in lines]
+    cells = [[_latex(column.cell(line)) for column in columns] for line in rows]
     head, *body = [
-        " & ".join(texts) + r" \\" for texts in ([tex(column.title) for column in columns], *rows)
+        " & ".join(texts) + r" \\" for texts in ([tex(column.title) for column in columns], *cells)
     ]
     return "\n".join([r"\toprule", head, r"\midrule", *body, r"\bottomrule"])
 

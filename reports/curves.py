@@ -8,7 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from reports.figures import style
-from reports.questions import questions
+from reports.leaderboard import selected_of
+from reports.shown import questions
 
 AXES = {"step": "steps", "seconds": "seconds of training"}
 """What panels show values against: a column, and its text."""
@@ -31,7 +32,7 @@ def curves(runs: pd.DataFrame, points: pd.DataFrame) -> pd.DataFrame:
         "id", "machine", "started", "question", "row", "attention", "seed", "dev_metric", "score",
         "better",
     ]  # fmt: skip
-    found = questions(runs)[names].merge(points, on=["id", "machine", "started"])
+    found = selected_of(questions(runs))[names].merge(points, on=["id", "machine", "started"])
     return found.sort_values(["question", "row", "seed", "step"], ignore_index=True)
 
 

@@ -10,10 +10,9 @@ import pandas as pd
 from harness.records.frame import best_first
 from harness.records.record import WITHOUT_SOFTMAX, Metric
 from harness.records.store import Broken
-from reports import columns, outdated
-from reports.columns import Column, Line
+from reports import columns, outdated, shown
+from reports.columns import Column, Line, lines
 from reports.markdown import escape, rendered
-from reports.questions import failures, left_out, lines, newest, questions
 from reports.statistics import LEVEL
 from reports.suite_results import SuiteResults, question_results
 from reports.text import NOTHING, WIDTH, frame_csv, number, plain, whole_text
@@ -140,8 +139,8 @@ class Leaderboard(NamedTuple):
     """Frames of the runs of no suite.
 
     Attributes:
-        every: the runs of the newest version of each task, with the trials.
-        runs: those that are shown; see `reports.questions`.
+        every: the runs with their questions and rows; see `reports.shown.questions`.
+        runs: those that are shown.
         pairs: the differences between `rows`; see `reports.statistics`.
         rules: the baselines of the tasks; see `harness.records.frame.baselines`.
         older: the runs that are left out, in one line.
@@ -159,15 +158,22 @@ class Leaderboard(NamedTuple):
 
 def leaderboard(runs: pd.DataFrame, baselines: pd.DataFrame) -> Leaderboard:
     """The leaderboard of runs of no suite."""
-    selected = questions(runs)
+    every = shown.questions(runs)
+    selected = selected_of(every)
     found = results_of(selected, baselines)
     rows = rows_of(found) if len(selected) else selected
-    notes = left_out(runs), outdated.sentence(selected)
-    return Leaderboard(newest(runs), selected, rows, found.pairs(), baselines, *notes)
+    notes = outdated.counted(every["left_out"]), outdated.sentence(selected)
+    return Leaderboard(every, selected, rows, found.pairs(), baselines, *notes)
+
+
+def selected_of(found: pd.DataFrame, *more: str) -> pd.DataFrame:
+    """The runs that are results, of `reports.shown.questions`; a row is of one value of `more`."""
+    keys = ["question", "attention", "options", *more]
+    return shown.final_runs(found[found["left_out"] == ""], keys)
 
 
 def results_of(runs: pd.DataFrame, baselines: pd.DataFrame) -> SuiteResults:
-    """The results of runs with the columns of `reports.questions`."""
+    """The results of runs with the columns of `reports.shown.questions`."""
     groups = runs.groupby("question", sort=False)
     questions = {str(name): question_results(same, baselines) for name, same in groups}
     return SuiteResults("leaderboard", {}, runs, questions)
@@ -190,7 +196,7 @@ def rows_of(found: SuiteResults) -> pd.DataFrame:
     rows = rows.join(100 * found.probabilities_of_best()).join(groups.agg(
         runs=("seed", "size"), run_seeds=("seed", lambda seeds: " ".join(map(str, seeds))),
     ))  # fmt: skip
-    rows["status"] = groups[[*runs]].apply(failures)
+    rows["status"] = groups[[*runs]].apply(shown.failures)
     rows["seeds_at_baseline"] = _seeds_at_baseline(runs, rows)
     rows = rows.assign(order=best_first(rows["mean"], rows["better"])).reset_index()
     return rows.sort_values(["question", "order", "row"], ignore_index=True).drop(columns="order")

@@ -16,7 +16,6 @@ import numpy as np
 import pandas as pd
 
 from harness.recipes import declared
-from harness.records.frame import best_trials_first
 from harness.records.interval import (
     Interval,
     Sample,
@@ -25,9 +24,9 @@ from harness.records.interval import (
     interval_like,
     interval_of,
 )
-from harness.records.record import FINAL, Metric
+from harness.records.record import Metric
 from harness.records.suites import Suite
-from reports import outdated, statistics
+from reports import outdated, shown, statistics
 
 NOT_RUN: Mapping[str, Any] = {
     "metric": "", "better": "", "mean": math.nan, "low": math.nan, "high": math.nan, "text": "",
@@ -118,7 +117,7 @@ class SuiteResults:
 def results(runs: pd.DataFrame, suite: Suite, baselines: pd.DataFrame) -> SuiteResults:
     """The results of a suite, of frames of `harness.records.frame`; baselines of one version."""
     found = comparable(runs, suite)
-    seeds = final_runs(found[found["left_out"] == ""], suite)
+    seeds = shown.final_runs(found[found["left_out"] == ""], ["question", "row"])
     questions = {
         question.name: question_results(seeds[seeds["question"] == question.name], baselines)
         for question in suite.questions
@@ -136,20 +135,15 @@ def comparable(runs: pd.DataFrame, suite: Suite) -> pd.DataFrame:
     found = runs[runs["suite"] == suite.key].assign(left_out="")
     if found.empty:
         return found
-    found["rate"] = found["train.lr"].where(found["role"] == "final")
+    found["rate"] = found["train.lr"].where(found["role"] == "final", 0.0)
     found.loc[~is_of_suite(found, suite), "left_out"] = "of other settings"
     found.loc[(found["role"] == "") & (found["grid"] != ""), "left_out"] = "without trials"
-    entry = ["question", "row"]
-    for keys, column, reason in (
+    return shown.without_others(found, [
         (["question"], "data", "of other data"),
-        (entry, "implementation", "of other code of the row"),
-        (entry, "device", "on another kind of device"),
-        ([*entry, "role"], "rate", "at another rate"),
-    ):
-        kept = found[found["left_out"] == ""].fillna({"rate": 0.0})
-        others = ~outdated.newest(kept, keys, column)
-        found.loc[others[others].index, "left_out"] = reason
-    return found
+        (["question", "row"], "implementation", "of other code of the row"),
+        (["question", "row"], "device", "on another kind of device"),
+        (["question", "row", "role"], "rate", "at another rate"),
+    ])  # fmt: skip
 
 
 def is_of_suite(runs: pd.DataFrame, suite: Suite) -> pd.Series:
@@ -172,36 +166,6 @@ def is_of_suite(runs: pd.DataFrame, suite: Suite) -> pd.Series:
             alone &= ~runs["overrides"].str.contains(f'"{path}"')
             same &= others | ~alone | runs[path].map(partial(eq, usual[path]))
     return same
-
-
-def final_runs(runs: pd.DataFrame, suite: Suite) -> pd.DataFrame:
-    """The runs at the rates that trials chose; of a row without such a run its trials.
-
-    Of the trials only the best, where all have ended and one has finished: a single seed. A run
-    without tuning is a result only where the question has no rates.
-    """
-    if runs.empty:
-        return runs
-    rates = {question.name: len(question.rates) for question in suite.questions}
-    final = runs["role"] != "trial"
-    has_final = final.groupby([runs["question"], runs["row"]]).transform("any")
-    trials = runs[~final & ~has_final]
-    chosen = [
-        name
-        for (question, _), same in trials.groupby(["question", "row"], sort=False)
-        for name in _chosen(same, rates.get(str(question), 0))
-    ]
-    return runs[final | runs.index.isin(chosen)]
-
-
-def _chosen(trials: pd.DataFrame, rates: int) -> pd.Index:
-    """The best trial of a row on dev; none before all have ended, all if none has finished."""
-    finished = trials[trials["status"] == "ok"]
-    if finished.empty:
-        return trials.index
-    if trials[trials["status"].isin(FINAL)]["train.lr"].nunique() < rates:
-        return trials.index[:0]
-    return best_trials_first(finished).index[:1]
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from reports import outdated
+from reports.columns import lines
 from reports.figures import style
-from reports.leaderboard import metric_of, results_of, rows_of
+from reports.leaderboard import metric_of, results_of, rows_of, selected_of
 from reports.markdown import escape, frame_table, rendered
-from reports.questions import lines, questions, whole
-from reports.text import NOTHING, grid, whole_text
+from reports.shown import questions
+from reports.text import NOTHING, grid, whole, whole_text
 
 MOST_TICKS = 6
 """Ticks of the axis of bytes, about."""
@@ -65,7 +66,9 @@ def sweeps(
     `state_bytes`, the median; `rule` and `rule_score`, the strongest baseline of the task.
     """
     values = values_of(runs, field, default)
-    swept = questions(runs.assign(value=values)[values.notna()], field).sort_values("started")
+    swept = selected_of(
+        questions(runs.assign(value=values)[values.notna()], field), "value"
+    ).sort_values("started")
     # Of a run in both precisions, the later one.
     swept = swept.drop_duplicates(["question", "row", "value", "seed"], keep="last")
     if len(swept):

@@ -37,6 +37,11 @@ def whole_text(value: float | None) -> str:
     return NOTHING if value is None or value != value else f"{value:,.0f}"
 
 
+def whole(value: object) -> object:
+    """A number of a column that has missing values as it was in the record."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def threads_of(*counts: int) -> str:
     """Numbers of threads in words: `1 thread`, `1 or 2 threads`."""
     return "1 thread" if counts == (1,) else f"{' or '.join(map(str, counts))} threads"

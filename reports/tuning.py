@@ -13,10 +13,11 @@ from matplotlib.ticker import NullLocator
 
 from harness.records.frame import best_trials_first
 from reports import outdated
+from reports.columns import lines
 from reports.figures import style
 from reports.markdown import escape, frame_table, rendered
-from reports.questions import failure, field_text, lines, questions, whole
-from reports.text import grid
+from reports.shown import failure, field_text
+from reports.text import grid, whole
 
 
 def files(runs: pd.DataFrame) -> dict[str, bytes]:
@@ -32,9 +33,10 @@ def files(runs: pd.DataFrame) -> dict[str, bytes]:
 def trials(runs: pd.DataFrame) -> pd.DataFrame:
     """The trials of runs, a line for each question, row and point, the best of each row first.
 
-    New columns: as `reports.questions.questions`; `best`, whether the point is the best of its row.
+    `runs` are of `reports.shown.questions`. A new column is `best`, whether the point is the best
+    of its row.
     """
-    found = questions(runs, trials=True)
+    found = runs[(runs["left_out"] == "") & (runs["role"] == "trial")] if len(runs) else runs
     if found.empty:
         return found
     found = best_trials_first(found).drop_duplicates(["question", "row", "point"])

@@ -279,7 +279,7 @@ def _grid() -> Iterator[GridView]:
 def show_trials(records: Sequence[Record], chosen: Record | None) -> None:
     """Print the score on dev at each point of a row, and the point that is chosen."""
     from harness.records.frame import of_records
-    from reports.questions import failure
+    from reports.shown import failure
 
     spec = records[0].spec
     typer.echo(f"{spec.attention} on {spec.task.key}, on dev:")

@@ -19,10 +19,11 @@ from reports import cost, curves, sweep, tuning
 from reports.figures import style
 from reports.figures.matrix import _lanes, draw
 from reports.pages.suite import files, tables
+from reports.shown import questions
 from reports.studies import study_files
 from tests.reports.conftest import make_cost, make_record
 from tests.reports.test_leaderboard import HOSTILE
-from tests.reports.test_questions import RATES
+from tests.reports.test_shown import RATES
 from tests.reports.test_sweep import NO_RULES, on_pairs, trial
 
 LENGTHS = (256, 512, 1024)
@@ -157,9 +158,9 @@ FILES = {
         frame.of_records([on_pairs(a, n) for a in ("softmax", HARD) for n in (4, 8)][::step]),
         NO_RULES, "task.pairs",
     ),
-    "tuning": lambda _, step: tuning.files(
+    "tuning": lambda _, step: tuning.files(questions(
         frame.of_records([trial(r, attention=a) for a in ("softmax", HARD) for r in RATES][::step])
-    ),
+    )),
     "a": lambda *_: files_of_study(),
 }  # fmt: skip
 """The files of each figure from `suite_frames`, or from records: with -1, in the other order."""

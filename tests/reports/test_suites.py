@@ -56,7 +56,7 @@ def test_a_row_without_other_seeds_shows_its_chosen_trial_once_every_rate_was_tr
     primal = (runs["row"] == "primal") & (runs["question"] == "recall")
     tried = runs[~primal | (runs["role"] == "trial")]
     trial = runs[primal & (runs["role"] == "trial")]
-    worse = trial.assign(**{"train.lr": 7.0, "dev": trial["dev"] - 1, "id": "worse"})
+    worse = trial.assign(**{"point": "7", "dev": trial["dev"] - 1, "id": "worse"})
     going = worse.assign(status="interrupted")
     for runs_so_far, expected in (
         (tried, None), (pd.concat([going, tried]), None), (pd.concat([worse, tried]), trial),

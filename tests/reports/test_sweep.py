@@ -9,10 +9,11 @@ import pytest
 from harness.records import frame
 from harness.records.record import Record
 from reports import tuning
+from reports.shown import questions
 from reports.sweep import files, sweeps, values_of
 from tests.reports.conftest import changed, make_record, snapshot
 from tests.reports.test_leaderboard import SIZES, language
-from tests.reports.test_questions import RATES, tuned
+from tests.reports.test_shown import RATES, tuned
 
 pytestmark = pytest.mark.usefixtures("unrendered")
 
@@ -145,14 +146,15 @@ def test_a_trial_is_chosen_and_shown_as_the_best(case):
         runs, chosen = frame.of_records(order), [] if place is None else [trials[place].spec.id]
         ordered = frame.best_trials_first(runs)
         assert ordered[ordered["status"] == "ok"]["id"].tolist()[:1] == chosen
-        found = tuning.trials(runs)
+        found = tuning.trials(questions(runs))
         assert found[found["best"]]["id"].tolist() == chosen
 
 
 def test_the_page_shows_every_trial_and_the_best_point():
     final = tuned("softmax", 3e-4, "final", seed=1)
     other = trial(3e-3, attention="primal", status="diverged", reason="")
-    found = tuning.files(frame.of_records([final, *TRIALS, other]))
+    found = tuning.files(questions(frame.of_records([final, *TRIALS, other])))
     snapshot("tuning.md", found["tuning.md"].decode())
     assert {*found} == {"tuning.md", "tuning.png", "tuning.svg"}
-    assert tuning.files(frame.of_records([final])) == {} == tuning.files(frame.of_records([]))
+    for few in ([final], []):
+        assert tuning.files(questions(frame.of_records(few))) == {}
