@@ -52,7 +52,7 @@ def random(candidates: Candidates, splits: Splits) -> float:
         _matches(found[part], test.targets[part]).sum(2) / (found[part] >= 0).sum(1, keepdim=True)
         for part in _parts(test, found.shape[1])
     ]
-    return torch.cat(shares).nan_to_num().double().mean().item()
+    return torch.cat(shares)[test.answers.counted(test.targets)].nan_to_num().double().mean().item()
 
 
 def most_frequent(candidates: Candidates, splits: Splits, classes: int) -> float:
@@ -112,11 +112,12 @@ def _accuracy(
         votes = votes_of(part).expand(shape) * (places != NO_ANSWER)
         sums = torch.zeros(*targets.shape, classes).scatter_add_(2, places.clamp_min(0), votes)
         correct.append(sums.argmax(2) == targets)
-    return torch.cat(correct).double().mean().item()
+    counted = split.answers.counted(split.targets)
+    return torch.cat(correct)[counted].double().mean().item()
 
 
 def _matches(found: Int[Tensor, "b c"], targets: Int[Tensor, "b a"]) -> Bool[Tensor, "b a c"]:
-    return found[:, None] == targets[:, :, None]
+    return (found[:, None] == targets[:, :, None]) & (targets[:, :, None] >= 0)
 
 
 def _parts(split: Split, width: int) -> Iterator[slice]:

@@ -12,6 +12,7 @@ from tasks.answers import Number
 from tasks.baselines import compute
 from tasks.contract import SPLITS
 from tasks.synthetic.base import SHUFFLED, Stream
+from zoo.registry import UserError
 
 
 def draw(name, split="train", **options):
@@ -138,6 +139,98 @@ def test_the_target_of_every_query_of_mqar_is_the_value_of_its_key(options):
         assert sum(token in pairs for token in later) == task.pairs
         others = {token for token in later if token not in pairs}
         assert others == {0} if task.filler == "zero" else 0 not in others
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_recall_mixes_its_rungs_in_their_shares_and_probes_each_alone(split):
+    task, found = draw("recall", split, train=700, test=80, probe=20, beyond="64/256,32/256")
+    counts = (found.targets >= 0).sum(1)
+    shares = {4: 2, 8: 2, 16: 2, 32: 1} if split == "train" else {4: 1, 8: 1, 16: 1, 32: 1}
+    each = len(found) // sum(shares.values())
+    assert dict(Counter(counts.tolist())) == {n: each * share for n, share in shares.items()}
+    lengths = {4: 32, 8: 64, 16: 64, 32: 128}
+    assert found.lengths.tolist() == [lengths[int(count)] for count in counts]
+    groups = task.groups(found)
+    assert [int(group.sum()) for group in groups.values()] == [each * n for n in shares.values()]
+    probes = {name: part.sequences.shape for name, part in task.probes().items()}
+    assert probes["64 pairs in 256"] == probes["32 pairs in 256"] == (20, 256)
+    assert [*probes][:4] == [*groups]
+    for part in (found, *task.probes().values()):
+        for sequence, positions, target in zip(
+            part.sequences.tolist(), part.target_positions.tolist(), part.targets.tolist(),
+            strict=True,
+        ):  # fmt: skip
+            count = sum(answer >= 0 for answer in target)
+            keys = sequence[: 2 * count]
+            pairs = dict(zip(keys[::2], keys[1::2], strict=True))
+            queries = [sequence[position] for position in positions[:count]]
+            assert [pairs[query] - task.classes for query in queries] == target[:count]
+
+
+@pytest.mark.parametrize("text", ["", "4", "4/32x", "4/32,", "x", "4/32x2x3"])
+def test_a_mixture_of_another_form_is_refused(text):
+    with pytest.raises(UserError, match="give PAIRS/TOKENS"):
+        create("recall", mixture=text)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("fuzzy-recall", {}), ("noisy-recall", {}), ("noisy-recall", {"noise": 0.8}),
+     ("fuzzy-recall", {"vocabulary": 40, "noise": 0.3, "noise_tokens": 9, "max_len": 90})],
+)  # fmt: skip
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_the_answers_of_recall_of_motifs_are_the_values_of_keys_before(name, options, split):
+    task, found = draw(name, split, test=200, **options)
+    first = 1 + (task.vocabulary - 1 - task.noise_tokens) // 2
+    noise = task.vocabulary - task.noise_tokens
+    repeated = 0
+    for sequence, target in zip(found.sequences.tolist(), found.targets.tolist(), strict=True):
+        tokens = [*sequence, target[-1]]
+        if split == "train":
+            assert target == [token or -1 for token in tokens[1:]]
+        pairs, at = {}, 0
+        while tokens[at] == 0:
+            at += 1
+        assert not {*tokens[at:]} & {0}
+        while at < len(tokens):
+            if tokens[at] >= noise:
+                at += 1
+                continue
+            start = at
+            while tokens[at] < first:
+                at += 1
+            middle = at
+            while at < len(tokens) and first <= tokens[at] < noise:
+                at += 1
+            key, value = tuple(tokens[start:middle]), tuple(tokens[middle:at])
+            assert 1 <= len(key) <= task.motif and 1 <= len(value) <= task.motif
+            assert pairs.setdefault(key, value) == value
+            if split == "test":
+                assert len(key) == task.motif
+                answers = target[middle - 1 : at - 1]
+                is_known = answers == [*value]
+                assert is_known or answers == [-1] * len(value)
+                repeated += is_known
+    assert split == "train" or repeated >= len(found)
+
+
+def test_the_values_that_are_memorised_are_the_same_in_every_split():
+    known = {}
+    for name in SPLITS:
+        _, split = draw("memorise", name)
+        for sequence, target in zip(split.sequences.tolist(), split.targets.tolist(), strict=True):
+            assert {*sequence[1::2]} == {0}
+            for key, value in zip(sequence[::2], target, strict=True):
+                assert known.setdefault(key, value) == value
+    assert len({*known.values()}) == len(known) == 128
+
+
+def test_entries_without_a_target_do_not_count_in_baselines():
+    task, _ = draw("recall")
+    actual = compute(task, {name: task.load(name) for name in SPLITS})
+    # One of 4, 8, 16 or 32 pairs: 4 answers right of 4 + 8 + 16 + 32.
+    assert actual["by rank of the query"] == pytest.approx(4 / 60, abs=0.03)
+    assert actual["chance"] == 1 / 128
 
 
 def test_a_query_of_mqar_does_not_give_its_pair_away():

@@ -1,0 +1,247 @@
+"""Recall of motifs among noise, and memory in weights: two tasks of MAD.
+
+Poli et al., 2024, "Mechanistic design and scaling of hybrid architectures", arXiv 2403.17844.
+Published settings: `fuzzy-recall` with vocabulary=16 and motif=3, `noisy-recall` with
+vocabulary=32, noise=0.2 and 16 tokens of noise, 128 tokens, 12,800 examples of train; `memorise`
+with vocabulary=256, 32 tokens and 256 examples of train; 128 examples a step, 200 epochs.
+Deviations: accuracy is a mean over answers and not over classes; of the keys before, the last
+query is any, where the published generator of motifs plants one.
+"""
+
+from dataclasses import dataclass
+from itertools import permutations
+
+import numpy as np
+from jaxtyping import Float64, Int
+from torch import Tensor
+from typing_extensions import override
+
+from tasks.answers import SomeClasses
+from tasks.contract import NO_ANSWER, SPLITS, Split, SplitName
+from tasks.registry import tasks
+from tasks.synthetic.base import Examples, Stream, SyntheticTask
+from zoo.registry import UserError, require_at_least
+
+PAD = 0
+"""The token before the first pair; keys, values and noise follow it in this order."""
+
+Motif = tuple[int, ...]
+
+
+class MotifRecall(SyntheticTask):
+    """Keys and values of one to `motif` tokens, each key with one value; then a key once more.
+
+    Train is next-token prediction at every position. On dev and test the answers are the values of
+    keys that occurred before, and keys have `motif` tokens.
+    """
+
+    answers = SomeClasses()
+
+    max_len: int
+    vocabulary: int
+    motif: int
+    noise: float
+    noise_tokens: int
+    causal = True
+
+    def __post_init__(self) -> None:
+        self._derive(classes=self.vocabulary)
+        self._require(motif=1, noise_tokens=0)
+        if not 0 <= self.noise < 1:
+            raise UserError(f"{self.name}.noise={self.noise} is no share below 1; lower it")
+        if self.noise and not self.noise_tokens:
+            raise UserError(f"{self.name}.noise={self.noise} needs noise_tokens; give 1 or more")
+        least = 1 + 2 * self.motif + self.noise_tokens
+        reason = f"{self.motif} keys and values each, noise_tokens={self.noise_tokens} and 1 more"
+        require_at_least(least, self.name, reason, vocabulary=self.vocabulary)
+        reason = f"two pairs of motif={self.motif}"
+        require_at_least(4 * self.motif, self.name, reason, max_len=self.max_len)
+
+    @override
+    def load(self, split: SplitName) -> Split:
+        stream = Stream(self.seed, SPLITS.index(split))
+        return self.split_of(self._draw(stream, getattr(self, split), split == "train"))
+
+    @override
+    def draw(self, stream: Stream, count: int) -> Examples:
+        return self._draw(stream, count, True)
+
+    def _draw(self, stream: Stream, count: int, train: bool) -> Examples:
+        """Examples of train, whose targets are all next tokens, or of another split."""
+        every = np.full((count, self.max_len + 1), PAD, np.int64)
+        targets = np.full((count, self.max_len + 1), NO_ANSWER, np.int64)
+        # The numbers that decide each pair, and those of the last query.
+        draws = stream.uniform(count, self.max_len // 2, 6)
+        for row, (numbers, last) in enumerate(zip(draws, stream.uniform(count), strict=True)):
+            tokens, answers = self._example(numbers, float(last), train)
+            every[row, -len(tokens) :], targets[row, -len(tokens) :] = tokens, answers
+        if train:
+            targets = np.where(every == PAD, NO_ANSWER, every)
+        positions = np.broadcast_to(np.arange(self.max_len), (count, self.max_len))
+        return Examples(every[:, :-1], targets[:, 1:], positions)
+
+    def _example(
+        self, draws: Float64[np.ndarray, "pairs 6"], last: float, train: bool
+    ) -> tuple[list[int], list[int]]:
+        """The tokens of an example, at most one more than `max_len`, and the answers at each."""
+        keys, values = self._motifs()
+        tokens: list[int] = []
+        answers: list[int] = []
+        paired: dict[Motif, Motif] = {}
+        for is_noise, key_size, value_size, key_draw, value_draw, noise_draw in draws.tolist():
+            size = int(key_size * self.motif) if train else self.motif - 1
+            key = _pick(keys[size], key_draw)
+            value = _pick(values[int(value_size * self.motif)], value_draw)
+            # Room for the last query.
+            if len(tokens) + 4 * self.motif > self.max_len + 1:
+                break
+            if is_noise < self.noise and paired:
+                first = self.vocabulary - self.noise_tokens
+                found = [first + int(noise_draw * 7919 * (n + 1)) % self.noise_tokens
+                         for n in range(len(key) + len(value))]  # fmt: skip
+                tokens += found
+                answers += [NO_ANSWER] * len(found)
+                continue
+            known = key in paired
+            value = paired.setdefault(key, value)
+            tokens += [*key, *value]
+            answers += [NO_ANSWER] * len(key)
+            answers += value if known else [NO_ANSWER] * len(value)
+        key = _pick([*paired], last)
+        return [*tokens, *key, *paired[key]], [*answers, *[NO_ANSWER] * len(key), *paired[key]]
+
+    def _motifs(self) -> tuple[list[list[Motif]], list[list[Motif]]]:
+        """The keys and the values of each size, from 1 on."""
+        count = (self.vocabulary - 1 - self.noise_tokens) // 2
+        last = self.vocabulary - self.noise_tokens
+        sizes = range(1, self.motif + 1)
+        keys, values = range(1, 1 + count), range(1 + count, last)
+        return ([[*permutations(keys, n)] for n in sizes],
+                [[*permutations(values, n)] for n in sizes])  # fmt: skip
+
+    @override
+    def candidates(self, split: Split) -> Int[Tensor, "n c"]:
+        """The value tokens of the sequence."""
+        tokens, first = split.sequences.long(), 1 + (self.vocabulary - 1 - self.noise_tokens) // 2
+        is_value = (tokens >= first) & (tokens < self.vocabulary - self.noise_tokens)
+        return tokens.masked_fill(~is_value, NO_ANSWER)
+
+    def word(self, token: int) -> str:
+        """`k`, `v` or `n` with a number, of a key, a value or noise; `pad`."""
+        if token == PAD:
+            return "pad"
+        count = (self.vocabulary - 1 - self.noise_tokens) // 2
+        if token <= count:
+            return f"k{token}"
+        first = self.vocabulary - self.noise_tokens
+        return f"v{token - count}" if token < first else f"n{token - first + 1}"
+
+    @override
+    def class_name(self, target: int) -> str:
+        return self.word(target)
+
+
+def _pick(motifs: list[Motif], draw: float) -> Motif:
+    return motifs[int(draw * len(motifs))]
+
+
+@tasks.register("fuzzy-recall")
+@dataclass(frozen=True, kw_only=True)
+class FuzzyRecall(MotifRecall):
+    """Recall of motifs of up to three tokens.
+
+    Attributes:
+        max_len: tokens per example.
+        vocabulary: vocabulary size: a token for padding, keys, values, and noise.
+        motif: the most tokens of a key or of a value.
+        noise: share of pairs in whose place there is noise.
+        noise_tokens: how many tokens of the vocabulary are noise.
+    """
+
+    name = "fuzzy-recall"
+    version = 1
+    vocabulary_option = "vocabulary"
+    caveat = "A rule that answers with any value token is right in one of as many as there are."
+
+    max_len: int = 128
+    vocabulary: int = 16
+    motif: int = 3
+    noise: float = 0.0
+    noise_tokens: int = 0
+    train: int = 12_800
+
+
+@tasks.register("noisy-recall")
+@dataclass(frozen=True, kw_only=True)
+class NoisyRecall(MotifRecall):
+    """Recall of single tokens, with noise in place of a fifth of the pairs.
+
+    Attributes:
+        max_len: tokens per example.
+        vocabulary: vocabulary size: a token for padding, keys, values, and noise.
+        motif: the most tokens of a key or of a value.
+        noise: share of pairs in whose place there is noise.
+        noise_tokens: how many tokens of the vocabulary are noise.
+    """
+
+    name = "noisy-recall"
+    version = 1
+    vocabulary_option = "vocabulary"
+    caveat = FuzzyRecall.caveat
+
+    max_len: int = 128
+    vocabulary: int = 32
+    motif: int = 1
+    noise: float = 0.2
+    noise_tokens: int = 16
+    train: int = 12_800
+
+
+@tasks.register("memorise")
+@dataclass(frozen=True, kw_only=True)
+class Memorise(SyntheticTask):
+    """Keys, each with a place behind it for its value, which is the same in every example.
+
+    The values are in no example: a model has them in its weights. Attention has to move a key by
+    one position only.
+
+    Attributes:
+        max_len: tokens per example, two for each key.
+        vocabulary: vocabulary size: half of it keys, but for the token of the places.
+        causal: whether the model is causal.
+    """
+
+    name = "memorise"
+    version = 1
+    vocabulary_option = "vocabulary"
+    caveat = "A convolution over two tokens and a feed-forward layer are enough."
+
+    max_len: int = 32
+    vocabulary: int = 256
+    causal: bool = True
+    train: int = 12_800
+
+    def __post_init__(self) -> None:
+        self._derive(classes=self.vocabulary // 2)
+        self._require(max_len=2)
+        require_at_least(4, self.name, "two keys and two values", vocabulary=self.vocabulary)
+
+    @override
+    def draw(self, stream: Stream, count: int) -> Examples:
+        keys = stream.integers(self.vocabulary - self.classes, count, self.max_len // 2)
+        # The same in every split: its own stream of the seed.
+        values = Stream(self.seed, len(SPLITS)).distinct(
+            self.vocabulary - self.classes, self.classes, 1
+        )[0]
+        sequences = np.full((count, self.max_len), 0, np.int64)
+        sequences[:, : 2 * keys.shape[1] : 2] = 1 + keys
+        positions = 1 + 2 * np.arange(keys.shape[1])
+        return Examples(sequences, values[keys], np.broadcast_to(positions, keys.shape))
+
+    def word(self, token: int) -> str:
+        """`k` and the number of a key, or `?`."""
+        return f"k{token}" if token else "?"
+
+    @override
+    def class_name(self, target: int) -> str:
+        return f"v{target}"
