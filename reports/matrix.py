@@ -174,7 +174,7 @@ def matrix(
     for form in FORMS:
         questions = [q for q in suite.questions if forms[q.name] == form]
         of_form = measured(costs, suite.cost, form)
-        source = Source(answers, of_form[of_form["pass"].isin(["train", "decode"])])
+        source = Source(answers, of_form)
         values = {
             column.name: column.of(source).reindex(order)
             for column in columns(suite, form, questions)
@@ -183,7 +183,7 @@ def matrix(
         found[form] = pd.DataFrame(values, index=order)
         names = [question.name for question in questions]
         ran = answers.loc[answers["question"].isin(names) & (answers["status"] != ""), "row"]
-        has_any[form] = order.isin(ran) | order.isin(source.costs["row"])
+        has_any[form] = order.isin(ran) | order.isin(of_form["row"])
     nothing = ~(has_any[FORMS[0]] | has_any[FORMS[1]])
     return {
         form: table[has_any[form] | nothing]
