@@ -4,18 +4,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from harness import recipes
 from harness.cost.plan import CostRequest, measurements
 from harness.data import data_of
 from harness.environment import describe
-from harness.questions import of_suite, spec_of
+from harness.questions import Settings, of_suite, spec_of
 from harness.records.cost import CostSpec
 from harness.records.fields import Device
 from harness.records.models import Encoder
-from harness.records.spec import RunSpec
-from harness.records.suites import CostPlan, Suite, SuiteQuestion, SuiteRow
+from harness.records.spec import Question, RunSpec
+from harness.records.suites import CostPlan, Suite, SuiteQuestion, SuiteRow, find
 from harness.tuning import trials
 from tasks import create
 from tasks.data.sources import ImportedTask
@@ -57,6 +57,11 @@ def rows_of(
     return tuple(rows)
 
 
+def one(question: Question, attention: str, settings: Settings, **how: Any) -> list[RunSpec]:
+    """The only run of a row of a question without a grid; see `spec_of`."""
+    return [spec_of(question, attention, settings, **how)]
+
+
 def specs_of(
     suite: str, name: str, rows: Iterable[SuiteRow], device: Device,
     announce: Callable[[str], None] = lambda line: None,
@@ -70,16 +75,16 @@ def specs_of(
         UserError: the recipe is malformed, or data are missing or damaged.
     """
     question, found = of_suite(suite, name, device), []
+    rotary = find(suite).question(name).rotary
     for row in rows:
         with suppress(Unsupported):
             for variant in Composition.parse(row.attention).names:
                 variants.find(variant).require_form(causal=data_of(question.task).task.causal)
-            if question.grid:
-                of_row = trials(question, row.attention, row.options, device, announce=announce)
-            else:
-                of_row = [spec_of(question, row.attention, row.options, device=device,
-                                  announce=announce)]  # fmt: skip
-            found.append(of_row)
+            how: Any = {"device": device, "announce": announce}
+            if row.attention in rotary:
+                how["values"] = {"model.positions": "rotary"}
+            make = trials if question.grid else one
+            found.append(make(question, row.attention, row.options, **how))
     return found
 
 

@@ -153,8 +153,9 @@ def of_question(suite: Suite, name: str) -> Recipe:
         )
     rates = sorted(question.rates)
     rate = {"lr": rates[len(rates) // 2]} if rates else {}
+    end = {} if question.ceiling is None else {"stop_at": question.ceiling}
     recipe = TaskRecipe(
-        options=question.options, model=question.model, train=rate | question.train,
+        options=question.options, model=question.model, train=rate | end | question.train,
         variants=question.variants,
     )  # fmt: skip
     if question.recipe:
@@ -169,7 +170,16 @@ def declared(suite: Suite) -> dict[str, str]:
     """
     tables = {}
     for name, recipe in of_suite(suite).items():
-        fields = {"name", "title", "asks", "note", "variants", "seeds", "seeds_at_baseline"}
+        fields = {
+            "name",
+            "title",
+            "asks",
+            "note",
+            "variants",
+            "rotary",
+            "seeds",
+            "seeds_at_baseline",
+        }
         table = suite.question(name).model_dump(mode="json", exclude=fields)
         table |= recipe.model_dump(mode="json", exclude={"variants"})
         tables[name] = hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()[:16]

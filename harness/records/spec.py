@@ -205,7 +205,7 @@ class RunSpec(Identified):
         options: the options of each variant that differ from its defaults, by variant.
         overrides: those that differ from the question's, by `VARIANT.OPTION`.
         values: the fields of model and train that were chosen for this run, by path: a point of the
-            grid, or the width of a matched model.
+            grid, the width of a matched model, or the positions of the published set-up.
         role: `trial` for a run whose score on dev chooses, and whose score on test is not used;
             `final` for a run at the chosen point; empty without a grid.
         seed: determines initial parameters, data order and all other random numbers of the run.
@@ -275,7 +275,8 @@ class RunSpec(Identified):
     def _agree(self) -> "RunSpec":
         if len(self.layers) != self.model.depth:
             raise ValueError(f"{len(self.layers)} layers are not depth={self.model.depth}")
-        if unknown := self.values.keys() - {*self.question.grid, "model.feed_forward"}:
+        of_rows = {"model.feed_forward", "model.positions"}
+        if unknown := self.values.keys() - {*self.question.grid, *of_rows}:
             raise ValueError(f"{min(unknown)!r} is no field of the question's grid")
         return self
 

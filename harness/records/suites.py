@@ -55,6 +55,9 @@ class SuiteQuestion(Frozen):
         model: fields of `ModelSpec`; `positions` is not among them.
         train: fields of `TrainSpec`; `precision` is not among them.
         variants: options of variants, by variant; `+V` is V as the last layer of A+V.
+        ceiling: the score on dev that solves it, at which training ends; None without one.
+        rotary: the attentions that have rotary positions, as in their published set-up; the others
+            have `positions`.
         rates: values of `train.lr`; trials with seed 0 choose one by dev; empty for the rate
             of `recipe`.
         seeds: of the runs at that rate.
@@ -73,6 +76,8 @@ class SuiteQuestion(Frozen):
     positions: Positions
     precision: Precision
     variants: dict[str, Table] = Field(default={})
+    ceiling: float | None = None
+    rotary: tuple[str, ...] = ()
     rates: Annotated[
         tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=2, max_length=16)
     ] = ()

@@ -22,6 +22,7 @@ from harness.records import suites
 from harness.records.frame import of_records
 from harness.records.sources import Sources
 from harness.records.store import CostStore
+from harness.suite import specs_of
 from harness.tuning import trials
 from reports.suite_results import results
 from tests.conftest import ROOT
@@ -410,3 +411,18 @@ def test_python_runs_what_the_command_runs(store):
     assert {*found["id"]} == {*harness.load(store.folder)["id"]}
     with pytest.raises(UserError, match="linear"):
         harness.run("primal", linear={"chunk": 8}, **how)
+
+
+def test_a_row_of_a_question_has_its_positions_and_ends_at_its_ceiling(tmp_path, unread):
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        SUITE.replace("seeds = [1, 2]", 'seeds = [1, 2]\nceiling = 99.0\nrotary = ["softmax"]')
+    )
+    suite = suites.find(str(path))
+    question = suite.questions[0]
+    found = specs_of(str(path), question.name, suite.rows, "cpu")
+    positions = {of_row[0].row: {spec.model.positions for spec in of_row} for of_row in found}
+    assert positions.pop("softmax") == {"rotary"}
+    assert positions and all(value == {"none"} for value in positions.values())
+    assert {spec.train.stop_at for of_row in found for spec in of_row} == {99.0}
+    assert len({spec.question.id for of_row in found for spec in of_row}) == 1
