@@ -7,11 +7,12 @@ and the tests of every registered task run these same checks.
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import FrozenInstanceError, dataclass
 from functools import cached_property
 from importlib import import_module
+from itertools import islice
 from typing import NamedTuple
 
 import torch
@@ -48,16 +49,15 @@ CEILING = 0.999
 
 
 class Result(NamedTuple):
-    """Whether a task keeps a promise, and what decided it; no task declares that it breaks one."""
+    """Whether a task keeps a promise, and the promise, or how it is broken.
+
+    No task declares that it breaks one.
+    """
 
     check: str
     passed: bool
     detail: str
     expected_failure: str = ""
-
-
-Findings = tuple[Sequence[str], str]
-"""Each broken promise; and what to show where there is none."""
 
 
 @dataclass(frozen=True)
@@ -91,157 +91,134 @@ class Subject:
         return {name: self.task.load(name) for name in SPLITS}
 
 
-def check_contract(subject: Subject) -> Findings:
+def check_contract(subject: Subject) -> Iterator[str]:
     """A task is a frozen dataclass of its options, whose key has its name and version."""
     task, other = subject.task, subject.make()
-    wrong = []
     if task != other or hash(task) != hash(other):
-        wrong.append("two tasks of the same options differ")
+        yield "two tasks of the same options differ"
     if not re.fullmatch(rf"{re.escape(task.name)}@\d+(\[.*\])?", task.key):
-        wrong.append(f"the key is {task.key!r}")
+        yield f"the key is {task.key!r}"
     for option in [*task.options][:1]:
         with suppress(FrozenInstanceError):
             setattr(task, option, 0)
-            wrong.append(f"the option {option} of a task can be set")
+            yield f"the option {option} of a task can be set"
     if "causal" in task.options and any(subject.make(causal=c).causal != c for c in (True, False)):
-        wrong.append("the option causal does not decide whether the model is")
-    return wrong, task.key
+        yield "the option causal does not decide whether the model is"
 
 
-def check_classes(subject: Subject) -> Findings:
+def check_classes(subject: Subject) -> Iterator[str]:
     """Every class has a name of its own."""
-    task = subject.task
-    names = Counter(task.class_name(target) for target in range(task.classes))
-    wrong = [f"{n!r} names {count} classes" for n, count in names.items() if not n or count > 1][:1]
-    return wrong, f"{len(names)} names"
+    names = Counter(map(subject.task.class_name, range(subject.task.classes)))
+    wrong = (f"{n!r} names {count} classes" for n, count in names.items() if not n or count > 1)
+    yield from islice(wrong, 1)
 
 
-def check_options(subject: Subject) -> Findings:
+def check_options(subject: Subject) -> Iterator[str]:
     """A number below its bound is refused in one line, and no other error is raised."""
-    wrong, refused = [], 0
     for name, value in subject.task.options.items():
         if isinstance(value, bool | str):
             continue
-        problem = ""
         try:
             task = subject.make(**{name: -1})
             task.load(name if name in SPLITS else "train")  # type: ignore[arg-type]
-            problem = "is accepted" if name in (*SPLITS, "seed", "max_len") else ""
+            if name in (*SPLITS, "seed", "max_len"):
+                yield f"{name}=-1 is accepted"
         except UserError as error:
-            problem = "is refused in several lines" if "\n" in str(error) else ""
-            refused += 1
+            if "\n" in str(error):
+                yield f"{name}=-1 is refused in several lines"
         except Exception as error:
-            problem = f"raises {in_one_line(error)}"
-        wrong += [f"{name}=-1 {problem}"] * bool(problem)
-    return wrong, f"{refused} options refuse -1"
+            yield f"{name}=-1 raises {in_one_line(error)}"
 
 
-def check_determinism(subject: Subject) -> Findings:
+def check_determinism(subject: Subject) -> Iterator[str]:
     """A task that is made again has the same data, whatever the number of threads."""
     other = subject.make()
-    digests = {name: (split.digest(), other.load(name).digest()) for name, split in _all(subject)}
-    wrong = [f"{name} differs when loaded again" for name, (a, b) in digests.items() if a != b]
+    for name, split in subject.splits.items():
+        if split.digest() != other.load(name).digest():
+            yield f"{name} differs when loaded again"
     if isinstance(other, GeneratedTask):
-        one, three = other.generate(1), other.generate(3)
-        same = one.keys() == three.keys() and all(
-            one[n].tobytes() == three[n].tobytes() for n in one
-        )
-        wrong += [] if same else ["3 threads generate other data than 1"]
-    return wrong, f"test is {digests['test'][0][:16]}"
+        arrays = [other.generate(threads) for threads in (1, 3)]
+        if len({b"".join(part[n].tobytes() for n in sorted(part)) for part in arrays}) > 1:
+            yield "3 threads generate other data than 1"
 
 
-def check_seed(subject: Subject) -> Findings:
+def check_seed(subject: Subject) -> Iterator[str]:
     """Every split of generated data is other data with another seed."""
     other = subject.make(seed=int(subject.task.options["seed"]) + 1)
-    wrong = [
-        f"{name} is the same with another seed"
-        for name, split in _all(subject)
-        if split.digest() == other.load(name).digest()
-    ]
-    return wrong, "every split differs"
+    for name, split in subject.splits.items():
+        if split.digest() == other.load(name).digest():
+            yield f"{name} is the same with another seed"
 
 
-def check_distinct(subject: Subject) -> Findings:
-    """Almost no example of dev or test is in train, and none of dev is test."""
-    found = {name: [*_contents(split)] for name, split in _all(subject)}
-    shares = {}
-    for name, of in (("dev", "train"), ("test", "train"), ("test", "dev")):
-        known = {*found[of]}
+def check_distinct(subject: Subject) -> Iterator[str]:
+    """Almost no example of dev or test is in train, and none of dev is in test."""
+    found = {name: [*_contents(split)] for name, split in subject.splits.items()}
+    for name, other in (("dev", "train"), ("test", "train"), ("test", "dev")):
+        known = {*found[other]}
         share = sum(content in known for content in found[name]) / len(found[name])
-        shares[f"{name} in {of}"] = share
-    wrong = [f"{share:.1%} of {what}" for what, share in shares.items() if share > SHARED]
-    return wrong, ", ".join(f"{share:.1%} of {what}" for what, share in shares.items())
+        if share > SHARED:
+            yield f"{share:.1%} of {name} is in {other}"
 
 
-def check_targets(subject: Subject) -> Findings:
+def check_targets(subject: Subject) -> Iterator[str]:
     """Targets are classes or finite numbers, at positions of real tokens."""
-    wrong, count = [], 0
-    for name, split in _all(subject):
-        counted = split.answers.counted(split.targets)
-        targets, at = split.targets[counted], split.target_positions
-        count += len(targets)
-        if not len(targets) and not (name == "test" and subject.task.inputs == "trajectories"):
-            wrong.append(f"{name} has no target")
+    for name, split in subject.splits.items():
+        targets = split.targets[split.answers.counted(split.targets)]
+        if not len(targets):
+            if name != "test" or subject.task.inputs != "trajectories":
+                yield f"{name} has no target"
         elif isinstance(split.answers, Classes):
-            if (
-                len(targets)
-                and not 0 <= int(targets.min()) <= int(targets.max()) < subject.task.classes
-            ):
-                wrong.append(f"{name} has targets from {targets.min()} to {targets.max()}")
+            low, high = int(targets.min()), int(targets.max())
+            if not 0 <= low <= high < subject.task.classes:
+                yield f"{name} has targets from {low} to {high}"
         elif not targets.isfinite().all():
-            wrong.append(f"{name} has a target that is not finite")
-        if at is not None:
+            yield f"{name} has a target that is not finite"
+        if (at := split.target_positions) is not None:
             ends = split.lengths[split.sequence_ids[:, :1]]
             if at.shape != split.targets.shape or (at < 0).any() or (at >= ends).any():
-                wrong.append(f"{name} has target positions beyond its tokens")
-    return wrong, f"{count} targets"
+                yield f"{name} has target positions beyond its tokens"
 
 
-def check_tokens(subject: Subject) -> Findings:
+def check_tokens(subject: Subject) -> Iterator[str]:
     """Tokens are in the vocabulary, also in padding; values of signals and images are finite."""
-    task, wrong = subject.task, []
-    for name, split in _all(subject):
-        sequences = split.sequences
-        if isinstance(split, ImageSplit):
-            sequences = split.gather(_some(split)).tokens
-        if task.vocabulary and not sequences.is_floating_point():
-            if not 0 <= int(sequences.min()) <= int(sequences.max()) < task.vocabulary:
-                wrong.append(f"{name} has tokens from {sequences.min()} to {sequences.max()}")
-        elif not sequences.isfinite().all():
-            wrong.append(f"{name} has a value that is not finite")
-        if not isinstance(split, ImageSplit):
-            shape = (task.length(name), *([task.channels] if sequences.ndim == 3 else []))
-            shape = (task.max_len // 3, *shape[1:]) if task.inputs == "trajectories" else shape
-            if sequences.shape[1:] != shape or task.length(name) > task.max_len:
-                wrong.append(f"{name} has sequences of shape {tuple(sequences.shape[1:])}")
+    task = subject.task
+    for name, split in subject.splits.items():
+        images = isinstance(split, ImageSplit)
+        values = split.gather(_some(split)).tokens if images else split.sequences
+        if not values.is_floating_point():
+            if not 0 <= int(values.min()) <= int(values.max()) < task.vocabulary:
+                yield f"{name} has tokens from {values.min()} to {values.max()}"
+        elif not values.isfinite().all() or (task.vocabulary and not task.channels):
+            yield f"{name} has a value that is not finite, or no token"
+        # A trajectory has three tokens for each step.
+        longest = task.length(name) // (3 if task.inputs == "trajectories" else 1)
+        shape = (longest, *([task.channels] if values.ndim == 3 else []))
+        if not images and (values.shape[1:] != shape or task.length(name) > task.max_len):
+            yield f"{name} has sequences of shape {tuple(values.shape[1:])}"
         if split.sequence_ids.shape[1] != task.sequences:
-            wrong.append(f"{name} has examples of {split.sequence_ids.shape[1]} sequences")
-    return wrong, f"vocabulary {task.vocabulary}"
+            yield f"{name} has examples of {split.sequence_ids.shape[1]} sequences"
 
 
-def check_padding(subject: Subject) -> Findings:
+def check_padding(subject: Subject) -> Iterator[str]:
     """Padding follows the real tokens, of which every sequence has one, and a mask says so."""
-    wrong = []
-    for name, split in _all(subject):
+    for name, split in subject.splits.items():
         if isinstance(split, ImageSplit):
             continue
         longest, lengths = split.sequences.shape[1], split.lengths
         if len(lengths) != len(split.sequences) or not 1 <= int(lengths.min()) <= longest:
-            wrong.append(f"{name} has lengths from {lengths.min()} to {lengths.max()}")
+            yield f"{name} has lengths from {lengths.min()} to {lengths.max()}"
         if split.padded != bool((lengths < longest).any()):
-            wrong.append(f"{name} says padded={split.padded}")
+            yield f"{name} says padded={split.padded}"
         mask = split.gather(_some(split)).mask
         real = lengths[split.sequence_ids[_some(split)]]
         expected = torch.arange(longest) < real[..., None]
         if not (expected.all() if mask is None else torch.equal(mask, expected)):
-            wrong.append(f"{name} has another mask than the lengths of its sequences")
-    return wrong, "lengths and masks agree"
+            yield f"{name} has another mask than the lengths of its sequences"
 
 
-def check_batches(subject: Subject) -> Findings:
+def check_batches(subject: Subject) -> Iterator[str]:
     """A batch has the examples of its indices, whatever else it contains."""
-    wrong = []
-    for name, split in _all(subject):
+    for name, split in subject.splits.items():
         some = _some(split)
         batch, backwards = split.gather(some), split.gather(some.flip(0))
         parts = {n: part for n, part in vars(batch).items() if part is not None}
@@ -250,37 +227,30 @@ def check_batches(subject: Subject) -> Findings:
         if not isinstance(split, ImageSplit):
             pairs.append((batch.tokens, split.sequences[split.sequence_ids[some].long()]))
         if not all(a.nan_to_num(nan=-9.0).equal(b.nan_to_num(nan=-9.0)) for a, b in pairs):
-            wrong.append(f"a batch of {name} has other examples than those of its indices")
-    return wrong, "examples are independent"
+            yield f"a batch of {name} has other examples than those of its indices"
 
 
-def check_texts(subject: Subject) -> Findings:
-    """Every example has a text for each of its sequences."""
-    wrong, texts = [], [""]
-    for name, split in _all(subject):
+def check_texts(subject: Subject) -> Iterator[str]:
+    """Every example has a text, and one of tokens has a text for each of its sequences."""
+    task = subject.task
+    for name, split in subject.splits.items():
         for example in _some(split).tolist():
-            texts = subject.task.show(split, example)
-            expected = 1 if isinstance(split, ImageSplit) else subject.task.sequences
-            signals = bool(subject.task.channels) and not isinstance(split, ImageSplit)
-            if not texts or not (signals or len(texts) == expected) or not all(texts):
-                wrong.append(f"{name} shows example {example} as {texts}")
-    return wrong[:1], f"{texts[0][:40]!r}"
+            texts = task.show(split, example)
+            if not texts or not all(texts) or not (task.channels or len(texts) == task.sequences):
+                yield f"{name} shows example {example} as {texts}"
+                break
 
 
-def check_baselines(subject: Subject) -> Findings:
+def check_baselines(subject: Subject) -> Iterator[str]:
     """Baselines are finite, and one that solves the task is named in its caveat."""
-    task, answers = subject.task, subject.splits["test"].answers
-    found = compute(task, subject.splits)
-    accuracy = metrics.find(answers.measure).metric.unit == "%"
-    phrases = re.findall(r"\*(.+?)\*", task.caveat)
-    wrong = []
-    for name, mean in found.items():
+    measure = metrics.find(subject.splits["test"].answers.measure)
+    accuracy = measure.metric.unit == "%"
+    phrases = re.findall(r"\*(.+?)\*", subject.task.caveat)
+    for name, mean in compute(subject.task, subject.splits).items():
         if not math.isfinite(mean) or (accuracy and not 0 <= mean <= 1):
-            wrong.append(f"{name} has the mean {mean}")
+            yield f"{name} has the mean {mean}"
         elif accuracy and mean >= CEILING and not any(phrase in name for phrase in phrases):
-            wrong.append(f"{name} solves the task ({mean:.1%}), and its caveat does not say so")
-    best = max(found, key=lambda name: found[name], default="none")
-    return wrong, f"{len(found)} baselines, the highest: {best}"
+            yield f"{name} solves the task ({mean:.1%}), and its caveat does not say so"
 
 
 class Check(NamedTuple):
@@ -288,7 +258,7 @@ class Check(NamedTuple):
 
     group: str
     name: str
-    run: Callable[[Subject], Findings]
+    run: Callable[[Subject], Iterator[str]]
     fast: bool = True
 
 
@@ -355,17 +325,14 @@ def checks_for(
 def run(check: Check, subject: Subject) -> Result:
     """Run one check; any error that the task raises is a failure."""
     try:
-        wrong, detail = check.run(subject)
+        wrong = [*check.run(subject)]
     except KeyboardInterrupt:
         raise
     except BaseException as error:
         # Also SystemExit: a task must not end the process that checks it.
-        wrong, detail = [f"raised {in_one_line(error)}"], ""
-    return Result(check.name, not wrong, "; ".join(wrong) or detail)
-
-
-def _all(subject: Subject) -> Iterator[tuple[SplitName, Split]]:
-    return iter(subject.splits.items())
+        wrong = [f"raised {in_one_line(error)}"]
+    promise = (check.run.__doc__ or "").partition(".\n")[0].rstrip(".")
+    return Result(check.name, not wrong, "; ".join(wrong) or promise)
 
 
 def _some(split: Split) -> torch.Tensor:

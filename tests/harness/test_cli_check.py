@@ -108,7 +108,7 @@ def test_a_task_is_checked_as_a_variant_is(call, rejected, tmp_path, monkeypatch
         "        return super().load('train')\n"
     )
     code, out, _ = call("check", "leaking_task:Leaking", "--only", "distinct splits")
-    assert code == 1 and "FAIL Leaking: distinct splits: 100.0% of dev in train" in out
+    assert code == 1 and "FAIL Leaking: distinct splits: 100.0% of dev is in train" in out
     for argv, message in (
         (("majorit",), "unknown attention variant or task 'majorit'; did you mean 'majority'"),
         (("s3", "--store", "x"), "s3 is a task, which has no certificate"),

@@ -125,12 +125,12 @@ def vowels(tmp_path, declare):
     return tmp_path
 
 
-def own(folder: Path, name: str = "GunPoint", train: str = "", test: str = "") -> str:
+def own(folder: Path) -> str:
     """A set of one channel, whose class is the sign of its slope."""
     header = "@univariate true\n@classLabel true 1 -1\n@data\n"
     rows = "".join(f"{i},{i + s},{i + 2 * s}:{s}\n" for i in range(5) for s in (1, -1))
-    (folder / f"{name}_TRAIN.ts").write_text(train or header + rows)
-    (folder / f"{name}_TEST.ts").write_text(test or header + "1,?,3,4:1\n2,1:-1\n")
+    (folder / "GunPoint_TRAIN.ts").write_text(header + rows)
+    (folder / "GunPoint_TEST.ts").write_text(header + "1,?,3,4:1\n2,1:-1\n")
     return str(folder)
 
 
@@ -161,45 +161,29 @@ def test_an_own_set_is_what_the_archive_is(vowels):
         assert task.load(name).digest() == small().load(name).digest()
 
 
-OWN = {
-    "no file": (lambda f: None, "has of the files .* of one set: none; give a folder with both"),
-    "TEST alone": (
-        lambda f: (own(f), (f / "GunPoint_TRAIN.ts").unlink()), "one set: GunPoint_TEST.ts; give"
-    ),
-    "two sets": (lambda f: (own(f), own(f, "Coffee")), "one set: Coffee_TEST.ts, Coffee_TRAIN"),
-    "parts of two sets": (
-        lambda f: (own(f), (f / "GunPoint_TEST.ts").rename(f / "X_TEST.ts")), "X_TEST.ts; give"
-    ),
-    "classes in another order": (
-        lambda f: own(f, test="@classLabel true -1 1\n@data\n1,2:1\n"), "has other classes than"
-    ),
-    "channels": (
-        lambda f: own(f, test="@classLabel true 1 -1\n@data\n1:2:1\n"), "has other channels than"
-    ),
-    "one class": (
-        lambda f: own(f, *["X", *["@classLabel true 1\n@data\n" + "1:1\n" * 5] * 2]),
-        "has 1 classes; give 2 to 256",
-    ),
-    "four series": (
-        lambda f: own(f, train="@classLabel true 1 -1\n@data\n" + "1:1\n" * 4), "has 4 series"
-    ),
-    "damaged": (
-        lambda f: (own(f), (f / "GunPoint_TEST.ts").rename(f / "GunPoint_TEST.ts.xz")),
-        "TEST.ts.xz cannot be read .LZMAError",
-    ),
-    "a target": (
-        lambda f: own(f, train="@targetLabel true\n@data\n1,2:0.5\n"), "names no classes in @class"
-    ),
-}  # fmt: skip
+HEAD = "@classLabel true 1 -1\n@data\n"
+FIVE = HEAD + "1,2:1\n3,2:-1\n" * 3
+OWN = [
+    ([], "has of the files .* of one set: none; give a folder with both"),
+    ([("G_TEST", FIVE)], "one set: G_TEST.ts; give"),
+    ([(n, FIVE) for n in ("A_TRAIN", "A_TEST", "B_TRAIN", "B_TEST")], "A_TEST.ts, A_TRAIN.ts, B_"),
+    ([("A_TRAIN", FIVE), ("B_TEST", FIVE)], "one set: A_TRAIN.ts, B_TEST.ts; give"),
+    ([("A_TRAIN", FIVE), ("A_TEST", FIVE.replace("1 -1", "-1 1"))], "has other classes than"),
+    ([("A_TRAIN", FIVE), ("A_TEST", HEAD + "1:2:1\n")], "has other channels than"),
+    ([(n, "@classLabel true 1\n@data\n" + "1:1\n" * 5) for n in ("A_TRAIN", "A_TEST")],
+     "has 1 classes; give 2 to 256"),
+    ([("A_TRAIN", HEAD + "1:1\n" * 4), ("A_TEST", HEAD + "1:1\n")], "has 4 series"),
+    ([("A_TRAIN", FIVE), ("A_TEST.ts.xz", FIVE)], "TEST.ts.xz cannot be read .LZMAError"),
+    ([("A_TRAIN", "@targetLabel true\n@data\n1,2:0.5\n"), ("A_TEST", FIVE)], "names no classes in"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("what", OWN)
-def test_an_own_set_that_cannot_be_read_is_one_line(tmp_path, what):
-    make, message = OWN[what]
-    (tmp_path / "set").mkdir()
-    make(tmp_path / "set")
+@pytest.mark.parametrize(("files", "message"), OWN, ids=[message for _, message in OWN])
+def test_an_own_set_that_cannot_be_read_is_one_line(tmp_path, files, message):
+    for name, content in files:
+        (tmp_path / (name if "." in name else f"{name}.ts")).write_text(content)
     with pytest.raises(UserError, match=message) as error:
-        create("series", path=str(tmp_path / "set"))
+        create("series", path=str(tmp_path))
     assert "\n" not in str(error.value)
     with pytest.raises(UserError, match="nowhere cannot be read"):
         create("series", path="nowhere")
