@@ -32,12 +32,7 @@ class Composition:
 
     @classmethod
     def parse(cls, text: str) -> "Composition":
-        """Read the text of a stack.
-
-        Raises:
-            UserError: a name is unknown, the text has another form, or `A+B` names more than two
-                variants, or the same variant twice.
-        """
+        """Read the text of a stack."""
         if ":" in text:
             raise UserError(
                 f"attention {text!r} is not a registered name; give its class an entry point, as "
@@ -113,12 +108,7 @@ class Composition:
 def build(
     layers: Sequence[str], size: Size, options: Mapping[str, Mapping[str, Value]]
 ) -> list[Attention]:
-    """The attention layers of a stack, of the variants named, first to last.
-
-    Raises:
-        UserError: an option is unknown, of the wrong type or out of range, or `size` is not
-            supported.
-    """
+    """The attention layers of a stack, of the variants named, first to last."""
     resolved = {
         name: resolve(name, variants.find(name), options.get(name, {})) for name in {*layers}
     }

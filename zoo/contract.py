@@ -152,8 +152,6 @@ class Attention(nn.Module, ABC):
         """Attend from `x` to `context`, or to `x` itself; see `forward`.
 
         Raises:
-            UserError: an argument is of the wrong shape or type, or has more than `size.max_len`
-                tokens; see `zoo.size.require_inputs`.
             TypeError: `forward` does not return `Attended`.
         """
         context = x if context is None else context
@@ -217,7 +215,6 @@ class Attention(nn.Module, ABC):
         """The state before the first token of each of `batch` samples.
 
         Raises:
-            UserError: `batch` is not a whole number of at least 0.
             Unsupported: the variant has no `step`, or the layer is not causal.
         """
         raise self._has_no_step()
@@ -236,7 +233,6 @@ class Attention(nn.Module, ABC):
             state: the state before them; None for `start`.
 
         Raises:
-            UserError: an argument is of the wrong shape or type.
             Unsupported: as in `step`; or prompts are padded, and the variant has neither `extend`
                 nor a state of constant size.
         """
@@ -297,7 +293,6 @@ class Attention(nn.Module, ABC):
                 joined with samples after another number of tokens.
 
         Raises:
-            UserError: `x` is of another shape or dtype, or `state` is no state of these samples.
             Unsupported: the variant has no `step`, or the layer is not causal.
         """
         if type(self).extend is Attention.extend:

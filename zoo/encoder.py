@@ -54,10 +54,6 @@ class EncoderLayer(nn.Module):
             recompute: what training computes again in the backward pass instead of storing its
                 intermediate results: `none`, `attention` with its norm, or the whole `layer`.
                 Outputs and gradients are the same; it costs time and saves memory.
-
-        Raises:
-            UserError: `attention` is not a layer, or an argument is of the wrong type or out of its
-                range.
         """
         super().__init__()
         if not isinstance(attention, Attention):
@@ -109,9 +105,6 @@ class EncoderLayer(nn.Module):
             x: tokens, (b, n, d).
             mask: True for real tokens, False for padding, which is not read; None if nothing is
                 padded.
-
-        Raises:
-            UserError: see `Attention.__call__`.
         """
         require_inputs(self.attention.size, x, x, mask)
         require_dtype(self, x)
@@ -170,11 +163,7 @@ class TokensOnly(nn.Module):
 
     @checked
     def __init__(self, layer: nn.Module) -> None:
-        """Wrap `layer`; warn if it is in training mode, and returns losses there.
-
-        Raises:
-            UserError: `layer` contains no attention layer.
-        """
+        """Wrap `layer`; warn if it is in training mode, and returns losses there."""
         super().__init__()
         attention = [module for module in layer.modules() if isinstance(module, Attention)]
         if not attention:

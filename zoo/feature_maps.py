@@ -59,11 +59,7 @@ FeatureMapName = Annotated[str, AfterValidator(_registered)]
 
 
 def width(name: str, p: int) -> int:
-    """The number f of features of a vector of p entries.
-
-    Raises:
-        UserError: the map does not give one vector of features for each vector.
-    """
+    """The number f of features of a vector of p entries."""
     shape = feature_maps.find(name)(torch.zeros(2, 3, p)).shape
     if len(shape) != 3 or shape[:2] != (2, 3) or not shape[2]:
         raise UserError(

@@ -35,12 +35,7 @@ class PostNormLayer(EncoderLayer):
         recompute: str = "none",
         norm: Literal["layer", "batch"] = "layer",
     ) -> None:
-        """Add norms and the feed-forward block to `attention`; see `EncoderLayer`.
-
-        Raises:
-            UserError: see `EncoderLayer`; or a batch norm is to be recomputed, which would count a
-                batch twice in its running averages.
-        """
+        """Add norms and the feed-forward block to `attention`; see `EncoderLayer`."""
         super().__init__(attention, feed_forward=feed_forward, dropout=dropout, recompute=recompute)
         if norm == "batch" and recompute == "layer":
             raise UserError("recompute='layer' is not possible with a batch norm; use 'attention'")

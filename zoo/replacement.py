@@ -62,7 +62,6 @@ def replace(
         What was replaced, in the order of the model.
 
     Raises:
-        UserError: no layer matches, or an option is unknown or invalid.
         Unsupported: the variant has no such projections or no such form, or a layer computes
             something else than softmax attention of its projections.
     """

@@ -82,13 +82,7 @@ def require_probability(name: str, value: object) -> None:
 
 
 def require_inputs(size: Size, x: Any, context: Any, mask: Any) -> None:
-    """Check the arguments of a layer of that size.
-
-    Raises:
-        UserError: `x` or `context` is not a floating-point tensor (batch, tokens, dim) of up to
-            `max_len` tokens, they differ in batch, or `mask` is not a boolean tensor with one entry
-            per context token.
-    """
+    """Check the arguments of a layer of that size."""
     if isinstance(context, Tensor) and context.dtype == torch.bool:
         raise UserError(
             "context is boolean; it holds tokens: give a mask by its name, layer(x, mask=mask)"
@@ -118,12 +112,7 @@ def require_inputs(size: Size, x: Any, context: Any, mask: Any) -> None:
 
 
 def checked_step(step: Callable[..., T]) -> Callable[..., T]:
-    """Return the method `step` of a layer, which then checks its arguments.
-
-    Raises:
-        UserError: from the result, if `x` is not (batch, dim) in the dtype of the layer, or `state`
-            is not a result of `start` or `step` for as many samples.
-    """
+    """Return the method `step` of a layer, which then checks its arguments."""
 
     @wraps(step)
     def checked(self: Any, x: Any, state: Any) -> T:

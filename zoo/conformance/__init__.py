@@ -158,11 +158,7 @@ CHECKS: tuple[Check, ...] = (
 
 
 def locate(name: str) -> type[Attention]:
-    """The variant registered as `name`, or the class at `MODULE:CLASS`.
-
-    Raises:
-        UserError: there is none, or it is not an attention variant.
-    """
+    """The variant registered as `name`, or the class at `MODULE:CLASS`."""
     if "+" in name:
         raise UserError(f"{name!r} is a composition; check its variants one by one")
     if ":" not in name:
@@ -182,12 +178,7 @@ def locate(name: str) -> type[Attention]:
 def configurations(
     name: str, variant: type[Attention], options: Mapping[str, Value] = MappingProxyType({})
 ) -> list[Configuration]:
-    """The forms that a variant claims to have, bidirectional or causal, with those options.
-
-    Raises:
-        UserError: the variant cannot be checked or built, declares the failure of an unknown
-            check, or has a constructor that a run could not pass options to.
-    """
+    """The forms that a variant claims to have, bidirectional or causal, with those options."""
     if variant.unchecked:
         raise UserError(f"{name} cannot be checked: {variant.unchecked}")
     for check in variant.expected_failures:

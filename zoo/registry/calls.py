@@ -40,10 +40,6 @@ def checked(function: Callable[P, T], like: Callable[..., Any] | None = None) ->
     Args:
         function: is called with the arguments as they are given.
         like: the function whose signature counts; None for `function`.
-
-    Raises:
-        UserError: from the result, in one line that names the argument, its value and what may be
-            given; also for an argument that is missing, unknown or given twice.
     """
 
     @cache

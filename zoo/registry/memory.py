@@ -13,9 +13,6 @@ def require_memory(needed: int, what: str, remedy: str, available: int | None = 
         what: takes them, for the message.
         remedy: how to take less, for the message.
         available: bytes; None for the memory of this machine, used or not.
-
-    Raises:
-        UserError: `needed` exceeds `available`.
     """
     if available is None:
         import psutil

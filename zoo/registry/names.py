@@ -47,11 +47,7 @@ class Registry(Generic[T]):
         self._complete = False
 
     def register(self, name: str) -> Callable[[Registered], Registered]:
-        """Return a decorator that registers its argument under `name`.
-
-        Raises:
-            UserError: the name is taken, or has a character that is not allowed in names.
-        """
+        """Return a decorator that registers its argument under `name`."""
         if not _is_valid(name):
             raise UserError(f"{self.kind} name {name!r} {NAME_RULE}; choose another name")
 
@@ -68,11 +64,7 @@ class Registry(Generic[T]):
         return sorted({*self._built_in(), *self._entry_points()})
 
     def find(self, name: str) -> T:
-        """Return the object called `name`.
-
-        Raises:
-            UserError: there is none (the most similar name is given), or its plug-in is broken.
-        """
+        """Return the object called `name`."""
         if name in (built_in := self._built_in()):
             return built_in[name]
         if name in (points := self._entry_points()):
@@ -97,9 +89,6 @@ class Registry(Generic[T]):
         """Add the plug-in at `MODULE:CLASS` by the name of its class, which is returned.
 
         The processes that this one starts have it too: an environment variable names it.
-
-        Raises:
-            UserError: the name is taken or is none, or the class cannot be used.
         """
         name, key = at.rpartition(":")[2], variable(self._group)
         texts = os.environ.get(key, "").split()
@@ -122,7 +111,6 @@ class Registry(Generic[T]):
 
         Raises:
             TypeError: it is of another kind, or does not set or define what it must.
-            UserError: its options do not follow the rules of `zoo.registry.options`.
         """
         if (base := self._base) is object:
             return
@@ -174,11 +162,7 @@ class Registry(Generic[T]):
 
 
 def entry_points(group: str) -> list[metadata.EntryPoint]:
-    """The entry points of a group, of all installed packages and of `name_class`.
-
-    Raises:
-        UserError: the entry points of an installed package, of this group or not, are malformed.
-    """
+    """The entry points of a group, of all installed packages and of `name_class`."""
     try:
         installed = metadata.entry_points(group=group)
     except Exception as error:  # the parser of the standard library has no error type

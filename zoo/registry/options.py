@@ -39,9 +39,6 @@ def resolve(
 
     The keyword-only parameters of `factory` are its options. Text is converted to the annotated
     type, so that options of a command line can be passed as they are.
-
-    Raises:
-        UserError: an option is unknown, of the wrong type, out of range, or required and missing.
     """
     schema = options_of(factory)
     for name in options:
@@ -63,12 +60,7 @@ def changed(factory: Callable[..., Any], resolved: Mapping[str, Value]) -> dict[
 
 
 def options_of(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """The options of `factory`: its keyword-only parameters, in order.
-
-    Raises:
-        UserError: the signature has `*args` or `**kwargs`, which would hide misspelled options, or
-            a positional parameter with a default, which no option could set.
-    """
+    """The options of `factory`: its keyword-only parameters, in order."""
     # eval_str: a plug-in may postpone the evaluation of its annotations.
     parameters = inspect.signature(factory, eval_str=True).parameters
     label = getattr(factory, "__qualname__", repr(factory))

@@ -15,11 +15,7 @@ MOST_LAYERS = 1024
 
 
 def layers_in(text: str) -> tuple[str, ...]:
-    """The variants of the layers that a text gives; the names are not looked up.
-
-    Raises:
-        UserError: the text has another form.
-    """
+    """The variants of the layers that a text gives; the names are not looked up."""
     if max(accumulate((c == "(") - (c == ")") for c in text), default=0) > MOST_NESTED:
         raise UserError(
             f"attention {text[:40]!r}... nests over {MOST_NESTED} parentheses; nest fewer"

@@ -73,9 +73,6 @@ class AttentiveGraphFilter(Attention):
             a: the first parameter of the Jacobi polynomials; a + b is above -2.
             b: the second one.
             reg: the weight of the orthogonality in the training loss.
-
-        Raises:
-            UserError: a + b is -2 or less.
         """
         super().__init__(size)
         if a + b <= -2:

@@ -80,9 +80,6 @@ class Differential(Attention):
             size: see `Size`.
             version: `v2`, or `v1` for the form of the first paper.
             depth: the index of the layer, from 0, for lambda_0 of `v1`.
-
-        Raises:
-            UserError: `v1`, and heads of an odd width.
         """
         super().__init__(size)
         self.query = Projection(size, size.dim * (2 if version == "v2" else 1))

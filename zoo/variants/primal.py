@@ -121,7 +121,6 @@ class Primal(Attention):
             initial_scale: factor of the initial W_e and W_r.
 
         Raises:
-            UserError: projections use future tokens, or the feature map gives no vector.
             Unsupported: `backend` is triton, which cannot run here, or has no kernel for the form.
         """
         super().__init__(size)
