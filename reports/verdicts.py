@@ -6,8 +6,8 @@ Anything else is *undecided*: nothing is said to be impossible of a curve that s
 """
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -75,12 +75,11 @@ def steps_to(steps: Sequence[int], scores: Sequence[float], ceiling: float, sign
     return math.nan
 
 
-def verdicts(curves: pd.DataFrame, ceilings: pd.Series) -> pd.DataFrame:
+def verdicts(runs: pd.DataFrame, ceilings: Mapping[str, float]) -> pd.DataFrame:
     """The verdict on each row and question with a ceiling.
 
     Args:
-        curves: an evaluation on dev a line, in order of step: `question`, `row`, `id` of the run,
-            `final`, whether it is a run at the chosen rate, `step`, `budget`, `dev`, `sign`.
+        runs: of a suite, trials included; see `harness.records.frame.of_records`.
         ceilings: the score that solves each question, by name.
 
     Returns:
@@ -88,15 +87,15 @@ def verdicts(curves: pd.DataFrame, ceilings: pd.Series) -> pd.DataFrame:
         steps to the ceiling, NaN unless all reach it; `reached`, how many do, of `runs`; `rise`,
         the largest of all runs, and its `error`, behind half of the budget.
     """
-    runs = [
-        {"question": question, "row": row, **_run(same, float(ceilings[str(question)]))}
-        for (question, row, _), same in curves.groupby(["question", "row", "id"], sort=False)
-        if question in ceilings.index
+    judged = [
+        {"question": run["question"], "row": run["row"], **_run(run, ceilings[run["question"]])}
+        for run in runs.to_dict("records")
+        if run["question"] in ceilings
     ]
-    if not runs:
+    if not judged:
         columns = ["question", "row", "verdict", "steps", "reached", "runs", "rise", "error"]
         return pd.DataFrame(columns=columns)
-    found = pd.DataFrame(runs)
+    found = pd.DataFrame(judged)
     fastest = found.groupby("question")["share"].min()
     return pd.DataFrame([
         {"question": question, "row": row, **_verdict(same, float(fastest[question]))}
@@ -104,12 +103,12 @@ def verdicts(curves: pd.DataFrame, ceilings: pd.Series) -> pd.DataFrame:
     ])  # fmt: skip
 
 
-def _run(curve: pd.DataFrame, ceiling: float) -> dict[str, object]:
-    budget, sign = int(curve["budget"].iloc[0]), int(curve["sign"].iloc[0])
-    steps = steps_to([*curve["step"]], [*curve["dev"]], ceiling, sign)
-    rise = rise_of([*curve["step"]], [*curve["dev"]], budget, sign)
+def _run(run: Mapping[Hashable, Any], ceiling: float) -> dict[str, object]:
+    budget, sign = run["train.steps"], 1 if run["dev_better"] == "higher" else -1
+    evaluated = [step for step, _ in run["evaluations"]], [dev for _, dev in run["evaluations"]]
+    steps, rise = steps_to(*evaluated, ceiling, sign), rise_of(*evaluated, budget, sign)
     return {
-        "final": bool(curve["final"].iloc[0]), "steps": steps, "share": steps / budget,
+        "final": run["role"] == "final", "steps": steps, "share": steps / budget,
         "rise": rise.rise, "error": rise.error, "flat": rise.is_flat,
     }  # fmt: skip
 

@@ -230,6 +230,8 @@ def _run(record: Record) -> Row:
         "low": interval.low if interval else None,
         "high": interval.high if interval else None,
         "last_step": point.step if point else None,
+        "evaluations": [(at.step, at.dev) for at in record.curve if at.dev is not None],
+        **_dotted("probe", {n: p.score for n, p in final.probes.items()} if final else {}),
         "loss": point.loss if point else None,
         **_dotted("losses", point.losses if point else {}),
         **_dotted("versions", record.environment.versions),

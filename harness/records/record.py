@@ -253,8 +253,9 @@ class Record(Frozen):
 
     @property
     def without_curve(self) -> "Record":
-        """The record with the last point of its curve alone: a seventh of the memory."""
-        return self.model_copy(update={"curve": self.curve[-1:]})
+        """The record with the evaluations and the last point of its curve alone."""
+        kept = [point for point in self.curve[:-1] if point.dev is not None]
+        return self.model_copy(update={"curve": [*kept, *self.curve[-1:]]})
 
     @model_validator(mode="after")
     def _finished(self) -> "Record":

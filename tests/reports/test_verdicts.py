@@ -27,17 +27,18 @@ def curve(kind: str, seed: int = 0) -> np.ndarray:
 
 
 def frame(*runs: tuple[str, str, int, bool]) -> pd.DataFrame:
-    """The evaluations of runs: row, kind of curve, seed, and whether the run is a final one."""
-    return pd.concat([
-        pd.DataFrame({
-            "question": "recall", "row": row, "id": f"{row}{number}", "final": final,
-            "step": STEPS, "budget": BUDGET, "dev": curve(kind, seed), "sign": 1,
-        })
-        for number, (row, kind, seed, final) in enumerate(runs)
+    """Runs: the row, the kind of curve, the seed, and whether the run is a final one."""
+    return pd.DataFrame([
+        {
+            "question": "recall", "row": row, "role": "final" if final else "trial",
+            "train.steps": BUDGET, "dev_better": "higher",
+            "evaluations": [*zip(STEPS.tolist(), curve(kind, seed).tolist(), strict=True)],
+        }
+        for row, kind, seed, final in runs
     ])  # fmt: skip
 
 
-CEILINGS = pd.Series({"recall": 99.0})
+CEILINGS = {"recall": 99.0}
 
 SOLVER = [("softmax", "solved", 0, False), ("softmax", "solved", 1, True)]
 
@@ -79,7 +80,7 @@ def test_nothing_is_unable_in_a_budget_that_was_enough_for_none():
 def test_a_row_without_final_runs_is_not_able_and_a_question_without_a_ceiling_has_no_verdict():
     trials = frame(("mine", "solved", 0, False))
     assert verdicts(trials, CEILINGS)["verdict"].tolist() == [UNDECIDED]
-    assert verdicts(trials, CEILINGS[:0]).empty
+    assert verdicts(trials, {}).empty
 
 
 @pytest.mark.parametrize(
