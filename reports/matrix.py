@@ -116,7 +116,8 @@ def _of_question(question: SuiteQuestion) -> list[Column]:
         Column(name=name, of=answer(name, "mean"), heading=question.title, descending=True,
                outputs=NO_README, text=lambda line: _score(line["answers"][name])),
         *(Column(name=f"{name}.{end}", of=answer(name, end), outputs=())
-          for end in ("low", "high", "rank_group")),
+          for end in ("low", "high", "rank_group", *(("verdict", "steps") if question.ceiling
+                                                     is not None else ()))),
     ]  # fmt: skip
 
 
@@ -124,6 +125,9 @@ def _score(answer: Line) -> Cell | str:
     if not answer["text"]:
         return answer["status"] or NOTHING
     notes = "1 seed" * (answer["seeds"] == 1), answer["status"] * (answer["status"] != "ok")
+    if verdict := answer["verdict"]:
+        steps = answer["steps"]
+        notes = (verdict if steps != steps else f"{verdict}, {steps:,.0f} steps", *notes)
     return Cell(answer["text"], answer["rank_group"], answer["interval"], notes,
                 answer["at_baseline"], answer["group"])  # fmt: skip
 

@@ -7,7 +7,7 @@ in, and frames come out, from which pages, tables and figures are made.
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from operator import eq
 from typing import Any
@@ -27,12 +27,13 @@ from harness.records.interval import (
 from harness.records.record import Metric
 from harness.records.suites import Suite
 from reports import outdated, shown, statistics
+from reports.verdicts import verdicts as judge
 
 NOT_RUN: Mapping[str, Any] = {
     "metric": "", "better": "", "mean": math.nan, "low": math.nan, "high": math.nan, "text": "",
     "interval": "", "seeds": 0, "status": "", "rank_group": "", "not_compared": "", "baseline": "",
     "baseline_value": math.nan, "baseline_interval": "", "at_baseline": False, "answered": False,
-    "known_failures": math.nan,
+    "known_failures": math.nan, "verdict": "", "steps": math.nan,
 }  # fmt: skip
 """The columns of answers, with their values where a row was not run."""
 
@@ -47,6 +48,7 @@ class SuiteResults:
         seeds: the runs that are results.
         left_out: what other runs there are, in one sentence; empty where there are none.
         questions: the results of each question by its name; None without a finished run.
+        verdicts: of `reports.verdicts`, on the questions that have a ceiling.
     """
 
     key: str
@@ -54,6 +56,7 @@ class SuiteResults:
     seeds: pd.DataFrame
     questions: "Mapping[str, QuestionResults | None]"
     left_out: str = ""
+    verdicts: pd.DataFrame = field(default_factory=lambda: judge(pd.DataFrame(), {}))
 
     def answers(self, *, rank_all: bool = False) -> pd.DataFrame:
         """The result of each row on each question; `rank_all` ranks rows at a baseline, too.
@@ -68,7 +71,9 @@ class SuiteResults:
             `baseline`, `baseline_value` and `baseline_interval`, the strongest of the constant
             and shallow baselines and of the other models without attention; `at_baseline`,
             whether the row is a model without attention, or its interval is not above the
-            interval of each of them; `answered`, whether it is; `known_failures` of its checks.
+            interval of each of them; `answered`, whether it is; `known_failures` of its checks;
+            `verdict`, empty without a ceiling, and `steps`, the median to the ceiling of a row that
+            is able.
         """
         names = dict(zip(self.seeds["row"], self.seeds["attention"], strict=True))
         attention = {**self.rows, **names}
@@ -80,6 +85,8 @@ class SuiteResults:
         }
         found = pd.concat(by_question, names=["question"]).reset_index()
         found["attention"] = found["row"].map(attention)
+        of_curves = self.verdicts[["question", "row", "verdict", "steps"]]
+        found = found.merge(of_curves, how="left", on=["question", "row"])
         found = found.reindex(columns=["row", "attention", "question", *NOT_RUN])
         return found.assign(**{
             name: found[name].where(found[name].notna(), value).astype(type(value))
@@ -123,7 +130,10 @@ def results(runs: pd.DataFrame, suite: Suite, baselines: pd.DataFrame) -> SuiteR
         for question in suite.questions
     }
     rows = {row.label: row.attention for row in suite.rows}
-    return SuiteResults(suite.key, rows, seeds, questions, outdated.counted(found["left_out"]))
+    ceilings = {q.name: q.ceiling for q in suite.questions if q.ceiling is not None}
+    verdicts = judge(found[found["left_out"] == ""], ceilings)
+    note = outdated.counted(found["left_out"])
+    return SuiteResults(suite.key, rows, seeds, questions, note, verdicts)
 
 
 def comparable(runs: pd.DataFrame, suite: Suite) -> pd.DataFrame:

@@ -88,9 +88,13 @@ def verdicts(runs: pd.DataFrame, ceilings: Mapping[str, float]) -> pd.DataFrame:
         the largest of all runs, and its `error`, behind half of the budget.
     """
     judged = [
-        {"question": run["question"], "row": run["row"], **_run(run, ceilings[run["question"]])}
+        {
+            "question": run["question"],
+            "row": run["row"],
+            **_run(run, ceilings[str(run["question"])]),
+        }
         for run in runs.to_dict("records")
-        if run["question"] in ceilings
+        if str(run["question"]) in ceilings
     ]
     if not judged:
         columns = ["question", "row", "verdict", "steps", "reached", "runs", "rise", "error"]
@@ -98,7 +102,7 @@ def verdicts(runs: pd.DataFrame, ceilings: Mapping[str, float]) -> pd.DataFrame:
     found = pd.DataFrame(judged)
     fastest = found.groupby("question")["share"].min()
     return pd.DataFrame([
-        {"question": question, "row": row, **_verdict(same, float(fastest[question]))}
+        {"question": question, "row": row, **_verdict(same, float(fastest.loc[str(question)]))}
         for (question, row), same in found.groupby(["question", "row"], sort=False)
     ])  # fmt: skip
 
