@@ -9,9 +9,9 @@ from unittest.mock import patch
 import numpy as np
 
 from benchmarks.runner import GENERATED, Runner, first_batch, milliseconds, shape_of
+from harness.cost.work import training_call
 from harness.data import restore
 from harness.records.fields import Quartiles
-from harness.reference import training_call
 from tasks.contract import SPLITS
 from tasks.data import cache
 from tasks.data.sources import base_key

@@ -11,13 +11,14 @@ import torch
 
 from benchmarks.claims import CLAIMS, ClaimRecord, Kind, is_met, write
 from harness.cost.plan import CostRequest, measurements
+from harness.cost.reference import REFERENCE, SDPA
 from harness.data import restore
 from harness.environment import describe, pick_precision
+from harness.model import build_model
 from harness.questions import Fixed, question_of, spec_of
 from harness.records.cost import CostSpec
 from harness.records.fields import Quartiles, now
 from harness.records.spec import RunSpec
-from harness.reference import REFERENCE, SDPA, trainer_of
 from harness.timing import Call, sample, wall_clock
 from harness.train import Trainer
 from tasks.contract import Batch
@@ -75,7 +76,12 @@ class Runner:
 
     def trainer(self, spec: RunSpec, compiled: bool | None = None) -> Trainer:
         """The trainer of a run, with its training data on the device."""
-        return trainer_of(spec, restore(spec).splits["train"].to(self.device), compiled)
+        data, recipe = restore(spec), spec.train.model_copy(update={"bucket_by_length": False})
+        if compiled is not None:
+            recipe = recipe.model_copy(update={"compiled": compiled})
+        torch.manual_seed(spec.seed)
+        model = build_model(spec, data.task).to(self.device)
+        return Trainer(model, data.splits["train"].to(self.device), recipe, spec.seed)
 
     def costs(
         self, attentions: Sequence[str], lengths: Sequence[int], **fields: Any

@@ -10,9 +10,9 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks.runner import Runner, first_batch, shape_of
+from harness.cost.work import training_call
 from harness.data import restore
 from harness.records.spec import RunSpec
-from harness.reference import training_call
 from harness.timing import Call
 from harness.train import autocast
 from tasks.contract import Batch

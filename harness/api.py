@@ -90,7 +90,7 @@ def run(
         store: folder of the records; a run that it holds is not repeated.
         workers: runs at once; 0 for one.
         threads: CPU threads of a run; 0 for a worker's share of the machine.
-        cost: whether to measure time and memory.
+        cost: whether to measure time and memory after the runs.
         tune: whether to choose the learning rate of each row on dev, by trials with seed 0.
         overrides: options that differ from the recipe, by `train`, `model`, variant or task.
 
@@ -99,16 +99,19 @@ def run(
     """
     from harness.engines import resources
     from harness.records.frame import of_records
-    from harness.runs import Asked, Execution, make
+    from harness.runs import Asked, Execution, make, measure
 
     names, tasks = ([n] if isinstance(n, str) else [*n] for n in (attention, task))
     asked = Asked(
         attention=names, task=[*filter(None, tasks)], seeds=seeds, budget=budget, device=device,
         precision=precision, positions=positions, settings=overrides, tune=tune,
     )  # fmt: skip
-    how = resources(device=device, workers=workers, threads=threads)
-    outcomes, _ = make(asked, Execution(store=Path(store), resources=how, cost=cost))
-    return of_records(record for record, _ in outcomes)
+    how = Execution(
+        store=Path(store), cost=cost,
+        resources=resources(device=device, workers=workers, threads=threads),
+    )  # fmt: skip
+    records = [record for record, _ in make(asked, how)[0]]
+    return of_records(records, measure(records, how))
 
 
 def _folders(stores: Folders | tuple[()]) -> list[Path]:

@@ -139,14 +139,6 @@ def load(
     return progress
 
 
-def backend_of(path: Path) -> str:
-    """The backend of softmax that an unfinished run began with; empty where it cannot be read."""
-    try:
-        return Progress.model_validate_json(read(path)["progress"]).backend
-    except (UserError, *DAMAGE):
-        return ""
-
-
 def _trailer(content: bytes) -> bytes:
     return f"sha256 {hashlib.sha256(content).hexdigest()}\n".encode()
 

@@ -9,14 +9,14 @@ post-norm layers and a head that reads all tokens at their positions: options of
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from harness.records.models import Encoder, SequenceModel, Transformer
+from harness.records.models import Encoder, Model, SequenceModel, Transformer
 from harness.records.spec import RunSpec
 from tasks import Task
 from tasks.contract import Batch
@@ -24,7 +24,7 @@ from zoo.composition import build
 from zoo.contract import Attention, Size
 from zoo.encoder import EncoderLayer
 from zoo.post_norm import PostNormLayer
-from zoo.registry import UserError
+from zoo.registry import UserError, Value
 
 LAYERS: Mapping[str, Callable[..., EncoderLayer]] = {
     "pre": EncoderLayer,
@@ -218,7 +218,15 @@ def size_of(model: Transformer, task: Task) -> Size:
     )
 
 
-def build_classifier(spec: RunSpec, task: Task) -> Classifier:
+class Stack(NamedTuple):
+    """The fields of a run that determine its model, besides its task."""
+
+    model: Model
+    layers: tuple[str, ...]
+    options: Mapping[str, Mapping[str, Value]]
+
+
+def build_classifier(spec: RunSpec | Stack, task: Task) -> Classifier:
     """The model of a task of sequences that `spec` describes; see `harness.model.build_model`."""
     model = cast(Encoder, spec.model)
     return Classifier(

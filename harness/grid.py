@@ -127,7 +127,6 @@ def run_all(
     rerun: bool = False,
     keep_outdated: bool = False,
     keep_checkpoints: bool = False,
-    cost: bool = True,
 ) -> list[tuple[Record, bool]]:
     """Compute every run that has no final record in the store; with `rerun` all, from the start.
 
@@ -135,7 +134,7 @@ def run_all(
 
     A run that another process computes is left to it, and computed here if that process ends before
     the run does. A run whose process ends unexpectedly `ATTEMPTS` times fails. Runs are begun in
-    the order of `specs`; `pool` is closed at the end. For `keep_checkpoints` and `cost` see
+    the order of `specs`; `pool` is closed at the end. For `keep_checkpoints` see
     `harness.runner.run`.
 
     Returns:
@@ -145,7 +144,7 @@ def run_all(
         UserError: a record cannot be written, or the file of its name is not a record.
     """
     store.remove_leftovers()
-    how = {"rerun": rerun, "keep_outdated": keep_outdated, "cost": cost}
+    how = {"rerun": rerun, "keep_outdated": keep_outdated}
     grid = _Grid(specs, store, view, **how, keep_checkpoints=keep_checkpoints)
     try:
         while len(grid.outcomes) < len(grid.jobs):
@@ -164,7 +163,7 @@ class _Grid:
 
     def __init__(
         self, specs: Sequence[RunSpec], store: Store, view: View, *, rerun: bool,
-        keep_outdated: bool, keep_checkpoints: bool, cost: bool,
+        keep_outdated: bool, keep_checkpoints: bool,
     ) -> None:  # fmt: skip
         self.store, self.view, self.locks = store, view, store.locks
         self.jobs: dict[str, Job] = {}
@@ -174,7 +173,7 @@ class _Grid:
             before = record.started if record else ""
             self.jobs[name] = job = Job(
                 spec, store.folder, rerun, before, keep_outdated, restart=rerun,
-                keep_checkpoints=keep_checkpoints, cost=cost,
+                keep_checkpoints=keep_checkpoints,
             )  # fmt: skip
             if record and has_outcome(record, job):
                 self.outcomes[name] = record, False

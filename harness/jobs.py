@@ -37,7 +37,6 @@ class Job(NamedTuple):
     keep_outdated: bool = False
     restart: bool = False
     keep_checkpoints: bool = False
-    cost: bool = True
 
     @property
     def store(self) -> Store:
@@ -161,7 +160,7 @@ def take(job: Job, callback: Callable[[RunSpec], ProgressCallback]) -> Result:
         if job.restart:
             path.unlink(missing_ok=True)
         reported = Reported(callback(job.spec), lock)
-        run(job.spec, store, reported, keep_checkpoints=job.keep_checkpoints, cost=job.cost)
+        run(job.spec, store, reported, keep_checkpoints=job.keep_checkpoints)
         return Result("done", new=True)
 
 

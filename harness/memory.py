@@ -6,13 +6,13 @@ softmax.
 
 import torch
 
+from harness.cost.reference import REFERENCE
 from harness.data import restore
 from harness.environment import memory_of
 from harness.model import build_model, trainable
 from harness.questions import Settings, spec_of
 from harness.records.fields import Device
 from harness.records.spec import Question, RunSpec
-from harness.reference import REFERENCE
 from zoo.contract import Unsupported
 from zoo.registry import UserError, Value, require_memory
 

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from harness.classifier import Layers, build_classifier, mean_losses, size_of
+from harness.classifier import Layers, Stack, build_classifier, mean_losses, size_of
 from harness.records import models as specs
 from harness.records.spec import RunSpec
 from tasks.contract import Batch, Task
@@ -18,7 +18,7 @@ from zoo.contract import Attention
 from zoo.registry import UserError
 
 
-def build_model(spec: RunSpec, task: Task) -> nn.Module:
+def build_model(spec: RunSpec | Stack, task: Task) -> nn.Module:
     """The model that `spec` describes, initialised from the default generator.
 
     It maps a batch of the task to the scores of its targets and the auxiliary losses by name.
@@ -62,7 +62,7 @@ class VisionModel(nn.Module):
         return whole.forward_head(whole.norm(x)), mean_losses(layer_losses)
 
 
-def build_vision(spec: RunSpec, task: Task) -> VisionModel:
+def build_vision(spec: RunSpec | Stack, task: Task) -> VisionModel:
     """The model of a task of images; see `build_model`.
 
     Everything but the attention layers is initialised as in DeiT.
@@ -152,7 +152,7 @@ class DecisionTransformer(nn.Module):
         return self.head(self.norm(x[:, 1::3])), losses
 
 
-def build_decision_transformer(spec: RunSpec, task: Task) -> DecisionTransformer:
+def build_decision_transformer(spec: RunSpec | Stack, task: Task) -> DecisionTransformer:
     """The model of a task of trajectories that `spec` describes; see `build_model`."""
     model = cast(specs.DecisionTransformer, spec.model)
     return DecisionTransformer(
@@ -164,7 +164,7 @@ def build_decision_transformer(spec: RunSpec, task: Task) -> DecisionTransformer
     )
 
 
-BUILDERS: Mapping[str, Callable[[RunSpec, Task], nn.Module]] = {
+BUILDERS: Mapping[str, Callable[[RunSpec | Stack, Task], nn.Module]] = {
     "encoder": build_classifier,
     "vision": build_vision,
     "decision": build_decision_transformer,

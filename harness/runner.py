@@ -10,16 +10,16 @@ import torch
 
 from harness import checkpoint, provenance
 from harness.answers import by_cluster, roll_out
+from harness.cost.reference import SDPA, softmax_by
+from harness.cost.work import backend_of, flops_of, state_bytes_of
 from harness.data import is_out_of_memory, restore
 from harness.environment import is_same_machine, merge_commits
 from harness.interrupts import Interrupts
-from harness.measure import backend_of, flops_of, measure
 from harness.model import build_model, trainable
 from harness.records.fields import now
-from harness.records.record import FINAL, Cost, Final, Point, Probe, Record, Status
+from harness.records.record import FINAL, Final, Point, Probe, Record, Status
 from harness.records.spec import RunSpec
 from harness.records.store import Store
-from harness.reference import REFERENCE, with_fastest_backend
 from harness.train import DivergedError, Progress, Trainer, fit
 from tasks.contract import SPLITS, Split
 from tasks.control.control import Control
@@ -58,10 +58,8 @@ class Attempt:
         save_every: float,
         clock: Callable[[], float],
         keep_checkpoints: bool = False,
-        cost: bool = True,
     ) -> None:
         """Prepare; nothing is computed or written yet."""
-        self.measures_cost = cost
         self.spec, self.data, self.callback = spec, restore(spec), callback
         self.store, self.path = store, store.checkpoint(spec)
         self.weights = store.weights(spec) if keep_checkpoints else None
@@ -73,9 +71,9 @@ class Attempt:
         self.implementations = provenance.implementations(self.spec.variants)
         self.files = provenance.files_of(self.spec.task)
         self.progress = Progress(environment=self.environment, implementations=self.implementations)
-        self.cost: Cost | None = None
         self.parameters: int | None = None
         self.flops: int | None = None
+        self.state_bytes: int | None = None
         self.backend = ""
 
     def record(self, status: Status, reason: str, final: Final | None = None) -> Record:
@@ -97,13 +95,13 @@ class Attempt:
             parameters=self.parameters,
             flops=self.flops,
             backend=self.backend,
+            state_bytes=self.state_bytes,
             curve=self.progress.curve,
-            cost=self.cost,
             final=final,
         )
 
     def execute(self) -> Final:
-        """Measure the cost, train, select the checkpoint on dev, and evaluate test once."""
+        """Train, select the checkpoint on dev, and evaluate test once."""
         spec, task, device = self.spec, self.data.task, torch.device(self.spec.device)
         if spec.train.compiled:
             # All models of a process share one compile cache of limited size.
@@ -112,8 +110,9 @@ class Attempt:
         train, dev, test = (self.data.splits[name].to(device) for name in SPLITS)
         if spec.train.best_on_test and isinstance(task, Control):
             raise UserError(f"{task.key} has no test answers; give train.best_on_test=false")
-        built = with_fastest_backend(spec, checkpoint.backend_of(self.path))
-        self._measure(built, train)
+        # Without a trial of what is the fastest here: curves of two machines are alike.
+        built = spec.model_copy(update={"options": softmax_by(SDPA, spec.options)})
+        self.flops = flops_of(build_model(built, task).to(device), train, spec.train)
         self.callback.phase("train")
         torch.manual_seed(spec.seed)
         model = build_model(built, task).to(device)
@@ -121,22 +120,11 @@ class Attempt:
         trainer = Trainer(model, train, spec.train, spec.seed)
         if self.path.exists():
             self._resume(trainer)
-        self.backend = backend_of(built, trainer)
-        self.progress.backend = str(built.options.get(REFERENCE, {}).get("backend", ""))
+        self.state_bytes = state_bytes_of(model)
+        self.backend = backend_of(trainer, task.length("train"), task.sequences)
         self._train(trainer, dev, test if spec.train.best_on_test else None)
         self.callback.phase("test")
         return self._evaluate(trainer, test)
-
-    def _measure(self, spec: RunSpec, train: Split) -> None:
-        """Count the operations of a step, and measure the cost unless it is left out."""
-        if not self.measures_cost:
-            self.flops = flops_of(spec, train)
-            return
-        self.callback.phase("measure cost")
-        self.cost = measure(spec)
-        if (running := self.store.locks.running_here()) > 1:
-            self.cost = self.cost.model_copy(update={"workers": running})
-        self.flops = self.cost.own.flops
 
     def _resume(self, trainer: Trainer) -> None:
         """Continue from the checkpoint of an earlier process of this machine and this code."""
@@ -234,21 +222,19 @@ def run(
     save_every: float = SAVE_EVERY,
     clock: Callable[[], float] = time.monotonic,
     keep_checkpoints: bool = False,
-    cost: bool = True,
 ) -> Record:
     """Train one run and write its record, however it ends.
 
     A run whose checkpoint is in the store is continued. During training Ctrl-C and SIGTERM take
     effect after the current step, when a checkpoint has been written. Checkpoints are also written
     after each evaluation and every `save_every` seconds by `clock`. With `keep_checkpoints` the
-    weights before training and at each evaluation stay in the store; see `Store.weights`. Without
-    `cost` the record has none: measuring a short run takes longer than the run.
+    weights before training and at each evaluation stay in the store; see `Store.weights`.
 
     Raises:
         UserError: the record cannot be written.
         KeyboardInterrupt: Ctrl-C, or SIGTERM; the record has status `interrupted`.
     """
-    attempt = Attempt(spec, store, callback, save_every, clock, keep_checkpoints, cost)
+    attempt = Attempt(spec, store, callback, save_every, clock, keep_checkpoints)
     with attempt.interrupts:
         try:
             record = attempt.record("ok", "", attempt.execute())

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import baselines, engines, environment, grid, recipes, tuning
+from harness.cost import sweep
 from harness.data import data_of, forget
 from harness.interrupts import continued
 from harness.memory import matched
@@ -20,6 +21,7 @@ from harness.questions import (
     require_used,
     spec_of,
 )
+from harness.records.cost import CostRecord
 from harness.records.fields import Device
 from harness.records.frame import newest, of_records
 from harness.records.record import Record
@@ -73,12 +75,14 @@ class Shown:
         trials: shows the records of the trials of a row, and the one that is chosen.
         grid: the view of a grid, for as long as it runs.
         fitting: shows the progress of baselines, by their name.
+        cost: shows a measurement that ends, and whether it was made now.
     """
 
     line: Callable[[str], None] = lambda text: None
     trials: Callable[[Sequence[Record], Record | None], None] = lambda records, chosen: None
     grid: Callable[[], AbstractContextManager[Any]] = lambda: nullcontext(NoView())
     fitting: Callable[[str], AbstractContextManager[OnStep]] = lambda name: nullcontext(_ignore)
+    cost: Callable[[CostRecord, bool], None] = lambda record, new: None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +90,7 @@ class Execution:
     """How runs are made.
 
     Attributes:
-        cost: whether to measure time and memory.
+        cost: whether to measure time and memory after the runs.
         rerun: whether finished runs are repeated, from the start.
         keep_outdated: whether records of earlier code are results.
         keep_checkpoints: whether the weights of each evaluation are kept.
@@ -221,8 +225,8 @@ def execute(specs: Sequence[RunSpec], how: Execution) -> Outcomes:
     with how.shown.grid() as view, continued(by_same_command=not how.rerun):
         pool = engines.create(how.resources, how.store, view.callback)
         return grid.run_all(
-            runnable, store, pool, view, rerun=how.rerun, cost=how.cost,
-            keep_outdated=how.keep_outdated, keep_checkpoints=how.keep_checkpoints,
+            runnable, store, pool, view, rerun=how.rerun, keep_outdated=how.keep_outdated,
+            keep_checkpoints=how.keep_checkpoints,
         )  # fmt: skip
 
 
@@ -260,6 +264,17 @@ def tune(
             how.shown.trials(records, chosen)
     outcomes = execute(finals, how) if finals else []
     return [*outcomes, *((trial, False) for trial in ended)], expected
+
+
+def measure(records: Sequence[Record], how: Execution) -> list[CostRecord]:
+    """Measure the steps of finished runs, unless `how` leaves costs out."""
+    if not how.cost:
+        return []
+    with continued(by_same_command=not how.rerun):
+        return sweep.measure_runs(
+            records, Store(how.store), rerun=how.rerun, keep_outdated=how.keep_outdated,
+            show=how.shown.cost,
+        )  # fmt: skip
 
 
 def fit_baselines(records: Sequence[Record], folder: Path, shown: Shown) -> bool:

@@ -56,8 +56,8 @@ def content(*stores: Path, curves: bool = False) -> Content:
     measured = {record.spec.id: record for record in chain(*costs)
                 if record.spec.machine in machines}  # fmt: skip
     return Content(
-        records, [*chain(*broken)], frame.of_records(records), frame.of_costs([*measured.values()]),
-        rules_of(*stores),
+        records, [*chain(*broken)], frame.of_records(records, measured.values()),
+        frame.of_costs([*measured.values()]), rules_of(*stores),
     )  # fmt: skip
 
 

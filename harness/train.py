@@ -169,7 +169,6 @@ class Progress(BaseModel):
         best_on_test: the best score on test so far; None unless the recipe asks for it.
         elapsed: seconds since the start of the run, over all processes.
         environment: that in which the run was started.
-        backend: of softmax, for which a continued run makes no trial; empty without softmax.
         implementations: the digest of the code of each variant; see `harness.provenance`.
         best_state: the model's parameters at `best_step`.
         sums: the sum of each loss since the last point of the curve.
@@ -185,7 +184,6 @@ class Progress(BaseModel):
     best_on_test: float | None = None
     elapsed: Seconds = 0.0
     environment: Environment | None = None
-    backend: str = ""
     implementations: dict[str, str] = Field(default={})
     best_state: dict[str, Tensor] = Field(default={}, exclude=True)
     sums: dict[str, Tensor] = Field(default={}, exclude=True)

@@ -34,7 +34,7 @@ SETTING = [
 """What the costs of a sweep share."""
 
 CSV = [
-    "attention", "level", "pass", "length", "batch", "batching", "dim", "heads", "causal",
+    "attention", "level", "pass", "task", "length", "batch", "batching", "dim", "heads", "causal",
     "precision", "device", "machine", "threads", "options", "status", "reason", "seconds.q1",
     "seconds", "seconds.q3", "ratio.q1", "ratio", "ratio.q3", "samples", "no_ratio", "peak_bytes",
     "flops", "analytic_flops", "computed_by", "backend", "required_bytes", "parameters",
@@ -262,8 +262,9 @@ def _title(cost: Cost) -> str:
     fields = {name: value for name, value in cost["model"].items() if name != "positions"}
     model = "".join(f", {name}={value}" for name, value in fields.items() if value)
     count = f", {threads_of(cost['threads'])}" if cost["device"] == "cpu" else ""
+    of_task = f", {cost['task']}" * bool(cost["task"])
     return (
-        f"{NAMES[cost['pass']]}, {cost['level']}{form}: {batch}, dim={cost['dim']}, "
+        f"{NAMES[cost['pass']]}, {cost['level']}{of_task}{form}: {batch}, dim={cost['dim']}, "
         f"heads={cost['heads']}{model}, {cost['precision']}; "
         f"{cost['machine']}{count}"
     )

@@ -1,14 +1,14 @@
 """The leaderboard: the results of runs of no suite, with a question for each task and recipe."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from textwrap import wrap
 from typing import Any, NamedTuple
 
 import pandas as pd
 
-from harness.records.frame import best_first
-from harness.records.record import WITHOUT_SOFTMAX, Metric
+from harness.records.frame import TIMES, best_first
+from harness.records.record import Metric
 from harness.records.store import Broken
 from reports import columns, outdated, shown
 from reports.columns import Column, Line, lines
@@ -28,9 +28,11 @@ MIB, GIGA = 2**20, 10**9
 
 PAGE, BOTH = ("page",), ("page", "terminal")
 
-MEASURED, NAMED = "the median of the measured runs", "the names in the measured runs"
-"""Values of a row that are of its measured runs, without those that softmax had no memory for if
-there are others. A column with another `of` has that aggregate over all runs of the row."""
+SHARED = "max"
+"""How a row has the costs of its runs, which share one measurement."""
+
+WITHOUT_SOFTMAX = "no softmax"
+"""In place of a ratio to a softmax that had too little memory or time."""
 
 
 def _row(line: Line) -> str:
@@ -87,7 +89,7 @@ def _cost(name: str, heading: str, unit: str, scale: float = 1.0, short: str = "
             return number(scale * line[name])
         return WITHOUT_SOFTMAX if pd.isna(line["memory_ratio"]) else "not measured"
 
-    return Column(name=name, of=MEASURED, heading=heading, unit=unit, text=text, short=short,
+    return Column(name=name, of=SHARED, heading=heading, unit=unit, text=text, short=short,
                   outputs=BOTH if short else PAGE)  # fmt: skip
 
 
@@ -117,7 +119,7 @@ COLUMNS = (
            text=lambda line: whole_text(line["known_failures"]), only_if_any=True),
     _cost("step_seconds", "time", "s / 1K steps", 1000, short="s/1K steps"),
     _cost("time_ratio", "time", "× fastest softmax", short="time ×"),
-    Column(name="reference", of=NAMED, heading="fastest softmax", outputs=PAGE, only_if_any=True,
+    Column(name="reference", of=SHARED, heading="fastest softmax", outputs=PAGE, only_if_any=True,
            text=lambda line: line["reference"] or NOTHING),
     _cost("peak_bytes", "peak memory", "MiB", 1 / MIB),
     _cost("memory_ratio", "peak memory", "× SDPA softmax", short="peak memory ×"),
@@ -127,10 +129,9 @@ COLUMNS = (
     Column(name="flops", of="median", heading="GFLOPs / step", outputs=PAGE,
            text=lambda line: number(line["flops"] / GIGA)),
     *_hidden("any", "outdated"), *_hidden("first", "commit"), *_hidden("max", "test_examples"),
-    *(column for name in ("step_seconds", "time_ratio", "tokens_per_second", "inference_ratio")
-      for column in _hidden(MEASURED, f"{name}.q1", f"{name}.q3")),
-    *_hidden(MEASURED, "softmax_peak_bytes", "softmax_parameters", "state_bytes"),
-    *_hidden(NAMED, "inference_reference"),
+    *_hidden(SHARED, *(f"{name}.{end}" for name in TIMES for end in ("q1", "q3"))),
+    *_hidden(SHARED, "softmax_parameters", "inference_reference"),
+    *_hidden("median", "state_bytes"),
 )  # fmt: skip
 """The columns of a row. Others are of `SuiteResults.answers`, or see `rows_of`."""
 
@@ -185,40 +186,21 @@ def rows_of(found: SuiteResults) -> pd.DataFrame:
     Columns: as `SuiteResults.answers`, where `status` is how the runs ended that did not finish,
     and `best`, the probability that the row is the best of those compared, in percent;
     `seeds_at_baseline`, the finished seeds that are not better than the strongest baseline; `runs`
-    and `run_seeds`; of the costs the medians over the measured runs, without those that softmax
-    had no memory for if there are others.
+    and `run_seeds`; the columns of costs as a run has them.
     """
     key, runs = ["question", "row"], found.seeds
     groups = runs.groupby(key)
     rows = found.answers(rank_all=True).set_index(key)
     rows = rows[rows["status"] != ""].drop(columns=["known_failures", "metric", "better"])
-    rows = rows.join(_of_runs(runs).rename(columns={"baseline": "without_attention"}))
-    rows = rows.join(100 * found.probabilities_of_best()).join(groups.agg(
+    groups_of = {column.name: column.of for column in COLUMNS if column.of}
+    of_runs = groups.agg(groups_of).rename(columns={"baseline": "without_attention"})
+    rows = rows.join(of_runs).join(100 * found.probabilities_of_best()).join(groups.agg(
         runs=("seed", "size"), run_seeds=("seed", lambda seeds: " ".join(map(str, seeds))),
     ))  # fmt: skip
     rows["status"] = groups[[*runs]].apply(shown.failures)
     rows["seeds_at_baseline"] = _seeds_at_baseline(runs, rows)
     rows = rows.assign(order=best_first(rows["mean"], rows["better"])).reset_index()
     return rows.sort_values(["question", "order", "row"], ignore_index=True).drop(columns="order")
-
-
-def _of_runs(runs: pd.DataFrame) -> pd.DataFrame:
-    """The columns of each row that have an `of`, by question and row."""
-    keys = [runs[name] for name in ("question", "row")]
-    names = {column.name: column.of for column in COLUMNS if column.of}
-    costs = [name for name, of in names.items() if of == MEASURED]
-    named = [name for name, of in names.items() if of == NAMED]
-    measured = runs["step_seconds"].notna()
-    related = measured & runs["memory_ratio"].notna()
-    counted = related.where(related.groupby(keys).transform("any"), measured)
-    values = {name: pd.to_numeric(runs[name]).where(counted) for name in costs}
-    values |= {name: runs[name].where(counted, "") for name in named}
-    how: dict[Hashable, Any] = {
-        MEASURED: "median",
-        NAMED: lambda texts: " or ".join(sorted({*texts} - {""})),
-    }
-    found = runs.assign(**values).groupby(keys)
-    return found.agg({name: how.get(of, of) for name, of in names.items()})
 
 
 def _seeds_at_baseline(runs: pd.DataFrame, rows: pd.DataFrame) -> pd.Series:

@@ -143,7 +143,8 @@ def step_costs(wanted: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
     if costs.empty:
         return pd.DataFrame()
     machine = costs.groupby(["machine", "threads", "precision"]).ngroup()
-    chosen = costs[machine == machine.mode().max()].drop(columns=["row", "attention", "memory"])
+    shared = ["row", "attention", "memory", "task"]
+    chosen = costs[machine == machine.mode().max()].drop(columns=shared)
     found = wanted.merge(
         chosen.sort_values("started").drop_duplicates("shape", keep="last"), "left", "shape"
     )

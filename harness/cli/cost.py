@@ -1,10 +1,8 @@
 """`harness cost`: measure time and memory against the number of tokens."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -32,7 +30,8 @@ class CostOptions(arguments.Stored, arguments.Machine):
     """The options of `harness cost`.
 
     Attributes:
-        attention: A, MODULE:CLASS, or A,B,...; repeatable.
+        attention: A, MODULE:CLASS, or A,B,...; repeatable; without it, --rerun repeats what the
+            store holds.
         lengths: FIRST:LAST by doubling, or a list: 256:16k or 1000,2k.
         pass_: forward, train, prefill, decode; separated by commas.
         level: layer, or step for a whole model.
@@ -48,7 +47,7 @@ class CostOptions(arguments.Stored, arguments.Machine):
         keep_outdated: Use measurements of earlier code as they are; by default they are repeated.
     """
 
-    attention: list[str]
+    attention: list[str] | None = None
     lengths: str = "256:4096"
     pass_: str = "train"
     level: str = "layer"
@@ -64,7 +63,7 @@ class CostOptions(arguments.Stored, arguments.Machine):
     keep_outdated: bool = False
 
     def request(self) -> "CostRequest":
-        """The requested measurements."""
+        """The requested sweep."""
         from harness import environment
         from harness.cost.plan import CostRequest
         from harness.records.cost import LEVELS, PASSES
@@ -77,9 +76,9 @@ class CostOptions(arguments.Stored, arguments.Machine):
                 raise UserError(unknown(what, name, names))
         device = environment.pick_device(self.device)
         return CostRequest(
-            attentions=arguments.attentions_in(self.attention), lengths=lengths_in(self.lengths),
-            operations=operations, level=level, batching=self.batch, dim=self.dim,
-            heads=self.heads, causal=self.causal, device=device,
+            attentions=arguments.attentions_in(self.attention or []),
+            lengths=lengths_in(self.lengths), operations=operations, level=level,
+            batching=self.batch, dim=self.dim, heads=self.heads, causal=self.causal, device=device,
             precision=environment.pick_precision(self.precision, device),
             settings=arguments.settings_of(self.set_),
         )  # fmt: skip
@@ -92,27 +91,56 @@ def cost(options: CostOptions) -> Answer:
     Exit 1 if a process crashed or failed; too little memory or time is a result.
     """
     from harness.cost.plan import measurements
+    from harness.cost.sweep import measure_all
+    from harness.interrupts import continued
     from harness.records import frame
     from harness.records.store import CostStore
     from reports import cost as costs
 
-    request, store = options.request(), options.store
-    specs = measurements(request)
-    how = options.store, options.seconds, options.timeout
-    repeat = {"rerun": options.rerun, "keep_outdated": options.keep_outdated}
-    records, code = measure_all(specs, *how, **repeat)
+    store, request = options.store, None
+    specs = _stored(options)
+    if options.attention:
+        request = options.request()
+        specs = measurements(request)
+    with continued(by_same_command=not options.rerun):
+        records = measure_all(
+            specs, store, seconds=options.seconds, timeout=options.timeout, rerun=options.rerun,
+            keep_outdated=options.keep_outdated, show=show,
+        )  # fmt: skip
     every = with_warnings(CostStore.within(store).read())[0]
     files = write_pages(within(store, costs.files(frame.of_costs(every))))
-    measured = frame.of_costs(records)
+    measured, code = frame.of_costs(records), exit_code(records)
     if options.as_json:
         return Answer({"rows": costs.lines(measured), "files": files}, code)
     texts = ["", costs.terminal(measured)]
-    if options.precision == "auto":
+    if request and options.precision == "auto":
         kind = {"cpu": "a CPU", "cuda": "CUDA"}[request.device]
         texts.append(f"Precision: {request.precision}, as auto is on {kind}; see --precision.")
-    if text := _of_suite(request):
+    if request and (text := _of_suite(request)):
         texts.append(text)
     return Answer("\n".join(texts), code)
+
+
+def _stored(options: CostOptions) -> "list[CostSpec]":
+    """The measurements of this machine that the store holds, where no variant is named.
+
+    Raises:
+        UserError: --rerun is missing, or there is none.
+    """
+    from harness.environment import describe, pick_device
+    from harness.records.store import CostStore
+
+    if options.attention:
+        return []
+    here = describe(pick_device(options.device))
+    specs = [record.spec for record in with_warnings(CostStore.within(options.store).read())[0]]
+    specs = [s for s in specs if (s.machine, s.threads) == (here.device, here.threads)]
+    if not options.rerun or not specs:
+        raise UserError(
+            "no --attention is given; give for example --attention primal, or --rerun to repeat "
+            f"the measurements of this machine, of which {options.store} has {len(specs)}"
+        )
+    return [spec for spec in specs if not spec.superseded]
 
 
 def _of_suite(request: "CostRequest") -> str:
@@ -132,44 +160,20 @@ def _of_suite(request: "CostRequest") -> str:
     return f"To compare with the matrix of {suite.key}: {'; '.join(texts)}" if texts else ""
 
 
-def measure_all(
-    specs: "Sequence[CostSpec]", store: Path, seconds: float = CostOptions.seconds,
-    timeout: float = CostOptions.timeout, *, rerun: bool, keep_outdated: bool,
-) -> "tuple[list[CostRecord], int]":  # fmt: skip
-    """Measure what has no record, or all with `rerun`, and print each as it ends.
-
-    A record of earlier code is replaced, unless `keep_outdated`. `seconds` of sampling and
-    `timeout` are of each, the former about.
-
-    Returns:
-        The records, and the exit code: 1 if a process crashed or failed.
-
-    Raises:
-        UserError: the store cannot be written.
-    """
-    import torch
-
-    from harness.cost.measurement import measure_limits
-    from harness.cost.sweep import measure_in_process, sweep
-    from harness.interrupts import continued
+def show(record: "CostRecord", new: bool) -> None:
+    """Print a measurement as it ends."""
     from harness.records.frame import of_costs
-    from harness.records.store import CostStore
     from reports.cost import text_of, with_ratio
 
-    folder = CostStore.within(store)
-    folder.require_writable()
-    limits = measure_limits(torch.device(specs[0].device), specs[0].precision)
-    measure = partial(measure_in_process, limits=limits, seconds=seconds, timeout=timeout)
-    records = []
-    with continued(by_same_command=not rerun):
-        for record, new in sweep(specs, folder, measure, rerun=rerun, keep_outdated=keep_outdated):
-            (line,) = of_costs([record]).to_dict("records")
-            text = text_of(line, lambda m: f"{with_ratio(1000 * m['seconds'], m['ratio'])} ms")
-            note = "" if new else "  (already present)"
-            spec = record.spec
-            typer.echo(f"{line['label']}, {spec.operation}, {spec.length:,} tokens: {text}{note}")
-            records.append(record)
-    return records, int(any(record.status in ("crashed", "failed") for record in records))
+    (line,) = of_costs([record]).to_dict("records")
+    text = text_of(line, lambda m: f"{with_ratio(1000 * m['seconds'], m['ratio'])} ms")
+    note, spec = "" if new else "  (already present)", record.spec
+    typer.echo(f"{line['label']}, {spec.operation}, {spec.length:,} tokens: {text}{note}")
+
+
+def exit_code(records: "Iterable[CostRecord]") -> int:
+    """1 if a process crashed or failed; too little memory or time is a result."""
+    return int(any(record.status in ("crashed", "failed") for record in records))
 
 
 def lengths_in(text: str) -> list[int]:

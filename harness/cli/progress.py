@@ -264,10 +264,11 @@ def execution(options: "RunOptions") -> "Execution":
 
 
 def shown() -> "Shown":
-    """What a command shows of its runs: bars, lines, and the score on dev of each trial."""
+    """What a command shows of its runs: bars, lines, the score on dev of each trial, costs."""
+    from harness.cli.cost import show
     from harness.runs import Shown
 
-    return Shown(line=typer.echo, trials=show_trials, grid=_grid, fitting=fitting)
+    return Shown(line=typer.echo, trials=show_trials, grid=_grid, fitting=fitting, cost=show)
 
 
 @contextmanager

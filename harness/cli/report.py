@@ -286,10 +286,12 @@ def files_of(found: Results, *, latex: Collection[str] = ()) -> dict[str, bytes]
 def summary(records: "Sequence[Record]", store: Path) -> "tuple[list[dict[Hashable, Any]], str]":
     """The leaderboard of records, whose baselines are in a store: its lines, and as text."""
     from harness.records import frame
+    from harness.records.store import CostStore
     from reports import leaderboard
     from reports.text import without_nan
 
-    found = leaderboard.leaderboard(frame.of_records(records), stores.rules_of(store))
+    runs = frame.of_records(records, CostStore.within(store).read()[0])
+    found = leaderboard.leaderboard(runs, stores.rules_of(store))
     rows = without_nan(leaderboard.table(found)).to_dict("records")
     return rows, leaderboard.terminal(found)
 

@@ -1,18 +1,16 @@
 """`harness run`: train variants on tasks."""
 
-import warnings
 from collections.abc import Collection
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from harness import stores
 from harness.cli import arguments, report
+from harness.cli.cost import exit_code
 from harness.cli.files import within, write_pages
 from harness.cli.process import Answer
-from zoo.registry import UserError, printable
+from zoo.registry import UserError
 
 if TYPE_CHECKING:
     from harness.runs import Asked, Outcomes
@@ -31,11 +29,10 @@ class RunOptions(arguments.Stored, arguments.Runs):
         match: parameters: the feed-forward width at which they are softmax's.
         suite: Run what is missing of a suite: laptop, or a TOML file.
         questions: Of the suite, separated by commas; by default all.
-        cost: Measure time and memory; a suite does at its end.
+        cost: Measure time and memory after the runs, once for all seeds and learning rates.
         rerun: Repeat finished runs, from the beginning.
         keep_outdated: Use finished runs and costs of earlier code or checks as they are; by default
             they are repeated.
-        remeasure: Measure the cost of finished runs of the store again.
         keep_checkpoints: Keep the weights of each evaluation.
         tensorboard: Folder for the curves as event files of TensorBoard.
     """
@@ -49,7 +46,6 @@ class RunOptions(arguments.Stored, arguments.Runs):
     cost: bool = True
     rerun: bool = False
     keep_outdated: bool = False
-    remeasure: bool = False
     keep_checkpoints: bool = False
     tensorboard: Path | None = None
 
@@ -76,8 +72,6 @@ EXECUTION = {
 SUITE = {*EXECUTION, "suite", "questions", "set_", "keep_checkpoints"}
 """The options beside `--suite`."""
 
-REMEASURE = {"remeasure", "store", "as_json"}
-
 
 def run(options: RunOptions) -> Answer:
     """Train every variant on every task with every seed; report accuracy, speed and memory.
@@ -87,9 +81,6 @@ def run(options: RunOptions) -> Answer:
     Each run is made once: commands on one store, of one machine or several, share its runs.
     Exit 1 if a run failed, or was skipped because the variant does not support the task.
     """
-    if options.remeasure:
-        options.require_only(REMEASURE, "--remeasure repeats the measurements of a store")
-        return _remeasure(options)
     options.resources()  # rejects what this machine does not have
     if options.suite:
         options.require_only(SUITE, f"suite {options.suite} fixes it")
@@ -107,7 +98,7 @@ def run(options: RunOptions) -> Answer:
     from harness.cli import progress
     from harness.events import require_tensorboard, write_events
     from harness.records.files import require_writable
-    from harness.runs import fit_baselines, make
+    from harness.runs import fit_baselines, make, measure
 
     if folder := options.tensorboard:
         require_writable(folder, str(folder), "give another --tensorboard")
@@ -121,6 +112,7 @@ def run(options: RunOptions) -> Answer:
     if options.over:
         _write_sweep(options)
     complete = len(records) == count and all(record.status == "ok" for record in records)
+    complete &= not exit_code(measure(records, how))
     return Answer(_content(outcomes, options), 0 if complete else 1)
 
 
@@ -182,32 +174,3 @@ def _content(outcomes: "Outcomes", options: RunOptions) -> Any:
     ]
     after = f"leaderboard: harness report --store {options.store}"
     return "\n".join([*paths, "", text, "", after])
-
-
-def _remeasure(options: RunOptions) -> Answer:
-    """Measure the cost of every finished run of a store again; exit 1 if one cannot be."""
-    from harness.environment import keep_freed_memory
-    from harness.measure import remeasure
-    from harness.records.store import Store
-    from harness.runner import reason_of
-
-    keep_freed_memory()
-    store = Store(options.store)
-    records = [record for record in stores.read(store.folder)[0] if record.status == "ok"]
-    if not records:
-        raise UserError(
-            f"store {str(store.folder)!r} has no finished run; make one with: harness run "
-            "--attention primal"
-        )
-    store.remove_leftovers()
-    measured = []
-    for record in records:
-        path = store.path(record.spec)
-        try:
-            measured.append(remeasure(record, store))
-            typer.echo(printable(str(path)))
-        except Exception as error:
-            warnings.warn(f"{path} is left unchanged: {reason_of(error)}", stacklevel=2)
-    rows, text = report.summary(measured, store.folder)
-    content = {"rows": rows} if options.as_json else f"\n{text}"
-    return Answer(content, int(len(measured) < len(records)))

@@ -13,19 +13,21 @@ from harness import suite as suites
 from harness.catalogue import described
 from harness.cli.arguments import attentions_in, names_in, settings_of
 from harness.cli.check import require_passed
-from harness.cli.cost import measure_all
+from harness.cli.cost import exit_code, show
 from harness.cli.process import Answer
 from harness.cli.progress import execution
 from harness.cli.report import step_frame
+from harness.cost.reference import REFERENCE
+from harness.cost.sweep import measure_all
 from harness.environment import describe, pick_device
+from harness.interrupts import continued
 from harness.provenance import is_foreign, is_outdated
-from harness.records.cost import CostSpec
+from harness.records.cost import CostRecord, CostSpec
 from harness.records.fields import Device
 from harness.records.frame import of_costs
 from harness.records.record import Record
 from harness.records.store import CostStore, Store
 from harness.records.suites import Suite, SuiteQuestion, SuiteRow, find
-from harness.reference import REFERENCE
 from reports import papers
 from reports.pages.suite import tables, terminal
 from reports.suite_results import results
@@ -94,11 +96,19 @@ def _train(
 def _steps(steps: Sequence[suites.Step], options: "RunOptions") -> Answer:
     """Measure the training steps that have no record; show them beside the published ones."""
     specs = {step.spec.id: step.spec for step in steps}
-    repeat = {"rerun": options.rerun, "keep_outdated": options.keep_outdated}
-    records, code = measure_all([*specs.values()], options.store, **repeat)
+    records = measured([*specs.values()], options)
     found = step_frame(steps, of_costs(records))
     text = f"\n{papers.step_text(found)}\n\npages: harness report --store {options.store}"
-    return Answer({"rows": papers.step_lines(found)} if options.as_json else text, code)
+    return Answer(
+        {"rows": papers.step_lines(found)} if options.as_json else text, exit_code(records)
+    )
+
+
+def measured(specs: Sequence[CostSpec], options: "RunOptions") -> list[CostRecord]:
+    """Measure what has no record, and print each as it ends."""
+    repeat = {"rerun": options.rerun, "keep_outdated": options.keep_outdated}
+    with continued(by_same_command=not options.rerun):
+        return measure_all(specs, options.store, **repeat, show=show)
 
 
 def cost(suite: Suite, rows: Sequence[SuiteRow], device: Device, options: "RunOptions") -> bool:
@@ -115,8 +125,7 @@ def cost(suite: Suite, rows: Sequence[SuiteRow], device: Device, options: "RunOp
         )
     specs = suites.costs(suite, rows, device)
     _copy_published(specs, store)
-    repeat = {"rerun": options.rerun, "keep_outdated": options.keep_outdated}
-    return measure_all(specs, store, **repeat)[1] == 0
+    return not exit_code(measured(specs, options))
 
 
 def _copy_published(specs: Sequence[CostSpec], store: Path) -> None:

@@ -6,19 +6,16 @@ from typing import Any
 
 import torch
 
+from harness.cost.reference import REFERENCE, candidates, fastest, reference_of, softmax_by
 from harness.cost.work import TimedCall, prepare
 from harness.data import is_out_of_memory
 from harness.model import trainable
 from harness.records.cost import CostSpec, Limits, Measured, batching_of
 from harness.records.fields import Quartiles
-from harness.records.record import Implementation
-from harness.reference import REFERENCE, SDPA, candidates, fastest, is_auto, with_backend
-from harness.timing import LEAST_ROUNDS, Timer, sample, short_trial, timer_of
+from harness.timing import LEAST_ROUNDS, Timer, sample, timer_of
 from harness.train import autocast
 from zoo.contract import Attention
 from zoo.cost import backends, flops, peak_bytes
-from zoo.registry import changed
-from zoo.variants import variants
 
 OPTIMISER_TRANSFERS = 7
 """AdamW reads a parameter, its gradient and both moments, and writes all but the gradient."""
@@ -50,10 +47,10 @@ def measure(spec: CostSpec, limits: Limits, seconds: float, timeout: float) -> M
     timed = prepare(spec)
     # First what is measured, so that an error here is of it.
     first = timer(timed.call, 1)
-    softmax, no_ratio = _softmax(spec, timer, end - REMAINING_CALLS * first)
-    reference = fastest(softmax).backend if softmax else ""
-    if reference and is_auto(spec):
-        spec = with_backend(spec, reference)
+    reference, no_ratio = _reference(spec, timer, end - REMAINING_CALLS * first)
+    options = softmax_by(reference, spec.options)
+    if reference and spec.options != options:
+        spec = spec.model_copy(update={"options": options})
         timed = prepare(spec)
     calls = [timed.call]
     if reference and spec != reference_of(spec, reference):
@@ -74,31 +71,34 @@ def measure(spec: CostSpec, limits: Limits, seconds: float, timeout: float) -> M
 def _memory(spec: CostSpec, timed: TimedCall, *, compared: bool) -> dict[str, Any]:
     """The bytes of a call of `memory_batch` samples; if `compared`, their ratio to SDPA."""
     peak, total_bytes = _bytes(spec, timed)
-    sdpa = reference_of(spec)
-    sdpa_bytes = total_bytes if spec == sdpa or not compared else _bytes(sdpa, prepare(sdpa))[1]
-    return {
+    found = {
         "peak_bytes": peak, "memory_batch": memory_batch(spec), "memory_bytes": total_bytes,
-        "memory_ratio": total_bytes / sdpa_bytes if compared else None,
-        "state_bytes": timed.state_bytes,
+        "memory_ratio": None, "state_bytes": timed.state_bytes,
     }  # fmt: skip
+    if compared:
+        sdpa = reference_of(spec)
+        softmax = timed if spec == sdpa else prepare(sdpa)
+        sdpa_bytes = total_bytes if spec == sdpa else _bytes(sdpa, softmax)[1]
+        found |= {"memory_ratio": total_bytes / sdpa_bytes}
+        found |= {"softmax_parameters": trainable(softmax.module)}
+    return found
 
 
 def _counted(spec: CostSpec, timed: TimedCall) -> dict[str, Any]:
     """Figures that need no timing."""
-    n = 1 if spec.operation == "decode" else spec.length
+    n, compiled = 1 if spec.operation == "decode" else spec.length, False
+    if spec.train and (compiled := spec.train.compiled):
+        # Operations are counted in PyTorch's calls, which a compiled model does not make.
+        timed = prepare(spec.model_copy(
+            update={"train": spec.train.model_copy(update={"compiled": False})}
+        ))  # fmt: skip
     with autocast(spec.device, spec.precision):
         backend = backends(timed.module, torch.device(spec.device), (spec.batch, n, spec.dim))
     return {
         "flops": flops(timed.call), "analytic_flops": analytic_flops(spec, timed.module),
-        "backend": backend, "required_bytes": required_bytes(spec, timed),
-        "parameters": trainable(timed.module),
+        "backend": "compiled" if compiled else backend,
+        "required_bytes": required_bytes(spec, timed), "parameters": trainable(timed.module),
     }  # fmt: skip
-
-
-def reference_of(spec: CostSpec, backend: str = SDPA) -> CostSpec:
-    """The measurement of softmax, by a backend, that `spec` is compared with."""
-    options = {REFERENCE: changed(variants.find(REFERENCE), {"backend": backend})}
-    return spec.model_copy(update={"attention": REFERENCE, "options": options, "overrides": {}})
 
 
 def memory_batch(spec: CostSpec) -> int:
@@ -139,29 +139,22 @@ def analytic_flops(spec: CostSpec, module: torch.nn.Module) -> int | None:
     return None if forward is None else passes * spec.batch * forward
 
 
-def _softmax(spec: CostSpec, timer: Timer, end: float) -> tuple[dict[Implementation, float], str]:
-    """Seconds of a call of softmax by implementation, in a short trial.
+def _reference(spec: CostSpec, timer: Timer, end: float) -> tuple[str, str]:
+    """The backend of the fastest softmax.
 
     Empty, with the reason, where SDPA softmax has too little memory or time until `end`.
     """
-    weights = spec.batch * spec.heads * spec.length**2 * (spec.model.depth if spec.model else 1)
-    if spec.operation == "decode":
-        weights //= spec.length
-    names = candidates(spec.device, spec.precision, weights)
+    names = candidates(spec)
     try:
         seconds = timer(prepare(reference_of(spec)).call, 1)
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        return {}, f"{REFERENCE} is out of memory"
+        return "", f"{REFERENCE} is out of memory"
     calls = REMAINING_CALLS + (TRIAL_CALLS if len(names) > 1 else 0)
     if calls * seconds > end - time.monotonic():
-        return {}, f"no time is left for {REFERENCE}: {seconds:.2g} s a call"
-    if len(names) == 1:
-        return dict.fromkeys(names, seconds), ""
-    specs = {name: reference_of(spec, name.backend) for name in names}
-    makers = {name: lambda each=each: prepare(each).call for name, each in specs.items()}
-    return short_trial(makers, timer), ""
+        return "", f"no time is left for {REFERENCE}: {seconds:.2g} s a call"
+    return fastest(spec, timer, names), ""
 
 
 def _bytes(spec: CostSpec, timed: TimedCall) -> tuple[int, int]:

@@ -5,14 +5,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from harness import recipes
-from harness.cost.measurement import reference_of
+from harness.cost.reference import NAIVE, REFERENCE, SDPA, reference_of
 from harness.cost.work import require_supported
+from harness.data import data_of
 from harness.environment import describe
-from harness.records.cost import REVISIONS, CostSpec, Level, Pass, batching_of
+from harness.records.cost import (
+    REVISIONS,
+    CostSpec,
+    Level,
+    Pass,
+    batching_of,
+    step_recipe,
+)  # fmt: skip
 from harness.records.fields import Device, Precision
 from harness.records.models import Encoder
+from harness.records.spec import RunSpec
 from harness.records.toml_files import validated
-from harness.reference import NAIVE, REFERENCE, SDPA
 from zoo.composition import Composition
 from zoo.contract import Size, Unsupported
 from zoo.registry import UserError, Value, unknown
@@ -87,6 +95,27 @@ def measurements(request: CostRequest) -> list[CostSpec]:
     for reason in skipped:
         warnings.warn(f"skipped: {reason}", stacklevel=2)
     return list(specs.values())
+
+
+def of_run(spec: RunSpec, machine: str, threads: int) -> list[CostSpec]:
+    """The training step, and the evaluation of a batch, of a run on a machine.
+
+    Raises:
+        UserError: the task is unknown, or an option of it is.
+    """
+    task, model = data_of(spec.question.task).task, spec.model
+    # All sequences of an example pass through the model.
+    batch = spec.train.batch * task.sequences
+    return [
+        CostSpec(
+            attention=spec.attention, options=spec.options, level="step", operation=operation,
+            length=task.length("train"), batch=batch, batching=str(batch), dim=model.dim,
+            heads=model.heads, causal=task.causal, model=model, precision=spec.train.precision,
+            device=spec.device, machine=machine, threads=threads, train=step_recipe(spec.train),
+            task=spec.question.task,
+        )
+        for operation in ("train", "forward")
+    ]  # fmt: skip
 
 
 def batch_of(batching: str, length: int) -> int:

@@ -8,29 +8,36 @@ import resource
 import signal
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from multiprocessing.connection import Connection
 from operator import attrgetter
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import psutil
 import torch
 
 from harness.cost import measurement
+from harness.cost.plan import of_run
+from harness.cost.reference import REFERENCE
 from harness.data import is_out_of_memory
 from harness.environment import describe, keep_freed_memory
 from harness.interrupts import ending
 from harness.provenance import implementations, is_outdated, options_of
 from harness.records.cost import CostRecord, CostSpec, CostStatus, Limits, Measured
 from harness.records.fields import now
-from harness.records.store import CostStore
-from harness.reference import REFERENCE
+from harness.records.record import Record
+from harness.records.store import CostStore, Store
 from zoo.registry import in_one_line
 from zoo.variants import variants
 
 PRELOADED = (__name__, "torch._dynamo")
 """Modules that every measurement needs; the second, for counting FLOPs, takes seconds to import."""
+
+SECONDS, TIMEOUT = 3.0, 600.0
+"""Seconds of sampling for a measurement, about, and of the whole measurement, at most."""
 
 SHARE = 0.9
 """Share of the available memory for a measurement on a CPU: with more, others would end."""
@@ -156,6 +163,57 @@ def sweep(
             if not reason and record.status != "ok":
                 reason = f"{record.status.replace('_', ' ')} at {spec.length:,} tokens"
             yield record, final is None
+
+
+def measure_all(
+    specs: Sequence[CostSpec],
+    folder: Path,
+    *,
+    seconds: float = SECONDS,
+    timeout: float = TIMEOUT,
+    rerun: bool = False,
+    keep_outdated: bool = False,
+    show: Callable[[CostRecord, bool], None] = lambda record, new: None,
+) -> list[CostRecord]:
+    """Measure what has no record in a folder of runs, or all with `rerun`.
+
+    `seconds` of sampling and `timeout` are of each measurement, the former about. `show` is called
+    with each record as it is made, and whether it is new.
+
+    Raises:
+        UserError: the store cannot be written.
+    """
+    store, records = CostStore.within(folder), []
+    store.require_writable()
+    if not specs:
+        return []
+    limits = measurement.measure_limits(torch.device(specs[0].device), specs[0].precision)
+    measure = partial(measure_in_process, limits=limits, seconds=seconds, timeout=timeout)
+    for record, new in sweep(specs, store, measure, rerun=rerun, keep_outdated=keep_outdated):
+        show(record, new)
+        records.append(record)
+    return records
+
+
+def measure_runs(runs: Iterable[Record], store: Store, **how: Any) -> list[CostRecord]:
+    """Measure the steps of finished runs of this machine; see `measure_all` for `how`.
+
+    Each shape is measured once, with the threads of its runs, whatever their seeds and rates are.
+    Nothing is measured beside runs that are in progress on this machine: a warning says so.
+    """
+    specs: dict[str, CostSpec] = {}
+    for run in runs:
+        machine, threads = run.environment.device, run.environment.threads
+        if run.status == "ok" and machine == describe(run.spec.device).device:
+            specs |= {spec.id: spec for spec in of_run(run.spec, machine, threads)}
+    if specs and (running := store.locks.running_here()):
+        warnings.warn(
+            f"{running} runs are in progress on this machine, beside which nothing is measured; "
+            "the same command measures their costs when they have ended",
+            stacklevel=2,
+        )
+        return []
+    return measure_all([*specs.values()], store.folder, **how)
 
 
 def _measured(

@@ -6,16 +6,19 @@ from typing import Any, cast
 
 import torch
 
-from harness.classifier import Classifier
-from harness.records.cost import CostSpec
+from harness.classifier import Classifier, Stack
+from harness.data import data_of
+from harness.layer_inputs import attentions
+from harness.model import build_model
+from harness.records.cost import STEP, CostSpec, step_recipe
 from harness.records.models import Encoder
 from harness.records.spec import TrainSpec
-from harness.reference import inference_call, training_call
+from harness.timing import Call
 from harness.train import Trainer, autocast
 from tasks.contract import Split
 from zoo.composition import Composition, build
 from zoo.contract import Attention, Size, Unsupported, decoding
-from zoo.cost import state_bytes
+from zoo.cost import backends, flops, state_bytes
 from zoo.variants import variants
 
 VOCABULARY, CLASSES = 256, 10
@@ -83,20 +86,77 @@ def _layer_call(spec: CostSpec) -> TimedCall:
 
 
 def _step_call(spec: CostSpec) -> TimedCall:
-    model_spec = cast(Encoder, spec.model)
-    tokens = torch.randint(1, VOCABULARY, (spec.batch, spec.length))
-    targets = torch.randint(CLASSES, (spec.batch,))
-    split = Split.single(tokens, torch.full((spec.batch,), spec.length), targets).to(spec.device)
-    model = Classifier(
-        _layers(spec),
-        model_spec,
-        vocabulary=VOCABULARY,
-        classes=CLASSES,
-        sequences=1,
-    ).to(spec.device)
-    trainer = Trainer(model, split, _recipe(spec), seed=0)
+    trainer = trainer_of(spec)
     call = training_call if spec.operation == "train" else inference_call
-    return TimedCall(call(trainer), model)
+    return TimedCall(call(trainer), trainer.model)
+
+
+def trainer_of(spec: CostSpec) -> Trainer:
+    """A new model of `spec`, on its task or on random tokens.
+
+    Raises:
+        UserError: the task or its data are missing.
+    """
+    model = cast(Encoder, spec.model)
+    if spec.task and spec.train:
+        data = data_of(spec.task)
+        layers = Composition.parse(spec.attention).layers(model.depth)
+        built = build_model(Stack(model, layers, spec.options), data.task)
+        split, recipe = data.splits["train"], spec.train
+    else:
+        tokens = torch.randint(1, VOCABULARY, (spec.batch, spec.length))
+        targets = torch.randint(CLASSES, (spec.batch,))
+        split = Split.single(tokens, torch.full((spec.batch,), spec.length), targets)
+        built = Classifier(
+            _layers(spec), model, vocabulary=VOCABULARY, classes=CLASSES, sequences=1
+        )
+        fields = {"batch": spec.batch, "precision": spec.precision, "compiled": False}
+        recipe = TrainSpec.model_validate({**fields, **STEP})
+    return Trainer(built.to(spec.device), split.to(spec.device), recipe, seed=0)
+
+
+def flops_of(model: torch.nn.Module, train: Split, spec: TrainSpec) -> int:
+    """Floating-point operations in matrix products of one training step, uncompiled."""
+    recipe = step_recipe(spec).model_copy(update={"compiled": False})
+    return flops(training_call(Trainer(model, train, recipe, seed=0)))
+
+
+def backend_of(trainer: Trainer, length: int, sequences: int) -> str:
+    """The backends of the layers of a run, or the compiler, which chooses by itself."""
+    spec, size = trainer.spec, attentions(trainer.model)[0].size
+    if spec.compiled:
+        return "compiled"
+    with autocast(trainer.device.type, spec.precision):
+        return backends(trainer.model, trainer.device, (spec.batch * sequences, length, size.dim))
+
+
+def state_bytes_of(model: torch.nn.Module) -> int | None:
+    """The memory of the state of decoding of one sequence; None unless each layer is recurrent."""
+    layers = attentions(model)
+    decodes = all(layer.traits.recurrent and layer.size.causal for layer in layers)
+    return sum(state_bytes(layer.start(1)) for layer in layers) if decodes else None
+
+
+def training_call(trainer: Trainer) -> Call:
+    """The first training step, again and again."""
+
+    def call() -> None:
+        trainer.model.train()
+        trainer.step(0)
+
+    return call
+
+
+def inference_call(trainer: Trainer) -> Call:
+    """The evaluation of one batch, without gradients."""
+    batch = trainer.train.gather(trainer.order.batch(0))
+
+    @torch.inference_mode()
+    def call() -> None:
+        trainer.model.eval()
+        trainer.scores(batch)
+
+    return call
 
 
 def _layers(spec: CostSpec) -> list[Attention]:
@@ -105,23 +165,6 @@ def _layers(spec: CostSpec) -> list[Attention]:
         dim=spec.dim, heads=spec.heads, max_len=spec.length, causal=spec.causal, dropout=dropout
     )
     return build(Composition.parse(spec.attention).layers(depth), size, spec.options)
-
-
-def _recipe(spec: CostSpec) -> TrainSpec:
-    return TrainSpec(
-        batch=spec.batch,
-        # Every timed call repeats the first step.
-        steps=1,
-        warmup=0,
-        lr=1e-4,
-        betas=(0.9, 0.999),
-        cycle_momentum=False,
-        eps=1e-6,
-        weight_decay=0.0,
-        evaluations=1,
-        precision=spec.precision,
-        compiled=False,
-    )
 
 
 def _evaluation(

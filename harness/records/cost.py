@@ -1,8 +1,10 @@
 """The cost of one attention layer, or of one model, at one length: specification and record."""
 
+import hashlib
+import json
 import re
 from collections.abc import Mapping
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
@@ -17,9 +19,10 @@ from harness.records.fields import (
     Seconds,
     Time,
 )
-from harness.records.models import Encoder
+from harness.records.models import Model
 from harness.records.record import Environment
 from harness.records.sources import implementation_of
+from harness.records.spec import RunSpec, TaskSpec, TrainSpec
 from zoo.registry import Value
 
 Level = Literal["layer", "step"]
@@ -56,6 +59,16 @@ def batching_of(text: str) -> tuple[str, int]:
     return name or "batch", int(count)
 
 
+STEP: Mapping[str, Any] = {
+    "steps": 1, "warmup": 0, "lr": 1e-4, "betas": (0.9, 0.999), "cycle_momentum": False,
+    "eps": 1e-6, "weight_decay": 0.0, "evaluations": 1, "bucket_by_length": False,
+    "schedule": "one-cycle", "best_on_test": False, "stop_at": None,
+}  # fmt: skip
+"""The fields of a recipe that do not change the cost of a step: runs at other rates share costs.
+
+A timed batch has the length of the task."""
+
+
 class CostSpec(Identified):
     """One measurement of a cost sweep.
 
@@ -64,11 +77,13 @@ class CostSpec(Identified):
         options: the options of each variant that differ from its defaults, by variant.
         overrides: those that differ from the defaults, by `VARIANT.OPTION`.
         length: tokens of a sample; of the prompt, where `operation` is `decode`.
-        batch: samples.
+        batch: samples, each a sequence.
         batching: how the batch follows from the length: a number, or `tokens=K` for K tokens.
         causal: whether the layers are causal; always so for `prefill` and `decode`.
         model: the transformer; None where `level` is `layer`.
         revision: of the timed call; see `REVISIONS`.
+        task: of a step of a run, without digests of data; None for random tokens.
+        train: the recipe of a step of a run, with the values of `STEP`.
     """
 
     attention: str
@@ -82,12 +97,14 @@ class CostSpec(Identified):
     dim: Count
     heads: Count
     causal: bool
-    model: Encoder | None
+    model: Model | None
     precision: Precision
     device: Device
     machine: str
     threads: Count
     revision: Count = 1
+    task: TaskSpec | None = None
+    train: TrainSpec | None = None
 
     @property
     def superseded(self) -> bool:
@@ -112,7 +129,25 @@ class CostSpec(Identified):
             raise ValueError("a model is given if and only if level is step")
         if self.operation in ("prefill", "decode") and not self.causal:
             raise ValueError(f"{self.operation} is causal; give causal=True")
+        if (self.task is None) != (self.train is None) or (self.task and self.level != "step"):
+            raise ValueError("task and train are given together, and where level is step")
         return self
+
+
+def step_recipe(train: TrainSpec) -> TrainSpec:
+    """The recipe with the values of `STEP`: what changes the cost of a step remains."""
+    return train.model_copy(update=STEP)
+
+
+def step_of(spec: RunSpec | CostSpec) -> str:
+    """The identity of the training step of a run on any machine; empty for other costs."""
+    if spec.task is None or spec.train is None or spec.model is None:
+        return ""
+    parts = [
+        spec.attention, spec.options, spec.task.key, spec.model.model_dump(mode="json"),
+        step_recipe(spec.train).model_dump(mode="json"), spec.device,
+    ]  # fmt: skip
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 class Limits(Frozen):
@@ -148,6 +183,8 @@ class Measured(Frozen):
         reference: the backend of the fastest exact softmax in this precision; empty without one.
         memory_batch: samples of the call whose memory is measured.
         memory_bytes: what that call allocates at most, and its state.
+        softmax_parameters: of the layer or model with softmax; None where `ratio` is, and in
+            records of before it was stored.
     """
 
     seconds: Quartiles
@@ -166,6 +203,7 @@ class Measured(Frozen):
     reference: str
     memory_batch: Count
     memory_bytes: Count
+    softmax_parameters: Annotated[int, Field(ge=0)] | None = None
 
     @property
     def over_limit(self) -> float:
@@ -215,6 +253,15 @@ class CostRecord(Frozen):
     def implementation(self) -> str:
         """The code of its variants and of softmax in one line."""
         return implementation_of(self.implementations, self.spec.options)
+
+    @property
+    def tokens_per_second(self) -> Quartiles | None:
+        """Tokens of all samples over the seconds of a call, padding counted as tokens."""
+        if self.measured is None:
+            return None
+        seconds, tokens = self.measured.seconds, self.spec.batch * self.spec.length
+        q1, median, q3 = (tokens / s for s in (seconds.q3, seconds.median, seconds.q1))
+        return Quartiles(q1=q1, median=median, q3=q3)
 
     @property
     def computed_by(self) -> str:

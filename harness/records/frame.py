@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from harness.records.baselines import TaskBaselines
-from harness.records.cost import CostRecord
+from harness.records.cost import CostRecord, CostSpec, Pass, step_of
 from harness.records.fields import Frozen, Quartiles
 from harness.records.interval import Sample, interval_of
 from harness.records.record import Point, Record
@@ -26,15 +26,15 @@ MEASURED = (
     "seconds", "seconds.q1", "seconds.q3", "samples", "ratio", "ratio.q1", "ratio.q3", "no_ratio",
     "reference", "memory", "memory_batch", "memory_ratio", "peak_bytes", "state_bytes", "flops",
     "analytic_flops", "required_bytes", "parameters", "over_limit", "limit_bytes_per_second",
-    "limit_flops_per_second", "backend",
+    "limit_flops_per_second", "softmax_parameters", "backend",
 )  # fmt: skip
 """The columns of what was measured of a cost: seconds of a call; `ratio` to the fastest exact
 softmax, `reference`; `memory`, the bytes of `memory_batch` samples with their state, and
 `memory_ratio` to SDPA; `over_limit`, the seconds over the least that the device needs; see
 `harness.records.cost.Measured`."""
 
-TEXTS = ("no_ratio", "reference", "backend")
-"""The texts among them, empty where nothing was measured."""
+TEXTS = ("no_ratio", "reference", "backend", "task")
+"""The texts among the columns of a cost, empty where there is none."""
 
 OF_RUNS = {
     "attention": "spec.attention", "row": "spec.row", "task": "spec.task.key",
@@ -48,35 +48,40 @@ OF_RUNS = {
     "digits": "metric.digits", "chance": "metric.chance", "scale": "metric.scale",
     "exponential": "metric.exponential", "dev_metric": "selection.title",
     "dev_better": "selection.better", "dev_digits": "selection.digits", "sample": "final.sample",
-    "reference": "cost.reference", "inference_reference": "cost.inference_reference",
-    "backend": "computed_by", "machine": "environment.device",
+    "backend": "backend", "machine": "environment.device",
     "threads": "environment.threads", "memory_gib": "environment.memory_gib",
     "system": "environment.system", "commit": "environment.commit", "started": "started",
     "baseline": "is_baseline", "implementation": "implementation", "id": "spec.id",
 }  # fmt: skip
 """Columns of a run that are a field of its record, as `field_at` has it."""
 
-TEXTS_OF_RUNS = ("role", "match", "reference", "inference_reference", "backend")
+TEXTS_OF_RUNS = ("role", "match", "reference", "inference_reference")
 """The texts among them, empty where the record has none."""
 
 OUTCOME = {
     "score": "final.score", "dev": "final.dev", "best_on_test": "final.best_on_test",
     "test_examples": "final.test_examples", "best_step": "final.best_step",
     "train_seconds": "final.train_seconds", "seconds": "final.seconds",
-    "peak_bytes": "cost.own.peak_bytes", "softmax_peak_bytes": "cost.softmax.peak_bytes",
-    "memory_ratio": "cost.memory_ratio", "softmax_parameters": "cost.softmax.parameters",
-    "state_bytes": "cost.own.state_bytes", "parameters": "parameters", "flops": "flops",
-    "workers": "cost.workers",
+    "state_bytes": "state_bytes", "parameters": "parameters", "flops": "flops",
 }  # fmt: skip
 """The same for numbers, which not every run has."""
 
-TIMES = {
-    "step_seconds": "cost.own.seconds_per_1k_steps",
-    "tokens_per_second": "cost.own.tokens_per_second",
-    "time_ratio": "cost.over_softmax",
-    "inference_ratio": "cost.inference_over_softmax",
-}
-"""The same for quartiles."""
+OF_STEPS: Mapping[Pass, Mapping[str, str]] = {
+    "train": {
+        "step_seconds": "measured.seconds", "time_ratio": "measured.ratio",
+        "reference": "measured.reference", "peak_bytes": "measured.peak_bytes",
+        "memory_ratio": "measured.memory_ratio",
+        "softmax_parameters": "measured.softmax_parameters",
+    },
+    "forward": {
+        "tokens_per_second": "tokens_per_second", "inference_ratio": "measured.ratio",
+        "inference_reference": "measured.reference",
+    },
+}  # fmt: skip
+"""Columns of a run that are a field of the record of its cost, by pass."""
+
+TIMES = ("step_seconds", "time_ratio", "tokens_per_second", "inference_ratio")
+"""The quartiles among them."""
 
 OF_COSTS = {
     "attention": "spec.attention", "level": "spec.level", "pass": "spec.operation",
@@ -86,7 +91,7 @@ OF_COSTS = {
     "threads": "spec.threads", "options": "options", "status": "status", "reason": "reason",
     "linear": "claims_linear", "computed_by": "computed_by", "started": "started",
     "commit": "environment.commit", "implementation": "implementation", "shape": "spec.shape",
-    "id": "spec.id",
+    "task": "spec.task.key", "id": "spec.id",
 }  # fmt: skip
 """Columns of a cost that are a field of its record."""
 
@@ -94,14 +99,18 @@ OF_COSTS = {
 def frame(*folders: Path | str) -> pd.DataFrame:
     """The runs of stores, a row each; files that are no record are left out.
 
-    Of a run that several stores have, the record of the last one counts.
+    Of a run or a cost that several stores have, the record of the last one counts.
 
     Raises:
         UserError: a store is not a folder, or cannot be listed.
     """
-    found = (require_folder(Path(folder)) for folder in folders)
+    found = [require_folder(Path(folder)) for folder in folders]
     records = (record for folder in found for record in Store(folder).read()[0])
-    return of_records({record.spec.id: record for record in records}.values())
+    measured = (cost for folder in found for cost in CostStore.within(folder).read()[0])
+    return of_records(
+        {record.spec.id: record for record in records}.values(),
+        {cost.spec.id: cost for cost in measured}.values(),
+    )
 
 
 def costs(folder: Path | str) -> pd.DataFrame:
@@ -136,18 +145,41 @@ def of_baselines(found: Iterable[TaskBaselines]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["data", "task", "version", "complete", "name", "score"])
 
 
-def of_records(records: Iterable[Record]) -> pd.DataFrame:
-    """A row for each run; the columns are in `docs/records.md`, section Runs."""
-    records = [*records]
-    found = pd.DataFrame([_run(record) for record in records])
+def of_records(records: Iterable[Record], costs: Iterable[CostRecord] = ()) -> pd.DataFrame:
+    """A row for each run; the columns are in `docs/records.md`, section Runs.
+
+    Among `costs` are those of its training step and evaluation, of its machine, threads and code.
+    """
+    records, measured = [*records], {_key(cost, cost.spec.operation): cost for cost in costs}
+    found = pd.DataFrame([_run(record) | _steps(record, measured) for record in records])
     if found.empty:
         return found
     found["outdated"] = outdated([record.origin for record in records])
     found[[*TEXTS_OF_RUNS]] = found[[*TEXTS_OF_RUNS]].fillna("").astype(str)
-    times = [f"{name}{end}" for name in TIMES for end in ("", ".q1", ".q3")]
-    numbers = [*OUTCOME, "low", "high", "last_step", "loss", *times]
+    of_steps = {name for names in OF_STEPS.values() for name in names} - {*TEXTS_OF_RUNS}
+    times = {f"{name}{end}" for name in TIMES for end in (".q1", ".q3")}
+    numbers = [*OUTCOME, "low", "high", "last_step", "loss", *sorted(of_steps | times)]
     # Columns that are assigned one by one are fragmented, and pandas warns of it.
     return found.assign(**{name: pd.to_numeric(found[name]) for name in numbers}).copy()
+
+
+def _key(record: Record | CostRecord, operation: Pass) -> tuple[str, ...]:
+    """Equal for a run and the cost of its step."""
+    spec, environment = record.spec, record.environment
+    threads = spec.threads if isinstance(spec, CostSpec) else environment.threads
+    code = sorted(record.implementations.get(name, "") for name in spec.options)
+    return step_of(spec), operation, environment.device, str(threads), *code
+
+
+def _steps(record: Record, costs: Mapping[tuple[str, ...], CostRecord]) -> Row:
+    """The columns `OF_STEPS` of a run."""
+    row: Row = {}
+    for operation, columns in OF_STEPS.items():
+        cost = costs.get(_key(record, operation))
+        for name, path in columns.items():
+            value = field_at(cost, path)
+            row |= _quartiles(name, value) if name in TIMES else {name: value}
+    return row
 
 
 def best_trials_first(trials: pd.DataFrame) -> pd.DataFrame:
@@ -212,8 +244,6 @@ def _run(record: Record) -> Row:
     interval = interval_of(sample, record.metric) if sample else None
     point = record.curve[-1] if record.curve else None
     row = {name: field_at(record, path) for name, path in (OF_RUNS | OUTCOME).items()}
-    for name, path in TIMES.items():
-        row |= _quartiles(name, field_at(record, path), 1000 if name == "step_seconds" else 1)
     return row | {
         "data": spec.task.file_name,
         **_dotted("task", spec.task.options),
@@ -240,12 +270,12 @@ def _run(record: Record) -> Row:
     }
 
 
-def _quartiles(name: str, values: Quartiles | None, per: int = 1) -> Row:
+def _quartiles(name: str, values: Quartiles | None) -> Row:
     """The median by `name`, and the other quartiles."""
-    if values is None:
-        return dict.fromkeys((name, f"{name}.q1", f"{name}.q3"))
-    q1, median, q3 = (value / per for value in (values.q1, values.median, values.q3))
-    return {name: median, f"{name}.q1": q1, f"{name}.q3": q3}
+    return {
+        f"{name}{end}": getattr(values, field, None)
+        for end, field in (("", "median"), (".q1", "q1"), (".q3", "q3"))
+    }
 
 
 def _cost(record: CostRecord) -> Row:

@@ -1,4 +1,4 @@
-"""The record of a run: its specification, environment, outcome and cost."""
+"""The record of a run: its specification, environment and outcome."""
 
 import math
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from harness.records.answers import Answers
-from harness.records.fields import Count, Frozen, Positive, Precision, Quartiles, Seconds, Time
+from harness.records.fields import Count, Frozen, Positive, Seconds, Time
 from harness.records.sources import Origin, implementation_of
 from harness.records.spec import RunSpec
 from tasks.metric import Metric
@@ -17,9 +17,6 @@ Status = Literal["ok", "diverged", "out_of_memory", "failed", "interrupted"]
 
 FINAL: tuple[Status, ...] = ("ok", "diverged", "out_of_memory")
 """Statuses of runs that are not repeated: they would end in the same way."""
-
-WITHOUT_SOFTMAX = "softmax: out of memory"
-"""Shown in tables instead of a ratio, if softmax did not fit in memory."""
 
 
 class Point(Frozen):
@@ -58,7 +55,7 @@ class Final(Frozen):
         dev: the score of that checkpoint on dev, in the unit of `Record.dev_metric`.
         best_step: its step.
         train_seconds: time inside training steps.
-        seconds: of the whole run over all its processes: data, costs, training, evaluation.
+        seconds: of the whole run over all its processes: data, training, evaluation.
         sample: what the score is the mean of, from which runs are compared; None in records of
             before it was stored.
         probes: the results on further splits, by name.
@@ -77,94 +74,6 @@ class Final(Frozen):
     best_on_test: float | None = None
 
 
-class Usage(Frozen):
-    """The usage of one model on one device.
-
-    Attributes:
-        seconds_per_1k_steps: of training steps, auxiliary losses and optimiser included.
-        tokens_per_second: inference, padding counted as tokens.
-        peak_bytes: peak of the memory that one training step allocates.
-        flops: floating-point operations in matrix products of one training step.
-        backend: the implementations that computed the attention layers, or `compiled`; empty where
-            each variant has only one, and in records of before it was stored.
-        state_bytes: memory of the state of decoding, of one sequence and all layers; None where a
-            layer is not causal or not recurrent, and in records of before it was stored.
-    """
-
-    seconds_per_1k_steps: Quartiles
-    tokens_per_second: Quartiles
-    peak_bytes: Count
-    parameters: Count
-    flops: Count
-    backend: str = ""
-    state_bytes: Annotated[int | None, Field(ge=0)] = None
-
-
-class Implementation(Frozen):
-    """One of the exact implementations of softmax.
-
-    Attributes:
-        backend: its name, an option of the variant.
-    """
-
-    backend: str
-    precision: Precision
-
-    def __str__(self) -> str:
-        return f"{self.backend}, {self.precision}"
-
-
-class Cost(Frozen):
-    """The cost of a model and of softmax, measured alternately in the same run.
-
-    Times are compared with the fastest exact softmax of this machine in the precision that is the
-    faster one, memory with SDPA softmax in the precision of the run.
-
-    Attributes:
-        own: of the model.
-        softmax: of the same model with softmax: the times are of the fastest implementations,
-            and all else is of SDPA; it and all ratios are None where SDPA did not fit in
-            memory.
-        time_ratio: training time over the time of `reference`, pairwise; below 1 is faster.
-        inference_ratio: inference time over the time of `inference_reference`, pairwise.
-        reference: the fastest softmax in training; None without softmax, and in records of before
-            it was stored, whose ratios are to SDPA; see `over_softmax`.
-        inference_reference: the fastest softmax in inference; None likewise.
-        workers: runs on the machine during the measurement, this one included. With more
-            than 1 the times are of a shared machine: `harness run --remeasure` replaces them.
-    """
-
-    own: Usage
-    softmax: Usage | None
-    time_ratio: Quartiles | None
-    inference_ratio: Quartiles | None
-    workers: Count = 1
-    reference: Implementation | None = None
-    inference_reference: Implementation | None = None
-
-    @model_validator(mode="after")
-    def _agree(self) -> "Cost":
-        compared = (self.softmax, self.time_ratio, self.inference_ratio)
-        if len({value is None for value in compared}) > 1:
-            raise ValueError("softmax and its ratios are all given, or none of them is")
-        return self
-
-    @property
-    def over_softmax(self) -> Quartiles | None:
-        """`time_ratio`; None where it is not to the fastest softmax."""
-        return self.time_ratio if self.reference else None
-
-    @property
-    def inference_over_softmax(self) -> Quartiles | None:
-        """`inference_ratio`; None where it is not to the fastest softmax."""
-        return self.inference_ratio if self.inference_reference else None
-
-    @property
-    def memory_ratio(self) -> float | None:
-        """The peak over the peak of SDPA softmax; below 1 is smaller."""
-        return self.own.peak_bytes / self.softmax.peak_bytes if self.softmax else None
-
-
 class Environment(Frozen):
     """The environment of a run.
 
@@ -174,7 +83,7 @@ class Environment(Frozen):
         memory_gib: memory of that device.
         versions: by package; Python is one of them.
         commit: of this project's checkout, with `+` where code differed; empty where unknown;
-            several where a run was continued or measured again at another commit.
+            several where a run was continued at another commit.
     """
 
     device: str
@@ -206,8 +115,9 @@ class Record(Frozen):
         flops: floating-point operations in matrix products of one training step; None likewise.
         backend: the implementations that computed the attention layers, or `compiled`; empty where
             each variant has only one, and in records of before it was stored.
+        state_bytes: memory of the state of decoding, of one sequence and all layers; None where a
+            layer is not causal or not recurrent, and in records of before it was stored.
         curve: points in order of step.
-        cost: None where it was not measured: in a run of a suite, or one that ended before.
         final: None where the run did not finish.
     """
 
@@ -227,19 +137,14 @@ class Record(Frozen):
     parameters: Count | None = None
     flops: Annotated[int, Field(ge=0)] | None = None
     backend: str = ""
+    state_bytes: Annotated[int | None, Field(ge=0)] = None
     curve: list[Point]
-    cost: Cost | None = None
     final: Final | None = None
 
     @property
     def implementation(self) -> str:
         """The code of its variants in one line."""
         return implementation_of(self.implementations, self.spec.options)
-
-    @property
-    def computed_by(self) -> str:
-        """`backend`, or the one whose cost was measured in the run."""
-        return self.backend or (self.cost.own.backend if self.cost else "")
 
     @property
     def origin(self) -> Origin:

@@ -17,13 +17,13 @@ from harness.environment import describe
 from harness.model import build_model
 from harness.questions import Fixed, question_of, spec_of
 from harness.records.cost import CostStatus
-from harness.records.record import Cost, Environment, Record, Usage
+from harness.records.record import Environment, Record
 from harness.records.spec import RunSpec
 from harness.records.store import Store
 from harness.runner import NoProgress, run
 from harness.train import Trainer
 from tasks import Split
-from tests.harness.specs import LIMITS, MEASURED, SOME
+from tests.harness.specs import LIMITS, MEASURED
 
 TREES = {"min_len": 2, "max_len": 24, "train": 64, "dev": 16, "test": 18}
 
@@ -156,19 +156,6 @@ def callback() -> RecordingCallback:
 
 
 @pytest.fixture
-def unmeasured(monkeypatch) -> Cost:
-    """The cost that every run then has, without being measured."""
-    usage = Usage(
-        seconds_per_1k_steps=SOME, tokens_per_second=SOME, peak_bytes=4, parameters=5, flops=6
-    )
-    cost = Cost(own=usage, softmax=usage, time_ratio=SOME, inference_ratio=SOME)
-    for module in ("runner", "measure"):
-        monkeypatch.setattr(f"harness.{module}.measure", lambda spec: cost)
-    monkeypatch.setattr("harness.runner.with_fastest_backend", lambda spec, backend: spec)
-    return cost
-
-
-@pytest.fixture
 def install(tmp_path, monkeypatch) -> Callable[..., Path]:
     """Installs plug-ins, also for processes that the test starts; returns the folder of modules."""
 
@@ -228,8 +215,8 @@ def interruptible():
 
 
 @pytest.fixture
-def run_here(store, callback, unmeasured) -> Callable[..., Record]:
-    """Runs a plan with the store; its cost is not measured."""
+def run_here(store, callback) -> Callable[..., Record]:
+    """Runs a plan with the store."""
     return lambda plan, **options: run(plan, store, callback, **options)
 
 

@@ -106,7 +106,7 @@ def test_a_file_that_is_no_set_of_baselines_is_named(plan, stored, change, messa
     assert [broken.path for broken in stored.read()[1]] == [path]
 
 
-def test_a_run_fits_the_baselines_after_training_and_a_table_has_them(call, stored, unmeasured):
+def test_a_run_fits_the_baselines_after_training_and_a_table_has_them(call, stored, outcomes):
     code, out, err = call("run", "--attention", "softmax", *SET)
     assert code == 0, err
     (found,), _ = stored.read()
@@ -125,7 +125,7 @@ def test_a_run_fits_the_baselines_after_training_and_a_table_has_them(call, stor
 
 @pytest.mark.slow
 def test_a_table_without_the_file_names_it_and_the_command_that_makes_it(
-    call, store, stored, unmeasured
+    call, store, stored, outcomes
 ):
     assert call("run", "--attention", "softmax,none", *SET)[0] == 0
     (path,) = Path(stored.folder).glob("*.json")
@@ -150,7 +150,7 @@ def test_a_table_without_the_file_names_it_and_the_command_that_makes_it(
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("always")
-def test_baselines_that_cannot_be_fitted_leave_the_records(call, store, unmeasured, monkeypatch):
+def test_baselines_that_cannot_be_fitted_leave_the_records(call, store, outcomes, monkeypatch):
     monkeypatch.setattr(baselines, "steps", raising(RuntimeError("the plug-in\nis wrong")))
     code, out, err = call("run", "--attention", "softmax", *SET)
     assert code == 0 and len(store.read()[0]) == 1

@@ -108,7 +108,6 @@ REJECTED = {
     "run -a none --set train.augment.mixup=0.5": "augment has no meaning for sequences; leave",
     "run -a none -t adding --set train.label_smoothing=0.5": "no meaning for numbers as targets",
     "run --suite laptop --seeds 1": "not possible: suite laptop fixes it; leave it out",
-    "run --remeasure -a none": "--attention is not possible: --remeasure",
     "run -a none --match size": "--match 'size' is not possible; give parameters",
     "run -a linformer --set linformer.rank=500 --match parameters": "width 1, softmax has",
     "run -a none --tune --seeds 0,1": "seed 0 chooses the point of the grid",
@@ -139,7 +138,8 @@ REJECTED = {
     "site --out x --store .": "no run",
     "report": "is not a folder; make records with: harness run --attention primal --store",
     "status": "is not a folder; make records with: harness run --attention primal --store",
-    "run --remeasure": "has no finished run",
+    "cost": "no --attention is given",
+    "cost --rerun": "which ",
     "data record InvertedPendulum-v5 x --episodes 0": "not '0'",
     f"data record InvertedPendulum-v5 x --episodes {10**20}": f"not '{10**20}'",
     f"data record InvertedPendulum-v5 x --seed {10**20}": f"not '{10**20}'",
@@ -207,7 +207,7 @@ def rejected(rejected, tmp_path, monkeypatch):
 @pytest.mark.parametrize("command", REJECTED)
 def test_bad_input_is_one_line_and_exit_code_2_and_leaves_no_file(rejected, command):
     name, *argv = shlex.split(command)
-    if name == "run" and not {"--suite", "--remeasure", "--budget"} & {*argv}:
+    if name == "run" and not {"--suite", "--budget"} & {*argv}:
         argv = [*(SMOKE if "-t" in argv or "-a" not in argv else TINY)[1:], *argv]
     assert REJECTED[command] in rejected(name, *argv)
 
@@ -229,7 +229,7 @@ def test_a_bad_number_is_one_line(rejected, argv):
 
 @pytest.mark.parametrize(
     "argv",
-    [["status"], ["report"], ["run", "--remeasure"], ["study", "spectrum"], [*TINY, "-a", "none"]],
+    [["status"], ["report"], ["cost", "--rerun"], ["study", "spectrum"], [*TINY, "-a", "none"]],
 )
 def test_a_store_whose_name_is_too_long_is_rejected(call, store, argv):
     store.folder.mkdir()
@@ -308,7 +308,7 @@ def test_the_version_is_the_one_of_the_installed_package(call):
     assert call("--version")[:2] == (0, f"harness {metadata.version('attention-harness')}\n")
 
 
-def test_a_run_prints_a_summary_and_its_record_and_is_not_repeated(call, store, unmeasured):
+def test_a_run_prints_a_summary_and_its_record_and_is_not_repeated(call, store, outcomes):
     argv = (*TINY, "-a", "none,softmax", "-a", "none", "--seeds", "0, 2")
     code, out, err = call(*argv)
     records, broken = store.read()
@@ -335,7 +335,7 @@ def test_a_run_prints_a_summary_and_its_record_and_is_not_repeated(call, store, 
 
 
 @pytest.mark.slow
-def test_a_recipe_is_printed_and_runs_from_a_file(call, store, unmeasured, tmp_path):
+def test_a_recipe_is_printed_and_runs_from_a_file(call, store, outcomes, tmp_path):
     code, out, err = call("list", "--budget", "smoke")
     assert (code, err, out.rstrip()) == (0, "", recipes.show("smoke").rstrip())
     file = tmp_path / "mine.toml"
@@ -351,9 +351,9 @@ def test_a_recipe_is_printed_and_runs_from_a_file(call, store, unmeasured, tmp_p
 
 
 def test_a_run_that_fails_is_listed_with_its_reason_and_exit_code_1(
-    call, store, unmeasured, monkeypatch
+    call, store, outcomes, monkeypatch
 ):
-    monkeypatch.setattr("harness.runner.measure", raising(RuntimeError("boom")))
+    monkeypatch.setattr("harness.runner.flops_of", raising(RuntimeError("boom")))
     code, out, _ = call(*TINY, "-a", "softmax")
     assert code == 1 and "failed: RuntimeError: boom" in out.split("listops@")[-1]
     assert store.read()[0][0].status == "failed"
@@ -364,7 +364,7 @@ def test_a_run_that_fails_is_listed_with_its_reason_and_exit_code_1(
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("always")
-def test_a_run_that_is_not_supported_is_skipped_with_the_remedy(call, store, unmeasured):
+def test_a_run_that_is_not_supported_is_skipped_with_the_remedy(call, store, outcomes):
     code, _, err = call("run", "--budget", "smoke", "-t", "copying", "-a", "nystrom,none")
     (line,) = [line for line in err.splitlines() if "skipped" in line]
     assert code == 1 and "nystrom" in line and "--set copying.causal=false" in line
@@ -382,31 +382,6 @@ def test_a_report_leaves_out_what_is_no_record_with_a_warning(call, store, tmp_p
     code, _, err = call("report", "--out", str(tmp_path / "pages"))
     assert code == 0 and bad.is_file() and (tmp_path / "pages" / "leaderboard.csv").is_file()
     assert err.startswith(f"harness: warning: {bad} is not a record and is left out: ")
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("always")
-def test_costs_are_measured_again_and_a_record_of_another_machine_is_left(
-    call, store, unmeasured, monkeypatch
-):
-    order = []
-    monkeypatch.setattr("harness.environment.keep_freed_memory", lambda: order.append("memory"))
-    for module in ("runner", "measure"):
-        name = f"harness.{module}.measure"
-        monkeypatch.setattr(name, lambda plan: order.append(plan.attention) or unmeasured)
-    call(*TINY, "-a", "softmax,none")
-    (other,) = (record for record in store.read()[0] if record.spec.attention == "none")
-    threads = other.environment.threads + 999
-    environment = other.environment.model_copy(update={"threads": threads})
-    path = store.write(other.model_copy(update={"environment": environment}))
-    before = path.read_bytes()
-    code, out, err = call("run", "--remeasure", "--json")
-    # The allocator is configured before anything is measured.
-    assert order == ["memory", "softmax", "none", "memory", "softmax"]
-    (row,) = [row for row in json.loads(out)["rows"] if row["kind"] == "measured"]
-    assert (code, row["attention"], row["step_seconds"]) == (1, "softmax", 0.002)
-    assert f"harness: warning: {path} is left unchanged: " in err
-    assert path.read_bytes() == before
 
 
 def test_only_a_class_is_searched_in_the_current_folder(call, tmp_path, monkeypatch):

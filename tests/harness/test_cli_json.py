@@ -9,6 +9,7 @@ from statistics import fmean
 import pytest
 import typer
 
+import harness.runner
 from harness.cli.arguments import Stored
 from harness.cli.process import Answer, add_command, invoke
 from harness.records.store import CostStore
@@ -49,11 +50,12 @@ def test_a_document_is_alone_on_stdout_with_finite_numbers_and_no_control_charac
 
 @pytest.mark.slow
 def test_a_run_gives_the_rows_of_its_table_and_the_paths_of_its_records(
-    call, store, unmeasured, monkeypatch
+    call, store, outcomes, monkeypatch
 ):
     argv = (*TINY, "-a", "none,softmax", "--seeds", "0,1", "--json")
     # A library that prints.
-    monkeypatch.setattr("harness.runner.measure", lambda plan: print("noise") or unmeasured)
+    flops_of = harness.runner.flops_of
+    monkeypatch.setattr("harness.runner.flops_of", lambda *a: print("noise") or flops_of(*a))
     code, out, err = call(*argv)
     assert code == 0, err
     found = document(out)

@@ -1,10 +1,17 @@
 """`harness cost` on small layers: its records, its page, and what it rejects."""
 
+import json
+from itertools import product
+
 import pytest
 
+import harness
 from harness.cli.cost import lengths_in
 from harness.records.store import CostStore
+from tests.harness.conftest import SMALL as TREES
 from zoo.registry import UserError
+
+TINY = ("run", "-t", "listops", "--budget", "smoke", "--precision", "fp32", *TREES)
 
 SMALL = ("cost", "--dim", "16", "--seconds", "0", "--precision", "fp32")
 
@@ -55,6 +62,26 @@ def test_cost_measures_everything_once_and_writes_its_page(call, store, outcomes
     assert (code, err) == (0, "") and "primal" in out and "no records" not in out
     (store.folder / "cost" / "other.json").write_text("{}")
     assert "other.json is not a record" in call(*arguments)[2]
+
+
+@pytest.mark.filterwarnings("always")
+def test_a_run_ends_with_the_costs_of_its_step_which_rerun_measures_again(call, store, outcomes):
+    argv = (*TINY, "-a", "none,softmax", "--seeds", "0,1", "--threads", "1")
+    assert call(*argv, "--no-cost")[0] == 0 and not CostStore.within(store.folder).read()[0]
+    code, out, err = call(*argv)
+    assert (code, err) == (0, "")
+    records = CostStore.within(store.folder).read()[0]
+    kinds = {(record.spec.attention, record.spec.operation) for record in records}
+    assert len(records) == 4 and kinds == {*product(("none", "softmax"), ("train", "forward"))}
+    assert "none, train, 24 tokens: 2,000 (2.00×) ms" in out.splitlines()
+    (line,) = (line for line in out.splitlines() if line.startswith("none ") and "×" not in line)
+    assert line.split()[-3:] == ["2,000", "2.00", "1.00"]
+    assert len(harness.load(store.folder)["step_seconds"].dropna()) == 4
+    assert call(*argv)[1].count("ms  (already present)") == 4
+    code, out, err = call("cost", "--rerun", "--json", "--device", "cpu")
+    assert code == 0 and "already present" not in err and len(json.loads(out)["rows"]) == 4
+    outcomes["none"] = "crashed"
+    assert call(*argv, "--rerun")[0] == 1
 
 
 @pytest.mark.parametrize(

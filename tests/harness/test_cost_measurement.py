@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from harness import reference
-from harness.cost import measurement
+from harness.cost import measurement, reference
 from harness.cost.work import TimedCall
 from harness.records.cost import Limits
+from harness.records.fields import Quartiles
 from harness.timing import wall_clock
-from tests.harness.specs import COST, LIMITS, Clock
+from tests.harness.specs import COST, LIMITS, Clock, encoder
 from zoo.contract import Unsupported
 
 MIB = 2**20
@@ -53,7 +53,8 @@ def calls(monkeypatch, clock):
             raise found
         return found
 
-    monkeypatch.setattr(measurement, "prepare", prepare)
+    for module in (measurement, reference):
+        monkeypatch.setattr(module, "prepare", prepare)
     return calls
 
 
@@ -90,26 +91,58 @@ def test_a_backend_that_cannot_run_is_no_reference(calls, naive):
     assert measured().reference == "sdpa"
 
 
-def test_the_formula_is_not_tried_where_its_weights_take_too_much_memory(calls, monkeypatch):
-    counts = []
-    monkeypatch.setattr(reference, "formula_fits", lambda count, *_: counts.append(count) or False)
-    assert measured().reference == "sdpa" and "naive" not in dict(calls["built"])
-    decoding = COST.model_copy(update={"operation": "decode", "causal": True})
-    measured(decoding)
-    # Two heads of one sample; in decoding there is one query.
-    assert counts == [2 * 64 * 64, 2 * 64]
+@pytest.mark.parametrize(
+    ("fields", "share", "tried"),
+    [
+        # Two heads of one sample, in fp32; about three tensors of their weights.
+        ({}, 3 * 4 * 2 * 64 * 64, True), ({}, 3 * 4 * 2 * 64 * 64 - 1, False),
+        ({"precision": "bf16"}, 3 * 2 * 2 * 64 * 64, True),
+        # In decoding there is one query; a model has the weights of all layers.
+        ({"operation": "decode", "causal": True}, 3 * 4 * 2 * 64, True),
+        ({"operation": "decode", "causal": True}, 3 * 4 * 2 * 64 - 1, False),
+        ({"level": "step", "model": encoder(depth=3)}, 3 * 3 * 4 * 2 * 64 * 64, True),
+        ({"level": "step", "model": encoder(depth=3)}, 3 * 3 * 4 * 2 * 64 * 64 - 1, False),
+    ],
+)  # fmt: skip
+def test_the_formula_is_tried_where_its_weights_take_a_quarter_of_the_memory(
+    fields, share, tried, monkeypatch
+):
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=4 * share))
+    spec = COST.model_copy(update=fields)
+    assert reference.candidates(spec) == ["sdpa", "naive"][: 1 + tried]
 
 
 def test_auto_is_the_fastest_backend_and_is_timed_once(calls, clock):
     calls["naive"] = call_of(clock, 0.001, 7)
-    spec = measurement.reference_of(COST, "auto")
+    spec = reference.reference_of(COST, "auto")
     calls["softmax"] = calls["sdpa"]  # without the option
     cost = measured(spec)
     assert cost.seconds.median == pytest.approx(0.001)
-    assert cost.ratio is not None and cost.ratio.median == 1
+    assert cost.ratio == Quartiles(q1=1.0, median=1.0, q3=1.0)
     assert cost.memory_ratio == 3.5
     # In the trial, and as what is measured; not as a reference.
     assert [backend for backend, _ in calls["built"]].count("naive") == 2
+
+
+def test_sdpa_by_name_has_its_time_and_not_that_of_the_fastest(calls, clock):
+    calls["naive"] = call_of(clock, 0.001, 7)
+    cost = measured(reference.reference_of(COST, "sdpa"))
+    assert cost.ratio is not None and cost.ratio.median == pytest.approx(3)
+    assert (cost.memory_ratio, cost.reference) == (1, "naive")
+
+
+def test_auto_is_one_backend_in_every_layer_of_a_composition():
+    options = {"softmax": {}, "primal": {"rank": 2}}
+    assert reference.softmax_by("naive", options)["softmax"] == {"backend": "naive"}
+    named = {"softmax": {"backend": "sdpa"}}
+    assert reference.softmax_by("naive", named) == named
+    assert reference.softmax_by("naive", {"primal": {}}) == {"primal": {}}
+
+
+def test_quartiles_are_those_of_the_values_and_ratios_are_pairwise():
+    found = Quartiles.of([5.0, 1.0, 4.0, 2.0, 3.0])
+    assert (found.q1, found.median, found.q3) == (2.0, 3.0, 4.0)
+    assert Quartiles.of_ratio([2.0, 6.0, 3.0], [1.0, 2.0, 4.0]) == Quartiles.of([2.0, 3.0, 0.75])
 
 
 def test_memory_is_of_one_sample_where_the_batch_depends_on_the_length(calls):
@@ -151,7 +184,7 @@ def test_a_reference_that_would_exceed_the_timeout_is_left_out(calls, clock, mon
     assert cost.no_ratio == "no time is left for softmax: 0.03 s a call" and cost.ratio is None
     assert not measured(timeout=60.0).no_ratio
     # Without the formula there is no trial, which takes half of the time.
-    monkeypatch.setattr(reference, "formula_fits", lambda *_: False)
+    monkeypatch.setattr(measurement, "candidates", lambda spec: ["sdpa"])
     assert not measured(timeout=0.55).no_ratio
 
 

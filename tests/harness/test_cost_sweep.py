@@ -13,10 +13,19 @@ from typing import Any
 import pytest
 import torch
 
-from harness.cost.sweep import Outcome, _limit_memory, _measure, measure_in_process, sweep
+from harness.cost.sweep import (
+    Outcome,
+    _limit_memory,
+    _measure,
+    measure_in_process,
+    measure_runs,
+    sweep,
+)
+from harness.environment import describe
 from harness.records.frame import of_costs
-from harness.records.store import CostStore
+from harness.records.store import CostStore, Store
 from tests.harness.specs import COST, LIMITS, MEASURED, raising
+from tests.reports.conftest import changed, make_record
 from zoo.registry import UserError
 
 
@@ -140,6 +149,47 @@ def test_a_file_that_is_no_record_is_rejected_before_anything_is_measured(rerun,
     with pytest.raises(UserError, match="is not a record"):
         list(sweep(SPECS, store, measure, rerun=rerun))
     assert not measure.calls
+
+
+@pytest.fixture
+def runs(tmp_path, outcomes):
+    """Measures the steps of runs, which are made records of this machine; the statuses of those."""
+    of, here = Store(tmp_path), describe("cpu").device
+
+    def make(*runs, **how):
+        runs = [changed(run, "environment", device=run.environment.device.replace("HERE", here))
+                for run in runs]  # fmt: skip
+        return measure_runs(runs, of, **how)
+
+    return make
+
+
+HERE: dict[str, Any] = {"device": "cpu", "machine": "HERE", "threads": 3}
+
+
+def test_each_shape_of_finished_runs_of_this_machine_is_measured_once(runs):
+    given = [
+        make_record("primal", **HERE), make_record("primal", seed=1, train={"lr": 0.5}, **HERE),
+        make_record("linear", **{**HERE, "machine": "another"}),
+        make_record("none", status="failed", reason="no", **HERE),
+    ]  # fmt: skip
+    costs = runs(*given)
+    assert [(c.spec.attention, c.spec.operation, c.spec.threads) for c in costs] == [
+        ("primal", "train", 3), ("primal", "forward", 3),
+    ]  # fmt: skip
+    assert {cost.spec.task.key for cost in costs} == {"listops@1"}
+    shown = []
+    assert runs(*given, show=lambda cost, new: shown.append(new)) == costs and shown == [False] * 2
+    assert runs(*given, rerun=True, show=lambda cost, new: shown.append(new)) and all(shown[2:])
+    assert runs() == []
+
+
+def test_nothing_is_measured_beside_runs_in_progress(runs, tmp_path):
+    lock = Store(tmp_path).locks.acquire("another run", threads=1, steps=4)
+    with pytest.warns(UserWarning, match="1 runs are in progress on this machine, beside which"):
+        assert runs(make_record("none", **HERE)) == []
+    lock.release(keep_state=False)
+    assert len(runs(make_record("none", **HERE))) == 2
 
 
 @pytest.fixture

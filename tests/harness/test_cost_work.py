@@ -3,9 +3,15 @@
 import pytest
 import torch
 
+from harness.batches import ShuffledBatches
 from harness.cost.measurement import measure
-from harness.cost.plan import batch_of
-from harness.cost.work import prepare, require_supported
+from harness.cost.plan import batch_of, of_run
+from harness.cost.work import flops_of, prepare, require_supported, state_bytes_of, trainer_of
+from harness.data import restore
+from harness.model import build_model, trainable
+from harness.records.cost import step_of
+from tasks import create
+from tests.harness.conftest import TREES, requested
 from tests.harness.specs import COST, LIMITS, encoder
 from zoo.composition import Composition
 from zoo.contract import Attention, Unsupported
@@ -96,6 +102,103 @@ def test_prefill_times_the_call_that_returns_the_state(monkeypatch):
     old = COST.model_copy(update={"operation": "prefill"})
     assert old.superseded and not COST.superseded
     assert not old.model_copy(update={"revision": 2}).superseded
+
+
+def step_of_run(run, operation="train"):
+    """The cost of the step or the evaluation of a run."""
+    return {spec.operation: spec for spec in of_run(run, "here", 1)}[operation]
+
+
+@pytest.mark.parametrize("attention", ["softmax", "primal"])
+def test_the_step_of_a_run_is_a_step_of_its_model_on_its_task(plan, attention):
+    run = plan(attention, batch=4, bucket_by_length=True, precision="bf16", clip=0.5)
+    data = restore(run)
+    model, spec = build_model(run, data.task), step_of_run(run)
+    trainer = trainer_of(spec)
+    assert trainable(trainer.model) == trainable(model)
+    train = data.splits["train"]
+    assert flops(prepare(spec).call) == flops_of(model, train, run.train)
+    examples = ShuffledBatches(len(train), 4, 0, torch.device("cpu")).batch(0)
+    assert torch.equal(trainer.read(0)[0].tokens, train.gather(examples).tokens)
+    # A timed batch has the length of the task.
+    assert trainer.read(0)[0].tokens.shape[-1] == TREES["max_len"] == spec.length
+    assert (trainer.spec.precision, trainer.spec.clip, spec.batch) == ("bf16", 0.5, 4)
+
+
+def test_a_training_step_has_the_operations_of_its_formula(plan):
+    b, n, d, ff, head, classes, depth = 4, 24, 64, 128, 128, 10, 2
+    linear = depth * n * (4 * d * d + 2 * d * ff) + d * head + head * classes
+    attention = depth * n * n * d
+    run = plan("softmax", batch=b)
+    data = restore(run)
+    counted = flops_of(build_model(run, data.task), data.splits["train"], run.train)
+    assert counted == b * (3 * 2 * linear + 7 * 2 * attention)
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "batch", "length"),
+    [
+        ("parity", {"train_len": 8, "max_len": 32, "train": 64, "dev": 16, "test": 16}, 1, 8),
+        # Both sequences of a pair pass through the model.
+        ("retrieval", {"max_len": 128}, 2, 128),
+    ],
+)
+def test_the_tokens_of_a_training_batch_are_counted(task, options, batch, length):
+    run, of_task = requested("softmax", "parity"), create(task, **options)
+    named = run.question.task.model_copy(
+        update={"name": task, "options": of_task.options, "key": of_task.key}
+    )
+    question = run.question.model_copy(update={"task": named})
+    (cost, _) = of_run(run.model_copy(update={"question": question}), "here", 1)
+    assert (cost.batch, cost.length) == (batch * run.train.batch, length)
+
+
+def test_runs_of_one_shape_share_a_cost_and_runs_of_another_do_not(plan):
+    first = plan("primal")
+    same = [plan("primal", seed=1, lr=0.5, steps=9, weight_decay=0.1, stop_at=9.0),
+            plan("primal", bucket_by_length=True)]  # fmt: skip
+    other = [plan("primal", batch=2), plan("primal", precision="bf16"), plan("softmax"),
+             plan("primal", parts_by_length=True), plan("primal", clip=1.0),
+             plan("primal", settings={"primal": {"rank": 3}}),
+             plan("primal", settings={"model": {"dropout": 0.3}}),
+             plan("primal", settings={"listops": {**TREES, "max_len": 32}})]  # fmt: skip
+    (train, forward), key = of_run(first, "here", 1), step_of(first)
+    assert key == step_of(train) == step_of(forward) and train.id != forward.id
+    assert {step_of(run) for run in same} == {key}
+    assert {step_of_run(run).id for run in same} == {train.id}
+    assert len({step_of(run) for run in [first, *other]}) == len(other) + 1
+    assert len({step_of_run(run).id for run in [first, *other]}) == len(other) + 1
+    assert step_of(specified("softmax", "train", level="step")) == ""
+
+
+@pytest.mark.slow_after(1)
+@pytest.mark.parametrize(
+    ("attention", "causal", "has_state"),
+    [("linear", True, True), ("linear", False, False), ("softmax", True, False)],
+)
+def test_causal_recurrent_models_have_a_state(attention, causal, has_state):
+    run = requested(attention, "mqar", mqar={"causal": causal, "train": 64})
+    model, size = run.model, state_bytes_of(build_model(run, restore(run).task))
+    if not has_state:
+        assert size is None
+        return
+    # An fp32 matrix and a sum for each head, and a few numbers more.
+    width = model.dim // model.heads
+    least = 4 * model.depth * model.heads * width * (width + 1)
+    assert size is not None and least <= size < 1.2 * least
+
+
+def test_a_compiled_step_is_compared_with_compiled_sdpa_and_counted_uncompiled(plan, monkeypatch):
+    compiled, counted = [], []
+    monkeypatch.setattr(torch, "compile", lambda model, dynamic: compiled.append(model) or model)
+    monkeypatch.setattr(
+        "harness.cost.measurement.flops", lambda call: counted.append(len(compiled)) or 1
+    )
+    spec = step_of_run(plan("primal", compiled=True))
+    measured = measure(spec, LIMITS, 0.0, 60.0)
+    assert (measured.backend, measured.reference) == ("compiled", "sdpa")
+    # What is measured, and SDPA: for its time, to sample it, and for its memory.
+    assert len(compiled) == 4 and counted == [4]
 
 
 def test_a_step_has_the_dropout_of_its_model():

@@ -175,7 +175,7 @@ def test_a_model_learns_to_balance_the_pendulum(planned):
 
 
 @pytest.mark.slow
-def test_the_command_runs_and_reports_with_normalised_returns(tmp_path, call, unmeasured, store):
+def test_the_command_runs_and_reports_with_normalised_returns(tmp_path, call, outcomes, store):
     path = tmp_path / "pendulum.hdf5"
     record_short(path)
     options = [f"control.{name}={value}" for name, value in {"path": path, **SMALL}.items()]

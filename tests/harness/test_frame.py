@@ -8,13 +8,13 @@ import pytest
 import harness
 from harness.records.answers import ClusterValues
 from harness.records.files import line_of, read_lines
-from harness.records.frame import MEASURED, OF_COSTS, OF_RUNS, OUTCOME, TIMES, costs
+from harness.records.frame import MEASURED, OF_COSTS, OF_RUNS, OF_STEPS, OUTCOME, costs
 from harness.records.models import Encoder
 from harness.records.spec import TrainSpec
 from harness.records.store import CostStore, Store
 from tasks import metrics
 from tests.conftest import ROOT
-from tests.reports.conftest import make_record
+from tests.reports.conftest import costs_of, make_record
 from tests.reports.test_cost import record as make_cost
 
 PAGE = (ROOT / "docs" / "records.md").read_text("utf-8")
@@ -36,9 +36,11 @@ def frame(tmp_path):
         update={"metric": metrics.find("perplexity").metric}
     )
     final = language.final.model_copy(update={"score": math.exp(2), "dev": 9.0, "sample": sample})
-    failed = make_record("none", status="failed", reason="no GPU", measured=False)
+    failed = make_record("none", status="failed", reason="no GPU")
     for run in (recall, language.model_copy(update={"final": final}), failed):
         Store(tmp_path).write(run)
+    for cost in costs_of(recall):
+        CostStore.within(tmp_path).write(cost)
     return harness.load(tmp_path).set_index("attention", drop=False)
 
 
@@ -68,8 +70,9 @@ def test_a_row_has_the_values_of_its_record(frame):
 
 def test_every_column_of_a_table_of_paths_is_a_field():
     run = make_record("primal", role="trial")
-    cost = make_cost("linear", 256, level="step", model=run.spec.model.model_dump())
-    for record, table in ((run, OF_RUNS), (run, OUTCOME), (run, TIMES), (cost, OF_COSTS)):
+    cost, inference = costs_of(run)
+    tables = (run, OF_RUNS), (run, OUTCOME), (cost, OF_COSTS), (cost, OF_STEPS["train"])
+    for record, table in (*tables, (inference, OF_STEPS["forward"])):
         for path in table.values():
             # Only the last field may be None: a field of None would not be found missing.
             value = record
@@ -102,7 +105,7 @@ def test_a_row_of_costs_has_the_values_of_its_record(tmp_path):
 
 def test_of_a_run_that_several_stores_have_the_last_record_counts(tmp_path):
     stores = [Store(tmp_path / name) for name in ("first", "second")]
-    failed = make_record("primal", status="failed", reason="later", measured=False)
+    failed = make_record("primal", status="failed", reason="later")
     for record in (make_record("softmax"), make_record("primal")):
         stores[0].write(record)
     for record in (make_record("none"), failed):

@@ -13,7 +13,6 @@ from harness.engines.local import Serial, Workers
 from harness.environment import use_threads
 from harness.grid import ATTEMPTS, check, run_all
 from harness.jobs import Job, Result, has_outcome
-from harness.measure import remeasure
 from harness.records.frame import of_records
 from harness.runner import failure, save_record
 from harness.train import DivergedError
@@ -30,7 +29,7 @@ def view(callback) -> MagicMock:
 
 
 @pytest.fixture
-def grid(store, view, unmeasured):
+def grid(store, view):
     """Runs plans one after the other; seed, status, and whether it was computed, of each."""
 
     def make(*plans, **how) -> list[tuple[int, str, bool]]:
@@ -254,7 +253,7 @@ class Dying(Serial):
 @pytest.mark.parametrize("rerun", [False, True])
 @pytest.mark.parametrize("deaths", [ATTEMPTS - 1, ATTEMPTS])
 def test_a_run_whose_process_dies_is_computed_again_and_fails_in_the_end(
-    two, store, view, unmeasured, deaths, rerun
+    two, store, view, deaths, rerun
 ):
     pool = Dying(view, deaths)
     outcomes = run_all(two, store, pool, view, rerun=rerun)
@@ -293,12 +292,3 @@ def test_a_run_that_another_machine_began_comes_last_and_starts_again(
     record = store.find(two[0])
     assert record.environment.threads == 99
     assert [point.step for point in record.curve] == [1, 2, 3, 4]
-
-
-def test_a_cost_has_the_number_of_concurrent_runs(plan, store, grid):
-    other = store.locks.acquire("another run", threads=1, steps=4)
-    grid(plan())
-    other.release(keep_state=False)
-    shared = store.find(plan())
-    assert shared.cost.workers == 2
-    assert remeasure(shared, store).cost.workers == 1

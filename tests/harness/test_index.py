@@ -45,7 +45,7 @@ def test_a_store_that_may_not_be_listed_is_rejected(store, failed, rejected, mon
     monkeypatch.setattr("pathlib.Path.iterdir", refuse)
     with pytest.raises(UserError, match="cannot be listed"):
         store.read()
-    for command in (["status"], ["report"], ["run", "--remeasure"]):
+    for command in (["status"], ["report"], ["cost", "--rerun"]):
         assert "cannot be listed" in rejected(*command)
 
 
@@ -57,7 +57,7 @@ def test_records_without_curves_differ_in_nothing_else(store, plan, run_here):
 
 
 @pytest.fixture
-def mixed(plan, store, callback, unmeasured, interrupt_at):
+def mixed(plan, store, callback, outcomes, interrupt_at):
     """A store with a run of each kind: done, running, interrupted and failed."""
     done, running, interrupted, failed = (plan(seed=seed) for seed in range(4))
     run(done, store, callback)

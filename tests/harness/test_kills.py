@@ -14,7 +14,7 @@ import pytest
 from harness.records.store import Store
 from tests.harness.conftest import SMALL
 
-PRELOADED = (__name__, "harness.cli.runs", "harness.grid", "reports.leaderboard", "torch._dynamo")
+PRELOADED = (__name__, "harness.runs", "harness.grid", "reports.leaderboard", "torch._dynamo")
 """Modules that a process would import again between two kills."""
 
 COMMANDS, SEEDS, KILLS = 3, 2, 4

@@ -86,7 +86,7 @@ def text(tmp_path, monkeypatch) -> bytes:
 
 
 @pytest.mark.slow
-def test_the_record_has_the_cross_entropy_of_every_test_byte(text, store, callback, unmeasured):
+def test_the_record_has_the_cross_entropy_of_every_test_byte(text, store, callback):
     options = {"max_len": 16, "train": 0, "dev": 0, "test": 0}
     plan = requested("linear", "wikitext", wikitext=options)
     record = run(plan, store, callback)

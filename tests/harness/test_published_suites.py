@@ -147,7 +147,7 @@ def file(tmp_path):
 
 @pytest.mark.slow
 def test_missing_data_are_named_and_the_other_questions_run_without_tuning(
-    call, store, file, unmeasured
+    call, store, file, outcomes
 ):
     code, _, err = call("run", "--suite", file)
     assert code == 0, err

@@ -15,9 +15,7 @@ from harness.data import restore
 from harness.environment import describe
 from harness.interrupts import Interrupts, Terminated
 from harness.provenance import expected_failures_of, implementations, options_of
-from harness.records.record import Implementation
 from harness.records.sources import Sources
-from harness.reference import Trial, with_fastest_backend
 from harness.runner import run
 from harness.train import Evaluation, Trainer
 from tests.harness.conftest import requested
@@ -56,7 +54,7 @@ def files(store) -> list[str]:
 
 
 @pytest.fixture
-def elsewhere(store, tmp_path, callback, unmeasured):
+def elsewhere(store, tmp_path, callback):
     """Runs a plan with another store."""
     return lambda plan: run(plan, type(store)(tmp_path / "elsewhere"), callback)
 
@@ -73,10 +71,9 @@ def test_a_finished_run_is_a_complete_record(plan, store, callback):
     assert 0 < record.final.train_seconds == record.curve[-1].seconds < record.final.seconds
     written = json.loads(store.path(planned).read_text())
     assert "baselines" not in written and written["schema_version"] == 3
-    assert record.cost.own.parameters != record.cost.softmax.parameters
-    assert (record.parameters, record.flops) == (record.cost.own.parameters, record.cost.own.flops)
+    assert record.parameters > record.flops / 10**6 > 1 and record.backend == "sdpa+folded"
     assert record.environment.versions["torch"] == torch.__version__
-    assert callback.phases == ["load data", "measure cost", "train", "test"]
+    assert callback.phases == ["load data", "train", "test"]
 
 
 def test_an_example_with_several_answers_counts_once(store, run_here):
@@ -154,15 +151,6 @@ def test_test_is_evaluated_once_after_training_with_the_best_state(plan, run_her
     assert (record.final.best_step, record.final.dev) == (1, 50.0)
 
 
-@pytest.mark.slow
-def test_measuring_does_not_change_the_training(plan, store, callback):
-    planned = plan("performer")
-    measured, unmeasured = (run(planned, store, callback, cost=cost) for cost in (True, False))
-    assert measured.cost and unmeasured.cost is None and unmeasured.status == "ok"
-    assert (unmeasured.parameters, unmeasured.flops) == (measured.parameters, measured.flops)
-    assert outcome(unmeasured) == outcome(measured)
-
-
 def test_a_seed_is_reproducible_to_the_bit_and_another_one_differs(plan, run_here):
     torch.manual_seed(1)
     first = run_here(plan("primal", seed=3))
@@ -191,13 +179,12 @@ def test_a_seed_determines_the_initial_parameters_and_the_order_of_data(
 @pytest.mark.slow_after(3)
 @pytest.mark.parametrize(("error", "status", "reason"), ENDS, ids=lambda value: repr(value)[:30])
 def test_every_error_is_a_record_with_its_reason(
-    plan, store, run_here, callback, unmeasured, interrupt_at, error, status, reason
+    plan, store, run_here, callback, interrupt_at, error, status, reason
 ):
     interrupt_at(3, error)
     record = run_here(plan())
     assert (record.status, record.reason) == (status, reason)
     assert record.final is None
-    assert record.cost == unmeasured
     assert [point.step for point in record.curve] == [1, 2, 3]
     assert store.read() == ([record], [])
     # After a final status the run is not continued, so its checkpoint is deleted.
@@ -218,16 +205,16 @@ def test_a_run_whose_loss_explodes_has_diverged(plan, store, run_here):
     assert store.find(record.spec) == record
 
 
-@pytest.mark.parametrize("phase", ["build_model", "measure"])
+@pytest.mark.parametrize("phase", ["build_model", "flops_of"])
 def test_a_failure_before_training_is_a_record_too(plan, store, callback, monkeypatch, phase):
     monkeypatch.setattr(f"harness.runner.{phase}", raising(RuntimeError("early")))
-    record = run(plan(), store, callback, cost=phase == "measure")
-    assert (record.status, record.reason, record.cost) == ("failed", "RuntimeError: early", None)
+    record = run(plan(), store, callback)
+    assert (record.status, record.reason) == ("failed", "RuntimeError: early")
     assert record.curve == []
 
 
 def test_an_interrupt_before_training_is_a_record(plan, store, callback, monkeypatch):
-    monkeypatch.setattr("harness.runner.measure", raising(KeyboardInterrupt()))
+    monkeypatch.setattr("harness.runner.flops_of", raising(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
         run(plan(), store, callback)
     assert store.find(plan()).reason == "interrupted at step 0"
@@ -249,27 +236,20 @@ def test_a_continued_run_names_both_commits_and_has_the_seconds_of_all_its_proce
     assert 1000.0 < record.final.seconds < 2000.0
 
 
-def test_a_continued_run_keeps_the_backend_of_softmax_that_it_began_with(
-    plan, run_here, interrupted, monkeypatch
-):
+@pytest.mark.parametrize("options", [{}, {"backend": "naive"}], ids=["auto", "naive"])
+def test_a_run_of_softmax_has_sdpa_unless_it_names_a_backend(plan, run_here, options, monkeypatch):
     built, build = [], harness.runner.build_model
 
     def spy(spec, task):
-        built.append(spec.options["softmax"]["backend"])
+        built.append(spec.options)
         return build(spec, task)
 
-    def found(backend):
-        seconds = {Implementation(backend=backend, precision="fp32"): 1.0}
-        monkeypatch.setattr("harness.reference.trial_of", lambda plan: Trial(seconds, seconds))
-
-    monkeypatch.setattr("harness.runner.with_fastest_backend", with_fastest_backend)
     monkeypatch.setattr("harness.runner.build_model", spy)
-    found("naive")
-    planned = interrupted(plan("softmax"))
-    found("sdpa")
-    assert run_here(planned).status == "ok"
-    run_here(plan("softmax", seed=1))
-    assert built == ["naive", "naive", "sdpa"]
+    planned = plan("softmax+primal", settings={"softmax": options} if options else {})
+    record = run_here(planned)
+    backend = options.get("backend", "sdpa")
+    assert [named["softmax"]["backend"] for named in built] == [backend, backend]
+    assert record.backend == f"{backend}+folded" and record.spec == planned
 
 
 def test_a_run_of_another_environment_is_not_continued(

@@ -57,7 +57,7 @@ def test_padding_does_not_change_a_spectrum_and_only_dev_is_read(run_with_weight
 
 @pytest.mark.slow
 def test_kept_weights_are_those_before_training_and_of_each_evaluation(
-    plan, store, callback, unmeasured, prepare
+    plan, store, callback, prepare
 ):
     short = plan("linear", steps=4, evaluations=2)
     record = run(short, store, callback, keep_checkpoints=True)
@@ -76,7 +76,7 @@ def test_kept_weights_are_those_before_training_and_of_each_evaluation(
 
 
 def test_a_continued_run_keeps_the_weights_of_an_uninterrupted_one(
-    plan, store, tmp_path, callback, unmeasured, interrupt_at
+    plan, store, tmp_path, callback, interrupt_at
 ):
     short = plan("linear", steps=4, evaluations=2)
     elsewhere = type(store)(tmp_path / "elsewhere")
@@ -142,7 +142,7 @@ def test_weights_of_another_model_are_an_error(tmp_path):
 
 
 @pytest.mark.slow_after(1)
-def test_a_damaged_file_of_weights_is_an_error(plan, store, callback, unmeasured):
+def test_a_damaged_file_of_weights_is_an_error(plan, store, callback):
     short = plan("none", steps=2, evaluations=1)
     run(short, store, callback, keep_checkpoints=True)
     files = checkpoint.find_weights(store.weights(short))

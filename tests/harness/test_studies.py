@@ -33,9 +33,9 @@ def files(store):
 
 
 @pytest.fixture
-def trained(call, store, unmeasured) -> str:
+def trained(call, store) -> str:
     """The name of a run of softmax, and primal, with saved weights."""
-    assert call("run", "-a", "softmax+primal", *KEPT)[0] == 0
+    assert call("run", "-a", "softmax+primal", "--no-cost", *KEPT)[0] == 0
     (path,) = store.folder.glob("*.json")
     return path.stem
 
@@ -43,7 +43,7 @@ def trained(call, store, unmeasured) -> str:
 @pytest.mark.slow_after(2)
 @pytest.mark.parametrize("name", studies.names())
 def test_a_study_computes_once_and_writes_its_page_its_table_and_its_figure(
-    call, store, unmeasured, request, monkeypatch, name
+    call, store, request, monkeypatch, name
 ):
     if name == "spectrum":
         request.getfixturevalue("trained")
@@ -174,7 +174,7 @@ def test_bad_input_is_one_line_and_writes_no_result(call, store, argv, message):
     assert not [*store.folder.rglob("*.json")]
 
 
-def test_a_run_without_weights_or_with_a_damaged_record_is_rejected(call, store, unmeasured):
+def test_a_run_without_weights_or_with_a_damaged_record_is_rejected(call, store):
     assert call("run", "-a", "none", *KEPT[:4], *KEPT[5:])[0] == 0
     (path,) = store.folder.glob("*.json")
     code, _, err = call("study", "spectrum", path.name)

@@ -198,7 +198,7 @@ def test_a_question_that_is_not_there_is_rejected(name):
 
 
 @pytest.mark.slow
-def test_a_suite_runs_what_is_missing_question_by_question(call, store, file, unmeasured):
+def test_a_suite_runs_what_is_missing_question_by_question(call, store, file, outcomes):
     rows = '"softmax", { attention = "primal", options.primal.rank = 8 }, "linformer"'
     name = file(rows, '"linformer"')
     argv = ["run", "--suite", name, "--no-cost", "--threads", "1"]
@@ -219,7 +219,7 @@ def test_a_suite_runs_what_is_missing_question_by_question(call, store, file, un
 
 @pytest.mark.slow
 def test_a_row_whose_trial_is_at_a_baseline_has_no_other_seeds_where_the_question_says_so(
-    call, store, file, unmeasured, monkeypatch
+    call, store, file, outcomes, monkeypatch
 ):
     name = file("seeds = [1, 2]", "seeds = [1, 2]\nseeds_at_baseline = false")
     text = Path(name).read_text().replace('"linformer", "softmax+primal"', '"none"')

@@ -78,7 +78,7 @@ def test_a_sweep_of_two_processors_is_rejected_before_training(store, run_here):
 
 
 @pytest.mark.slow
-def test_a_sweep_runs_every_cell_once_and_writes_its_page(call, store, unmeasured):
+def test_a_sweep_runs_every_cell_once_and_writes_its_page(call, store, outcomes):
     argv = ["run", "--attention", "softmax,none", "--task", "majority", "--budget", "smoke",
             "--over", "task.max_len=8,16"]  # fmt: skip
     code, out, _ = call(*argv)

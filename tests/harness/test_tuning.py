@@ -80,7 +80,7 @@ def is_trial(record) -> bool:
 
 
 @pytest.mark.slow
-def test_tuning_again_trains_nothing_again(call, store, unmeasured):
+def test_tuning_again_trains_nothing_again(call, store, outcomes):
     code, out, _ = call("run", *TINY, "--seeds", "1")
     records = store.read()[0]
     assert code == 0

@@ -12,7 +12,7 @@ import pytest
 from harness.recipes import declared
 from harness.records import frame
 from harness.records.answers import CorrectAnswers
-from harness.records.cost import CostRecord
+from harness.records.cost import CostRecord, step_recipe
 from harness.records.record import Record
 from harness.records.sources import Sources
 from harness.records.suites import Suite, find
@@ -41,13 +41,6 @@ def quartiles(value: float) -> dict[str, float]:
     return {"q1": 0.9 * value, "median": value, "q3": 1.2 * value}
 
 
-def usage(seconds: float, mib: float) -> dict[str, Any]:
-    return {
-        "seconds_per_1k_steps": quartiles(seconds), "tokens_per_second": quartiles(64e6 / seconds),
-        "peak_bytes": round(mib * MIB), "parameters": 123_456, "flops": 7_890_000_000,
-    }  # fmt: skip
-
-
 @cache
 def digest_of_now(attention: str) -> str:
     """The digest of the code of a variant, or one of a plug-in that is not installed."""
@@ -57,14 +50,13 @@ def digest_of_now(attention: str) -> str:
 
 def make_record(
     attention: str = "softmax", *, seed: int = 0, accuracy: float = 0.5, seconds: float = 100.0,
-    mib: float = 300.0, softmax: tuple[float, float] | None = (200.0, 400.0), status: str = "ok",
-    reason: str = "", measured: bool = True, options: Mapping[str, Mapping[str, object]] = {},
+    status: str = "ok", reason: str = "", options: Mapping[str, Mapping[str, object]] = {},
     task: str = "listops", key: str = "", budget: str = "paper",
     train: Mapping[str, object] = {}, model: Mapping[str, object] = {},
     overrides: Mapping[str, object] = {}, device: str = "cuda", machine: str = "NVIDIA H100",
     threads: int = 2, commit: str = "abc1234", failures: Mapping[str, str] = {},
     examples: int = 2000, correct: Sequence[bool] | None = None, is_baseline: bool | None = None,
-    started: str = "2026-11-21T08:00:00Z", reference: str = "naive", role: str = "",
+    started: str = "2026-11-21T08:00:00Z", role: str = "",
     rates: Sequence[float] = (1e-3, 1e-2), implementation: str = "", declared: str = "",
     match: str = "",
 ) -> Record:  # fmt: skip
@@ -107,14 +99,6 @@ def make_record(
         "values": values, "role": role, "seed": seed, "device": device,
         "data": {"test": "0" * 64},
     }  # fmt: skip
-    cost = {
-        "own": usage(seconds, mib), "softmax": usage(*softmax) if softmax else None,
-        "time_ratio": quartiles(seconds / softmax[0]) if softmax else None,
-        "inference_ratio": quartiles(0.5 * seconds / softmax[0]) if softmax else None,
-    }  # fmt: skip
-    if softmax and reference:
-        fastest = {"backend": reference, "precision": "bf16"}
-        cost |= {"reference": fastest, "inference_reference": fastest}
     final = {
         "score": 100 * accuracy, "test_examples": examples, "dev": 100 * min(1, accuracy + 0.01),
         "best_step": 400, "train_seconds": seconds, "seconds": 2 * seconds,
@@ -133,7 +117,7 @@ def make_record(
         "implementations": {attention: implementation or digest_of_now(attention)},
         "metric": ACCURACY, "options": options or {attention: {}}, "parameters": 123_456,
         "flops": 7_890_000_000, "expected_failures": failures, "curve": [curve],
-        "cost": cost if measured else None, "final": final if status == "ok" else None,
+        "final": final if status == "ok" else None,
         "is_baseline": attention == "none" if is_baseline is None else is_baseline,
     })  # fmt: skip
 
@@ -172,6 +156,32 @@ def make_cost(
                             "memory_gib": 8, "system": "Linux", "versions": {}, "commit": "abc"},
         }
     )  # fmt: skip
+
+
+def costs_of(
+    run: Record, *, seconds: float = 0.1, mib: float = 300.0,
+    softmax: tuple[float, float] | None = (0.2, 400.0), reference: str = "naive",
+) -> list[CostRecord]:  # fmt: skip
+    """The costs of the step of a run: seconds and MiB of it, and of the fastest softmax."""
+    spec, found = run.spec, []
+    for operation, share in (("train", 1.0), ("forward", 0.5)):
+        step = make_cost(
+            spec.attention, 2000, seconds=seconds, ratio=share * seconds / (softmax or (1,))[0],
+            level="step", operation=operation, batch=32, batching="32", device=spec.device,
+            machine=run.environment.device, threads=run.environment.threads, precision="bf16",
+            model=spec.model.model_dump(), options=spec.options,
+            train=step_recipe(spec.train).model_dump(),
+            task=spec.question.task.model_dump(),
+        )  # fmt: skip
+        size = round(mib * MIB)
+        fields: dict[str, Any] = {"reference": reference, "peak_bytes": size,
+                                  "softmax_parameters": 123_456}  # fmt: skip
+        fields |= {"memory_ratio": mib / softmax[1]} if softmax else {
+            "reference": "", "memory_ratio": None, "ratio": None, "softmax_parameters": None,
+        }  # fmt: skip
+        step = step.model_copy(update={"implementations": run.implementations})
+        found.append(changed(step, "measured", **fields))
+    return found
 
 
 SUITE = """
@@ -231,7 +241,7 @@ def suite_records(tmp_path) -> list[Record]:
             attention, seed=seed, task={"recall": "mqar"}.get(question, "copying"),
             correct=[*map(bool, np.random.default_rng(seed).random(2000) < accuracy)],
             options={attention: {"chunk": 8} if attention == "linear" else {}},
-            overrides={"linear.chunk": 8} if attention == "linear" else {}, measured=False,
+            overrides={"linear.chunk": 8} if attention == "linear" else {},
             budget=f"mine@1/{question}", role="trial" if seed == 4 else "final",
             model={"positions": "none"}, train={"precision": "fp32"},
             declared=declared(find(str(tmp_path / "mine.toml")))[question],

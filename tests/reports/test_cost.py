@@ -15,8 +15,8 @@ pytestmark = pytest.mark.usefixtures("unrendered")
 
 LENGTHS = (256, 512, 1024, 2048)
 MODEL = {
-    "depth": 2, "dim": 64, "heads": 2, "feed_forward": 128, "head": 128, "dropout": 0.1,
-    "attention_dropout": 0.0, "positions": "learned",
+    "kind": "encoder", "depth": 2, "dim": 64, "heads": 2, "feed_forward": 128, "head": 128,
+    "dropout": 0.1, "attention_dropout": 0.0, "positions": "learned",
 }  # fmt: skip
 
 

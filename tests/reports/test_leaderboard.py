@@ -14,19 +14,20 @@ from pydantic import ValidationError
 
 from harness.records import frame
 from harness.records.answers import ClusterValues
+from harness.records.cost import CostRecord
 from harness.records.record import Record
 from harness.records.store import Broken
 from reports.leaderboard import files, leaderboard, table, terminal
 from tasks import metrics
-from tests.reports.conftest import changed, make_record, snapshot
+from tests.reports.conftest import changed, costs_of, make_record, snapshot
 
 EXAMPLES = 1000
 HARD = np.random.default_rng(0).random(EXAMPLES)
 
 
-def of(records, rules=None, **scores):
+def of(records, costs=(), **scores):
     """The leaderboard of records whose tasks have these baselines."""
-    runs = frame.of_records(records)
+    runs = frame.of_records(records, costs)
     scores = scores or {"majority": 17.0, "chance": 10.0}
     rules = pd.DataFrame([
         {"data": data, "name": name, "score": score}
@@ -49,28 +50,22 @@ def compared(attention, accuracy, seeds=3, **changes):
     ]  # fmt: skip
 
 
-def test_a_row_has_the_mean_over_seeds_and_the_medians_of_their_costs():
+def test_a_row_has_the_mean_over_seeds_and_the_cost_that_they_share():
     runs = [
-        make_record("primal", seed=n, accuracy=accuracy, seconds=cost, mib=cost)
-        for n, (accuracy, cost) in enumerate([(0.50, 10), (0.54, 20), (0.52, 90)])
-    ]  # fmt: skip
-    row = rows_of(runs).loc["primal"]
+        make_record("primal", seed=n, accuracy=accuracy)
+        for n, accuracy in enumerate((0.50, 0.54, 0.52))
+    ]
+    row = of(runs, costs_of(runs[1], seconds=0.02, mib=20)).rows.set_index("row").loc["primal"]
     assert row[["seeds", "runs", "run_seeds"]].tolist() == [3, 3, "0 1 2"]
     assert row[["mean", "dev"]].tolist() == pytest.approx([52, 53])
     # t(2) = 4.3027 at 97.5 %, and a standard error of 2 / 3^0.5 points.
     assert [row["low"], row["high"]] == pytest.approx([52 - 4.9683, 52 + 4.9683], abs=1e-3)
     seconds = row[["step_seconds.q1", "step_seconds", "step_seconds.q3"]].tolist()
     assert seconds == pytest.approx([0.018, 0.020, 0.024])
-    assert row["memory_ratio"] == pytest.approx(20 / 400) and row["time_ratio"] == 0.1
-    assert row[["parameters", "reference"]].tolist() == [123_456, "naive, bf16"]
-
-
-def test_a_run_without_softmax_counts_only_where_no_run_has_it():
-    alone = make_record("primal", seed=1, softmax=None, mib=900.0)
-    row = rows_of([make_record("primal"), alone]).loc["primal"]
-    assert (row["time_ratio"], row["peak_bytes"] / 2**20) == (0.5, 300)
-    row = rows_of([alone]).loc["primal"]
-    assert math.isnan(row["time_ratio"]) and row["peak_bytes"] / 2**20 == 900
+    assert [row["memory_ratio"], row["time_ratio"]] == pytest.approx([20 / 400, 0.1])
+    assert row[["parameters", "reference"]].tolist() == [123_456, "naive"]
+    outside = of(runs, costs_of(make_record("primal", threads=3))).rows
+    assert outside["step_seconds"].isna().all()
 
 
 def test_rows_are_in_order_of_their_result_with_failures_last():
@@ -263,11 +258,11 @@ def store() -> list[Record]:
         make_record("single", accuracy=0.5, examples=100, failures={"x: causality": "leaks <b>"}),
         *(make_record("part", seed=n, accuracy=0.5) for n in range(2)),
         make_record("part", seed=2, status="out_of_memory", reason="CUDA out of memory"),
-        make_record("fails", status="diverged", reason="loss is nan at step 3", measured=False),
-        make_record("alone", softmax=None, commit="aaa1111, bbb2222"),
+        make_record("fails", status="diverged", reason="loss is nan at step 3"),
+        make_record("alone", commit="aaa1111, bbb2222"),
         make_record(**other),
-        changed(larger, "cost", workers=2).model_copy(update={"parameters": 200_000}),
-        changed(make_record("old", reference="", accuracy=0.2, **other), "final", best_on_test=60),
+        larger.model_copy(update={"parameters": 200_000}),
+        changed(make_record("old", accuracy=0.2, **other), "final", best_on_test=60),
         make_record("primal", key="text@1", task="text"),
         language("softmax", 0, [1.2] * len(SIZES), task="wikitext"),
         make_record("none", key="text@2", task="text", status="failed", reason="no GPU"),
@@ -275,13 +270,21 @@ def store() -> list[Record]:
     ]  # fmt: skip
 
 
+def costs_of_store() -> list[CostRecord]:
+    """Of all rows but `fails` and `old`; softmax had no memory beside `alone`."""
+    return [
+        cost for run in store() if run.spec.attention not in ("fails", "old")
+        for cost in costs_of(run, softmax=None if run.spec.attention == "alone" else (0.2, 400.0))
+    ]  # fmt: skip
+
+
 def test_the_page_and_the_terminal_are_the_approved_ones():
     broken = [Broken(Path("/some/where/bad.json"), "final: missing\nfield")]
-    found = of(store(), **{"bag of tokens": 40.0, "chance": 10.0})
+    found = of(store(), costs_of_store(), **{"bag of tokens": 40.0, "chance": 10.0})
     pages = files(found, broken)
     snapshot("leaderboard.md", pages["leaderboard.md"].decode())
     snapshot("leaderboard.txt", terminal(found) + "\n")
-    again = of(store()[::-1], **{"bag of tokens": 40.0, "chance": 10.0})
+    again = of(store()[::-1], costs_of_store()[::-1], **{"bag of tokens": 40.0, "chance": 10.0})
     assert files(again, broken) == pages and "/some/where" not in pages["leaderboard.md"].decode()
 
 
@@ -354,9 +357,12 @@ NORMAL = [make_record(budget="laptop"), make_record("primal", accuracy=0.4, budg
 def test_pages_of_any_records_hold_their_own_markdown_and_no_formula():
     ends = "ok", "failed", "out_of_memory"
     texts = [hostile(text, status=end, reason=text) for text in HOSTILE for end in ends]
-    numbers = [make_record("none", seed=n, accuracy=n, seconds=10.0 ** (20 * n - 7),
-                           mib=2.0 ** (60 * n - 20), budget="laptop") for n in (0, 1)]  # fmt: skip
-    found = of([*NORMAL, *numbers, *texts], **dict.fromkeys(HOSTILE, 50.0))
+    numbers = [make_record("none", seed=n, accuracy=n, budget="laptop", threads=1 + n)
+               for n in (0, 1)]  # fmt: skip
+    costs = [cost for n in (0, 1) for cost in costs_of(
+        numbers[n], seconds=10.0 ** (20 * n - 10), mib=2.0 ** (60 * n - 20)
+    )]  # fmt: skip
+    found = of([*NORMAL, *numbers, *texts], costs, **dict.fromkeys(HOSTILE, 50.0))
     pages = files(found, [Broken(Path("bad`<b>\n# x.json"), "no\n# record")])
     page = pages["leaderboard.md"].decode()
     tokens = MarkdownIt("commonmark").enable("table").parse(page)

@@ -29,7 +29,7 @@ def on_pairs(
     tree["spec"]["question"]["task"]["options"] = {"pairs": pairs, "vocabulary": 64}
     tree["spec"]["data"] = {"test": f"{pairs:064}"}
     if state is not None:
-        tree["cost"]["own"]["state_bytes"] = state
+        tree["state_bytes"] = state
     return Record.model_validate(tree)
 
 
