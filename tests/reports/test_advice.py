@@ -196,21 +196,6 @@ def table_of(found: SuiteResults, *, cost=True, causal=(), **claims) -> Values:
     return table(found.answers(), found.seeds, costs, suite, catalogue)
 
 
-@pytest.mark.slow
-def test_rows_of_one_seed_each_are_grouped_by_the_intervals_of_their_test_split():
-    suite, runs, baselines = suite_frames()
-    found = results(runs.drop_duplicates(["question", "row"]), suite, baselines)
-    answered, seen = found.answers(), set()
-    rows = {row["row"]: row for row in table_of(found)["rows"]}
-    for name, of_question in answered[answered["answered"]].groupby("question"):
-        best = of_question.loc[of_question["mean"].idxmax()]
-        later = {row: rows[row]["groups"][name] > 1 for row in of_question["row"]}
-        below = dict(zip(of_question["row"], of_question["high"] < best["low"], strict=True))
-        assert later == below
-        seen |= {*below.values()}
-    assert seen == {True, False}
-
-
 def test_where_less_is_better_errors_have_the_groups_of_accuracies():
     suite, runs, baselines = suite_frames()
     wrong = [
