@@ -194,25 +194,26 @@ def test_a_broken_rule_is_found_and_an_allowed_line_is_accepted(rule):
         assert not list(rule(module, ast.parse(source))), source
 
 
-FIND_IMPORT_OF_TORCH = """
+FIND_IMPORT = """
 import importlib, pkgutil, sys
-names = sys.argv[1:]
+unwanted, *names = sys.argv[1:]
 for name in names:
     module = importlib.import_module(name)
     below = pkgutil.walk_packages(getattr(module, "__path__", []), name + ".")
     names += [one.name for one in below]
-    if "torch" in sys.modules:
-        sys.exit(f"{name} imports torch")
+    if unwanted in sys.modules:
+        sys.exit(f"{name} imports {unwanted}")
 """
 
 
-def test_records_and_reports_do_not_import_torch_and_a_module_that_does_is_found(tmp_path):
-    def error(folder: Path, *names: str) -> str:
+def test_records_and_reports_import_no_torch_and_the_contract_no_variant(tmp_path):
+    def error(unwanted: str, *names: str, folder: Path = ROOT) -> str:
         """Return what a new process says that imports these modules and all below them."""
-        command = [sys.executable, "-c", FIND_IMPORT_OF_TORCH, *names]
+        command = [sys.executable, "-c", FIND_IMPORT, unwanted, *names]
         return subprocess.run(command, cwd=folder, capture_output=True, text=True).stderr.strip()
 
-    assert error(ROOT, "zoo.registry", "harness.records", "reports") == ""
+    assert error("torch", "zoo.registry", "harness.records", "reports") == ""
+    assert error("zoo.variants.softmax", "zoo.contract") == ""
     (tmp_path / "package").mkdir()
     # A torch without content takes no seconds.
     for path, text in {
@@ -220,4 +221,5 @@ def test_records_and_reports_do_not_import_torch_and_a_module_that_does_is_found
         "package/deep.py": "import plain, torch",
     }.items():  # fmt: skip
         (tmp_path / path).write_text(text)
-    assert error(tmp_path, "plain", "package") == "package.deep imports torch"
+    found = error("torch", "plain", "package", folder=tmp_path)
+    assert found == "package.deep imports torch"

@@ -117,15 +117,7 @@ def agree(
     outputs: tuple[float, float] = (1e-10, 1e-12),
     slopes: tuple[float, float] = (1e-9, 1e-12),
 ) -> None:
-    """Assert that outputs, and their gradients with respect to `inputs`, are the same.
-
-    Args:
-        out: what the variant gives.
-        expected: what the formula gives.
-        inputs: leaves of both, none for outputs alone.
-        outputs: rtol and atol of outputs.
-        slopes: rtol and atol of gradients.
-    """
+    """Assert that outputs, and their gradients for `inputs`, are the same up to (rtol, atol)."""
     torch.testing.assert_close(out, expected, rtol=outputs[0], atol=outputs[1])
     if not inputs:
         return

@@ -32,9 +32,8 @@ def create(name: str, **keywords) -> zoo.Attention:
     return zoo.create(name, **sizes_of(name, keywords))
 
 
-def encoder_layer(name: str, *, feed_forward: int = 24, **keywords) -> zoo.EncoderLayer:
-    sizes = sizes_of(name, keywords)
-    return zoo.EncoderLayer.create(name, feed_forward=feed_forward, **sizes)
+def encoder_layer(name: str, **keywords) -> zoo.EncoderLayer:
+    return zoo.EncoderLayer.create(name, feed_forward=24, **sizes_of(name, keywords))
 
 
 def names(_: str, **traits) -> list[str]:
@@ -95,12 +94,6 @@ def test_dropout_without_an_effect_is_a_warning_that_names_it():
         create("primal")
 
 
-def test_autocast_takes_tokens_of_another_dtype():
-    with torch.autocast("cpu", torch.bfloat16):
-        for layer in (create("softmax"), encoder_layer("softmax")):
-            assert layer(tokens(1, 5, dtype=torch.bfloat16)).tokens.isfinite().all()
-
-
 def test_layers_in_a_sequential_pass_their_tokens_on_and_a_dropped_loss_is_a_warning():
     layers = [encoder_layer("softmax"), create("linear"), encoder_layer("primal").eval()]
     x = expected = tokens(2, LENGTH)
@@ -110,6 +103,9 @@ def test_layers_in_a_sequential_pass_their_tokens_on_and_a_dropped_loss_is_a_war
     torch.testing.assert_close(model(x), expected)
     mask = ragged()[:2]
     torch.testing.assert_close(zoo.TokensOnly(layers[0])(x, mask), layers[0](x, mask).tokens)
+    with torch.autocast("cpu", torch.bfloat16):
+        for layer in layers:
+            assert layer(x.bfloat16()).tokens.isfinite().all()
     with pytest.warns(UserWarning, match="TokensOnly drops the auxiliary losses ksvd"):
         zoo.TokensOnly(encoder_layer("primal"))
 
@@ -162,18 +158,17 @@ class IgnoresTheMask(variants.find("linear")):
         return super().attend(q, k, v, None)
 
 
+USES = [
+    ("softmax", True, {"layer", "transformers", "replace", "export", "gpu"}),
+    ("linear", False, {"layer", "transformers", "replace", "export"}),
+    ("primal", False, {"layer", "export", "gpu"}),
+    ("primal", True, {"layer", "transformers", "export"}),
+    ("gated-delta", True, {"layer", "transformers", "export"}), ("fla-gla", True, {"layer", "gpu"}),
+]  # fmt: skip
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "causal", "works"),
-    [
-        ("softmax", True, {"layer", "transformers", "replace", "export", "gpu"}),
-        ("linear", False, {"layer", "transformers", "replace", "export"}),
-        ("primal", False, {"layer", "export", "gpu"}),
-        ("primal", True, {"layer", "transformers", "export"}),
-        ("gated-delta", True, {"layer", "transformers", "export"}),
-        ("fla-gla", True, {"layer", "gpu"}),
-    ],
-)
+@pytest.mark.parametrize(("name", "causal", "works"), USES)
 def test_uses_tell_where_a_variant_works_and_why_not_elsewhere(name, causal, works):
     uses = zoo.uses(name, causal=causal)
     assert tuple(uses) == PLACES and all(use.detail for use in uses.values())
@@ -206,25 +201,19 @@ def reference_of(layer: zoo.EncoderLayer, dropout: float = 0.0) -> nn.Transforme
     reference.self_attn.in_proj_weight.data = torch.cat([part.weight for part in joined])
     reference.self_attn.in_proj_bias.data = torch.cat([part.bias for part in joined])
     for ours, theirs in {
-        attention.out: reference.self_attn.out_proj,
-        layer.attention_norm: reference.norm1,
-        layer.feed_forward_norm: reference.norm2,
-        first: reference.linear1,
+        attention.out: reference.self_attn.out_proj, layer.attention_norm: reference.norm1,
+        layer.feed_forward_norm: reference.norm2, first: reference.linear1,
         second: reference.linear2,
-    }.items():
+    }.items():  # fmt: skip
         theirs.load_state_dict(ours.state_dict())
     return reference
 
 
-def with_random_parameters(layer: zoo.EncoderLayer) -> zoo.EncoderLayer:
-    for parameter in layer.parameters():
-        nn.init.normal_(parameter, std=0.3)
-    return layer
-
-
 @pytest.mark.parametrize(("padded", "dropout"), [(False, 0.0), (True, 0.0), (False, 0.3)])
 def test_a_softmax_encoder_layer_equals_the_layer_of_pytorch(padded, dropout):
-    layer = with_random_parameters(encoder_layer("softmax", dropout=dropout))
+    layer = encoder_layer("softmax", dropout=dropout)
+    for parameter in layer.parameters():
+        nn.init.normal_(parameter, std=0.3)
     reference, mask = reference_of(layer, dropout), ragged() if padded else None
     # Dropout of several samples has another order of random numbers.
     x = tokens(1 if dropout else 3, LENGTH).requires_grad_()

@@ -54,14 +54,12 @@ def make(library):
 
 
 MODELS = [
-    ("LlamaForCausalLM", "sdpa", GROUPED),
-    ("GptOssForCausalLM", "eager", GPT_OSS),
+    ("LlamaForCausalLM", "sdpa", GROUPED), ("GptOssForCausalLM", "eager", GPT_OSS),
     ("BertModel", "sdpa", SIZES),
-]
-models = pytest.mark.parametrize(("name", "reference", "settings"), MODELS)
+]  # fmt: skip
 
 
-@models
+@pytest.mark.parametrize(("name", "reference", "settings"), MODELS)
 def test_softmax_equals_the_attention_of_the_model(make, name, reference, settings):
     model = make(name, reference, **settings)
     for mask in (PADDED, PADDED.flip(1), None):
@@ -110,12 +108,12 @@ def test_a_cache_changes_no_output(make, name):
     expected = model(input_ids=IDS, attention_mask=PADDED, use_cache=False).logits
     cache, outputs = None, []
     for part in (slice(0, 9), slice(9, 12), slice(12, 13)):  # the last alone
-        output = model(input_ids=IDS[:, part], attention_mask=PADDED[:, : part.stop], cache=cache,
-                       use_cache=True)  # fmt: skip
+        inputs = {"input_ids": IDS[:, part], "attention_mask": PADDED[:, : part.stop]}
+        output = model(**inputs, cache=cache, use_cache=True)
         cache = output.cache
         outputs.append(output.logits)
-    torch.testing.assert_close(torch.cat(outputs, 1)[PADDED.bool()], expected[PADDED.bool()],
-                               rtol=0, atol=1e-5)  # fmt: skip
+    actual, real = torch.cat(outputs, 1), PADDED.bool()
+    torch.testing.assert_close(actual[real], expected[real], rtol=0, atol=1e-5)
 
 
 WAYS = {"linear": single, "softmax": single, "cosformer": padded, "local": padded}
