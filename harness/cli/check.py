@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +14,7 @@ import typer
 
 from harness.cli.arguments import settings_of
 from harness.cli.process import Answer
-from zoo.registry import UserError, unknown
+from zoo.registry import UserError, printable, unknown
 
 if TYPE_CHECKING:
     from zoo.conformance import Configuration, Result
@@ -30,11 +31,12 @@ class CheckOptions:
     """The options of `harness check`.
 
     Attributes:
-        name: A registered variant or task, or MODULE:CLASS.
+        name: A registered variant or task, MODULE:CLASS, or the file of a published row.
         set_: NAME.OPTION=VALUE; NAME is the variant or the task; repeatable.
         fast: Leave out long inputs, large batches, the compiler; baselines of a task.
         only: Names of checks, separated by commas; repeatable.
         store: Write the certificate to this store.
+        repeat: Train this many runs of a published row again, and compare their scores.
         as_json: Print one JSON document; progress goes to stderr.
     """
 
@@ -43,12 +45,17 @@ class CheckOptions:
     fast: bool = False
     only: list[str] | None = None
     store: Path | None = None
+    repeat: int = 0
     as_json: bool = False
 
 
 def check(options: CheckOptions) -> Answer:
     """Run every check of a variant that its traits require, or of a task; exit 1 if one fails."""
     name, fast, owner = options.name, options.fast, options.name.rpartition(":")[2]
+    if name.endswith(".jsonl"):
+        return _check_row(options)
+    if options.repeat:
+        raise UserError(f"--repeat trains runs of a published row; {name} is none, leave it out")
     if options.store and (fast or options.only or options.set_):
         raise UserError("a certificate has every check; leave --fast, --only and --set out")
     if ":" in name:
@@ -75,6 +82,35 @@ def check(options: CheckOptions) -> Answer:
     which = f": {'; '.join(failed)}" if failed else ""
     text = f"{outcome}, in {perf_counter() - start:.1f} s{faster}{which}"
     return Answer({"rows": rows} if options.as_json else text, int(bool(failed)))
+
+
+def _check_row(options: CheckOptions) -> Answer:
+    """Verify the file of a published row; exit 1 if it is not as a new one would be."""
+    from harness import rows
+    from harness.cli.pack import needs_seeds
+    from harness.stores import rules_of, stores_of
+
+    path = Path(options.name)
+    if options.store or options.fast or options.only or options.set_:
+        raise UserError(f"{path} is the file of a row; leave all options but --repeat out")
+    try:
+        row = rows.of_file(path)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}); give another file") from error
+    seeds = needs_seeds(row.suite, row.runs, rules_of(*stores_of(None)))
+    found: list[rows.Finding] = []
+    for finding in chain(rows.verify(row, seeds), rows.repeat(row, options.repeat)):
+        text = f"{'ok  ' if finding.passed else 'FAIL'} {finding.check}: {finding.detail}"
+        typer.echo(printable(text.removesuffix(": ")))
+        found.append(finding)
+    failed = [finding.check for finding in found if not finding.passed]
+    text = (
+        f"{', '.join(failed)}: {len(failed)} of {len(found)} checks fail"
+        if failed
+        else (f"row {row.label} of {row.suite.key}: {len(row.lines)} records, all checks pass")
+    )
+    content = {"rows": [finding._asdict() for finding in found]}
+    return Answer(content if options.as_json else text, int(bool(failed)))
 
 
 def require_passed(name: str, settings: Mapping[str, Any], store: Path) -> None:

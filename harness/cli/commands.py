@@ -10,6 +10,7 @@ from harness.cli.check import check
 from harness.cli.cost import cost
 from harness.cli.data import data
 from harness.cli.list import list_
+from harness.cli.pack import pack
 from harness.cli.process import add_command, group, invoke
 from harness.cli.report import report
 from harness.cli.run import run
@@ -18,7 +19,7 @@ from harness.cli.status import status
 from harness.cli.study import study
 
 app = group(name="harness")
-for function in (run, status, cost, check, list_, report, advise, site):
+for function in (run, status, cost, check, list_, report, advise, site, pack):
     add_command(app, function)
 app.add_typer(data, name="data")
 app.add_typer(study, name="study")

@@ -27,7 +27,7 @@ def write_pages(files: Mapping[Path, bytes]) -> list[Path]:
         write_all(files)
     except OSError as error:
         raise UserError(
-            f"{error.filename} cannot be written ({error.strerror}); no page is changed; free "
+            f"{error.filename} cannot be written ({error.strerror}); nothing is changed; free "
             "space, or give another folder"
         ) from error
     for file in files:

@@ -90,8 +90,13 @@ def read_lines(store: Path) -> list[Text]:
                     files.append(Path(entry.path))
                 elif entry.name[0] != "." and entry.is_dir():
                     files += Path(entry.path).glob("*.jsonl")
-    stats = ((file, file.stat()) for file in sorted(files))
-    return [line for file, at in stats for line in _lines(file, at.st_mtime_ns, at.st_size)]
+    return [line for file in sorted(files) for line in file_lines(file)]
+
+
+def file_lines(file: Path) -> tuple[Text, ...]:
+    """Every line of a file; raises OSError where it cannot be read."""
+    at = file.stat()
+    return _lines(file, at.st_mtime_ns, at.st_size)
 
 
 @lru_cache(maxsize=512)

@@ -1,11 +1,12 @@
 """Published records: JSON lines, a file a row for runs, and one for each other kind."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from harness.records.files import Text, line_of, read_lines, write_all
+from harness.records.files import line_of, read_lines
 from harness.records.record import Record
 from harness.records.store import (
     BaselineStore,
@@ -16,6 +17,7 @@ from harness.records.store import (
     Store,
     StudyStore,
 )
+from zoo.registry import UserError
 
 POINTS = 25
 """Points of a published curve, besides those at which dev was evaluated."""
@@ -26,10 +28,28 @@ FILES: Mapping[type[RecordStore[Any]], str] = {
 }  # fmt: skip
 """The file of the records of each kind but runs."""
 
+KINDS: Mapping[str, type[RecordStore[Any]]] = {kind.tag: kind for kind in (Store, *FILES)}
+"""The store of each kind of line."""
 
-def file_of(run: Record) -> str:
-    """The file of a published run: `SUITE/ROW.jsonl`, or `runs/ROW.jsonl` for a run of no suite."""
-    names = (run.spec.question.suite or "runs", run.spec.row)
+
+class Line(NamedTuple):
+    """A record to publish.
+
+    Attributes:
+        file: of the published records.
+        source: its file in a store.
+    """
+
+    file: str
+    kind: str
+    name: str
+    text: str
+    source: Path
+
+
+def file_of(suite: str, row: str) -> str:
+    """The file of the runs of a row: `SUITE/ROW.jsonl`, or `runs/ROW.jsonl` without a suite."""
+    names = (suite or "runs", row)
     return "/".join(re.sub(r"[^\w.@+-]+", "-", name).strip("-") for name in names) + ".jsonl"
 
 
@@ -40,35 +60,38 @@ def thin(run: Record) -> Record:
     return run.model_copy(update={"curve": [*kept]})
 
 
-def lines_to_publish(store: Path) -> dict[str, dict[tuple[str, str], str]]:
-    """The lines of every record of a store, by file, kind and name."""
-    found: dict[str, dict[tuple[str, str], str]] = {}
-    for kind in (Store, *FILES):
+def line(of: RecordStore[Any], record: Any, file: str = "") -> Line:
+    """The line of a record, in `file` or in the one of its kind."""
+    if isinstance(record, Record):
+        file, record = file or file_of(record.spec.question.suite, record.spec.row), thin(record)
+    name = of.name_of(record)
+    text = line_of(of.tag, name, record.model_dump_json())
+    return Line(file or FILES[type(of)], of.tag, name, text, of.folder / f"{name}.json")
+
+
+def every_line(store: Path) -> Iterator[Line]:
+    """The line of every record of a store that is a file."""
+    for kind in KINDS.values():
         of = kind.within(store)
-        for record in of.read_whole():
-            is_run = isinstance(record, Record)
-            file = file_of(record) if is_run else FILES[kind]
-            name, text = of.name_of(record), (thin(record) if is_run else record).model_dump_json()
-            found.setdefault(file, {})[of.tag, name] = line_of(of.tag, name, text)
-    return found
+        for name, where in of.entries().items():
+            if isinstance(where, Path):
+                yield line(of, of.require(name))
 
 
-def merged(file: Path, lines: Mapping[tuple[str, str], str], old: Iterable[Text]) -> bytes:
-    """The content of a file with more lines; of two of one record the new one."""
-    kept = {(line.kind, line.name): line_of(line.kind, line.name, line.text)
-            for line in old if line.file == file}  # fmt: skip
-    return "".join(text for _, text in sorted({**kept, **lines}.items())).encode()
-
-
-def publish(store: Path, out: Path) -> list[Path]:
-    """Write the records of a store as lines to `out`, with those that it has; all files or none.
-
-    Raises:
-        UserError: a file of the store is not a record.
-        OSError: a file cannot be written.
-    """
-    old = read_lines(out)
-    return write_all({
-        out / name: merged(out / name, lines, old)
-        for name, lines in lines_to_publish(store).items()
-    })  # fmt: skip
+def merged(lines: Iterable[Line], out: Path) -> dict[Path, bytes]:
+    """The files of the published records `out` with lines in place of those of the same records."""
+    new = {(each.kind, each.name): each for each in lines}
+    files = defaultdict[Path, dict[tuple[str, str], str]](dict)
+    for key, each in new.items():
+        files[out / each.file][key] = each.text
+    found = read_lines(out)
+    changed = {*files, *(text.file for text in found if (text.kind, text.name) in new)}
+    for text in found:
+        if text.file in changed and (key := (text.kind, text.name)) not in new:
+            if text.problem:
+                raise UserError(
+                    f"line {text.line} of {text.file} is not a record ({text.problem}); delete it"
+                )
+            files[text.file][key] = line_of(*key, text.text)
+    contents = {path: [files[path][key] for key in sorted(files[path])] for path in sorted(changed)}
+    return {path: "".join(texts).encode() for path, texts in contents.items()}

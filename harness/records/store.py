@@ -154,7 +154,7 @@ class RecordStore(Generic[RecordT]):
         records: list[RecordT] = []
         broken: list[Broken] = []
         for entry in self.entries().values():
-            found = self._parse(entry)
+            found = self.parse(entry)
             if isinstance(found, Broken):
                 broken.append(found)
             else:
@@ -167,7 +167,7 @@ class RecordStore(Generic[RecordT]):
         Raises:
             UserError: a file or a line is not a record, or the folder cannot be listed.
         """
-        return [self._required(name, self._parse(at)) for name, at in self.entries().items()]
+        return [self._required(name, self.parse(at)) for name, at in self.entries().items()]
 
     def entries(self) -> dict[str, Path | Text]:
         """The file or the line of every record by its name, in order of the names of files.
@@ -201,9 +201,9 @@ class RecordStore(Generic[RecordT]):
         """The record of a name, or why it is none."""
         path = self.folder / f"{name}.json"
         line = None if path.exists() or path.is_symlink() else self._lines().get(name)
-        return self._parse(line or path)
+        return self.parse(line or path)
 
-    def _parse(self, entry: Path | Text) -> RecordT | Broken:
+    def parse(self, entry: Path | Text) -> RecordT | Broken:
         """The record of a file or of a line, or why it is none."""
         found = entry if isinstance(entry, Text) else read_file(entry, self.tag)
         record = parse(found, self.kind)

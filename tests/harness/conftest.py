@@ -33,7 +33,7 @@ SMALL = [part for name, value in TREES.items() for part in ("--set", f"listops.{
 DEADLINE = 600.0
 """Seconds after which a process counts as one that hangs, on a machine under any load."""
 
-STORED = ("run", "status", "cost", "report", "study")
+STORED = ("run", "status", "cost", "report", "study", "pack")
 """Commands with the option `--store`."""
 
 

@@ -6,7 +6,6 @@ import os
 import pytest
 
 from harness.records.overview import overview
-from harness.records.published import publish
 from harness.runner import failure, run
 from tests.harness.specs import STATE, raising
 from zoo.registry import UserError
@@ -18,13 +17,11 @@ def failed(plan, store) -> list[str]:
     return [store.write(failure(plan(seed=seed), store, f"boom {seed}")).stem for seed in (0, 1)]
 
 
-def test_lines_and_files_have_the_same_state(store, failed):
+def test_lines_and_files_have_the_same_state(store, failed, call):
     found = overview(store)
     assert found.failed == dict(zip(failed, ("boom 0", "boom 1"), strict=True))
-    publish(store.folder, store.folder)
-    for path in store.folder.glob("*.json"):
-        path.unlink()
-    assert overview(store) == found
+    assert call("pack", "--out", str(store.folder))[0] == 0
+    assert not [*store.folder.glob("*.json")] and overview(store) == found
 
 
 def test_links_files_that_are_no_record_and_edited_ones_are_told_apart(store, failed):

@@ -8,9 +8,9 @@ import pytest
 from pydantic import ValidationError
 
 from harness.records.cost import CostRecord
-from harness.records.files import line_of, read_lines
+from harness.records.files import line_of, read_lines, write_atomic
 from harness.records.models import Transformer
-from harness.records.published import file_of, publish
+from harness.records.published import every_line, file_of, merged
 from harness.records.record import Record
 from harness.records.spec import RunSpec
 from harness.records.store import (
@@ -155,7 +155,9 @@ def test_every_committed_record_loads_under_the_name_of_its_identity():
     records, broken = Store(RESULTS).read()
     lines = [line for line in read_lines(RESULTS) if line.kind == "run"]
     assert not broken and len(records) == len(lines) > 100
-    assert {str(line.file.relative_to(RESULTS)) for line in lines} == {*map(file_of, records)}
+    assert {str(line.file.relative_to(RESULTS)) for line in lines} == {
+        file_of(record.spec.question.suite, record.spec.row) for record in records
+    }
     costs, broken = CostStore.within(RESULTS).read()
     assert not broken and len(costs) > 100
 
@@ -362,8 +364,9 @@ def test_an_edited_record_is_named_and_not_believed(tmp_path, kind, edit, form):
 def test_a_record_is_found_among_lines_and_a_file_of_it_counts_first(store, record):
     other = record.model_copy(update={"spec": changed(("seed",))})
     written = [store.write(run) for run in (record, other)]
-    (path,) = publish(store.folder, store.folder)
+    ((path, lines),) = merged(every_line(store.folder), store.folder).items()
     assert path == store.folder / "runs" / "softmax+primal-softmax.backend-naive.jsonl"
+    write_atomic(path, lines)
     for file in written:
         file.unlink()
     assert [store.find(run.spec) for run in (record, other)] == [record, other]

@@ -1,0 +1,250 @@
+"""A row of a suite as one file: packed from a store, verified, and trained again."""
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from harness import recipes
+from harness.data import data_of
+from harness.provenance import certified_digest, is_foreign, is_outdated
+from harness.questions import RATE
+from harness.records.certificate import Certificate
+from harness.records.cost import CostRecord
+from harness.records.files import file_lines
+from harness.records.frame import of_records
+from harness.records.published import KINDS, Line, file_of, line
+from harness.records.record import FINAL, Record
+from harness.records.spec import label_of
+from harness.records.store import Broken, CertificateStore, CostStore, Store
+from harness.records.suites import Suite, SuiteQuestion, SuiteRow, find
+from harness.runner import NoProgress, run
+from harness.suite import layer_costs
+from harness.tuning import best
+from tasks import create
+from zoo.composition import layers_in
+from zoo.conformance import checks_for, configurations
+from zoo.contract import Unsupported
+from zoo.registry import UserError
+from zoo.variants import variants
+
+NeedsSeeds = Callable[[SuiteQuestion, Record], bool]
+"""Return whether a row has the seeds of a question, by its chosen trial."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """The records of a row of a suite, which `store` holds."""
+
+    store: Path
+    suite: Suite
+    label: str
+    runs: Sequence[Record]
+    costs: Sequence[CostRecord]
+    certificates: Sequence[Certificate]
+
+    @property
+    def file(self) -> str:
+        """Its file among the published records."""
+        return file_of(self.suite.key, self.label)
+
+    @property
+    def lines(self) -> list[Line]:
+        """Its lines."""
+        of = {Store: self.runs, CostStore: self.costs, CertificateStore: self.certificates}
+        return [line(kind.within(self.store), record, self.file) for kind, records in of.items()
+                for record in records]  # fmt: skip
+
+
+class Finding(NamedTuple):
+    """The result of one check of a row."""
+
+    check: str
+    passed: bool
+    detail: str
+
+
+def of_store(suite: Suite, label: str, store: Path) -> Row:
+    """The records of a row in a store: runs, costs, and the certificates of its variants."""
+    runs = [run for run in Store(store).read_whole()
+            if (run.spec.question.suite, run.spec.row) == (suite.key, label)]  # fmt: skip
+    if not runs:
+        raise UserError(
+            f"store {str(store)!r} has no run of row {label!r} of {suite.key}; make them with: "
+            f"harness run --suite {suite.name} --attention {label.partition('[')[0]}"
+        )
+    costs = [cost for cost in CostStore.within(store).read_whole() if _label(cost) == label]
+    certificates = CertificateStore.within(store).by_variant()
+    names = runs[0].spec.variants
+    return Row(
+        store, suite, label, runs, costs, [certificates[n] for n in names if n in certificates]
+    )
+
+
+def of_file(path: Path) -> Row:
+    """The records of the file of a row.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    found: dict[str, list[Any]] = {"run": [], "cost": [], "certificate": []}
+    for text in file_lines(path):
+        if text.kind not in found:
+            raise UserError(
+                f"line {text.line} of {path} is a {text.kind}; a row has {', '.join(found)}"
+            )
+        record = KINDS[text.kind](path.parent).parse(text)
+        if isinstance(record, Broken):
+            raise UserError(f"{path} is not the file of a row ({record.reason}); pack it again")
+        found[text.kind].append(record)
+    rows = {(run.spec.question.suite, run.spec.row) for run in found["run"]}
+    if len(rows) != 1:
+        raise UserError(f"{path} has the runs of {len(rows)} rows; pack one row with: harness pack")
+    ((suite, label),) = rows
+    row = Row(path.parent, find(suite), label, found["run"], found["cost"], found["certificate"])
+    if path.resolve().parts[-2:] != (*row.file.split("/"),):
+        raise UserError(f"{path} has the runs of row {label!r} of {suite}; name it {row.file}")
+    return row
+
+
+def verify(row: Row, needs_seeds: NeedsSeeds) -> Iterator[Finding]:
+    """The result of each check of a row; what is not installed here is not checked."""
+    declared = recipes.declared(row.suite)
+    others = {run.spec.question.name for run in row.runs
+              if run.spec.question.declared != declared.get(run.spec.question.name)}  # fmt: skip
+    yield _finding("questions", others, "of other settings than the suite has now")
+    data = {(run.spec.question.name, *sorted(run.spec.data.items())) for run in row.runs}
+    names = [name for name, *_ in data]
+    yield _finding("data", {n for n in names if names.count(n) > 1}, "of several data")
+    strangers = {_label(cost) for cost in row.costs} - {row.label}
+    strangers |= {found.variant for found in row.certificates} - {*row.runs[0].spec.variants}
+    yield _finding("row", strangers, "of another row")
+    missing = [*missing_runs(row, needs_seeds)]
+    yield _finding("complete", missing, "missing")
+    absent = [name for name in row.runs[0].spec.variants if name not in variants.names()]
+    if absent:
+        yield Finding("code", True, f"not checked: {', '.join(absent)} is not installed here")
+        return
+    old = {f"{record.spec.file_name}" for record in (*row.runs, *row.costs) if is_outdated(record)}
+    yield _finding("code", old, "of other code than is installed")
+    yield _finding("costs", [*_missing_costs(row)], "missing")
+    yield _finding(
+        "certificate", [*_wrong_certificates(row)], "missing, outdated, or with failures"
+    )
+
+
+def missing_runs(row: Row, needs_seeds: NeedsSeeds) -> Iterator[str]:
+    """The runs that a row lacks: trials at each rate, and each seed at the chosen one."""
+    for question in row.suite.questions:
+        runs = [run for run in row.runs if run.spec.question.name == question.name]
+        if not runs and not _has_form(row, question):
+            continue
+        runs = [run for run in runs if run.status in FINAL]
+        if not question.rates:
+            seeds = {run.spec.seed for run in runs}
+            yield from (f"{question.name} seed {s}" for s in question.seeds if s not in seeds)
+            continue
+        trials = {run.spec.values[RATE]: run for run in runs if run.spec.role == "trial"}
+        yield from (f"{question.name} trial {RATE}={r}" for r in question.rates if r not in trials)
+        chosen = best(trials.values())
+        if chosen and needs_seeds(question, chosen):
+            rate = chosen.spec.values[RATE]
+            seeds = {run.spec.seed for run in runs
+                     if run.spec.role == "final" and run.spec.values[RATE] == rate}  # fmt: skip
+            yield from (
+                f"{question.name} {RATE}={rate} seed {seed}"
+                for seed in question.seeds if seed not in seeds
+            )  # fmt: skip
+
+
+def repeat(row: Row, count: int) -> Iterator[Finding]:
+    """Train the quickest run of each of `count` questions again, and compare the scores.
+
+    They are equal bit for bit on a machine of the same name with the same PyTorch; elsewhere the
+    score lies in the interval of the recorded one.
+    """
+    runs = sorted((run for run in row.runs if run.final and run.spec.role != "trial"),
+                  key=lambda run: run.final.train_seconds if run.final else 0)  # fmt: skip
+    first = {run.spec.question.name: run for run in reversed(runs)}
+    for recorded in sorted(first.values(), key=runs.index):
+        if not count:
+            return
+        with suppress(UserError):  # data that are not here
+            data_of(recorded.spec.question.task)
+            count -= 1
+            yield _repeated(recorded)
+    if count:
+        yield Finding("repeat", True, f"{count} runs less than asked: their data are not here")
+
+
+def _repeated(recorded: Record) -> Finding:
+    name, before = f"repeat {recorded.spec.file_name}", torch.get_num_threads()
+    torch.set_num_threads(recorded.environment.threads)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            again = run(recorded.spec, Store(Path(folder)), NoProgress(), cost=False)
+    finally:
+        torch.set_num_threads(before)
+    if not (again.final and recorded.final):
+        return Finding(name, False, f"{again.status}: {again.reason}")
+    score, expected = again.final.score, recorded.final.score
+    frame = of_records([recorded])
+    low, high = frame["low"].iloc[0], frame["high"].iloc[0]
+    here, there = again.environment, recorded.environment
+    if (here.device, here.versions["torch"]) == (there.device, there.versions["torch"]):
+        same = again.final.score == expected and again.final.sample == recorded.final.sample
+        return Finding(name, same, f"{score} is {'' if same else 'not '}bit for bit {expected}")
+    return Finding(
+        name, bool(low <= score <= high), f"{score}, recorded {expected} [{low}, {high}]"
+    )
+
+
+def _finding(check: str, wrong: Any, what: str) -> Finding:
+    texts = sorted(wrong)
+    more = f" and {len(texts) - 3} more" * (len(texts) > 3)
+    return Finding(check, not texts, f"{', '.join(texts[:3])}{more}: {what}" if texts else "")
+
+
+def _label(cost: CostRecord) -> str:
+    return label_of(cost.spec.attention, cost.spec.overrides)
+
+
+def _has_form(row: Row, question: SuiteQuestion) -> bool:
+    """Return whether the row has the form of a question; so where it is not installed."""
+    options = recipes.of_question(row.suite, question.name).of_task(question.task).options
+    try:
+        causal = create(question.task, **options).causal
+        for name in {*layers_in(row.runs[0].spec.attention)} & {*variants.names()}:
+            variants.find(name).require_form(causal=causal)
+    except Unsupported:
+        return False
+    return True
+
+
+def _missing_costs(row: Row) -> Iterator[str]:
+    """The measurements that a row lacks, on any machine."""
+    spec, options = row.runs[0].spec, dict[str, dict[str, Any]]()
+    for path, value in spec.overrides.items():
+        owner, _, name = path.partition(".")
+        options.setdefault(owner, {})[name] = value
+    present = {cost.spec.shape for cost in row.costs if not cost.spec.superseded}
+    asked = layer_costs(row.suite.cost, SuiteRow(attention=spec.attention, options=options), "cpu")
+    for cost in () if row.suite.published else asked:
+        if cost.shape not in present and cost.attention == spec.attention:
+            yield f"{cost.operation}{', causal' * cost.causal} at {cost.length}"
+
+
+def _wrong_certificates(row: Row) -> Iterator[str]:
+    """The variants of other packages without a certificate of the installed code, all passed."""
+    found = {certificate.variant: certificate for certificate in row.certificates}
+    for name in row.runs[0].spec.variants:
+        if name in found or is_foreign([name]):
+            variant, forms = variants.find(name), configurations(name, variants.find(name))
+            expected = [(form.label, check.name) for form in forms for check in checks_for(form)]
+            one = found.get(name)
+            if not (one and one.passed and one.covers(certified_digest(variant), expected)):
+                yield name

@@ -1,0 +1,198 @@
+"""A row of a suite as one file: packed from a store, verified, and trained again."""
+
+import json
+import shutil
+
+import pytest
+
+from harness.records import suites
+from harness.records.answers import CorrectAnswers
+from harness.records.files import file_lines, line_of
+from harness.records.store import CertificateStore, CostStore, Store
+from tests.certificates import committed
+from tests.harness.test_suites import SUITE
+from tests.reports.conftest import make_cost
+
+ROW = "primal[rank=8]"
+PACK = ("pack", "--suite", "mine", "--attention", ROW)
+
+
+@pytest.fixture(autouse=True)
+def suite(tmp_path, monkeypatch):
+    """A suite of the package, without costs."""
+    (tmp_path / "suites").mkdir()
+    (tmp_path / "suites" / "mine.toml").write_text(f'published = "A paper"\n{SUITE}')
+    monkeypatch.setattr(suites, "FOLDER", tmp_path / "suites")
+    suites._built_in.cache_clear()
+    yield
+    suites._built_in.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """The folder of the runs of a row, made by the first test that needs them."""
+    return tmp_path_factory.mktemp("made") / "runs"
+
+
+@pytest.fixture
+def runs(made, store, call) -> Store:
+    """A store with the runs of a row: two questions, each two trials and two seeds."""
+    if not made.exists():
+        arguments = ("run", "--suite", "mine", "--attention", "primal", "--no-cost")
+        code, _, err = call(*arguments, "--threads", "1")
+        assert code == 0, err
+        shutil.copytree(store.folder, made)
+    shutil.copytree(made, store.folder, dirs_exist_ok=True)
+    return store
+
+
+@pytest.fixture
+def packed(runs, call, tmp_path):
+    """The file of the row."""
+    code, _, err = call(*PACK, "--out", str(tmp_path / "out"))
+    assert code == 0, err
+    return tmp_path / "out" / "mine@3" / "primal-rank-8.jsonl"
+
+
+def rewrite(path, change, which=0) -> None:
+    """Change the JSON of a record in a file of lines, with a checksum of the new content."""
+    lines = [*file_lines(path)]
+    tree = json.loads(lines[which].text)
+    change(tree)
+    lines[which] = lines[which]._replace(text=json.dumps(tree, separators=(",", ":")))
+    path.write_text("".join(line_of(*line[2:5]) for line in lines))
+
+
+def results(call, path, *options) -> dict[str, bool]:
+    """The outcome of each check of a file; of repeats together."""
+    code, out, err = call("check", str(path), "--json", *options)
+    found = {row["check"].partition(" ")[0]: row["passed"] for row in json.loads(out)["rows"]}
+    assert err == "" or "ok" in err
+    assert code == (not all(found.values()))
+    return found
+
+
+def test_a_packed_row_has_its_runs_and_passes_every_check(packed, store, call):
+    assert {line.name for line in file_lines(packed)} == {*store.entries()}
+    assert Store(packed.parents[1]).read() == store.read()
+    assert results(call, packed, "--repeat", "2") == dict.fromkeys(
+        ("questions", "data", "row", "complete", "code", "costs", "certificate", "repeat"), True
+    )
+
+
+def test_costs_and_certificates_of_the_row_are_in_its_file(runs, store, call, tmp_path):
+    cost = make_cost("primal", 256)
+    spec = cost.spec.model_copy(update={"overrides": {"primal.rank": 8}})
+    CostStore.within(store.folder).write(cost.model_copy(update={"spec": spec}))
+    CostStore.within(store.folder).write(make_cost("primal", 512))
+    for name in ("primal", "softmax"):
+        CertificateStore.within(store.folder).write(committed()[name])
+    out = tmp_path / "out"
+    assert call(*PACK, "--out", str(out))[0] == 0
+    lines = file_lines(out / "mine@3" / "primal-rank-8.jsonl")
+    assert [line.kind for line in lines] == ["certificate", "cost", *["run"] * 8]
+    assert [*CertificateStore.within(out).by_variant()] == ["primal"]
+
+
+@pytest.mark.parametrize("role", ["trial", "final"])
+def test_a_row_without_a_run_is_not_packed_and_its_file_fails(role, packed, store, rejected, call):
+    run = next(run for run in store.read()[0] if run.spec.role == role)
+    store.path(run.spec).unlink()
+    before = packed.read_bytes()
+    assert "is not complete, it lacks" in rejected(*PACK, "--out", str(packed.parents[1]))
+    assert packed.read_bytes() == before
+    lines = (line for line in file_lines(packed) if line.name != run.spec.file_name)
+    packed.write_text("".join(line_of(*line[2:5]) for line in lines))
+    assert [check for check, passed in results(call, packed).items() if not passed] == ["complete"]
+
+
+CHANGES = {
+    "questions": lambda run: run["spec"]["question"].update(declared="0" * 16),
+    "data": lambda run: run["spec"]["data"].update(train="0" * 64),
+    "code": lambda run: run["implementations"].update(primal="zoo.variants.primal:0"),
+}
+
+
+@pytest.mark.parametrize("check", CHANGES)
+def test_a_run_of_another_question_data_or_code_is_noticed(check, packed, call):
+    rewrite(packed, CHANGES[check])
+    # Its name is of its specification, as that of a run that was made so.
+    line = file_lines(packed)[0]
+    record = Store(packed.parent).kind.model_validate_json(line.text)
+    rest = "".join(packed.read_text().splitlines(True)[1:])
+    packed.write_text(line_of("run", record.spec.file_name, line.text) + rest)
+    assert not results(call, packed)[check]
+
+
+def test_a_score_that_training_does_not_give_is_noticed(packed, call):
+    def perfect(run) -> None:
+        sample = CorrectAnswers.model_validate(run["final"]["sample"])
+        sizes = [size for size, count in sample.clusters for _ in range(count)]
+        run["final"]["sample"] = CorrectAnswers.pack([True] * sample.count, sizes).model_dump()
+        run["final"]["score"] = 100.0
+
+    for number, line in enumerate(file_lines(packed)):
+        if '"role":"final"' in line.text:
+            rewrite(packed, perfect, number)
+    found = results(call, packed, "--repeat", "2")
+    assert [check for check, passed in found.items() if not passed] == ["repeat"]
+
+
+def test_a_cost_of_another_row_and_missing_costs_are_noticed(packed, call, tmp_path):
+    record = make_cost("softmax", 256)
+    text = line_of("cost", record.spec.file_name, record.model_dump_json())
+    packed.write_text(text + packed.read_text())
+    (tmp_path / "suites" / "mine.toml").write_text(SUITE)
+    suites._built_in.cache_clear()
+    found = results(call, packed)
+    assert [check for check, passed in found.items() if not passed] == ["row", "costs"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda path: path.write_text("{}\n"), "line 1: it is not a line of a record"),
+        (lambda path: path.write_text(path.read_text().replace("0", "1", 1)), "it was edited"),
+        (lambda path: path.write_text(""), "has the runs of 0 rows"),
+        (
+            lambda path: path.write_text(line_of("study", "x", "{}")),
+            "is a study; a row has run, cost",
+        ),
+        (lambda path: path.unlink(), "cannot be read (No such file or directory)"),
+    ],
+    ids=["no line", "edited", "empty", "another kind", "no file"],
+)
+def test_a_file_that_is_not_a_row_is_rejected(packed, change, message, rejected):
+    change(packed)
+    assert message in rejected("check", str(packed))
+
+
+def test_a_file_has_the_name_of_its_row(packed, rejected):
+    other = packed.rename(packed.with_name("other.jsonl"))
+    assert "name it mine@3/primal-rank-8.jsonl" in rejected("check", str(other))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("pack", "--suite", "mine"), "give both"),
+        ((*PACK[:-1], "linformer"), "has no run of row 'linformer' of mine@3"),
+        (("check", "results/row.jsonl", "--fast"), "leave all options but --repeat out"),
+        (("check", "softmax", "--repeat", "2"), "softmax is none"),
+    ],
+)
+def test_what_is_not_possible_is_rejected(arguments, message, rejected, runs):
+    assert message in rejected(*arguments)
+
+
+def test_a_store_that_is_packed_into_itself_has_lines_in_place_of_files(runs, store, call):
+    before, folder = store.read(), str(store.folder)
+    CostStore.within(store.folder).write(make_cost("softmax", 256))
+    assert call("pack", "--out", folder)[0] == 0
+    assert not [*store.folder.rglob("*.json")] and store.read() == before
+    again = before[0][0].model_copy(update={"started": "2026-01-02T00:00:00+00:00"})
+    store.write(again)
+    assert call("pack", "--out", folder)[0] == 0
+    assert store.read()[0] == [again, *before[0][1:]]
+    costs = CostStore.within(store.folder).read()[0]
+    assert [cost.spec.attention for cost in costs] == ["softmax"]
