@@ -186,7 +186,7 @@ def _repeated(recorded: Record) -> Finding:
     torch.set_num_threads(recorded.environment.threads)
     try:
         with tempfile.TemporaryDirectory() as folder:
-            again = run(recorded.spec, Store(Path(folder)), NoProgress(), cost=False)
+            again = run(recorded.spec, Store(Path(folder)), NoProgress())
     finally:
         torch.set_num_threads(before)
     if not (again.final and recorded.final):
