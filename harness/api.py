@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
@@ -58,6 +58,32 @@ def matrix(suite: Text = "laptop", store: Folders | None = None) -> "pd.DataFram
     folders = [*map(require_folder, _folders(store or ()))] or stores.stores_of(None)
     found, of = stores.results_of(suite, *folders), find(suite)
     return tables(of, found.runs, found.rules, found.costs, described()).joined
+
+
+@checked
+def advise(
+    needs: Names, length: Annotated[int, Field(ge=1)], operation: Text = "train", *,
+    memory: Natural | None = None, suite: Text = "laptop", store: Text | Path | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Return the variants that no other beats in accuracy, time and memory at once.
+
+    Args:
+        needs: questions of one form, or what their names begin with: `recall`.
+        length: tokens of a sample, at which costs are compared.
+        operation: `train`, `forward`, `prefill` or `decode`.
+        memory: the most bytes of a sample; None for any.
+        suite: its name, or a TOML file.
+        store: records in addition to the published ones.
+
+    Returns:
+        See `reports.advice.rules.advise`; and the `query` and the `setting` of its costs.
+    """
+    from reports.advice import ask
+
+    names = [needs] if isinstance(needs, str) else needs
+    folder = Path(store) if store else None
+    table, query, result = ask(names, operation, length, memory, suite=suite, store=folder)
+    return {"query": query, "setting": table["setting"], **result}
 
 
 @checked

@@ -153,6 +153,14 @@ FACES: dict[str, tuple[Callable[..., Any], Mapping[str, Any], Mapping[str, tuple
         harness.load, {},
         {"store": (*NO_TEXT, {}, [], ["nowhere"], [None], ["", "nowhere"], True, "nowhere")},
     ),
+    "harness.advise": (
+        harness.advise, {"needs": "copy", "length": 4096},
+        {
+            "needs": (*NO_TEXT, [], ["copy", 3], "nope", [""]), "length": NO_COUNT[:-1],
+            "operation": (*NO_TEXT, "trian"), "memory": ("2GiB", -1, NAN, [1]),
+            "suite": (*NO_TEXT, "nope"), "store": (3, "nowhere", [], NAN),
+        },
+    ),
     "harness.matrix": (
         harness.matrix, {},
         {"suite": (*NO_TEXT, "nope"), "store": ("", 3, [], "nowhere", ["nowhere"], NAN)},
@@ -185,7 +193,7 @@ CASES = [(face, argument) for face, (_, _, wrong) in FACES.items() for argument 
 UNBOUND = {
     "zoo.create": "variant", "zoo.EncoderLayer.create": "variant", "zoo.TokensOnly": "layer",
     "zoo.functional.attention": "variant", "tasks.create": "name", "task.load": "split",
-    "harness.run": "attention", "zoo.check": "variant",
+    "harness.run": "attention", "harness.advise": "needs", "zoo.check": "variant",
 }  # fmt: skip
 """The first argument that a call without any lacks."""
 

@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+import harness
 from harness.records.answers import CorrectAnswers
 from reports.advice import advice_text, advise, bytes_in, bytes_text, table
 from reports.advice.rules import key_of
@@ -267,6 +268,15 @@ def test_nothing_is_known_of_a_row_without_baselines():
     found = table_of(others, cost=False)
     assert {row["states"]["copy"] for row in found["rows"]} == {"missing"}
     assert found["not_run"] == ["copy"]
+
+
+def test_a_need_is_every_question_that_its_name_begins_and_a_limit_leaves_out_rows():
+    found = harness.advise(["recall", "state"], 4096)
+    assert found["query"]["needs"] == ["recall-16", "recall-32", "state"] and found["members"]
+    limit = min(member["memory"] for member in found["members"])
+    small = harness.advise(["recall", "state"], 4096, memory=int(limit))
+    assert max((m["memory"] for m in small["members"]), default=0) <= limit
+    assert small["excluded"]["needs more memory"]
 
 
 def test_amounts_of_memory_are_read_and_shown():

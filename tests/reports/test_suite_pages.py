@@ -69,6 +69,14 @@ def test_the_best_rows_overlap_with_the_best_mean_whichever_way_is_better(found,
     assert fastest(found._replace(answers=answers), "copy") == expected
 
 
+def test_of_the_best_rows_the_fastest_is_the_first(found):
+    assert [*fastest(found, "copy")] == ["primal", "softmax"]
+    faster = found.matrix["bidirectional"].copy()
+    faster.loc["softmax", "time.512"] = 0.1
+    of = found._replace(matrix={**found.matrix, "bidirectional": faster})
+    assert [*fastest(of, "copy")] == ["softmax", "primal"]
+
+
 @pytest.mark.parametrize(("form", "other"), [FORMS, FORMS[::-1]])
 def test_every_cost_is_of_the_form_of_its_question(suite_frames, form, other):
     suite, runs, baselines, costs = suite_frames
