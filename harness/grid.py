@@ -1,24 +1,29 @@
-"""Many runs: those without a final record are computed, each by one process at a time."""
+"""Many runs: those without a final record are executed, each by one process at a time."""
 
 import time
 import warnings
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from dataclasses import replace
 from functools import partial
 from typing import Protocol, runtime_checkable
 
 import torch
 
 from harness.data import is_out_of_memory, restore
-from harness.jobs import Job, Pool, Result, give_up, has_outcome
+from harness.engines import Resources, start
+from harness.environment import use_threads
+from harness.execution import Result, execute, execute_elsewhere
 from harness.memory import require_fit
 from harness.model import build_model
+from harness.provenance import is_foreign, is_outdated
 from harness.records.locks import State
-from harness.records.record import Record
+from harness.records.record import FINAL, Record
 from harness.records.spec import RunSpec
 from harness.records.store import Store
 from zoo.contract import Unsupported
-from zoo.registry import UserError, build
+from zoo.registry import UserError, build, in_one_line
 
 ATTEMPTS = 3
 """Processes that may end during a run, before it counts as failed."""
@@ -108,130 +113,168 @@ class View(Protocol):
     def begin(self, total: int, done: int) -> None:
         """A grid of `total` runs begins; `done` of them are finished already."""
 
-    def started(self, spec: RunSpec) -> None:
-        """A process was given the run."""
+    def show(self, spec: RunSpec, state: State) -> None:
+        """A run of this command has begun, or may have a new state."""
 
-    def ended(self, record: Record, result: Result) -> None:
-        """The run has an outcome."""
+    def ended(self, record: Record, trace: str) -> None:
+        """The run has an outcome; `trace` is the traceback of one that failed now, else empty."""
 
-    def refresh(self, running: Mapping[str, State], others: int) -> None:
-        """Time has passed; the states of running runs, and how many run in other commands."""
+    def refresh(self, others: int) -> None:
+        """Time has passed; other commands execute that many runs of this grid."""
+
+
+class NoView(View):
+    """Shows nothing."""
 
 
 def run_all(
     specs: Sequence[RunSpec],
     store: Store,
-    pool: Pool,
+    resources: Resources,
     view: View,
     *,
     rerun: bool = False,
     keep_outdated: bool = False,
     keep_checkpoints: bool = False,
 ) -> list[tuple[Record, bool]]:
-    """Compute every run that has no final record in the store; with `rerun` all, from the start.
+    """Execute every run that has no final record in the store; with `rerun` all, from the start.
 
     A record of earlier code is replaced, unless `keep_outdated`.
 
-    A run that another process computes is left to it, and computed here if that process ends before
-    the run does. A run whose process ends unexpectedly `ATTEMPTS` times fails. Runs are begun in
-    the order of `specs`; `pool` is closed at the end. For `keep_checkpoints` see
-    `harness.runner.run`.
+    A run that another command executes is left to it, and executed here if that ends before the run
+    does. A run whose process ends unexpectedly `ATTEMPTS` times fails. Runs are begun in the order
+    of `specs`. For `keep_checkpoints` see `harness.runner.run`.
 
     Returns:
-        The record of each run, and whether it was computed now.
+        The record of each run, and whether it was executed now.
 
     Raises:
-        UserError: a record cannot be written, or the file of its name is not a record.
+        UserError: a record cannot be written, the file of its name is not a record, or the engine
+            is not installed or does not accept its parameters.
     """
     store.remove_leftovers()
-    how = {"rerun": rerun, "keep_outdated": keep_outdated}
-    grid = _Grid(specs, store, view, **how, keep_checkpoints=keep_checkpoints)
-    try:
-        while len(grid.outcomes) < len(grid.jobs):
-            while grid.waiting and pool.can_start():
-                pool.submit(grid.next())
-            for job, result in pool.finished():
-                grid.accept(job, result)
-            grid.refresh()
-    finally:
-        pool.close()
+    grid = _Grid(store, resources, view, keep_checkpoints=keep_checkpoints)
+    for spec in specs:
+        record = store.find(spec)
+        is_final = record is not None and record.status in FINAL and not rerun
+        if record and is_final and (keep_outdated or not is_outdated(record)):
+            grid.outcomes[spec.file_name] = record, False
+        else:
+            grid.add(spec, record, restart=rerun)
+    view.begin(len(grid.outcomes) + len(grid.specs), len(grid.outcomes))
+    if grid.specs:
+        grid.execute()
     return [grid.outcomes[spec.file_name] for spec in specs]
 
 
 class _Grid:
-    """The runs of a grid: waiting, running, left to other processes, and ended."""
+    """The runs of a grid by name: waiting, running, left to other commands, and ended."""
 
     def __init__(
-        self, specs: Sequence[RunSpec], store: Store, view: View, *, rerun: bool,
-        keep_outdated: bool, keep_checkpoints: bool,
-    ) -> None:  # fmt: skip
-        self.store, self.view, self.locks = store, view, store.locks
-        self.jobs: dict[str, Job] = {}
-        self.outcomes: dict[str, tuple[Record, bool]] = {}
-        for spec in specs:
-            name, record = spec.file_name, store.find(spec)
-            before = record.started if record else ""
-            self.jobs[name] = job = Job(
-                spec, store.folder, rerun, before, keep_outdated, restart=rerun,
-                keep_checkpoints=keep_checkpoints,
-            )  # fmt: skip
-            if record and has_outcome(record, job):
-                self.outcomes[name] = record, False
-        left = {name: self.locks.state(name) for name in self.jobs if name not in self.outcomes}
-        of_others = {name for name, state in left.items() if state and not state.is_of_this_host}
-        # Last, the runs that another machine has begun: until then it may continue them.
-        self.waiting = deque(sorted(left, key=lambda name: name in of_others))
-        self.running: set[str] = set()
+        self, store: Store, resources: Resources, view: View, *, keep_checkpoints: bool
+    ) -> None:
+        self.store, self.resources, self.view = store, resources, view
+        self.keep_checkpoints = keep_checkpoints
+        self.specs: dict[str, RunSpec] = {}
+        self.before: dict[str, str] = {}
+        self.waiting: deque[str] = deque()
+        self.running: dict[Future[Result], str] = {}
         self.others: set[str] = set()
         self.deaths: Counter[str] = Counter()
+        self.outcomes: dict[str, tuple[Record, bool]] = {}
+        self.executor: Executor | None = None
         self.look_at = 0.0
-        view.begin(len(self.jobs), len(self.outcomes))
 
-    def next(self) -> Job:
-        """The next job; its run counts as running."""
-        name = self.waiting.popleft()
-        self.running.add(name)
-        self.view.started(self.jobs[name].spec)
-        return self.jobs[name]
+    def add(self, spec: RunSpec, record: Record | None, *, restart: bool) -> None:
+        """Add a run that replaces `record`; with `restart` its checkpoint is deleted."""
+        name = spec.file_name
+        self.specs[name], self.before[name] = spec, record.started if record else ""
+        if restart:
+            with self.store.locks.unused(name) as unused:
+                if unused:
+                    self.store.checkpoint(spec).unlink(missing_ok=True)
 
-    def accept(self, job: Job, result: Result) -> None:
-        """Take note of how a job ended."""
-        name = job.spec.file_name
-        self.running.discard(name)
+    def execute(self) -> None:
+        """Execute the runs until each has an outcome."""
+        left = {name: self.store.locks.state(name) for name in self.specs}
+        of_others = {name for name, state in left.items() if state and not state.is_of_this_host}
+        # Last, the runs that another machine has begun: until then it may continue them.
+        self.waiting.extend(sorted(left, key=lambda name: name in of_others))
+        isolated = any(is_foreign(spec.variants) for spec in self.specs.values())
+        self.resources = replace(self.resources, isolated=isolated)
+        self.executor = start(self.resources, self.store.folder)
+        try:
+            while self.waiting or self.running or self.others:
+                while self.waiting and len(self.running) < self.resources.runs_at_once:
+                    self._submit(self.waiting.popleft())
+                for future in wait(self.running, SECONDS_PER_LOOK, FIRST_COMPLETED).done:
+                    self._accept(self.running.pop(future), future)
+                self._look()
+        finally:
+            if self.executor:
+                self.executor.shutdown(cancel_futures=True)
+
+    def _submit(self, name: str) -> None:
+        spec = self.specs[name]
+        how = {"before": self.before[name], "keep_checkpoints": self.keep_checkpoints}
+        threads, future = self.resources.threads_of_run, Future[Result]()
+        if self.executor is None:
+            with use_threads(threads):
+                show = partial(self.view.show, spec)
+                future.set_result(execute(spec, self.store, show=show, **how))
+        else:
+            run = partial(execute_elsewhere, spec, self.store.folder.absolute(), threads, **how)
+            try:
+                future = self.executor.submit(run)
+            except BrokenExecutor:  # a pool, of which a process was killed
+                self.executor.shutdown()
+                self.executor = start(self.resources, self.store.folder)
+                self.waiting.appendleft(name)
+                return
+        self.running[future] = name
+
+    def _accept(self, name: str, future: Future[Result]) -> None:
+        """Take note of how a run ended, or its process before it."""
+        if error := future.exception():
+            is_reason = isinstance(error, BrokenExecutor)
+            result = self._died(name, str(error) if is_reason else in_one_line(error))
+        else:
+            result = future.result()
+        if result is None:
+            return
         for message in result.warnings:
             warnings.warn(message, stacklevel=2)
         if result.state == "error":
             raise UserError(result.message)
-        if result.state == "died":
-            result = self._died(name, result.message)
         if result.state == "busy":
             self.others.add(name)
-        elif result.state == "done":
-            record = self.store.find(job.spec)
-            if record is None:
-                raise UserError(f"{self.store.path(job.spec)} was deleted; run it again")
-            self.outcomes[name] = record, result.new
-            self.view.ended(record, result)
+            return
+        record = self.store.find(self.specs[name])
+        if record is None:
+            raise UserError(f"{self.store.path(self.specs[name])} was deleted; run it again")
+        self.outcomes[name] = record, result.new
+        self.view.ended(record, result.trace)
 
-    def _died(self, name: str, why: str) -> Result:
-        """Let another process compute the run, or give it up; the result of that."""
+    def _died(self, name: str, why: str) -> Result | None:
+        """Let another process execute the run, or record that it failed."""
         self.deaths[name] += 1
-        if self.deaths[name] == ATTEMPTS:
-            reason = f"its process ended {ATTEMPTS} times; the last time {why}"
-            return give_up(self.jobs[name], reason)
-        self.jobs[name] = self.jobs[name]._replace(restart=False)
-        self.waiting.appendleft(name)
-        return Result("died")
+        if self.deaths[name] < ATTEMPTS:
+            self.waiting.appendleft(name)
+            return None
+        reason = f"its process ended {ATTEMPTS} times; the last time {why}"
+        return execute(self.specs[name], self.store, before=self.before[name], failed=reason)
 
-    def refresh(self) -> None:
-        """Show the state, and take the runs back that other processes have left."""
+    def _look(self) -> None:
+        """Show the state, and take the runs back that other commands have left."""
         if time.monotonic() < self.look_at:
             return
-        for name in [name for name in self.others if not self.locks.is_held(name)]:
+        for name in [name for name in self.others if not self.store.locks.is_held(name)]:
             self.others.remove(name)
             self.waiting.append(name)
         if self.others and not self.waiting and not self.running:
             time.sleep(SECONDS_PER_LOOK)
-        running = {n: state for n, state in self.locks.states().items() if n in self.running}
-        self.view.refresh(running, len(self.others))
+        for name in self.running.values():
+            if state := self.store.locks.state(name):
+                self.view.show(self.specs[name], state)
+        self.view.refresh(len(self.others))
         self.look_at = time.monotonic() + SECONDS_PER_LOOK

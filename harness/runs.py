@@ -27,7 +27,7 @@ from harness.records.frame import newest, of_records
 from harness.records.record import Record
 from harness.records.spec import Question, RunSpec
 from harness.records.store import BaselineStore, Store
-from harness.runner import NoProgress, reason_of
+from harness.runner import reason_of
 from zoo.composition import Composition
 from zoo.registry import UserError
 
@@ -40,26 +40,6 @@ SEEDS, TUNED_SEEDS = (0,), (1, 2, 3, 4, 5)
 """The seeds where none is given: of runs, and of runs at the chosen point of a grid."""
 
 OnStep = Callable[[str, int, int], None]
-
-
-class NoView:
-    """Shows nothing; a `harness.grid.View`."""
-
-    def begin(self, total: int, done: int) -> None:
-        """A grid begins."""
-
-    def started(self, spec: RunSpec) -> None:
-        """A run was given to a process."""
-
-    def ended(self, record: Record, result: Any) -> None:
-        """A run has an outcome."""
-
-    def refresh(self, running: Mapping[str, Any], others: int) -> None:
-        """Time has passed."""
-
-    def callback(self, spec: RunSpec) -> NoProgress:
-        """The callback of a run that begins in this process."""
-        return NoProgress()
 
 
 def _ignore(step: str, done: int, total: int) -> None:
@@ -80,7 +60,7 @@ class Shown:
 
     line: Callable[[str], None] = lambda text: None
     trials: Callable[[Sequence[Record], Record | None], None] = lambda records, chosen: None
-    grid: Callable[[], AbstractContextManager[Any]] = lambda: nullcontext(NoView())
+    grid: Callable[[], AbstractContextManager[Any]] = lambda: nullcontext(grid.NoView())
     fitting: Callable[[str], AbstractContextManager[OnStep]] = lambda name: nullcontext(_ignore)
     cost: Callable[[CostRecord, bool], None] = lambda record, new: None
 
@@ -223,9 +203,8 @@ def execute(specs: Sequence[RunSpec], how: Execution) -> Outcomes:
     runnable = grid.check(specs, store)
     store.require_writable()
     with how.shown.grid() as view, continued(by_same_command=not how.rerun):
-        pool = engines.create(how.resources, how.store, view.callback)
         return grid.run_all(
-            runnable, store, pool, view, rerun=how.rerun, keep_outdated=how.keep_outdated,
+            runnable, store, how.resources, view, rerun=how.rerun, keep_outdated=how.keep_outdated,
             keep_checkpoints=how.keep_checkpoints,
         )  # fmt: skip
 

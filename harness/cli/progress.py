@@ -1,9 +1,8 @@
 """Progress of runs, grids, fits and downloads: bars on a terminal, printed lines elsewhere."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import typer
@@ -28,7 +27,6 @@ from zoo.registry import printable
 
 if TYPE_CHECKING:
     from harness.cli.run import RunOptions
-    from harness.jobs import Result
     from harness.runs import Execution, Shown
 
 SECONDS_PER_LINE = 10.0
@@ -59,13 +57,6 @@ def write_line(text: str, console: Console) -> None:
         write(text, console)
 
 
-def write_failure(trace: str, title: str, console: Console, errors: Console) -> None:
-    """Print the traceback of the run `title` on `errors`."""
-    # A live bar erases what another console writes to the same terminal.
-    shared = console.is_terminal and errors.is_terminal
-    write(f"{title}: failed:\n{trace}", console if shared else errors)
-
-
 def title(spec: RunSpec) -> str:
     """The name of a run in progress bars and lines."""
     return f"{spec.attention} {spec.task.name} seed {spec.seed}"
@@ -85,44 +76,19 @@ def bars(console: Console, clock: Callable[[], float] = time.monotonic) -> Progr
     )  # fmt: skip
 
 
-class RunProgress:
-    """Shows one run; a `harness.runner.ProgressCallback`."""
-
-    def __init__(self, spec: RunSpec, bar: Progress, errors: Console) -> None:
-        """Add a row for the run to `bar`; tracebacks go to `errors`."""
-        self._title, self._bar, self._errors = title(spec), bar, errors
-        self._row = bar.add_task(self._title, total=spec.train.steps, status="")
-        self._begins, self._step, self._steps, self._printed = True, 0, spec.train.steps, 0.0
-
-    def phase(self, name: str) -> None:
-        self._begins = True
-        show_step(self._bar, self._row, self._step, self._steps, name, begins=True)
-        write_line(f"{self._title}: {name}", self._bar.console)
-
-    def point(self, point: Point, steps: int) -> None:
-        extra = "".join(f" {name} {loss:.2g}" for name, loss in point.losses.items())
-        dev = "" if point.dev is None else f" dev {point.dev:.4g}"
-        text = f"loss {point.loss:.3f}{extra}{dev}"
-        show_step(self._bar, self._row, point.step, steps, text, begins=self._begins)
-        self._begins, self._step = False, point.step
-        if point.dev is not None or time.monotonic() > self._printed + SECONDS_PER_LINE:
-            self._printed = time.monotonic()
-            line = f"step {point.step}/{steps} {text} ({point.seconds:.0f} s)"
-            write_line(f"{self._title}: {line}", self._bar.console)
-
-    def failed(self, trace: str) -> None:
-        write_failure(trace, self._title, self._bar.console, self._errors)
+def point_text(point: Point) -> str:
+    """The losses of a point, and its score on dev, if it has one."""
+    losses = "".join(f" {name} {loss:.2g}" for name, loss in point.losses.items())
+    return f"loss {point.loss:.3f}{losses}" + ("" if point.dev is None else f" dev {point.dev:.4g}")
 
 
-def show_step(
-    bar: Progress, row: TaskID, step: int, steps: int, status: str, *, begins: bool
-) -> None:
+def show_step(bar: Progress, row: TaskID, state: State, status: str, *, begins: bool) -> None:
     """Show the step of a run; where a part `begins`, its speed is that from here on."""
     if not begins:
-        bar.update(row, completed=step, total=steps, status=status)
+        bar.update(row, completed=state.step, status=status)
         return
-    bar.reset(row, completed=step, total=steps, status=status)
-    if step < steps:
+    bar.reset(row, completed=state.step, total=state.steps, status=status)
+    if state.step < state.steps:
         # The first sample of the speed.
         bar.advance(row, 0)
 
@@ -147,67 +113,73 @@ class GridView:
     """Shows a grid; a `harness.grid.View`."""
 
     def __init__(
-        self, bar: Progress, errors: Console, name_of: Callable[[RunSpec], str],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
-        """Show the grid on `bar`, tracebacks on `errors`; `name_of` gives the name of a record."""
-        self._bar, self._console, self._errors = bar, bar.console, errors
-        self._name_of, self._clock = name_of, clock
+        self, bar: Progress, errors: Console, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Show the grid on `bar`, tracebacks on `errors`."""
+        self._bar, self._console, self._clock = bar, bar.console, clock
+        # A live bar erases what another console writes to the same terminal.
+        shared = bar.console.is_terminal and errors.is_terminal
+        self._errors = bar.console if shared else errors
         self._rows: dict[str, TaskID] = {}
-        self._specs: dict[str, RunSpec] = {}
         self._first: dict[str, float] = {}
-        self._running: Mapping[str, State] = {}
-        self._others = 0
-        self._failed = self._done = self._before = self._total = 0
+        self._running: dict[str, State] = {}
+        self._failed = self._done = self._before = self._total = self._others = 0
         self._overall: TaskID | None = None
+        self._start = self._summary_at = clock()
+        self._line_at = 0.0
 
     def begin(self, total: int, done: int) -> None:
         self._total, self._done, self._before = total, done, done
-        self._start = self._printed = self._clock()
         if total > 1:
             self._overall = self._bar.add_task("grid", total=total, completed=done, status="")
 
-    def started(self, spec: RunSpec) -> None:
-        self._specs[self._name_of(spec)] = spec
+    def show(self, spec: RunSpec, state: State) -> None:
+        name, text = spec.file_name, title(spec)
+        if name not in self._rows:
+            self._first[name] = state.step / state.steps
+            self._rows[name] = self._bar.add_task(text, total=state.steps, status=state.phase)
+            if not state.is_of_this_process:
+                write_line(f"{text}: process {state.pid} of {state.host}", self._console)
+        before, self._running[name] = self._running.get(name), state
+        begins = before is None or before.phase != state.phase
+        status = state.phase if begins or not state.point else point_text(state.point)
+        show_step(self._bar, self._rows[name], state, status, begins=begins)
+        if state.is_of_this_process and (line := self._line(state, status, begins=begins)):
+            write_line(f"{text}: {line}", self._console)
 
-    def callback(self, spec: RunSpec) -> RunProgress:
-        """The callback of a run that begins in this process."""
-        return RunProgress(spec, self._bar, self._errors)
-
-    def ended(self, record: Record, result: "Result") -> None:
-        name = self._name_of(record.spec)
+    def ended(self, record: Record, trace: str) -> None:
+        name, text = record.spec.file_name, title(record.spec)
         self._done += record.status in FINAL
         self._failed += record.status not in FINAL
-        self._running = {key: state for key, state in self._running.items() if key != name}
+        self._running.pop(name, None)
         if name in self._rows:
             self._bar.remove_task(self._rows.pop(name))
-        if result.trace:
-            write_failure(result.trace, title(record.spec), self._console, self._errors)
+        if trace:
+            write(f"{text}: failed:\n{trace}", self._errors)
         if self._total > 1:
-            write_line(f"{title(record.spec)}: {record.status}; {self.summary()}", self._console)
+            write_line(f"{text}: {record.status}; {self.summary()}", self._console)
         self._show_overall()
 
-    def refresh(self, running: Mapping[str, State], others: int) -> None:
-        for name, state in running.items():
-            if name not in self._first:
-                self._first[name] = state.step / state.steps
-                text = title(self._specs[name])
-                self._rows[name] = self._bar.add_task(text, total=state.steps, status=state.phase)
-                write_line(f"{text}: process {state.pid} of {state.host}", self._console)
-            if name in self._rows:
-                before, row = self._running.get(name), self._rows[name]
-                begins = before is None or before.phase != state.phase
-                show_step(self._bar, row, state.step, state.steps, state.phase, begins=begins)
-        self._running, self._others = running, others
+    def refresh(self, others: int) -> None:
+        self._others = others
         self._show_overall()
-        if self._clock() > self._printed + SECONDS_PER_SUMMARY:
-            self._printed = self._clock()
+        if self._clock() > self._summary_at + SECONDS_PER_SUMMARY:
+            self._summary_at = self._clock()
             write_line(self.summary(), self._console)
 
     def summary(self) -> str:
         """The state of the grid in one line."""
         running, left = len(self._running), self._seconds_left()
         return summary(self._done, self._total, running, self._failed, self._others, left)
+
+    def _line(self, state: State, status: str, *, begins: bool) -> str:
+        """The line that is printed of a run of this process; empty where none is due."""
+        if begins or state.point is None:
+            return status
+        if state.point.dev is None and self._clock() < self._line_at:
+            return ""
+        self._line_at = self._clock() + SECONDS_PER_LINE
+        return f"step {state.step}/{state.steps} {status} ({state.point.seconds:.0f} s)"
 
     def _show_overall(self) -> None:
         if self._overall is not None:
@@ -274,7 +246,7 @@ def shown() -> "Shown":
 @contextmanager
 def _grid() -> Iterator[GridView]:
     with bars(Output()) as bar:
-        yield GridView(bar, Output(stderr=True), attrgetter("file_name"))
+        yield GridView(bar, Output(stderr=True))
 
 
 def show_trials(records: Sequence[Record], chosen: Record | None) -> None:

@@ -1,23 +1,29 @@
-"""Engines that compute the runs of a grid: here, in workers, on a Ray cluster, under Slurm.
+"""Engines that execute the runs of a grid: in this process, in several, on Ray, under Slurm.
 
-An engine is a module of this package, whose `create` makes a `harness.jobs.Pool` for runs whose
-records are in a folder; its last argument gives the callback of a run of this process.
+An engine is a module of this package with one function, `create(resources, store)`. It returns a
+`concurrent.futures.Executor`, or None for this process. Records are in the folder `store`. The
+executor calls each function in a process of this machine or another one that has the folder. A
+future has an error where its process ended before the call did. `shutdown` ends all calls; runs
+write a checkpoint first.
 """
 
 import os
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
+import torch
+
+from harness.records.fields import Device
 from zoo.registry import UserError, require_memory, unknown
 
-if TYPE_CHECKING:
-    from harness.jobs import Pool
-    from harness.records.spec import RunSpec
-    from harness.runner import ProgressCallback
+WORKER_BYTES = 2**27
+"""What a process takes that has imported PyTorch, at least."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,18 +34,27 @@ class Resources:
         workers: runs at once; 0 for as many as there is room for, which is 1 on this machine.
         threads: CPU threads of a run; 0 for a share of this machine's, or 1 of another machine.
         device: the kind on which runs are trained; with `cuda` each has a GPU.
+        isolated: whether the process of a run executes no other run.
         parameters: of Slurm's jobs, such as `partition` and `time`, by name.
     """
 
     engine: str = "local"
     workers: int = 0
     threads: int = 0
-    device: Literal["cpu", "cuda"] = "cpu"
+    device: Device = "cpu"
+    isolated: bool = False
     parameters: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def runs_at_once(self) -> int:
+        """The most runs in progress."""
+        return self.workers or (1 if self.engine == "local" else sys.maxsize)
 
-WORKER_BYTES = 2**27
-"""What a process takes that has imported PyTorch, at least."""
+    @property
+    def threads_of_run(self) -> int:
+        """CPU threads of each run."""
+        share = torch.get_num_threads() // self.runs_at_once if self.engine == "local" else 1
+        return self.threads or max(1, share)
 
 
 def names() -> list[str]:
@@ -75,13 +90,11 @@ def resources(
     )  # fmt: skip
 
 
-def create(
-    resources: Resources, store: Path, callback: "Callable[[RunSpec], ProgressCallback]"
-) -> "Pool":
-    """The engine that `resources` name, for runs whose records are in `store`.
+def start(resources: Resources, store: Path) -> Executor | None:
+    """Start the engine that `resources` name, for runs whose records are in `store`.
 
     Raises:
         UserError: the engine is not installed, or does not accept its parameters.
     """
     engine: Any = import_module(f"{__name__}.{resources.engine}")
-    return engine.create(resources, store, callback)
+    return engine.create(resources, store)

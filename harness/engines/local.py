@@ -1,144 +1,121 @@
-"""The engine of this machine: one run after the other in this process, or several in workers."""
+"""The engine of this machine: one run after the other in this process, or a process a run.
+
+`ProcessPoolExecutor` is no substitute: it breaks as a whole when one of its processes is killed,
+and those outlive a command that is killed.
+"""
 
 import multiprocessing
 import os
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, Executor, Future, wait
+from functools import partial
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import torch
 
 from harness.engines import Resources
 from harness.interrupts import ending, ignore_interrupts
-from harness.jobs import Job, Pool, Result, take
-from harness.records.spec import RunSpec
-from harness.runner import ProgressCallback
-from harness.worker import work
 
-SECONDS_PER_WAIT = 0.2
-"""Seconds to wait for the end of a job."""
-
-Callback = Callable[[RunSpec], ProgressCallback]
-"""Gives the callback of a run that begins in this process."""
+PRELOADED = ("harness.execution", "torch._dynamo")
+"""Modules of every run; the second, for counting operations, takes seconds to import."""
 
 
-def create(resources: Resources, store: Path, callback: Callback) -> Pool:
-    """The engine of this machine."""
-    workers, threads = resources.workers, resources.threads
-    if workers > 1:
-        share = threads or max(1, torch.get_num_threads() // workers)
-        return Workers(workers, share, visible_gpus() if resources.device == "cuda" else ())
-    torch.set_num_threads(threads or torch.get_num_threads())
-    return Serial(callback, Workers(1, torch.get_num_threads()))
+def create(resources: Resources, store: Path) -> Executor | None:
+    """The engine of this machine; None for this process."""
+    if resources.workers > 1 or resources.isolated:
+        return Processes(visible_gpus() if resources.device == "cuda" else ())
+    return None
 
 
-class Serial:
-    """Computes each run when it is submitted, in this process unless it is isolated."""
+class Processes(Executor):
+    """Calls each function in a new process, a copy of a server that has imported `PRELOADED`.
 
-    def __init__(self, callback: Callback, isolated: Pool) -> None:
-        """Show the runs of this process by `callback`; `isolated` starts a process for others."""
-        self.callback, self.isolated = callback, isolated
-        self.ended: list[tuple[Job, Result]] = []
-
-    def can_start(self) -> bool:
-        return not self.ended and self.isolated.can_start()
-
-    def submit(self, job: Job) -> None:
-        if job.is_isolated:
-            self.isolated.submit(job)
-        else:
-            self.ended.append((job, take(job, self.callback)))
-
-    def finished(self) -> Sequence[tuple[Job, Result]]:
-        ended, self.ended = self.ended, []
-        return ended or self.isolated.finished()
-
-    def close(self) -> None:
-        self.isolated.close()
-
-
-class Worker(NamedTuple):
-    """A process that computes one job at a time, and this end of the pipe to it."""
-
-    process: SpawnProcess
-    connection: Connection
-    gpu: str
-
-
-class Workers:
-    """Processes, each started for the first job that it gets.
-
-    A process that ends before its job does is replaced by the next job, and so is the process of an
-    isolated job.
+    The process ends with the call. If this process is killed, it ends as by SIGTERM.
     """
 
-    def __init__(self, count: int, threads: int, gpus: Sequence[str] = ()) -> None:
-        """Prepare; no process is started yet.
+    def __init__(self, gpus: Sequence[str] = ()) -> None:
+        """Prepare; nothing is started yet.
 
-        Each has `threads` CPU threads. They share `gpus`, names for `CUDA_VISIBLE_DEVICES`.
+        Each process uses one of `gpus`, names for `CUDA_VISIBLE_DEVICES`, the least used one.
         """
-        self.threads = threads
-        self.free_gpus = [gpus[i % len(gpus)] if gpus else "" for i in range(count)]
-        self.idle: list[Worker] = []
-        self.busy: dict[Connection, tuple[Worker, Job]] = {}
+        self.calls: dict[str, int] = dict.fromkeys(gpus, 0)
+        self.running: dict[Future[Any], BaseProcess] = {}
 
-    def can_start(self) -> bool:
-        return bool(self.idle or self.free_gpus)
-
-    def submit(self, job: Job) -> None:
-        worker = self.idle.pop() if self.idle else self._start()
-        self.busy[worker.connection] = worker, job
-        with suppress(OSError):  # the process has ended, which `finished` reports
-            worker.connection.send((job.portable, self.threads))
-
-    def finished(self) -> list[tuple[Job, Result]]:
-        ended = []
-        for connection in wait([*self.busy], SECONDS_PER_WAIT):
-            worker, job = self.busy.pop(connection)  # type: ignore[arg-type]
-            ended.append((job, self._result(worker, job)))
-        return ended
-
-    def close(self) -> None:
-        # A second interrupt ends the processes at once.
-        workers = [*self.idle, *(worker for worker, _ in self.busy.values())]
-        try:
-            for worker in workers:
-                worker.process.terminate()
-            for worker in workers:
-                worker.process.join()
-        finally:
-            for worker in workers:
-                worker.process.kill()
-                worker.process.join()
-                worker.connection.close()
-
-    def _start(self) -> Worker:
-        gpu = self.free_gpus.pop(0)
-        ours, other = multiprocessing.Pipe()
-        process = multiprocessing.get_context("spawn").Process(
-            target=work, args=(other, self.threads, gpu), daemon=True
-        )
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Call the function now; the error of a process that ends before is `BrokenExecutor`."""
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([*PRELOADED])
+        gpu = min(self.calls, key=lambda name: self.calls[name], default="")
+        environment = {**os.environ, **({"CUDA_VISIBLE_DEVICES": gpu} if gpu else {})}
+        receiver, sender = context.Pipe(duplex=False)
+        call = partial(fn, *args, **kwargs)
+        process = context.Process(target=_call, args=(sender, environment, call))
         # Ctrl-C reaches all processes of the terminal: this one ends the others.
         with ignore_interrupts():
             process.start()
-        other.close()
-        return Worker(process, ours, gpu)
+        sender.close()
+        future: Future[Any] = Future()
+        self.running[future] = process
+        if gpu:
+            self.calls[gpu] += 1
+        threading.Thread(target=self._receive, args=(receiver, future, gpu), daemon=True).start()
+        return future
 
-    def _result(self, worker: Worker, job: Job) -> Result:
-        """The result of a worker that has sent one, or has ended."""
-        result = None
-        with suppress(EOFError, OSError):
-            result = worker.connection.recv()
-        if result is not None and not job.is_isolated:
-            self.idle.append(worker)
-            return result
-        worker.connection.close()  # by which it ends
-        worker.process.join()
-        self.free_gpus.append(worker.gpu)
-        return result or Result("died", ending(worker.process.exitcode or 0))
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End all processes by SIGTERM; a second interrupt meanwhile ends them at once."""
+        processes = [*self.running.values()]
+        try:
+            for process in processes:
+                process.terminate()
+            self._wait()
+        finally:
+            for process in processes:
+                process.kill()
+            self._wait()
+
+    def _wait(self) -> None:
+        wait([*self.running])
+
+    def _receive(self, receiver: Connection, future: Future[Any], gpu: str) -> None:
+        """Wait for the end of a process, then give its result to the future."""
+        result, process = None, self.running[future]
+        try:
+            result = receiver.recv()
+        except (EOFError, OSError):
+            result = None
+        process.join()
+        receiver.close()
+        if gpu:
+            self.calls[gpu] -= 1
+        if result is None:
+            future.set_exception(BrokenExecutor(ending(process.exitcode or 0)))
+        else:
+            future.set_result(result)
+        del self.running[future]
+
+
+def _call(sender: Connection, environment: Mapping[str, str], call: Callable[[], Any]) -> None:
+    """Send the result of `call`; SIGTERM, or the end of the parent, ends it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ |= environment  # as it is now; the server has that of its start
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        sender.send(call())
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGTERM)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def visible_gpus() -> list[str]:

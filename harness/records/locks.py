@@ -11,14 +11,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated
 
 import filelock
 import psutil
-from pydantic import Field
 
 from harness.records.fields import Count, Frozen, Time, now
 from harness.records.files import read_model, write_atomic
+from harness.records.record import Point
 from zoo.registry import UserError
 
 FOLDER = ".locks"
@@ -29,12 +28,13 @@ SECONDS_PER_STATE = 2.0
 
 
 class State(Frozen):
-    """The process that computes a run, and the progress of the run.
+    """The process that executes a run, and the progress of the run.
 
     Attributes:
         since: when it took the run.
         phase: the part of the run, in one or two words.
-        step: optimiser steps done.
+        point: the last one of the curve; None before the first one of this process.
+        steps: of the whole run.
     """
 
     host: str
@@ -42,7 +42,7 @@ class State(Frozen):
     since: Time
     threads: Count
     phase: str = "start"
-    step: Annotated[int, Field(ge=0)] = 0
+    point: Point | None = None
     steps: Count
 
     @property
@@ -50,28 +50,39 @@ class State(Frozen):
         """Return whether the process is, or was, one of this machine."""
         return self.host == platform.node()
 
+    @property
+    def is_of_this_process(self) -> bool:
+        """Return whether the process is this one."""
+        return self.is_of_this_host and self.pid == os.getpid()
+
+    @property
+    def step(self) -> int:
+        """The number of optimiser steps done."""
+        return self.point.step if self.point else 0
+
 
 class Lock:
-    """The lock of a run that this process holds."""
+    """The lock of a run that this process holds.
+
+    Attributes:
+        state: of the run.
+    """
 
     def __init__(self, held: filelock.BaseFileLock, path: Path, state: State) -> None:
-        """Write `state`, the state of the run, to `path`; `held` is the lock."""
-        self._held, self._path, self._state, self._written = held, path, state, 0.0
+        """Write `state` to `path`; `held` is the lock."""
+        self.state, self._held, self._path, self._write_at = state, held, path, 0.0
         self.report()
 
-    def report(self, *, phase: str = "", step: int | None = None) -> None:
-        """Write the state of the run, if its phase is a new one or the last write is some time ago.
+    def report(self, **changes: str | Point) -> None:
+        """Change the state; it is written where the phase is a new one or some time has passed.
 
         Best effort: write errors are ignored.
         """
-        now, due = time.monotonic(), bool(phase) or not self._written
-        changes = {"phase": phase or self._state.phase}
-        changes |= {} if step is None else {"step": step}
-        self._state = self._state.model_copy(update=changes)
-        if due or now > self._written + SECONDS_PER_STATE:
-            self._written = now
+        self.state = self.state.model_copy(update=changes)
+        if "phase" in changes or time.monotonic() > self._write_at:
+            self._write_at = time.monotonic() + SECONDS_PER_STATE
             with suppress(OSError):
-                write_atomic(self._path, self._state.model_dump_json().encode())
+                write_atomic(self._path, self.state.model_dump_json().encode())
 
     def release(self, *, keep_state: bool) -> None:
         """Release the lock; the state is kept where the run has a checkpoint to continue from."""

@@ -7,6 +7,7 @@ from harness.records.cost import CostSpec, Limits, Measured
 from harness.records.fields import Quartiles
 from harness.records.locks import State
 from harness.records.models import Encoder
+from harness.records.record import Point
 from harness.records.spec import TrainSpec
 
 SOME = Quartiles(q1=1.0, median=2.0, q3=3.0)
@@ -21,7 +22,8 @@ COST = CostSpec(
     batching="1", dim=16, heads=2, causal=False, model=None, precision="fp32", device="cpu",
     machine="test", threads=1,
 )  # fmt: skip
-STATE = State(host="vm", pid=1, since="2030-01-01T00:00:00+00:00", threads=1, step=7, steps=9)
+POINT = Point(step=1, seconds=1, loss=1, losses={})
+STATE = State(host="vm", pid=1, since="2030-01-01T00:00:00+00:00", threads=1, steps=9)
 
 
 class Clock:

@@ -1,5 +1,6 @@
-"""Grids in several processes: deaths, interrupts, equality to the bit with a run in one process."""
+"""Engines: processes that are killed or interrupted, and runs equal to those of this process."""
 
+import concurrent.futures
 import json
 import multiprocessing
 import os
@@ -7,8 +8,8 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,11 +17,10 @@ import psutil
 import pytest
 
 from harness.cli import main
-from harness.engines import Resources
-from harness.engines.local import Workers, create, visible_gpus
+from harness.engines import Resources, names, start
+from harness.engines.local import Processes, visible_gpus
 from harness.environment import use_threads
 from harness.records.store import Store
-from harness.runner import NoProgress
 from tests.harness.conftest import DEADLINE, SMALL
 
 ROOT = Path(__file__).parents[2]
@@ -41,21 +41,24 @@ def grid(store, interruptible, monkeypatch, capfd):
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     monkeypatch.setenv("PYTHONPATH", path)
 
-    def run(engine: str, variants: list[str], disturb: Callable[[], None], *more: str):
+    def run(engine: str, variants: list[str], disturb: Callable[[psutil.Process], None], *more):
         options = ["--engine", engine, "--workers", "2", "--threads", "1", "-a", ",".join(variants)]
+        ended = threading.Event()
         with ThreadPoolExecutor(1) as threads, pytest.raises(SystemExit) as end:
-            disturbed = threads.submit(disturb)
-            main([*CELLS, *options, *more, "--store", str(store.folder)])
+            disturbed = threads.submit(lambda: disturb(wait_for_checkpoint(store, ended)))
+            try:
+                main([*CELLS, *options, *more, "--store", str(store.folder)])
+            finally:
+                ended.set()
         disturbed.result()
         return (end.value.code, *capfd.readouterr())
 
     return run
 
 
-def wait_for_checkpoint(store: Store) -> psutil.Process:
+def wait_for_checkpoint(store: Store, ended: threading.Event) -> psutil.Process:
     """The process of a run that has a checkpoint and is in its training; it is suspended there."""
-    end = time.monotonic() + DEADLINE
-    while time.monotonic() < end:
+    while not ended.wait(0.05):
         for name, state in store.locks.states().items():
             saved = (store.folder / f"{name}.checkpoint").exists()
             if not saved or state.phase != "train" or not store.locks.is_held(name):
@@ -65,7 +68,6 @@ def wait_for_checkpoint(store: Store) -> psutil.Process:
             if store.locks.is_held(name) and store.locks.state(name).phase == "train":
                 return process
             process.resume()  # the training had ended
-        time.sleep(0.05)
     raise AssertionError("no run has written a checkpoint")
 
 
@@ -109,11 +111,11 @@ def expected(shared_data, tmp_path_factory) -> dict:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["local", "slurm", "ray"])
+@pytest.mark.parametrize("engine", names())
 def test_a_grid_goes_on_when_a_process_of_it_is_killed(grid, store, expected, engine):
     if find_spec(NEEDS.get(engine, "torch")) is None:
         pytest.skip(f"--engine {engine} needs the extra {engine!r}")
-    code, out, err = grid(engine, ["softmax"], lambda: kill(wait_for_checkpoint(store)), "--json")
+    code, out, err = grid(engine, ["softmax"], kill, "--json")
     # No process writes anything else to stdout.
     assert code == 0 and [run["status"] for run in json.loads(out)["runs"]] == ["ok"], err
     assert outcomes(store) == {"softmax": expected["softmax"]}
@@ -123,8 +125,7 @@ def test_a_grid_goes_on_when_a_process_of_it_is_killed(grid, store, expected, en
 def test_an_interrupt_ends_all_workers_and_the_same_command_continues(grid, store, expected):
     others, workers = {*multiprocessing.active_children()}, []
 
-    def interrupt():
-        process = wait_for_checkpoint(store)
+    def interrupt(process):
         workers.extend({*multiprocessing.active_children()} - others)
         # A terminal sends Ctrl-C to all processes.
         for worker in workers:
@@ -141,21 +142,81 @@ def test_an_interrupt_ends_all_workers_and_the_same_command_continues(grid, stor
     assert outcomes(store) == expected
 
 
-@pytest.mark.parametrize(("workers", "threads", "share"), [(2, 0, 4), (99, 0, 1), (2, 3, 3)])
-def test_workers_share_the_threads_of_the_machine(workers, threads, share, monkeypatch, tmp_path):
-    monkeypatch.setattr("harness.engines.local.torch.get_num_threads", lambda: 9)
-    pool = create(Resources(workers=workers, threads=threads), tmp_path, lambda spec: NoProgress())
-    assert isinstance(pool, Workers) and pool.threads == share
+@pytest.mark.parametrize(
+    ("resources", "runs", "threads"),
+    [
+        ({"workers": 0}, 1, 9), ({"workers": 2}, 2, 4), ({"workers": 99}, 99, 1),
+        ({"workers": 2, "threads": 3}, 2, 3), ({"workers": 2, "engine": "slurm"}, 2, 1),
+    ],
+)  # fmt: skip
+def test_runs_at_once_share_the_threads_of_the_machine(resources, runs, threads, monkeypatch):
+    monkeypatch.setattr("torch.get_num_threads", lambda: 9)
+    found = Resources(**resources)
+    assert (found.runs_at_once, found.threads_of_run) == (runs, threads)
 
 
-def test_workers_share_the_gpus_in_turn(monkeypatch):
-    assert Workers(5, 1, ["0", "3"]).free_gpus == ["0", "3", "0", "3", "0"]
-    assert Workers(2, 1).free_gpus == ["", ""]
+@pytest.fixture
+def processes():
+    executor = Processes(["0", "3"])
+    yield executor
+    executor.shutdown()
+
+
+def variables() -> tuple[int, str | None, str | None]:
+    """Of the process: its number, its GPUs, and a variable of a test."""
+    return os.getpid(), os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("OF_A_TEST")
+
+
+def start_a_process() -> int | None:
+    process = multiprocessing.get_context("spawn").Process(target=os.getpid)
+    process.start()
+    process.join()
+    return process.exitcode
+
+
+def test_each_call_has_a_process_of_its_own_and_one_gpu_in_turn(processes, monkeypatch):
+    for text in "ab":  # the processes have the environment of now
+        monkeypatch.setenv("OF_A_TEST", text)
+        calls = [processes.submit(variables) for _ in range(3)]
+        pids, gpus, texts = zip(*(call.result() for call in calls), strict=True)
+        assert len({*pids, os.getpid()}) == 4 and {*texts} == {text}
+        assert gpus == ("0", "3", "0")
+    assert processes.submit(start_a_process).result() == 0
+    with pytest.raises(BrokenExecutor, match="it was ended by SIGABRT"):
+        processes.submit(os.abort).result()
+    assert processes.submit(os.getpid).result() != os.getpid()
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_the_end_of_an_engine_ends_its_calls(interrupted, monkeypatch):
+    executor, second = Processes(), [KeyboardInterrupt()] * interrupted
+    calls = [executor.submit(time.sleep, 2 * DEADLINE) for _ in range(2)]
+    workers = [*executor.running.values()]
+
+    def wait(futures):
+        if second:
+            raise second.pop()
+        return concurrent.futures.wait(futures)
+
+    monkeypatch.setattr("harness.engines.local.wait", wait)
+    if interrupted:
+        for worker in workers:
+            psutil.Process(worker.pid).suspend()  # SIGTERM has no effect
+    with pytest.raises(KeyboardInterrupt) if interrupted else nullcontext():
+        executor.shutdown()
+    assert not any(worker.is_alive() for worker in workers)
+    name = "SIGKILL" if interrupted else "SIGTERM"
+    assert [str(call.exception(0)) for call in calls] == [f"it was ended by {name}"] * 2
+
+
+def test_the_gpus_are_those_of_the_command(monkeypatch, tmp_path):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
     assert visible_gpus() == ["4", "7"]
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    assert visible_gpus() == ["0", "1"]
+    executor = start(Resources(workers=2, device="cuda"), tmp_path)
+    assert isinstance(executor, Processes) and [*executor.calls] == ["0", "1"]
+    assert start(Resources(workers=1), tmp_path) is None
 
 
 PLUG_IN = """
@@ -178,7 +239,8 @@ def test_every_run_of_a_plug_in_has_a_process_of_its_own(call, store, install):
     folder = install({"zoo.variants": {"foreign": "foreign_attention:Foreign"}})
     (folder / "foreign_attention.py").write_text(PLUG_IN)
     argv = ["run", "-a", "foreign", "-t", "majority", "--budget", "smoke", "--seeds", "0,1"]
-    assert call(*argv)[0] == 1
+    code, _, err = call(*argv)
+    assert code == 1 and err.count("Traceback (most recent call last)") == 2
     reasons = [record.reason for record in store.read()[0]]
     assert len(set(reasons)) == 2 and f"RuntimeError: process {os.getpid()}" not in reasons
     assert all(reason.startswith("RuntimeError: process ") for reason in reasons)

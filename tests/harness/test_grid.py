@@ -1,40 +1,43 @@
 """Many runs: finished ones are not repeated, and a failing one does not stop the others."""
 
-import pickle
 import re
-from concurrent.futures import ThreadPoolExecutor
+import sys
+from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
+from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import pytest
 import torch
 
 import harness.runner
-from harness.engines.local import Serial, Workers
+from harness.engines import Resources
 from harness.environment import use_threads
-from harness.grid import ATTEMPTS, check, run_all
-from harness.jobs import Job, Result, has_outcome
+from harness.execution import execute
+from harness.grid import ATTEMPTS, View, check, run_all
 from harness.records.frame import of_records
 from harness.runner import failure, save_record
 from harness.train import DivergedError
 from tests.harness.conftest import requested
+from tests.harness.specs import raising
 from tests.reports.conftest import make_record
 from zoo.contract import Unsupported
 from zoo.registry import UserError
 
 
 @pytest.fixture
-def view(callback) -> MagicMock:
-    """A view that stores its calls, and shows each run by `callback`."""
-    return MagicMock(**{"callback.return_value": callback})
+def view() -> MagicMock:
+    """A view that stores its calls."""
+    return MagicMock(spec_set=View)
 
 
 @pytest.fixture
 def grid(store, view):
-    """Runs plans one after the other; seed, status, and whether it was computed, of each."""
+    """Executes plans; returns of each the seed, the status, and whether it was executed."""
 
-    def make(*plans, **how) -> list[tuple[int, str, bool]]:
-        outcome = run_all(plans, store, Serial(view.callback, Workers(1, 1)), view, **how)
-        return [(record.spec.seed, record.status, new) for record, new in outcome]
+    def make(*plans, engine="local", **how) -> list[tuple[int, str, bool]]:
+        resources = Resources(engine=engine, workers=1, threads=torch.get_num_threads())
+        outcomes = run_all(plans, store, resources, view, **how)
+        return [(record.spec.seed, record.status, new) for record, new in outcomes]
 
     return make
 
@@ -156,7 +159,7 @@ def test_a_failed_rerun_does_not_replace_a_finished_record(plan, store, grid, in
     assert [record.status for record in store.read()[0]] == ["ok"]
 
 
-def test_two_grids_on_one_store_compute_each_run_once(plan, callback, grid, monkeypatch):
+def test_two_grids_on_one_store_execute_each_run_once(plan, grid, monkeypatch):
     plans = [plan(seed=seed) for seed in range(3)]
     monkeypatch.setattr("harness.grid.SECONDS_PER_LOOK", 0.01)
     with ThreadPoolExecutor(2) as threads:
@@ -164,7 +167,6 @@ def test_two_grids_on_one_store_compute_each_run_once(plan, callback, grid, monk
     assert all([(seed, status) for seed, status, _ in runs] == [
         (0, "ok"), (1, "ok"), (2, "ok")] for runs in both)  # fmt: skip
     assert [sum(new for *_, new in run) for run in zip(*both, strict=True)] == [1, 1, 1]
-    assert callback.phases.count("train") == 3
 
 
 def test_a_run_of_another_process_is_left_to_it_and_computed_when_that_ends(
@@ -183,12 +185,16 @@ def test_a_run_of_another_process_is_left_to_it_and_computed_when_that_ends(
     assert waited == ["ok"]
 
 
-def test_a_failure_of_another_process_is_not_repeated_by_the_same_command(plan, store):
-    record = failure(plan(), store, "boom")
-    job = Job(record.spec, store.folder)
-    assert has_outcome(record, job)
-    assert not has_outcome(record, job._replace(before=record.started))
-    assert not has_outcome(record.model_copy(update={"status": "interrupted"}), job)
+@pytest.mark.parametrize(
+    ("status", "began", "new"),
+    [("failed", "later", False), ("failed", "before", True), ("interrupted", "later", True)],
+)
+def test_a_failure_of_another_command_is_not_repeated_by_this_one(plan, store, status, began, new):
+    record = failure(plan(), store, "boom").model_copy(update={"status": status})
+    store.write(record)
+    before = record.started if began == "before" else ""
+    assert execute(record.spec, store, before=before).new == new
+    assert (store.find(record.spec).status == "ok") == new
 
 
 OTHER_CODE = [{"softmax": "zoo.variants.softmax:0"}, {"softmax": "0" * 64}, {}]
@@ -224,46 +230,67 @@ def test_a_checkpoint_of_other_code_is_not_continued(plan, store, grid, interrup
         grid(plan())
 
 
-def test_a_job_is_small_enough_to_be_sent_to_another_process(plan, store):
-    job = Job(plan("softmax+primal"), store.folder)
-    sent = pickle.dumps(job.portable)
-    assert pickle.loads(sent).spec == job.spec and len(sent) < 10_000
+class Threads(ThreadPoolExecutor):
+    """An engine of the test: threads, of which the first `deaths` calls end as a process does."""
+
+    deaths, broken = 0, False
+
+    def submit(self, fn, /):
+        self.given.append(fn.args[0].seed)
+        if not Threads.deaths:
+            return super().submit(fn)
+        Threads.deaths -= 1
+        if Threads.broken:
+            raise BrokenExecutor("a pool that is of no use any more")
+        future = Future()
+        future.set_exception(BrokenExecutor("it was ended by SIGKILL"))
+        return future
 
 
-class Dying(Serial):
-    """An engine whose first processes die while they compute a run; the next one computes it."""
+@pytest.fixture
+def threads(monkeypatch) -> type[Threads]:
+    """Adds the engine, which is one function."""
+    monkeypatch.setattr(Threads, "given", [], raising=False)
 
-    def __init__(self, view, deaths):
-        super().__init__(view.callback, Workers(1, 1))
-        self.left, self.given = deaths, []
+    def create(resources, store):
+        return Threads(resources.workers or 1)
 
-    def submit(self, job):
-        self.given.append((job.spec.seed, job.restart))
-        if self.left:
-            self.left -= 1
-            self.ended.append((job, Result("died", "ended by SIGKILL")))
-        else:
-            super().submit(job)
-
-    def close(self):
-        self.given.append("closed")
+    monkeypatch.setitem(sys.modules, "harness.engines.threads", SimpleNamespace(create=create))
+    return Threads
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("rerun", [False, True])
-@pytest.mark.parametrize("deaths", [ATTEMPTS - 1, ATTEMPTS])
-def test_a_run_whose_process_dies_is_computed_again_and_fails_in_the_end(
-    two, store, view, deaths, rerun
+@pytest.mark.parametrize(
+    ("deaths", "broken"), [(ATTEMPTS - 1, False), (ATTEMPTS, False), (1, True)]
+)
+def test_a_run_whose_process_dies_is_executed_again_and_fails_in_the_end(
+    two, store, grid, threads, monkeypatch, deaths, broken, rerun
 ):
-    pool = Dying(view, deaths)
-    outcomes = run_all(two, store, pool, view, rerun=rerun)
+    monkeypatch.setattr(threads, "deaths", deaths)
+    monkeypatch.setattr(threads, "broken", broken)
     status = "failed" if deaths == ATTEMPTS else "ok"
-    assert [(record.status, new) for record, new in outcomes] == [(status, True), ("ok", True)]
-    # Only the first process starts a repeated run from the beginning.
-    assert pool.given == [(0, rerun), (0, False), (0, False), (1, rerun), "closed"]
-    reason = f"its process ended {ATTEMPTS} times; the last time ended by SIGKILL"
-    assert outcomes[0][0].reason == (reason if status == "failed" else "")
+    outcomes = grid(*two, engine="threads", rerun=rerun)
+    assert outcomes == [(0, status, True), (1, "ok", True)]
+    assert threads.given.count(0) == min(deaths + 1, ATTEMPTS)
+    reason = f"its process ended {ATTEMPTS} times; the last time it was ended by SIGKILL"
+    assert store.find(two[0]).reason == (reason if status == "failed" else "")
     assert not store.locks.is_held(two[0].file_name)
+
+
+def test_an_engine_gives_warnings_and_tracebacks_of_runs(
+    plan, store, grid, view, threads, interrupted, interrupt_at, monkeypatch
+):
+    interrupted(plan())
+    monkeypatch.setattr("harness.provenance.implementations", lambda names: OTHER_CODE[0])
+    interrupt_at(2, RuntimeError("boom"))
+    with pytest.warns(UserWarning, match="of other code of softmax; the run starts again"):
+        assert grid(plan(), engine="threads") == [(0, "failed", True)]
+    (record, trace) = view.ended.call_args.args
+    assert record == store.find(plan()) and "RuntimeError: boom" in trace
+    monkeypatch.setattr("harness.execution.run", raising(UserError("the disk is full")))
+    with pytest.raises(UserError, match="the disk is full"):
+        grid(plan(), engine="threads")
 
 
 def test_an_interrupted_run_is_continued_with_its_threads(
@@ -285,10 +312,11 @@ def test_a_run_that_another_machine_began_comes_last_and_starts_again(
         grid(two[0])
     monkeypatch.setattr("harness.records.locks.platform.node", lambda: "another")
     environment_is(device="an abacus", threads=99)
-    view.started.reset_mock()
+    view.show.reset_mock()
     with pytest.warns(UserWarning, match="is of another machine; the run starts again"):
         assert grid(*two) == [(0, "ok", True), (1, "ok", True)]
-    assert [started.args[0].seed for started in view.started.call_args_list] == [1, 0]
+    shown = [call.args[0].seed for call in view.show.call_args_list]
+    assert shown == sorted(shown, reverse=True) and {*shown} == {0, 1}
     record = store.find(two[0])
     assert record.environment.threads == 99
     assert [point.step for point in record.curve] == [1, 2, 3, 4]

@@ -65,7 +65,7 @@ def mixed(plan, store, callback, outcomes, interrupt_at):
         run(interrupted, store, callback)
     store.write(failure(failed, store, "boom"))
     lock = store.locks.acquire(running.file_name, threads=1, steps=4)
-    lock.report(phase="train", step=2)
+    lock.report(phase="train")
     yield [plan.file_name for plan in (done, running, interrupted, failed)]
     lock.release(keep_state=False)
 

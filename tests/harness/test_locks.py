@@ -10,9 +10,9 @@ import filelock
 import pytest
 
 from harness.records.files import write_all
-from harness.records.locks import Locks, State
+from harness.records.locks import Locks
 from tests.conftest import ROOT
-from tests.harness.specs import raising
+from tests.harness.specs import POINT, raising
 from zoo.registry import UserError
 
 HOLD = """
@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 from harness.records.locks import Locks
 lock = Locks(Path(sys.argv[1])).acquire("name", threads=2, steps=9)
-lock.report(phase="train", step=5)
+lock.report(phase="train")
 print("held", flush=True)
 sys.stdin.read()
 """
@@ -43,7 +43,8 @@ def test_a_lock_ends_with_its_process_however_that_ends(locks, tmp_path):
     assert process.stdout.readline() == "held\n"
     assert acquire(locks) is None and locks.is_held("name")
     state = locks.state("name")
-    assert (state.pid, state.threads, state.phase, state.step) == (process.pid, 2, "train", 5)
+    assert (state.pid, state.threads, state.phase, state.step) == (process.pid, 2, "train", 0)
+    assert state.is_of_this_host and not state.is_of_this_process
     assert locks.running_here() == 1
     process.kill()
     process.communicate()
@@ -51,8 +52,9 @@ def test_a_lock_ends_with_its_process_however_that_ends(locks, tmp_path):
     # What the dead process wrote is still there, and its successor replaces it.
     assert locks.states() == {"name": state}
     taken = acquire(locks)
-    assert locks.state("name").pid == os.getpid() and locks.state("name").is_of_this_host
-    assert not State(**{**state.model_dump(), "host": "another"}).is_of_this_host
+    assert locks.state("name").is_of_this_process
+    other = taken.state.model_copy(update={"host": "another"})
+    assert not other.is_of_this_host and not other.is_of_this_process
     assert acquire(locks) is None
     taken.release(keep_state=False)
     assert locks.states() == {}
@@ -61,13 +63,14 @@ def test_a_lock_ends_with_its_process_however_that_ends(locks, tmp_path):
 def test_the_step_is_written_from_time_to_time_and_a_phase_at_once(locks, monkeypatch):
     seconds = [100.0]
     monkeypatch.setattr("harness.records.locks.time.monotonic", lambda: seconds[0])
-    lock = acquire(locks)
-    lock.report(step=1)
-    assert locks.state("name").step == 0
+    lock, points = acquire(locks), [POINT.model_copy(update={"step": step}) for step in (1, 2, 3)]
+    lock.report(point=points[0])
+    assert (lock.state.step, locks.state("name").step) == (1, 0)
     seconds[0] += 3
-    lock.report(step=2)
-    assert locks.state("name").step == 2
-    lock.report(phase="test", step=3)
+    lock.report(point=points[1])
+    assert locks.state("name") == lock.state and lock.state.point == points[1]
+    lock.report(point=points[2])
+    lock.report(phase="test")
     assert (locks.state("name").phase, locks.state("name").step) == ("test", 3)
 
 

@@ -1,26 +1,26 @@
-"""The display of a run."""
+"""The display of runs."""
 
 import io
+import os
+import platform
 from unittest.mock import MagicMock
 
 import pytest
 from rich.console import Console
 
 from harness.cli.progress import GridView, bars
-from harness.jobs import Reported
-from harness.records.locks import State
-from harness.records.record import Point
-from tests.harness.specs import STATE, Clock
+from harness.execution import Reported
+from tests.harness.specs import POINT, STATE, Clock
+from tests.reports.conftest import make_record
 
 
 @pytest.mark.parametrize("terminal", [False, True])
 @pytest.mark.parametrize("errors_terminal", [False, True])
-def test_a_traceback_goes_where_no_bar_erases_it(plan, terminal, errors_terminal):
+def test_a_traceback_goes_where_no_bar_erases_it(terminal, errors_terminal):
     out, err = io.StringIO(), io.StringIO()
-    console = Console(file=out, force_terminal=terminal)
-    with bars(console) as bar:
-        view = GridView(bar, Console(file=err, force_terminal=errors_terminal), str)
-        view.callback(plan()).failed("Traceback: boom")
+    with bars(Console(file=out, force_terminal=terminal)) as bar:
+        view = GridView(bar, Console(file=err, force_terminal=errors_terminal))
+        view.ended(make_record("softmax"), "Traceback: boom")
     shared = terminal and errors_terminal
     assert ("Traceback: boom" in out.getvalue()) == shared
     assert ("Traceback: boom" in err.getvalue()) == (not shared)
@@ -28,81 +28,76 @@ def test_a_traceback_goes_where_no_bar_erases_it(plan, terminal, errors_terminal
 
 @pytest.mark.parametrize("error", [OSError("gone"), SystemExit(1), ValueError("a defect")])
 def test_a_progress_that_cannot_be_shown_changes_no_run(store, error):
-    broken = MagicMock(**{"phase.side_effect": error})
-    reported = Reported(broken, store.locks.acquire("name", threads=1, steps=9))
+    broken = MagicMock(side_effect=error)
+    reported = Reported(store.locks.acquire("name", threads=1, steps=9), broken)
     with pytest.warns(UserWarning, match="progress is not shown") as caught:
         reported.phase("train")
         reported.phase("test")
-    broken.phase.assert_called_once_with("train")
+    broken.assert_called_once()
     assert (len(caught), store.locks.state("name").phase) == (1, "test")
 
 
 def test_an_interrupt_while_progress_is_shown_is_an_interrupt(store):
-    callback = MagicMock(**{"phase.side_effect": KeyboardInterrupt})
+    interrupted = MagicMock(side_effect=KeyboardInterrupt)
     with pytest.raises(KeyboardInterrupt):
-        Reported(callback, store.locks.acquire("name", threads=1, steps=9)).phase("train")
+        Reported(store.locks.acquire("name", threads=1, steps=9), interrupted).phase("train")
 
 
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
+class Shown:
+    """A view of one run, of this process or another one."""
+
+    def __init__(self, *, here: bool, terminal: bool):
+        self.clock, self.out = Clock(), io.StringIO()
+        console = Console(file=self.out, force_terminal=terminal)
+        self.bars, self.spec = bars(console, self.clock), make_record("softmax").spec
+        self.view = GridView(self.bars, console, self.clock)
+        process = {"pid": os.getpid(), "host": platform.node()} if here else {}
+        self.state = STATE.model_copy(update={"steps": 1000, **process})
+
+    def show(self, at: float, phase: str, step: int = 0, dev: float | None = None) -> float | None:
+        """Show a state at a time; return the remaining seconds of the bar of the run."""
+        point = POINT.model_copy(update={"step": step, "dev": dev}) if step else None
+        self.clock.now = at
+        self.view.show(self.spec, self.state.model_copy(update={"phase": phase, "point": point}))
+        return self.bars.tasks[-1].time_remaining
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.getvalue().splitlines()
 
 
-@pytest.fixture
-def view(clock) -> GridView:
-    console = Console(file=io.StringIO(), force_terminal=True)
-    return GridView(bars(console, clock), console, lambda spec: "name", clock)
-
-
-def state(phase, step) -> State:
-    """The state of a run of another process."""
-    return STATE.model_copy(update={"phase": phase, "step": step, "steps": 1000})
-
-
-def left(view):
-    return view._bar.tasks[0].time_remaining
-
-
-def test_the_remaining_time_is_known_from_steps_of_training_alone(plan, view, clock):
-    spec = plan()
-    callback = view.callback(spec)
-
-    def point(step, at):
-        clock.now = at
-        callback.point(Point(step=step, seconds=1, loss=1, losses={}), 1000)
-        return left(view)
-
-    for phase in ("load data", "measure cost", "train"):
-        clock.now += 100
-        callback.phase(phase)
-        assert left(view) is None
+@pytest.mark.parametrize("here", [False, True])
+def test_the_remaining_time_is_known_from_steps_of_training_alone(here):
+    shown = Shown(here=here, terminal=True)
+    assert [shown.show(at, "load data") for at in (0, 90)] == [None, None]
     # It continues at step 400: how long the steps before took is not known here.
-    assert point(400, 310) is None
-    assert point(500, 320) == pytest.approx(50)
-    assert point(600, 340) == pytest.approx(60)
-    callback.phase("test")
-    assert left(view) is None
+    assert shown.show(310, "train", 400) is None
+    assert shown.show(320, "train", 500) == pytest.approx(50)
+    assert shown.show(340, "train", 600) == pytest.approx(60)
+    assert shown.show(350, "test", 1000) is None
 
 
-def test_the_remaining_time_of_another_process_is_known_from_its_steps(plan, view, clock):
-    spec = plan()
-    view.begin(1, 0)
-    view.started(spec)
+def test_the_points_of_a_run_of_this_process_are_lines_and_other_runs_have_one():
+    name = "softmax listops seed 0"
+    here = Shown(here=True, terminal=False)
+    here.show(0, "train")
+    for at, step, dev in ((1, 1, None), (2, 2, 50.0), (3, 3, None), (13, 4, None)):
+        here.show(at, "train", step, dev)
+    steps = ["1/1000 loss 1.000", "2/1000 loss 1.000 dev 50", "4/1000 loss 1.000"]
+    assert here.lines == [f"{name}: train", *(f"{name}: step {text} (1 s)" for text in steps)]
+    elsewhere = Shown(here=False, terminal=False)
+    for step in (1, 2):
+        elsewhere.show(20 * step, "train", step, 50.0)
+    assert elsewhere.lines == [f"{name}: process 1 of vm"]
 
-    def look(phase, step, at):
-        clock.now = at
-        view.refresh({"name": state(phase, step)}, 0)
-        return left(view)
 
-    assert look("load data", 0, 0) is look("measure cost", 0, 90) is look("train", 0, 100) is None
-    assert look("train", 100, 110) == pytest.approx(90)
-    assert look("test", 1000, 200) is None
-
-
-def test_a_grid_has_no_remaining_time_before_a_run_has_ended(plan, view, clock):
-    spec = plan()
-    view.begin(4, 0)
-    view.started(spec)
-    clock.now = 300
-    view.refresh({"name": state("train", 1)}, 0)
-    assert left(view) is None and "left" not in view.summary()
+def test_the_remaining_time_of_a_grid_is_known_when_a_run_has_ended():
+    shown = Shown(here=False, terminal=False)
+    shown.view.begin(4, 1)
+    shown.show(300, "train", 1)
+    assert "left" not in shown.view.summary()
+    shown.view.ended(make_record("softmax"), "")
+    text = "2 of 4 runs done, 0 running, 0 failed, about 10 min left"
+    assert shown.view.summary() == text and shown.lines[-1] == f"softmax listops seed 0: ok; {text}"
+    shown.view.refresh(2)
+    assert shown.lines[-1] == text.replace(", about", ", 2 running elsewhere, about")

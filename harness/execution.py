@@ -1,0 +1,135 @@
+"""The execution of one run, by one process at a time: under its lock, here or on an engine."""
+
+import traceback
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+
+from harness.environment import keep_freed_memory, use_threads
+from harness.records.locks import Lock, State
+from harness.records.record import Point
+from harness.records.spec import RunSpec
+from harness.records.store import Store
+from harness.runner import ProgressCallback, failure, run, save_record
+from zoo.registry import UserError, in_one_line
+
+
+class Result(NamedTuple):
+    """How the execution of a run ended.
+
+    Attributes:
+        state: `done` if the store holds the record, `busy` if another process executes the run,
+            `error` if no run can be executed.
+        new: whether the run was executed now.
+        message: the reason of an `error`.
+        trace: the traceback of a run that failed; empty otherwise.
+    """
+
+    state: Literal["done", "busy", "error"]
+    new: bool = False
+    message: str = ""
+    trace: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+class Reported(ProgressCallback):
+    """Writes the state of a run beside its lock, and passes it to `show`.
+
+    The run does not depend on `show`: an error of it is a warning, after which it is not called.
+    """
+
+    def __init__(self, lock: Lock, show: Callable[[State], None]) -> None:
+        """Report to `lock` and to `show`."""
+        self.lock, self.show, self.trace = lock, show, ""
+
+    def phase(self, name: str) -> None:
+        """See `ProgressCallback.phase`."""
+        self._report(phase=name)
+
+    def point(self, point: Point, steps: int) -> None:
+        """See `ProgressCallback.point`."""
+        self._report(point=point)
+
+    def failed(self, trace: str) -> None:
+        """See `ProgressCallback.failed`."""
+        self.trace = trace
+
+    def _report(self, **changes: Any) -> None:
+        self.lock.report(**changes)
+        try:
+            self.show(self.lock.state)
+        except (Exception, SystemExit) as error:
+            self.show = nothing
+            warnings.warn(f"progress is not shown ({in_one_line(error)})", stacklevel=2)
+
+
+def nothing(state: State) -> None:
+    """Show nothing."""
+
+
+def execute(
+    spec: RunSpec,
+    store: Store,
+    *,
+    before: str = "",
+    failed: str = "",
+    show: Callable[[State], None] = nothing,
+    keep_checkpoints: bool = False,
+) -> Result:
+    """Execute a run that no other process executes and that has no new outcome.
+
+    An interrupted run of this machine is continued with the threads of the process that began it.
+
+    Args:
+        spec: of the run.
+        store: where its record is.
+        before: when the run of the record began that the store held before the command; the record
+            of a run that began later is the outcome, unless that was interrupted.
+        failed: why the run is recorded as failed instead of executed; empty to execute it.
+        show: called with each new state of the run.
+        keep_checkpoints: see `harness.runner.run`.
+
+    Raises:
+        UserError: the record cannot be written, the file of its name is not a record, or the task
+            or its data have changed.
+        KeyboardInterrupt: Ctrl-C, or SIGTERM.
+    """
+    left, threads = store.locks.state(spec.file_name), torch.get_num_threads()
+    if left is not None and left.is_of_this_host and store.checkpoint(spec).exists():
+        threads = left.threads
+    with use_threads(threads), store.locked(spec, torch.get_num_threads()) as lock:
+        if lock is None:
+            return Result("busy")
+        record = store.find(spec)
+        if record and record.started != before and record.status != "interrupted":
+            return Result("done")
+        reported = Reported(lock, show)
+        if failed:
+            save_record(failure(spec, store, failed), store)
+        else:
+            run(spec, store, reported, keep_checkpoints=keep_checkpoints)
+        return Result("done", new=True, trace=reported.trace)
+
+
+def execute_elsewhere(spec: RunSpec, folder: Path, threads: int, **how: Any) -> Result:
+    """Call `execute` in a process of an engine, with that many CPU threads.
+
+    Errors, and warnings, are part of the result.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C, or SIGTERM.
+    """
+    keep_freed_memory()
+    torch.set_num_threads(threads)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            result = execute(spec, Store(folder), **how)
+        except UserError as error:
+            result = Result("error", message=str(error))
+        except Exception:
+            result = Result("error", message=traceback.format_exc())
+    return result._replace(warnings=tuple(str(warned.message) for warned in caught))
