@@ -293,7 +293,7 @@ def locate(name: str) -> type[Task] | None:
 def configurations(name: str, factory: type[Task], options: Mapping[str, Value]) -> list[Subject]:
     """The task with those options, after its data have been loaded: they may be missing."""
     subject = Subject(name, factory, options)
-    subject.splits  # noqa: B018
+    build(f"the data of task {name!r}", lambda: subject.splits)
     return [subject]
 
 

@@ -79,7 +79,7 @@ def test_the_data_of_a_version_are_fixed(key):
 
 @dataclass(frozen=True, kw_only=True)
 class Good(Task):
-    """Sequences of 3 to 8 tokens; the class is that of the token with the most occurrences."""
+    """Random sequences of 3 to 8 tokens, whose classes take turns."""
 
     name = "good"
     version = 1

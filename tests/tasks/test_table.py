@@ -140,17 +140,17 @@ def test_a_column_of_a_repeated_name_is_an_error(tmp_path, suffix):
         create("table", path=path)
 
 
-def test_a_train_split_of_one_class_is_an_error(tmp_path):
-    rows = enumerate(sorted(PLAIN, key=lambda row: row[1]))
-    rows = [(t, a, "train" if a == "a" else SPLITS[i % 2 + 1]) for i, (t, a) in rows]
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        (["train"] * 8, "has no row of 'test' in 's'; add some"),
+        (["train", "dev"] * 2 + ["train", "test"] * 2, "has the class 'a' only in train; add rows"),
+    ],
+)
+def test_given_splits_have_all_classes_and_a_test(tmp_path, parts, message):
+    rows = [(*row, part) for row, part in zip(PLAIN, parts, strict=True)]
     path = write(tmp_path / "my.csv", rows, ("text", "label", "s"))
-    with pytest.raises(UserError, match="has the class 'a' only in train; add rows of another"):
-        create("table", path=path, split="s").load("train")
-
-
-def test_a_split_column_without_train_or_test_is_an_error(tmp_path):
-    path = write(tmp_path / "my.csv", [(t, a, "train") for t, a in PLAIN], ("text", "label", "s"))
-    with pytest.raises(UserError, match="has no row of 'test' in 's'; add some"):
+    with pytest.raises(UserError, match=message):
         create("table", path=path, split="s").load("train")
 
 
