@@ -119,11 +119,7 @@ def _checksum(text: str) -> str:
 
 
 def require_writable(folder: Path, what: str, remedy: str) -> None:
-    """Create `folder` if it does not exist, and check that files can be written to it.
-
-    Raises:
-        UserError: `what` cannot be written; the message ends with `remedy`.
-    """
+    """Create a folder, or raise UserError: `what` cannot be written; it ends with `remedy`."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
@@ -143,11 +139,7 @@ def write_atomic(path: Path, content: bytes) -> Path:
 
 
 def save(path: Path, content: bytes, what: str) -> Path:
-    """`write_atomic` into a store; `what` names the file in a message.
-
-    Raises:
-        UserError: the file cannot be written.
-    """
+    """`write_atomic` into a store; `what` names the file in a message."""
     try:
         return write_atomic(path, content)
     except OSError as error:

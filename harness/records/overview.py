@@ -62,11 +62,7 @@ class Overview(NamedTuple):
 
 
 def overview(store: Store) -> Overview:
-    """Look at a store; nothing in it changes.
-
-    Raises:
-        UserError: it cannot be listed.
-    """
+    """Look at a store; nothing in it changes."""
     found = {name: parse(read_file(at, "run") if isinstance(at, Path) else at, Summary)
              for name, at in store.entries().items()}  # fmt: skip
     broken = [run for run in found.values() if isinstance(run, Broken)]

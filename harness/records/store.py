@@ -80,11 +80,7 @@ class RecordStore(Generic[RecordT]):
         return Locks(self.folder)
 
     def require_writable(self) -> None:
-        """Create the folder if it does not exist.
-
-        Raises:
-            UserError: it cannot be written.
-        """
+        """Create the folder if it does not exist."""
         require_writable(self.folder, f"store {str(self.folder)!r}", "give another --store")
 
     def name_of(self, record: Any) -> str:
@@ -96,11 +92,7 @@ class RecordStore(Generic[RecordT]):
         return self.folder / f"{spec.file_name}.json"
 
     def find(self, spec: Spec) -> RecordT | None:
-        """The record of `spec`, if the store holds one.
-
-        Raises:
-            UserError: its file or line is not a record, or cannot be read.
-        """
+        """The record of `spec`, if the store holds one."""
         path = self.path(spec)
         try:
             path.lstat()
@@ -114,11 +106,7 @@ class RecordStore(Generic[RecordT]):
         return self.require(spec.file_name)
 
     def require(self, name: str) -> RecordT:
-        """The record of a name.
-
-        Raises:
-            UserError: there is none, or its file or line is not a record.
-        """
+        """The record of a name."""
         return self._required(name, self.read_one(name))
 
     def _required(self, name: str, found: RecordT | Broken) -> RecordT:
@@ -129,11 +117,7 @@ class RecordStore(Generic[RecordT]):
         return found
 
     def write(self, record: RecordT) -> Path:
-        """Write the record to its file atomically, and return its path.
-
-        Raises:
-            UserError: it cannot be written.
-        """
+        """Write the record to its file atomically, and return its path."""
         text = with_checksum(record.model_dump_json(indent=1) + "\n")
         return save(self.folder / f"{self.name_of(record)}.json", text.encode(), "record")
 
@@ -147,9 +131,6 @@ class RecordStore(Generic[RecordT]):
         """Every record, in order of name, and every file or line that is not a record.
 
         `shorten` reduces each record.
-
-        Raises:
-            UserError: the folder cannot be listed.
         """
         records: list[RecordT] = []
         broken: list[Broken] = []
@@ -162,19 +143,11 @@ class RecordStore(Generic[RecordT]):
         return records, broken
 
     def read_whole(self) -> list[RecordT]:
-        """Every record, in order of name.
-
-        Raises:
-            UserError: a file or a line is not a record, or the folder cannot be listed.
-        """
+        """Every record, in order of name."""
         return [self._required(name, self.parse(at)) for name, at in self.entries().items()]
 
     def entries(self) -> dict[str, Path | Text]:
-        """The file or the line of every record by its name, in order of the names of files.
-
-        Raises:
-            UserError: the folder cannot be listed.
-        """
+        """The file or the line of every record by its name, in order of the names of files."""
         found: dict[str, Path | Text] = {**self._lines()}
         try:
             # Not `Path.glob`, for which a folder that may not be listed is empty.
@@ -252,9 +225,6 @@ class Store(RecordStore[Record]):
         """The lock of a run with that many threads; None where another process holds it.
 
         The state of the run is kept where it has a checkpoint to continue from.
-
-        Raises:
-            UserError: the file system has no locks, or the folder cannot be written.
         """
         lock = self.locks.acquire(spec.file_name, threads=threads, steps=spec.train.steps)
         try:
