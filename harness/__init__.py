@@ -6,9 +6,9 @@ harness.run("primal", task="mqar", seeds=[0, 1], train={"steps": 100}, primal={"
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from harness.api import advise, load, matrix, run
+    from harness.api import advise, check, cost, load, matrix, run
 
-__all__ = ["advise", "load", "matrix", "run"]
+__all__ = ["advise", "check", "cost", "load", "matrix", "run"]
 
 
 def __getattr__(name: str) -> object:

@@ -16,6 +16,8 @@ Names = Text | Annotated[Sequence[Text], Field(min_length=1)]
 Folders = Text | Path | Annotated[Sequence[Text | Path], Field(min_length=1)]
 Seeds = Annotated[Sequence[Annotated[int, Field(ge=0, lt=2**32)]], Field(min_length=1)]
 Natural = Annotated[int, Field(ge=0)]
+Size = Annotated[int, Field(ge=1, lt=2**24)]
+Lengths = Annotated[Sequence[Size], Field(min_length=1)]
 
 
 @checked
@@ -127,7 +129,7 @@ def run(
     from harness.records.frame import of_records
     from harness.runs import Asked, Execution, make, measure
 
-    names, tasks = ([n] if isinstance(n, str) else [*n] for n in (attention, task))
+    names, tasks = map(_names, (attention, task))
     asked = Asked(
         attention=names, task=[*filter(None, tasks)], seeds=seeds, budget=budget, device=device,
         precision=precision, positions=positions, settings=overrides, tune=tune,
@@ -138,6 +140,91 @@ def run(
     )  # fmt: skip
     records = [record for record, _ in make(asked, how)[0]]
     return of_records(records, measure(records, how))
+
+
+@checked
+def cost(
+    attention: Names,
+    lengths: Lengths = (256, 512, 1024, 2048, 4096),
+    *,
+    passes: Names = "train",
+    level: str = "layer",
+    batch: Text = "1",
+    dim: Size = 64,
+    heads: Size = 2,
+    causal: bool = False,
+    precision: str = "auto",
+    device: str = "auto",
+    store: Text | Path = "runs",
+    seconds: Annotated[float, Field(ge=0)] = 3.0,
+    rerun: bool = False,
+    **options: Mapping[str, Value],
+) -> "pd.DataFrame":
+    """Measure time and memory against the number of tokens, beside softmax; a row a measurement.
+
+    Args:
+        attention: `A`, or several.
+        lengths: tokens of a sample.
+        passes: `forward`, `train`, `prefill`, `decode`, or several.
+        level: `layer`, or `step` for a whole model.
+        batch: samples, or `tokens=K` for K tokens in all.
+        dim: width of the model.
+        heads: attention heads.
+        causal: whether layers are causal.
+        precision: `auto`, `bf16` or `fp32`; `auto` is fp32 on a CPU and bf16 on CUDA.
+        device: `auto`, `cpu` or `cuda`.
+        store: folder of the records; a measurement that it holds is not repeated.
+        seconds: of sampling for a measurement, about.
+        rerun: whether to repeat them.
+        options: by variant, or by `model` with level `step`.
+
+    Returns:
+        The columns of `docs/records.md`, section Costs; the last rows are of softmax.
+
+    Raises:
+        UserError: a name or a value is unknown, of the wrong type, or out of range.
+    """
+    from harness.cost.plan import measurements, request_of
+    from harness.cost.sweep import measure_all
+    from harness.records.frame import of_costs
+
+    specs = measurements(
+        request_of(
+            _names(attention), lengths, passes=_names(passes), level=level, batch=batch, dim=dim,
+            heads=heads, causal=causal, precision=precision, device=device, settings=options,
+        )
+    )  # fmt: skip
+    return of_costs(measure_all(specs, Path(store), seconds=seconds, rerun=rerun))
+
+
+@checked
+def check(
+    name: Text, *, fast: bool = False, only: Sequence[Text] = (), **options: Value
+) -> "pd.DataFrame":
+    """Run every check of a variant that its traits require, or of a task; a row for each.
+
+    Args:
+        name: a variant or a task, or MODULE:CLASS.
+        fast: whether to leave out long inputs, large batches and the compiler.
+        only: names of checks; by default all.
+        options: of the variant or the task.
+
+    Returns:
+        `name` with its form, `check`, its `group`, `passed`, `seconds`, and `detail`, the number
+        that decided.
+
+    Raises:
+        UserError: there is no such variant, task or check, or an option is not possible.
+    """
+    import pandas as pd
+
+    from harness.checks import checks_of, results_of
+
+    return pd.DataFrame(results_of(checks_of(name, options, fast=fast, only=only)))
+
+
+def _names(names: Names) -> list[str]:
+    return [names] if isinstance(names, str) else [*names]
 
 
 def _folders(stores: Folders | tuple[()]) -> list[Path]:

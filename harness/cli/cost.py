@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,7 +11,7 @@ from harness.cli import arguments
 from harness.cli.files import within, write_pages
 from harness.cli.process import Answer
 from harness.stores import with_warnings
-from zoo.registry import UserError, unknown
+from zoo.registry import UserError
 
 if TYPE_CHECKING:
     from harness.cost.plan import CostRequest
@@ -64,23 +64,13 @@ class CostOptions(arguments.Stored, arguments.Machine):
 
     def request(self) -> "CostRequest":
         """The requested sweep."""
-        from harness import environment
-        from harness.cost.plan import CostRequest
-        from harness.records.cost import LEVELS, PASSES
+        from harness.cost.plan import request_of
 
-        operations: Any = arguments.names_in([self.pass_])
-        level: Any = self.level
-        choices = [("pass", name, PASSES) for name in operations] + [("level", level, LEVELS)]
-        for what, name, names in choices:
-            if name not in names:
-                raise UserError(unknown(what, name, names))
-        device = environment.pick_device(self.device)
-        return CostRequest(
-            attentions=arguments.attentions_in(self.attention or []),
-            lengths=lengths_in(self.lengths), operations=operations, level=level,
-            batching=self.batch, dim=self.dim, heads=self.heads, causal=self.causal, device=device,
-            precision=environment.pick_precision(self.precision, device),
-            settings=arguments.settings_of(self.set_),
+        return request_of(
+            arguments.attentions_in(self.attention or []), lengths_in(self.lengths),
+            passes=arguments.names_in([self.pass_]), level=self.level, batch=self.batch,
+            dim=self.dim, heads=self.heads, causal=self.causal, precision=self.precision,
+            device=self.device, settings=arguments.settings_of(self.set_),
         )  # fmt: skip
 
 

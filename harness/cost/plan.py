@@ -3,13 +3,16 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 from harness import recipes
 from harness.cost.reference import NAIVE, REFERENCE, SDPA, reference_of
 from harness.cost.work import require_supported
 from harness.data import data_of
-from harness.environment import describe
+from harness.environment import describe, pick_device, pick_precision
 from harness.records.cost import (
+    LEVELS,
+    PASSES,
     REVISIONS,
     CostSpec,
     Level,
@@ -63,6 +66,26 @@ class CostRequest:
     precision: Precision
     device: Device
     settings: Mapping[str, Mapping[str, Value]]
+
+
+def request_of(
+    attentions: Sequence[str], lengths: Sequence[int], *, passes: Sequence[str], level: str,
+    batch: str, dim: int, heads: int, causal: bool, precision: str, device: str,
+    settings: Mapping[str, Mapping[str, Value]],
+) -> CostRequest:  # fmt: skip
+    """The sweep of these names; `auto` is the precision and the device of this machine."""
+    for what, name, names in [
+        *(("pass", name, PASSES) for name in passes),
+        ("level", level, LEVELS),
+    ]:
+        if name not in names:
+            raise UserError(unknown(what, name, names))
+    kind, operations, of = pick_device(device), cast(Any, passes), cast(Any, level)
+    return CostRequest(
+        attentions=attentions, lengths=lengths, operations=operations, level=of, batching=batch,
+        dim=dim, heads=heads, causal=causal, device=kind,
+        precision=pick_precision(precision, kind), settings=settings,
+    )  # fmt: skip
 
 
 def measurements(request: CostRequest) -> list[CostSpec]:

@@ -253,7 +253,8 @@ def test_a_class_of_a_file_is_a_row_once_its_checks_pass(
     monkeypatch.setenv("ZOO_VARIANTS", "")
     checked = []
 
-    def rows(pairs, *_):
+    def rows(checks, *_):
+        pairs = checks.pairs
         checked.append(pairs)
         return [
             {"variant": form.label, "group": check.group, "check": check.name, "detail": "",
@@ -261,7 +262,7 @@ def test_a_class_of_a_file_is_a_row_once_its_checks_pass(
             for form, check in pairs
         ]  # fmt: skip
 
-    monkeypatch.setattr("harness.cli.check._rows", rows)
+    monkeypatch.setattr("harness.checks.results_of", rows)
     # A recipe with a rate and one seed: each run of a class of a file is a process.
     name = file("rates = [1e-3, 1e-2]\nseeds = [1, 2]", 'recipe = "smoke"\nseeds = [1]')
     code, _, err = call("run", "--suite", name, "--no-cost", "-a", "free_copy:AttentionFree")

@@ -1,0 +1,157 @@
+"""Conformance checks of variants and tasks by name, and certificates of variants."""
+
+import logging
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from harness.environment import describe
+from harness.provenance import certified_digest
+from harness.records.certificate import Certificate, CheckResult
+from harness.records.fields import now
+from harness.records.store import CertificateStore
+from tasks import conformance as of_tasks
+from tasks.registry import tasks
+from zoo import conformance as of_variants
+from zoo.registry import UserError, unknown
+from zoo.variants import variants
+
+Row = dict[str, Any]
+"""The result of a check."""
+
+
+class Checks(NamedTuple):
+    """Checks of a variant or a task.
+
+    Attributes:
+        kind: `variant` or `task`.
+        pairs: a form of the variant, or the task, with one of its checks.
+    """
+
+    kind: str
+    pairs: list[tuple[Any, Any]]
+
+    @property
+    def conformance(self) -> Any:
+        """The module of the checks."""
+        return of_tasks if self.kind == "task" else of_variants
+
+
+def kind_of(name: str) -> str:
+    """Return whether a name, or MODULE:CLASS, is of a `variant` or a `task`."""
+    if ":" in name:
+        # The class may be in the current folder, which an installed command does not search.
+        sys.path.insert(0, "")
+    if name in variants.names():
+        return "variant"
+    if of_tasks.locate(name):
+        return "task"
+    if not {":", "+"} & {*name}:
+        known = [*variants.names(), *tasks.names()]
+        raise UserError(unknown("attention variant or task", name, known))
+    return "variant"
+
+
+def checks_of(
+    name: str, options: Mapping[str, Any], *, fast: bool = False, only: Sequence[str] = ()
+) -> Checks:
+    """The checks of a variant or a task that apply to it, or those named in `only`."""
+    kind = kind_of(name)
+    conformance = Checks(kind, []).conformance
+    for check in only:
+        conformance.require_check(check, "--only: ")
+    label, located = name.rpartition(":")[2], conformance.locate(name)
+    pairs = [
+        (form, check)
+        for form in conformance.configurations(label, located, options)
+        for check in conformance.checks_for(form, fast=fast, only=only)
+    ]
+    if not pairs:
+        faster = " with --fast" * fast
+        raise UserError(
+            f"--only {', '.join(only)}: does not apply to {name}{faster}; give another check"
+        )
+    return Checks(kind, pairs)
+
+
+def results_of(
+    checks: Checks, show: Callable[[int, float, str, Any], None] = lambda *result: None
+) -> list[Row]:
+    """Run each check; `show` is called with number, seconds, label and result as it ends."""
+    rows = []
+    for count, (form, check) in enumerate(checks.pairs, 1):
+        before = perf_counter()
+        with _without_logs():
+            result = checks.conformance.run(check, form)
+        seconds = perf_counter() - before
+        show(count, seconds, form.label, result)
+        rows.append(
+            {
+                checks.kind: form.label, "group": check.group, "check": result.check,
+                "passed": result.passed, "seconds": round(seconds, 3), "detail": result.detail,
+                "expected_failure": result.expected_failure,
+            }
+        )  # fmt: skip
+    return rows
+
+
+def failed(rows: Sequence[Row], kind: str) -> list[str]:
+    """The checks that fail, each with what it is of."""
+    return [f"{row[kind]}: {row['check']}" for row in rows if not row["passed"]]
+
+
+def certify(name: str, checks: Checks, rows: Sequence[Row], store: Path) -> Path:
+    """Write the certificate of the results in `rows`; its path."""
+    names = CheckResult.model_fields.keys() - {"form"}
+    results = (CheckResult(form=row["variant"], **{n: row[n] for n in names}) for row in rows)
+    certificate = Certificate(
+        variant=name, code=certified_digest(checks.pairs[0][0].variant), taken=now(),
+        environment=describe("cpu"), results=tuple(results),
+    )  # fmt: skip
+    certificates = CertificateStore.within(store)
+    certificates.remove_partial_files()
+    return certificates.write(certificate)
+
+
+def require_passed(
+    name: str, options: Mapping[str, Any], store: Path,
+    show: Callable[[int, float, str, Any], None], announce: Callable[[str], None],
+) -> None:  # fmt: skip
+    """Run every check of a registered variant, unless the store has its certificate.
+
+    A certificate is of the default options; it is written where all checks pass.
+    """
+    checks = checks_of(name, options)
+    code = certified_digest(checks.pairs[0][0].variant)
+    found = CertificateStore.within(store).read_one(name)
+    names = [(form.label, check.name) for form, check in checks.pairs]
+    if (
+        isinstance(found, Certificate)
+        and found.passed
+        and found.covers(code, names)
+        and (not options)
+    ):
+        announce(f"{name}: its certificate is already present")
+        return
+    rows = results_of(checks, show)
+    if wrong := failed(rows, "variant"):
+        raise UserError(
+            f"{'; '.join(wrong)}: {len(wrong)} of {len(rows)} checks fail; correct {name}, or "
+            "declare them in expected_failures"
+        )
+    if code and not options:
+        announce(str(certify(name, checks, rows, store)))
+
+
+@contextmanager
+def _without_logs() -> Iterator[None]:
+    """Without the tracebacks that PyTorch's compiler logs: the result of a check has the error."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        yield
+    finally:
+        logging.disable(before)
