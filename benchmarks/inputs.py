@@ -9,7 +9,7 @@ from unittest.mock import patch
 import numpy as np
 
 from benchmarks.runner import GENERATED, Runner, first_batch, milliseconds, shape_of
-from harness.cost.work import training_call
+from harness.costs.work import training_call
 from harness.data import restore
 from harness.records.fields import Quartiles
 from tasks.contract import SPLITS

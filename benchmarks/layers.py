@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.runner import Runner, milliseconds
-from harness.cost.work import prepare
+from harness.costs.work import prepare
 from harness.records.cost import Pass
 from harness.records.fields import Precision
 from harness.timing import Call

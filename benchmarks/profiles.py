@@ -6,7 +6,7 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.runner import Runner
-from harness.cost.work import training_call
+from harness.costs.work import training_call
 from harness.train import Trainer
 
 STEPS = 3

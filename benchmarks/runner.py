@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from benchmarks.claims import CLAIMS, ClaimRecord, Kind, is_met, write
-from harness.cost.plan import CostRequest, measurements
-from harness.cost.reference import REFERENCE, SDPA
+from harness.costs.plan import CostRequest, measurements
+from harness.costs.reference import REFERENCE, SDPA
 from harness.data import restore
 from harness.environment import describe, pick_precision
 from harness.model import build_model

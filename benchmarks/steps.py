@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks.runner import Runner, first_batch, shape_of
-from harness.cost.work import training_call
+from harness.costs.work import training_call
 from harness.data import restore
 from harness.records.spec import RunSpec
 from harness.timing import Call

@@ -184,8 +184,8 @@ def cost(
     Raises:
         UserError: a name or a value is unknown, of the wrong type, or out of range.
     """
-    from harness.cost.plan import measurements, request_of
-    from harness.cost.sweep import measure_all
+    from harness.costs.plan import measurements, request_of
+    from harness.costs.sweep import measure_all
     from harness.records.frame import of_costs
 
     specs = measurements(

@@ -6,7 +6,7 @@ softmax.
 
 import torch
 
-from harness.cost.reference import REFERENCE
+from harness.costs.reference import REFERENCE
 from harness.data import restore
 from harness.environment import memory_of
 from harness.model import build_model, trainable

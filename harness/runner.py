@@ -10,8 +10,8 @@ import torch
 
 from harness import checkpoint, provenance
 from harness.answers import by_cluster, roll_out
-from harness.cost.reference import SDPA, softmax_by
-from harness.cost.work import backend_of, flops_of, state_bytes_of
+from harness.costs.reference import SDPA, softmax_by
+from harness.costs.work import backend_of, flops_of, state_bytes_of
 from harness.data import is_out_of_memory, restore
 from harness.environment import is_same_machine, merge_commits
 from harness.interrupts import Interrupts

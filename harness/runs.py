@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import baselines, engines, environment, grid, recipes, tuning
-from harness.cost import sweep
+from harness.costs import sweep
 from harness.data import data_of, forget
 from harness.interrupts import continued
 from harness.memory import matched

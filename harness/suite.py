@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness import recipes
-from harness.cost.plan import CostRequest, measurements
+from harness.costs.plan import CostRequest, measurements
 from harness.data import data_of
 from harness.environment import describe
 from harness.questions import Settings, of_suite, spec_of

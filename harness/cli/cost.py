@@ -14,7 +14,7 @@ from harness.stores import with_warnings
 from zoo.registry import UserError
 
 if TYPE_CHECKING:
-    from harness.cost.plan import CostRequest
+    from harness.costs.plan import CostRequest
     from harness.records.cost import CostRecord, CostSpec
 
 LONGEST = 2**24
@@ -64,7 +64,7 @@ class CostOptions(arguments.Stored, arguments.Machine):
 
     def request(self) -> "CostRequest":
         """The requested sweep."""
-        from harness.cost.plan import request_of
+        from harness.costs.plan import request_of
 
         return request_of(
             arguments.attentions_in(self.attention or []), lengths_in(self.lengths),
@@ -80,8 +80,8 @@ def cost(options: CostOptions) -> Answer:
     Each is measured in a separate process. Where a length fails, longer ones are skipped.
     Exit 1 if a process crashed or failed; too little memory or time is a result.
     """
-    from harness.cost.plan import measurements
-    from harness.cost.sweep import measure_all
+    from harness.costs.plan import measurements
+    from harness.costs.sweep import measure_all
     from harness.interrupts import continued
     from harness.records import frame
     from harness.records.store import CostStore

@@ -12,7 +12,7 @@ import torch
 from harness.cli.arguments import attentions_in, names_in
 from harness.cli.process import Answer
 from harness.cli.progress import execution, fitting
-from harness.cost import measurement, sweep
+from harness.costs import measurement, sweep
 from harness.environment import describe, pick_device
 from harness.records import suites
 from harness.records.cost import batching_of

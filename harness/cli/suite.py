@@ -17,8 +17,8 @@ from harness.cli.cost import exit_code, show
 from harness.cli.process import Answer
 from harness.cli.progress import execution
 from harness.cli.report import step_frame
-from harness.cost.reference import REFERENCE
-from harness.cost.sweep import measure_all
+from harness.costs.reference import REFERENCE
+from harness.costs.sweep import measure_all
 from harness.environment import describe, pick_device
 from harness.interrupts import continued
 from harness.provenance import is_foreign, is_outdated

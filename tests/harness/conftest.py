@@ -11,7 +11,7 @@ import torch
 from harness import checkpoint
 from harness import data as datas
 from harness.cli import main
-from harness.cost.sweep import Outcome
+from harness.costs.sweep import Outcome
 from harness.data import Data, restore
 from harness.environment import describe
 from harness.model import build_model
@@ -183,8 +183,8 @@ def outcomes(monkeypatch) -> dict[str, CostStatus]:
         status = statuses.get(spec.attention, "ok")
         return Outcome(status, *(("", MEASURED) if status == "ok" else ("a reason", None)))
 
-    monkeypatch.setattr("harness.cost.sweep.measure_in_process", measure)
-    monkeypatch.setattr("harness.cost.measurement.measure_limits", lambda *_: LIMITS)
+    monkeypatch.setattr("harness.costs.sweep.measure_in_process", measure)
+    monkeypatch.setattr("harness.costs.measurement.measure_limits", lambda *_: LIMITS)
     monkeypatch.setattr("reports.figures.style.images", lambda *_: {})
     return statuses
 

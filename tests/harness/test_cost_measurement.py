@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from harness.cost import measurement, reference
-from harness.cost.work import TimedCall
+from harness.costs import measurement, reference
+from harness.costs.work import TimedCall
 from harness.records.cost import Limits
 from harness.records.fields import Quartiles
 from harness.timing import wall_clock

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from harness.cost.sweep import (
+from harness.costs.sweep import (
     Outcome,
     _limit_memory,
     _measure,
@@ -257,7 +257,7 @@ def test_a_measurement_keeps_a_lower_limit_of_the_user(limit, monkeypatch):
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (limit, limit))
     monkeypatch.setattr(resource, "setrlimit", lambda kind, pair: limits.append(pair))
     monkeypatch.setattr(
-        "harness.cost.sweep.psutil.Process",
+        "harness.costs.sweep.psutil.Process",
         lambda: SimpleNamespace(memory_info=lambda: SimpleNamespace(vms=2**34)),
     )
     _limit_memory()
@@ -267,7 +267,7 @@ def test_a_measurement_keeps_a_lower_limit_of_the_user(limit, monkeypatch):
 
 def test_an_error_before_a_measurement_is_its_reason(monkeypatch, no_type_checks):
     outcomes = []
-    monkeypatch.setattr("harness.cost.sweep._limit_memory", raising(ValueError("no limit")))
+    monkeypatch.setattr("harness.costs.sweep._limit_memory", raising(ValueError("no limit")))
     sender: Any = SimpleNamespace(send=outcomes.append)
     before = signal.getsignal(signal.SIGINT)
     _measure(sender, lambda: MEASURED, "cpu", torch.get_num_threads())

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from harness.batches import ShuffledBatches
-from harness.cost.measurement import measure
-from harness.cost.plan import batch_of, of_run
-from harness.cost.work import flops_of, prepare, require_supported, state_bytes_of, trainer_of
+from harness.costs.measurement import measure
+from harness.costs.plan import batch_of, of_run
+from harness.costs.work import flops_of, prepare, require_supported, state_bytes_of, trainer_of
 from harness.data import restore
 from harness.model import build_model, trainable
 from harness.records.cost import step_of
@@ -192,7 +192,7 @@ def test_a_compiled_step_is_compared_with_compiled_sdpa_and_counted_uncompiled(p
     compiled, counted = [], []
     monkeypatch.setattr(torch, "compile", lambda model, dynamic: compiled.append(model) or model)
     monkeypatch.setattr(
-        "harness.cost.measurement.flops", lambda call: counted.append(len(compiled)) or 1
+        "harness.costs.measurement.flops", lambda call: counted.append(len(compiled)) or 1
     )
     spec = step_of_run(plan("primal", compiled=True))
     measured = measure(spec, LIMITS, 0.0, 60.0)

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from harness.classifier import Classifier
-from harness.cost.plan import CostRequest, measurements
-from harness.cost.work import prepare
+from harness.costs.plan import CostRequest, measurements
+from harness.costs.work import prepare
 from tasks.contract import Batch
 from tests.harness.specs import encoder
 from zoo import EncoderLayer, create

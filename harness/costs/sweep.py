@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import psutil
 import torch
 
-from harness.cost import measurement
-from harness.cost.plan import of_run
-from harness.cost.reference import REFERENCE
+from harness.costs import measurement
+from harness.costs.plan import of_run
+from harness.costs.reference import REFERENCE
 from harness.data import is_out_of_memory
 from harness.environment import describe, keep_freed_memory
 from harness.interrupts import ending
@@ -61,7 +61,7 @@ def measure_in_process(
 ) -> Outcome:
     """Measure in a new process, which is killed after `timeout` seconds.
 
-    `measure`, a function of a module, does the work there; see `harness.cost.measurement`.
+    `measure`, a function of a module, does the work there; see `harness.costs.measurement`.
     """
     context = multiprocessing.get_context("forkserver")
     # The server imports them once, and each process is a copy of it.

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from harness.cost.reference import REFERENCE, candidates, fastest, reference_of, softmax_by
-from harness.cost.work import TimedCall, prepare
+from harness.costs.reference import REFERENCE, candidates, fastest, reference_of, softmax_by
+from harness.costs.work import TimedCall, prepare
 from harness.data import is_out_of_memory
 from harness.model import trainable
 from harness.records.cost import CostSpec, Limits, Measured, batching_of

@@ -6,7 +6,7 @@ docs/decisions/0045-the-fastest-softmax-is-the-reference.md.
 
 from collections.abc import Mapping
 
-from harness.cost.work import prepare
+from harness.costs.work import prepare
 from harness.environment import memory_of
 from harness.records.cost import CostSpec
 from harness.timing import Timer, short_trial

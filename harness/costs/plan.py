@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from harness import recipes
-from harness.cost.reference import NAIVE, REFERENCE, SDPA, reference_of
-from harness.cost.work import require_supported
+from harness.costs.reference import NAIVE, REFERENCE, SDPA, reference_of
+from harness.costs.work import require_supported
 from harness.data import data_of
 from harness.environment import describe, pick_device, pick_precision
 from harness.records.cost import (
