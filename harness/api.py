@@ -80,7 +80,7 @@ def advise(
     Returns:
         See `reports.advice.rules.advise`; and the `query` and the `setting` of its costs.
     """
-    from reports.advice import ask
+    from harness.advice import ask
 
     names = [needs] if isinstance(needs, str) else needs
     folder = Path(store) if store else None

@@ -171,7 +171,7 @@ FACES: dict[str, tuple[Callable[..., Any], Mapping[str, Any], Mapping[str, tuple
             "attention": (*NO_TEXT, [], ["none", 3], [None], {"none"}, [["none"]], "nope", [""]),
             "task": (None, 3, ["mqar", 3], [[]], "nope", NAN, [""]),
             "seeds": (
-                None, 3, "0", "0-2", [], [-1], [0.5], ["a"], [True], [2**40], range(0), {0: 1},
+                3, "0", "0-2", [], [-1], [0.5], ["a"], [True], [2**40], range(0), {0: 1},
             ),
             "budget": (*NO_TEXT, "nope"), "positions": (None, 3, "nope", []),
             "precision": (None, 3, "nope", "", []), "device": (None, 3, "tpu", "", []),

@@ -39,7 +39,8 @@ def advise(options: AdviseOptions) -> Answer:
     Costs are of the form of the questions, causal or bidirectional. Nothing is extrapolated: what
     is not measured is named, with the command that measures it.
     """
-    from reports.advice import advice_text, ask, bytes_in
+    from harness.advice import ask
+    from reports.advice import advice_text, bytes_in
 
     try:
         memory = bytes_in(options.memory) if options.memory else None

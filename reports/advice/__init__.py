@@ -1,15 +1,9 @@
 """The advisor: which rows of a suite suit a purpose, from records alone."""
 
-import json
-import shlex
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from harness import stores
-from harness.catalogue import described
-from harness.records.suites import FOLDER, find
 from reports.advice.rules import (
     MOST_NEEDS,
     PASSES,
@@ -24,55 +18,12 @@ from reports.advice.rules import (
 )
 from reports.advice.table import table
 from reports.markdown import memory_of, rendered
-from reports.suite_results import results
 from reports.text import NOTHING, WIDE, number, text_table
-from zoo.registry import UserError, unknown
 
 __all__ = [
-    "MOST_NEEDS", "PASSES", "PLACES", "Values", "advice_text", "advise", "ask", "bytes_in",
+    "MOST_NEEDS", "PASSES", "PLACES", "Values", "advice_text", "advise", "bytes_in",
     "bytes_text", "choices", "table",
 ]  # fmt: skip
-
-
-def ask(
-    needs: Sequence[str], operation: str, length: int, memory: float | None = None, *,
-    suite: str = "laptop", store: Path | None = None,
-) -> tuple[Values, Values, Values]:  # fmt: skip
-    """Apply the rules to the published records, and to those of a store.
-
-    Args:
-        needs: questions of one form, or what their names begin with.
-        operation: of `PASSES`.
-        length: tokens of a sample.
-        memory: bytes of a sample; None for any.
-        suite: its name, or a TOML file.
-        store: a folder; its costs replace the published ones.
-
-    Returns:
-        The table, the query and the result of `advise`.
-    """
-    chosen = find(suite)
-    names = [question.name for question in chosen.questions]
-    wanted: dict[str, None] = {}
-    for need in needs:
-        found = [name for name in names if name == need or name.startswith(f"{need}-")]
-        if not found:
-            raise UserError(unknown(f"question of {chosen.key}", need, names))
-        wanted |= dict.fromkeys(found)
-    if operation not in PASSES:
-        raise UserError(unknown("pass", operation, PASSES))
-    query: Values = {"length": length, "pass": operation, "memory": memory, "needs": [*wanted]}
-    # The table of the published records, which `harness.pages` writes.
-    path = FOLDER / f"{chosen.name}.json"
-    if store or not path.exists():
-        content = stores.results_of(chosen.name, *stores.stores_of(store))
-        of = results(content.runs, chosen, content.rules)
-        values = table(of.answers(), of.seeds, content.costs, chosen, described())
-    else:
-        values = json.loads(path.read_text("utf-8"))
-    # A suite of a user is named by its file.
-    values["suite"] = shlex.quote(suite if suite.endswith(".toml") else chosen.key)
-    return values, query, advise(values, query)
 
 
 def advice_text(table: Values, query: Values, result: Values) -> str:
