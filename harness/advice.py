@@ -14,7 +14,7 @@ from zoo.registry import UserError, unknown
 
 
 def ask(
-    needs: Sequence[str], operation: str, length: int, memory: float | None = None, *,
+    needs: Sequence[str], operation: str, length: int, memory: float | int | None = None, *,
     suite: str = "laptop", store: Path | None = None,
 ) -> tuple[advice.Values, advice.Values, advice.Values]:  # fmt: skip
     """Apply the rules to the published records, and to those of a store.

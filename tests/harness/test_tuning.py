@@ -91,7 +91,7 @@ def test_tuning_again_trains_nothing_again(call, store, outcomes):
 
     code, out, _ = call("run", *TINY, "--seeds", "1,2")
     assert code == 0
-    assert out.count("already present") == 1
+    assert out.count("already present; run it") == 1
     again = {run.spec.id: run for run in store.read()[0]}
     assert len(again) == 4
     assert all(again[run.spec.id] == run for run in records)
