@@ -3,6 +3,7 @@
 from itertools import product
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -10,7 +11,7 @@ import harness
 from harness.records.answers import CorrectAnswers
 from reports.advice import advice_text, advise, bytes_in, bytes_text, table
 from reports.advice.rules import key_of
-from reports.advice.table import unfinished
+from reports.advice.table import _resampled, unfinished
 from reports.statistics import score_groups
 from reports.suite_results import SuiteResults, results
 from tests.suite_frames import published_costs, suite_frames
@@ -268,6 +269,12 @@ def test_nothing_is_known_of_a_row_without_baselines():
     found = table_of(others, cost=False)
     assert {row["states"]["copy"] for row in found["rows"]} == {"missing"}
     assert found["not_run"] == ["copy"]
+
+
+def test_a_score_of_one_seed_is_drawn_from_its_interval_and_of_several_from_the_seeds():
+    answer, rng = pd.Series({"mean": 50.0, "low": 40.0, "high": 60.0}), np.random.default_rng(0)
+    assert _resampled(np.array([50.0]), answer, rng).std() == pytest.approx(5, rel=0.2)
+    assert {*_resampled(np.array([50.0, 50.0]), answer, rng)} == {50.0}
 
 
 def test_a_need_is_every_question_that_its_name_begins_and_a_limit_leaves_out_rows():
