@@ -1,8 +1,8 @@
-"""Claims of performance: ratios of two measurements of one run, and the records of them.
+"""Claims of performance: ratios of two measurements on one device, and the records of them.
 
 The claims are the table `claims.csv`. `cpu` and `cuda` are the bounds, `-` where a ratio is for
 comparison only, empty where it is not measured. Where `quantity` is `time` or `memory`, the ratio
-is between the calls `of` and `over`; other ratios are computed by the function that measures
+is between the calls or costs `of` and `over`; other ratios are computed by the function of
 the `section`. A record is one line, which a claim that is measured again replaces.
 """
 

@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from benchmarks.runner import GENERATED, Runner, first_batch, milliseconds, shape_of
+from benchmarks.runner import GENERATED, Runner, first_batch, milliseconds, per, shape_of
 from harness.costs.work import training_call
 from harness.data import restore
 from harness.records.fields import Quartiles
@@ -54,7 +54,7 @@ def measure_task(runner: Runner, name: str) -> None:
     run = spec.train.steps * Quartiles.of(step).median
     figures = {"load (s)": Quartiles.of(loads), **milliseconds({"step": step})}
     how += f", {spec.train.steps:,} steps"
-    runner.record(f"load-{name}", how, [seconds / run for seconds in loads], figures)
+    runner.record(f"load-{name}", how, per(Quartiles.of(loads), run), figures)
 
 
 @contextmanager
@@ -95,8 +95,6 @@ def measure_pathfinder(runner: Runner) -> None:
     training = Quartiles.of(steps).median / batch
     figures = milliseconds({f"{WORKERS} processes": together, "one process": alone})
     how = f"{images:,} images; {shape_of(spec)}, {spec.train.precision}"
-    runner.record(
-        "pathfinder-generation", how, [seconds / training for seconds in together], figures
-    )
-    ratios = [b / a for a, b in zip(alone, together, strict=True)]
-    runner.record("pathfinder-processes", f"{images:,} images", ratios, figures)
+    runner.record("pathfinder-generation", how, per(Quartiles.of(together), training), figures)
+    ratio = Quartiles.of_ratio(together, alone)
+    runner.record("pathfinder-processes", f"{images:,} images", ratio, figures)

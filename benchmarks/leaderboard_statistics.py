@@ -151,7 +151,7 @@ def measure_statistics(runner: Runner) -> None:
     def record(name: str, ratio: float, shares: Mapping[str, Floats]) -> None:
         figures = {f"{text} (%)": percentage(values) for text, values in shares.items()}
         how = f"{len(tables):,} tables of each scenario"
-        runner.record(f"statistics-{name}", how, [max(ratio, LEAST)], figures)
+        runner.record(f"statistics-{name}", how, Quartiles.of([max(ratio, LEAST)]), figures)
 
     for (name, kind), seeds in product(KINDS.items(), SEEDS):
         of, covered, false = f"{name}-{seeds}-seeds", {}, {}

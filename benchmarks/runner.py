@@ -1,28 +1,26 @@
 """Measures the claims of a section, with the plans, trainers, costs and timer of the harness."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatch
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from benchmarks.claims import CLAIMS, ClaimRecord, Kind, is_met, write
-from harness.costs.plan import CostRequest, measurements
+from harness.costs.plan import of_run
 from harness.costs.reference import REFERENCE, SDPA
+from harness.costs.work import trainer_of
 from harness.data import restore
 from harness.environment import describe, pick_precision
-from harness.model import build_model
 from harness.questions import Fixed, question_of, spec_of
-from harness.records.cost import CostSpec
+from harness.records.cost import step_recipe
 from harness.records.fields import Quartiles, now
 from harness.records.spec import RunSpec
 from harness.timing import Call, sample, wall_clock
 from harness.train import Trainer
 from tasks.contract import Batch
-from zoo.cost import peak_bytes
 
 MIB = 2**20
 
@@ -46,7 +44,6 @@ class Runner:
         self.device, self.out, self.tiny = torch.device(kind), out, tiny
         self.claims = {claim.name: claim for claim in CLAIMS[section] if self.kind in claim.bounds}
         self.records: list[ClaimRecord] = []
-        self.sampling = 0.1 if tiny else 3.0  # seconds, the default of `harness cost`
         self.clock = wall_clock(self.device)
         self._start = time.perf_counter()
 
@@ -67,33 +64,18 @@ class Runner:
         """
         few = {} if self.tiny or task not in GENERATED else {task: FEW}
         sdpa = {REFERENCE: {"backend": SDPA}} if attention == REFERENCE else {}
-        changes, fixed = (
-            {**few, **sdpa, **settings},
-            Fixed(device=self.kind, precision=pick_precision("auto", self.kind)),
-        )
+        changes = {**few, **sdpa, **settings}
+        fixed = Fixed(device=self.kind, precision=pick_precision("auto", self.kind))
         question = question_of(task, "smoke" if self.tiny else recipe, changes, fixed)
         return spec_of(question, attention, changes, device=self.kind)
 
     def trainer(self, spec: RunSpec, compiled: bool | None = None) -> Trainer:
         """The trainer of a run, with its training data on the device."""
-        data, recipe = restore(spec), spec.train.model_copy(update={"bucket_by_length": False})
-        if compiled is not None:
-            recipe = recipe.model_copy(update={"compiled": compiled})
-        torch.manual_seed(spec.seed)
-        model = build_model(spec, data.task).to(self.device)
-        return Trainer(model, data.splits["train"].to(self.device), recipe, spec.seed)
-
-    def costs(
-        self, attentions: Sequence[str], lengths: Sequence[int], **fields: Any
-    ) -> list[CostSpec]:
-        """The measurements of `harness cost` of layers, D=64 H=2, or as `fields` say otherwise."""
-        usual = {
-            "operations": ["train"], "level": "layer", "batching": "1", "dim": 64, "heads": 2,
-            "causal": False, "precision": "fp32", "device": self.kind, "settings": {},
-        }  # fmt: skip
-        return measurements(
-            CostRequest(attentions=attentions, lengths=lengths, **{**usual, **fields})
-        )
+        cost, _ = of_run(spec, "here", 1)
+        recipe = spec.train if compiled is None else spec.train.model_copy(
+            update={"compiled": compiled}
+        )  # fmt: skip
+        return trainer_of(cost.model_copy(update={"train": step_recipe(recipe)}))
 
     def seconds(self, calls: Mapping[str, Call], rounds: int) -> Seconds:
         """Seconds of each call in every round, timed alternately; of equal calls the same."""
@@ -103,43 +85,31 @@ class Runner:
         return {name: by_call[call] for name, call in calls.items()}
 
     def compare(self, calls: Mapping[str, Call], setting: str, rounds: int) -> Seconds:
-        """Record the claims about two of these calls; return the seconds of each.
+        """Record the claims about times of two of these calls; return the seconds of each.
 
-        The ratio of times is taken in each round. Memory is equal in every round.
+        The ratio is taken in each round.
         """
         seconds = self.seconds(calls, rounds)
-        alternately = f"{setting}; {self.size(rounds, 3)} rounds, alternately"
-        peak = cache(lambda name: peak_bytes(calls[name], self.device) / MIB)
+        how = f"{setting}; {self.size(rounds, 3)} rounds, alternately"
         for claim in self.claims.values():
-            names = claim.of, claim.over
-            if not calls.keys() >= {*names}:
-                continue
-            if claim.quantity == "memory":
-                how, values = setting, {name: [peak(name)] for name in names}
-                figures = {f"{name} (MiB)": Quartiles.of(values[name]) for name in names}
-            else:
-                how, values = alternately, seconds
-                figures = milliseconds({name: seconds[name] for name in names})
-            pairs = zip(values[claim.of], values[claim.over], strict=True)
-            self.record(claim.name, how, [a / b for a, b in pairs], figures)
+            if calls.keys() >= {claim.of, claim.over}:
+                figures = milliseconds({name: seconds[name] for name in (claim.of, claim.over)})
+                ratio = Quartiles.of_ratio(seconds[claim.of], seconds[claim.over])
+                self.record(claim.name, how, ratio, figures)
         return seconds
 
     def record(
-        self,
-        name: str,
-        setting: str,
-        ratios: Sequence[float] = (),
-        figures: Mapping[str, Quartiles] | None = None,
-        reason: str = "",
-    ) -> None:
+        self, name: str, setting: str, ratio: Quartiles | None = None,
+        figures: Mapping[str, Quartiles] | None = None, reason: str = "",
+    ) -> None:  # fmt: skip
         """Write the record of a claim, unless the section makes no such claim on this device.
 
-        See `ClaimRecord`; `ratios`, one for each round, are empty where there is a `reason`.
+        See `ClaimRecord`; there is a `reason` without a ratio.
         """
         if name not in self.claims:
             return
         claim, end = self.claims[name], time.perf_counter()
-        ratio, bound = Quartiles.of(ratios) if ratios else None, claim.bounds[self.kind]
+        bound = claim.bounds[self.kind]
         record = ClaimRecord(
             name=name, what=claim.what, bound=bound, limit=claim.limit, setting=setting,
             ratio=ratio, met=is_met(ratio, bound), reason=reason, figures={**(figures or {})},
@@ -154,6 +124,11 @@ class Runner:
         for claim in self.claims.values():
             if fnmatch(claim.of, of):
                 self.record(claim.name, setting, reason=reason)
+
+
+def per(values: Quartiles, unit: float) -> Quartiles:
+    """Quartiles in another unit."""
+    return Quartiles(q1=values.q1 / unit, median=values.median / unit, q3=values.q3 / unit)
 
 
 def milliseconds(seconds: Mapping[str, Iterable[float]]) -> dict[str, Quartiles]:

@@ -3,20 +3,20 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import inputs, layers, leaderboard_statistics, processes, profiles, steps
+from benchmarks import costs, inputs, leaderboard_statistics, processes, steps
 from benchmarks.claims import ClaimRecord, Kind
 from benchmarks.runner import Runner
 
 SECTIONS: dict[str, Callable[[Runner], None]] = {
-    "layer": layers.measure_primal,
+    "layer": costs.measure_primal,
     "step": steps.measure_step,
-    "profiles": profiles.measure_profiles,
-    "memory": layers.measure_memory,
-    "recurrences": layers.measure_recurrences,
+    "profiles": steps.measure_profiles,
+    "memory": costs.measure_memory,
+    "recurrences": costs.measure_recurrences,
     "training_step": steps.measure_loops,
     "loading": inputs.measure_loading,
     "pathfinder": inputs.measure_pathfinder,
-    "library_twins": layers.measure_twins,
+    "library_twins": costs.measure_twins,
     "leaderboard_statistics": leaderboard_statistics.measure_statistics,
     "workers": processes.measure_workers,
 }

@@ -4,12 +4,13 @@ Each is made in a separate process, so that what it allocates, caches or breaks 
 """
 
 import multiprocessing
+import os
 import resource
 import signal
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from multiprocessing.connection import Connection
 from operator import attrgetter
@@ -69,7 +70,13 @@ def measure_in_process(
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(
         target=_measure,
-        args=(sender, partial(measure, spec, limits, seconds, timeout), spec.device, spec.threads),
+        args=(
+            sender,
+            partial(measure, spec, limits, seconds, timeout),
+            spec.device,
+            spec.threads,
+            {**os.environ},
+        ),
         daemon=True,
     )
     process.start()
@@ -91,8 +98,11 @@ def measure_in_process(
 
 
 def _measure(
-    sender: Connection, measure: Callable[[], Measured], device: str, threads: int
-) -> None:
+    sender: Connection, measure: Callable[[], Measured], device: str, threads: int,
+    environment: Mapping[str, str],
+) -> None:  # fmt: skip
+    # The server has the environment of its start, before further classes were named.
+    os.environ.update(environment)
     # Ctrl-C reaches the whole group of processes: the parent ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

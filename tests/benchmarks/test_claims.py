@@ -1,21 +1,27 @@
 """Claims: their records, what is met, and the command that measures them."""
 
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from pydantic import ValidationError
 
-from benchmarks import processes, runner
+from benchmarks import costs as costs_of_claims
+from benchmarks import runner
 from benchmarks.__main__ import main
 from benchmarks.claims import CLAIMS, Claim, ClaimRecord, read
 from benchmarks.page import line_of
 from benchmarks.runner import Runner
 from benchmarks.sections import SECTIONS, measure
+from harness.costs.sweep import Outcome
+from harness.records.fields import Quartiles
 from tasks.lra.pathfinder import Pathfinder
+from tests.harness.specs import LIMITS, MEASURED
+from zoo.contract import Size
+from zoo.variants import variants
 
 CLAIM = Claim("fast", "a over b", {"cpu": 0.5}, "0.1", "time", "a", "b")
 SMALL = Claim("small", "a over b", {"cpu": 0.5}, "0.1", "memory", "a", "b")
@@ -29,7 +35,7 @@ def small(monkeypatch, tmp_path):
 
 
 def recorded(small, *ratios, reason=""):
-    small.record("fast", "small", ratios, reason=reason)
+    small.record("fast", "small", Quartiles.of(ratios) if ratios else None, reason=reason)
     return small.records[-1]
 
 
@@ -72,17 +78,79 @@ def test_every_claim_has_one_name_and_bounds_of_a_device():
     assert [*SECTIONS] == [*CLAIMS] and all(measured.__doc__ for measured in SECTIONS.values())
 
 
-def test_times_are_divided_round_by_round_and_memory_once(small, monkeypatch):
+def test_times_are_divided_round_by_round(small, monkeypatch):
     seconds = {"a": [1.0, 3.0], "b": [2.0, 2.0]}
     monkeypatch.setattr(runner, "sample", lambda calls, *_, **__: [seconds[c()] for c in calls])
-    monkeypatch.setattr(runner, "peak_bytes", lambda call, _: {"a": 2**20, "b": 2**22}[call()])
     calls = {"a": lambda: "a", "b": lambda: "b"}
     assert small.compare(calls, "N=4", rounds=9)["b"] == seconds["b"]
-    fast, less = small.records
+    fast = small.records[0]
     assert fast.ratio and (fast.ratio.q1, fast.ratio.q3) == (0.75, 1.25)
-    assert fast.setting == "N=4; 3 rounds, alternately" and less.setting == "N=4"
-    assert fast.figures["a (ms)"].median == 2000.0 and less.figures["b (MiB)"].median == 4.0
-    assert less.ratio and less.ratio.median == 0.25
+    assert fast.setting == "N=4; 3 rounds, alternately"
+    assert fast.figures["a (ms)"].median == 2000.0
+
+
+@pytest.fixture
+def costs(monkeypatch):
+    """Measured values by variant, or the reason why there are none; and the measured costs."""
+    by_variant, specs = {}, []
+
+    def measure(spec, *_, **__):
+        specs.append(spec)
+        found = by_variant.get(spec.attention, MEASURED)
+        reason, found = (found, None) if isinstance(found, str) else ("", found)
+        return Outcome("timeout" if reason else "ok", reason, found)
+
+    monkeypatch.setattr("harness.costs.sweep.measure_in_process", measure)
+    monkeypatch.setattr("harness.costs.measurement.measure_limits", lambda *_: LIMITS)
+    return SimpleNamespace(of=by_variant, specs=specs)
+
+
+def quartiles(median):
+    return Quartiles(q1=0.9 * median, median=median, q3=1.1 * median)
+
+
+def test_claims_about_layers_are_ratios_of_costs_which_are_measured_once(costs, tmp_path):
+    values = {"memory_bytes": 3 * 2**20, "ratio": quartiles(0.5), "seconds": quartiles(8.0)}
+    costs.of |= {"delta": MEASURED.model_copy(update=values), "kda": "it took too long"}
+    softmax = {"memory_bytes": 2**22, "ratio": quartiles(2.0), "seconds": quartiles(1.0)}
+    costs.of["softmax"] = MEASURED.model_copy(update=softmax)
+    found = {record.name: record for record in measure("recurrences", "cpu", tmp_path, tiny=True)}
+    assert found.keys() == claimed("recurrences") and len(costs.specs) == len(
+        {spec.id for spec in costs.specs}
+    )
+    time, memory = found["softmax-fp32-delta"], found["softmax-memory-fp32-delta"]
+    # Both were timed with the fastest softmax, SDPA in twice the time of that.
+    assert time.ratio and time.ratio.median == 0.25 and memory.ratio and memory.ratio.median == 0.75
+    assert time.ratio.q1 == pytest.approx(0.45 / 2.2)
+    assert time.figures["delta, fp32 (ms)"].median == 8000.0
+    assert memory.figures["softmax[backend=sdpa], fp32 (MiB)"].median == 4.0
+    assert time.setting.startswith("B=4 N=64 D=64 H=2, causal, fp32, train; each alternately with")
+    # 16 times the tokens, in the same time.
+    assert found["length-delta"].ratio and found["length-delta"].ratio.median == 1 / 16
+    assert found["decode-kda"].reason == "it took too long" and found["decode-kda"].met is None
+    costs.specs.clear()
+    again = measure("recurrences", "cpu", tmp_path, tiny=True)
+    # What ended by its timeout is final, too.
+    assert not costs.specs
+    assert {r.name: r.ratio for r in again} == {name: r.ratio for name, r in found.items()}
+
+
+@pytest.mark.parametrize("section", ["layer", "memory", "library_twins"])
+def test_every_layer_of_a_claim_is_measured_in_the_shape_of_its_section(costs, tmp_path, section):
+    records = measure(section, "cpu", tmp_path, tiny=True)
+    assert {record.name for record in records} == claimed(section)
+    assert {record.reason for record in records} == {""}
+    batch = {"layer": 8, "memory": 4, "library_twins": 2}[section]
+    assert {(spec.batch, spec.length, spec.causal) for spec in costs.specs} == {(batch, 64, False)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", costs_of_claims.TWINS)
+def test_a_layer_of_a_package_gives_new_tokens(name):
+    twin = variants.find(variants.name_class(f"benchmarks.twins:{name}"))
+    layer = twin(Size(dim=64, heads=2, max_len=256, causal=False, dropout=0.0))
+    tokens, losses = layer(x := torch.randn(2, 256, 64))
+    assert tokens.shape == x.shape and not losses and not torch.equal(tokens, x)
 
 
 def test_of_equal_calls_one_is_timed(small):
@@ -92,28 +160,27 @@ def test_of_equal_calls_one_is_timed(small):
     assert seconds["a"] is seconds["b"] and len(called) == 5
 
 
-@pytest.mark.parametrize("records", [2, 1])
-def test_the_time_of_two_workers_is_divided_by_the_time_of_one(monkeypatch, records, tmp_path):
-    clock, commands = iter([0.0, 9.0, 0.0, 10.0, 0.0, 7.0]), []
+@pytest.mark.parametrize("status", ["ok", "failed"])
+def test_the_time_of_two_workers_is_divided_by_the_time_of_one(monkeypatch, status, tmp_path):
+    clock, made = iter([10.0, 7.0]), []
 
-    def train(command, **_):
-        commands.append(command)
-        # The first command trains one run.
-        for number in range(min(records, len(commands))):
-            Path(command[-1], f"{number}.json").touch()
+    def train(attention, task, seeds, *, workers, threads, **_):
+        made.append((len(seeds), workers, threads))
+        return pd.DataFrame({"status": [status] * len(seeds)})
 
-    monkeypatch.setattr("benchmarks.processes.subprocess.run", train)
-    monkeypatch.setattr(processes, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    def timed(device):
+        return lambda call, repeats: (call(), next(clock))[1]
+
+    monkeypatch.setattr("benchmarks.processes.harness.run", train)
+    monkeypatch.setattr(runner, "wall_clock", timed)
     monkeypatch.setattr("benchmarks.processes.os.cpu_count", lambda: 2)
-    if records < 2:
-        with pytest.raises(RuntimeError, match="ended without 2 records"):
+    if status == "failed":
+        with pytest.raises(RuntimeError, match="ended without 1 finished runs"):
             measure("workers", "cpu", tmp_path, tiny=True)
         return
     (record,) = measure("workers", "cpu", tmp_path, tiny=True)
     assert record.ratio and record.ratio.median == 0.7
-    used = [[command[command.index(f"--{of}") + 1] for of in ("workers", "threads")]
-            for command in commands]  # fmt: skip
-    assert used == [["1", "2"], ["1", "2"], ["2", "1"]]
+    assert made == [(1, 1, 2), (2, 1, 2), (2, 2, 1)]
 
 
 def one_level(task, index, attempt=0):
@@ -122,10 +189,7 @@ def one_level(task, index, attempt=0):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    ["memory", "recurrences", "training_step", "step", "pathfinder"],
-)
+@pytest.mark.parametrize("name", ["training_step", "step", "pathfinder"])
 def test_a_benchmark_finds_every_claim_that_is_made_for_the_device(
     name, tmp_path, shared_data, monkeypatch
 ):
@@ -152,9 +216,7 @@ def run(*arguments, monkeypatch):
     return main()
 
 
-@pytest.mark.slow
-def test_the_command_writes_its_records_and_a_table(tmp_path, monkeypatch, capsys):
-    torch.use_deterministic_algorithms(False)
+def test_the_command_writes_its_records_and_a_table(tmp_path, monkeypatch, capsys, costs):
     run("layer", "--tiny", "--out", str(tmp_path), monkeypatch=monkeypatch)
     out, err = capsys.readouterr()
     names = claimed("layer")

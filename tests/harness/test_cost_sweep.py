@@ -207,6 +207,7 @@ ENDS = {
     "is killed": lambda _: os.kill(os.getpid(), signal.SIGKILL),
     "exits": lambda _: sys.exit(0),
     "is limited": lambda _: sys.exit(resource.getrlimit(resource.RLIMIT_AS)[0] > 0),
+    "has a class": lambda _: sys.exit(os.environ.get("NAMED_SINCE")),
     "raises": raising(ValueError("an error\nin two lines")),
     "allocates everything": lambda _: torch.empty(2**44, dtype=torch.int8),
 }
@@ -226,6 +227,14 @@ def test_a_measurement_comes_back_with_the_threads_of_its_specification(importab
     status, reason, result = outcome("measures", spec=COST.model_copy(update={"threads": 3}))
     assert (status, reason) == ("ok", "")
     assert result.samples == 3 and result.limits == LIMITS
+
+
+def test_a_measurement_has_the_environment_of_now_and_not_of_the_start_of_its_server(
+    importable, monkeypatch
+):
+    for name in ("first", "second"):
+        monkeypatch.setenv("NAMED_SINCE", name)
+        assert outcome("has a class").reason == f"SystemExit: {name}"
 
 
 @pytest.mark.parametrize(
@@ -270,6 +279,6 @@ def test_an_error_before_a_measurement_is_its_reason(monkeypatch, no_type_checks
     monkeypatch.setattr("harness.costs.sweep._limit_memory", raising(ValueError("no limit")))
     sender: Any = SimpleNamespace(send=outcomes.append)
     before = signal.getsignal(signal.SIGINT)
-    _measure(sender, lambda: MEASURED, "cpu", torch.get_num_threads())
+    _measure(sender, lambda: MEASURED, "cpu", torch.get_num_threads(), {})
     signal.signal(signal.SIGINT, before)
     assert outcomes == [Outcome("failed", "ValueError: no limit", None)]
