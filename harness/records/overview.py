@@ -32,7 +32,7 @@ class Specification(BaseModel):
 class Summary(BaseModel):
     """What an overview needs of a record: read in a twentieth of the time of the whole."""
 
-    schema_version: Literal[3]
+    schema_version: Literal[4]
     spec: Specification
     status: Status
     reason: str

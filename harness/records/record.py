@@ -121,7 +121,7 @@ class Record(Frozen):
         final: None where the run did not finish.
     """
 
-    schema_version: Literal[3] = 3
+    schema_version: Literal[4] = 4
     spec: RunSpec
     status: Status
     reason: str

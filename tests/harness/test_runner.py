@@ -70,7 +70,7 @@ def test_a_finished_run_is_a_complete_record(plan, store, callback):
     assert record.final.dev == max(p.dev or 0 for p in record.curve)
     assert 0 < record.final.train_seconds == record.curve[-1].seconds < record.final.seconds
     written = json.loads(store.path(planned).read_text())
-    assert "baselines" not in written and written["schema_version"] == 3
+    assert "baselines" not in written and written["schema_version"] == 4
     assert record.parameters > record.flops / 10**6 > 1 and record.backend == "sdpa+folded"
     assert record.environment.versions["torch"] == torch.__version__
     assert callback.phases == ["load data", "train", "test"]

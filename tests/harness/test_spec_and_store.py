@@ -298,7 +298,7 @@ def damage(record: Record) -> dict[str, bytes]:
         "no JSON": b"{",
         "truncated": text[: len(text) // 2].encode(),
         "another kind": b"[]",
-        "another schema": json.dumps({**tree, "schema_version": 4}).encode(),
+        "another schema": json.dumps({**tree, "schema_version": 3}).encode(),
         "an extra field": json.dumps({**tree, "note": 1}).encode(),
         "a missing field": json.dumps({k: v for k, v in tree.items() if k != "metric"}).encode(),
         "not a number": text.replace("0.5", "NaN").encode(),
