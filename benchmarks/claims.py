@@ -111,7 +111,6 @@ def read(folder: Path, kind: Kind) -> list[ClaimRecord]:
 
     Raises:
         ValidationError: a line is not a record.
-        UserError: it was edited.
     """
     found = []
     for line in _lines(folder):

@@ -36,10 +36,6 @@ def fit(
 
     Each step is stored when it is fitted: a process that is ended loses the step that it is at.
     Data are read only if something is left to fit.
-
-    Raises:
-        UserError: the task or its data have changed or are missing, or the file of its name is not
-            a record, or cannot be written.
     """
     store.require_writable()
     with store.locks.alone(spec.file_name):
@@ -68,9 +64,6 @@ def shallow_study(name: str) -> ShallowStudy:
 
     They are the baselines of `tasks.baselines`, with the figures that a table leaves out: every
     number of tokens, and n-grams of every order. Trees are boosted more slowly than there.
-
-    Raises:
-        UserError: its data are missing.
     """
     started, task = now(), create(name, **STUDY_SETTINGS[name])
     data, fitted = Data.of(task), []

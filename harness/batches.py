@@ -44,11 +44,7 @@ class ShuffledBatches:
         device: torch.device,
         lengths: Int[Tensor, " n"] | None = None,
     ) -> None:
-        """Shuffle `count` examples in batches of `batch`, of similar length if `lengths` is given.
-
-        Raises:
-            UserError: `count` is less than one batch.
-        """
+        """Shuffle `count` examples in batches of `batch`, of similar length with `lengths`."""
         if count < batch:
             raise UserError(f"batch={batch} exceeds the {count} training examples; lower the batch")
         self._per_epoch, self._batch = count // batch, batch
@@ -181,11 +177,7 @@ class AugmentedImages:
         self._ahead: Iterator[Images | str] | None = None
 
     def __call__(self, number: int) -> Batch:
-        """Batch `number`, on the device of the split.
-
-        Raises:
-            UserError: a file is damaged or missing.
-        """
+        """Batch `number`, on the device of the split."""
         if self._batch is None or number != self._number:
             images = self._decode(number)
             if isinstance(images, str):

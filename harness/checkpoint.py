@@ -47,11 +47,7 @@ class DamagedError(UserError):
 
 
 def save(path: Path, trainer: Trainer, progress: Progress) -> None:
-    """Write everything that the rest of the run depends on, atomically.
-
-    Raises:
-        UserError: the file cannot be written.
-    """
+    """Write everything that the rest of the run depends on, atomically."""
     state: dict[str, Any] = {
         "progress": progress.model_dump_json(),
         "steps": trainer.spec.steps,
@@ -79,7 +75,6 @@ def read(path: Path) -> Any:
 
     Raises:
         DamagedError: the content is not the one that was written.
-        UserError: the file cannot be read.
     """
     if not path.is_file():
         raise DamagedError(f"{path} is damaged: it is not a regular file")
@@ -109,7 +104,6 @@ def load(
 
     Raises:
         DamagedError: the content is not the one that was written.
-        UserError: the file cannot be read, or belongs to another run.
     """
     saved = read(path)
     state: dict[str, Any] = saved if isinstance(saved, dict) else {}
@@ -169,11 +163,7 @@ def _to_device(device: torch.device, tensors: dict[str, Tensor]) -> dict[str, Te
 
 
 def save_weights(folder: Path, step: int, model: nn.Module) -> Path:
-    """Write the parameters and buffers of `model` after `step` optimiser steps, atomically.
-
-    Raises:
-        UserError: the file cannot be written.
-    """
+    """Write the parameters and buffers of `model` after `step` optimiser steps, atomically."""
     path = folder / f"step-{step:08d}.pt"
     write(path, model.state_dict(), "weights")
     return path
@@ -197,12 +187,7 @@ class KeptRun(NamedTuple):
 
 
 def kept_runs(store: Store, names: Sequence[str] = ()) -> Iterator[KeptRun]:
-    """The runs of those names, or paths, or every run with saved weights.
-
-    Raises:
-        UserError: there is no such run, it kept no weights, is of other code than now, or its file
-            is no record.
-    """
+    """The runs of those names, or paths, or every run with saved weights."""
     recorded = [*store.entries()]
     wanted = [Path(name).name.removesuffix(".json") for name in names]
     if wrong := [name for name in wanted if name not in recorded]:
@@ -224,11 +209,7 @@ def kept_runs(store: Store, names: Sequence[str] = ()) -> Iterator[KeptRun]:
 
 
 def load_weights(path: Path, model: nn.Module) -> None:
-    """Load the weights of a file into `model`.
-
-    Raises:
-        UserError: the content is not the one that was written, or is of another model.
-    """
+    """Load the weights of a file into `model`."""
     try:
         state = read(path)
     except DamagedError as error:

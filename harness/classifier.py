@@ -78,9 +78,6 @@ class Classifier(nn.Module):
 
         An example has 1 or 2 `sequences`: of tokens, where `channels` is 0; of a signal with that
         many channels, where `vocabulary` is unused.
-
-        Raises:
-            UserError: `flatten` with two sequences.
         """
         super().__init__()
         size, flat = layers[0].size, model.pooling == "flatten"

@@ -53,11 +53,7 @@ class Data:
 
     @property
     def splits(self) -> Mapping[SplitName, Split]:
-        """Every split, on the CPU.
-
-        Raises:
-            UserError: data are missing or damaged, or do not fit in memory.
-        """
+        """Every split, on the CPU."""
         if not self._splits:
             for other in _READ.values():
                 other._splits = {}
@@ -109,9 +105,6 @@ def data_of(spec: TaskSpec, announce: Callable[[str], None] = lambda line: None)
     """The data of a task, which are read when they are used.
 
     `announce` is called with one line before data are generated, which can take minutes.
-
-    Raises:
-        UserError: the task is unknown or has changed, or the digests of `spec` are of other data.
     """
     name = json.dumps([spec.name, spec.options])
     if name not in _TASKS:
@@ -128,11 +121,7 @@ def data_of(spec: TaskSpec, announce: Callable[[str], None] = lambda line: None)
 
 
 def restore(spec: RunSpec) -> Data:
-    """The data of a run that was specified earlier, perhaps by another process.
-
-    Raises:
-        UserError: its variants or its task are unknown, or the task or its data have changed since.
-    """
+    """The data of a run that was specified earlier, perhaps by another process."""
     for name in spec.variants:
         variants.find(name)
     return data_of(spec.task)

@@ -31,11 +31,7 @@ MALLOC = {-1: -1, -2: 64 * 2**20, -4: 0}
 
 
 def pick_device(name: str) -> Device:
-    """The kind of device called `auto`, `cpu` or `cuda`; `auto` is CUDA where it is usable.
-
-    Raises:
-        UserError: the name is another, or CUDA is not usable.
-    """
+    """The kind of device called `auto`, `cpu` or `cuda`; `auto` is CUDA where it is usable."""
     if name not in ("auto", "cpu", "cuda"):
         raise UserError(f"device {name!r} is not one of auto, cpu, cuda; give one of them")
     usable = torch.cuda.is_available()
@@ -45,11 +41,7 @@ def pick_device(name: str) -> Device:
 
 
 def pick_precision(name: str, device: Device) -> Precision:
-    """The precision called `auto`, `bf16` or `fp32`; `auto` is fp32 on a CPU, bf16 on CUDA.
-
-    Raises:
-        UserError: the name is another.
-    """
+    """The precision called `auto`, `bf16` or `fp32`; `auto` is fp32 on a CPU, bf16 on CUDA."""
     if name == "bf16" or name == "fp32":
         return name
     if name != "auto":
@@ -111,10 +103,6 @@ def merge_commits(
     """`current` with the commits of both, for a run that another process started.
 
     A package that only one of the two environments has is ignored.
-
-    Raises:
-        UserError: device, threads, memory, system or a version differ; the message begins with
-            `what` and ends with `remedy`.
     """
     before, here = _by_name(started), _by_name(current)
     differences = [

@@ -11,11 +11,7 @@ from zoo.registry import UserError
 
 
 def require_tensorboard() -> Any:
-    """The class `torch.utils.tensorboard.SummaryWriter`.
-
-    Raises:
-        UserError: the package tensorboard is not installed.
-    """
+    """The class `torch.utils.tensorboard.SummaryWriter`."""
     module: Any = import_extra("--tensorboard", "torch.utils.tensorboard", "tensorboard")
     return module.SummaryWriter
 
@@ -26,9 +22,6 @@ def write_events(records: Iterable[Record], folder: Path) -> list[Path]:
     The scalars are `loss`, `loss/NAME` for each auxiliary loss, and `dev accuracy` as a fraction,
     against steps; the time of a point is the beginning of the run plus its seconds of
     training. Event files of an earlier call for the same run are deleted.
-
-    Raises:
-        UserError: the package tensorboard is not installed, or a folder cannot be written.
     """
     writer_type = require_tensorboard()
     folders = []

@@ -93,8 +93,6 @@ def execute(
         keep_checkpoints: see `harness.runner.run`.
 
     Raises:
-        UserError: the record cannot be written, the file of its name is not a record, or the task
-            or its data have changed.
         KeyboardInterrupt: Ctrl-C, or SIGTERM.
     """
     left, threads = store.locks.state(spec.file_name), torch.get_num_threads()

@@ -39,11 +39,6 @@ def check(specs: Sequence[RunSpec], store: Store) -> list[RunSpec]:
     """Reject bad input before the first run, and return the runs that are possible.
 
     A variant that does not support a task is skipped with a warning, which gives the remedy.
-
-    Raises:
-        UserError: a model cannot be built or exceeds the memory of its device, a task has fewer
-            examples than a batch, a file with the name of a record is not a record, a folder has
-            the name of a checkpoint, or no run is possible.
     """
     runnable = []
     reasons: dict[str, str | None] = {}
@@ -147,10 +142,6 @@ def run_all(
 
     Returns:
         The record of each run, and whether it was executed now.
-
-    Raises:
-        UserError: a record cannot be written, the file of its name is not a record, or the engine
-            is not installed or does not accept its parameters.
     """
     store.remove_leftovers()
     grid = _Grid(store, resources, view, keep_checkpoints=keep_checkpoints)

@@ -27,11 +27,7 @@ TOLERANCE = 0.01
 
 
 def require_fit(spec: RunSpec) -> None:
-    """Reject a model whose feed-forward blocks alone exceed the memory of the device.
-
-    Raises:
-        UserError: their weights, gradients and the optimiser's moments need more than there is.
-    """
+    """Reject a model whose feed-forward blocks alone exceed the memory of the device."""
     model = spec.model
     count = 2 * model.depth * model.dim * model.feed_forward
     require_memory(
@@ -48,9 +44,6 @@ def matched(
     """The feed-forward width at which a variant has as many parameters as softmax, by its path.
 
     A variant that does not support the task keeps the recipe's width: its run is skipped.
-
-    Raises:
-        UserError: `spec_of` raises it, or no width gives the number within `TOLERANCE`.
     """
     found, reference = (
         spec_of(question, name, settings, device=device) for name in (attention, REFERENCE)

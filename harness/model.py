@@ -22,10 +22,6 @@ def build_model(spec: RunSpec | Stack, task: Task) -> nn.Module:
     """The model that `spec` describes, initialised from the default generator.
 
     It maps a batch of the task to the scores of its targets and the auxiliary losses by name.
-
-    Raises:
-        UserError: a variant or an option is unknown, or not supported at this size or by this kind
-            of task; or a package is not installed.
     """
     return BUILDERS[spec.model.kind](spec, task)
 

@@ -77,10 +77,6 @@ def question_of(
         settings: fields of the model and of `TrainSpec`, and options of the task, which override
             the recipe's; options of variants are left to `spec_of`.
         fixed: the rest.
-
-    Raises:
-        UserError: the task, recipe or an option is unknown, ill-typed or out of range, or the
-            recipe has no part for the task.
     """
     if fixed.positions not in get_args(Positions):
         raise UserError(unknown("kind of positions", fixed.positions, get_args(Positions)))
@@ -145,9 +141,6 @@ def spec_of(
         values: see `RunSpec`.
         role: see `RunSpec`.
         announce: called with one line before data are generated, which can take minutes.
-
-    Raises:
-        UserError: a variant or an option is unknown, or data are missing, damaged or too large.
     """
     depth = int(values.get("model.depth", question.model.depth))
     return RunSpec(

@@ -231,7 +231,6 @@ def run(
     weights before training and at each evaluation stay in the store; see `Store.weights`.
 
     Raises:
-        UserError: the record cannot be written.
         KeyboardInterrupt: Ctrl-C, or SIGTERM; the record has status `interrupted`.
     """
     attempt = Attempt(spec, store, callback, save_every, clock, keep_checkpoints)

@@ -118,11 +118,7 @@ class Asked:
 
 
 def make(asked: Asked, how: Execution) -> tuple[Outcomes, int]:
-    """Make the runs that are asked for; return them, and their number if none is skipped.
-
-    Raises:
-        UserError: a name or a value is unknown, ill-typed or out of range, or not possible.
-    """
+    """Make the runs that are asked for; return them, and their number if none is skipped."""
     forget()
     if asked.grid and not asked.tune:
         raise UserError("--grid is the grid of --tune; give --tune as well")

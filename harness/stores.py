@@ -105,11 +105,7 @@ def require_records(found: Content, store: Path) -> None:
 
 
 def stores_of(store: Path | None) -> list[Path]:
-    """The folders of the published records, and of a user's.
-
-    Raises:
-        UserError: the user's is not a folder, or there is none of them.
-    """
+    """The folders of the published records, and of a user's."""
     from harness.records.store import require_folder
 
     found = [PUBLISHED] if PUBLISHED.is_dir() else []

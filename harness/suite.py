@@ -31,10 +31,6 @@ def rows_of(
     """The rows that are named by their label, else by their attention; all if none is named.
 
     A name that no row has is a further row. With `settings`, options of variants, each is.
-
-    Raises:
-        UserError: a name or an option is unknown, an option is ill-typed or out of range, or an
-            owner of settings is no variant of a row.
     """
     if not names and not settings:
         return suite.rows
@@ -70,9 +66,6 @@ def specs_of(
 
     They are a trial at each point of the question's grid, with seed 0; without a grid one run. A
     row has the variants' causal or bidirectional form, and a layer for each variant.
-
-    Raises:
-        UserError: the recipe is malformed, or data are missing or damaged.
     """
     question, found = of_suite(suite, name, device), []
     rotary = find(suite).question(name).rotary
@@ -89,12 +82,7 @@ def specs_of(
 
 
 def missing_data(suite: Suite, questions: Iterable[SuiteQuestion]) -> dict[str, str]:
-    """The command that gets the missing data of each question, by name.
-
-    Raises:
-        UserError: all of the questions lack data, or one does, and there are no published numbers
-            beside which the others are shown.
-    """
+    """The command that gets the missing data of each question, by name."""
     missing = {}
     for question in questions:
         options = recipes.of_question(suite, question.name).of_task(question.task).options
@@ -132,11 +120,7 @@ class Step(NamedTuple):
 def steps(
     suite: Suite, questions: Iterable[SuiteQuestion], rows: Sequence[SuiteRow], device: Device
 ) -> list[Step]:
-    """The training steps of rows at the shapes of questions; no data are needed.
-
-    Raises:
-        UserError: a recipe is malformed, or a name is unknown.
-    """
+    """The training steps of rows at the shapes of questions; no data are needed."""
     environment, found = describe(device), []
     for question in questions:
         of_task = recipes.of_question(suite, question.name).of_task(question.task)

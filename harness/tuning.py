@@ -58,11 +58,7 @@ def finals(chosen: RunSpec, seeds: Sequence[int]) -> list[RunSpec]:
 
 
 def require_other_seeds(seeds: Sequence[int]) -> None:
-    """Reject the seed of the trials.
-
-    Raises:
-        UserError: it is among `seeds`.
-    """
+    """Reject the seed of the trials."""
     if TRIAL_SEED in seeds:
         raise UserError(
             f"seed {TRIAL_SEED} chooses the point of the grid, so it is not counted; give for "
@@ -82,9 +78,6 @@ def varied(
     """The settings at each value of the field `NAME.OPTION`.
 
     NAME is `task`, `model`, `train`, or a task or variant of the run.
-
-    Raises:
-        UserError: the run does not use the field, or the settings give it.
     """
     name, _, option = field.partition(".")
     owner, names = name_of(task) if name == TASK else name, Composition.parse(attention).names
@@ -113,12 +106,7 @@ def require_several(specs: Sequence[RunSpec], field: str, values: Sequence[str])
 
 
 def require_one_processor(specs: Sequence[RunSpec], store: Store) -> None:
-    """Reject a sweep whose runs would be of two kinds of processor, before any is trained.
-
-    Raises:
-        UserError: the store has a record of a run that is not of this machine, while others are
-            still to be trained here.
-    """
+    """Reject a sweep whose runs would be of two kinds of processor, before any is trained."""
     records = [store.find(spec) for spec in specs]
     here = describe(specs[0].device).device
     devices = {record.environment.device for record in records if record}

@@ -113,11 +113,7 @@ class Runs(Machine):
 
 
 def names_in(texts: Sequence[str]) -> list[str]:
-    """Split at commas; each name once, in order.
-
-    Raises:
-        UserError: a name is empty, or has more than `LONGEST_NAME` characters.
-    """
+    """Split at commas; each name once, in order."""
     names: dict[str, None] = {}
     for text in texts:
         found = [part.strip() for part in text.split(",")]
@@ -132,11 +128,7 @@ def names_in(texts: Sequence[str]) -> list[str]:
 
 
 def attentions_in(texts: Sequence[str]) -> list[str]:
-    """As `names_in`; the class at MODULE:CLASS becomes a variant with the name of the class.
-
-    Raises:
-        UserError: a name is empty, or the name of a class is taken.
-    """
+    """As `names_in`; the class at MODULE:CLASS becomes a variant with the name of the class."""
     if ":" not in "".join(texts):
         return names_in(texts)
     from zoo.variants import variants
@@ -172,9 +164,6 @@ def integers_in(
     """Read integers separated by commas, each once; `read` reads a part between commas.
 
     `allowed` are possible, up to `MOST` in all; a message says `what` they are, with an `example`.
-
-    Raises:
-        UserError: one is not an integer, or is not in `allowed`; or they are more than `MOST`.
     """
     try:
         every = chain.from_iterable(map(read, names_in([text])))
@@ -197,11 +186,7 @@ def seeds_in(text: str, allowed: range = range(2**32)) -> list[int]:
 
 
 def values_in(option: str, texts: Sequence[str] | None) -> dict[str, list[str]]:
-    """Read the NAME.OPTION=VALUE,VALUE,... texts of an option: the values by `NAME.OPTION`.
-
-    Raises:
-        UserError: a text has another form, or a field is given twice.
-    """
+    """Read the NAME.OPTION=VALUE,VALUE,... texts of an option: the values by `NAME.OPTION`."""
     values: dict[str, list[str]] = {}
     for owner, name, text in _assignments(option, texts, "VALUE,VALUE", "train.lr=5e-4,1e-3,2e-3"):
         if (field := f"{owner}.{name}") in values:
@@ -211,11 +196,7 @@ def values_in(option: str, texts: Sequence[str] | None) -> dict[str, list[str]]:
 
 
 def settings_of(texts: Sequence[str] | None) -> dict[str, dict[str, str]]:
-    """Read NAME.OPTION=VALUE texts: the values by name and option.
-
-    Raises:
-        UserError: a text has another form, or an option is given two values.
-    """
+    """Read NAME.OPTION=VALUE texts: the values by name and option."""
     settings: dict[str, dict[str, str]] = {}
     for owner, name, value in _assignments("--set", texts, "VALUE", "primal.rank=40"):
         first = settings.setdefault(owner, {}).setdefault(name, value)

@@ -112,11 +112,7 @@ def cost(options: CostOptions) -> Answer:
 
 
 def _stored(options: CostOptions) -> "list[CostSpec]":
-    """The measurements of this machine that the store holds, where no variant is named.
-
-    Raises:
-        UserError: --rerun is missing, or there is none.
-    """
+    """The measurements of this machine that the store holds, where no variant is named."""
     from harness.environment import describe, pick_device
     from harness.records.store import CostStore
 

@@ -14,11 +14,7 @@ def within(folder: Path, files: Mapping[str, bytes]) -> dict[Path, bytes]:
 
 
 def write_pages(files: Mapping[Path, bytes]) -> list[Path]:
-    """Write all files, or none of them; print and return their paths.
-
-    Raises:
-        UserError: one cannot be written.
-    """
+    """Write all files, or none of them; print and return their paths."""
     from harness.records.files import remove_partial, write_all
 
     for folder in {file.parent for file in files}:

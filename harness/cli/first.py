@@ -45,9 +45,6 @@ def first(options: "RunOptions", name: str = SUITE) -> Answer:
     """Train each variant on the first questions of the suite, and measure a layer of it.
 
     Without `cost` no layer is measured.
-
-    Raises:
-        UserError: a variant is unknown, or the store cannot be written.
     """
     suite, device, measured = suites.find(name), pick_device(options.device), options.cost
     options, typed = replace(options, cost=False), names_in(options.attention or ())

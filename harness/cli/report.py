@@ -187,11 +187,7 @@ ALL = Selection()
 def results_in(
     content: stores.Content, shown: Selection = ALL, store: Path = stores.PUBLISHED
 ) -> Results:
-    """Return the results in a store, whose content is given; see `Selection`.
-
-    Raises:
-        UserError: no run is of a variant that is selected.
-    """
+    """Return the results in a store, whose content is given; see `Selection`."""
     import numpy as np
 
     from harness.records.suites import find
@@ -300,9 +296,6 @@ def comparison(texts: Sequence[str], found: Results) -> "tuple[pd.DataFrame, str
     """The differences between the rows that each text names as A,B, as a frame and as text.
 
     Holm's correction is over the comparisons that are named, in each question.
-
-    Raises:
-        UserError: a text does not name two rows.
     """
     from reports.statistics import between
     from reports.text import text_table

@@ -117,11 +117,7 @@ def run(options: RunOptions) -> Answer:
 
 
 def asked(options: RunOptions) -> "Asked":
-    """The runs that the options name.
-
-    Raises:
-        UserError: a text has another form.
-    """
+    """The runs that the options name."""
     from harness.runs import Asked
 
     return Asked(

@@ -73,11 +73,7 @@ def write(study: "Study") -> dict[str, Any]:
 
 
 def pages(kind: "type[Study]", folder: Path) -> dict[str, bytes]:
-    """The files of a study, from all of its results in a store; none without any.
-
-    Raises:
-        UserError: the store cannot be read.
-    """
+    """The files of a study, from all of its results in a store; none without any."""
     from reports.studies import study_files
 
     frame = kind.frame(folder)

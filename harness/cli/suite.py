@@ -39,11 +39,7 @@ if TYPE_CHECKING:
 
 
 def run(options: "RunOptions") -> Answer:
-    """Run what is missing, question by question, then measure what the rows cost.
-
-    Raises:
-        UserError: a question or a row is unknown, data are missing, or a check fails.
-    """
+    """Run what is missing, question by question, then measure what the rows cost."""
     suite = find(options.suite)
     device = pick_device(options.device)
     names = names_in([options.questions]) if options.questions else []
@@ -112,11 +108,7 @@ def measured(specs: Sequence[CostSpec], options: "RunOptions") -> list[CostRecor
 
 
 def cost(suite: Suite, rows: Sequence[SuiteRow], device: Device, options: "RunOptions") -> bool:
-    """Measure what has no record; return whether nothing crashed or failed.
-
-    Raises:
-        UserError: runs are in progress on this machine, or the store cannot be written.
-    """
+    """Measure what has no record; return whether nothing crashed or failed."""
     store = options.store
     if running := Store(store).locks.running_here():
         raise UserError(

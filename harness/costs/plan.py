@@ -92,9 +92,6 @@ def measurements(request: CostRequest) -> list[CostSpec]:
     """The measurements of a sweep; SDPA softmax and softmax by its formula are rows of every sweep.
 
     A variant that has no such pass is left out with a warning.
-
-    Raises:
-        UserError: a name or an option is unknown or out of range, or no named variant has a pass.
     """
     _check(request)
     named = [(name, request.settings) for name in request.attentions]
@@ -121,11 +118,7 @@ def measurements(request: CostRequest) -> list[CostSpec]:
 
 
 def of_run(spec: RunSpec, machine: str, threads: int) -> list[CostSpec]:
-    """The training step, and the evaluation of a batch, of a run on a machine.
-
-    Raises:
-        UserError: the task is unknown, or an option of it is.
-    """
+    """The training step, and the evaluation of a batch, of a run on a machine."""
     task, model = data_of(spec.question.task).task, spec.model
     # All sequences of an example pass through the model.
     batch = spec.train.batch * task.sequences
@@ -142,12 +135,7 @@ def of_run(spec: RunSpec, machine: str, threads: int) -> list[CostSpec]:
 
 
 def batch_of(batching: str, length: int) -> int:
-    """The samples of a call.
-
-    Raises:
-        UserError: the text is neither an integer up to `LARGEST` nor `tokens=K`, or K is below
-            `length`.
-    """
+    """The samples of a call."""
     try:
         name, number = batching_of(batching)
         if not 1 <= number <= LARGEST:

@@ -148,9 +148,6 @@ def sweep(
     Measurements of a row are made from short to long. After one that does not end in `ok`, the
     longer ones are skipped, and their records say so. Rows are in the order of their first ones;
     with `rerun` those that have a final record are made, too.
-
-    Raises:
-        UserError: a record cannot be written, or a file with the name of one is not a record.
     """
     store.remove_partial_files()
     rows: dict[str, list[CostSpec]] = {}
@@ -189,9 +186,6 @@ def measure_all(
 
     `seconds` of sampling and `timeout` are of each measurement, the former about. `show` is called
     with each record as it is made, and whether it is new.
-
-    Raises:
-        UserError: the store cannot be written.
     """
     store, records = CostStore.within(folder), []
     store.require_writable()

@@ -92,11 +92,7 @@ def _step_call(spec: CostSpec) -> TimedCall:
 
 
 def trainer_of(spec: CostSpec) -> Trainer:
-    """A new model of `spec`, on its task or on random tokens.
-
-    Raises:
-        UserError: the task or its data are missing.
-    """
+    """A new model of `spec`, on its task or on random tokens."""
     model = cast(Encoder, spec.model)
     if spec.task and spec.train:
         data = data_of(spec.task)

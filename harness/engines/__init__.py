@@ -66,12 +66,7 @@ def resources(
     engine: str = "local", *, workers: int = 0, threads: int = 0, device: str = "auto",
     parameters: Mapping[str, str] | None = None,
 ) -> Resources:  # fmt: skip
-    """The resources of runs; see `Resources`.
-
-    Raises:
-        UserError: there is no such engine or device, or this machine has fewer CPUs, or no memory
-            for as many workers.
-    """
+    """The resources of runs; see `Resources`."""
     from harness.environment import pick_device
 
     if engine not in names():
@@ -91,10 +86,6 @@ def resources(
 
 
 def start(resources: Resources, store: Path) -> Executor | None:
-    """Start the engine that `resources` name, for runs whose records are in `store`.
-
-    Raises:
-        UserError: the engine is not installed, or does not accept its parameters.
-    """
+    """Start the engine that `resources` name, for runs whose records are in `store`."""
     engine: Any = import_module(f"{__name__}.{resources.engine}")
     return engine.create(resources, store)

@@ -29,9 +29,6 @@ def create(resources: Resources, store: Path) -> Executor:
 
     `resources.parameters` are options of `sbatch`, such as `partition`, and of submitit, such as
     `timeout_min`. The folder `store` is on a file system of all machines.
-
-    Raises:
-        UserError: submitit is not installed, or a parameter is not possible.
     """
     submitit: Any = import_extra("--engine slurm", "submitit", "slurm")
     jobs = submitit.AutoExecutor(folder=store.absolute() / ".jobs")

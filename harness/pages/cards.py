@@ -67,9 +67,6 @@ def files_of(page: Path, store: Path) -> dict[Path, bytes]:
     """The page and its images, from the data in the cache and the baselines of a store.
 
     The card of a task stays as it is where its data or its baselines are missing.
-
-    Raises:
-        UserError: data are damaged.
     """
     text = page.read_text("utf-8") if page.is_file() else ""
     cards = re.split(r"^(?=## )", text, flags=re.MULTILINE)[1:]
@@ -104,11 +101,7 @@ def settings(name: str) -> list[Task]:
 
 
 def fit_missing(store: Path) -> None:
-    """Fit the baselines that the cards lack, of the tasks whose data are generated or in the cache.
-
-    Raises:
-        UserError: data are damaged.
-    """
+    """Fit the baselines that cards lack, of tasks whose data are generated or cached."""
     for task in (task for name in names() for task in settings(name)):
         if not isinstance(task, ImportedTask) or task.is_cached():
             data = Data.of(task)

@@ -90,11 +90,7 @@ class Recipe(Frozen):
     question: SuiteQuestion | None = None
 
     def of_task(self, task: str) -> TaskRecipe:
-        """The complete recipe of a task.
-
-        Raises:
-            UserError: there is none.
-        """
+        """The complete recipe of a task."""
         recipe = self.tasks.get(task, self.other)
         if recipe is None:
             raise UserError(
@@ -123,9 +119,6 @@ def find(name: str) -> Recipe:
     """The recipe of that name, or the one in the TOML file of that path.
 
     The recipe of a question of a suite is `laptop@1/copy`.
-
-    Raises:
-        UserError: there is none, or the file is not a recipe.
     """
     suite, _, question = name.rpartition("/")
     if suite and not name.endswith(SUFFIX):
@@ -140,11 +133,7 @@ def find(name: str) -> Recipe:
 
 
 def of_question(suite: Suite, name: str) -> Recipe:
-    """The recipe of a question; without `train.lr` its rate is the middle one of its rates.
-
-    Raises:
-        UserError: the suite has no such question, or its base no part for the task.
-    """
+    """The recipe of a question; without `train.lr` its rate is the middle one of its rates."""
     question = suite.question(name)
     if "/" in question.recipe and not question.recipe.endswith(SUFFIX):
         raise UserError(
@@ -195,11 +184,7 @@ def of_suite(suite: Suite) -> dict[str, TaskRecipe]:
 
 
 def show(name: str) -> str:
-    """The file of the recipe called `name`.
-
-    Raises:
-        UserError: there is none.
-    """
+    """The file of the recipe called `name`."""
     if name not in NAMES:
         raise UserError(unknown("recipe", name, NAMES))
     return (FOLDER / f"{name}{SUFFIX}").read_text("utf-8")

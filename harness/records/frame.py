@@ -100,9 +100,6 @@ def frame(*folders: Path | str) -> pd.DataFrame:
     """The runs of stores, a row each; files that are no record are left out.
 
     Of a run or a cost that several stores have, the record of the last one counts.
-
-    Raises:
-        UserError: a store is not a folder, or cannot be listed.
     """
     found = [require_folder(Path(folder)) for folder in folders]
     records = (record for folder in found for record in Store(folder).read()[0])
@@ -114,20 +111,12 @@ def frame(*folders: Path | str) -> pd.DataFrame:
 
 
 def costs(folder: Path | str) -> pd.DataFrame:
-    """The measurements of `harness cost` in a store, a row each.
-
-    Raises:
-        UserError: it is not a folder, or cannot be listed.
-    """
+    """The measurements of `harness cost` in a store, a row each."""
     return of_costs(CostStore.within(require_folder(Path(folder))).read()[0])
 
 
 def baselines(folder: Path | str) -> pd.DataFrame:
-    """The baselines of the tasks in a store; see `of_baselines`.
-
-    Raises:
-        UserError: it is not a folder, or cannot be listed.
-    """
+    """The baselines of the tasks in a store; see `of_baselines`."""
     return of_baselines(BaselineStore.within(require_folder(Path(folder))).read()[0])
 
 

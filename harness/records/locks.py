@@ -100,11 +100,7 @@ class Locks:
         self.folder = store / FOLDER
 
     def acquire(self, name: str, *, threads: int, steps: int) -> Lock | None:
-        """The lock of a run of that many threads and steps; None where another process holds it.
-
-        Raises:
-            UserError: the file system has no locks, or the folder cannot be written.
-        """
+        """The lock of a run of that many threads and steps; None where another process holds it."""
         if (held := self._lock(name)) is None:
             return None
         state = State(
@@ -129,11 +125,7 @@ class Locks:
 
     @contextmanager
     def alone(self, name: str) -> Iterator[None]:
-        """Wait until no other process holds the lock, and hold it.
-
-        Raises:
-            UserError: the file system has no locks, or the folder cannot be written.
-        """
+        """Wait until no other process holds the lock, and hold it."""
         held = self._lock(name, wait=True)
         try:
             yield

@@ -205,11 +205,7 @@ class Suite(Frozen):
         return f"{self.name}@{self.version}"
 
     def question(self, name: str) -> SuiteQuestion:
-        """The question of that name.
-
-        Raises:
-            UserError: there is none.
-        """
+        """The question of that name."""
         questions = {question.name: question for question in self.questions}
         if name not in questions:
             raise UserError(unknown(f"question of {self.key}", name, questions))
@@ -225,11 +221,7 @@ def names() -> list[str]:
 
 
 def find(name: str) -> Suite:
-    """The suite of that name, with or without its version, or the suite in a TOML file.
-
-    Raises:
-        UserError: there is none, it has another version, or the file is not a suite.
-    """
+    """The suite of that name, with or without its version, or the suite in a TOML file."""
     if name.endswith(SUFFIX):
         path, label = Path(name), f"suite file {name!r}"
         if path.stem in names():

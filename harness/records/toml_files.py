@@ -31,9 +31,6 @@ def read_toml(path: Path, label: str, remedy: str) -> Table:
     """The tables of a file, whose name without its suffix is a name in records.
 
     `label` names the file in messages; `remedy` says how a user gets such a file.
-
-    Raises:
-        UserError: it is no file, has another kind of name, or is not TOML.
     """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", path.stem):
         raise UserError(
@@ -72,12 +69,7 @@ def _require_small(value: Any, levels: int = DEPTH) -> None:
 def validated(
     kind: type[F], values: Table, label: str, *, what: str = "part", parts: Parts | None = None
 ) -> F:
-    """A `kind` with these values; `parts` are the kinds of the tables in its fields.
-
-    Raises:
-        UserError: the first error, in one line that begins with `label`: value, rule and remedy;
-            `what` is the word for a field.
-    """
+    """A `kind` with these values; `parts` are the kinds of the tables in its fields."""
     for name, value in values.items():
         items = value if isinstance(value, list) else [value]
         # pydantic takes a boolean for a number.

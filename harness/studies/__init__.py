@@ -79,11 +79,7 @@ class Study(Stored, ABC):
     """The beginning of its page, as Markdown."""
 
     def tables(self, store: "Store") -> Iterable[Table]:
-        """The tables that are computed.
-
-        Raises:
-            UserError: an option is wrong.
-        """
+        """The tables that are computed."""
         return ()
 
     @classmethod
@@ -116,11 +112,7 @@ class Study(Stored, ABC):
 
     @staticmethod
     def require_layer_fits(tokens: int, samples: int, dim: int, heads: int) -> None:
-        """Reject sizes at which a layer with its attention matrices exceeds this machine's memory.
-
-        Raises:
-            UserError: weights, tokens and attention matrices, in fp32, need more than there is.
-        """
+        """Reject sizes of a layer whose attention matrices exceed this machine's memory."""
         numbers = 4 * dim**2 + samples * tokens * (dim + heads * tokens)
         what = f"dim={dim}, heads={heads}, {samples} samples of {tokens} tokens"
         require_memory(4 * numbers, what, "lower one of them")
@@ -148,11 +140,7 @@ def names() -> dict[str, str]:
 
 
 def find(name: str) -> type[Study]:
-    """The study of that name.
-
-    Raises:
-        UserError: there is none.
-    """
+    """The study of that name."""
     if name not in (summaries := names()):
         raise UserError(unknown("study", name, summaries))
     import_module(f"{__name__}.{name}")
@@ -162,11 +150,7 @@ def find(name: str) -> type[Study]:
 def variant_options(
     name: str, set_: Sequence[str] | None, over: str = ""
 ) -> list[dict[str, Value]]:
-    """The options of a variant that `--set` and `--over` give, one set for each value of `over`.
-
-    Raises:
-        UserError: they are of another variant, are unknown, or are of the wrong type.
-    """
+    """The options of a variant that `--set` and `--over` give, one set for each value of `over`."""
     from harness.cli.arguments import settings_of, values_in
     from zoo.registry import resolve
     from zoo.variants import variants
