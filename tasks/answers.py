@@ -140,8 +140,8 @@ class SomeClasses(Classes):
 
     def baselines(self, train: AllTargets, test: AllTargets, classes: int) -> Mapping[str, float]:
         """As of `Classes`, of the entries that are targets."""
-        found = (targets[self.counted(targets)] for targets in (train, test))
-        return Classes.baselines(self, *found, classes)
+        train, test = train[self.counted(train)], test[self.counted(test)]
+        return Classes.baselines(self, train, test, classes)
 
     @override
     def counted(self, targets: AllTargets) -> Bool[Tensor, "..."]:
