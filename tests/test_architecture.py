@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "harness": ("harness", "zoo", "tasks"),
     "harness.records": ("harness.records", "tasks.metric", "zoo.registry"),
     **dict.fromkeys(
-        ("harness.advice", "harness.api", "harness.cli", "harness.pages"),
+        ("harness.advice", "harness.api", "harness.cli", "harness.pages", "harness.report"),
         ("harness", "zoo", "tasks", "reports"),
     ),
     "reports": ("reports", "harness.records", "harness.recipes"),

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness import stores
-from harness.cli import arguments, report
+from harness.cli import arguments
 from harness.cli.cost import exit_code
 from harness.cli.files import within, write_pages
 from harness.cli.process import Answer
@@ -149,9 +149,10 @@ def _content(outcomes: "Outcomes", options: RunOptions) -> Any:
     """The record of each run, and the leaderboard of the records."""
     from harness.provenance import is_outdated
     from harness.records.store import Store
+    from harness.report import summary
 
     store = Store(options.store)
-    rows, text = report.summary([record for record, _ in outcomes], options.store)
+    rows, text = summary([record for record, _ in outcomes], options.store)
     if options.as_json:
         runs = [
             {

@@ -1,7 +1,6 @@
 """`harness study NAME`: the studies of `harness.studies`, each imported when it is called."""
 
 import inspect
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -60,6 +59,7 @@ def write(study: "Study") -> dict[str, Any]:
     """
     from harness.records.store import Store, StudyStore
     from harness.records.study import frame_of
+    from harness.report import study_pages
 
     folder = study.store
     store = StudyStore.within(folder)
@@ -67,19 +67,9 @@ def write(study: "Study") -> dict[str, Any]:
     store.require_writable()
     store.remove_partial_files()
     records = [_record(study, table, store) for table in tables]
-    files = write_pages(within(folder, pages(type(study), folder)))
+    files = write_pages(within(folder, study_pages(type(study), folder)))
     rows = [row for record in records for row in frame_of([record]).to_dict("records")]
     return {"rows": rows, "files": files}
-
-
-def pages(kind: "type[Study]", folder: Path) -> dict[str, bytes]:
-    """The files of a study, from all of its results in a store; none without any."""
-    from reports.studies import study_files
-
-    frame = kind.frame(folder)
-    if frame.empty:
-        return {}
-    return study_files(kind.name, kind.head, kind.sections(frame), [*kind.panels(frame)], frame)
 
 
 def _record(study: "Study", table: "Table", store: Any) -> "StudyRecord":

@@ -16,7 +16,6 @@ from harness.cli.check import require_passed
 from harness.cli.cost import exit_code, show
 from harness.cli.process import Answer
 from harness.cli.progress import execution
-from harness.cli.report import step_frame
 from harness.costs.reference import REFERENCE
 from harness.costs.sweep import measure_all
 from harness.environment import describe, pick_device
@@ -28,6 +27,7 @@ from harness.records.frame import of_costs
 from harness.records.record import Record
 from harness.records.store import CostStore, Store
 from harness.records.suites import Suite, SuiteQuestion, SuiteRow, find
+from harness.report import step_frame
 from reports import papers
 from reports.pages.suite import tables, terminal
 from reports.suite_results import results

@@ -15,8 +15,8 @@ from pathlib import Path
 import pandas as pd
 import typer
 
-from harness import baselines, catalogue, stores, studies
-from harness.cli import first, report, study
+from harness import baselines, catalogue, report, stores, studies
+from harness.cli import first
 from harness.cli.files import within, write_pages
 from harness.pages import cards
 from harness.pages.variants import page as variants_page
@@ -157,7 +157,7 @@ def _studies(root: Path) -> Files:
     found: dict[Path, bytes] = {}
     for store in (root / "results", root / "results" / "small"):
         for name in studies.names():
-            found |= within(store, study.pages(studies.find(name), store))
+            found |= within(store, report.study_pages(studies.find(name), store))
     return found
 
 

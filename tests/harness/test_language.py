@@ -9,9 +9,9 @@ from torch import Tensor
 
 from harness.baselines import fit
 from harness.classifier import Classifier
-from harness.cli.report import summary
 from harness.data import restore
 from harness.records.store import BaselineStore, Store
+from harness.report import summary
 from harness.runner import run
 from tasks.contract import Split
 from tasks.data import cache

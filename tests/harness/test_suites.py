@@ -12,7 +12,7 @@ import harness.suite
 from harness import recipes
 from harness.cli.first import _layers, first, place, text
 from harness.cli.process import Answer
-from harness.cli.report import ReportOptions, Selection
+from harness.cli.report import ReportOptions, _selection
 from harness.cli.run import RunOptions
 from harness.cli.suite import _copy_published
 from harness.costs.sweep import Outcome
@@ -131,7 +131,7 @@ def test_a_malformed_suite_is_rejected_with_the_value(file, old, new, named):
 
 def test_two_suites_of_one_name_are_rejected(file):
     with pytest.raises(UserError, match="--suite names mine@3 twice; rename a file"):
-        Selection.of(ReportOptions(suite=[file(), file()]))
+        _selection(ReportOptions(suite=[file(), file()]))
 
 
 def test_a_question_is_not_the_recipe_of_another_question(file):
