@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any
 
 SECONDS_PER_IMPORT = 0.02
-"""Seconds between a signal during an import and the next attempt to raise it."""
+"""Seconds between a signal that cannot be raised and the next attempt to raise it."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -26,8 +26,8 @@ class Interrupts:
     """A context manager: inside, SIGINT raises KeyboardInterrupt, SIGTERM raises Terminated.
 
     While `deferred` is true, the first signal is stored in `pending`; the second one raises. During
-    an import, whose callbacks would ignore the error, the first signal raises when it has ended,
-    at the latest when the context ends.
+    an import, and in pydantic, whose callbacks would ignore the error or raise another one, the
+    first signal raises when that has ended, at the latest when the context ends.
     Outside the main thread, and for signals that the process ignores, no handler is installed.
     """
 
@@ -50,8 +50,9 @@ class Interrupts:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
         self._previous = {}
-        if self._postponed:
-            raise self._postponed
+        error, self._postponed = self._postponed, None
+        if error:
+            raise error
 
     def raise_pending(self) -> None:
         """Raise the deferred interrupt, if there is one."""
@@ -62,7 +63,7 @@ class Interrupts:
         error = KeyboardInterrupt() if number == signal.SIGINT else Terminated()
         if self.deferred and not self.pending:
             self.pending = error
-        elif is_import(frame) and not self._postponed:
+        elif loses_errors(frame) and not self._postponed:
             self._postponed = error
             # Not a thread of `threading`, whose lock the interrupted code may hold.
             _thread.start_new_thread(self._repeat, (number,))
@@ -76,10 +77,14 @@ class Interrupts:
             _thread.interrupt_main(signal.Signals(number))
 
 
-def is_import(frame: FrameType | None) -> bool:
-    """Return whether the frame, or one that called it, is part of an import."""
-    names = (caller.f_code.co_filename for caller, _ in walk_stack(frame)) if frame else ()
-    return any(name.startswith("<frozen importlib") for name in names)
+def loses_errors(frame: FrameType | None) -> bool:
+    """Return whether the frame, or one that called it, is part of an import or of pydantic."""
+    callers = [caller for caller, _ in walk_stack(frame)] if frame else []
+    return any(
+        caller.f_code.co_filename.startswith("<frozen importlib")
+        or caller.f_globals.get("__name__", "").startswith("pydantic.")
+        for caller in callers
+    )
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 
 import pytest
 import torch
+from pydantic import field_serializer
 
 import harness.provenance
 import harness.runner
@@ -15,6 +16,7 @@ from harness.data import restore
 from harness.environment import describe
 from harness.interrupts import Interrupts, Terminated
 from harness.provenance import expected_failures_of, implementations, options_of
+from harness.records.fields import Frozen
 from harness.records.sources import Sources
 from harness.runner import run
 from harness.train import Evaluation, Trainer
@@ -365,6 +367,28 @@ def test_the_first_signal_is_deferred_and_the_second_one_is_not():
         assert isinstance(interrupts.pending, Terminated)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
+
+
+class Asking(Frozen):
+    """Writing it sends a signal to this process."""
+
+    name: str = "asking"
+
+    @field_serializer("name")
+    def _signal(self, name: str) -> str:
+        signal.raise_signal(signal.SIGTERM)
+        return name
+
+
+class Asked(Frozen):
+    of: Asking | int
+
+
+def test_a_signal_while_pydantic_writes_a_model_is_raised_after_it():
+    written = None
+    with pytest.raises(Terminated), Interrupts():
+        written = Asked(of=Asking()).model_dump_json()
+    assert written == '{"of":{}}'
 
 
 def test_handlers_are_restored_and_ignored_signals_stay_ignored():
