@@ -127,10 +127,10 @@ def run(
     """
     from harness.engines import resources
     from harness.records.frame import of_records
-    from harness.runs import Asked, Execution, make, measure
+    from harness.runs import Comparison, Execution, make, measure
 
     names, tasks = map(_names, (attention, task))
-    asked = Asked(
+    comparison = Comparison(
         attention=names, task=[*filter(None, tasks)], seeds=seeds, budget=budget, device=device,
         precision=precision, positions=positions, settings=overrides, tune=tune,
     )  # fmt: skip
@@ -138,7 +138,7 @@ def run(
         store=Path(store), cost=cost,
         resources=resources(device=device, workers=workers, threads=threads),
     )  # fmt: skip
-    records = [record for record, _ in make(asked, how)[0]]
+    records = [record for record, _ in make(comparison, how)[0]]
     return of_records(records, measure(records, how))
 
 

@@ -135,7 +135,7 @@ def spec_of(
     Args:
         question: of `question_of`.
         attention: `A` or `A+B`.
-        settings: options by variant, which override the question's; those of others are ignored.
+        settings: options by variant, which override the question's; other variants' are ignored.
         seed: see `RunSpec`.
         device: see `RunSpec`.
         values: see `RunSpec`.

@@ -86,7 +86,7 @@ class Execution:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class Comparison:
     """Runs of every variant on every task with every seed.
 
     Attributes:
@@ -94,7 +94,7 @@ class Asked:
         seeds: None for `SEEDS`, or with `tune` for `TUNED_SEEDS`.
         budget: the recipe.
         settings: options by owner.
-        positions: empty for learned ones, or those of the question.
+        positions: empty for learned ones, or for the question's.
         precision: `auto` for fp32 on a CPU and bf16 on CUDA.
         tune: whether each row chooses fields on dev.
         grid: their values as text, by path; by default learning rates.
@@ -117,69 +117,74 @@ class Asked:
     match: str = ""
 
 
-def make(asked: Asked, how: Execution) -> tuple[Outcomes, int]:
-    """Make the runs that are asked for; return them, and their number if none is skipped."""
+def make(comparison: Comparison, how: Execution) -> tuple[Outcomes, int]:
+    """Make the runs of a comparison; return them, and their number if none is skipped."""
     forget()
-    if asked.grid and not asked.tune:
+    if comparison.grid and not comparison.tune:
         raise UserError("--grid is the grid of --tune; give --tune as well")
-    if asked.over and asked.tune:
+    if comparison.over and comparison.tune:
         raise UserError("--over and --tune are not possible at once; leave one of them out")
-    if asked.match not in ("", "parameters"):
-        raise UserError(f"--match {asked.match!r} is not possible; give parameters")
-    seeds = (TUNED_SEEDS if asked.tune else SEEDS) if asked.seeds is None else asked.seeds
-    if asked.tune:
+    if comparison.match not in ("", "parameters"):
+        raise UserError(f"--match {comparison.match!r} is not possible; give parameters")
+    seeds = (
+        (TUNED_SEEDS if comparison.tune else SEEDS)
+        if comparison.seeds is None
+        else comparison.seeds
+    )
+    if comparison.tune:
         tuning.require_other_seeds(seeds)
-    rows = _rows(asked, seeds, how.shown.line)
-    if asked.tune:
+    rows = _rows(comparison, seeds, how.shown.line)
+    if comparison.tune:
         return tune(rows, seeds, how)
     specs = [spec for row in rows for spec in row]
-    if asked.over:
+    if comparison.over:
         tuning.require_one_processor(specs, Store(how.store))
     return execute(specs, how), len(specs)
 
 
 def _rows(
-    asked: Asked, seeds: Sequence[int], announce: Callable[[str], None]
+    comparison: Comparison, seeds: Sequence[int], announce: Callable[[str], None]
 ) -> list[list[RunSpec]]:
     """The runs of each variant on each task: its trials where fields are tuned."""
-    device = environment.pick_device(asked.device)
-    declared = recipes.find(asked.budget).question
+    device = environment.pick_device(comparison.device)
+    declared = recipes.find(comparison.budget).question
     for name in ("positions", "precision") if declared else ():
-        value, fixed = getattr(asked, name), getattr(declared, name)
+        value, fixed = getattr(comparison, name), getattr(declared, name)
         if value not in ("", "auto", fixed):
             raise UserError(
-                f"--{name} {value} is not possible: {asked.budget} has {fixed}; leave it out"
+                f"--{name} {value} is not possible: {comparison.budget} has {fixed}; leave it out"
             )
     fixed = Fixed(
-        device=device, precision=environment.pick_precision(asked.precision, device),
-        positions=asked.positions or "learned", compiled=asked.compiled, tuned=asked.tune,
-        grid=asked.grid, match="parameters" if asked.match else None,
+        device=device, precision=environment.pick_precision(comparison.precision, device),
+        positions=comparison.positions or "learned", compiled=comparison.compiled,
+        tuned=comparison.tune,
+        grid=comparison.grid, match="parameters" if comparison.match else None,
     )  # fmt: skip
-    names = {name for text in asked.attention for name in Composition.parse(text).names}
+    names = {name for text in comparison.attention for name in Composition.parse(text).names}
     found: list[tuple[str, list[tuple[Question, Settings]]]] = []
-    for task, attention in product(asked.task or [declared.task if declared else TASK],
-                                   asked.attention):  # fmt: skip
-        varied: Sequence[Settings] = [asked.settings]
-        for path, values in asked.over.items():
-            varied = tuning.varied(asked.settings, path, values, task, attention)
-        row = [(question_of(task, asked.budget, of, fixed), of) for of in varied]
+    for task, attention in product(comparison.task or [declared.task if declared else TASK],
+                                   comparison.attention):  # fmt: skip
+        varied: Sequence[Settings] = [comparison.settings]
+        for path, values in comparison.over.items():
+            varied = tuning.varied(comparison.settings, path, values, task, attention)
+        row = [(question_of(task, comparison.budget, of, fixed), of) for of in varied]
         for question, settings in row:
             options_of(question, attention, settings)
         found.append((attention, row))
-    require_used(asked.settings, [question for _, row in found for question, _ in row], names)
+    require_used(comparison.settings, [question for _, row in found for question, _ in row], names)
     # Data are read when everything is known to be possible.
-    return [_specs(attention, row, asked, seeds, device, announce) for attention, row in found]
+    return [_specs(attention, row, comparison, seeds, device, announce) for attention, row in found]
 
 
 def _specs(
-    attention: str, row: Sequence[tuple[Question, Settings]], asked: Asked, seeds: Sequence[int],
-    device: Device, announce: Callable[[str], None],
+    attention: str, row: Sequence[tuple[Question, Settings]], comparison: Comparison,
+    seeds: Sequence[int], device: Device, announce: Callable[[str], None],
 ) -> list[RunSpec]:  # fmt: skip
     """The runs of a variant on the questions of its row."""
     specs: list[RunSpec] = []
     for question, settings in row:
-        width = matched(question, attention, settings, device) if asked.match else {}
-        if asked.tune:
+        width = matched(question, attention, settings, device) if comparison.match else {}
+        if comparison.tune:
             specs += tuning.trials(question, attention, settings, device, width, announce)
             continue
         specs += (
@@ -187,7 +192,7 @@ def _specs(
                     announce=announce)
             for seed in seeds
         )  # fmt: skip
-    for path, values in asked.over.items():
+    for path, values in comparison.over.items():
         tuning.require_several(specs[:: len(seeds)], path, values)
     return specs
 

@@ -1,7 +1,7 @@
 """What a row showed on a question: able, unable, or undecided; see docs/decisions/0086-verdicts.md.
 
 A row is *able* if every seed reached the ceiling of the question. It is *unable* if its curve on
-dev was flat at every rate and seed, in a budget of which another row needed less than a third.
+dev was flat at every rate and seed, while another row needed less than a third of the budget.
 Anything else is *undecided*: nothing is said to be impossible of a curve that still rises.
 """
 

@@ -39,7 +39,7 @@ SIZES = {"train": 400, "dev": 50, "test": 50}
 """Examples of each split in the checks, at most, where they are options of a task."""
 
 SAMPLE = 64
-"""Examples of a split of which batches and texts are made."""
+"""Examples of a split that are made into batches and texts."""
 
 SHARED = 0.01
 """The largest share of examples of dev or test that train may contain."""
@@ -200,7 +200,7 @@ def check_tokens(subject: Subject) -> Iterator[str]:
 
 
 def check_padding(subject: Subject) -> Iterator[str]:
-    """Padding follows the real tokens, of which every sequence has one, and a mask says so."""
+    """Every sequence has a real token, padding follows the real tokens, and a mask says so."""
     for name, split in subject.splits.items():
         if isinstance(split, ImageSplit):
             continue
@@ -227,7 +227,7 @@ def check_batches(subject: Subject) -> Iterator[str]:
         if not isinstance(split, ImageSplit):
             pairs.append((batch.tokens, split.sequences[split.sequence_ids[some].long()]))
         if not all(a.nan_to_num(nan=-9.0).equal(b.nan_to_num(nan=-9.0)) for a, b in pairs):
-            yield f"a batch of {name} has other examples than those of its indices"
+            yield f"a batch of {name} does not have the examples at its indices"
 
 
 def check_texts(subject: Subject) -> Iterator[str]:

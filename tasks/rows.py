@@ -93,7 +93,7 @@ class Rows(NamedTuple):
 
 
 def files_of(path: str) -> tuple[Stamp, ...]:
-    """The file at `path`, or those of the folder, each with what its content is cached by."""
+    """The file at `path`, or the files of the folder, each with what its content is cached by."""
     if not os.path.isdir(path):  # noqa: PTH112 - Path's raises on a name that is too long
         return (stamp(path, "a table: " + ", ".join(SUFFIXES) + ", or a folder of such files"),)
     with system_errors(path):

@@ -13,7 +13,7 @@ from harness.cli.process import Answer
 from zoo.registry import UserError
 
 if TYPE_CHECKING:
-    from harness.runs import Asked, Outcomes
+    from harness.runs import Comparison, Outcomes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +104,7 @@ def run(options: RunOptions) -> Answer:
         require_writable(folder, str(folder), "give another --tensorboard")
         require_tensorboard()
     how = progress.execution(options)
-    outcomes, count = make(asked(options), how)
+    outcomes, count = make(comparison(options), how)
     records = [record for record, _ in outcomes]
     if options.tensorboard:
         write_events(records, options.tensorboard)
@@ -116,11 +116,11 @@ def run(options: RunOptions) -> Answer:
     return Answer(_content(outcomes, options), 0 if complete else 1)
 
 
-def asked(options: RunOptions) -> "Asked":
+def comparison(options: RunOptions) -> "Comparison":
     """The runs that the options name."""
-    from harness.runs import Asked
+    from harness.runs import Comparison
 
-    return Asked(
+    return Comparison(
         attention=arguments.attentions_in(options.attention or ()),
         task=arguments.names_in(options.task or ()), budget=options.budget,
         seeds=None if options.seeds is None else arguments.seeds_in(options.seeds),

@@ -112,7 +112,7 @@ def cost(suite: Suite, rows: Sequence[SuiteRow], device: Device, options: "RunOp
     store = options.store
     if running := Store(store).locks.running_here():
         raise UserError(
-            f"{running} runs are in progress on this machine, beside which nothing is measured; "
+            f"nothing is measured while runs are in progress on this machine ({running}); "
             f"measure later with: harness run --suite {suite.key} --store {store}"
         )
     specs = suites.costs(suite, rows, device)

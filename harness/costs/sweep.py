@@ -212,7 +212,7 @@ def measure_runs(runs: Iterable[Record], store: Store, **how: Any) -> list[CostR
             specs |= {spec.id: spec for spec in of_run(run.spec, machine, threads)}
     if specs and (running := store.locks.running_here()):
         warnings.warn(
-            f"{running} runs are in progress on this machine, beside which nothing is measured; "
+            f"nothing is measured while runs are in progress on this machine ({running}); "
             "the same command measures their costs when they have ended",
             stacklevel=2,
         )

@@ -66,7 +66,7 @@ def read_file(path: Path, kind: str) -> Text:
         if path.is_file():
             text, problem = (
                 path.read_text("utf-8"),
-                "it has no checksum, as those of earlier versions",
+                "it has no checksum, like files of earlier versions",
             )
     except (OSError, UnicodeDecodeError) as error:
         problem = in_one_line(error)

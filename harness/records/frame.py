@@ -137,7 +137,7 @@ def of_baselines(found: Iterable[TaskBaselines]) -> pd.DataFrame:
 def of_records(records: Iterable[Record], costs: Iterable[CostRecord] = ()) -> pd.DataFrame:
     """A row for each run; the columns are in `docs/records.md`, section Runs.
 
-    Among `costs` are those of its training step and evaluation, of its machine, threads and code.
+    `costs` has its training step and evaluation, measured on its machine with its threads and code.
     """
     records, measured = [*records], {_key(cost, cost.spec.operation): cost for cost in costs}
     found = pd.DataFrame([_run(record) | _steps(record, measured) for record in records])

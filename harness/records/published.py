@@ -79,7 +79,7 @@ def every_line(store: Path) -> Iterator[Line]:
 
 
 def merged(lines: Iterable[Line], out: Path) -> dict[Path, bytes]:
-    """The files of the published records `out` with lines in place of those of the same records."""
+    """The files of the published records `out`, with new lines for the same records."""
     new = {(each.kind, each.name): each for each in lines}
     files = defaultdict[Path, dict[tuple[str, str], str]](dict)
     for key, each in new.items():

@@ -50,7 +50,7 @@ class TrainSpec(Frozen):
         bucket_by_length: whether a batch holds examples of similar length, padded to the longest of
             them and not to the length of the task.
         parts_by_length: whether the examples of a batch pass through the model in parts of equal
-            length, without padding; the loss is that of the whole batch.
+            length, without padding; the loss is the same as without parts.
         stop_at: the score on dev at which training ends, when two evaluations in a row reach it;
             None to train to the last step.
         optimiser: `adamw`, or `radam` (Liu et al., 2020, arXiv 1908.03265) with decoupled decay.

@@ -319,7 +319,7 @@ def _commands(
 
 
 def _selected(rows: Iterable[Values], names_of: Callable[[Values], Iterable[str]]) -> list[str]:
-    """The options that select rows; those of one set of options are named together."""
+    """The options that select rows, grouped by set of options."""
     by_options: dict[str, dict[str, None]] = {}
     for row in rows:
         options = "".join(f" --set {text}" for text in row["set"])

@@ -88,7 +88,7 @@ class Retrieval(ByteTask, ImportedTask):
 
     @classmethod
     def convert(cls, files: SourceFiles) -> dict[str, np.ndarray]:
-        """Texts are in the order of their first use: that of the files in an archive is any."""
+        """Texts are in the order of their first use: archives order their files freely."""
         import pandas
 
         numbers: dict[bytes, int] = {}

@@ -70,7 +70,7 @@ class MotifRecall(SyntheticTask):
         """Examples of train, whose targets are all next tokens, or of another split."""
         every = np.full((count, self.max_len + 1), PAD, np.int64)
         targets = np.full((count, self.max_len + 1), NO_ANSWER, np.int64)
-        # The numbers that decide each pair, and those of the last query.
+        # The numbers that decide each pair, and the last query.
         draws = stream.uniform(count, self.max_len // 2, 6)
         for row, (numbers, last) in enumerate(zip(draws, stream.uniform(count), strict=True)):
             tokens, answers = self._example(numbers, float(last), train)

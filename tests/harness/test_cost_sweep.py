@@ -186,7 +186,9 @@ def test_each_shape_of_finished_runs_of_this_machine_is_measured_once(runs):
 
 def test_nothing_is_measured_beside_runs_in_progress(runs, tmp_path):
     lock = Store(tmp_path).locks.acquire("another run", threads=1, steps=4)
-    with pytest.warns(UserWarning, match="1 runs are in progress on this machine, beside which"):
+    with pytest.warns(
+        UserWarning, match=r"nothing is measured while runs are in progress on this machine \(1\)"
+    ):
         assert runs(make_record("none", **HERE)) == []
     lock.release(keep_state=False)
     assert len(runs(make_record("none", **HERE))) == 2
