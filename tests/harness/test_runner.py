@@ -3,6 +3,7 @@
 import hashlib
 import json
 import signal
+import time
 from contextlib import nullcontext
 
 import pytest
@@ -14,7 +15,7 @@ import harness.runner
 from harness import checkpoint
 from harness.data import restore
 from harness.environment import describe
-from harness.interrupts import Interrupts, Terminated
+from harness.interrupts import SECONDS_PER_IMPORT, Interrupts, Terminated
 from harness.provenance import expected_failures_of, implementations, options_of
 from harness.records.fields import Frozen
 from harness.records.sources import Sources
@@ -369,10 +370,10 @@ def test_the_first_signal_is_deferred_and_the_second_one_is_not():
             signal.raise_signal(signal.SIGINT)
 
 
-class Asking(Frozen):
+class Sender(Frozen):
     """Writing it sends a signal to this process."""
 
-    name: str = "asking"
+    name: str = "sender"
 
     @field_serializer("name")
     def _signal(self, name: str) -> str:
@@ -380,15 +381,24 @@ class Asking(Frozen):
         return name
 
 
-class Asked(Frozen):
-    of: Asking | int
+class Sent(Frozen):
+    of: Sender | int
 
 
 def test_a_signal_while_pydantic_writes_a_model_is_raised_after_it():
     written = None
     with pytest.raises(Terminated), Interrupts():
-        written = Asked(of=Asking()).model_dump_json()
+        written = Sent(of=Sender()).model_dump_json()
     assert written == '{"of":{}}'
+
+
+def test_a_signal_that_the_end_of_the_context_raises_is_not_raised_again():
+    with Interrupts() as outside:
+        outside.deferred = True
+        with pytest.raises(Terminated), Interrupts():
+            Sent(of=Sender()).model_dump_json()
+        time.sleep(5 * SECONDS_PER_IMPORT)
+    assert outside.pending is None
 
 
 def test_handlers_are_restored_and_ignored_signals_stay_ignored():

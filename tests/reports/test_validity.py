@@ -44,9 +44,9 @@ def test_an_order_is_reproduced_where_the_intervals_are_apart(first, second, bet
 def test_an_order_of_a_probe_is_read_from_it():
     answers = pd.DataFrame([line(row, "recall", 50.0) for row in ("gated-delta", "softmax")])
     probes = pd.DataFrame([
+        line("softmax", "recall", 99.0, probe="32 pairs in 128"),
         line("gated-delta", "recall", 90.0, probe="32 pairs in 256"),
         line("softmax", "recall", 10.0, probe="32 pairs in 256"),
-        line("softmax", "recall", 99.0, probe="32 pairs in 128"),
     ])  # fmt: skip
     found = orderings(answers, probes).set_index(["above", "below"])
     assert found.loc[("gated-delta", "softmax"), "difference"] == 80
