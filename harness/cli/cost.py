@@ -124,7 +124,7 @@ def _stored(options: CostOptions) -> "list[CostSpec]":
     if not options.rerun or not specs:
         raise UserError(
             "no --attention is given; give for example --attention primal, or --rerun to repeat "
-            f"the measurements of this machine; {options.store} has {len(specs)}"
+            f"the measurements of this machine; {options.store} has {len(specs)} of them"
         )
     return [spec for spec in specs if not spec.superseded]
 
