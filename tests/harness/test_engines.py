@@ -200,8 +200,11 @@ def test_the_end_of_an_engine_ends_its_calls(interrupted, monkeypatch):
 
     monkeypatch.setattr("harness.engines.local.wait", wait)
     if interrupted:
-        for worker in workers:
-            psutil.Process(worker.pid).suspend()  # SIGTERM has no effect
+        for worker in workers:  # SIGTERM has no effect on a process that has stopped
+            process = psutil.Process(worker.pid)
+            process.suspend()
+            while process.status() != psutil.STATUS_STOPPED:
+                time.sleep(0.01)
     with pytest.raises(KeyboardInterrupt) if interrupted else nullcontext():
         executor.shutdown()
     assert not any(worker.is_alive() for worker in workers)
