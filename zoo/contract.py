@@ -90,6 +90,9 @@ class Attention(nn.Module, ABC):
             convolution: what attention achieves is the accuracy above such a model's.
         drops_weights: whether `size.dropout` has an effect: on attention weights, in training.
         gpu_kernels: the package with a fused GPU kernel of the mechanism, by `size.causal`.
+
+    A class may name parameters that weight decay would move away from what they mean, such as
+    rates of decay, in `undecayed`; vectors and scalars are exempt without it.
     """
 
     traits: ClassVar[Traits]

@@ -66,6 +66,7 @@ class Differential(Attention):
 
     family = "softmax"
     gpu_kernels = FUSED
+    undecayed = ("vectors",)
     traits = Traits(causal=True, cross=False, linear=False, stochastic=False, recurrent=False)
     identities = (
         Identity(other="softmax", where="version=v2, a factor of 0", prepare=_first_map_only),

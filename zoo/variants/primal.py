@@ -76,6 +76,7 @@ class Primal(Attention):
     family = "primal"
     gpu_kernels = MappingProxyType({False: "triton"})
     by_features: ClassVar[bool] = False
+    undecayed = ("scales",)
 
     def __init__(
         self,

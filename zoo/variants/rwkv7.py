@@ -61,6 +61,7 @@ class Rwkv7(Attention):
     family = "delta rule"
     traits = Traits.causal_only(linear=True, stochastic=False, recurrent=True)
     batch_parts = 2
+    undecayed = ("mix",)
 
     def __init__(
         self, size: Size, *, rank: Natural = 0, chunk: Annotated[int, Field(ge=1, le=64)] = 32
