@@ -91,7 +91,7 @@ class Classifier(nn.Module):
         self.position = nn.Embedding(size.max_len, size.dim) if learned else None
         for table in (self.token, self.position):
             if isinstance(table, nn.Embedding):
-                nn.init.normal_(table.weight, std=0.02)
+                nn.init.normal_(table.weight, std=model.embedding_std)
         self.dropout = nn.Dropout(model.dropout)
         self.layers = Layers(layers, model)
         self.norm = nn.LayerNorm(size.dim)

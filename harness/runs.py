@@ -212,7 +212,7 @@ def execute(specs: Sequence[RunSpec], how: Execution) -> Outcomes:
 
 def tune(
     rows: Sequence[Sequence[RunSpec]], seeds: Sequence[int], how: Execution,
-    needs_seeds: Callable[[Record], bool] = lambda chosen: True,
+    needs_seeds: Callable[[Record], bool] = lambda chosen: True, goes_beyond: bool = False,
 ) -> tuple[Outcomes, int]:  # fmt: skip
     """Make the trials of each row, then its runs at the chosen point.
 
@@ -220,30 +220,45 @@ def tune(
         rows: the trials of each row.
         seeds: of the runs at the chosen point.
         how: how they are made.
-        needs_seeds: whether a row has further seeds, by its chosen trial; called after all trials.
+        needs_seeds: whether a row has more than the first seed, by its chosen trial; called after
+            all trials.
+        goes_beyond: whether rows have the further trials of `tuning.beyond`.
 
     Returns:
-        The records of the runs at the chosen points, and of the trials of rows without them: the
-        chosen one, or all where none finished; and their number if none is skipped or fails.
+        The records of the runs at the chosen points, and of the trials of rows of which none
+        finished; and their number if none is skipped or fails.
     """
-    made = execute([trial for row in rows for trial in row], how)
-    trials = {record.spec.id: record for record, _ in made}
+    of_rows: list[list[Record]] = [[] for _ in rows]
+    missing = [[*row] for row in rows]
+    while any(missing):
+        made = execute([trial for row in missing for trial in row], how)
+        trials = {record.spec.id: record for record, _ in made}
+        missing = [
+            _further(
+                records, [trials[trial.id] for trial in row if trial.id in trials], goes_beyond
+            )
+            for records, row in zip(of_rows, missing, strict=True)
+        ]
     finals, ended, expected = [], [], 0
-    for row in rows:
-        records = [trials[trial.id] for trial in row if trial.id in trials]
+    for records in of_rows:
         chosen = tuning.best(records)
-        more = chosen is None or needs_seeds(chosen)
-        expected += len(seeds) if more else 1
+        of_row = seeds if chosen is None or needs_seeds(chosen) else seeds[:1]
+        expected += len(of_row)
         if chosen is None:
             ended += records
-        elif more:
-            finals += tuning.finals(chosen.spec, seeds)
         else:
-            ended.append(chosen)
+            finals += tuning.finals(chosen.spec, of_row)
         if records:
             how.shown.trials(records, chosen)
     outcomes = execute(finals, how) if finals else []
     return [*outcomes, *((trial, False) for trial in ended)], expected
+
+
+def _further(records: list[Record], new: Sequence[Record], goes_beyond: bool) -> list[RunSpec]:
+    """The trial that follows the `records` of a row with the `new` ones, which are added."""
+    records += new
+    trial = tuning.beyond(records) if goes_beyond and new else None
+    return [trial] if trial else []
 
 
 def measure(records: Sequence[Record], how: Execution) -> list[CostRecord]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from harness.environment import describe
-from harness.questions import SHARED, Settings, name_of, spec_of
+from harness.questions import RATE, SHARED, Settings, name_of, spec_of
 from harness.records.fields import Device
 from harness.records.frame import best_trials_first, of_records
 from harness.records.record import Record
@@ -25,6 +25,9 @@ TRIAL_SEED = 0
 """The seed of all trials; final runs have other seeds."""
 
 NONE_CHOSEN: Mapping[str, Value] = MappingProxyType({})
+
+MOST_BEYOND = 3
+"""Trials of a row at rates beyond its grid, at most."""
 
 MOST_VALUES = 1_000
 """Values of the field of a sweep, at most."""
@@ -50,6 +53,25 @@ def best(records: Iterable[Record]) -> Record | None:
     if not finished:
         return None
     return finished[best_trials_first(of_records(finished.values()))["id"].iloc[0]]
+
+
+def beyond(records: Sequence[Record]) -> RunSpec | None:
+    """A trial at a further learning rate, where the best trial has the lowest or the highest.
+
+    It is as far from the best rate as the neighbour of that. None where a lower and a higher rate
+    are worse, where `MOST_BEYOND` trials are beyond the grid, or where the training of the best one
+    ended at the score that solves the question.
+    """
+    chosen = best(records)
+    rates = sorted({record.spec.train.lr for record in records})
+    if not chosen or len(rates) < 2 or chosen.curve[-1].step < chosen.spec.train.steps:
+        return None
+    neighbour = {rates[0]: rates[1], rates[-1]: rates[-2]}
+    rate, grid = chosen.spec.train.lr, chosen.spec.question.grid.get(RATE, ())
+    if rate not in neighbour or len(rates) >= len(grid) + MOST_BEYOND:
+        return None
+    further = float(f"{rate * rate / neighbour[rate]:.3g}")
+    return chosen.spec.model_copy(update={"values": {**chosen.spec.values, RATE: further}})
 
 
 def finals(chosen: RunSpec, seeds: Sequence[int]) -> list[RunSpec]:

@@ -82,7 +82,7 @@ def _train(
         return True
     if question.rates:
         needs_seeds = _needs_seeds(suite, question, how)
-        outcomes, count = runs.tune(found, seeds, how, needs_seeds)
+        outcomes, count = runs.tune(found, seeds, how, needs_seeds, goes_beyond=True)
     else:
         specs = [spec.model_copy(update={"seed": seed}) for (spec,) in found for seed in seeds]
         outcomes, count = runs.execute(specs, how), len(specs)
@@ -141,7 +141,7 @@ def _copy_published(specs: Sequence[CostSpec], store: Path) -> None:
 def _needs_seeds(
     suite: Suite, question: SuiteQuestion, how: runs.Execution
 ) -> Callable[[Record], bool]:
-    """Return whether a row, by its chosen trial, has the other seeds of a question."""
+    """Return whether a row, by its chosen trial, has more than the first seed of a question."""
 
     @cache
     def at_baseline() -> set[str]:

@@ -174,10 +174,16 @@ def _steps(record: Record, costs: Mapping[tuple[str, ...], CostRecord]) -> Row:
 def best_trials_first(trials: pd.DataFrame) -> pd.DataFrame:
     """Trials in order of their score on dev, the best first, those without one last.
 
-    Of equal ones the one nearest to the recipe is better, then the first by the text of its point.
+    Those that ended at the score that solves the question are before the others, in order of their
+    steps. Of equal ones the one nearest to the recipe is better, then the first by the text of its
+    point.
     """
-    ordered = trials.assign(order=best_first(trials["dev"], trials["dev_better"]))
-    return ordered.sort_values(["order", "distance", "point"]).drop(columns="order")
+    is_early = trials["dev"].notna() & (trials["last_step"] < trials["train.steps"])
+    ended = trials["last_step"].where(is_early)
+    order = best_first(trials["dev"], trials["dev_better"])
+    ordered = trials.assign(ended=ended, order=order)
+    ordered = ordered.sort_values(["ended", "order", "distance", "point"])
+    return ordered.drop(columns=["ended", "order"])
 
 
 def newest(runs: pd.DataFrame) -> pd.DataFrame:

@@ -65,12 +65,16 @@ class Encoder(SequenceModel):
             leaves the order to causality, convolutions and decay.
         pooling: `mean` gives the classifier the mean of the tokens; `flatten` all tokens in order,
             without a hidden layer, so that `head` has no meaning.
+        embedding_std: standard deviation of the initial embeddings of tokens and positions. The
+            output of a first layer has about 0.3: with 0.02, the published value of LRA, the layers
+            behind it see little of the token itself; see docs/decisions/0093-embeddings.md.
     """
 
     kind: Literal["encoder"] = "encoder"
     head: Annotated[int, Field(ge=0, lt=2**63)]
     positions: Positions
     pooling: Literal["mean", "flatten"] = "mean"
+    embedding_std: Annotated[float, Field(gt=0)] = 0.02
 
 
 class VisionTransformer(Transformer):

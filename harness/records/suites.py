@@ -61,7 +61,7 @@ class SuiteQuestion(Frozen):
         rates: values of `train.lr`; trials with seed 0 choose one by dev; empty for the rate
             of `recipe`.
         seeds: of the runs at that rate.
-        seeds_at_baseline: whether a row has them, too, whose trial is at a baseline.
+        seeds_at_baseline: whether a row whose trial is at a baseline has all of them, or the first.
         note: what is known of the question from other measurements; pages show it.
     """
 

@@ -3,7 +3,7 @@
 import pytest
 
 from harness.questions import Fixed, question_of
-from harness.tuning import best, finals, trials
+from harness.tuning import best, beyond, finals, trials
 from tests.harness.conftest import SMALL, TREES, requested
 from tests.reports.conftest import changed, make_record
 from zoo.registry import UserError
@@ -53,6 +53,47 @@ def test_of_trials_that_are_equal_on_dev_the_nearest_to_the_recipe_is_chosen(dev
     ]
     assert best(records).spec == tuned[chosen]
     assert best([]) is None is best(run.model_copy(update={"final": None}) for run in records)
+
+
+def made(trial, dev, last_step):
+    """The record of a trial whose training ended at a step."""
+    run = changed(make_record(), "final", dev=float(dev))
+    last = run.curve[-1].model_copy(update={"step": last_step})
+    return run.model_copy(update={"spec": trial, "curve": [last]})
+
+
+@pytest.mark.parametrize(
+    ("dev", "steps", "chosen", "further"),
+    [
+        ((1, 2, 4, 3), (4, 4, 4, 4), 2, None),
+        ((1, 2, 3, 4), (4, 4, 4, 4), 3, 27e-3),
+        ((4, 3, 2, 1), (4, 4, 4, 4), 0, 1.11e-4),
+        # The third ends first at the score that solves the question, then the fourth.
+        ((1, 2, 3, 4), (4, 4, 2, 3), 2, None),
+        ((1, 2, 3, 4), (4, 4, 4, 3), 3, None),
+    ],
+)
+def test_a_row_whose_best_rate_is_the_first_or_the_last_has_a_further_trial(
+    dev, steps, chosen, further
+):
+    tuned = row({"train.lr": ["3.33e-4", "1e-3", "3e-3", "9e-3"]})
+    records = [made(*of) for of in zip(tuned, dev, steps, strict=True)]
+    assert best(records).spec == tuned[chosen]
+    trial = beyond(records)
+    assert (trial and trial.train.lr) == (further and pytest.approx(further, rel=0.01))
+    assert trial is None or {trial.question.id, trial.role} == {tuned[0].question.id, "trial"}
+
+
+def test_a_row_has_further_trials_until_a_rate_beyond_the_best_is_worse():
+    tuned = row({"train.lr": ["1e-3", "3e-3"]})
+    records, rates = [made(trial, trial.train.lr, 4) for trial in tuned], []
+    while trial := beyond(records):
+        rates.append(trial.train.lr)
+        records.append(made(trial, trial.train.lr, 4))
+    assert rates == pytest.approx([9e-3, 27e-3, 81e-3])
+    assert beyond([*records[:3], made(records[3].spec, 0, 4)]) is None
+    failed = records[3].model_copy(update={"final": None})
+    assert beyond([*records[:3], failed]) is None
 
 
 @pytest.mark.parametrize(
