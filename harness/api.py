@@ -111,7 +111,7 @@ def run(
         attention: `A`, `A+B`, or several.
         task: its name, or several; by default ListOps, or the task of a question of a suite.
         seeds: of the runs; by default 0, with `tune` 1 to 5.
-        budget: the recipe: `smoke`, `laptop`, `paper`, a TOML file, or a question, `laptop@1/copy`.
+        budget: the recipe: `smoke`, `laptop`, `paper`, a TOML file, or a question, `laptop@2/copy`.
         positions: `learned`, `rotary` or `none`; by default `learned`, or a question's.
         precision: `auto`, `bf16` or `fp32`; `auto` is fp32 on a CPU and bf16 on CUDA.
         device: `auto`, `cpu` or `cuda`.

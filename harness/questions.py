@@ -73,7 +73,7 @@ def question_of(
     Args:
         task: its name, or the path of a table of texts and labels, such as ./FOLDER.
         recipe: its name, or the path of a TOML file; the recipe of a question of a suite,
-            `laptop@1/copy`, fixes precision and positions, whatever `fixed` has.
+            `laptop@2/copy`, fixes precision and positions, whatever `fixed` has.
         settings: fields of the model and of `TrainSpec`, and options of the task, which override
             the recipe's; options of variants are left to `spec_of`.
         fixed: the rest.

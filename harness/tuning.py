@@ -70,8 +70,12 @@ def beyond(records: Sequence[Record]) -> RunSpec | None:
     rate, grid = chosen.spec.train.lr, chosen.spec.question.grid.get(RATE, ())
     if rate not in neighbour or len(rates) >= len(grid) + MOST_BEYOND:
         return None
-    further = float(f"{rate * rate / neighbour[rate]:.3g}")
-    return chosen.spec.model_copy(update={"values": {**chosen.spec.values, RATE: further}})
+    return at_rate(chosen.spec, float(f"{rate * rate / neighbour[rate]:.3g}"))
+
+
+def at_rate(trial: RunSpec, rate: float) -> RunSpec:
+    """The trial of the same row with another learning rate."""
+    return trial.model_copy(update={"values": {**trial.values, RATE: rate}})
 
 
 def finals(chosen: RunSpec, seeds: Sequence[int]) -> list[RunSpec]:

@@ -75,7 +75,7 @@ class Runs(Machine):
         attention: A, A+B, MODULE:CLASS, or A,B,...; repeatable.
         task: TASK or TASK,TASK,...; repeatable; by default listops, or as --budget SUITE/QUESTION
             says.
-        budget: Recipe: smoke, laptop, paper, a TOML file, or SUITE/QUESTION: laptop@1/copy.
+        budget: Recipe: smoke, laptop, paper, a TOML file, or SUITE/QUESTION: laptop@2/copy.
         seeds: Seeds and ranges: 0-2,7; by default 0, with --tune 1-5.
         positions: learned, rotary or none; by default learned, or as --budget SUITE/QUESTION says.
         compile: torch.compile; by default on CUDA only.

@@ -23,7 +23,7 @@ from harness.records.spec import RunSpec
 from harness.records.suites import Suite, SuiteQuestion, SuiteRow
 from harness.runs import execute
 from harness.suite import layer_costs, rows_of, specs_of
-from harness.tuning import finals
+from harness.tuning import at_rate, finals
 from reports.layer_costs import FORMS
 from reports.text import text_table
 
@@ -82,16 +82,16 @@ def _specs(
 
     A row without a published rate has the middle one.
     """
-    rates = answers.set_index(["row", "question"])["rate"].to_dict()
+    rates = answers.set_index(["row", "question"])["rate"].dropna().to_dict()
     specs = []
     for question in questions:
         for trials in specs_of(name, question.name, rows, device):
             middle = trials[len(trials) // 2]
-            rate = rates.get((middle.row, question.name))
-            chosen = [spec for spec in trials if spec.train.lr == rate]
-            # Without trials of the row it is no result of the suite.
-            untuned = middle.model_copy(update={"seed": SEED, "role": ""})
-            specs += finals(chosen[0], [SEED]) if chosen else [untuned]
+            if rate := rates.get((middle.row, question.name)):
+                specs += finals(at_rate(middle, rate), [SEED])
+            else:
+                # Without trials of the row it is no result of the suite.
+                specs.append(middle.model_copy(update={"seed": SEED, "role": ""}))
     return specs
 
 

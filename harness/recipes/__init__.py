@@ -118,7 +118,7 @@ PARTS: Parts = dict.fromkeys(("tasks", "other", "shared"), TaskRecipe)
 def find(name: str) -> Recipe:
     """The recipe of that name, or the one in the TOML file of that path.
 
-    The recipe of a question of a suite is `laptop@1/copy`.
+    The recipe of a question of a suite is `laptop@2/copy`.
     """
     suite, _, question = name.rpartition("/")
     if suite and not name.endswith(SUFFIX):

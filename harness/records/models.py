@@ -65,9 +65,9 @@ class Encoder(SequenceModel):
             leaves the order to causality, convolutions and decay.
         pooling: `mean` gives the classifier the mean of the tokens; `flatten` all tokens in order,
             without a hidden layer, so that `head` has no meaning.
-        embedding_std: standard deviation of the initial embeddings of tokens and positions. The
-            output of a first layer has about 0.3: with 0.02, the published value of LRA, the layers
-            behind it see little of the token itself; see docs/decisions/0093-embeddings.md.
+        embedding_std: standard deviation of the initial embeddings of tokens and positions. With
+            0.02, the published value of LRA, the layers behind the first see little of a token
+            itself; see docs/decisions/0093-embeddings.md.
     """
 
     kind: Literal["encoder"] = "encoder"

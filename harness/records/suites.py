@@ -201,7 +201,7 @@ class Suite(Frozen):
 
     @property
     def key(self) -> str:
-        """Its name in records: `laptop@1`."""
+        """Its name in records: `laptop@2`."""
         return f"{self.name}@{self.version}"
 
     def question(self, name: str) -> SuiteQuestion:

@@ -105,7 +105,7 @@ def test_a_table_says_its_precision_and_the_options_of_a_suite(
     assert {spec.precision for spec in specs} == {precision}
     notes = out.rpartition("exponent")[2].splitlines()
     assert any(line.startswith("Precision: fp32") for line in notes) != ("bf16" in options)
-    ends = [line.partition("laptop@1: ")[2] for line in notes if "laptop@1" in line]
+    ends = [line.partition("laptop@2: ")[2] for line in notes if "laptop@2" in line]
     assert ends == ([compared] if compared else [])
 
 

@@ -28,7 +28,7 @@ def section(title: str) -> str:
 def frame(tmp_path):
     """Three runs: of a suite, of a language model, and one that failed."""
     recall = make_record(
-        "primal", budget="laptop@1/recall", options={"primal": {"rank": 8}},
+        "primal", budget="laptop@2/recall", options={"primal": {"rank": 8}},
         overrides={"primal.rank": 8, "train.lr": 1e-4}, correct=[True] * 60 + [False] * 40,
     )  # fmt: skip
     sample = ClusterValues(sizes=(10, 30), sums=(20.0, 60.0))
@@ -58,7 +58,7 @@ def test_the_page_names_every_column(frame):
 
 def test_a_row_has_the_values_of_its_record(frame):
     row = frame.loc["primal"]
-    assert (row["row"], row.suite, row.question) == ("primal[rank=8]", "laptop@1", "recall")
+    assert (row["row"], row.suite, row.question) == ("primal[rank=8]", "laptop@2", "recall")
     assert (row.metric, row.unit, row.better, row.chance) == ("accuracy", "%", "higher", 10.0)
     assert (row.score, row.dev, row["time_ratio"]) == (60.0, 61.0, 0.5)
     assert (row["step_seconds"], row["tokens_per_second"]) == (0.1, 640_000.0)
@@ -116,7 +116,7 @@ def test_of_a_run_that_several_stores_have_the_last_record_counts(tmp_path):
 
 @pytest.mark.slow
 def test_the_matrix_of_stores_is_the_one_of_the_page_of_their_suite(tmp_path):
-    lines = [line for line in read_lines(ROOT / "results") if "laptop@1-copy" in line.name]
+    lines = [line for line in read_lines(ROOT / "results") if "laptop@2-copy" in line.name]
     (tmp_path / "copy.jsonl").write_text("".join(line_of(*line[2:5]) for line in lines))
     found, page = harness.matrix(store=tmp_path), harness.matrix(store=ROOT / "results")
     copy, time = "bidirectional.copy", "bidirectional.time.4096"

@@ -93,7 +93,7 @@ def test_a_question_has_the_fields_of_all_and_of_the_question_that_it_extends(fi
 
 def test_the_laptop_suite_is_found_with_and_without_its_version():
     suite = suites.find("laptop")
-    assert suites.find("laptop@1") is suite
+    assert suites.find("laptop@2") is suite
     assert len({question.name for question in suite.questions}) == len(suite.questions) >= 5
 
 
@@ -186,12 +186,12 @@ def test_every_row_of_the_laptop_suite_has_a_recipe_for_every_question(unread):
 
 
 def test_the_trials_of_a_question_have_its_rates(unread):
-    question = suites.find("laptop").question("recall-16")
-    found = trials(of_suite("laptop", "recall-16", "cpu"), "primal", {}, "cpu")
+    question = suites.find("laptop").question("recall")
+    found = trials(of_suite("laptop", "recall", "cpu"), "primal", {}, "cpu")
     assert [trial.train.lr for trial in found] == sorted(question.rates)
 
 
-@pytest.mark.parametrize("name", ["laptop@1/recal-16", "laptop@7/copy", "/copy"])
+@pytest.mark.parametrize("name", ["laptop@2/recal", "laptop@7/copy", "/copy"])
 def test_a_question_that_is_not_there_is_rejected(name):
     with pytest.raises(UserError):
         recipes.find(name)
@@ -206,18 +206,18 @@ def test_a_suite_runs_what_is_missing_question_by_question(call, store, file, ou
     records = store.read()[0]
     runs = of_records(records)
     assert code == 0, out + err
-    # Two rates, then two seeds of each row; a row of two variants needs two layers.
-    assert runs.groupby(["row", "question", "role"]).size().to_dict() == {
-        (row, question, role): 2
-        for row, question in (("linformer", "hard"), ("softmax+primal", "easy"))
-        for role in ("trial", "final")
-    }
+    # Two rates and those beyond, then two seeds of each row; two variants need two layers.
+    counts = runs.groupby(["row", "question", "role"]).size()
+    rows = [("linformer", "hard"), ("softmax+primal", "easy")]
+    assert counts.xs("final", level="role").to_dict() == dict.fromkeys(rows, 2)
+    of_trials = counts.xs("trial", level="role").to_dict()
+    assert {*of_trials} == {*rows} and all(3 <= count <= 5 for count in of_trials.values())
     started = [record.started for record in records]
     assert call(*argv)[0] == 0 and [record.started for record in store.read()[0]] == started
 
 
 @pytest.mark.slow
-def test_a_row_whose_trial_is_at_a_baseline_has_no_other_seeds_where_the_question_says_so(
+def test_a_row_whose_trial_is_at_a_baseline_has_one_seed_where_the_question_says_so(
     call, store, file, outcomes, monkeypatch
 ):
     name = file("seeds = [1, 2]", "seeds = [1, 2]\nseeds_at_baseline = false")
@@ -228,10 +228,8 @@ def test_a_row_whose_trial_is_at_a_baseline_has_no_other_seeds_where_the_questio
     assert code == 0, out + err
     roles = of_records(store.read()[0]).groupby(["row", "role"]).size().to_dict()
     # After two steps nothing is better than the baselines, which an empty store lacks at first.
-    assert roles == {
-        ("softmax", "trial"): 2, ("primal[rank=8]", "trial"): 2,
-        ("none", "trial"): 2, ("none", "final"): 2,
-    }  # fmt: skip
+    seeds = {row: count for (row, role), count in roles.items() if role == "final"}
+    assert seeds == {"softmax": 1, "primal[rank=8]": 1, "none": 2}
     frames = []
     monkeypatch.setattr(
         "harness.cli.suite.results", lambda runs, *of: frames.append(runs) or results(runs, *of)
@@ -305,7 +303,7 @@ def test_the_place_of_a_row_is_that_among_the_other_published_rows(file):
 def test_the_first_command_trains_at_the_published_rate_and_measures_a_layer(
     store, file, outcomes, monkeypatch, capsys
 ):
-    published = {"row": "primal[rank=8]", "question": "easy", "mean": 1.0, "rate": 1e-3}
+    published = {"row": "primal[rank=8]", "question": "easy", "mean": 1.0, "rate": 1e-4}
     answers = pd.DataFrame([published | {"implementation": ""}])
     answers = answers.assign(baseline="", baseline_value=float("nan"))
     monkeypatch.setattr("harness.records.suites.published", lambda suite: answers)
@@ -316,9 +314,9 @@ def test_the_first_command_trains_at_the_published_rate_and_measures_a_layer(
     answer = first(options, name)
     runs = of_records(store.read()[0])
     rates = runs.set_index(["row", "question"])["train.lr"].to_dict()
-    # Without a published rate it is the middle one.
+    # Without a published rate it is the middle one of the grid.
     assert rates == {
-        ("primal[rank=8]", "easy"): 1e-3, ("primal[rank=8]", "hard"): 1e-2,
+        ("primal[rank=8]", "easy"): 1e-4, ("primal[rank=8]", "hard"): 1e-2,
         ("linformer", "hard"): 1e-2,
     }  # fmt: skip
     assert {*runs["seed"]} == {1}

@@ -37,7 +37,7 @@ def row(
 def table_with(*rows: Values) -> Values:
     lengths = sorted({int(point[0]) for row in rows for point in row["points"].get("train", [])})
     return {
-        "suite": "laptop@1", "questions": {"recall": "recall", "state": "state"},
+        "suite": "laptop@2", "questions": {"recall": "recall", "state": "state"},
         "usable": ["recall"], "not_run": [],
         "forms": {"recall": "bidirectional", "compose": "bidirectional", "image": "bidirectional",
                   "state": "causal"},
@@ -105,7 +105,7 @@ def test_rows_without_evidence_runs_or_costs_are_left_out_with_the_reason():
         "not measured": ["slow"], "did not finish": ["stopped"],
     }  # fmt: skip
     assert [command.split()[:4] for command in found["commands"]] == [
-        ["harness", "cost", "--attention", "slow"], ["harness", "run", "--suite", "laptop@1"],
+        ["harness", "cost", "--attention", "slow"], ["harness", "run", "--suite", "laptop@2"],
     ]  # fmt: skip
     forms = {"recall": "causal", "state": "causal"}
     causal = table_with(*rows) | {"lengths": {"train causal": [1024]}, "forms": forms}
@@ -124,7 +124,7 @@ def test_a_question_that_no_row_answers_is_not_used():
     found = advise(values, three := query(needs=["recall", "compose", "image"]))
     assert names(found) == ["a"] and not found["excluded"]
     assert (found["unanswered"], found["not_run"]) == (["compose", "image"], ["image"])
-    assert found["run"] == "harness run --suite laptop@1 --questions image"
+    assert found["run"] == "harness run --suite laptop@2 --questions image"
     lines = [line for line in advice_text(values, three, found).splitlines() if "evidence" in line]
     assert lines[0].endswith(": compose") and "image" in lines[1] and found["run"] in lines[1]
     for name in ("compose", "image"):
