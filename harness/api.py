@@ -45,7 +45,7 @@ def matrix(suite: Text = "laptop", store: Folders | None = None) -> "pd.DataFram
 
     Returns:
         The columns of `reports.matrix.matrix`, with the form before each name:
-        `causal.recall-16`, `causal.time.4096`, `bidirectional.time.4096`; and `outdated`, whether a
+        `causal.recall`, `causal.time.4096`, `bidirectional.time.4096`; and `outdated`, whether a
         run of the row is.
 
     Raises:
