@@ -189,12 +189,13 @@ def test_dropout_is_applied_to_the_embedding_and_passed_to_every_layer():
     assert torch.equal(model(batch)[0], model(batch)[0])
 
 
-def test_embeddings_are_initialised_with_standard_deviation_0_02():
+@pytest.mark.parametrize(("options", "std"), [({}, 0.02), ({"embedding_std": 1.0}, 1.0)])
+def test_embeddings_have_the_standard_deviation_of_the_recipe(options, std):
     size = replace(SIZE, dim=64, max_len=300)
-    around, layers = encoder(feed_forward=8), [WithLosses(size, {})]
+    around, layers = encoder(feed_forward=8, **options), [WithLosses(size, {})]
     model = Classifier(layers, around, vocabulary=300, classes=2, sequences=1)
     for table in (model.token, model.position):
-        assert table.weight.std().item() == pytest.approx(0.02, rel=0.05)
+        assert table.weight.std().item() == pytest.approx(std, rel=0.05)
 
 
 def test_a_short_input_gets_the_first_positions_and_a_long_one_is_an_error():
