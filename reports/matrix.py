@@ -7,6 +7,7 @@ import pandas as pd
 
 from harness.records.families import order_of
 from harness.records.suites import CostPlan, Suite, SuiteQuestion
+from reports import verdicts
 from reports.columns import OUTPUTS, Cell, Column, Line
 from reports.layer_costs import CAUSAL, FORMS, PYTORCH, measured
 from reports.text import NOTHING, number, whole_text
@@ -16,6 +17,11 @@ UPPER_BOUND = "≤ "
 
 PAGES, SCREENS = ("page", "site"), ("page", "terminal", "site")
 NO_README = (*SCREENS, "latex")
+
+SOLVED = 90.0
+"""The accuracy in percent with which a row solves a probe."""
+
+ROW = Column(name="row", heading="attention", text=lambda line: line["row"], outputs=NO_README)
 
 
 class Source(NamedTuple):
@@ -70,7 +76,7 @@ def columns(suite: Suite, form: str, questions: Sequence[SuiteQuestion]) -> list
     is_causal = form == CAUSAL
     return [
         Column(name="attention", of=of_row("attention", "first"), outputs=()),
-        Column(name="row", heading="attention", text=lambda line: line["row"], outputs=NO_README),
+        ROW,
         Column(name="row", heading=f"{form} attention", text=lambda line: line["row"],
                outputs=("readme",)),
         Column(name="answered", of=of_row("answered", "sum", names), heading="learned", unit=of_all,
@@ -116,8 +122,8 @@ def _of_question(question: SuiteQuestion) -> list[Column]:
         Column(name=name, of=answer(name, "mean"), heading=question.title, descending=True,
                outputs=NO_README, text=lambda line: _score(line["answers"][name])),
         *(Column(name=f"{name}.{end}", of=answer(name, end), outputs=())
-          for end in ("low", "high", "rank_group", *(("verdict", "steps") if question.ceiling
-                                                     is not None else ()))),
+          for end in ("low", "high", "rank_group",
+                      *(verdicts.NO_VERDICT if question.ceiling is not None else ()))),
     ]  # fmt: skip
 
 
@@ -125,17 +131,21 @@ def _score(answer: Line) -> Cell | str:
     if not answer["text"]:
         return answer["status"] or NOTHING
     notes = "1 seed" * (answer["seeds"] == 1), answer["status"] * (answer["status"] != "ok")
-    if verdict := answer["verdict"]:
-        steps = answer["steps"]
-        notes = (verdict if steps != steps else f"{verdict}, {steps:,.0f} steps", *notes)
+    notes = (verdicts.words(answer), *notes)
     return Cell(answer["text"], answer["rank_group"], answer["interval"], notes,
                 answer["at_baseline"], answer["group"])  # fmt: skip
 
 
 def _learned(answers: Mapping[str, Line]) -> str:
     learned = {name: of for name, of in answers.items() if of["answered"]}
-    texts = (f"{name}{' (1 seed)' * (of['seeds'] == 1)}" for name, of in learned.items())
-    return ", ".join(texts) or NOTHING
+    return ", ".join(f"{name}{_marks(of)}" for name, of in learned.items()) or NOTHING
+
+
+def _marks(answer: Line) -> str:
+    """A verdict other than able, and a single seed, in brackets."""
+    is_open = answer["verdict"] not in ("", verdicts.ABLE)
+    marks = ", ".join([answer["verdict"]] * is_open + ["1 seed"] * (answer["seeds"] == 1))
+    return f" ({marks})" if marks else ""
 
 
 def _computed_by(source: Source) -> pd.Series:
@@ -208,3 +218,64 @@ def lines(
         {**line, "row": str(row), "answers": by_row[row]}
         for row, line in matrix.to_dict("index").items()
     ]
+
+
+def most_solved(probes: pd.DataFrame) -> pd.Series:
+    """The largest of the trained probes that a row solves, by question and row.
+
+    The size is the number that the name of a probe begins with: 32 of `32 pairs in 128`. 0 if a row
+    solves none, NaN if it has none.
+    """
+    size = probes["probe"].str.extract(r"^(\d+)", expand=False).astype(float)
+    size = size.where(probes["mean"] >= SOLVED, 0.0).where(probes["trained"].astype(bool))
+    return size.groupby([probes["question"], probes["row"]]).max()
+
+
+def of_probes(probes: pd.DataFrame) -> tuple[list[Column], list[Line]]:
+    """The table of the probes of one question: a column for each, and the largest that is solved.
+
+    `probes` are of `reports.suite_results.SuiteResults`, in the order of rows.
+    """
+    names = probes.drop_duplicates("probe")[["probe", "trained"]].itertuples(index=False)
+    solved = most_solved(probes).droplevel("question")
+    lines: list[Line] = [
+        {"row": row, "solved": solved[row], **{of["probe"]: of for of in same.to_dict("records")}}
+        for row, same in probes.groupby("row", sort=False)
+    ]
+    return [
+        ROW,
+        *(Column(name=name, heading=name if trained else f"{name}, not trained",
+                 text=lambda line, name=name: _probe(line.get(name))) for name, trained in names),
+        _solved(probes),
+    ], lines  # fmt: skip
+
+
+def _solved(probes: pd.DataFrame) -> Column:
+    """The column of `most_solved`, with the unit of the probes: `pairs at 90 %`."""
+    unit = probes["probe"].iloc[0].split()[1]
+    return Column(name="solved", heading=f"{unit} at {SOLVED:.0f} %",
+                  text=lambda line: whole_text(line["solved"]))  # fmt: skip
+
+
+def _probe(of: Line | None) -> Cell | str:
+    return Cell(of["text"], interval=of["interval"]) if of else NOTHING
+
+
+def at_equal_state(
+    answers: pd.DataFrame, probes: pd.DataFrame
+) -> tuple[list[Column], list[dict[Hashable, Any]]]:
+    """The results with probes of variants that have several sizes of state, in order of the size.
+
+    `answers` and `probes` are of one question of `reports.suite_results.SuiteResults`.
+    """
+    found = answers[answers["state_bytes"].notna() & (answers["text"] != "")]
+    sizes = found.groupby("attention")["state_bytes"].transform("nunique")
+    found = found[sizes > 1].sort_values("state_bytes", kind="stable")
+    found = found.join(most_solved(probes).rename("solved"), on=["question", "row"])
+    return [
+        ROW,
+        Column(name="state_bytes", heading="state of the model", unit="bytes",
+               text=lambda line: whole_text(line["state_bytes"])),
+        Column(name="text", heading="score", text=lambda line: _score({**line, "group": 0})),
+        _solved(probes),
+    ], found.to_dict("records")  # fmt: skip

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import chain
 from operator import eq
 from typing import Any
 
@@ -27,15 +28,25 @@ from harness.records.interval import (
 from harness.records.record import Metric
 from harness.records.suites import Suite
 from reports import outdated, shown, statistics
+from reports.verdicts import NO_VERDICT
 from reports.verdicts import verdicts as judge
 
 NOT_RUN: Mapping[str, Any] = {
     "metric": "", "better": "", "mean": math.nan, "low": math.nan, "high": math.nan, "text": "",
     "interval": "", "seeds": 0, "status": "", "rank_group": "", "not_compared": "", "baseline": "",
     "baseline_value": math.nan, "baseline_interval": "", "at_baseline": False, "answered": False,
-    "known_failures": math.nan, "verdict": "", "steps": math.nan,
+    "known_failures": math.nan, "state_bytes": math.nan, **NO_VERDICT,
 }  # fmt: skip
 """The columns of answers, with their values where a row was not run."""
+
+OF_PROBES = (
+    "row", "question", "probe", "trained", "better", "mean", "low", "high", "text", "interval",
+    "seeds",
+)  # fmt: skip
+"""The columns of results on further splits."""
+
+
+NO_BASELINES = pd.DataFrame(columns=["data", "name", "score"])
 
 
 @dataclass(frozen=True)
@@ -72,8 +83,8 @@ class SuiteResults:
             and shallow baselines and of the other models without attention; `at_baseline`,
             whether the row is a model without attention, or its interval is not above the
             interval of each of them; `answered`, whether it is; `known_failures` of its checks;
-            `verdict`, empty without a ceiling, and `steps`, the median to the ceiling of a row that
-            is able.
+            `state_bytes` of decoding, of the whole model; the columns of
+            `reports.verdicts.verdicts`, of which `verdict` is empty without a ceiling.
         """
         names = dict(zip(self.seeds["row"], self.seeds["attention"], strict=True))
         attention = {**self.rows, **names}
@@ -85,13 +96,31 @@ class SuiteResults:
         }
         found = pd.concat(by_question, names=["question"]).reset_index()
         found["attention"] = found["row"].map(attention)
-        of_curves = self.verdicts[["question", "row", "verdict", "steps"]]
-        found = found.merge(of_curves, how="left", on=["question", "row"])
+        found = found.merge(self.verdicts, how="left", on=["question", "row"])
         found = found.reindex(columns=["row", "attention", "question", *NOT_RUN])
         return found.assign(**{
             name: found[name].where(found[name].notna(), value).astype(type(value))
             for name, value in NOT_RUN.items()
         })  # fmt: skip
+
+    def probes(self) -> pd.DataFrame:
+        """The result of each row on the further splits of a question, of the rows that have them.
+
+        Returns:
+            A line for each row, question and probe, in the order of the task. Columns: `row`,
+            `question`, `probe`; `trained`, whether dev has a part of this name, so that training
+            has such examples; and of `answers`, `better` to `seeds`.
+        """
+        lines = []
+        for name, runs in self.seeds[self.seeds["status"] == "ok"].groupby("question"):
+            parts = {*chain.from_iterable(runs["groups"])}
+            for probe in dict.fromkeys(chain.from_iterable(runs["probes"])):
+                same = runs[[probe in found for found in runs["probes"]]]
+                same = same.assign(sample=[found[probe] for found in same["probes"]])
+                of_probe = {"question": name, "probe": probe, "trained": probe in parts}
+                if of := question_results(same, NO_BASELINES):
+                    lines += [{**_line(of, row), **of_probe, "row": row} for row in of.scores]
+        return pd.DataFrame(lines, columns=[*OF_PROBES])
 
     def pairs(self) -> pd.DataFrame:
         """The differences between the rows that are compared on each question, with p-values.
@@ -278,7 +307,8 @@ def _interval_of_scores(runs: pd.DataFrame, metric: Metric) -> Interval | None:
 def _answers(question: QuestionResults | None, runs: pd.DataFrame, rank_all: bool) -> pd.DataFrame:
     """The answers to one question, by row; see `SuiteResults.answers`."""
     groups = runs.groupby("row")
-    found = groups.agg(status=("status", _status), known_failures=("known_failures", "max"))
+    found = groups.agg(status=("status", _status), known_failures=("known_failures", "max"),
+                       state_bytes=("state_bytes", "max"))  # fmt: skip
     lines = {row: _line(question, row) for row in question.scores} if question else {}
     ranked = [row for row in lines if rank_all or lines[row]["answered"]]
     found = found.join(pd.DataFrame.from_dict(lines, orient="index"))

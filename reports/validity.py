@@ -1,13 +1,21 @@
 """Published orderings as tests of a suite: whether its results have the same order."""
 
 import math
+import re
 import tomllib
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+from scipy.stats import kendalltau
+
+from reports import outdated, papers
+from reports.markdown import rendered
+
+if TYPE_CHECKING:
+    from reports.pages.suite import Tables
 
 FILE = Path(__file__).parent / "published" / "orderings.toml"
 
@@ -15,51 +23,72 @@ REPRODUCED, UNDECIDED, CONTRADICTED = "reproduced", "undecided", "contradicted"
 
 NOT_RUN = "not run"
 
+LOWER = ("perplexity",)
+"""The units of published numbers of which less is better."""
+
+FEWEST = 4
+"""Rows in common with a published table below which there is no correlation."""
+
+ARXIV = re.compile(r"\b\d{4}\.\d{5}\b")
+
 
 @cache
+def _file() -> Mapping[str, Any]:
+    return tomllib.loads(FILE.read_text("utf-8"))
+
+
 def published() -> tuple[Mapping[str, str], ...]:
     """The published orderings; see the file."""
-    return tuple(tomllib.loads(FILE.read_text("utf-8"))["orderings"])
+    return tuple(_file()["orderings"])
 
 
-def orderings(answers: pd.DataFrame, probes: pd.DataFrame) -> pd.DataFrame:
+def orderings(
+    answers: pd.DataFrame, probes: pd.DataFrame, questions: Collection[str] = ()
+) -> pd.DataFrame:
     """Each published ordering of a question of these results, with what the results have.
 
     Args:
         answers: of `reports.suite_results.SuiteResults`.
         probes: the same columns for further splits, by `probe`: `row`, `question`, `mean`, `low`,
             `high`, `better`.
+        questions: whose orderings; empty for those of the answers.
 
     Returns:
         A line for each ordering: its fields; `first` and `second`, the means of the two rows;
         `difference`, positive if the order is the published one, with the sum of both intervals as
         `low` and `high`; `verdict`.
     """
-    asked = {*answers["question"]}
+    asked = {*(questions or answers["question"])}
     found = [
-        {"probe": "", **ordering, **_compared(ordering, probes if "probe" in ordering else answers)}
+        {"probe": "", "explanation": "", **ordering, **_compared(ordering, answers, probes)}
         for ordering in published()
         if ordering["question"] in asked
     ]
     return pd.DataFrame(found)
 
 
-def _compared(ordering: Mapping[str, str], results: pd.DataFrame) -> dict[str, Any]:
-    found = results[results["question"] == ordering["question"]]
-    if "probe" in ordering:
-        found = found[found["probe"] == ordering["probe"]]
-    lines = found.drop_duplicates("row").set_index("row").to_dict("index")
-    first, second = (lines.get(ordering[name], {}) for name in ("above", "below"))
-    means = [line.get("mean", math.nan) for line in (first, second)]
-    if any(math.isnan(mean) for mean in means):
+def _results(of: Mapping[str, str], answers: pd.DataFrame, probes: pd.DataFrame) -> pd.DataFrame:
+    """The results with a mean of the question, or of the probe, that an entry names, by row."""
+    found = probes[probes["probe"] == of["probe"]] if "probe" in of else answers
+    found = found[(found["question"] == of["question"]) & found["mean"].notna()]
+    return found.drop_duplicates("row").set_index("row")
+
+
+def _compared(
+    ordering: Mapping[str, str], answers: pd.DataFrame, probes: pd.DataFrame
+) -> dict[str, Any]:
+    lines = _results(ordering, answers, probes).to_dict("index")
+    first, second = (lines.get(ordering[name]) for name in ("above", "below"))
+    if not first or not second:
         nothing = dict.fromkeys(("first", "second", "difference", "low", "high"), math.nan)
         return {**nothing, "verdict": NOT_RUN}
     low, high = _difference(first, second)
     verdict = REPRODUCED if low > 0 else CONTRADICTED if high < 0 else UNDECIDED
     sign = 1 if first["better"] == "higher" else -1
     return {
-        "first": means[0], "second": means[1], "difference": sign * (means[0] - means[1]),
-        "low": low, "high": high, "verdict": verdict,
+        "first": first["mean"], "second": second["mean"],
+        "difference": sign * (first["mean"] - second["mean"]), "low": low, "high": high,
+        "verdict": verdict,
     }  # fmt: skip
 
 
@@ -72,3 +101,66 @@ def _difference(
     """
     ends = first["low"] - second["high"], first["high"] - second["low"]
     return ends if first["better"] == "higher" else (-ends[1], -ends[0])
+
+
+def correlations(answers: pd.DataFrame, probes: pd.DataFrame) -> pd.DataFrame:
+    """Kendall's tau-b of the results of each question with the published tables it resembles.
+
+    Args:
+        answers: see `orderings`.
+        probes: see `orderings`.
+
+    Returns:
+        A line for each table: `question`, `probe`, `task`, `reference`; `rows`, those that both
+        have; `tau` (1: the same order) and `p`, NaN with fewer than `FEWEST` rows, or where all
+        numbers of one side are equal.
+    """
+    found = []
+    for of in _file()["tables"]:
+        ours = _results(of, answers, probes)
+        signs = ours["better"].map({"higher": 1, "lower": -1}).astype(float)
+        ours = ours["mean"].astype(float) * signs
+        for reference, table in papers.published(task=of["task"]).groupby("reference", sort=False):
+            theirs = table.set_index("attention")["value"]
+            theirs = theirs * (-1 if table["unit"].iloc[0] in LOWER else 1)
+            both = pd.concat([ours, theirs], axis=1, join="inner").astype(float)
+            enough = len(both) >= FEWEST
+            tau, p = kendalltau(*both.to_numpy().T) if enough else (math.nan, math.nan)
+            found.append({"probe": "", **of, "reference": reference, "rows": len(both),
+                          "tau": float(tau), "p": float(p)})  # fmt: skip
+    return pd.DataFrame(found)
+
+
+def compared(of: "Tables") -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The orderings and the correlations of a suite; another version of it has no results."""
+    names = {question.name for question in of.suite.questions}
+    answers, probes = of.answers, of.probes
+    if of.suite.key != _file()["suite"]:
+        names, answers, probes = {o["question"] for o in published()}, answers[:0], probes[:0]
+    tables = correlations(answers, probes)
+    return orderings(answers, probes, names), tables[tables["question"].isin(names)]
+
+
+def sentence(found: pd.DataFrame) -> str:
+    """The number of orderings with each verdict, in one sentence."""
+    count = found["verdict"].value_counts()
+    reproduced, contradicted, undecided, not_run = (
+        count.get(name, 0) for name in (REPRODUCED, CONTRADICTED, UNDECIDED, NOT_RUN)
+    )
+    return (
+        f"Of {len(found)} published orderings that questions of {_file()['suite']} test, the "
+        f"results reproduce {reproduced} and contradict {contradicted}; {undecided} are undecided, "
+        f"{not_run} not run."
+    )
+
+
+def page(of: "Tables") -> str:
+    """The page of published orderings as Markdown."""
+    found, tables = compared(of)
+    is_tested = of.suite.key == _file()["suite"]
+    return rendered(
+        "validity.md.j2", sentence=sentence(found), orderings=found.to_dict("records"),
+        tables=tables.to_dict("records"), fewest=FEWEST, contradicted=CONTRADICTED,
+        note=outdated.sentence(of.seeds) if is_tested else "",
+        link=lambda text: ARXIV.sub(r"[\g<0>](https://arxiv.org/abs/\g<0>)", text),
+    )  # fmt: skip

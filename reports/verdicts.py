@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from reports.text import number
+
 ABLE, UNABLE, UNDECIDED = "able", "unable", "undecided"
 
 FLAT_FROM = 1 / 2
@@ -27,6 +29,11 @@ ERRORS = 2.0
 FAST = 1 / 3
 """The share of the budget in which another row must have reached the ceiling."""
 
+NO_VERDICT: Mapping[str, Any] = {
+    "verdict": "", "steps": math.nan, "reached": 0, "runs": 0, "rise": math.nan, "error": math.nan,
+}  # fmt: skip
+"""The columns of verdicts, with their values where there is none."""
+
 
 class Rise(NamedTuple):
     """The rise of a curve over the end of a budget: its slope times its span, and its error.
@@ -39,8 +46,13 @@ class Rise(NamedTuple):
 
     @property
     def is_flat(self) -> bool:
-        """Return whether the curve does not rise; without enough points that is not known."""
-        return not math.isnan(self.rise) and self.rise <= ERRORS * self.error
+        """Return whether the curve does not rise; False where too few points tell."""
+        return self.rise <= ERRORS * self.error
+
+    @property
+    def is_rising(self) -> bool:
+        """Return whether the curve rises; False where too few points tell."""
+        return self.rise > ERRORS * self.error
 
 
 def rise_of(steps: Sequence[float], scores: Sequence[float], budget: int, sign: int = 1) -> Rise:
@@ -69,9 +81,9 @@ def rise_of(steps: Sequence[float], scores: Sequence[float], budget: int, sign: 
 def steps_to(steps: Sequence[int], scores: Sequence[float], ceiling: float, sign: int = 1) -> float:
     """The step of the first of two evaluations in a row that reach the ceiling; NaN if none do."""
     reached = [sign * (score - ceiling) >= 0 for score in scores]
-    for number in range(len(reached) - 1):
-        if reached[number] and reached[number + 1]:
-            return float(steps[number])
+    for step, *both in zip(steps, reached, reached[1:], strict=False):
+        if all(both):
+            return float(step)
     return math.nan
 
 
@@ -85,7 +97,7 @@ def verdicts(runs: pd.DataFrame, ceilings: Mapping[str, float]) -> pd.DataFrame:
     Returns:
         A line for each question and row: `verdict`; `steps`, the median over the final runs of the
         steps to the ceiling, NaN unless all reach it; `reached`, how many do, of `runs`; `rise`,
-        the largest of all runs, and its `error`, behind half of the budget.
+        behind half of the budget, the largest of the runs that rise, or of all, and its `error`.
     """
     judged = [
         {
@@ -97,8 +109,7 @@ def verdicts(runs: pd.DataFrame, ceilings: Mapping[str, float]) -> pd.DataFrame:
         if str(run["question"]) in ceilings
     ]
     if not judged:
-        columns = ["question", "row", "verdict", "steps", "reached", "runs", "rise", "error"]
-        return pd.DataFrame(columns=columns)
+        return pd.DataFrame(columns=["question", "row", *NO_VERDICT])
     found = pd.DataFrame(judged)
     fastest = found.groupby("question")["share"].min()
     return pd.DataFrame([
@@ -107,13 +118,30 @@ def verdicts(runs: pd.DataFrame, ceilings: Mapping[str, float]) -> pd.DataFrame:
     ])  # fmt: skip
 
 
+def words(of: Mapping[Hashable, Any]) -> str:
+    """A verdict in words, with the columns of `verdicts`: the steps, or how far the row got.
+
+    An undecided row has the runs that reached the ceiling, or the rise of its curve at the end.
+    """
+    verdict, rise = of["verdict"], Rise(of["rise"], of["error"])
+    if verdict == ABLE:
+        return f"{verdict}, {of['steps']:,.0f} steps"
+    if verdict != UNDECIDED:
+        return verdict
+    if of["reached"]:
+        return f"{verdict}, {of['reached']} of {of['runs']} seeds at the ceiling"
+    if rise.is_rising:
+        return f"{verdict}, still improves by {number(rise.rise)}"
+    return f"{verdict}, {'flat' if rise.is_flat else 'too few evaluations'}"
+
+
 def _run(run: Mapping[Hashable, Any], ceiling: float) -> dict[str, object]:
     budget, sign = run["train.steps"], 1 if run["dev_better"] == "higher" else -1
     evaluated = [step for step, _ in run["evaluations"]], [dev for _, dev in run["evaluations"]]
     steps, rise = steps_to(*evaluated, ceiling, sign), rise_of(*evaluated, budget, sign)
     return {
         "final": run["role"] == "final", "steps": steps, "share": steps / budget,
-        "rise": rise.rise, "error": rise.error, "flat": rise.is_flat,
+        "rise": rise.rise, "error": rise.error, "flat": rise.is_flat, "rising": rise.is_rising,
     }  # fmt: skip
 
 
@@ -124,7 +152,7 @@ def _verdict(runs: pd.DataFrame, fastest: float) -> dict[str, object]:
     able = reached == len(finals) and bool(runs["final"].any())
     # The budget of the question was enough for another row.
     unable = bool(runs["flat"].all()) and fastest < FAST and not runs["steps"].notna().any()
-    largest = runs.sort_values("rise", na_position="first").iloc[-1]
+    largest = runs.sort_values(["rising", "rise"], na_position="first").iloc[-1]
     return {
         "verdict": ABLE if able else UNABLE if unable else UNDECIDED,
         "steps": float(finals["steps"].median()) if able else math.nan,

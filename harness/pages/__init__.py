@@ -24,7 +24,7 @@ from harness.provenance import certified_digest
 from harness.records.certificate import Certificate
 from harness.records.store import CertificateStore, ShallowStore
 from harness.records.suites import find, names, published
-from reports import advice
+from reports import advice, validity
 from reports.markdown import insert
 from reports.pages import suite as suite_pages
 from reports.pages.certificates import certificates_page
@@ -211,10 +211,14 @@ def _reports(root: Path) -> Files:
         tables[f"{name}.csv"] = frame_csv(suite_pages.published(of))
         text = insert(text, name, suite_pages.readme_table(of))
         text = insert(text, f"{name}: the fastest of the best", suite_pages.readme_answer(of))
+    (tested,) = [of for of in found.suites if of.suite.name == first.SUITE] or (
+        report.results_in(content, report.Selection(suites=(first.SUITE,))).suites
+    )
     page = variants_page(content.costs, CertificateStore.within(store).by_variant())
     return {
         **within(store, report.files_of(found)),
         root / "docs" / "variants.md": page.encode(),
+        root / "docs" / "validity.md": validity.page(tested).encode(),
         **within(root / "harness" / "recipes" / "suites", tables),
         readme: text.encode(),
     }

@@ -256,6 +256,8 @@ def _run(record: Record) -> Row:
         "high": interval.high if interval else None,
         "last_step": point.step if point else None,
         "evaluations": [(at.step, at.dev) for at in record.curve if at.dev is not None],
+        "groups": next((at.groups for at in reversed(record.curve) if at.dev is not None), {}),
+        "probes": {name: probe.sample for name, probe in final.probes.items()} if final else {},
         **_dotted("probe", {n: p.score for n, p in final.probes.items()} if final else {}),
         "loss": point.loss if point else None,
         **_dotted("losses", point.losses if point else {}),

@@ -33,6 +33,7 @@ def advice_text(table: Values, query: Values, result: Values) -> str:
         "advice.txt.j2", table=table, query=query, result=result,
         setting=table["setting"], label=label_of(key), members=_members(table, query, result, key),
         listed=_listed, notes=table["notes"], uses=_uses(result),
+        judged=any(of for row in table["rows"] for of in row["verdicts"].values()),
         sentence=fill(recommendation(table, query, result), WIDE),
     ).rstrip("\n")  # fmt: skip
 
@@ -44,15 +45,20 @@ def recommendation(table: Values, query: Values, result: Values) -> str:
         return ""
     (member,), setting, (key, _) = found, table["setting"], setting_of(table, query)
     used = [name for name in query["needs"] if name not in result["unanswered"]]
-    needs = " and ".join(f"{table['questions'][n]} ({table['steps'][n]:,} steps)" for n in used)
+    needs = " and ".join(
+        f"{table['questions'][name]} ({', '.join(filter(None, (verdict, steps)))})"
+        for name, verdict in zip(used, member["verdicts"], strict=True)
+        for steps in [f"{table['steps'][name]:,} steps"]
+    )
     group = max(member["groups"])
     rank = "one of the best rows" if group == 1 else f"in group {group}, as no row is in a better"
+    these = "those with these verdicts" if any(member["verdicts"]) else "these"
     time = f"{number(1000 * member['time'])} ms"
     if table["units"][key] == "ratio":
         time = f"{number(member['time'])} times the time of softmax"
     where = [setting.get("device", "").upper(), setting["precision"], f"width {setting['dim']}"]
     return (
-        f"Use {member['row']} for {needs}: it is {rank}, and of these the fastest, with {time} "
+        f"Use {member['row']} for {needs}: it is {rank}, and of {these} the fastest, with {time} "
         f"({label_of(key)}, {query['length']:,} tokens; {', '.join(filter(None, where))})."
     )
 
@@ -85,9 +91,11 @@ def _members(table: Values, query: Values, result: Values, key: str) -> str:
 
 def _cells(member: Mapping[str, Any], scale: float) -> list[str]:
     time, low, high = (number(scale * member[name]) for name in ("time", "time.q1", "time.q3"))
-    groups = zip(member["groups"], member["seeds"], strict=True)
+    groups = zip(member["groups"], member["verdicts"], member["seeds"], strict=True)
     return [
-        member["row"], *(f"group {group}{' (1 seed)' * (seeds == 1)}" for group, seeds in groups),
+        member["row"],
+        *(f"group {group}{f', {verdict}' * bool(verdict)}{' (1 seed)' * (seeds == 1)}"
+          for group, verdict, seeds in groups),
         f"{time} [{low}, {high}]{' inferred' * member['inferred']}", bytes_text(member["memory"]),
         member["crossover"]["text"] if member["crossover"] else NOTHING,
         f"{100 * member['probability']:.0f} %", ", ".join(member["tied"]) or NOTHING,

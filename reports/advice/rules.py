@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reports import verdicts
 from reports.layer_costs import CAUSAL, FORMS
 from reports.text import NOTHING, number
 
@@ -32,7 +33,10 @@ PLACES = {
 }  # fmt: skip
 """The places where a row can be used."""
 
-STATES = {"failed": "failed", "not run": "missing", "no evidence": "baseline"}
+STATES = {
+    "failed": "failed", "not run": "missing", "unable": verdicts.UNABLE,
+    "undecided, no better than a baseline yet": verdicts.UNDECIDED, "no evidence": "baseline",
+}  # fmt: skip
 """The groups of rows whose state on a needed question is the reason to leave them out."""
 
 EXCLUDED: Mapping[str, Callable[[Values], bool]] = {
@@ -54,6 +58,9 @@ UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 COSTS = ("time", "time.q1", "time.q3", "memory", "seconds")
 """The values of a point, after its length."""
+
+OF_NEEDS = ("groups", "seeds", "verdicts")
+"""The values of a row for each needed question."""
 
 IQR = 1.349
 """The interquartile range of a normal distribution, in standard deviations."""
@@ -106,10 +113,11 @@ def advise(table: Values, query: Values) -> Values:
         `members` of the Pareto set (no other row is at least as good in groups, time and memory and
         better in one) in order of time, each with its figures, the `probability` of membership,
         the rows that it is `tied` with and where it can be used (`uses`); the `recommended` one,
-        the fastest in the best groups; `dominated` rows; `excluded` rows by reason; `inferred`: the
-        rows of both whose cost was not measured; needed questions without evidence (`unanswered`),
-        of these `not_run`, and the command that runs them (`run`); `commands` that measure what
-        else is missing; `refused`: why there is no answer, empty where there is one.
+        the fastest in the best groups, of able rows before undecided ones; `dominated` rows;
+        `excluded` rows by reason; `inferred`: the rows of both whose cost was not measured; needed
+        questions without evidence (`unanswered`), of these `not_run`, and the command that runs
+        them (`run`); `commands` that measure what else is missing; `refused`: why there is no
+        answer, empty where there is one.
     """
     key, conflict = setting_of(table, query)
     used = [name for name in query["needs"] if name in table["usable"]]
@@ -211,8 +219,7 @@ def _at(row: Values, key: str, query: Values, needs: Sequence[str]) -> Values:
         **row, "form": row[form_of(key)], **dict(zip(COSTS, values or [None] * 5, strict=True)),
         "limit": math.inf if limit is None else limit,
         "unfinished": query["length"] >= row["unfinished"].get(key, math.inf),
-        "groups": [row["groups"].get(name, 0) for name in needs],
-        "seeds": [row["seeds"].get(name, 0) for name in needs],
+        **{of: [row[of].get(name, 0) for name in needs] for of in OF_NEEDS},
         "states": {name: row["states"][name] for name in needs},
     }  # fmt: skip
 
@@ -230,10 +237,10 @@ def between(points: Sequence[Sequence[float]], length: int) -> list[float] | Non
     return None
 
 
-def _preference(member: Values) -> tuple[int, int, float, str]:
-    """The order of recommendation: the fastest in the best groups is the first."""
-    groups = member["groups"]
-    return max(groups), sum(groups), member["time"], member["row"]
+def _preference(member: Values) -> tuple[int, bool, int, float, str]:
+    """The order of recommendation: the fastest in the best groups is the first, after able ones."""
+    groups, is_open = member["groups"], verdicts.UNDECIDED in member["verdicts"]
+    return max(groups), is_open, sum(groups), member["time"], member["row"]
 
 
 @cache
@@ -264,7 +271,7 @@ def _members(candidates: Sequence[Values], needs: Sequence[str], key: str) -> li
     draws = np.array([_drawn(row, needs) for row in candidates], dtype=float).transpose(2, 0, 1)
     members = [
         {
-            **{name: row[name] for name in ("row", *COSTS, "groups", "seeds", "inferred")},
+            **{name: row[name] for name in ("row", *COSTS, *OF_NEEDS, "inferred")},
             "crossover": row["crossovers"].get(key), "uses": row["uses"].get(form_of(key), []),
             "probability": float(share),
             "tied": [other["row"] for other in candidates if other != row and _tied(row, other)],

@@ -15,6 +15,7 @@ from reports import outdated
 from reports.advice.rules import PASSES, Values, key_of, label_of
 from reports.layer_costs import crossover, forms_of, of_plan, preferred_first
 from reports.statistics import score_groups
+from reports.verdicts import UNABLE, UNDECIDED
 
 Points = dict[str, list[list[float]]]
 """Values at each measured length, by setting: see `_points`."""
@@ -90,7 +91,7 @@ def _rows(
             "crossovers": _crossovers(points, units),
             "unfinished": unfinished(costs[costs["row"] == row.label]),
             "z": np.round(100 * generator.standard_normal(DRAWS)).astype(int).tolist(),
-            "states": {}, "groups": {}, "seeds": {}, "draws": {},
+            "states": {}, "verdicts": {}, "groups": {}, "seeds": {}, "draws": {},
         }  # fmt: skip
 
 
@@ -199,15 +200,23 @@ def _add_question(
         answer = scored.loc[label]
         scores = finals.loc[finals["row"] == label, "score"].dropna().to_numpy(float)
         samples = sign * _resampled(scores, answer, generator)
-        # Without baselines, nothing is known of it.
-        otherwise = "baseline" if answer["at_baseline"] else missing
-        row["states"][name] = "ok" if answer["answered"] else otherwise
+        row["states"][name] = _state(answer) or missing
+        row["verdicts"][name] = answer["verdict"]
         by_cuts = 1 + int((sign * answer["mean"] < cuts).sum())
         group = of_rows.get(label, by_cuts)
         drawn_groups = np.clip(1 + (samples[:, None] < cuts).sum(1) + group - by_cuts, 1, 35)
         row["groups"][name] = group
         row["seeds"][name] = int(answer["seeds"])
         row["draws"][name] = "".join(np.base_repr(value, 36).lower() for value in drawn_groups)
+
+
+def _state(answer: pd.Series) -> str:
+    """The state of a row with a score: `ok`, why it is left out, or empty without baselines."""
+    if answer["answered"] and answer["verdict"] != UNABLE:
+        return "ok"
+    if answer["verdict"] in (UNABLE, UNDECIDED):
+        return answer["verdict"]
+    return "baseline" if answer["at_baseline"] else ""
 
 
 def _resampled(

@@ -9,11 +9,13 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from harness import recipes
+from harness.records.families import layer_counts
 from harness.records.suites import Suite, SuiteQuestion
 from reports import columns, layer_costs, matrix, outdated, papers, suite_results
 from reports.columns import Column
 from reports.markdown import escape, rendered
 from reports.matrix import UPPER_BOUND, ratio
+from reports.pages.learnt import learnt
 from reports.statistics import LEVEL, score_groups
 from reports.text import NOTHING, WIDE, frame_csv, number, threads_of
 
@@ -40,6 +42,8 @@ class Tables(NamedTuple):
         matrix: by form.
         forms: of each question, by name.
         setting: what the costs were measured on, as text.
+        probes: the results on further splits.
+        missing: the rows with the titles of the questions whose form they have and no result of.
         added: the variants whose runs a user added to the published ones.
         notes: what is outdated, and what is left out; a sentence each.
     """
@@ -51,6 +55,8 @@ class Tables(NamedTuple):
     forms: Mapping[str, str]
     seeds: pd.DataFrame
     setting: str
+    probes: pd.DataFrame
+    missing: Sequence[tuple[str, str]]
     added: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -103,8 +109,9 @@ def tables(
         chosen = tuple(question for question in suite.questions if question.name in questions)
         suite = suite.model_copy(update={"questions": chosen or suite.questions})
         shown &= answers["question"].isin([question.name for question in suite.questions])
-    answers = answers[shown]
     forms = layer_costs.forms_of(suite, catalogue["tasks"])
+    missing = _missing(answers, suite, forms, catalogue)
+    answers, probes = answers[shown], found.probes()
     of_a_seed = [*OF_A_SEED, *(["best_on_test"] if suite.published else [])]
     of_plan = layer_costs.of_plan(costs, plan)
     setting = [plan.precision, f"width {plan.dim}", f"{plan.heads} heads"]
@@ -119,9 +126,30 @@ def tables(
     )
     return Tables(
         suite, answers, found.pairs(), matrix.matrix(answers, costs, suite, forms), forms,
-        found.seeds.reindex(columns=of_a_seed), ", ".join(setting), tuple(sorted(added)),
-        tuple(filter(None, notes)),
+        found.seeds.reindex(columns=of_a_seed), ", ".join(setting),
+        probes[probes["row"].isin(answers["row"]) & probes["question"].isin(answers["question"])],
+        missing, tuple(sorted(added)), tuple(filter(None, notes)),
     )  # fmt: skip
+
+
+def _missing(
+    answers: pd.DataFrame, suite: Suite, forms: Mapping[str, str], catalogue: Catalogue
+) -> list[tuple[str, str]]:
+    """The rows of a suite, each with the title of a question whose form it has and no result of."""
+    traits = {of["name"]: of for of in catalogue["variants"]}
+    ran = {
+        *answers.loc[answers["status"] != "", ["row", "question"]].itertuples(
+            index=False, name=None
+        )
+    }
+    return [
+        (row.label, question.title)
+        for question in suite.questions
+        for row in suite.rows
+        if (row.label, question.name) not in ran
+        and all(traits.get(name, {}).get(forms[question.name], True)
+                for name in layer_counts(row.attention))
+    ]  # fmt: skip
 
 
 def files(of: Tables, *, latex: bool) -> dict[str, bytes]:
@@ -165,7 +193,37 @@ def _rendered(template: str, of: Tables) -> bytes:
         middle=of.suite.cost.middle_length,
         options=_options(of.suite),
         models=_models(of.suite),
+        learnt=learnt(of),
+        probe_tables=_probe_tables(of),
+        without=_without_results(of),
     ).encode()
+
+
+def _without_results(of: Tables) -> dict[str, list[str]]:
+    """By title of a question the rows that have no result of it; those without any come first."""
+    ran, every = {*of.answers.loc[of.answers["status"] != "", "row"]}, "every question"
+    found: dict[str, dict[str, None]] = {every: {}}
+    for row, title in of.missing:
+        found.setdefault(title if row in ran else every, {})[row] = None
+    return {title: [*rows] for title, rows in found.items() if rows}
+
+
+def _probe_tables(of: Tables) -> list[tuple[str, str]]:
+    """The tables of probes and of equal state, as titles and Markdown."""
+    found = []
+    for question in of.suite.questions:
+        answers = of.answers[of.answers["question"] == question.name]
+        probes = of.probes[of.probes["question"] == question.name]
+        if probes.empty:
+            continue
+        order = {row: place for place, row in enumerate(of.matrix[of.forms[question.name]].index)}
+        ordered = probes.sort_values("row", key=lambda rows: rows.map(order), kind="stable")
+        sizes = matrix.at_equal_state(answers, probes)
+        found.append((f"{question.title}: each size", columns.markdown(*matrix.of_probes(ordered))))
+        found += (
+            [(f"{question.title}: at equal state", columns.markdown(*sizes))] if sizes[1] else []
+        )
+    return found
 
 
 def steps(of: Tables) -> str:

@@ -18,9 +18,10 @@ from harness.records.families import colour_of
 from harness.records.frame import of_records
 from harness.records.record import Record
 from harness.records.suites import Suite
-from reports import advice
+from reports import advice, validity
 from reports.layer_costs import CAUSAL
 from reports.pages.findings import conclusion, explain
+from reports.pages.learnt import learnt
 from reports.pages.suite import Tables, steps
 from reports.text import CONTROLS, NOTHING, number, whole_text, without_nan
 
@@ -47,10 +48,12 @@ def site(
     table = advice.table(tables.answers, tables.seeds, costs, suite, catalogue)
     families = {row["family"]: colour_of(row["attention"]) for row in table["rows"]}
     families = dict(sorted(families.items()))
-    cards = _cards(table, tables)
+    cards, (orderings, _) = _cards(table, tables), validity.compared(tables)
     curves = _curves(records, suite)
     choices = advice.choices(table)
-    fields = ("row", "family", "points", "crossovers", "uses", "inferred", "groups", "seeds")
+    fields = (
+        "row", "family", "points", "crossovers", "uses", "inferred", "groups", "seeds", "verdicts",
+    )  # fmt: skip
     shown = [{field: row[field] for field in fields} for row in table["rows"]]
     data = {
         "passes": advice.PASSES, "places": advice.PLACES, "table": {**table, "rows": shown},
@@ -73,7 +76,8 @@ def site(
         suite=suite, of=tables, table=table, cards=cards, families=families,
         curves=curves, forms=tables.forms, steps=steps(tables), setting=tables.setting,
         lengths=sorted(suite.cost.lengths), tokens=choices["lengths"],
-        studies=[_study(study) for study in studies], data=script,
+        studies=[_study(study) for study in studies], data=script, learnt=learnt(tables),
+        validity=validity.sentence(orderings), orderings=orderings.to_dict("records"),
         variants={variant["name"]: variant for variant in catalogue["variants"]},
     )  # fmt: skip
     return page.translate(CONTROLS).encode()

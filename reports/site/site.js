@@ -152,11 +152,12 @@ function advise({ length, pass, memory, needs }) {
   const [inside, outside] = [true, false].map((fits) =>
     candidates.filter((row) => fits === (memory === null || costs[row][3] <= memory)));
   const members = figures.filter(([row]) => inside.includes(row)).map(([row, probability, tied]) => {
-    const { groups, seeds, uses, crossovers, inferred } = rowOf.get(row);
+    const { groups, seeds, verdicts, uses, crossovers, inferred } = rowOf.get(row);
     const [time, low, high, bytes] = costs[row];
     return { row, probability, time, "time.q1": low, "time.q3": high, memory: bytes, inferred,
       tied: tied.filter((other) => inside.includes(other)), crossover: crossovers[key] ?? null,
       groups: used.map((name) => groups[name]), seeds: used.map((name) => seeds[name]),
+      verdicts: used.map((name) => verdicts[name] ?? ""),
       uses: uses[key.endsWith(" causal") ? "causal" : "bidirectional"] ?? [] };
   });
   const chosen = members.map((member) => member.row);
@@ -190,7 +191,7 @@ function answerTable({ key, used, members }) {
     return element("tr", [
       element("th", element("a", member.row, { href: `#${$(`tr[data-row="${member.row}"] a`).hash.slice(1)}` }), { scope: "row" }),
       ...member.groups.map((group, i) => element("td", [
-        member.seeds[i] === 1 ? `group ${group} (1 seed)` : `group ${group}`, element("small", score(used[i], member.row).slice(5).join(" ")),
+        `group ${group}${member.verdicts[i] && `, ${member.verdicts[i]}`}${member.seeds[i] === 1 ? " (1 seed)" : ""}`, element("small", score(used[i], member.row).slice(5).join(" ")),
       ], { class: `rank-group-${Math.min(group, 5)}` })),
       element("td", [short(member.time * scale),
         element("small", `[${range.join(", ")}]${member.inferred ? " inferred" : ""}`)]),
@@ -209,13 +210,16 @@ function answerTable({ key, used, members }) {
 
 function recommendation({ key, used, members, recommended }, length) {
   const member = members.find((found) => found.row === recommended);
-  const needs = used
-    .map((name) => `${table.questions[name]} (${comma(table.steps[name])} steps)`).join(" and ");
+  const needs = used.map((name, i) => {
+    const parts = [member.verdicts[i], `${comma(table.steps[name])} steps`].filter(Boolean).join(", ");
+    return `${table.questions[name]} (${parts})`;
+  }).join(" and ");
   const group = Math.max(...member.groups), at = table.setting;
   const rank = group === 1 ? "one of the best rows" : `in group ${group}, as no row is in a better`;
+  const these = member.verdicts.some(Boolean) ? "those with these verdicts" : "these";
   const time = table.units[key] === "ratio" ? `${short(member.time)} times the time of softmax` : `${short(1000 * member.time)} ms`;
   const where = [(at.device ?? "").toUpperCase(), at.precision, `width ${at.dim}`].filter(Boolean).join(", ");
-  return `Use ${member.row} for ${needs}: it is ${rank}, and of these the fastest, with ${time} `
+  return `Use ${member.row} for ${needs}: it is ${rank}, and of ${these} the fastest, with ${time} `
     + `(${table.labels[key]}, ${comma(length)} tokens; ${where}).`;
 }
 

@@ -29,7 +29,8 @@ def row(
         "bidirectional": 1, "uses": {"bidirectional": ["layer"]}, "linear": 1, "recurrent": 1,
         "family": "", "points": {"train": points},
         "inferred": 0, "crossovers": {}, "unfinished": {}, "z": [100, -100],
-        "states": {"recall": "ok"}, "groups": {"recall": rank_group}, "seeds": {"recall": 3},
+        "states": {"recall": "ok"}, "verdicts": {"recall": ""}, "groups": {"recall": rank_group},
+        "seeds": {"recall": 3},
         "draws": {"recall": f"{rank_group}{rank_group}"}, **fields,
     }  # fmt: skip
 
@@ -292,3 +293,54 @@ def test_amounts_of_memory_are_read_and_shown():
     assert [bytes_text(value) for value in (0, 1536, 2**31)] == ["0.00 B", "1.50 KiB", "2.00 GiB"]
     with pytest.raises(ValueError, match="two"):
         bytes_in("two")
+
+
+def test_an_unable_row_is_left_out_and_an_undecided_one_is_named_as_such():
+    rows = (
+        row("able", 1, {1024: 0.8}, verdicts={"recall": "able"}),
+        row("open", 1, {1024: 0.1}, verdicts={"recall": "undecided"}),
+        row("new", 1, {1024: 0.1}, states={"recall": "undecided"}),
+        row("flat", 1, {1024: 0.1}, states={"recall": "unable"}),
+    )
+    found = advise(of := table_with(*rows), query())
+    assert names(found) == ["open"] and found["recommended"] == "open"
+    assert found["excluded"] == {
+        "unable": ["flat"], "undecided, no better than a baseline yet": ["new"],
+    }  # fmt: skip
+    slower = table_with(
+        row("open", 1, {1024: 0.1}, memory=200.0, verdicts=rows[1]["verdicts"]), rows[0]
+    )
+    both = advise(slower, query())
+    assert names(both) == ["open", "able"] and both["recommended"] == "able"
+    text = advice_text(slower, query(), both)
+    lines = {line.split()[0]: line for line in text.splitlines() if line}
+    assert "group 1, able" in lines["able"] and "group 1, undecided" in lines["open"]
+    last = " ".join(text.rpartition("\n\n")[2].split())
+    assert last.startswith("Use able for recall (able, 600 steps)") and "these verdicts" in last
+    assert "undecided: not every seed" in text
+    plain = table_with(row("a", 1, {1024: 1.0}))
+    assert "undecided" not in advice_text(plain, query(), advise(plain, query()))
+    assert "Undecided, no better than a baseline yet: new" in advice_text(of, query(), found)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "learned", "others"),
+    [
+        ("able", "ok", "baseline"), ("undecided", "ok", "undecided"),
+        ("unable", "unable", "unable"), ("", "ok", "baseline"),
+    ],
+)  # fmt: skip
+def test_the_state_of_a_row_on_a_question_is_its_verdict_unless_it_learned_it(
+    verdict, learned, others
+):
+    suite, runs, baselines = suite_frames()
+    found = results(runs, suite, baselines)
+    before, answers = found.answers(), found.answers().assign(verdict=verdict)
+    catalogue = {"variants": [{"name": row.attention, **CLAIMS} for row in suite.rows],
+                 "tasks": [{"name": q.task, "causal": True} for q in suite.questions]}  # fmt: skip
+    values = table(answers, found.seeds, published_costs()[:0], suite, catalogue)
+    states = {row["row"]: row["states"] for row in values["rows"]}
+    for of in before[before["text"] != ""].to_dict("records"):
+        expected = learned if of["answered"] else others
+        assert states[of["row"]][of["question"]] == expected
+    assert {v for row in values["rows"] for v in row["verdicts"].values()} == {verdict}

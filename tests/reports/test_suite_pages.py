@@ -3,12 +3,16 @@
 import csv
 import io
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from harness.catalogue import described
+from harness.recipes import declared
 from reports import advice
 from reports.layer_costs import FORMS
+from reports.matrix import at_equal_state, most_solved
+from reports.pages.learnt import learnt
 from reports.pages.suite import fastest, files, readme_answer, readme_table, tables, terminal
 from reports.site import site
 from reports.text import number
@@ -146,3 +150,134 @@ def test_a_suite_without_costs_and_with_no_runs_has_a_page(suite_frames):
     pages = files(tables(suite, runs[:0], baselines[:0], costs[:0], described()), latex=False)
     lines = table_in(pages["mine.md"].decode(), "## Causal")
     assert len(lines) == 6 and {text for line in lines[2:] for text in line[2:-2]} == {"–"}
+
+
+STEPS = (1000, 2000, 3000, 3500, 4000, 4500, 5000)
+
+CURVES = {
+    "softmax": (100,) * 7, "primal": (0, 10, 20, 25, 30, 35, 40),
+    "linear[chunk=8]": (30,) * 7, "none": (10,) * 7,
+}  # fmt: skip
+
+
+@pytest.fixture
+def judged(suite_frames):
+    """Recall has a ceiling and probes of two sizes; softmax reaches it after 1,000 steps."""
+    suite, runs, baselines, costs = suite_frames
+    first, *others = suite.questions
+    suite = suite.model_copy(update={
+        "questions": (first.model_copy(update={"ceiling": 99.0}), *others)
+    })  # fmt: skip
+    names = "4 pairs in 32", "8 pairs in 64", "8 pairs in 128"
+    runs = runs.assign(
+        evaluations=[[*zip(STEPS, CURVES[row], strict=True)] for row in runs["row"]],
+        groups=[dict.fromkeys(names[:2], 1.0)] * len(runs),
+        probes=[dict.fromkeys(names, sample) if name == "recall" else {}
+                for sample, name in zip(runs["sample"], runs["question"], strict=True)],
+        state_bytes=1024.0, declared=runs["question"].map(declared(suite)),
+    )  # fmt: skip
+    return tables(suite, runs, baselines, costs, described())
+
+
+def test_each_entry_has_its_verdict_and_how_far_it_got(judged):
+    page = files(judged, latex=False)["mine.md"].decode()
+    lines = {line[0]: line[2] for line in table_in(page, "## Causal")}
+    assert lines["softmax"].endswith("able, 1,000 steps</sub>")
+    assert lines["primal"].endswith("undecided, still improves by 20.0</sub>")
+    assert lines["none"].endswith("unable</sub>")
+    copy = [line[2] for line in table_in(page, "## Bidirectional")]
+    assert not any(verdict in text for text in copy for verdict in ("able", "undecided"))
+
+
+def test_the_lessons_are_five_sentences_of_the_results(judged):
+    assert learnt(judged) == [
+        "Verdicts by question: recall: 1 able, 2 unable, 1 undecided.",
+        "The fewest steps to the ceiling: recall: softmax after 1,000.",
+        "Able results by family: softmax 1 of 1; kernel 0 of 1; no attention 0 of 1; primal 0 of "
+        "1.",
+        "The best scores where no ceiling is set: copy: primal with 72.0 [70.8, 73.1], the "
+        "baseline rule with 30.0.",
+        "Undecided: 1 of 4 verdicts, 1 of them still improve at the end; not run yet: copy 1.",
+    ]  # fmt: skip
+    page = files(judged, latex=False)["mine.md"].decode()
+    assert page.index(learnt(judged)[0]) < page.index("## Causal")
+
+
+def test_lessons_are_those_that_the_results_have(judged, found):
+    assert learnt(found) == []
+    lower = judged.answers.assign(better="lower")
+    assert "copy: none with" in learnt(judged._replace(answers=lower))[3]
+    flat = judged.answers.assign(rise=-0.1)
+    last = learnt(judged._replace(answers=flat, missing=()))[-1]
+    assert last == "Undecided: 1 of 4 verdicts, 0 of them still improve at the end."
+    able = judged.answers.assign(steps=[100.0, 1e4, 300.0, 200.0] * 2)
+    able = able.assign(verdict=able["verdict"].replace("unable", "able"))
+    steps = "softmax after 100; the slowest of 3, linear[chunk=8], after 300."
+    assert learnt(judged._replace(answers=able))[1].endswith(steps)
+    nothing = judged.answers.assign(verdict="", text="")
+    assert learnt(judged._replace(answers=nothing)) == [
+        "Verdicts by question: recall: no row has run.",
+        "Undecided: 0 of 0 verdicts, 0 of them still improve at the end; not run yet: copy 1.",
+    ]  # fmt: skip
+
+
+def test_probes_have_a_table_with_the_largest_trained_size_that_is_solved(judged):
+    page = files(judged, latex=False)["mine.md"].decode()
+    head, _, *lines = table_in(page, "## recall: each size")
+    assert head == ["attention", "4 pairs in 32", "8 pairs in 64", "8 pairs in 128, not trained",
+                    "pairs at 90 %"]  # fmt: skip
+    solved = {line[0]: line[-1] for line in lines}
+    assert solved == {"softmax": "8", "primal": "0", "linear[chunk=8]": "0", "none": "0"}
+    assert "at equal state" not in page
+
+
+@pytest.mark.parametrize(
+    ("means", "trained", "expected"),
+    [
+        ((95, 91, 20), (True, True, True), 8), ((95, 20, 99), (True, True, False), 4),
+        ((95, 20, 99), (True, True, True), 16), ((90, 89.9, 0), (True, True, True), 4),
+        ((80, 20, 0), (True, True, True), 0), ((95, 95, 95), (False, False, False), np.nan),
+    ],
+)  # fmt: skip
+def test_the_size_that_is_solved_is_the_largest_trained_one_of_at_least_90(
+    means, trained, expected
+):
+    probes = pd.DataFrame({
+        "row": "a", "question": "recall", "mean": means, "trained": trained,
+        "probe": ["4 pairs in 32", "8 pairs in 64", "16 pairs in 64"],
+    })  # fmt: skip
+    found = most_solved(probes)
+    assert found["recall", "a"] == pytest.approx(expected, nan_ok=True)
+
+
+def test_at_equal_state_are_variants_with_several_sizes_in_order_of_the_size(judged):
+    every = judged.answers.assign(
+        attention=["softmax", "linear", "linear", "none"] * 2,
+        state_bytes=[1e6, 512.0, 256.0, 0.0] * 2,
+    )
+    answers = every[every["question"] == "recall"]
+    _, lines = at_equal_state(answers, judged.probes)
+    assert [(line["row"], line["state_bytes"], line["solved"]) for line in lines] == [
+        ("linear[chunk=8]", 256, 0), ("primal", 512, 0),
+    ]  # fmt: skip
+    none = answers.assign(text=answers["text"].where(answers["row"] != "primal", ""))
+    assert at_equal_state(none, judged.probes)[1] == []
+    same = answers.assign(state_bytes=512.0)
+    assert at_equal_state(same, judged.probes)[1] == []
+    page = files(judged._replace(answers=every), latex=False)["mine.md"].decode()
+    head, _, *lines = table_in(page, "## recall: at equal state")
+    assert head[1:] == ["state of the model, bytes", "score", "pairs at 90 %"]
+    assert [line[1] for line in lines] == ["256", "512"]
+
+
+def test_rows_without_a_result_are_named_by_question_unless_they_lack_its_form(suite_frames):
+    suite, runs, baselines, costs = suite_frames
+    catalogue = described()
+    variants = [{**of, "bidirectional": of["name"] != "linear"} for of in catalogue["variants"]]
+    without = runs[
+        (runs["row"] != "primal") & ~((runs["row"] == "none") & (runs["question"] == "copy"))
+    ]
+    found = tables(suite, without, baselines, costs, {**catalogue, "variants": variants})
+    assert [*found.missing] == [("primal", "recall"), ("primal", "copy"), ("none", "copy")]
+    page = files(found, latex=False)["mine.md"].decode()
+    assert "Without a result yet: every question: primal; copy: none.\n" in page

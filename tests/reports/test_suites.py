@@ -6,6 +6,7 @@ import pytest
 
 from harness.catalogue import described
 from harness.records import suites
+from harness.records.answers import CorrectAnswers
 from reports import advice
 from reports.matrix import matrix
 from reports.pages.suite import published, readme_answer, tables
@@ -271,3 +272,40 @@ def test_published_answers_are_read_as_they_were_written(suite_frames, tmp_path,
         read[["row", "question", "mean"]].to_dict()
         == written.reset_index(drop=True)[["row", "question", "mean"]].to_dict()
     )
+
+
+def probes_of(*names):
+    """The answers to probes: those of each run, shifted by the place of the probe."""
+    return lambda sample: {name: CorrectAnswers.pack(
+        np.roll(sample.cluster_sums() > 0, place)[: 2000 - 1000 * place].tolist(),
+        [1] * (2000 - 1000 * place)) for place, name in enumerate(names)}  # fmt: skip
+
+
+def test_a_probe_has_the_mean_and_the_interval_of_its_own_answers(suite_frames):
+    suite, runs, baselines, _ = suite_frames
+    asked = runs["question"] == "recall"
+    found = runs["sample"].map(probes_of("4 pairs in 32", "8 pairs in 64"))
+    runs = runs.assign(probes=[of if at else {} for of, at in zip(found, asked, strict=True)],
+                       groups=[{"4 pairs in 32": 1.0}] * len(runs))  # fmt: skip
+    of = results(runs, suite, baselines)
+    probes, answers = of.probes(), of.answers().set_index(["question", "row"])
+    assert {*probes["question"]} == {"recall"} and len(probes) == 2 * 4
+    assert dict(zip(probes["probe"], probes["trained"], strict=True)) == {
+        "4 pairs in 32": True, "8 pairs in 64": False,
+    }  # fmt: skip
+    same = probes.set_index(["probe", "row"]).loc["4 pairs in 32"]
+    names = ["mean", "low", "high", "text", "interval", "better", "seeds"]
+    assert same[names].to_dict() == answers.loc["recall"].loc[same.index, names].to_dict()
+    # As if they were those of test.
+    of_second = runs.assign(sample=[of["8 pairs in 64"] if of else sample for of, sample in
+                                    zip(runs["probes"], runs["sample"], strict=True)])  # fmt: skip
+    expected = results(of_second, suite, baselines).answers().set_index(["question", "row"])
+    other = probes.set_index(["probe", "row"]).loc["8 pairs in 64", names]
+    assert other.to_dict() == expected.loc["recall"].loc[other.index, names].to_dict()
+    assert (other["mean"] != same["mean"]).any() and {*other["seeds"]} == {3}
+
+
+def test_without_probes_there_is_no_line(suite_frames):
+    suite, runs, baselines, _ = suite_frames
+    for of in (runs, runs[:0], runs.assign(status="failed")):
+        assert results(of, suite, baselines).probes().empty

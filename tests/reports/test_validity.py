@@ -5,7 +5,12 @@ import math
 import pandas as pd
 import pytest
 
-from reports.validity import orderings, published
+from harness.catalogue import described
+from harness.records.suites import find
+from reports import papers, validity
+from reports.pages.suite import tables
+from reports.validity import compared, correlations, orderings, page, published, sentence
+from tests.conftest import ROOT
 from zoo.composition import Composition
 
 
@@ -61,3 +66,96 @@ def test_every_published_ordering_is_of_two_variants_and_has_its_sources():
         assert of["grade"] in "ABC" and of["published"] and of["sources"]
         for row in (of["above"], of["below"]):
             Composition.parse(row.partition("[")[0])
+
+
+def test_a_published_table_is_read_for_every_entry_and_its_rows_are_variants():
+    tables = correlations(NONE, NONE)
+    assert len(tables) >= 10 and (tables["rows"] == 0).all() and tables["tau"].isna().all()
+    rows = {row for task in tables["task"] for row in papers.published(task=task)["attention"]}
+    for row in rows:
+        Composition.parse(row)
+
+
+@pytest.mark.parametrize(
+    ("means", "tau"),
+    [
+        ([1.0, 2.0, 3.0, 4.0], -1.0),
+        ([4.0, 3.0, 2.0, 1.0], 1.0),
+        ([2.0, 1.0, 3.0, 4.0], -2 / 3),
+        ([2.0, 2.0, 2.0, 2.0], math.nan),
+        ([4.0, 3.0, 2.0], math.nan),
+    ],
+)
+def test_kendalls_tau_is_of_the_better_rows_first_and_needs_four_of_them(means, tau):
+    # Of the first published table of language: perplexities of 34.1, 35.5, 38.3 and 39.6.
+    rows = ["performer", "linear", "delta", "softmax"]
+    answers = pd.DataFrame([
+        line(row, "language", mean, better="lower")
+        for row, mean in zip(rows[: len(means)], means, strict=True)
+    ])  # fmt: skip
+    unknown = pd.DataFrame([line("mine", "language", 9.0, better="lower"),
+                            line("retention", "language", math.nan, better="lower")])  # fmt: skip
+    found = correlations(pd.concat([answers, unknown]), NONE)
+    found = found[found["reference"].str.contains("2102.11174")].iloc[0]
+    assert (found["rows"], found["tau"]) == (len(means), pytest.approx(tau, nan_ok=True))
+    assert math.isnan(found["p"]) == math.isnan(tau)
+
+
+@pytest.fixture
+def of(suite_frames):
+    """The tables of a suite with the questions of the orderings, of which one has results."""
+    suite, runs, baselines, costs = suite_frames
+    key = validity._file()["suite"]
+    (first, second) = suite.questions
+    first = first.model_copy(update={"name": "fuzzy"})
+    suite = suite.model_copy(update={"name": key.partition("@")[0], "version": int(key[-1]),
+                                     "questions": (first, second)})  # fmt: skip
+    found = tables(suite, runs, baselines, costs, described())
+    answers = pd.DataFrame(
+        [
+            line("delta", "fuzzy", 50.0),
+            line("gated-linear", "fuzzy", 70.0),
+            line("mesa", "fuzzy", 51.0),
+            line("gated-delta", "fuzzy", 20.0),
+        ]
+    )
+    return found._replace(answers=answers, probes=NONE)
+
+
+def test_the_page_counts_the_verdicts_of_the_questions_of_the_suite(of):
+    found, tables = compared(of)
+    assert {*found["question"]} == {"fuzzy", "copy"} == {*tables["question"]}
+    assert found["verdict"].value_counts().to_dict() == {
+        "reproduced": 2, "undecided": 1, "contradicted": 1, "not run": 1,
+    }  # fmt: skip
+    assert "reproduce 2 and contradict 1; 1 are undecided, 1 not run" in sentence(found)
+    text = page(of)
+    assert sentence(found) in text and "no explanation yet" in text
+    (contradicted,) = [row for row in text.splitlines() if "no explanation yet" in row]
+    assert "-20 [-22, -18]" in contradicted and "arxiv.org/abs/2406.06484" in contradicted
+    assert text.count("| too few |") == 2
+
+
+def test_an_explanation_is_beside_its_contradiction_alone(of, monkeypatch):
+    explained = tuple({**of, "explanation": "An experiment."} for of in published())
+    monkeypatch.setattr(validity, "published", lambda: explained)
+    text = page(of)
+    assert text.count("An experiment.") == 1 and "contradicted: An experiment." in text
+
+
+def test_results_of_another_version_of_the_suite_are_not_tested(of):
+    other = of.suite.model_copy(update={"version": of.suite.version + 1})
+    found, tables = compared(of._replace(suite=other))
+    assert len(found) == len(published()) and {*found["verdict"]} == {"not run"}
+    assert {*tables["rows"]} == {0}
+    assert "| not run |" in page(of._replace(suite=other))
+
+
+def test_the_orderings_are_not_of_an_older_suite_than_the_published_one():
+    name, _, version = validity._file()["suite"].partition("@")
+    assert int(version) >= find(name).version
+
+
+def test_every_contradiction_of_the_published_page_is_explained():
+    text = (ROOT / "docs" / "validity.md").read_text("utf-8")
+    assert "not run." in text and "no explanation yet" not in text

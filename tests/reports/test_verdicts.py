@@ -6,7 +6,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from reports.verdicts import ABLE, UNABLE, UNDECIDED, rise_of, steps_to, verdicts
+from reports.verdicts import (
+    ABLE,
+    NO_VERDICT,
+    UNABLE,
+    UNDECIDED,
+    rise_of,
+    steps_to,
+    verdicts,
+    words,
+)
 
 BUDGET = 1800
 STEPS = np.arange(100, BUDGET + 1, 100)
@@ -104,3 +113,32 @@ def test_the_rise_is_the_slope_of_the_last_half_times_its_span():
     )
     # A curve of few evaluations is not known to be flat.
     assert not rise_of([900, 1350, 1800], [1, 1, 1], BUDGET).is_flat
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, ""),
+        ({"verdict": ABLE, "steps": 1200.0}, "able, 1,200 steps"),
+        ({"verdict": UNABLE, "rise": 9.0, "error": 5.0}, "unable"),
+        ({"verdict": UNDECIDED, "rise": 9.04, "error": 4.0}, "undecided, still improves by 9.04"),
+        ({"verdict": UNDECIDED, "rise": 9.0, "error": 5.0}, "undecided, flat"),
+        ({"verdict": UNDECIDED}, "undecided, too few evaluations"),
+        (
+            {"verdict": UNDECIDED, "rise": 9.0, "error": 1.0, "reached": 2, "runs": 3},
+            "undecided, 2 of 3 seeds at the ceiling",
+        ),
+    ],
+)
+def test_a_verdict_in_words_says_how_far_an_undecided_row_got(fields, expected):
+    assert words(NO_VERDICT | fields) == expected
+
+
+def test_the_rise_of_a_row_is_of_a_run_that_rises():
+    # A few noisy points have a larger rise than the curve that certainly rises.
+    steps, scores = (1200, 1400, 1600, 1800), (0, 60, 0, 60)
+    runs = frame(("mine", "rising", 0, False), ("mine", "rising", 1, True))
+    runs.at[0, "evaluations"] = [*zip(steps, scores, strict=True)]
+    (found,) = verdicts(runs, CEILINGS).to_dict("records")
+    assert rise_of(steps, scores, BUDGET).rise > found["rise"] > 5
+    assert "still improves" in words(found)
