@@ -2,9 +2,9 @@
 
 A recurrence solves them with a state of one element; which models of constant depth cannot: Merrill
 and Sabharwal, 2023, arXiv 2207.00729; Merrill et al., 2024, arXiv 2404.08819. Linear recurrences
-need negative eigenvalues for parity: Grazzi et al., 2024, arXiv 2411.12537. Train and dev have
-sequences of `train_len` tokens, test of `max_len`: a model that has learned the product, and not
-the positions of train, continues.
+need negative eigenvalues for parity: Grazzi et al., 2024, arXiv 2411.12537. Train has sequences of
+`train_len` tokens, dev and test of `max_len`: a model that has learned the product, and not the
+positions of train, continues.
 
 Token 1 + i is element i; the answer at a position is the number of the product.
 """
@@ -31,8 +31,8 @@ class WordProblem(SyntheticTask):
 
     Attributes:
         elements: the permutations that are the group, the unit first.
-        train_len: tokens per example of train and dev.
-        max_len: tokens per example of test.
+        train_len: tokens per example of train.
+        max_len: tokens per example of dev and test.
         causal: whether the model is causal.
     """
 
@@ -62,14 +62,14 @@ class WordProblem(SyntheticTask):
         return np.array(rows)
 
     def load(self, split: SplitName) -> Split:
-        """Test is longer than train and dev."""
+        """Dev and test are longer than train."""
         length = self.length(split)
         task = self if length == self.max_len else replace(self, max_len=length)
         return SyntheticTask.load(task, split)
 
     @override
     def length(self, split: SplitName) -> int:
-        return self.max_len if split == "test" else self.train_len
+        return self.train_len if split == "train" else self.max_len
 
     @override
     def draw(self, stream: Stream, count: int) -> Examples:
@@ -101,7 +101,7 @@ class Parity(WordProblem):
     """Whether the number of ones so far is odd: the group Z2, at every position."""
 
     name = "parity"
-    version = 2
+    version = 3
     elements = ((0, 1), (1, 0))
 
 
@@ -115,7 +115,7 @@ class ModularAddition(WordProblem):
     """
 
     name = "modular-addition"
-    version = 1
+    version = 2
 
     symbols: int = 5
 
@@ -136,7 +136,7 @@ class S3(WordProblem):
     """The symmetric group of three elements, the smallest in which order matters."""
 
     name = "s3"
-    version = 1
+    version = 2
     elements = tuple(permutations(range(3)))
 
 
@@ -145,7 +145,7 @@ class A5(WordProblem):
     """The even permutations of five elements, the smallest group that is not solvable."""
 
     name = "a5"
-    version = 1
+    version = 2
     # The number of pairs in the wrong order is even.
     elements = tuple(
         p for p in permutations(range(5)) if sum(a > b for a, b in combinations(p, 2)) % 2 == 0
