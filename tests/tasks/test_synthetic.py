@@ -242,9 +242,9 @@ def test_a_query_of_mqar_does_not_give_its_pair_away():
 
 
 @pytest.mark.parametrize("name", ["parity", "modular-addition", "s3", "a5"])
-def test_word_problems_are_groups_and_only_test_is_longer_than_train(name):
+def test_word_problems_are_groups_and_dev_and_test_are_longer_than_train(name):
     task = create(name, train_len=6, max_len=10, train=20, dev=20, test=2000)
-    assert [task.load(split).sequences.shape[1] for split in SPLITS] == [6, 6, 10]
+    assert [task.load(split).sequences.shape[1] for split in SPLITS] == [6, 10, 10]
     table = task.products()
     assert (np.arange(len(table)) == np.sort(table, axis=0).T).all()
     assert (table[0] == np.arange(len(table))).all()
