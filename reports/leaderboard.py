@@ -16,6 +16,7 @@ from reports.markdown import escape, rendered
 from reports.statistics import LEVEL
 from reports.suite_results import SuiteResults, question_results
 from reports.text import NOTHING, WIDTH, frame_csv, number, plain, whole_text
+from reports.verdicts import NO_VERDICT
 
 FAILING_COVERAGE = {2: 42, 3: 62, 5: 82}
 """Percentage of intervals, by the number of seeds, that contain the mean over all seeds where a
@@ -191,7 +192,8 @@ def rows_of(found: SuiteResults) -> pd.DataFrame:
     key, runs = ["question", "row"], found.seeds
     groups = runs.groupby(key)
     rows = found.answers(rank_all=True).set_index(key)
-    rows = rows[rows["status"] != ""].drop(columns=["known_failures", "metric", "better"])
+    of_suites = ["known_failures", "metric", "better", "state_bytes", *NO_VERDICT]
+    rows = rows[rows["status"] != ""].drop(columns=of_suites)
     groups_of = {column.name: column.of for column in COLUMNS if column.of}
     of_runs = groups.agg(groups_of).rename(columns={"baseline": "without_attention"})
     rows = rows.join(of_runs).join(100 * found.probabilities_of_best()).join(groups.agg(
