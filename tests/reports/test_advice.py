@@ -239,7 +239,7 @@ def test_the_table_of_a_store_has_the_groups_and_states_of_the_matrix():
     )
     for length, time, *_ in rows["softmax+primal"]["points"]["decode causal"]:
         assert time == pytest.approx((softmax[length] + primal[length]) / 2)
-    asked = query(4096, needs=["recall-16"])
+    asked = query(4096, needs=["recall"])
     assert advice_text(values, asked, advise(values, asked))
 
 
@@ -247,11 +247,11 @@ def test_a_question_without_a_form_of_a_row_is_impossible_and_no_command_asks_it
     forms = {"linear": {"bidirectional": False}, "cosine": {"causal": False}}
     suite, runs, baselines = suite_frames()
     without_runs = results(runs[:0], suite, baselines)
-    found = table_of(without_runs, cost=False, causal=["state"], **forms)
+    found = table_of(without_runs, cost=False, causal=["parity"], **forms)
     assert found["not_run"] == [question.name for question in suite.questions]
     assert not found["usable"]
     rows = {row["row"]: row["states"] for row in found["rows"]}
-    pairs = product(("linear", "cosine"), ("copy", "state"))
+    pairs = product(("linear", "cosine"), ("bidirectional-copy", "parity"))
     states = [rows[name][question] for name, question in pairs]
     assert states == ["impossible", "missing", "missing", "impossible"]
 
@@ -266,10 +266,10 @@ def test_a_length_that_one_backend_finishes_is_finished():
 
 def test_nothing_is_known_of_a_row_without_baselines():
     suite, runs, baselines = suite_frames()
-    others = results(runs, suite, baselines[baselines["data"] != "copy"])
+    others = results(runs, suite, baselines[baselines["data"] != "language"])
     found = table_of(others, cost=False)
-    assert {row["states"]["copy"] for row in found["rows"]} == {"missing"}
-    assert found["not_run"] == ["copy"]
+    assert {row["states"]["language"] for row in found["rows"]} == {"missing"}
+    assert found["not_run"] == ["language"]
 
 
 def test_a_score_of_one_seed_is_drawn_from_its_interval_and_of_several_from_the_seeds():
@@ -279,8 +279,10 @@ def test_a_score_of_one_seed_is_drawn_from_its_interval_and_of_several_from_the_
 
 
 def test_a_need_is_every_question_that_its_name_begins_and_a_limit_leaves_out_rows():
+    both = harness.advise("bidirectional", 4096)
+    assert both["query"]["needs"] == ["bidirectional-copy", "bidirectional-recall"]
     found = harness.advise("recall", 4096)
-    assert found["query"]["needs"] == ["recall-16", "recall-32"]
+    assert found["query"]["needs"] == ["recall"]
     memories = [member["memory"] for member in found["members"]]
     small = harness.advise("recall", 4096, memory=int(max(memories)) - 1)
     assert max(member["memory"] for member in small["members"]) < max(memories)

@@ -31,7 +31,7 @@ def content() -> SimpleNamespace:
     suite, runs, baselines = suite_frames()
     records = []
     for row in ("softmax", "linear"):
-        record = make_record(row, budget=f"{suite.key}/state", task="parity")
+        record = make_record(row, budget=f"{suite.key}/parity", task="parity")
         (point,) = record.curve
         curve = [point.model_copy(update={"step": n, "loss": 3 / n}) for n in (1, 2, 3)]
         records.append(record.model_copy(update={"curve": curve}))
@@ -137,7 +137,7 @@ def test_the_page_and_the_command_give_the_same_advice_to_200_queries(
 
 def test_a_column_sorts_the_matrix_by_mouse_and_keyboard(open_page: Any):
     page = open_page()
-    head = page.locator("th[data-key='recall-16']")
+    head = page.locator("th[data-key='recall']")
     head.locator("button").click()
     values = page.locator(".matrix").first.evaluate(
         "table => [...table.tBodies[0].rows].map(row => row.children[2].dataset.v)"
@@ -147,7 +147,7 @@ def test_a_column_sorts_the_matrix_by_mouse_and_keyboard(open_page: Any):
     assert head.get_attribute("aria-sort") == "descending"
     head.locator("button").press("Enter")
     assert head.get_attribute("aria-sort") == "ascending"
-    assert page.url.endswith("#sort=recall-16")
+    assert page.url.endswith("#sort=recall")
     names = page.locator("th[data-key='row'] button").first
     names.press("Space")
     assert rows_of(page, 0) == sorted(rows_of(page, 0))
@@ -167,13 +167,13 @@ def test_filters_hide_rows_and_columns(open_page: Any, content: SimpleNamespace)
 
 
 def test_pointing_at_a_chart_shows_its_numbers_and_the_crossover_is_marked(open_page: Any):
-    page = open_page("#cost=decode+causal&needs=recall-16,state")
+    page = open_page("#cost=decode+causal&needs=recall")
     chart = page.locator("#cost-chart svg").last
     chart.scroll_into_view_if_needed()
     chart.hover(position={"x": 500, "y": 200})
     assert "tokens" in page.locator("#cost-chart [aria-label=tip]").text_content()
     assert page.locator("#cost-chart [data-mark=crossover] line").count() > 0
-    page.select_option("[name=curve]", "state")
+    page.select_option("[name=curve]", "parity")
     curves = page.locator("#curve-chart svg").last
     curves.scroll_into_view_if_needed()
     curves.hover(position={"x": 500, "y": 200})
@@ -184,9 +184,10 @@ def test_the_form_answers_refuses_and_explains(open_page: Any):
     page = open_page()
     first = members_of(page)
     assert "training, causal" in page.locator("#answer p").first.inner_text()
-    page.locator("#advisor [name=needs][value=copy]").check(force=True)
+    page.locator("#advisor [name=needs][value=bidirectional-copy]").check(force=True)
     assert not members_of(page) and "two" in page.locator("#answer .refused").inner_text()
-    page.locator("#advisor [name=needs][value=recall-16]").uncheck(force=True)
+    for causal in ("recall", "words"):
+        page.locator(f"#advisor [name=needs][value={causal}]").uncheck(force=True)
     assert members_of(page) and members_of(page) != first
     assert "training, bidirectional" in page.locator("#answer p").first.inner_text()
     page.fill("#advisor [name=memory]", "many")
@@ -200,7 +201,7 @@ def test_an_address_restores_sort_filters_and_query(open_page: Any):
     page.select_option("#advisor [name=pass]", "decode")
     page.select_option("#advisor [name=length]", "8192")
     page.locator("#filters [name=linear]").check(force=True)
-    page.locator("th[data-key=state] button").first.click()
+    page.locator("th[data-key=parity] button").first.click()
     before = rows_of(page), members_of(page), page.url
     page = open_page("#" + page.url.partition("#")[2])
     assert (rows_of(page), members_of(page), page.url) == before
