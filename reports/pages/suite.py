@@ -18,6 +18,7 @@ from reports.matrix import UPPER_BOUND, ratio
 from reports.pages.learnt import learnt
 from reports.statistics import LEVEL, score_groups
 from reports.text import NOTHING, WIDE, frame_csv, number, threads_of
+from reports.verdicts import ABLE
 
 OF_A_SEED = [
     "suite", "question", "row", "attention", "task", "seed", "status", "reason", "metric", "score",
@@ -262,7 +263,7 @@ def _questions(of: Tables) -> list[dict[str, Any]]:
         texts = [f"{name}: {number(value)} {ends}" for name, value, ends in strongest.index[:1]]
         named = [f"{row} ({time})" for row, time in fastest(of, question.name).items()]
         found.append({
-            "title": question.title, "form": of.forms[question.name],
+            "name": question.name, "title": question.title, "form": of.forms[question.name],
             "steps": of_recipes[question.name].train["steps"],
             "asks": question.asks, "note": question.note,
             "baseline": texts[0] if texts else NOTHING if answers.empty else "not fitted yet",
@@ -274,13 +275,15 @@ def _questions(of: Tables) -> list[dict[str, Any]]:
 
 
 def fastest(of: Tables, question: str) -> dict[str, str]:
-    """The rows of the best group of those ranked, with their times, the fastest first.
+    """The able rows, without a ceiling those of the best rank group, with their times, in order.
 
     Times are of the form of the question; rows without one are the last.
     """
     rows = of.answers[of.answers["question"] == question].set_index("row")
-    groups = score_groups(rows[rows["rank_group"] != ""])
-    best = [row for row, group in groups.items() if group == 1]
+    best = [*rows.index[rows["verdict"] == ABLE]]
+    if of.suite.question(question).ceiling is None:
+        groups = score_groups(rows[rows["rank_group"] != ""])
+        best = [row for row, group in groups.items() if group == 1]
     column = f"time.{of.suite.cost.middle_length}"
     lines = of.matrix[of.forms[question]].reindex(best).sort_values(column)
     return {str(row): ratio(line, column) for row, line in lines.to_dict("index").items()}
@@ -324,14 +327,25 @@ def readme_table(of: Tables) -> str:
 def readme_answer(of: Tables) -> str:
     """The fastest of the best rows of each question, as a list after what the times are of."""
     lines = [
-        "For each question the fastest of the variants that learned it best within the steps of "
-        f"one recipe. In brackets: the time of training a layer of {of.suite.cost.middle_length:,} "
-        f"tokens, in the form of the question, relative to softmax ({escape(of.setting)}).\n"
+        "For each question the variants that are able, the fastest first. In brackets: the time of "
+        f"training a layer of {of.suite.cost.middle_length:,} tokens, in the form of the question, "
+        f"relative to softmax ({escape(of.setting)}).\n"
     ]
     for about in _questions(of):
-        named = escape(about["fastest"].partition(", ")[0])
-        none = f"no variant is better than every baseline ({escape(about['baseline'])})"
-        found = none if about["fastest"] == NOTHING else f"**{named}**"
         head = f"{about['title']}, {about['form']}, {about['steps']:,} steps"
-        lines.append(f"- {head}: {found}. {escape(about['note'])}".strip())
+        lines.append(f"- {head}: {_best(of, about)}. {escape(about['note'])}".strip())
     return "\n".join([*lines, *(f"\n{escape(note)}" for note in of.notes)])
+
+
+def _best(of: Tables, about: Mapping[str, Any]) -> str:
+    """The fastest of the best rows of a question, else what is known of it."""
+    if about["fastest"] != NOTHING:
+        first, *others = map(escape, about["fastest"].split(", "))
+        return ", ".join([f"**{first}**", *others])
+    answers = of.answers[(of.answers["question"] == about["name"]) & (of.answers["text"] != "")]
+    if answers.empty:
+        return "no result yet"
+    if of.suite.question(about["name"]).ceiling is None:
+        return f"no variant is better than every baseline ({escape(about['baseline'])})"
+    best = answers.loc[answers["mean"].idxmax()]
+    return f"no variant is able yet; {escape(best['row'])} has {best['text']}"
