@@ -179,6 +179,22 @@ def judged(suite_frames):
     return tables(suite, runs, baselines, costs, described())
 
 
+def test_the_readme_names_the_able_rows_and_says_where_there_is_none(judged):
+    def line_of(of, title):
+        (line,) = (line for line in readme_answer(of).splitlines() if line.startswith(f"- {title}"))
+        return line.partition("steps: ")[2]
+
+    assert line_of(judged, "recall") == "**softmax (1.00)**."
+    verdicts = judged.answers["verdict"].replace("able", "undecided")
+    none_able = judged._replace(answers=judged.answers.assign(verdict=verdicts))
+    assert line_of(none_able, "recall").startswith("no variant is able yet; ")
+    nothing = judged._replace(answers=judged.answers.assign(text=""))
+    nothing.answers["verdict"] = ""
+    assert line_of(nothing, "recall") == "no result yet."
+    # Without a ceiling the best are named.
+    assert line_of(judged, "copy").startswith("**")
+
+
 def test_each_entry_has_its_verdict_and_how_far_it_got(judged):
     page = files(judged, latex=False)["mine.md"].decode()
     lines = {line[0]: line[2] for line in table_in(page, "## Causal")}
