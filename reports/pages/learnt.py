@@ -1,5 +1,6 @@
-"""The lessons of a suite in five sentences, computed from its results."""
+"""The lessons of a suite in a few sentences, computed from its results."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def learnt(of: "Tables") -> list[str]:
-    """The lessons of the results in five sentences; none for a suite without a ceiling.
+    """The lessons of the results, a sentence each; none for a suite without a ceiling.
 
     A sentence without results is left out.
     """
@@ -27,6 +28,7 @@ def learnt(of: "Tables") -> list[str]:
         "Able results by family": _families(judged),
         "The best scores where no ceiling is set": _scores(of, titles),
         "Undecided": _undecided(of, judged),
+        **{f"Of Primal-Attention, `{row}`": _row(of, row) for row in ("primal", "primal-moments")},
     }
     return [f"{what}: {text}." for what, text in sentences.items() if text and titles]
 
@@ -85,3 +87,20 @@ def _undecided(of: "Tables", judged: pd.DataFrame) -> str:
         return text
     count = Counter(title for _, title in of.missing)
     return f"{text}; not run yet: {', '.join(f'{title} {n}' for title, n in count.items())}"
+
+
+def _row(of: "Tables", row: str) -> str:
+    """What a row has on each question, and what it costs in each form."""
+    found = of.answers[(of.answers["row"] == row) & (of.answers["text"] != "")]
+    titles = {question.name: question.title for question in of.suite.questions}
+    texts = [
+        f"{titles[str(answer['question'])]} {answer['text']}"
+        + f" ({answer['verdict']})" * bool(answer["verdict"])
+        for answer in found.to_dict("records")
+    ]
+    length = of.suite.cost.middle_length
+    for form, matrix in of.matrix.items():
+        ratio = matrix[f"time.{length}"].get(row, math.nan) if texts else math.nan
+        if not math.isnan(ratio):
+            texts.append(f"{number(ratio)} of the time of softmax, {form}, {length:,} tokens")
+    return "; ".join(texts)

@@ -205,7 +205,7 @@ def test_each_entry_has_its_verdict_and_how_far_it_got(judged):
     assert not any(verdict in text for text in copy for verdict in ("able", "undecided"))
 
 
-def test_the_lessons_are_five_sentences_of_the_results(judged):
+def test_the_lessons_are_sentences_of_the_results(judged):
     assert learnt(judged) == [
         "Verdicts by question: recall: 1 able, 2 unable, 1 undecided.",
         "The fewest steps to the ceiling: recall: softmax after 1,000.",
@@ -214,6 +214,8 @@ def test_the_lessons_are_five_sentences_of_the_results(judged):
         "The best scores where no ceiling is set: copy: primal with 72.0 [70.8, 73.1], the "
         "baseline rule with 30.0.",
         "Undecided: 1 of 4 verdicts, 1 of them still improve at the end; not run yet: copy 1.",
+        "Of Primal-Attention, `primal`: recall 70.2 (undecided); copy 72.0; 1.80 of the time of "
+        "softmax, causal, 512 tokens; 0.900 of the time of softmax, bidirectional, 512 tokens.",
     ]  # fmt: skip
     page = files(judged, latex=False)["mine.md"].decode()
     assert page.index(learnt(judged)[0]) < page.index("## Causal")
@@ -224,8 +226,8 @@ def test_lessons_are_those_that_the_results_have(judged, found):
     lower = judged.answers.assign(better="lower")
     assert "copy: none with" in learnt(judged._replace(answers=lower))[3]
     flat = judged.answers.assign(rise=-0.1)
-    last = learnt(judged._replace(answers=flat, missing=()))[-1]
-    assert last == "Undecided: 1 of 4 verdicts, 0 of them still improve at the end."
+    undecided = learnt(judged._replace(answers=flat, missing=()))[4]
+    assert undecided == "Undecided: 1 of 4 verdicts, 0 of them still improve at the end."
     able = judged.answers.assign(steps=[100.0, 1e4, 300.0, 200.0] * 2)
     able = able.assign(verdict=able["verdict"].replace("unable", "able"))
     steps = "softmax after 100; the slowest of 3, linear[chunk=8], after 300."
