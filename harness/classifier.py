@@ -95,11 +95,12 @@ class Classifier(nn.Module):
         self.dropout = nn.Dropout(model.dropout)
         self.layers = Layers(layers, model)
         self.norm = nn.LayerNorm(size.dim)
-        self.head = (
-            FlattenedHead(size.dim, size.max_len, classes, model.dropout)
-            if flat
-            else _pooled(size.dim * (1 if sequences == 1 else 4), model.head, classes)
-        )
+        if flat:
+            self.head = FlattenedHead(size.dim, size.max_len, classes, model.dropout)
+        elif model.pooling == "decode":
+            self.head = AnswerDecoder(size.dim, size.max_len, classes)
+        else:
+            self.head = _pooled(size.dim * (1 if sequences == 1 else 4), model.head, classes)
 
     def forward(self, batch: Batch) -> tuple[Float[Tensor, "b *a classes"], dict[str, Tensor]]:
         """Return logits, one row for each target, and the auxiliary losses."""
@@ -114,6 +115,8 @@ class Classifier(nn.Module):
         if batch.target_positions is not None:
             selected = tokens.take_along_dim(batch.target_positions[..., None], dim=1)
             return self.head(selected), losses
+        if isinstance(self.head, AnswerDecoder):
+            raise UserError("model.pooling=decode needs outputs at target positions; use mean")
         pooled = masked_mean(tokens, mask).unflatten(0, batch.tokens.shape[:2])
         return self.head(pair_features(pooled)), losses
 
@@ -172,6 +175,30 @@ class FlattenedHead(nn.Linear):
             tokens = torch.where(mask[..., None], tokens, 0.0)
         flat = tokens.flatten(1)
         return super().forward(F.pad(flat, (0, self.in_features - flat.shape[1])))
+
+
+class AnswerDecoder(nn.Sequential):
+    """Two hidden layers on the vector at the position of answer i plus a fixed vector of i.
+
+    With one position for all answers, one vector holds them: the decoder of the task `compression`
+    of MAD (Poli et al., 2024, arXiv 2403.17844). The vector of i has the sines and cosines of i /
+    10000^(2 j / d), j = 0, ..., d / 2 (Vaswani et al., 2017, arXiv 1706.03762, section 3.5).
+    """
+
+    numbers: Float[Tensor, "n d"]
+
+    def __init__(self, dim: int, max_len: int, classes: int) -> None:
+        """Decode up to `max_len` answers from vectors of width `dim`."""
+        hidden = (part for _ in range(2) for part in
+                  (nn.LayerNorm(dim), nn.Linear(dim, dim), nn.GELU()))  # fmt: skip
+        super().__init__(*hidden, nn.LayerNorm(dim), nn.Linear(dim, classes))
+        angles = torch.arange(max_len)[:, None] / 10_000 ** (torch.arange(0, dim, 2) / dim)
+        numbers = torch.cat([angles.sin(), angles.cos()], dim=1)[:, :dim]
+        self.register_buffer("numbers", numbers, persistent=False)
+
+    def forward(self, input: Float[Tensor, "b a d"]) -> Float[Tensor, "b a classes"]:
+        """Return the logits of each answer."""
+        return super().forward(input + self.numbers[: input.shape[1]])
 
 
 def masked_mean(

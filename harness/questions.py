@@ -91,7 +91,10 @@ def question_of(
     declared, positions, precision = found.question, fixed.positions, fixed.precision
     if declared:
         positions, precision = declared.positions, declared.precision
-    compiled = fixed.device == "cuda" if fixed.compiled is None else fixed.compiled
+    # A compiled model is compiled again for each length of a batch.
+    by_length = any(of_task.train.get(f"{name}_by_length") for name in ("bucket", "parts"))
+    usual = fixed.device == "cuda" and not by_length
+    compiled = usual if fixed.compiled is None else fixed.compiled
     model, train, changes = _sections(
         made, of_task, f"recipe {found.name!r}: ", settings, positions,
         {"precision": precision, "compiled": compiled},

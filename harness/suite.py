@@ -19,10 +19,14 @@ from harness.records.suites import CostPlan, Suite, SuiteQuestion, SuiteRow, fin
 from harness.tuning import trials
 from tasks import create
 from tasks.data.sources import ImportedTask
+from tasks.registry import tasks
 from zoo.composition import Composition
 from zoo.contract import Unsupported
 from zoo.registry import UserError, Value
 from zoo.variants import variants
+
+SOME_EXAMPLES = 100
+"""Examples of train that show which lengths there are."""
 
 
 def rows_of(
@@ -102,11 +106,54 @@ def missing_data(suite: Suite, questions: Iterable[SuiteQuestion]) -> dict[str, 
     return missing
 
 
+class Effort(NamedTuple):
+    """The runs of a row on a question.
+
+    Attributes:
+        question, row, attention, task: as of `Step`.
+        runs: their number, trials included.
+        steps: of each of them, at most.
+        passes: of the model in a step: parts of equal length.
+    """
+
+    question: str
+    row: str
+    attention: str
+    task: str
+    runs: int
+    steps: int
+    passes: int
+
+
+def efforts(suite: Suite) -> list[Effort]:
+    """The runs of a whole suite; no data are needed."""
+    found = []
+    for question in suite.questions:
+        of_task = recipes.of_question(suite, question.name).of_task(question.task)
+        # The file of a task of trajectories is read where the task is made.
+        read = "path" in of_task.options
+        task = tasks.find(question.task) if read else create(question.task, **of_task.options)
+        key = question.task if isinstance(task, type) else task.key
+        # Costs of training steps need no run.
+        runs = (len(question.rates) + len(question.seeds)) * (suite.level == "run")
+        steps, passes = of_task.train["steps"], 1
+        if of_task.train.get("parts_by_length"):
+            some = create(question.task, **{**of_task.options, "train": SOME_EXAMPLES})
+            passes = len(some.load("train").lengths.unique())
+        for row in suite.rows:
+            names = Composition.parse(row.attention).names
+            if all(task.causal in variants.find(name).traits.forms for name in names):
+                of_row = (question.name, row.label, row.attention, key, runs, steps, passes)
+                found.append(Effort(*of_row))
+    return found
+
+
 class Step(NamedTuple):
     """The training step of a row at the shape of a question.
 
     Attributes:
-        question, row, attention: the names of the question and of the row, and its variant.
+        question, row, attention, task: the names of the question and of the row, its variant, and
+            the key of the task.
         spec: what is measured; several steps may share one.
     """
 

@@ -17,6 +17,10 @@ from reports.cost import problem, text_of
 from reports.markdown import escape, frame_table, rendered
 from reports.text import NOTHING, WIDE, frame_csv, grid, headed, number, text_table, without_nan
 
+STEP_SECONDS = 0.01
+"""Seconds of a pass of a training step on a GPU, where nobody published any: a small model launches
+about a thousand kernels, and their launches take longer than they do."""
+
 PRINTED = 0.05
 """Half a unit of the last printed digit of a result."""
 
@@ -76,16 +80,17 @@ def results(answers: pd.DataFrame, seeds: pd.DataFrame, suite: Suite) -> pd.Data
     """The answers of a suite with the published numbers; see `reports.suite_results.SuiteResults`.
 
     New columns: `best_on_test` (the mean over seeds of the best of all evaluations on test),
-    `published`, `published_text` (as printed) and `published_is` (`within`, `above` or `below` the
-    interval here, as rounded in print; else empty).
+    `published`, `published_text` (as printed), `published_in` (source and table) and `published_is`
+    (`within`, `above` or `below` the interval here, as rounded in print; else empty).
     """
     best = seeds[seeds["status"] == "ok"].groupby(["question", "row"])["best_on_test"].mean()
     keys = answers["question"].map(seeds.groupby("question")["task"].first())
-    of_table = published(reference=suite.published).set_index(["task", "attention"])
+    of_table = _of_suite(suite).set_index(["task", "attention"])
     numbers = of_table.reindex(pd.MultiIndex.from_arrays([keys, answers["attention"]]))
     found = answers.join(best, on=["question", "row"]).assign(
         published=numbers["value"].to_numpy(),
         published_text=numbers["printed"].fillna("").to_numpy(),
+        published_in=numbers["reference"].fillna("").to_numpy(),
     )
     is_compared = found["published"].notna() & found["mean"].notna()
     where = [
@@ -96,13 +101,20 @@ def results(answers: pd.DataFrame, seeds: pd.DataFrame, suite: Suite) -> pd.Data
     return found.assign(published_is=np.select(where, ["below", "above", "within"], ""))
 
 
+def _of_suite(suite: Suite) -> pd.DataFrame:
+    """The published numbers of a suite; of one that several sources have, the first source's."""
+    every = [published(reference=reference) for reference in suite.published]
+    return pd.concat(every).drop_duplicates(["task", "attention"])
+
+
 def means(results: pd.DataFrame, suite: Suite) -> pd.DataFrame:
     """The mean of each row here and as published, over the questions that have both.
 
     Where only the mean of a whole table is published, the mean here is over all of its questions.
     Columns: `questions` (their number), `here`, `published`.
     """
-    whole = published(reference=suite.published, task="average").set_index("attention")["value"]
+    numbers = _of_suite(suite)
+    whole = numbers[numbers["task"] == "average"].set_index("attention")["value"]
     lines = {}
     for row, of_row in results[results["mean"].notna()].groupby("row", sort=False):
         both, attention = of_row[of_row["published"].notna()], of_row["attention"].iloc[0]
@@ -113,6 +125,32 @@ def means(results: pd.DataFrame, suite: Suite) -> pd.DataFrame:
     return pd.DataFrame.from_dict(lines, orient="index", columns=["questions", "here", "published"])
 
 
+def gpu_hours(efforts: pd.DataFrame) -> pd.DataFrame:
+    """The hours of the runs of a suite on one GPU, if no run ends before its last step.
+
+    They are runs x steps x the seconds of a step: the published ones, else their mean on the
+    question, else `STEP_SECONDS` for each pass.
+
+    Args:
+        efforts: a line for each row and question, with the fields of `harness.suite.Effort`.
+
+    Returns:
+        A line for each question, by name: `rows`, `runs`, `steps` (of a run), `passes` (of a step),
+        `hours`, `assumed` (whether no time is published).
+    """
+    times = published(unit="s/1K steps").set_index(["task", "attention"])["value"] / 1000
+    of_rows = times.reindex(pd.MultiIndex.from_frame(efforts[[*times.index.names]]))
+    found = efforts.assign(seconds=of_rows.to_numpy())
+    means = found.groupby("question")["seconds"].transform("mean")
+    seconds = found["seconds"].fillna(means).fillna(STEP_SECONDS * found["passes"])
+    found = found.assign(hours=found["runs"] * found["steps"] * seconds / 3600, mean=means)
+    return found.groupby("question", sort=False).agg(
+        rows=("row", "size"), runs=("runs", "sum"), steps=("steps", "first"),
+        passes=("passes", "first"), hours=("hours", "sum"),
+        assumed=("mean", lambda means: means.isna().all()),
+    )  # fmt: skip
+
+
 def section(results: pd.DataFrame, suite: Suite) -> str:
     """The part of the page of a suite that has the published numbers, of `results`."""
     run = results.loc[results["text"] != "", "question"].unique()
@@ -121,6 +159,7 @@ def section(results: pd.DataFrame, suite: Suite) -> str:
         "published.md.j2", suite=suite,
         rows=results[results["question"].isin(run)].to_dict("records"),
         means=means(results, suite).to_dict("index"), missing=missing,
+        several=len(suite.published) > 1,
     )  # fmt: skip
 
 

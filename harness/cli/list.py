@@ -27,7 +27,7 @@ class ListOptions:
     """The options of `harness list`.
 
     Attributes:
-        name: A variant or a task: its options and what they mean.
+        name: A variant or a task: its options and what they mean; a suite: its runs and GPU hours.
         budget: Print this recipe as a TOML file, as a template.
         suite: Print this suite as a TOML file, as a template.
         as_json: Print one JSON document.
@@ -40,7 +40,7 @@ class ListOptions:
 
 
 def list_(options: ListOptions) -> Answer:
-    """List the variants, tasks, recipes and suites, or describe one of them."""
+    """List the variants, tasks, recipes and suites, or describe a variant, a task or a suite."""
     if options.budget is not None or options.suite is not None:
         from harness import recipes
         from harness.records.suites import FOLDER, SUFFIX, find
@@ -49,6 +49,8 @@ def list_(options: ListOptions) -> Answer:
             return Answer(recipes.show(options.budget).rstrip())
         file = FOLDER / f"{find(options.suite or '').name}{SUFFIX}"
         return Answer(file.read_text("utf-8").rstrip())
+    if name_of_suite := _suite_in(options.name):
+        return _of_suite(name_of_suite, options.as_json)
     document, name = described(), options.name
     entries = _entries(document)
     if name and name not in entries:
@@ -94,8 +96,11 @@ def listing(document: Mapping[str, Sequence[Any]]) -> str:
         text_table(["task", "classes", "length", "causal", "options"], rows),
         "A table of texts and labels is a task, too: CSV, TSV, JSON lines or Parquet.",
         f"recipes, --budget: {', '.join(document['budgets'])}, or the path of a TOML file",
-        f"suites, --suite: {', '.join(document['suites'])},\nor the path of a TOML file",
-        "harness list NAME: the options of a variant or a task, and what they mean",
+        fill(
+            f"suites, --suite: {', '.join(document['suites'])}, or the path of a TOML file", WIDTH
+        ),
+        "harness list NAME: the options of a variant or a task, and what they mean;\n"
+        "the runs of a suite, and the hours that they take on a GPU",
     ]
     return "\n\n".join(sections)
 
@@ -117,6 +122,48 @@ def details(entry: Entry) -> str:
             for option in entry["options"]]  # fmt: skip
     lines = [fill(line, WIDTH) for line in (*lines, *_needs(entry))]
     return "\n".join([*lines, "", text_table(head, rows) if rows else "no options"])
+
+
+def _suite_in(name: str) -> str:
+    """The name if it is of a suite, or of a file of one; else empty."""
+    from harness.records.suites import SUFFIX, names
+
+    return name if name.endswith(SUFFIX) or name.partition("@")[0] in names() else ""
+
+
+def _of_suite(name: str, as_json: bool) -> Answer:
+    """The runs of a suite by question, and the hours that they take on one GPU."""
+    import pandas as pd
+
+    from harness.records.suites import find
+    from harness.suite import efforts
+    from reports.papers import STEP_SECONDS, gpu_hours
+
+    suite = find(name)
+    found = gpu_hours(pd.DataFrame(efforts(suite))).reset_index()
+    if as_json:
+        return Answer({
+            "suite": suite.key, "title": suite.title, "published": suite.published,
+            "step_seconds": STEP_SECONDS, "questions": found.to_dict("records"),
+        })  # fmt: skip
+    lines = [
+        [line["question"], *(f"{line[name]:,}" for name in ("rows", "runs", "steps")),
+         f"{line['hours']:,.1f}",
+         f"{STEP_SECONDS * line['passes']:g}, assumed" if line["assumed"] else "published"]
+        for line in found.to_dict("records")
+    ]  # fmt: skip
+    lines.append(["all", "", f"{found['runs'].sum():,}", "", f"{found['hours'].sum():,.1f}", ""])
+    head = ["question", "rows", "runs", "steps a run", "GPU hours", "seconds a step"]
+    texts = [
+        f"{suite.key}: {suite.title}",
+        *(["published numbers: " + "; ".join(suite.published)] if suite.published else []),
+        text_table(head, lines),
+        "GPU hours: runs x steps x seconds a step, on one GPU, if no run ends before its last "
+        f"step. Assumed: {STEP_SECONDS} s for each pass of a small model, which is the time of its "
+        "launches of kernels; a batch in parts has several. Runs: a trial at each rate, and each "
+        "seed at the best one; trials beyond the rates are not counted. Several GPUs: --workers.",
+    ]
+    return Answer("\n\n".join(fill(t, WIDTH) if "\n" not in t else t for t in texts))
 
 
 def _is_installed(package: str) -> bool | None:

@@ -64,7 +64,9 @@ class Encoder(SequenceModel):
         positions: `learned` adds a vector to each token; `rotary` rotates queries and keys; `none`
             leaves the order to causality, convolutions and decay.
         pooling: `mean` gives the classifier the mean of the tokens; `flatten` all tokens in order,
-            without a hidden layer, so that `head` has no meaning.
+            without a hidden layer; `decode` gives several answers from the vectors at their target
+            positions and from their numbers, see `AnswerDecoder` there. In both, `head` has no
+            meaning.
         embedding_std: standard deviation of the initial embeddings of tokens and positions. With
             0.02, the published value of LRA, the layers behind the first see little of a token
             itself; see docs/decisions/0093-embeddings.md.
@@ -73,7 +75,7 @@ class Encoder(SequenceModel):
     kind: Literal["encoder"] = "encoder"
     head: Annotated[int, Field(ge=0, lt=2**63)]
     positions: Positions
-    pooling: Literal["mean", "flatten"] = "mean"
+    pooling: Literal["mean", "flatten", "decode"] = "mean"
     embedding_std: Annotated[float, Field(gt=0)] = 0.02
 
 

@@ -4,7 +4,8 @@ A suite is a file `harness/recipes/suites/NAME.toml`, or a file of a user:
 
     title, version                what pages call it; results of two versions are never compared
     rows = ["A", {attention = "A", options.A.OPTION = VALUE}, ...]
-    published = "PAPER, Table 1"  the source of published numbers that are shown beside the results
+    published = ["PAPER, Table 1"]  sources of published numbers, shown beside the results
+    weaknesses = ["..."]          what limits a comparison with these numbers
     level = "step"                costs of training steps are the results; by default runs are
     [cost]                        what is measured of each row, by default `LAYERS`; see `CostPlan`
     [all]                         fields of every question that does not set them
@@ -167,8 +168,9 @@ class Suite(Frozen):
         title: the heading of its page.
         rows: in the order in which they run.
         questions: in the order of the columns.
-        published: the source of the published numbers of these questions and rows, in
-            `reports/published`; empty for none.
+        published: the sources of the published numbers of these questions and rows, in
+            `reports/published`; of a number that several have, the first one counts.
+        weaknesses: what limits a comparison with these numbers; the page lists it.
         level: `run` for results that are runs, `step` for those that are the costs of training
             steps at the shapes of the questions.
         cost: what is measured of each row.
@@ -180,7 +182,8 @@ class Suite(Frozen):
     title: str
     rows: Annotated[tuple[SuiteRow, ...], Field(min_length=1)]
     questions: Annotated[tuple[SuiteQuestion, ...], Field(min_length=1)]
-    published: str = ""
+    published: tuple[str, ...] = ()
+    weaknesses: tuple[str, ...] = ()
     level: Literal["run", "step"] = "run"
     cost: CostPlan = LAYERS
     first: tuple[str, ...] = ()

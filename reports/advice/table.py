@@ -212,11 +212,13 @@ def _add_question(
 
 def _state(answer: pd.Series) -> str:
     """The state of a row with a score: `ok`, why it is left out, or empty without baselines."""
-    if answer["answered"] and answer["verdict"] != UNABLE:
+    if answer["verdict"] == UNABLE:
+        return UNABLE
+    if answer["answered"]:
         return "ok"
-    if answer["verdict"] in (UNABLE, UNDECIDED):
-        return answer["verdict"]
-    return "baseline" if answer["at_baseline"] else ""
+    if not answer["at_baseline"]:
+        return ""
+    return UNDECIDED if answer["verdict"] == UNDECIDED else "baseline"
 
 
 def _resampled(

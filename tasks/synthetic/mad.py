@@ -1,11 +1,13 @@
-"""Recall of motifs among noise, and memory in weights: two tasks of MAD.
+"""Recall of motifs among noise, memory in weights, and compression: tasks of MAD.
 
 Poli et al., 2024, "Mechanistic design and scaling of hybrid architectures", arXiv 2403.17844.
 Published settings: `fuzzy-recall` with vocabulary=16 and motif=3, `noisy-recall` with
 vocabulary=32, noise=0.2 and 16 tokens of noise, 128 tokens, 12,800 examples of train; `memorise`
-with vocabulary=256, 32 tokens and 256 examples of train; 128 examples a step, 200 epochs.
+with vocabulary=256, 32 tokens and 256 examples of train; `compression` with its defaults; 128
+examples a step, 200 epochs. In-context recall is `fuzzy-recall` with vocabulary=17 and motif=1.
 Deviations: accuracy is a mean over answers and not over classes; of the keys before, the last
-query is any, where the published generator of motifs plants one.
+query is any, where the published generator of motifs plants one; the last token of `compression`
+is no answer, where the published one is, and always the same.
 """
 
 from dataclasses import dataclass
@@ -17,13 +19,16 @@ from torch import Tensor
 from typing_extensions import override
 
 from tasks.answers import SomeClasses
-from tasks.contract import NO_ANSWER, SPLITS, Split, SplitName
+from tasks.contract import NO_ANSWER, SPLITS, Split, SplitName, Task
 from tasks.registry import tasks
-from tasks.synthetic.base import Examples, Stream, SyntheticTask
+from tasks.synthetic.base import FIRST_SYMBOL, Examples, Stream, SymbolTask, SyntheticTask
 from zoo.registry import UserError, require_at_least
 
 PAD = 0
 """The token before the first pair; keys, values and noise follow it in this order."""
+
+END = 1
+"""The last token of `compression`, whose symbols follow in the vocabulary."""
 
 Motif = tuple[int, ...]
 
@@ -245,3 +250,44 @@ class Memorise(SyntheticTask):
     @override
     def class_name(self, target: int) -> str:
         return f"v{target}"
+
+
+@tasks.register("compression")
+@dataclass(frozen=True, kw_only=True)
+class Compression(SymbolTask):
+    """Random symbols, all of which are decoded from the output at one token behind them.
+
+    The decoder is the head of the model, `model.pooling=decode`: it reads that output and the
+    number of the answer. Attention decides how much of the sequence one vector holds.
+
+    Attributes:
+        max_len: tokens per example, the last one included.
+        symbols: number of different symbols.
+        causal: whether the model is causal.
+    """
+
+    name = "compression"
+    version = 1
+    special = ("", "end")
+    caveat = "With another head than `model.pooling=decode`, a model gives all answers alike."
+
+    max_len: int = 32
+    symbols: int = 15
+    causal: bool = True
+    train: int = 12_800
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_at_least(2, self.name, "a symbol and the last token", max_len=self.max_len)
+
+    @override
+    def draw(self, stream: Stream, count: int) -> Examples:
+        symbols = stream.integers(self.symbols, count, self.max_len - 1)
+        sequences = np.full((count, self.max_len), END, np.int64)
+        sequences[:, :-1] = FIRST_SYMBOL + symbols
+        return Examples(sequences, symbols, np.full_like(symbols, self.max_len - 1))
+
+    @override
+    def candidates(self, split: Split) -> Int[Tensor, "n c"]:
+        """No places: a rule that reads the answers in the sequence would avoid the one vector."""
+        return Task.candidates(self, split)

@@ -49,6 +49,12 @@ def classifier(
     )  # fmt: skip
 
 
+def decoder(*layers: Attention) -> Classifier:
+    return Classifier(
+        layers, encoder(pooling="decode"), vocabulary=VOCABULARY, classes=CLASSES, sequences=1
+    )
+
+
 def draw(lengths: list[list[int]] | None, count: int = 3, sequences: int = 1) -> Batch:
     """Random tokens; `lengths` are the numbers of real tokens of each sequence."""
     tokens = torch.randint(VOCABULARY, (count, sequences, LENGTH))
@@ -237,6 +243,37 @@ def test_with_target_positions_each_row_of_logits_depends_on_its_own_token():
     other[:, 0, 10] = (other[:, 0, 10] + 1) % VOCABULARY
     changes = (logits(model, replace(batch, tokens=other)) - before).abs().amax(-1) > 1e-6
     assert changes.tolist() == [[False, True], [False, False], [False, False]]
+
+
+def test_a_decoder_gives_several_answers_from_one_vector_and_their_numbers():
+    model = decoder(layer("none")).eval()
+    batch = replace(draw(None), target_positions=torch.full((3, 4), LENGTH - 1))
+    before = logits(model, batch)
+    assert len({tuple(row) for row in before[0].round(decimals=4).tolist()}) == 4
+    # Each answer depends on the last token, and none on another one, without attention.
+    other = batch.tokens.clone()
+    other[0, 0, -1] = (other[0, 0, -1] + 1) % VOCABULARY
+    other[1, 0, :-1] = (other[1, 0, :-1] + 1) % VOCABULARY
+    changes = (logits(model, replace(batch, tokens=other)) - before).abs().amax(-1) > 1e-6
+    assert changes.tolist() == [[True] * 4, [False] * 4, [False] * 4]
+    # Where positions differ, so do the vectors.
+    at = torch.tensor([[0, 1, 2, LENGTH - 1]]).expand(3, 4)
+    assert torch.equal(logits(model, replace(batch, target_positions=at))[:, 3], before[:, 3])
+
+
+def test_a_decoder_has_two_hidden_layers_on_the_sum_of_a_vector_and_a_sinusoid():
+    head = decoder(layer("none")).head
+    x, i = torch.randn(2, 5, 16), torch.arange(5.0)
+    waves = [wave(i / 10_000 ** (2 * j / 16)) for wave in (torch.sin, torch.cos) for j in range(8)]
+    expected = x + torch.stack(waves, 1)
+    for place in (0, 3):
+        expected = functional.gelu(head[place + 1](head[place](expected)))
+    torch.testing.assert_close(head(x), head[7](head[6](expected)))
+
+
+def test_a_decoder_needs_target_positions():
+    with pytest.raises(UserError, match="pooling=decode needs outputs at target positions"):
+        decoder(layer("none"))(draw(None))
 
 
 @pytest.mark.parametrize("causal", [True, False])

@@ -1,7 +1,8 @@
-"""The suites of the tables of Chen et al. 2023: rows, recipes, missing data, what they show."""
+"""The suites of published tables and set-ups: rows, recipes, missing data, what they show."""
 
 import csv
 import json
+from collections import Counter
 from itertools import product
 
 import pandas as pd
@@ -9,13 +10,16 @@ import pytest
 
 from harness import recipes
 from harness.provenance import options_of
+from harness.questions import of_suite
 from harness.records.frame import of_records
 from harness.records.store import CostStore
-from harness.records.suites import find
-from harness.suite import missing_data, steps
-from reports.papers import published
+from harness.records.suites import FOLDER, find
+from harness.suite import efforts, missing_data, steps
+from reports.papers import STEP_SECONDS, gpu_hours, published
+from tasks import create
 from tasks.registry import tasks
 from tasks.uea.series import SeriesTask
+from zoo.composition import Composition
 
 COST = find("chen2023-cost")
 QUICK = ("run", "--suite", "chen2023-cost", "--questions", "retrieval")
@@ -29,14 +33,173 @@ def cost_steps():
     return steps(COST, COST.questions, COST.rows, "cpu")
 
 
-@pytest.mark.parametrize(("name", "unit"), [("series", "%"), ("lra", "%"), ("cost", "GB")])
+@pytest.mark.parametrize(
+    ("name", "unit"),
+    [("chen2023-series", "%"), ("chen2023-lra", "%"), ("chen2023-cost", "GB"), ("mad", "%")],
+)
 def test_a_suite_has_the_rows_and_questions_of_the_published_table(name, unit):
-    suite = find(f"chen2023-{name}")
-    keys = [f"{q.task}@{tasks.find(q.task).version}" for q in suite.questions]
+    suite = find(name)
+    keys = {effort.task for effort in efforts(suite)}
     numbers = pd.concat([published(task=key, unit=unit) for key in keys])
-    assert {*numbers["reference"]} == {suite.published}
+    assert {*numbers["reference"]} == {*suite.published}
     printed = {*zip(numbers["task"], numbers["attention"], strict=True)}
-    assert printed == {*product(keys, (row.attention for row in suite.rows))}
+    rows, attentions = {*numbers["attention"]}, {row.attention for row in suite.rows}
+    assert printed == {*product(keys, rows)} and len(keys) == len(suite.questions)
+    assert rows < attentions if name == "mad" else rows == attentions
+
+
+def test_mad_has_the_published_grid_and_epochs():
+    suite = find("mad")
+    for question in suite.questions:
+        train = recipe_of(suite, question.name).train
+        assert question.rates == (1e-4, 5e-4, 1e-3)
+        examples = create(question.task, **question.options).train
+        assert examples == (256 if question.name == "memorise" else 12_800)
+        assert train["batch"] == 128 and train["batch"] * train["steps"] == 200 * examples
+    options = {q.name: create(q.task, **q.options) for q in suite.questions}
+    assert {name: (task.max_len, task.classes) for name, task in options.items()} == {
+        "in-context": (128, 17), "fuzzy": (128, 16), "noisy": (128, 33), "copy": (256, 14),
+        "memorise": (32, 128), "compress": (32, 15),
+    }  # fmt: skip
+    keys = [[*map(len, options[name]._motifs())] for name in ("in-context", "noisy")]
+    assert keys == [[1, 1], [1, 1]]
+    of_one = [*zip(*(map(len, sizes) for sizes in options["noisy"]._motifs()), strict=True)]
+    assert of_one == [(8, 8)]
+
+
+def test_zoology_has_the_published_mixture_tests_and_epochs():
+    suite = find("zoology")
+    train = recipe_of(suite, "width-64").train
+    task = create("recall", **suite.questions[0].options)
+    per_weight = task.train // sum(rung.weight for rung in task.trained)
+    assert [(r.tokens, r.pairs, r.weight * per_weight) for r in task.trained] == [
+        (64, 4, 100_000), (128, 8, 20_000), (256, 16, 20_000), (256, 32, 20_000), (256, 64, 20_000),
+    ]  # fmt: skip
+    probes = {(len(p), p.sequences.shape[1], p.targets.shape[1]) for p in task.probes().values()}
+    tested = [(64, 4), (64, 8), (64, 16), (128, 32), (256, 64), (512, 128), (1024, 256)]
+    assert probes >= {(1000, *sizes) for sizes in tested}
+    assert task.vocabulary == 8192
+    assert train["steps"] == 32 * (task.train // train["batch"]) and train["batch"] == 256
+    assert {question.model["dim"] for question in suite.questions} == {64, 128, 256}
+    # One layer of a mechanism, behind a convolution.
+    layers = [Composition.parse(row.attention).layers(2) for row in suite.rows]
+    assert Counter(first for first, _ in layers) == {"conv": len(layers) - 1, "none": 1}
+
+
+@pytest.mark.parametrize("name", ["laptop", "mad", "zoology", "chen2023-lra"])
+def test_every_question_of_a_suite_can_be_asked_on_a_gpu(name):
+    compiled = {}
+    for question in find(name).questions:
+        train = of_suite(name, question.name, "cuda").train
+        assert train.compiled != train.parts_by_length
+        compiled[train.parts_by_length] = train.compiled
+    expected = {"zoology": {True: False}, "laptop": {True: False, False: True}}
+    assert compiled == expected.get(name, {False: True})
+
+
+@pytest.mark.parametrize(
+    ("name", "assumed"), [("mad", True), ("zoology", True), ("chen2023-lra", False)]
+)
+def test_gpu_hours_are_runs_times_steps_times_the_seconds_of_a_step(name, assumed):
+    suite = find(name)
+    found = gpu_hours(pd.DataFrame(efforts(suite)))
+    assert [*found.index] == [question.name for question in suite.questions]
+    for question in suite.questions:
+        line = found.loc[question.name]
+        count = len(question.rates) + len(question.seeds)
+        assert (line["rows"], line["runs"]) == (len(suite.rows), count * len(suite.rows))
+        assert line["steps"] == recipe_of(suite, question.name).train["steps"]
+        assert line["assumed"] == assumed
+    line = found.iloc[0]
+    if assumed:
+        # Parts of 64, 128 and 256 tokens.
+        seconds = line["rows"] * STEP_SECONDS * (3 if name == "zoology" else 1)
+    else:
+        printed = published(task="listops@1", unit="s/1K steps")["value"] / 1000
+        # Of two rows no time is published: they have the mean.
+        assert len(printed) == line["rows"] - 2
+        seconds = printed.sum() + 2 * printed.mean()
+    per_row = line["runs"] / line["rows"]
+    assert line["hours"] == pytest.approx(per_row * line["steps"] * seconds / 3600)
+
+
+def test_rows_without_the_form_of_a_question_and_costs_of_steps_have_no_run(tmp_path):
+    text = (FOLDER / "mad.toml").read_text().replace('"mesa"', '"mesa", "linformer"')
+    (tmp_path / "mine.toml").write_text(text)
+    mine = find(str(tmp_path / "mine.toml"))
+    assert len(mine.rows) == len(find("mad").rows) + 1
+    assert {*gpu_hours(pd.DataFrame(efforts(mine)))["rows"]} == {len(mine.rows) - 1}
+    assert {effort.runs for effort in efforts(COST)} == {0}
+
+
+def test_a_suite_is_described_by_its_runs_and_gpu_hours(call):
+    for name, published_times in (("zoology@1", False), ("chen2023-lra", True)):
+        code, out, err = call("list", name)
+        assert (code, err) == (0, "") and max(map(len, out.splitlines())) <= 100
+        document = json.loads(call("list", name, "--json")[1])
+        questions = {line["question"]: line for line in document["questions"]}
+        assert [*questions] == [question.name for question in find(name).questions]
+        for question, line in questions.items():
+            (row,) = (text.split() for text in out.splitlines() if text.startswith(question))
+            counts = [f"{line[name]:,}" for name in ("rows", "runs", "steps")]
+            assert row[1:5] == [*counts, f"{line['hours']:,.1f}"]
+            assert (row[5] == "published") == published_times == (not line["assumed"])
+        total = sum(line["hours"] for line in questions.values())
+        assert f"{total:,.1f}" in out
+
+
+TINY = {
+    "motif = 1 }": "motif = 1, train = 300 }",
+    "vocabulary = 33 }": "vocabulary = 33, train = 300 }",
+    'three tokens."': 'three tokens."\noptions.train = 300', "steps = 20000": "steps = 3",
+    "steps = 400, evaluations = 20": "steps = 3, evaluations = 1",
+    "evaluations = 40": "evaluations = 1", "rates = [1e-4, 5e-4, 1e-3]": "rates = [1e-4, 1e-3]",
+    "seeds = [1, 2, 3]": "seeds = [1]", "depth = 2, dim = 128": "depth = 1, dim = 16",
+    "rates = [1e-3, 3.2e-3, 1e-2, 3.2e-2]": "rates = [1e-3, 1e-2]", "steps = 22496": "steps = 3",
+    "evaluations = 32": "evaluations = 1",
+    "train = 180000": "train = 2000", "dev = 1000": "dev = 10", "test = 5000": "test = 50",
+    "probe = 1000": "probe = 4", "vocabulary = 8192": "vocabulary = 600",
+    "batch = 256": "batch = 32",
+}  # fmt: skip
+"""What makes a few seconds of a question of `mad` or `zoology`."""
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    """Writes a suite file: a suite with few steps and small models."""
+
+    def write(name: str) -> str:
+        text = (FOLDER / f"{name}.toml").read_text()
+        for old, new in TINY.items():
+            text = text.replace(old, new)
+        path = tmp_path / f"tiny-{name}.toml"
+        path.write_text(text)
+        return str(path)
+
+    return write
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mad", "zoology"])
+def test_every_question_of_a_suite_trains_a_few_steps(call, store, tiny, name, monkeypatch):
+    monkeypatch.setattr("harness.tuning.MOST_BEYOND", 0)
+    file, attention = tiny(name), {"mad": "softmax", "zoology": "conv+softmax"}[name]
+    code, _, err = call("run", "--suite", file, "-a", attention, "--device", "cpu", "--no-cost")
+    assert code == 0, err
+    runs = of_records(store.read()[0])
+    assert Counter(runs["question"]) == {question.name: 3 for question in find(file).questions}
+    assert {*runs["status"]} == {"ok"}
+    assert call("report", "--suite", file)[0] == 0
+    page = (store.folder / f"tiny-{name}.md").read_text()
+    if name == "mad":
+        lines = [line for line in page.splitlines() if "Yang et al. 2024" in line and "|" in line]
+        printed = {line.split(" | ")[0].strip("| "): line.split(" | ")[5] for line in lines}
+        # The others have fewer examples here.
+        assert printed == {"copy": "99.6", "memorise": "85.2", "compress": "51.6"}
+        assert runs.set_index("question")["model.positions"].eq("rotary").all()
+    else:
+        assert "gated-delta 98.4" in page
+        assert runs["probe.256 pairs in 1024"].notna().sum() >= 3
 
 
 def test_every_time_series_and_every_data_set_of_d4rl_is_a_question():
@@ -130,7 +293,7 @@ def file(tmp_path):
         title = "Mine"
         version = 1
         rows = ["primal", "softmax"]
-        published = "Chen et al. 2023 (arXiv 2305.19798), Table 2"
+        published = ["Chen et al. 2023 (arXiv 2305.19798), Table 2"]
         [all]
         asks = "Classify."
         recipe = "smoke"

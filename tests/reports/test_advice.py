@@ -65,7 +65,9 @@ def test_the_pareto_set_trades_accuracy_time_and_memory():
     found = advise(table_with(*rows), query())
     assert names(found) == ["fast", "exact", "small"]
     assert found["dominated"] == ["worse"]
-    assert names(advise(table_with(*rows), query(memory=50.0))) == ["small"]
+    small = advise(table_with(*rows), query(memory=50.0))
+    assert names(small) == ["small"]
+    assert small["excluded"] == {"needs more memory": ["exact", "fast", "worse"]}
 
 
 def test_membership_is_the_share_of_draws_and_ties_are_named():

@@ -18,6 +18,7 @@ DIGESTS = {
     "d4rl_return.csv": "90235261101b9797",
     "lra_accuracy.csv": "ce74e2c47e311aa6",
     "lra_cost.csv": "f7d415335ec99f0e",
+    "mad_accuracy.csv": "7e6e2d688315dc72",
     "mechanisms.csv": "f1e84dd5a87761b4",
     "uea_accuracy.csv": "89d57c4ea4789050",
 }
@@ -82,6 +83,27 @@ def test_the_published_number_is_within_above_or_below_the_interval(mean, positi
 def test_another_task_or_table_has_no_published_number(key, table):
     found = beside(("listops", "primal", 40.0, 1.0), suite=find(f"chen2023-{table}"), key=key)
     assert found["published"].isna().all() and found["published_is"].tolist() == [""]
+
+
+def test_of_several_sources_the_first_one_that_has_a_number_counts():
+    suite = LRA.model_copy(update={"published": ("Of nothing, Table 1", *LRA.published)})
+    (line,) = beside(("listops", "primal", 40.0, 1.0), suite=suite).to_dict("records")
+    assert (line["published"], line["published_in"]) == (37.3, LRA.published[0])
+    assert "published in" not in section(beside(("listops", "primal", 40.0, 1.0)), LRA)
+    # Two numbers of the second table have this task and variant, too.
+    others = find("chen2023-cost").published
+    both = suite.model_copy(update={"published": (*LRA.published, *others)})
+    found = beside(("listops", "primal", 40.0, 1.0), suite=both)
+    text = section(found, both)
+    assert f"| 37.3 | below | {LRA.published[0]} |" in text
+    assert all(name in text for name in both.published)
+
+
+def test_weaknesses_of_the_published_numbers_are_on_the_page():
+    found = beside(("listops", "primal", 40.0, 1.0))
+    suite = LRA.model_copy(update={"weaknesses": ("one of them", "another_one")})
+    assert "\n- one of them\n- another" in section(found, suite)
+    assert "checkpoint on the test set" in section(found, LRA)
 
 
 def test_means_are_over_the_questions_that_have_both():

@@ -36,6 +36,7 @@ def test_every_task_keeps_its_promises(subject, check):
 
 
 DIGESTS = {
+    "compression@1[train=300,dev=40,test=50]": "29146574 2ba295f3 3ee9a215",
     "fuzzy-recall@1[train=300,dev=40,test=50]": "06810c9f 11475e3c 7fb084bf",
     "memorise@1[train=300,dev=40,test=50]": "a851d83c 75c15963 858af4d6",
     "noisy-recall@1[train=300,dev=40,test=50]": "67c7a887 47819e90 4f91820d",

@@ -67,6 +67,7 @@ SOLVERS = {
     "copying": copied,
     "selective-copying": copied,
     "induction": induced,
+    "compression": lambda sequence, _: copied(sequence, _) * (sequence[-1] == 1),
     "adding": added,
     "majority": lambda sequence, task: min(
         (-amount, token - 1) for token, amount in Counter(sequence).items()
@@ -83,6 +84,8 @@ SETTINGS = [
     ("selective-copying", {}),
     ("selective-copying", {"max_len": 300, "count": 5, "symbols": 40}),
     ("selective-copying", {"max_len": 2048, "count": 256}),
+    ("compression", {}),
+    ("compression", {"max_len": 2, "symbols": 3}),
     ("induction", {}),
     ("induction", {"max_len": 3, "symbols": 2}),
     ("induction", {"max_len": 64, "specials": 4}),
