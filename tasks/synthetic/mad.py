@@ -126,9 +126,11 @@ class MotifRecall(SyntheticTask):
 
     @override
     def candidates(self, split: Split) -> Int[Tensor, "n c"]:
-        """The value tokens of the sequence."""
+        """The value tokens that are no answer themselves: a rule must not read the answer."""
         tokens, first = split.sequences.long(), 1 + (self.vocabulary - 1 - self.noise_tokens) // 2
         is_value = (tokens >= first) & (tokens < self.vocabulary - self.noise_tokens)
+        # The answer at a position is the token behind it.
+        is_value[:, 1:] &= split.targets[:, :-1] == NO_ANSWER
         return tokens.masked_fill(~is_value, NO_ANSWER)
 
     def word(self, token: int) -> str:

@@ -236,6 +236,13 @@ def test_entries_without_a_target_do_not_count_in_baselines():
     assert actual["chance"] == 1 / 128
 
 
+@pytest.mark.parametrize(("name", "at_most"), [("fuzzy-recall", 0.35), ("noisy-recall", 0.4)])
+def test_no_baseline_of_recall_of_motifs_reads_the_answer_behind_the_query(name, at_most):
+    task, _ = draw(name, train=600, test=300)
+    actual = compute(task, {split: task.load(split) for split in SPLITS})
+    assert len(actual) >= 4 and max(actual.values()) < at_most
+
+
 def test_a_query_of_mqar_does_not_give_its_pair_away():
     # Up to mqar@3 its rank gave 28 %, and its position 29 %.
     task, _ = draw("mqar", max_len=64, pairs=4, vocabulary=32, train=40_000, test=10_000)
