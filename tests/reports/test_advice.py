@@ -280,15 +280,12 @@ def test_a_score_of_one_seed_is_drawn_from_its_interval_and_of_several_from_the_
     assert {*_resampled(np.array([50.0, 50.0]), answer, rng)} == {50.0}
 
 
-def test_a_need_is_every_question_that_its_name_begins_and_a_limit_leaves_out_rows():
-    both = harness.advise("bidirectional", 4096)
-    assert both["query"]["needs"] == ["bidirectional-copy", "bidirectional-recall"]
-    found = harness.advise("recall", 4096)
-    assert found["query"]["needs"] == ["recall"]
-    memories = [member["memory"] for member in found["members"]]
-    small = harness.advise("recall", 4096, memory=int(max(memories)) - 1)
-    assert max(member["memory"] for member in small["members"]) < max(memories)
-    assert small["excluded"]["needs more memory"]
+@pytest.mark.parametrize(
+    ("need", "questions"),
+    [("bidirectional", ["bidirectional-copy", "bidirectional-recall"]), ("recall", ["recall"])],
+)
+def test_a_need_is_every_question_that_its_name_begins(need, questions):
+    assert harness.advise(need, 4096)["query"]["needs"] == questions
 
 
 def test_amounts_of_memory_are_read_and_shown():
