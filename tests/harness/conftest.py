@@ -95,7 +95,7 @@ def dev(plan) -> Split:
 def requested(
     attention: str,
     task: str,
-    positions: str = "learned",
+    positions: str = "",
     recipe: str = "smoke",
     seed: int = 0,
     announce: Callable[[str], None] = lambda line: None,
