@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.cli.arguments import settings_of
+from harness.arguments import settings_of
 from harness.cli.process import Answer
 from zoo.registry import UserError, printable
 

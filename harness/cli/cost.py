@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli import arguments
+from harness import arguments
 from harness.cli.files import within, write_pages
 from harness.cli.process import Answer
 from harness.stores import with_warnings

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import torch
 
-from harness.cli.arguments import attentions_in, names_in
+from harness.arguments import attentions_in, names_in
 from harness.cli.process import Answer
 from harness.cli.progress import execution, fitting
 from harness.costs import measurement, sweep

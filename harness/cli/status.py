@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from harness.cli.arguments import Stored
+from harness.arguments import Stored
 from harness.cli.process import Answer
 from zoo.registry import printable
 

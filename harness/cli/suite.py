@@ -10,8 +10,8 @@ import typer
 
 from harness import runs, stores
 from harness import suite as suites
+from harness.arguments import attentions_in, names_in, settings_of
 from harness.catalogue import described
-from harness.cli.arguments import attentions_in, names_in, settings_of
 from harness.cli.check import require_passed
 from harness.cli.cost import exit_code, show
 from harness.cli.process import Answer
