@@ -13,6 +13,7 @@ from harness.records import suites
 from harness.records.fields import Device, Frozen
 from harness.records.models import MODELS, Positions
 from harness.records.spec import Question, RunSpec, TaskSpec, TrainSpec, field_at
+from harness.records.suites import SuiteQuestion
 from harness.records.toml_files import validated
 from tasks import Task, create
 from tasks.registry import tasks
@@ -83,8 +84,8 @@ def question_of(
     """
     if fixed.positions not in ("", *get_args(Positions)):
         raise UserError(unknown("kind of positions", fixed.positions, get_args(Positions)))
+    positions, name = fixed.positions or "learned", name_of(task)
     precision = pick_precision(fixed.precision, fixed.device)
-    name = name_of(task)
     # Before the recipe: the message for an unknown task lists the tasks.
     tasks.find(name)
     found = recipes.find(recipe)
@@ -92,13 +93,8 @@ def question_of(
     _require_known(found)
     path = {"path": task} if name != task else {}
     made = create(name, **{**of_task.options, **path, **settings.get(name, {})})
-    declared, positions = found.question, fixed.positions or "learned"
-    if declared:
-        for what in ("positions", "precision"):
-            if (value := getattr(fixed, what)) not in ("", "auto", own := getattr(declared, what)):
-                raise UserError(
-                    f"--{what} {value} is not possible: {recipe} has {own}; leave it out"
-                )
+    if declared := found.question:
+        _require_declared(declared, fixed, recipe)
         positions, precision = declared.positions, declared.precision
     # A compiled model is compiled again for each length of a batch.
     by_length = any(of_task.train.get(f"{name}_by_length") for name in ("bucket", "parts"))
@@ -173,6 +169,13 @@ def options_of(question: Question, attention: str, settings: Settings) -> dict[s
         "options": composition.changed(options),
         "overrides": composition.overrides(options, usual),
     }
+
+
+def _require_declared(declared: SuiteQuestion, fixed: Fixed, recipe: str) -> None:
+    """Raise UserError where a user fixes what a question of a suite does, to another value."""
+    for what in ("positions", "precision"):
+        if (value := getattr(fixed, what)) not in ("", "auto", own := getattr(declared, what)):
+            raise UserError(f"--{what} {value} is not possible: {recipe} has {own}; leave it out")
 
 
 def name_of(task: str) -> str:

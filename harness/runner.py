@@ -229,7 +229,8 @@ def run(
             raise
         except BaseException as error:
             # SystemExit as well: a variant must not end the process.
-            status = status_of(error)
+            status = "out_of_memory" if is_out_of_memory(error) else "failed"
+            status = "diverged" if isinstance(error, DivergedError) else status
             record = attempt.record(status, reason_of(error))
             if status == "failed" and not isinstance(error, UserError):
                 report("trace", traceback.format_exc())
@@ -260,13 +261,6 @@ def save_record(record: Record, store: Store) -> Record:
     if record.status in FINAL:
         store.checkpoint(record.spec).unlink(missing_ok=True)
     return record
-
-
-def status_of(error: BaseException) -> Status:
-    """The status of a run that ended in `error`."""
-    if isinstance(error, DivergedError):
-        return "diverged"
-    return "out_of_memory" if is_out_of_memory(error) else "failed"
 
 
 def reason_of(error: BaseException) -> str:

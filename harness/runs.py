@@ -32,12 +32,6 @@ TASK = "listops"
 SEEDS, TUNED_SEEDS = (0,), (1, 2, 3, 4, 5)
 """The seeds where none is given: of runs, and of runs at the chosen point of a grid."""
 
-OnStep = Callable[[str, int, int], None]
-
-
-def _ignore(step: str, done: int, total: int) -> None:
-    """Show nothing."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
@@ -54,7 +48,9 @@ class Shown:
     line: Callable[[str], None] = lambda text: None
     trials: Callable[[Sequence[Record], Record | None], None] = lambda records, chosen: None
     grid: Callable[[], AbstractContextManager[Any]] = lambda: nullcontext(grid.NoView())
-    fitting: Callable[[str], AbstractContextManager[OnStep]] = lambda name: nullcontext(_ignore)
+    fitting: Callable[[str], AbstractContextManager[baselines.OnStep]] = lambda name: nullcontext(
+        lambda step, done, total: None
+    )
     cost: Callable[[CostRecord, bool], None] = lambda record, new: None
 
 
