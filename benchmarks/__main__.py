@@ -27,7 +27,7 @@ def main() -> int:
         parser.error(f"{', '.join(sorted(unknown))}: give some of {', '.join(SECTIONS)}")
     if arguments.tiny and arguments.out == RESULTS:
         parser.error("--tiny measures nothing that may be published; give another --out")
-    # Otherwise the profiler writes messages to stderr.
+    # Otherwise the profiler that measures allocations writes messages to stderr.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     keep_freed_memory()
     device = pick_device(arguments.device)

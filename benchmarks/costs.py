@@ -110,12 +110,9 @@ def spec_of(text: str, runner: Runner, shape: Mapping[str, Any]) -> CostSpec:
     }  # fmt: skip
     if runner.tiny:
         fields["lengths"] = [length // 64 for length in fields["lengths"]]
-    return measurements(
-        CostRequest(
-            attentions=[name], level="layer", dim=64, heads=2, device=runner.kind,
-            settings={name: settings} if settings else {}, **fields,
-        )
-    )[0]  # fmt: skip
+    settings = {name: settings} if settings else {}
+    request = CostRequest(attentions=[name], device=runner.kind, settings=settings, **fields)
+    return measurements(request)[0]
 
 
 def _record(runner: Runner, claim: Claim, of: CostRecord, over: CostRecord) -> None:

@@ -13,7 +13,7 @@ from harness.costs.plan import of_run
 from harness.costs.reference import REFERENCE, SDPA
 from harness.costs.work import trainer_of
 from harness.data import restore
-from harness.environment import describe, pick_precision
+from harness.environment import describe
 from harness.questions import Fixed, question_of, spec_of
 from harness.records.cost import step_recipe
 from harness.records.fields import Quartiles, now
@@ -65,8 +65,8 @@ class Runner:
         few = {} if self.tiny or task not in GENERATED else {task: FEW}
         sdpa = {REFERENCE: {"backend": SDPA}} if attention == REFERENCE else {}
         changes = {**few, **sdpa, **settings}
-        fixed = Fixed(device=self.kind, precision=pick_precision("auto", self.kind))
-        question = question_of(task, "smoke" if self.tiny else recipe, changes, fixed)
+        recipe = "smoke" if self.tiny else recipe
+        question = question_of(task, recipe, changes, Fixed(device=self.kind))
         return spec_of(question, attention, changes, device=self.kind)
 
     def trainer(self, spec: RunSpec, compiled: bool | None = None) -> Trainer:

@@ -10,7 +10,6 @@ from benchmarks.runner import Runner
 SECTIONS: dict[str, Callable[[Runner], None]] = {
     "layer": costs.measure_primal,
     "step": steps.measure_step,
-    "profiles": steps.measure_profiles,
     "memory": costs.measure_memory,
     "recurrences": costs.measure_recurrences,
     "training_step": steps.measure_loops,

@@ -7,13 +7,11 @@ from typing import Any
 
 import torch
 from torch.nn import functional as F
-from torch.profiler import ProfilerActivity, profile
 from torch.utils.data import DataLoader, TensorDataset
 
-from benchmarks.runner import Runner, first_batch, per, shape_of
+from benchmarks.runner import Runner, first_batch, shape_of
 from harness.costs.work import training_call
 from harness.data import restore
-from harness.records.fields import Quartiles
 from harness.records.spec import RunSpec
 from harness.timing import Call
 from harness.train import autocast
@@ -96,23 +94,3 @@ def eager_loop(spec: RunSpec, runner: Runner) -> Call:
     return literal_step(
         spec, runner, lambda: Batch(*(tensor.to(runner.device) for tensor in next(epochs)))
     )
-
-
-STEPS = 3
-"""Profiled steps, and rounds of timing."""
-
-
-def measure_profiles(runner: Runner) -> None:
-    """GPU kernels of a training step at the paper's ListOps shape, in torch's profiler."""
-    trainer = runner.trainer(runner.plan("primal", "listops", "paper"))
-    spec, step = trainer.spec, training_call(trainer)
-    seconds = runner.seconds({"step": step}, rounds=STEPS)["step"]
-    activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
-    with profile(activities=activities, acc_events=True) as profiler:
-        for _ in range(STEPS):
-            step()
-    events: Any = profiler.key_averages()
-    on_gpu = (event for event in events if event.device_type.name == "CUDA")
-    busy = sum(max(0.0, event.self_device_time_total) for event in on_gpu) / 1e6 / STEPS
-    setting = f"listops, recipe paper: B={spec.batch}, {spec.precision}; {STEPS} steps"
-    runner.record("step-busy", setting, per(Quartiles.of(seconds), busy))

@@ -90,21 +90,11 @@ def advise(
 
 @checked
 def run(
-    attention: Names,
-    task: str | Sequence[Text] = "",
-    seeds: Seeds | None = None,
-    *,
-    budget: Text = "laptop",
-    positions: str = "",
-    precision: str = "auto",
-    device: str = "auto",
-    store: Text | Path = "runs",
-    workers: Natural = 0,
-    threads: Natural = 0,
-    cost: bool = True,
-    tune: bool = False,
-    **overrides: Mapping[str, Value],
-) -> "pd.DataFrame":
+    attention: Names, task: str | Sequence[Text] = "", seeds: Seeds | None = None, *,
+    budget: Text = "laptop", positions: str = "", precision: str = "auto", device: str = "auto",
+    store: Text | Path = "runs", workers: Natural = 0, threads: Natural = 0, cost: bool = True,
+    tune: bool = False, **overrides: Mapping[str, Value],
+) -> "pd.DataFrame":  # fmt: skip
     """Make the runs of every variant on every task with every seed; return a row for each.
 
     Args:
@@ -144,22 +134,12 @@ def run(
 
 @checked
 def cost(
-    attention: Names,
-    lengths: Lengths = (256, 512, 1024, 2048, 4096),
-    *,
-    passes: Names = "train",
-    level: str = "layer",
-    batch: Text = "1",
-    dim: Size = 64,
-    heads: Size = 2,
-    causal: bool = False,
-    precision: str = "auto",
-    device: str = "auto",
-    store: Text | Path = "runs",
-    seconds: Annotated[float, Field(ge=0)] = 3.0,
-    rerun: bool = False,
+    attention: Names, lengths: Lengths = (256, 512, 1024, 2048, 4096), *, passes: Names = "train",
+    level: str = "layer", batch: Text = "1", dim: Size = 64, heads: Size = 2, causal: bool = False,
+    precision: str = "auto", device: str = "auto", store: Text | Path = "runs",
+    seconds: Annotated[float, Field(ge=0)] = 3.0, rerun: bool = False,
     **options: Mapping[str, Value],
-) -> "pd.DataFrame":
+) -> "pd.DataFrame":  # fmt: skip
     """Measure time and memory against the number of tokens, beside softmax; a row a measurement.
 
     Args:
@@ -184,16 +164,15 @@ def cost(
     Raises:
         UserError: a name or a value is unknown, of the wrong type, or out of range.
     """
-    from harness.costs.plan import measurements, request_of
+    from harness.costs.plan import CostRequest, measurements
     from harness.costs.sweep import measure_all
     from harness.records.frame import of_costs
 
-    specs = measurements(
-        request_of(
-            _names(attention), lengths, passes=_names(passes), level=level, batch=batch, dim=dim,
-            heads=heads, causal=causal, precision=precision, device=device, settings=options,
-        )
-    )  # fmt: skip
+    specs = measurements(CostRequest(
+        attentions=_names(attention), lengths=lengths, operations=_names(passes), level=level,
+        batching=batch, dim=dim, heads=heads, causal=causal, precision=precision, device=device,
+        settings=options,
+    ))  # fmt: skip
     return of_costs(measure_all(specs, Path(store), seconds=seconds, rerun=rerun))
 
 

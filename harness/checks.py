@@ -34,10 +34,14 @@ class Checks(NamedTuple):
     kind: str
     pairs: list[tuple[Any, Any]]
 
-    @property
-    def conformance(self) -> Any:
-        """The module of the checks."""
-        return of_tasks if self.kind == "task" else of_variants
+
+Show = Callable[[int, int, float, str, Any], None]
+"""Called with the number of all checks, of those that have ended, seconds, label and result."""
+
+
+def conformance_of(kind: str) -> Any:
+    """The module of the checks of a `variant` or a `task`."""
+    return of_tasks if kind == "task" else of_variants
 
 
 def kind_of(name: str) -> str:
@@ -60,7 +64,7 @@ def checks_of(
 ) -> Checks:
     """The checks of a variant or a task that apply to it, or those named in `only`."""
     kind = kind_of(name)
-    conformance = Checks(kind, []).conformance
+    conformance = conformance_of(kind)
     for check in only:
         conformance.require_check(check, "--only: ")
     label, located = name.rpartition(":")[2], conformance.locate(name)
@@ -77,17 +81,15 @@ def checks_of(
     return Checks(kind, pairs)
 
 
-def results_of(
-    checks: Checks, show: Callable[[int, float, str, Any], None] = lambda *result: None
-) -> list[Row]:
-    """Run each check; `show` is called with number, seconds, label and result as it ends."""
-    rows = []
+def results_of(checks: Checks, show: Show = lambda *result: None) -> list[Row]:
+    """Run each check; `show` is called as it ends."""
+    conformance, rows = conformance_of(checks.kind), []
     for count, (form, check) in enumerate(checks.pairs, 1):
         before = perf_counter()
         with _without_logs():
-            result = checks.conformance.run(check, form)
+            result = conformance.run(check, form)
         seconds = perf_counter() - before
-        show(count, seconds, form.label, result)
+        show(len(checks.pairs), count, seconds, form.label, result)
         rows.append(
             {
                 checks.kind: form.label, "group": check.group, "check": result.check,
@@ -117,9 +119,8 @@ def certify(name: str, checks: Checks, rows: Sequence[Row], store: Path) -> Path
 
 
 def require_passed(
-    name: str, options: Mapping[str, Any], store: Path,
-    show: Callable[[int, float, str, Any], None], announce: Callable[[str], None],
-) -> None:  # fmt: skip
+    name: str, options: Mapping[str, Any], store: Path, show: Show, announce: Callable[[str], None]
+) -> None:
     """Run every check of a registered variant, unless the store has its certificate.
 
     A certificate is of the default options; it is written where all checks pass.
@@ -128,12 +129,8 @@ def require_passed(
     code = certified_digest(checks.pairs[0][0].variant)
     found = CertificateStore.within(store).read_one(name)
     names = [(form.label, check.name) for form, check in checks.pairs]
-    if (
-        isinstance(found, Certificate)
-        and found.passed
-        and found.covers(code, names)
-        and (not options)
-    ):
+    is_present = isinstance(found, Certificate) and found.passed and found.covers(code, names)
+    if is_present and not options:
         announce(f"{name}: its certificate is already present")
         return
     rows = results_of(checks, show)

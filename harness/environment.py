@@ -40,7 +40,7 @@ def pick_device(name: str) -> Device:
     return "cuda" if usable and name != "cpu" else "cpu"
 
 
-def pick_precision(name: str, device: Device) -> Precision:
+def pick_precision(name: str, device: str) -> Precision:
     """The precision called `auto`, `bf16` or `fp32`; `auto` is fp32 on a CPU, bf16 on CUDA."""
     if name == "bf16" or name == "fp32":
         return name

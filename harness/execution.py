@@ -10,10 +10,9 @@ import torch
 
 from harness.environment import keep_freed_memory, use_threads
 from harness.records.locks import Lock, State
-from harness.records.record import Point
 from harness.records.spec import RunSpec
 from harness.records.store import Store
-from harness.runner import ProgressCallback, failure, run, save_record
+from harness.runner import failure, run, save_record
 from zoo.registry import UserError, in_one_line
 
 
@@ -35,7 +34,7 @@ class Result(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
-class Reported(ProgressCallback):
+class Reported:
     """Writes the state of a run beside its lock, and passes it to `show`.
 
     The run does not depend on `show`: an error of it is a warning, after which it is not called.
@@ -45,20 +44,12 @@ class Reported(ProgressCallback):
         """Report to `lock` and to `show`."""
         self.lock, self.show, self.trace = lock, show, ""
 
-    def phase(self, name: str) -> None:
-        """See `ProgressCallback.phase`."""
-        self._report(phase=name)
-
-    def point(self, point: Point, steps: int) -> None:
-        """See `ProgressCallback.point`."""
-        self._report(point=point)
-
-    def failed(self, trace: str) -> None:
-        """See `ProgressCallback.failed`."""
-        self.trace = trace
-
-    def _report(self, **changes: Any) -> None:
-        self.lock.report(**changes)
+    def __call__(self, what: str, value: Any) -> None:
+        """See `harness.runner.Report`; a traceback is kept for the result."""
+        if what == "trace":
+            self.trace = value
+            return
+        self.lock.report(**{what: value})
         try:
             self.show(self.lock.state)
         except (Exception, SystemExit) as error:

@@ -8,10 +8,12 @@ from typing import Any, Literal, TypeVar, get_args
 
 from harness import recipes
 from harness.data import data_of
+from harness.environment import pick_precision
 from harness.records import suites
-from harness.records.fields import Device, Frozen, Precision
+from harness.records.fields import Device, Frozen
 from harness.records.models import MODELS, Positions
 from harness.records.spec import Question, RunSpec, TaskSpec, TrainSpec, field_at
+from harness.records.suites import SuiteQuestion
 from harness.records.toml_files import validated
 from tasks import Task, create
 from tasks.registry import tasks
@@ -45,19 +47,21 @@ class Fixed:
     """What a user fixes of a question beside its task, recipe and settings.
 
     Attributes:
+        precision: `auto` for fp32 on a CPU and bf16 on CUDA, or for that of a question of a suite.
+        positions: empty for learned ones, or for those of a question of a suite.
         compiled: whether the model runs through `torch.compile`; None for on CUDA only.
-        tuned: whether each row chooses fields on dev.
+        tune: whether each row chooses fields on dev.
         grid: their values as text, by path; by default learning rates.
-        match: see `Question`.
+        match: `parameters`, or empty; see `Question`.
     """
 
-    device: Device = "cpu"
-    precision: Precision = "fp32"
-    positions: str = "learned"
+    device: str = "cpu"
+    precision: str = "auto"
+    positions: str = ""
     compiled: bool | None = None
-    tuned: bool = False
+    tune: bool = False
     grid: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    match: Literal["parameters"] | None = None
+    match: str = ""
 
 
 NONE: Settings = MappingProxyType({})
@@ -73,14 +77,15 @@ def question_of(
     Args:
         task: its name, or the path of a table of texts and labels, such as ./FOLDER.
         recipe: its name, or the path of a TOML file; the recipe of a question of a suite,
-            `laptop@2/copy`, fixes precision and positions, whatever `fixed` has.
+            `laptop@2/copy`, fixes precision and positions.
         settings: fields of the model and of `TrainSpec`, and options of the task, which override
             the recipe's; options of variants are left to `spec_of`.
         fixed: the rest.
     """
-    if fixed.positions not in get_args(Positions):
+    if fixed.positions not in ("", *get_args(Positions)):
         raise UserError(unknown("kind of positions", fixed.positions, get_args(Positions)))
-    name = name_of(task)
+    positions, name = fixed.positions or "learned", name_of(task)
+    precision = pick_precision(fixed.precision, fixed.device)
     # Before the recipe: the message for an unknown task lists the tasks.
     tasks.find(name)
     found = recipes.find(recipe)
@@ -88,8 +93,8 @@ def question_of(
     _require_known(found)
     path = {"path": task} if name != task else {}
     made = create(name, **{**of_task.options, **path, **settings.get(name, {})})
-    declared, positions, precision = found.question, fixed.positions, fixed.precision
-    if declared:
+    if declared := found.question:
+        _require_declared(declared, fixed, recipe)
         positions, precision = declared.positions, declared.precision
     # A compiled model is compiled again for each length of a batch.
     by_length = any(of_task.train.get(f"{name}_by_length") for name in ("bucket", "parts"))
@@ -101,14 +106,15 @@ def question_of(
     )  # fmt: skip
     question = Question(
         name="", task=TaskSpec(name=name, key=made.key, options=made.options), recipe=found.name,
-        model=model, train=train, variants=of_task.variants, match=fixed.match,
+        model=model, train=train, variants=of_task.variants,
+        match="parameters" if fixed.match else None,
     )  # fmt: skip
-    if fixed.tuned:
+    if fixed.tune:
         rates = tuple(sorted(declared.rates)) if declared else ()
         question = _tuned(question, fixed.grid, rates, settings)
     suite, _, of_suite = found.name.rpartition("/")
     is_changed = changes or settings.get(name) or fixed.grid or fixed.match or fixed.compiled
-    if declared and not is_changed and fixed.tuned == bool(declared.rates):
+    if declared and not is_changed and fixed.tune == bool(declared.rates):
         digest = recipes.declared(suites.find(recipe.rpartition("/")[0]))[of_suite]
         return question.model_copy(update={"name": of_suite, "suite": suite, "declared": digest})
     name = _name(question, changes, positions if not declared else "", fixed)
@@ -118,7 +124,7 @@ def question_of(
 def of_suite(suite: str, name: str, device: Device) -> Question:
     """A question of the suite of that name or file, with the grid of its rates."""
     declared = suites.find(suite).question(name)
-    fixed = Fixed(device=device, tuned=bool(declared.rates))
+    fixed = Fixed(device=device, tune=bool(declared.rates))
     return question_of(declared.task, f"{suite}/{name}", NONE, fixed)
 
 
@@ -163,6 +169,13 @@ def options_of(question: Question, attention: str, settings: Settings) -> dict[s
         "options": composition.changed(options),
         "overrides": composition.overrides(options, usual),
     }
+
+
+def _require_declared(declared: SuiteQuestion, fixed: Fixed, recipe: str) -> None:
+    """Raise UserError where a user fixes what a question of a suite does, to another value."""
+    for what in ("positions", "precision"):
+        if (value := getattr(fixed, what)) not in ("", "auto", own := getattr(declared, what)):
+            raise UserError(f"--{what} {value} is not possible: {recipe} has {own}; leave it out")
 
 
 def name_of(task: str) -> str:
@@ -272,7 +285,7 @@ def _sections(
     model, changed = _section(kind, "model", of_kind, settings, prefix, of_model)
     train, changed_train = _section(TrainSpec, "train", recipe.train, settings, prefix, of_train)
     if task.inputs == "images":
-        _require_meaning(["train.bucket_by_length"] * train.bucket_by_length, "images")
+        _require_meaning(["train.parts_by_length"] * train.parts_by_length, "images")
     else:
         _require_meaning(["train.augment"] * bool(train.augment), task.inputs)
     if task.classes == 1 and train.label_smoothing:

@@ -22,7 +22,7 @@ from harness.records.record import FINAL, Record
 from harness.records.spec import label_of
 from harness.records.store import Broken, CertificateStore, CostStore, Store
 from harness.records.suites import Suite, SuiteQuestion, SuiteRow, find
-from harness.runner import NoProgress, run
+from harness.runner import run
 from harness.suite import layer_costs
 from harness.tuning import best
 from tasks import create
@@ -186,7 +186,7 @@ def _repeated(recorded: Record) -> Finding:
     torch.set_num_threads(recorded.environment.threads)
     try:
         with tempfile.TemporaryDirectory() as folder:
-            again = run(recorded.spec, Store(Path(folder)), NoProgress())
+            again = run(recorded.spec, Store(Path(folder)))
     finally:
         torch.set_num_threads(before)
     if not (again.final and recorded.final):

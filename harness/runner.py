@@ -4,7 +4,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable
-from typing import Protocol, cast, runtime_checkable
+from typing import Any, Literal, cast
 
 import torch
 
@@ -29,22 +29,13 @@ SAVE_EVERY = 120.0
 """Seconds of training between two checkpoints, at most."""
 
 
-@runtime_checkable
-class ProgressCallback(Protocol):
-    """Called during a run."""
-
-    def phase(self, name: str) -> None:
-        """A part of the run begins."""
-
-    def point(self, point: Point, steps: int) -> None:
-        """The curve has a new point; the run has `steps` steps in all."""
-
-    def failed(self, trace: str) -> None:
-        """The run ended in an unexpected error; `trace` is its traceback."""
+Report = Callable[[Literal["phase", "point", "trace"], Any], None]
+"""Called with the name of a part of the run that begins, with a new point of the curve, and with
+the traceback of an unexpected error."""
 
 
-class NoProgress(ProgressCallback):
-    """Shows nothing."""
+def unreported(what: str, value: Any) -> None:
+    """Report nothing of a run."""
 
 
 class Attempt:
@@ -54,13 +45,13 @@ class Attempt:
         self,
         spec: RunSpec,
         store: Store,
-        callback: ProgressCallback,
-        save_every: float,
-        clock: Callable[[], float],
+        report: Report = unreported,
+        save_every: float = SAVE_EVERY,
+        clock: Callable[[], float] = time.monotonic,
         keep_checkpoints: bool = False,
     ) -> None:
         """Prepare; nothing is computed or written yet."""
-        self.spec, self.data, self.callback = spec, restore(spec), callback
+        self.spec, self.data, self.report = spec, restore(spec), report
         self.store, self.path = store, store.checkpoint(spec)
         self.weights = store.weights(spec) if keep_checkpoints else None
         self.save_every, self.clock, self.save_at = save_every, clock, 0.0
@@ -106,14 +97,14 @@ class Attempt:
         if spec.train.compiled:
             # All models of a process share one compile cache of limited size.
             torch.compiler.reset()
-        self.callback.phase("load data")
+        self.report("phase", "load data")
         train, dev, test = (self.data.splits[name].to(device) for name in SPLITS)
         if spec.train.best_on_test and isinstance(task, Control):
             raise UserError(f"{task.key} has no test answers; give train.best_on_test=false")
         # Without a trial of what is the fastest here: curves of two machines are alike.
         built = spec.model_copy(update={"options": softmax_by(SDPA, spec.options)})
         self.flops = flops_of(build_model(built, task).to(device), train, spec.train)
-        self.callback.phase("train")
+        self.report("phase", "train")
         torch.manual_seed(spec.seed)
         model = build_model(built, task).to(device)
         self.parameters = trainable(model)
@@ -123,7 +114,7 @@ class Attempt:
         self.state_bytes = state_bytes_of(model)
         self.backend = backend_of(trainer, task.length("train"), task.sequences)
         self._train(trainer, dev, test if spec.train.best_on_test else None)
-        self.callback.phase("test")
+        self.report("phase", "test")
         return self._evaluate(trainer, test)
 
     def _resume(self, trainer: Trainer) -> None:
@@ -166,22 +157,16 @@ class Attempt:
         def on_point(point: Point) -> None:
             if self.weights and point.dev is not None:
                 checkpoint.save_weights(self.weights, point.step, trainer.model)
-            self.callback.point(point, self.spec.train.steps)
+            self.report("point", point)
 
         if self.weights and not self.progress.step:
             checkpoint.save_weights(self.weights, 0, trainer.model)
         self.save_at = self.clock() + self.save_every
         self.interrupts.deferred = True
         fit(
-            trainer,
-            dev,
-            self.progress,
-            on_point=on_point,
-            save=save,
-            save_is_due=save_is_due,
-            test=test,
-            groups=self.data.task.groups(dev),
-        )
+            trainer, dev, self.progress, on_point=on_point, save=save, save_is_due=save_is_due,
+            test=test, groups=self.data.task.groups(dev),
+        )  # fmt: skip
         self.interrupts.deferred = False
         self.interrupts.raise_pending()
 
@@ -217,7 +202,7 @@ class Attempt:
 def run(
     spec: RunSpec,
     store: Store,
-    callback: ProgressCallback,
+    report: Report = unreported,
     *,
     save_every: float = SAVE_EVERY,
     clock: Callable[[], float] = time.monotonic,
@@ -233,7 +218,7 @@ def run(
     Raises:
         KeyboardInterrupt: Ctrl-C, or SIGTERM; the record has status `interrupted`.
     """
-    attempt = Attempt(spec, store, callback, save_every, clock, keep_checkpoints)
+    attempt = Attempt(spec, store, report, save_every, clock, keep_checkpoints)
     with attempt.interrupts:
         try:
             record = attempt.record("ok", "", attempt.execute())
@@ -244,10 +229,11 @@ def run(
             raise
         except BaseException as error:
             # SystemExit as well: a variant must not end the process.
-            status = status_of(error)
+            status = "out_of_memory" if is_out_of_memory(error) else "failed"
+            status = "diverged" if isinstance(error, DivergedError) else status
             record = attempt.record(status, reason_of(error))
             if status == "failed" and not isinstance(error, UserError):
-                callback.failed(traceback.format_exc())
+                report("trace", traceback.format_exc())
         attempt.interrupts.deferred = True
         record = save_record(record, store)
         attempt.interrupts.raise_pending()
@@ -256,8 +242,7 @@ def run(
 
 def failure(spec: RunSpec, store: Store, reason: str) -> Record:
     """The record of a run that did not end by itself, with status `failed`."""
-    attempt = Attempt(spec, store, NoProgress(), SAVE_EVERY, time.monotonic)
-    return attempt.record("failed", reason)
+    return Attempt(spec, store).record("failed", reason)
 
 
 def save_record(record: Record, store: Store) -> Record:
@@ -276,13 +261,6 @@ def save_record(record: Record, store: Store) -> Record:
     if record.status in FINAL:
         store.checkpoint(record.spec).unlink(missing_ok=True)
     return record
-
-
-def status_of(error: BaseException) -> Status:
-    """The status of a run that ended in `error`."""
-    if isinstance(error, DivergedError):
-        return "diverged"
-    return "out_of_memory" if is_out_of_memory(error) else "failed"
 
 
 def reason_of(error: BaseException) -> str:

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,7 @@ from harness.costs import sweep
 from harness.data import data_of, forget
 from harness.interrupts import continued
 from harness.memory import matched
-from harness.questions import (
-    Fixed,
-    Settings,
-    options_of,
-    question_of,
-    require_used,
-    spec_of,
-)
+from harness.questions import Fixed, Settings, options_of, question_of, require_used, spec_of
 from harness.records.cost import CostRecord
 from harness.records.fields import Device
 from harness.records.frame import newest, of_records
@@ -39,12 +32,6 @@ TASK = "listops"
 SEEDS, TUNED_SEEDS = (0,), (1, 2, 3, 4, 5)
 """The seeds where none is given: of runs, and of runs at the chosen point of a grid."""
 
-OnStep = Callable[[str, int, int], None]
-
-
-def _ignore(step: str, done: int, total: int) -> None:
-    """Show nothing."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
@@ -61,7 +48,9 @@ class Shown:
     line: Callable[[str], None] = lambda text: None
     trials: Callable[[Sequence[Record], Record | None], None] = lambda records, chosen: None
     grid: Callable[[], AbstractContextManager[Any]] = lambda: nullcontext(grid.NoView())
-    fitting: Callable[[str], AbstractContextManager[OnStep]] = lambda name: nullcontext(_ignore)
+    fitting: Callable[[str], AbstractContextManager[baselines.OnStep]] = lambda name: nullcontext(
+        lambda step, done, total: None
+    )
     cost: Callable[[CostRecord, bool], None] = lambda record, new: None
 
 
@@ -86,7 +75,7 @@ class Execution:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class Comparison(Fixed):
     """Runs of every variant on every task with every seed.
 
     Attributes:
@@ -94,12 +83,7 @@ class Comparison:
         seeds: None for `SEEDS`, or with `tune` for `TUNED_SEEDS`.
         budget: the recipe.
         settings: options by owner.
-        positions: empty for learned ones, or for the question's.
-        precision: `auto` for fp32 on a CPU and bf16 on CUDA.
-        tune: whether each row chooses fields on dev.
-        grid: their values as text, by path; by default learning rates.
         over: a field with the values at which each run is made; empty for none.
-        match: `parameters`, or empty.
     """
 
     attention: Sequence[str]
@@ -107,14 +91,8 @@ class Comparison:
     seeds: Sequence[int] | None = None
     budget: str = "laptop"
     settings: Settings = field(default_factory=dict)
-    positions: str = ""
-    precision: str = "auto"
     device: str = "auto"
-    compiled: bool | None = None
-    tune: bool = False
-    grid: Mapping[str, Sequence[str]] = field(default_factory=dict)
     over: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    match: str = ""
 
 
 def make(comparison: Comparison, how: Execution) -> tuple[Outcomes, int]:
@@ -126,11 +104,8 @@ def make(comparison: Comparison, how: Execution) -> tuple[Outcomes, int]:
         raise UserError("--over and --tune are not possible at once; leave one of them out")
     if comparison.match not in ("", "parameters"):
         raise UserError(f"--match {comparison.match!r} is not possible; give parameters")
-    seeds = (
-        (TUNED_SEEDS if comparison.tune else SEEDS)
-        if comparison.seeds is None
-        else comparison.seeds
-    )
+    usual = TUNED_SEEDS if comparison.tune else SEEDS
+    seeds = usual if comparison.seeds is None else comparison.seeds
     if comparison.tune:
         tuning.require_other_seeds(seeds)
     rows = _rows(comparison, seeds, how.shown.line)
@@ -147,19 +122,7 @@ def _rows(
 ) -> list[list[RunSpec]]:
     """The runs of each variant on each task: its trials where fields are tuned."""
     device = environment.pick_device(comparison.device)
-    declared = recipes.find(comparison.budget).question
-    for name in ("positions", "precision") if declared else ():
-        value, fixed = getattr(comparison, name), getattr(declared, name)
-        if value not in ("", "auto", fixed):
-            raise UserError(
-                f"--{name} {value} is not possible: {comparison.budget} has {fixed}; leave it out"
-            )
-    fixed = Fixed(
-        device=device, precision=environment.pick_precision(comparison.precision, device),
-        positions=comparison.positions or "learned", compiled=comparison.compiled,
-        tuned=comparison.tune,
-        grid=comparison.grid, match="parameters" if comparison.match else None,
-    )  # fmt: skip
+    declared, fixed = recipes.find(comparison.budget).question, replace(comparison, device=device)
     names = {name for text in comparison.attention for name in Composition.parse(text).names}
     found: list[tuple[str, list[tuple[Question, Settings]]]] = []
     for task, attention in product(comparison.task or [declared.task if declared else TASK],

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.cli import arguments
+from harness import arguments
 from harness.cli.cost import LONGEST
 from harness.cli.process import Answer
 from zoo.registry import UserError

@@ -1,16 +1,14 @@
 """`harness check`: run the conformance checks of a variant or a task."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.arguments import settings_of
+from harness.arguments import settings_of
 from harness.cli.process import Answer
 from zoo.registry import UserError, printable
 
@@ -61,7 +59,7 @@ def check(options: CheckOptions) -> Answer:
     names = _names(options.only or [], kind)
     checks = checks_of(name, settings.get(owner, {}), fast=fast, only=names)
     start = perf_counter()
-    rows = results_of(checks, partial(show, len(checks.pairs)))
+    rows = results_of(checks, show)
     wrong = failed(rows, kind)
     if options.store:
         typer.echo(certify(owner, checks, rows, options.store))
@@ -107,19 +105,11 @@ def _check_row(options: CheckOptions) -> Answer:
     return Answer(content if options.as_json else text, int(bool(failed)))
 
 
-def require_passed(name: str, settings: Mapping[str, Any], store: Path) -> None:
-    """Run every check of a registered variant, unless the store has its certificate."""
-    from harness import checks
-
-    total = len(checks.checks_of(name, settings).pairs)
-    checks.require_passed(name, settings, store, partial(show, total), typer.echo)
-
-
 def _names(texts: list[str], kind: str) -> list[str]:
     """The names in the values of `--only`: each is a name, which may contain a comma, or a list."""
-    from harness.checks import Checks
+    from harness.checks import conformance_of
 
-    whole = {check.name for check in Checks(kind, []).conformance.CHECKS}
+    whole = {check.name for check in conformance_of(kind).CHECKS}
     listed = [[text] if text in whole else text.split(",") for text in texts]
     return [name.strip() for names in listed for name in names]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli import arguments
+from harness import arguments
 from harness.cli.files import within, write_pages
 from harness.cli.process import Answer
 from harness.stores import with_warnings
@@ -64,14 +64,15 @@ class CostOptions(arguments.Stored, arguments.Machine):
 
     def request(self) -> "CostRequest":
         """The requested sweep."""
-        from harness.costs.plan import request_of
+        from harness.costs.plan import CostRequest, resolved
 
-        return request_of(
-            arguments.attentions_in(self.attention or []), lengths_in(self.lengths),
-            passes=arguments.names_in([self.pass_]), level=self.level, batch=self.batch,
-            dim=self.dim, heads=self.heads, causal=self.causal, precision=self.precision,
-            device=self.device, settings=arguments.settings_of(self.set_),
-        )  # fmt: skip
+        return resolved(CostRequest(
+            attentions=arguments.attentions_in(self.attention or []),
+            lengths=lengths_in(self.lengths), operations=arguments.names_in([self.pass_]),
+            level=self.level, batching=self.batch, dim=self.dim, heads=self.heads,
+            causal=self.causal, precision=self.precision, device=self.device,
+            settings=arguments.settings_of(self.set_),
+        ))  # fmt: skip
 
 
 def cost(options: CostOptions) -> Answer:

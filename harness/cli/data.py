@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.arguments import MOST
+from harness.arguments import MOST
 from harness.cli.process import Answer, Command
 from zoo.registry import printable
 

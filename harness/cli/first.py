@@ -2,14 +2,14 @@
 
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import torch
 
-from harness.cli.arguments import attentions_in, names_in
+from harness.arguments import attentions_in, names_in
 from harness.cli.process import Answer
 from harness.cli.progress import execution, fitting
 from harness.costs import measurement, sweep
@@ -185,7 +185,8 @@ def _cost_table(form: str, lines: Sequence[Document]) -> str:
     """The costs of a form; questions of the other form have others."""
     head = [f"{form}; tokens", *(f"{line['tokens']:,}" for line in lines)]
     return text_table(head, [
-        [what, *(_ratio(line, name) for line in lines)]
+        [what, *(f"{line[name]:.2f}" if line.get(name) is not None else str(line["reason"])
+                 for line in lines)]
         for what, name in (("time", "time_ratio"), ("peak memory", "memory_ratio"))
     ])  # fmt: skip
 
@@ -205,8 +206,3 @@ def _lines(row: str, found: Document) -> list[list[str]]:
     if rule := found["baseline"]:
         ordered.append(["", f"baseline: {rule[0]}", f"{rule[1]:.1f}"])
     return ordered
-
-
-def _ratio(line: Mapping[str, Any], name: str) -> str:
-    value = line.get(name)
-    return f"{value:.2f}" if value is not None else str(line["reason"])

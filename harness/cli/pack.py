@@ -1,6 +1,6 @@
 """`harness pack`: publish the records of a store as JSON lines."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from harness.records.record import Record
-    from harness.records.suites import Suite, SuiteQuestion
+    from harness.records.suites import Suite
+    from harness.rows import NeedsSeeds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,16 +73,20 @@ def pack(options: PackOptions) -> Answer:
     )
 
 
-def needs_seeds(
-    suite: "Suite", runs: "Sequence[Record]", rules: "pd.DataFrame"
-) -> "Callable[[SuiteQuestion, Record], bool]":
-    """Return whether a row has the seeds of a question; see `harness.rows.NeedsSeeds`."""
+def needs_seeds(suite: "Suite", runs: "Sequence[Record]", rules: "pd.DataFrame") -> "NeedsSeeds":
+    """Return whether a row has the seeds of a question; see `harness.rows.NeedsSeeds`.
+
+    `runs` has the trials. Seeds that are there must not decide whether others follow.
+    """
     from harness.records.frame import of_records
     from reports.suite_results import results
 
-    trials = of_records(run for run in runs if run.spec.role != "final")
-    found = results(trials, suite, rules).answers() if len(trials) else trials
-    at = {*found[found["at_baseline"]]["question"]} if len(trials) else set()
+    at, trials = set[tuple[str, str]](), of_records(run for run in runs if run.spec.role != "final")
+    if len(trials):
+        found = results(trials, suite, rules).answers()
+        at = {*found.loc[found["at_baseline"], ["row", "question"]].itertuples(False, None)}
     return lambda question, chosen: (
-        question.seeds_at_baseline or chosen.is_baseline or question.name not in at
+        question.seeds_at_baseline
+        or chosen.is_baseline
+        or (chosen.spec.row, question.name) not in at
     )

@@ -19,7 +19,6 @@ import typer
 from typer.core import TyperCommand
 
 from harness.catalogue import meanings
-from harness.cli.arguments import path
 from harness.interrupts import Interrupts, Terminated
 from zoo.registry import UserError, in_one_line, printable
 
@@ -127,6 +126,17 @@ def option(field: Field[Any], text: str) -> Parameter:
     default = Parameter.empty if field.default is MISSING else field.default
     annotation = Annotated[kind, declared]
     return Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def path(text: str | Path) -> Path:
+    """Read a path, or a default.
+
+    Raises:
+        BadParameter: the text is empty, which would name the current folder.
+    """
+    if not str(text):
+        raise typer.BadParameter("the path is empty; give a path, or '.' for the current folder.")
+    return Path(text)
 
 
 def invoke(app: typer.Typer, name: str, argv: Sequence[str]) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from harness import stores
-from harness.cli.arguments import Stored, names_in
+from harness.arguments import Stored, names_in
 from harness.cli.files import within, write_pages
 from harness.cli.process import Answer
 from zoo.registry import UserError, printable, unknown

@@ -5,8 +5,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness import stores
-from harness.cli import arguments
+from harness import arguments, stores
 from harness.cli.cost import exit_code
 from harness.cli.files import within, write_pages
 from harness.cli.process import Answer

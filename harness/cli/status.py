@@ -1,8 +1,8 @@
 """`harness status`: what runs, and what has ended, in a store."""
 
-from typing import Any
+from collections import Counter
 
-from harness.cli.arguments import Stored
+from harness.arguments import Stored
 from harness.cli.process import Answer
 from zoo.registry import printable
 
@@ -17,32 +17,22 @@ def status(options: Stored) -> Answer:
     from harness.records.store import Store, require_folder
     from harness.stores import with_warnings
 
-    store = options.store
-    require_folder(store)
-    found = overview(Store(store))
-    with_warnings(([], found.broken))
-    saved = "with a checkpoint or a record"
-    groups: dict[str, dict[str, tuple[Any, str]]] = {
-        "running": {name: (state, "") for name, state in found.running.items()},
-        "interrupted": {
-            name: (state, "" if state else saved) for name, state in found.interrupted.items()
-        },
-        "failed": {name: (None, reason) for name, reason in found.failed.items()},
-        "outdated": dict.fromkeys(found.outdated, (None, "")),
-    }
+    require_folder(options.store)
+    entries, broken = overview(Store(options.store))
+    with_warnings(([], broken))
+    counts = Counter(entry.status for entry in entries)
     rows = [
-        {"status": kind, "name": name, "reason": reason,
+        {"status": status, "name": name, "reason": reason,
          "state": state and state.model_dump(include={"host", "pid", "since"})}
-        for kind, runs in groups.items()
-        for name, (state, reason) in runs.items()
+        for status, name, reason, state in entries
+        if status != "done"
     ]  # fmt: skip
     if options.as_json:
-        return Answer({"done": len(found.done), "rows": rows})
-    running, interrupted, failed, outdated = map(len, groups.values())
-    done, total = len(found.done), len(found.done) + len(rows)
-    text = summary(done, total, running, failed)
-    old = f", {outdated} outdated: of other code or data than now" * bool(outdated)
-    lines = [f"{text}; {interrupted} interrupted{old}"]
+        return Answer({"done": counts["done"], "rows": rows})
+    text = summary(counts["done"], len(entries), counts["running"], counts["failed"])
+    old = counts["outdated"]
+    more = f", {old} outdated: of other code or data than now" * bool(old)
+    lines = [f"{text}; {counts['interrupted']} interrupted{more}"]
     for row in rows:
         what = row["reason"]
         if state := row["state"]:

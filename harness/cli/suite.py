@@ -10,10 +10,12 @@ import typer
 
 from harness import runs, stores
 from harness import suite as suites
+from harness.arguments import attentions_in, names_in, settings_of
 from harness.catalogue import described
-from harness.cli.arguments import attentions_in, names_in, settings_of
-from harness.cli.check import require_passed
+from harness.checks import require_passed
+from harness.cli import check
 from harness.cli.cost import exit_code, show
+from harness.cli.pack import needs_seeds
 from harness.cli.process import Answer
 from harness.cli.progress import execution
 from harness.costs.reference import REFERENCE
@@ -28,9 +30,9 @@ from harness.records.record import Record
 from harness.records.store import CostStore, Store
 from harness.records.suites import Suite, SuiteQuestion, SuiteRow, find
 from harness.report import step_frame
+from harness.rows import NeedsSeeds
 from reports import papers
 from reports.pages.suite import tables, terminal
-from reports.suite_results import results
 from zoo.composition import Composition
 from zoo.registry import UserError
 
@@ -144,23 +146,15 @@ def _needs_seeds(
     """Return whether a row, by its chosen trial, has more than the first seed of a question."""
 
     @cache
-    def at_baseline() -> set[str]:
+    def of_trials() -> NeedsSeeds:
         title, records = f"{suite.key}/{question.name}", stores.content(how.store).records
         asked = [run for run in records if run.spec.question.title == title]
         runs.fit_baselines(asked, how.store, how.shown)
-        content = stores.content(how.store)
-        # Trials alone: seeds that are there already must not decide whether others follow.
-        trials = content.runs
-        trials = trials[trials["role"] != "final"]
-        found = results(trials, suite, content.rules).answers()
-        return {*found[(found["question"] == question.name) & found["at_baseline"]]["row"]}
+        return needs_seeds(suite, asked, stores.rules_of(how.store))
 
-    def needs_seeds(chosen: Record) -> bool:
-        if question.seeds_at_baseline or chosen.is_baseline:
-            return True
-        return chosen.spec.row not in at_baseline()
-
-    return needs_seeds
+    # Baselines are fitted only where a trial may be at one.
+    always = question.seeds_at_baseline
+    return lambda chosen: always or chosen.is_baseline or of_trials()(question, chosen)
 
 
 def _require_certificates(rows: Sequence[SuiteRow], store: Path) -> None:
@@ -168,7 +162,8 @@ def _require_certificates(rows: Sequence[SuiteRow], store: Path) -> None:
     for row in rows:
         for name in Composition.parse(row.attention).names:
             if is_foreign([name]):
-                require_passed(name, row.options.get(name, {}), store)
+                options = row.options.get(name, {})
+                require_passed(name, options, store, check.show, typer.echo)
 
 
 def _answer(suite: Suite, options: "RunOptions", code: int) -> Answer:

@@ -2,8 +2,8 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, cast
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from harness import recipes
 from harness.costs.reference import NAIVE, REFERENCE, SDPA, reference_of
@@ -15,12 +15,9 @@ from harness.records.cost import (
     PASSES,
     REVISIONS,
     CostSpec,
-    Level,
-    Pass,
     batching_of,
     step_recipe,
 )  # fmt: skip
-from harness.records.fields import Device, Precision
 from harness.records.models import Encoder
 from harness.records.spec import RunSpec
 from harness.records.toml_files import validated
@@ -49,6 +46,7 @@ class CostRequest:
 
     Attributes:
         attentions: each `A`, or `A+B` where `level` is `step`.
+        operations: passes.
         batching: a number, or `tokens=K` for K tokens in all samples together.
         causal: whether evaluation and training are causal; prefill, decoding, and variants that are
             causal only, always are.
@@ -57,35 +55,25 @@ class CostRequest:
 
     attentions: Sequence[str]
     lengths: Sequence[int]
-    operations: Sequence[Pass]
-    level: Level
-    batching: str
-    dim: int
-    heads: int
-    causal: bool
-    precision: Precision
-    device: Device
-    settings: Mapping[str, Mapping[str, Value]]
+    operations: Sequence[str]
+    level: str = "layer"
+    batching: str = "1"
+    dim: int = 64
+    heads: int = 2
+    causal: bool = False
+    precision: str = "auto"
+    device: str = "auto"
+    settings: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
 
 
-def request_of(
-    attentions: Sequence[str], lengths: Sequence[int], *, passes: Sequence[str], level: str,
-    batch: str, dim: int, heads: int, causal: bool, precision: str, device: str,
-    settings: Mapping[str, Mapping[str, Value]],
-) -> CostRequest:  # fmt: skip
-    """The sweep of these names; `auto` is the precision and the device of this machine."""
-    for what, name, names in [
-        *(("pass", name, PASSES) for name in passes),
-        ("level", level, LEVELS),
-    ]:
+def resolved(request: CostRequest) -> CostRequest:
+    """The sweep with the device and the precision of this machine in place of `auto`."""
+    named = [*(("pass", name, PASSES) for name in request.operations)]
+    for what, name, names in [*named, ("level", request.level, LEVELS)]:
         if name not in names:
             raise UserError(unknown(what, name, names))
-    kind, operations, of = pick_device(device), cast(Any, passes), cast(Any, level)
-    return CostRequest(
-        attentions=attentions, lengths=lengths, operations=operations, level=of, batching=batch,
-        dim=dim, heads=heads, causal=causal, device=kind,
-        precision=pick_precision(precision, kind), settings=settings,
-    )  # fmt: skip
+    device = pick_device(request.device)
+    return replace(request, device=device, precision=pick_precision(request.precision, device))
 
 
 def measurements(request: CostRequest) -> list[CostSpec]:
@@ -93,6 +81,7 @@ def measurements(request: CostRequest) -> list[CostSpec]:
 
     A variant that has no such pass is left out with a warning.
     """
+    request = resolved(request)
     _check(request)
     named = [(name, request.settings) for name in request.attentions]
     references = [(REFERENCE, {REFERENCE: {"backend": kind}}) for kind in (SDPA, NAIVE)]
@@ -157,13 +146,8 @@ def batch_of(batching: str, length: int) -> int:
 
 def _check(request: CostRequest) -> None:
     # Rejects a width that the heads do not divide.
-    Size(
-        dim=request.dim,
-        heads=request.heads,
-        max_len=max(request.lengths),
-        causal=request.causal,
-        dropout=0.0,
-    )
+    Size(dim=request.dim, heads=request.heads, max_len=max(request.lengths), causal=False,
+         dropout=0.0)  # fmt: skip
     if request.level == "step" and {"decode", "prefill"} & {*request.operations}:
         raise UserError("a model has no pass decode or prefill; give --level layer")
     for attention in request.attentions:
@@ -179,39 +163,28 @@ def _check(request: CostRequest) -> None:
 
 
 def _spec(
-    request: CostRequest,
-    attention: str,
-    settings: Mapping[str, Mapping[str, Value]],
-    operation: Pass,
-    length: int,
-) -> CostSpec:
+    request: CostRequest, attention: str, settings: Mapping[str, Mapping[str, Value]],
+    operation: Any, length: int,
+) -> CostSpec:  # fmt: skip
     composition, environment = Composition.parse(attention), describe(request.device)
+    kinds = [variants.find(name) for name in composition.names]
+    names = ("level", "batching", "dim", "heads", "precision", "device")
+    shared: Any = {name: getattr(request, name) for name in names}
     spec = CostSpec(
-        attention=attention,
-        options=composition.changed(settings),
-        overrides=composition.overrides(request.settings, {}),
-        level=request.level,
-        operation=operation,
-        length=length,
-        batch=batch_of(request.batching, length),
-        batching=request.batching,
-        dim=request.dim,
-        heads=request.heads,
-        causal=request.causal
-        or operation in ("prefill", "decode")
-        or not all(variants.find(name).traits.bidirectional for name in composition.names),
+        attention=attention, options=composition.changed(settings),
+        overrides=composition.overrides(request.settings, {}), operation=operation, length=length,
+        batch=batch_of(request.batching, length), **shared,
+        causal=request.causal or operation in ("prefill", "decode")
+        or not all(kind.traits.bidirectional for kind in kinds),
         model=_model(request) if request.level == "step" else None,
-        precision=request.precision,
-        device=request.device,
-        machine=environment.device,
-        threads=environment.threads,
+        machine=environment.device, threads=environment.threads,
         revision=REVISIONS.get(operation, 1),
-    )
+    )  # fmt: skip
     reference = reference_of(spec)
     # On a CPU `auto` is the faster of the two rows that every sweep has.
     auto = spec.options == {REFERENCE: {}} and request.device == "cpu"
-    same = spec.model_copy(update={"overrides": {}}) == reference
-    return reference if auto or same else spec
+    is_reference = spec.model_copy(update={"overrides": {}}) == reference
+    return reference if auto or is_reference else spec
 
 
 def _model(request: CostRequest) -> Encoder:

@@ -3,16 +3,14 @@
 Each is made in a separate process, so that what it allocates, caches or breaks ends with it.
 """
 
-import multiprocessing
-import os
 import resource
 import signal
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor
 from functools import partial
-from multiprocessing.connection import Connection
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +22,7 @@ from harness.costs import measurement
 from harness.costs.plan import of_run
 from harness.costs.reference import REFERENCE
 from harness.data import is_out_of_memory
+from harness.engines.local import Processes
 from harness.environment import describe, keep_freed_memory
 from harness.interrupts import ending
 from harness.provenance import implementations, is_outdated, options_of
@@ -33,9 +32,6 @@ from harness.records.record import Record
 from harness.records.store import CostStore, Store
 from zoo.registry import in_one_line
 from zoo.variants import variants
-
-PRELOADED = (__name__, "torch._dynamo")
-"""Modules that every measurement needs; the second, for counting FLOPs, takes seconds to import."""
 
 SECONDS, TIMEOUT = 3.0, 600.0
 """Seconds of sampling for a measurement, about, and of the whole measurement, at most."""
@@ -64,60 +60,34 @@ def measure_in_process(
 
     `measure`, a function of a module, does the work there; see `harness.costs.measurement`.
     """
-    context = multiprocessing.get_context("forkserver")
-    # The server imports them once, and each process is a copy of it.
-    context.set_forkserver_preload([*PRELOADED])
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(
-        target=_measure,
-        args=(
-            sender,
-            partial(measure, spec, limits, seconds, timeout),
-            spec.device,
-            spec.threads,
-            {**os.environ},
-        ),
-        daemon=True,
-    )
-    process.start()
-    sender.close()
+    processes, work = Processes(), partial(measure, spec, limits, seconds, timeout)
+    call = processes.submit(_measure, work, spec.device, spec.threads)
     try:
-        if not receiver.poll(timeout):
-            return Outcome("timeout", f"it took more than {timeout:g} s", None)
-        return receiver.recv()
-    except EOFError:
-        process.join()
-        if process.exitcode == -signal.SIGKILL:
+        return call.result(timeout)
+    except TimeoutError:
+        return Outcome("timeout", f"it took more than {timeout:g} s", None)
+    except BrokenExecutor as error:
+        if str(error) == ending(-signal.SIGKILL):
             reason = "the system ended it, probably for its memory"
             return Outcome("out_of_memory", reason, None)
-        return Outcome("crashed", ending(process.exitcode or 0), None)
+        return Outcome("crashed", str(error), None)
     finally:
-        process.kill()
-        process.join()
-        receiver.close()
+        processes.kill()
 
 
-def _measure(
-    sender: Connection, measure: Callable[[], Measured], device: str, threads: int,
-    environment: Mapping[str, str],
-) -> None:  # fmt: skip
-    # The server has the environment of its start, before further classes were named.
-    os.environ.update(environment)
-    # Ctrl-C reaches the whole group of processes: the parent ends this one.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _measure(measure: Callable[[], Measured], device: str, threads: int) -> Outcome:
     try:
         torch.set_num_threads(threads)
         keep_freed_memory()
         if device == "cpu":
             _limit_memory()
-        outcome = Outcome("ok", "", measure())
+        return Outcome("ok", "", measure())
     except BaseException as error:
         # SystemExit as well: a variant must not end the process without a reason.
         out = is_out_of_memory(error)
         if not out:
             traceback.print_exc()
-        outcome = Outcome("out_of_memory" if out else "failed", in_one_line(error), None)
-    sender.send(outcome)
+        return Outcome("out_of_memory" if out else "failed", in_one_line(error), None)
 
 
 def _limit_memory() -> None:

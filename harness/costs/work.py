@@ -46,7 +46,11 @@ def prepare(spec: CostSpec) -> TimedCall:
         Unsupported: the variant has no such pass.
     """
     torch.manual_seed(0)
-    return _layer_call(spec) if spec.level == "layer" else _step_call(spec)
+    if spec.level == "layer":
+        return _layer_call(spec)
+    trainer = trainer_of(spec)
+    call = training_call if spec.operation == "train" else inference_call
+    return TimedCall(call(trainer), trainer.model)
 
 
 def require_supported(spec: CostSpec) -> None:
@@ -83,12 +87,6 @@ def _layer_call(spec: CostSpec) -> TimedCall:
         x.grad = None
 
     return TimedCall(train, layer)
-
-
-def _step_call(spec: CostSpec) -> TimedCall:
-    trainer = trainer_of(spec)
-    call = training_call if spec.operation == "train" else inference_call
-    return TimedCall(call(trainer), trainer.model)
 
 
 def trainer_of(spec: CostSpec) -> Trainer:

@@ -22,8 +22,8 @@ import torch
 from harness.engines import Resources
 from harness.interrupts import ending, ignore_interrupts
 
-PRELOADED = ("harness.execution", "torch._dynamo")
-"""Modules of every run; the second, for counting operations, takes seconds to import."""
+PRELOADED = ("harness.execution", "harness.costs.sweep", "torch._dynamo")
+"""Modules of runs and measurements; the last, to count operations, takes seconds to import."""
 
 
 def create(resources: Resources, store: Path) -> Executor | None:
@@ -69,15 +69,18 @@ class Processes(Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End all processes by SIGTERM; a second interrupt meanwhile ends them at once."""
-        processes = [*self.running.values()]
         try:
-            for process in processes:
+            for process in [*self.running.values()]:
                 process.terminate()
             self._wait()
         finally:
-            for process in processes:
-                process.kill()
-            self._wait()
+            self.kill()
+
+    def kill(self) -> None:
+        """End all processes at once."""
+        for process in [*self.running.values()]:
+            process.kill()
+        self._wait()
 
     def _wait(self) -> None:
         wait([*self.running])

@@ -14,6 +14,9 @@ from harness.records.spec import TaskSpec
 from harness.records.store import Broken, Store, parse
 from zoo.registry import Value
 
+SAVED = "with a checkpoint or a record"
+"""What is known of an interrupted run whose process has left no state."""
+
 
 class Question(BaseModel):
     """What an overview needs of a question."""
@@ -41,31 +44,26 @@ class Summary(BaseModel):
     files: dict[str, str] = {}
 
 
-class Overview(NamedTuple):
-    """The runs of a store, each in one of the groups.
+class Entry(NamedTuple):
+    """A run of a store.
 
     Attributes:
-        done: names of the runs with a final status whose code and data are current.
-        failed: the reason of each run that failed, by name.
-        running: the states of runs that a process makes now, by name.
-        interrupted: what is known of the runs that can be continued, by name.
-        outdated: names of other runs with a final status; see `harness.records.sources.outdated`.
-        broken: files and lines that are not records.
+        status: `done` or `outdated` with a final status, by whether its code and data are current;
+            see `harness.records.sources.outdated`; `running`, `interrupted` or `failed` without.
+        reason: why it failed, or what an interrupted run has saved.
+        state: of the process that makes it, or has begun it.
     """
 
-    done: list[str]
-    failed: dict[str, str]
-    running: dict[str, State]
-    interrupted: dict[str, State | None]
-    outdated: list[str]
-    broken: list[Broken]
+    status: str
+    name: str
+    reason: str = ""
+    state: State | None = None
 
 
-def overview(store: Store) -> Overview:
-    """Look at a store; nothing in it changes."""
+def overview(store: Store) -> tuple[list[Entry], list[Broken]]:
+    """Every run of a store, and what is not a record; nothing in the store changes."""
     found = {name: parse(read_file(at, "run") if isinstance(at, Path) else at, Summary)
              for name, at in store.entries().items()}  # fmt: skip
-    broken = [run for run in found.values() if isinstance(run, Broken)]
     states = store.locks.states()
     running = {name: state for name, state in states.items() if store.locks.is_held(name)}
     ended = {name: run for name, run in found.items()
@@ -74,9 +72,10 @@ def overview(store: Store) -> Overview:
     is_old = dict(zip(final, outdated([*map(origin_of, final.values())]), strict=True))
     failed = {name: run.reason for name, run in ended.items() if run.status == "failed"}
     saved = (path.stem for path in store.folder.glob("*.checkpoint"))
-    begun = {*states, *saved, *ended} - {*running, *final, *failed}
-    return Overview(
-        [name for name in final if not is_old[name]], failed, running,
-        {name: states.get(name) for name in sorted(begun)},
-        [name for name in final if is_old[name]], broken,
-    )  # fmt: skip
+    begun = sorted({*states, *saved, *ended} - {*running, *final, *failed})
+    entries = [Entry("running", name, state=state) for name, state in running.items()]
+    entries += (Entry("interrupted", name, "" if name in states else SAVED, states.get(name))
+                for name in begun)  # fmt: skip
+    entries += (Entry("failed", name, reason) for name, reason in failed.items())
+    entries += (Entry("outdated" if is_old[name] else "done", name) for name in final)
+    return entries, [run for run in found.values() if isinstance(run, Broken)]

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple, TypeVar
 
-from harness.cli.arguments import Stored
+from harness.arguments import Stored
 from zoo.registry import UserError, Value, require_memory, unknown
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def variant_options(
     name: str, set_: Sequence[str] | None, over: str = ""
 ) -> list[dict[str, Value]]:
     """The options of a variant that `--set` and `--over` give, one set for each value of `over`."""
-    from harness.cli.arguments import settings_of, values_in
+    from harness.arguments import settings_of, values_in
     from zoo.registry import resolve
     from zoo.variants import variants
 

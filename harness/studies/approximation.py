@@ -17,9 +17,8 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from torch import Tensor
 
-from harness import layer_inputs
+from harness import arguments, layer_inputs
 from harness.checkpoint import KeptRun, kept_runs
-from harness.cli import arguments
 from harness.provenance import implementations
 from harness.records.spec import label_of
 from harness.records.store import Store

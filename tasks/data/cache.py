@@ -132,15 +132,6 @@ def remove_partial() -> None:
                 path.unlink(missing_ok=True)
 
 
-def is_intact(path: Path) -> bool:
-    """Return whether a file of the cache is as it was written, by its checksums."""
-    with suppress(Exception):
-        require_regular(path)
-        with path.open("rb") as file:
-            return _stored(file, {}) is not None
-    return False
-
-
 def _stored(file: BufferedReader, names: Mapping[str, str]) -> dict[str, np.ndarray] | None:
     """The arrays of those names that a file has; None where it is damaged, or no NPZ file."""
     try:

@@ -6,6 +6,7 @@ verified.
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -43,9 +44,10 @@ def fetch_data(
     source, folder = factory.source, cache.data_home() / "downloads"
     if not source.downloads:
         raise UserError(f"{task} has no source that can be verified; {factory.how_to_get()}")
-    cached = cache.find(base_key(factory))
-    if cached and cache.is_intact(cached):
-        return Fetched(cached, source.terms, present=True)
+    if cached := cache.find(key := base_key(factory)):
+        with suppress(UserError):  # it is damaged
+            cache.read(key, {}, "")
+            return Fetched(cached, source.terms, present=True)
     for file in source.downloads:
         if not offline:
             download(file, folder, progress, timeout)

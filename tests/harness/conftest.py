@@ -20,7 +20,7 @@ from harness.records.cost import CostStatus
 from harness.records.record import Environment, Record
 from harness.records.spec import RunSpec
 from harness.records.store import Store
-from harness.runner import NoProgress, run
+from harness.runner import run
 from harness.train import Trainer
 from tasks import Split
 from tests.harness.specs import LIMITS, MEASURED
@@ -37,12 +37,14 @@ STORED = ("run", "status", "cost", "report", "study", "pack")
 """Commands with the option `--store`."""
 
 
-class RecordingCallback(NoProgress):
+class RecordingCallback:
     """Stores phases and the tracebacks of failures."""
 
     def __init__(self):
-        self.phases, self.traces = [], []
-        self.phase, self.failed = self.phases.append, self.traces.append
+        self.phases, self.traces, self.points = [], [], []
+
+    def __call__(self, what, value):
+        {"phase": self.phases, "trace": self.traces, "point": self.points}[what].append(value)
 
 
 @pytest.fixture
@@ -93,7 +95,7 @@ def dev(plan) -> Split:
 def requested(
     attention: str,
     task: str,
-    positions: str = "learned",
+    positions: str = "",
     recipe: str = "smoke",
     seed: int = 0,
     announce: Callable[[str], None] = lambda line: None,

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from harness import recipes
+from harness.arguments import MOST, seeds_in
 from harness.cli import main
-from harness.cli.arguments import MOST, seeds_in
 from tasks.registry import tasks
 from tasks.synthetic.base import SyntheticTask
 from tests.harness.conftest import SMALL

@@ -10,7 +10,7 @@ import pytest
 import typer
 
 import harness.runner
-from harness.cli.arguments import Stored
+from harness.arguments import Stored
 from harness.cli.process import Answer, add_command, invoke
 from harness.records.store import CostStore
 from tests.harness.test_cli import TINY

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from harness.records.overview import overview
+from harness.records.overview import Entry, overview
 from harness.runner import failure, run
 from tests.harness.specs import STATE, raising
 from zoo.registry import UserError
@@ -19,7 +19,7 @@ def failed(plan, store) -> list[str]:
 
 def test_lines_and_files_have_the_same_state(store, failed, call):
     found = overview(store)
-    assert found.failed == dict(zip(failed, ("boom 0", "boom 1"), strict=True))
+    assert found == ([Entry("failed", name, f"boom {n}") for n, name in enumerate(failed)], [])
     assert call("pack", "--out", str(store.folder))[0] == 0
     assert not [*store.folder.glob("*.json")] and overview(store) == found
 
@@ -32,9 +32,9 @@ def test_links_files_that_are_no_record_and_edited_ones_are_told_apart(store, fa
     (store.folder / f"{failed[0]}.json").symlink_to(target)
     edited = store.folder / f"{failed[1]}.json"
     edited.write_text(edited.read_text().replace("boom", "bang"))
-    found = overview(store)
-    assert [*found.failed] == failed[:1]
-    assert {bad.path.stem for bad in found.broken} == {"nothing", "empty", failed[1]}
+    entries, broken = overview(store)
+    assert [entry.name for entry in entries] == failed[:1]
+    assert {bad.path.stem for bad in broken} == {"nothing", "empty", failed[1]}
 
 
 def test_a_store_that_may_not_be_listed_is_rejected(store, failed, rejected, monkeypatch):
@@ -93,8 +93,7 @@ def test_the_command_says_the_same_and_changes_nothing(store, mixed, call):
 def test_a_run_that_was_killed_is_interrupted(store):
     store.locks.folder.mkdir(parents=True)
     (store.locks.folder / "name.json").write_text(STATE.model_dump_json())
-    found = overview(store)
-    assert (found.interrupted, found.running) == ({"name": STATE}, {})
+    assert overview(store) == ([Entry("interrupted", "name", state=STATE)], [])
 
 
 @pytest.mark.filterwarnings("always")

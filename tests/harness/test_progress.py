@@ -31,8 +31,8 @@ def test_a_progress_that_cannot_be_shown_changes_no_run(store, error):
     broken = MagicMock(side_effect=error)
     reported = Reported(store.locks.acquire("name", threads=1, steps=9), broken)
     with pytest.warns(UserWarning, match="progress is not shown") as caught:
-        reported.phase("train")
-        reported.phase("test")
+        reported("phase", "train")
+        reported("phase", "test")
     broken.assert_called_once()
     assert (len(caught), store.locks.state("name").phase) == (1, "test")
 
@@ -40,7 +40,7 @@ def test_a_progress_that_cannot_be_shown_changes_no_run(store, error):
 def test_an_interrupt_while_progress_is_shown_is_an_interrupt(store):
     interrupted = MagicMock(side_effect=KeyboardInterrupt)
     with pytest.raises(KeyboardInterrupt):
-        Reported(store.locks.acquire("name", threads=1, steps=9), interrupted).phase("train")
+        Reported(store.locks.acquire("name", threads=1, steps=9), interrupted)("phase", "train")
 
 
 class Shown:

@@ -13,7 +13,7 @@ SETTINGS = {"listops": TREES, "train": {"steps": 4, "warmup": 0}}
 
 def row(texts=None, settings=SETTINGS):
     """The trials of softmax over a grid."""
-    fixed = Fixed(tuned=True, grid=texts or {})
+    fixed = Fixed(tune=True, grid=texts or {})
     return trials(question_of("listops", "smoke", settings, fixed), "softmax", settings, "cpu")
 
 

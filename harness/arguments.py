@@ -1,7 +1,7 @@
 """Options that several commands share, each declared once, and the parsers of their values.
 
 A command takes a dataclass, whose fields are its options: see `harness.cli.process.add_command`.
-Here and in the commands a value that is malformed, unknown or not possible is a `UserError`.
+A value that is malformed, unknown or not possible is a `UserError`.
 """
 
 import re
@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-
-import typer
 
 from zoo.registry import UserError
 
@@ -25,17 +23,6 @@ MOST = 10_000
 
 LONGEST_NAME = 4096
 """The most characters of a name: as of a path."""
-
-
-def path(text: str | Path) -> Path:
-    """Read a path, or a default.
-
-    Raises:
-        BadParameter: the text is empty, which would name the current folder.
-    """
-    if not str(text):
-        raise typer.BadParameter("the path is empty; give a path, or '.' for the current folder.")
-    return Path(text)
 
 
 Count = Annotated[int, {"min": 0}]
