@@ -25,10 +25,12 @@ class Summary(NamedTuple):
     Attributes:
         digests: SHA-256 of each split, by its name.
         sizes: examples of each split, by its name.
+        has_target_positions: whether targets are at positions, rather than one for each example.
     """
 
     digests: Mapping[SplitName, str]
     sizes: Mapping[SplitName, int]
+    has_target_positions: bool
     metric: Metric
     dev_metric: Metric
 
@@ -70,6 +72,7 @@ class Data:
         return Summary(
             digests={name: split.digest() for name, split in splits.items()},
             sizes={name: len(split) for name, split in splits.items()},
+            has_target_positions=splits["test"].target_positions is not None,
             metric=splits["test"].answers.metric_of(classes),
             dev_metric=splits["dev"].answers.metric_of(classes),
         )

@@ -285,7 +285,7 @@ def _sections(
     model, changed = _section(kind, "model", of_kind, settings, prefix, of_model)
     train, changed_train = _section(TrainSpec, "train", recipe.train, settings, prefix, of_train)
     if task.inputs == "images":
-        _require_meaning(["train.parts_by_length"] * train.parts_by_length, "images")
+        _require_meaning(["train.bucket_by_length"] * train.bucket_by_length, "images")
     else:
         _require_meaning(["train.augment"] * bool(train.augment), task.inputs)
     if task.classes == 1 and train.label_smoothing:

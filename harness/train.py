@@ -77,7 +77,8 @@ class Trainer:
         self.device = train.targets.device
         self.model, self.spec, self.train = model, spec, train
         self.forward = torch.compile(model, dynamic=False) if spec.compiled else model
-        self.order = ShuffledBatches(len(train), spec.batch, seed, self.device)
+        lengths = train.example_lengths() if spec.bucket_by_length else None
+        self.order = ShuffledBatches(len(train), spec.batch, seed, self.device, lengths)
         self.read = reader(train, self.order, spec, seed)
         self.answers = train.answers.smoothed(spec.label_smoothing)
         self.optimizer = OPTIMISERS[spec.optimiser](
@@ -119,7 +120,8 @@ class Trainer:
         self.model.eval()
         answers, values = split.answers, None
         counted = answers.counted(split.targets)
-        for examples, length in in_order(split, self.spec.batch, self.spec.parts_by_length):
+        by_length = self.spec.bucket_by_length or self.spec.parts_by_length
+        for examples, length in in_order(split, self.spec.batch, by_length):
             batch = split.gather(examples, length)
             part = answers.values(self.scores(batch), batch.targets)
             if values is None:

@@ -61,7 +61,7 @@ def batching_of(text: str) -> tuple[str, int]:
 
 STEP: Mapping[str, Any] = {
     "steps": 1, "warmup": 0, "lr": 1e-4, "betas": (0.9, 0.999), "cycle_momentum": False,
-    "eps": 1e-6, "weight_decay": 0.0, "evaluations": 1,
+    "eps": 1e-6, "weight_decay": 0.0, "evaluations": 1, "bucket_by_length": False,
     "schedule": "one-cycle", "best_on_test": False, "stop_at": None,
 }  # fmt: skip
 """The fields of a recipe that do not change the cost of a step: runs at other rates share costs.

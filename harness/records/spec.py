@@ -47,6 +47,8 @@ class TrainSpec(Frozen):
         evaluations: number of evaluations on dev, evenly spaced, the last one after the last step.
         precision: of the matrix products; parameters and optimiser state are always fp32.
         compiled: whether the model runs through `torch.compile`.
+        bucket_by_length: whether a batch holds examples of similar length, padded to the longest of
+            them and not to the length of the task.
         parts_by_length: whether the examples of a batch pass through the model in parts of equal
             length, without padding; the loss is the same as without parts.
         stop_at: the score on dev at which training ends, when two evaluations in a row reach it;
@@ -76,6 +78,7 @@ class TrainSpec(Frozen):
     evaluations: Count
     precision: Precision
     compiled: bool
+    bucket_by_length: bool = False
     parts_by_length: bool = False
     stop_at: float | None = None
     optimiser: Literal["adamw", "radam"] = "adamw"
@@ -112,11 +115,14 @@ class TrainSpec(Frozen):
             raise ValueError(
                 f"batch={self.batch} is odd; mixup and cutmix pair images; give an even batch"
             )
-        if self.compiled and self.parts_by_length:
+        if self.compiled and (self.bucket_by_length or self.parts_by_length):
+            name = "bucket_by_length" if self.bucket_by_length else "parts_by_length"
             raise ValueError(
-                "parts_by_length=true gives batches of many lengths, and a compiled model is "
+                f"{name}=true gives batches of many lengths, and a compiled model is "
                 "compiled again for each; use either"
             )
+        if self.bucket_by_length and self.parts_by_length:
+            raise ValueError("bucket_by_length and parts_by_length are both true; use either")
         return self
 
 

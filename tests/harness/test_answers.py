@@ -44,14 +44,14 @@ def test_every_answer_survives_packing_and_json():
     assert again.cluster_sizes().tolist() == sizes
 
 
-def test_an_evaluation_by_length_does_not_change_the_order_of_the_answers(plan, prepare):
+def test_buckets_of_similar_length_do_not_change_the_order_of_the_answers(plan, prepare):
     run = plan(batch=4)
     trainer, split = prepare(run), restore(run).splits["test"]
     trainer.model.eval()
     guesses = trainer.model(split.gather(torch.arange(len(split))))[0].argmax(-1)
     wrong = torch.arange(len(split)) % 3 == 0
     answered = replace(split, targets=(guesses + wrong) % 10)
-    trainer.spec = trainer.spec.model_copy(update={"parts_by_length": True})
+    trainer.spec = trainer.spec.model_copy(update={"bucket_by_length": True})
     assert trainer.evaluate(answered).values.tolist() == (~wrong).tolist()
 
 

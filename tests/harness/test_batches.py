@@ -1,12 +1,13 @@
-"""The order of the data, and the batches of evaluation, by length or not."""
+"""The order of the data, with and without batches of similar length."""
 
 from collections.abc import Iterator
 
 import pytest
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
-from harness.batches import ShuffledBatches, in_order
+from harness.batches import LENGTH_STEP, ShuffledBatches, in_order
 from harness.classifier import Classifier
 from harness.data import restore
 from tasks.contract import Split
@@ -16,15 +17,21 @@ from zoo.registry import UserError
 from zoo.variants import variants
 
 CPU = torch.device("cpu")
+LENGTHS = torch.randint(1, 500, (1000,), generator=torch.Generator().manual_seed(0))
+
+
+def lengths_of(count: int) -> Tensor:
+    return LENGTHS[:count]
 
 
 def epoch(order: ShuffledBatches, first: int, batches: int) -> list[int]:
     return [i for number in range(first, first + batches) for i in order.batch(number).tolist()]
 
 
+@pytest.mark.parametrize("bucketed", [False, True])
 @pytest.mark.parametrize(("count", "batch"), [(12, 4), (8, 1), (5, 5), (900, 4)])
-def test_an_epoch_gives_every_example_once(count, batch):
-    order = ShuffledBatches(count, batch, 0, CPU)
+def test_an_epoch_gives_every_example_once(count, batch, bucketed):
+    order = ShuffledBatches(count, batch, 0, CPU, lengths_of(count) if bucketed else None)
     for start in (0, count // batch, 2 * (count // batch)):
         assert sorted(epoch(order, start, count // batch)) == list(range(count))
 
@@ -42,10 +49,11 @@ def test_no_epoch_of_a_seed_has_the_order_of_any_epoch_of_another():
     assert len(found) == 25 and tuple(range(64)) not in found
 
 
-def test_batches_are_available_in_any_order():
-    order = ShuffledBatches(10, 3, 1, CPU)
+@pytest.mark.parametrize("lengths", [None, LENGTHS[:10]], ids=["mixed", "bucketed"])
+def test_batches_are_available_in_any_order(lengths):
+    order = ShuffledBatches(10, 3, 1, CPU, lengths)
     forward = [order.batch(number).tolist() for number in range(9)]
-    assert [ShuffledBatches(10, 3, 1, CPU).batch(n).tolist() for n in (8, 0, 4)] == [
+    assert [ShuffledBatches(10, 3, 1, CPU, lengths).batch(n).tolist() for n in (8, 0, 4)] == [
         forward[8], forward[0], forward[4],
     ]  # fmt: skip
     assert [order.batch(number).tolist() for number in reversed(range(9))] == forward[::-1]
@@ -60,6 +68,35 @@ def test_the_order_does_not_change_the_default_generator():
 def test_a_split_smaller_than_one_batch_is_rejected():
     with pytest.raises(UserError, match="batch=4 exceeds the 3 training examples; lower the batch"):
         ShuffledBatches(3, 4, 0, CPU)
+
+
+def test_bucketed_batches_hold_examples_of_similar_length_padded_to_the_longest():
+    order = ShuffledBatches(1000, 10, 0, CPU, LENGTHS)
+    assert ShuffledBatches(1000, 10, 0, CPU).length(3) is None
+    spreads, longest = [], []
+    for number in range(100):
+        lengths = LENGTHS[order.batch(number)]
+        spreads.append(int(lengths.max() - lengths.min()))
+        longest.append(int(lengths.max()))
+        length = order.length(number)
+        assert length is not None
+        assert length % LENGTH_STEP == 0
+        assert longest[-1] <= length < longest[-1] + LENGTH_STEP
+    assert sum(spreads) / len(spreads) < 10
+    # Short and long batches are not in order of length.
+    assert abs(torch.corrcoef(torch.tensor([range(100), longest]).float())[0, 1]) < 0.4
+
+
+def test_bucketed_batches_differ_in_their_examples_between_epochs_and_seeds():
+    def batches(seed: int, turn: int) -> set[frozenset[int]]:
+        order = ShuffledBatches(1000, 4, seed, CPU, LENGTHS)
+        return {frozenset(order.batch(250 * turn + i).tolist()) for i in range(250)}
+
+    first = batches(0, 0)
+    assert batches(0, 0) == first
+    # About two examples have each length, so that without pools most batches would be the same.
+    assert len(first & batches(0, 1)) < 25
+    assert len(first & batches(1, 0)) < 25
 
 
 def split_of(lengths: list[int], length: int = 300) -> Split:
@@ -125,11 +162,11 @@ def test_a_batch_cut_to_its_longest_example_has_the_same_loss_and_gradients(name
         torch.testing.assert_close(cut, whole, rtol=1e-9, atol=1e-11)
 
 
-def test_a_run_of_parts_by_length_evaluates_the_same_model(plan, prepare):
-    ours, theirs = (prepare(plan(parts_by_length=by_length)) for by_length in (True, False))
+def test_a_run_with_bucketed_batches_trains_and_evaluates_the_same_model(plan, prepare):
+    ours, theirs = (prepare(plan(bucket_by_length=by_length)) for by_length in (True, False))
     seen = []
     ours.model.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].tokens.shape))
     dev = restore(plan()).splits["dev"]
     assert ours.evaluate(dev).score == theirs.evaluate(dev).score
-    assert {shape[-1] for shape in seen} == {24}
     assert ours.step(0).keys() == theirs.step(0).keys()
+    assert {shape[-1] for shape in seen} == {24}

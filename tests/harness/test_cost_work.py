@@ -111,7 +111,7 @@ def step_of_run(run, operation="train"):
 
 @pytest.mark.parametrize("attention", ["softmax", "primal"])
 def test_the_step_of_a_run_is_a_step_of_its_model_on_its_task(plan, attention):
-    run = plan(attention, batch=4, precision="bf16", clip=0.5)
+    run = plan(attention, batch=4, bucket_by_length=True, precision="bf16", clip=0.5)
     data = restore(run)
     model, spec = build_model(run, data.task), step_of_run(run)
     trainer = trainer_of(spec)
@@ -155,7 +155,8 @@ def test_the_tokens_of_a_training_batch_are_counted(task, options, batch, length
 
 def test_runs_of_one_shape_share_a_cost_and_runs_of_another_do_not(plan):
     first = plan("primal")
-    same = [plan("primal", seed=1, lr=0.5, steps=9, weight_decay=0.1, stop_at=9.0)]
+    same = [plan("primal", seed=1, lr=0.5, steps=9, weight_decay=0.1, stop_at=9.0),
+            plan("primal", bucket_by_length=True)]  # fmt: skip
     other = [plan("primal", batch=2), plan("primal", precision="bf16"), plan("softmax"),
              plan("primal", parts_by_length=True), plan("primal", clip=1.0),
              plan("primal", settings={"primal": {"rank": 3}}),

@@ -77,11 +77,11 @@ def test_an_option_of_a_variant_that_differs_from_the_recipe_is_an_override(tree
     assert spec(**usual) == spec() and not spec().overrides
 
 
-def test_parts_by_length_are_an_override_and_not_for_compiled_models(smoke):
-    spec = smoke(train={"parts_by_length": "true"})
-    assert spec.train.parts_by_length
-    assert spec.question.name.endswith("recipe smoke with train.parts_by_length=True")
-    repeated = {"parts_by_length": "false", "lr": "1e-3", "betas": "0.9,0.999"}
+def test_bucketing_by_length_is_an_override_and_not_for_compiled_models(smoke):
+    spec = smoke(train={"bucket_by_length": "true"})
+    assert spec.train.bucket_by_length
+    assert spec.question.name.endswith("recipe smoke with train.bucket_by_length=True")
+    repeated = {"bucket_by_length": "false", "lr": "1e-3", "betas": "0.9,0.999"}
     assert smoke(train=repeated, model={"dim": "64"}) == smoke()
     compiled = {**spec.train.model_dump(), "compiled": True}
     with pytest.raises(ValidationError, match=r"batches of many lengths.*; use either"):

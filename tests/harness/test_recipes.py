@@ -215,7 +215,7 @@ BAD = {
     "train.lr=fast: input should be a valid number; ": {"settings": {"train": {"lr": "fast"}}},
     "train.steps=0: input should be greater than or": {"settings": {"train": {"steps": "0"}}},
     "warmup=5 exceeds steps=4;": {"settings": {"train": {"steps": 4, "warmup": 5}}},
-    "train.parts_by_length=far: input": {"settings": {"train": {"parts_by_length": "far"}}},
+    "train.bucket_by_length=far: input": {"settings": {"train": {"bucket_by_length": "far"}}},
     "possible; use --precision": {"settings": {"train": {"precision": "bf16"}}},
     "model.dim=1.5: input should be a valid integer; ": {"settings": {"model": {"dim": "1.5"}}},
     "model.dropout=1: input should be less than 1": {"settings": {"model": {"dropout": "1"}}},

@@ -106,7 +106,7 @@ def record(spec) -> Record:
 DEFAULTS = {
     "model": {"short_conv": 0, "recompute": "none", "norm": "pre", "pooling": "mean"},
     "train": {
-        "parts_by_length": False, "optimiser": "adamw", "schedule": "one-cycle", "clip": 0.0,
+        "bucket_by_length": False, "optimiser": "adamw", "schedule": "one-cycle", "clip": 0.0,
         "augment": None,
     },
 }  # fmt: skip

@@ -302,7 +302,7 @@ def test_a_damaged_image_is_the_reason_of_a_failed_run(images, callback, run_her
         ({"model.recompute": "layer"}, "model.recompute has no meaning for images"),
         ({"model.norm": "post"}, "model.norm has no meaning for images; leave it out"),
         ({"model.pooling": "flatten"}, "model.pooling has no meaning for images"),
-        ({"train.parts_by_length": True}, "train.parts_by_length has no meaning for images"),
+        ({"train.bucket_by_length": True}, "train.bucket_by_length has no meaning for images"),
         ({"model.depth": 1}, "depth=1 is less than the 2 variants of softmax.primal; raise depth"),
         ({"train.augment.mixup": 0.8, "train.batch": 3}, "batch=3 is odd; mixup and cutmix pair"),
     ],
