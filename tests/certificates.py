@@ -1,11 +1,9 @@
 """The committed certificates."""
 
 from functools import cache
-from pathlib import Path
 
 from harness.records.store import CertificateStore
-
-ROOT = Path(__file__).parents[1]
+from tests.conftest import ROOT
 
 committed = cache(CertificateStore.within(ROOT / "results").by_variant)
 """The certificates of this repository by variant."""

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.conftest import ROOT
+
 PACKAGES = ("zoo", "tasks", "harness", "reports")
 
 MAY_IMPORT = {

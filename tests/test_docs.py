@@ -4,12 +4,12 @@ import ast
 import re
 import sys
 from itertools import pairwise
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.conftest import ROOT
+
 LIBRARY = ROOT / "docs" / "library.md"
 PRINTED = re.compile(r"^\s*print\(.*\)  # (.*)$", re.MULTILINE)
 

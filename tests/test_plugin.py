@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import ROOT
 from zoo.conformance import parametrize, run
 
-ROOT = Path(__file__).parents[1]
 PLUGIN = ROOT / "docs" / "examples" / "plugin"
 RECURRENCE = PLUGIN.parent / "running_mean.py"
 FILES = ("attention_free.py", "pyproject.toml")

@@ -161,6 +161,17 @@ FACES: dict[str, tuple[Callable[..., Any], Mapping[str, Any], Mapping[str, tuple
             "suite": (*NO_TEXT, "nope"), "store": (3, "nowhere", [], NAN),
         },
     ),
+    "harness.cost": (
+        harness.cost, {"attention": "none"},
+        {
+            "attention": (*NO_TEXT, "prima"), "lengths": ([0], [8.5], "8"), "passes": (3, "trian"),
+            "device": (None, 3, "tpu", ""),
+        },
+    ),
+    "harness.check": (
+        harness.check, {"name": "none", "only": ["lengths"]},
+        {"name": (*NO_TEXT, "prima"), "only": (3, ["x"], "causality"), "fast": NO_BOOL},
+    ),
     "harness.matrix": (
         harness.matrix, {},
         {"suite": (*NO_TEXT, "nope"), "store": ("", 3, [], "nowhere", ["nowhere"], NAN)},
@@ -182,7 +193,7 @@ FACES: dict[str, tuple[Callable[..., Any], Mapping[str, Any], Mapping[str, tuple
                 {"nope": 1}, {3: 1}, {"lr": NAN}, {"lr": "1,2"},
             ),
             "model": (None, {"dim": 3.5}, {"depth": True}), "mqar": ({"pairs": [2]},),
-            "nope": ({"x": 1}, 3),
+            "nope": ({"x": 1}, 3), "linear": ({"chunk": 8},),
         },
     ),
 }  # fmt: skip
@@ -214,7 +225,7 @@ def test_a_wrong_argument_is_answered_in_one_line(
     assert not [*tmp_path.rglob("*.json")]
 
 
-@pytest.mark.parametrize("face", [name for name in FACES if name != "harness.matrix"])
+@pytest.mark.parametrize("face", sorted(FACES.keys() - {"harness.cost", "harness.matrix"}))
 def test_the_other_arguments_of_the_table_are_right(face, tmp_path, monkeypatch, no_type_checks):
     function, valid, wrong = FACES[face]
     if not {"variant", "key"} & wrong.keys() - valid.keys():

@@ -4,13 +4,12 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from harness.records.store import Store
+from tests.conftest import ROOT
 
-ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "benchmarks" / "on_gpu.sh"
 
 

@@ -71,7 +71,7 @@ def data_home(shared_data, monkeypatch) -> Path:
 
 
 @pytest.fixture
-def plan() -> Callable[..., RunSpec]:
+def tiny() -> Callable[..., RunSpec]:
     """Resolves a tiny run; further keywords replace fields of its training recipe."""
 
     def make(
@@ -80,16 +80,17 @@ def plan() -> Callable[..., RunSpec]:
         settings: Mapping[str, Mapping] | None = None,
         **train,
     ) -> RunSpec:
-        settings = {"listops": TREES, **(settings or {})}
+        settings = {**(settings or {})}
+        settings["listops"] = {**TREES, **settings.get("listops", {})}
         return with_train(requested(attention, "listops", seed=seed, **settings), **train)
 
     return make
 
 
 @pytest.fixture
-def dev(plan) -> Split:
+def dev(tiny) -> Split:
     """The dev split of a tiny run."""
-    return restore(plan()).splits["dev"]
+    return restore(tiny()).splits["dev"]
 
 
 def requested(
@@ -114,14 +115,14 @@ def with_train(spec: RunSpec, **fields) -> RunSpec:
 
 
 @pytest.fixture
-def run_with_weights(plan, tmp_path, monkeypatch):
+def run_with_weights(tiny, tmp_path, monkeypatch):
     """Makes a run with weights of two steps for a study, whose test split cannot be read.
 
     Returns it with its model at the last step, and its dev split.
     """
 
     def make(study: ModuleType, attention: str, settings: Mapping[str, Mapping] | None = None):
-        run = plan(attention, settings=settings)
+        run = tiny(attention, settings=settings)
         model, folder = build_model(run, restore(run).task).eval(), tmp_path / attention
         files = {0: checkpoint.save_weights(folder, 0, model)}
         with torch.no_grad():
@@ -139,10 +140,10 @@ def run_with_weights(plan, tmp_path, monkeypatch):
 def prepare() -> Callable[[RunSpec], Trainer]:
     """Builds the trainer of a run as the run itself does."""
 
-    def make(plan: RunSpec) -> Trainer:
-        torch.manual_seed(plan.seed)
-        model = build_model(plan, restore(plan).task)
-        return Trainer(model, restore(plan).splits["train"], plan.train, plan.seed)
+    def make(spec: RunSpec) -> Trainer:
+        torch.manual_seed(spec.seed)
+        model = build_model(spec, restore(spec).task)
+        return Trainer(model, restore(spec).splits["train"], spec.train, spec.seed)
 
     return make
 
@@ -218,19 +219,19 @@ def interruptible():
 
 @pytest.fixture
 def run_here(store, callback) -> Callable[..., Record]:
-    """Runs a plan with the store."""
-    return lambda plan, **options: run(plan, store, callback, **options)
+    """Makes a run with the store."""
+    return lambda spec, **options: run(spec, store, callback, **options)
 
 
 @pytest.fixture
 def interrupted(run_here, interrupt_at) -> Callable[..., RunSpec]:
-    """Runs a plan until it is interrupted at a step; returns the plan."""
+    """Makes a run until it is interrupted at a step; returns its specification."""
 
-    def make(plan: RunSpec, step: int = 3) -> RunSpec:
+    def make(spec: RunSpec, step: int = 3) -> RunSpec:
         interrupt_at(step, KeyboardInterrupt())
         with pytest.raises(KeyboardInterrupt):
-            run_here(plan)
-        return plan
+            run_here(spec)
+        return spec
 
     return make
 
@@ -255,6 +256,19 @@ def call(capsys, store, unrendered):
         with pytest.raises(SystemExit) as ended:
             main([*argv, "--store", str(store.folder)] if argv[0] in STORED else argv)
         return (ended.value.code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def output(call) -> Callable[..., str]:
+    """Runs a command that succeeds; returns its stdout."""
+
+    def run(*argv: str) -> str:
+        code, out, err = call(*argv)
+        # Progress of a study, and of a command with `--json`, is written to stderr.
+        assert code == 0 and ({"study", "--json"} & {*argv} or not err), out + err
+        return out
 
     return run
 

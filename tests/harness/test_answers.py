@@ -44,8 +44,8 @@ def test_every_answer_survives_packing_and_json():
     assert again.cluster_sizes().tolist() == sizes
 
 
-def test_buckets_of_similar_length_do_not_change_the_order_of_the_answers(plan, prepare):
-    run = plan(batch=4)
+def test_buckets_of_similar_length_do_not_change_the_order_of_the_answers(tiny, prepare):
+    run = tiny(batch=4)
     trainer, split = prepare(run), restore(run).splits["test"]
     trainer.model.eval()
     guesses = trainer.model(split.gather(torch.arange(len(split))))[0].argmax(-1)

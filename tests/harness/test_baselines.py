@@ -4,6 +4,7 @@ import json
 import threading
 from pathlib import Path
 
+import filelock
 import pytest
 
 from harness import baselines
@@ -40,49 +41,52 @@ def fits(monkeypatch) -> list[str]:
     return fitted
 
 
-def fit(plan, stored, seen=None):
-    seen = [] if seen is None else seen
-    return baselines.fit(
-        plan.task, lambda _: restore(plan), stored, lambda *step: seen.append(step)
-    )
+def fit(spec, stored, report=lambda *step: None):
+    return baselines.fit(spec.task, lambda _: restore(spec), stored, report)
 
 
 def test_an_interrupted_fit_keeps_its_steps_and_continues_behind_them(
-    plan, stored, fits, monkeypatch
+    tiny, stored, fits, monkeypatch
 ):
-    planned, seen = plan(), []
+    spec, seen = tiny(), []
     with pytest.raises(KeyboardInterrupt):
-        fit(planned, stored, seen)
+        fit(spec, stored, lambda *step: seen.append(step))
     (partial,), broken = stored.read()
     assert (partial.left, partial.scores, broken) == (
         ("c",), {"model a": 25.0, "model b": 25.0}, []
     )  # fmt: skip
-    whole = fit(planned, stored, seen)
+    whole = fit(spec, stored, lambda *step: seen.append(step))
     assert fits == ["a", "b", "c"] and whole.left == () and len(whole.scores) == 3
     assert seen == [("a", 0, 3), ("b", 1, 3), ("c", 2, 3), ("c", 2, 3)]
     # A complete file needs no data.
-    found = baselines.fit(planned.task, raising(AssertionError("data")), stored, lambda *_: None)
-    assert found == whole == stored.find(planned.task)
+    found = baselines.fit(spec.task, raising(AssertionError("data")), stored, lambda *_: None)
+    assert found == whole == stored.find(spec.task)
     monkeypatch.setattr(baselines, "BASELINES_VERSION", 10**6)
-    assert fit(planned, stored).version == 10**6
+    assert fit(spec, stored).version == 10**6
     assert fits == [*"abc", *"abc"]
 
 
-def test_two_processes_fit_once(plan, stored, fits):
-    planned, name = plan(), plan().task.file_name
+def test_two_processes_fit_once(tiny, stored, fits, monkeypatch):
+    spec, waits, acquire = tiny(), threading.Event(), filelock.FileLock.acquire
+
+    def wait(lock, *arguments, **options):
+        waits.set()
+        return acquire(lock, *arguments, **options)
+
     with pytest.raises(KeyboardInterrupt):
-        fit(planned, stored)
-    waiting = threading.Thread(target=fit, args=(planned, stored))
-    with stored.locks.alone(name):
-        waiting.start()
-        waiting.join(0.5)
-        assert waiting.is_alive() and fits == ["a", "b"]
-    waiting.join()
+        fit(spec, stored)
+    other = threading.Thread(target=lambda: (fit(spec, stored), waits.set()))
+    with stored.locks.alone(spec.task.file_name):
+        monkeypatch.setattr(filelock.FileLock, "acquire", wait)
+        other.start()
+        waits.wait()
+        assert fits == ["a", "b"]
+    other.join()
     assert fits == ["a", "b", "c"]
 
 
-def test_every_task_and_every_data_set_has_another_file(plan):
-    first = plan().task
+def test_every_task_and_every_data_set_has_another_file(tiny):
+    first = tiny().task
     others = [
         first.model_copy(update={"key": f"{first.key}[max_len=9]"}),
         first.model_copy(update={"digests": {**first.digests, "test": "0" * 64}}),
@@ -90,25 +94,20 @@ def test_every_task_and_every_data_set_has_another_file(plan):
     assert len({spec.file_name for spec in (first, *others)}) == 3
 
 
-@pytest.mark.slow_after(1)
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [({"scores": {"chance": "high"}}, "scores"), ({"left": 3}, "left"), (None, "JSON")],
-)
-def test_a_file_that_is_no_set_of_baselines_is_named(plan, stored, change, message):
-    planned = plan()
-    path = stored.path(planned.task)
-    fit(planned, stored)
-    content = json.loads(path.read_text())
-    path.write_text("{" if change is None else json.dumps({**content, **change}))
-    with pytest.raises(UserError, match=f"{path.name} is not a record .*{message}"):
-        fit(planned, stored)
+def test_a_file_that_is_no_set_of_baselines_is_named(tiny, stored):
+    spec = tiny()
+    fit(spec, stored)
+    path = stored.path(spec.task)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "left": 3}))
+    with pytest.raises(UserError, match=f"{path.name} is not a record .*left"):
+        fit(spec, stored)
     assert [broken.path for broken in stored.read()[1]] == [path]
 
 
-def test_a_run_fits_the_baselines_after_training_and_a_table_has_them(call, stored, outcomes):
-    code, out, err = call("run", "--attention", "softmax", *SET)
-    assert code == 0, err
+def test_a_run_fits_the_baselines_after_training_and_a_table_has_them(
+    call, output, stored, outcomes
+):
+    out = output("run", "--attention", "softmax", *SET)
     (found,), _ = stored.read()
     names = [line for line in out.splitlines() if "baselines of listops@1" in line]
     assert [line.rpartition(": ")[2] for line in names] == [
@@ -125,19 +124,17 @@ def test_a_run_fits_the_baselines_after_training_and_a_table_has_them(call, stor
 
 @pytest.mark.slow
 def test_a_table_without_the_file_names_it_and_the_command_that_makes_it(
-    call, store, stored, outcomes
+    call, output, store, stored, outcomes
 ):
-    assert call("run", "--attention", "softmax,none", *SET)[0] == 0
+    output("run", "--attention", "softmax,none", *SET)
     (path,) = Path(stored.folder).glob("*.json")
     content = path.read_bytes()
     path.unlink()
-    code, out, _ = call("report")
-    assert code == 0 and f"No verdict on baselines: baselines/{path.name} is missing" in " ".join(
-        out.split()
-    )
+    out = output("report")
+    assert f"No verdict on baselines: baselines/{path.name} is missing" in " ".join(out.split())
     assert "harness report --baselines" in " ".join(out.split())
     assert "beat" not in out and "\nbaselines: " not in out
-    assert call("report", "--baselines")[0] == 0
+    output("report", "--baselines")
     old, new = json.loads(content), json.loads(path.read_bytes())
     other = {"started": "", "checksum": ""}
     assert old | other == new | other

@@ -162,11 +162,11 @@ def test_a_batch_cut_to_its_longest_example_has_the_same_loss_and_gradients(name
         torch.testing.assert_close(cut, whole, rtol=1e-9, atol=1e-11)
 
 
-def test_a_run_with_bucketed_batches_trains_and_evaluates_the_same_model(plan, prepare):
-    ours, theirs = (prepare(plan(bucket_by_length=by_length)) for by_length in (True, False))
+def test_a_run_with_bucketed_batches_trains_and_evaluates_the_same_model(tiny, prepare):
+    ours, theirs = (prepare(tiny(bucket_by_length=by_length)) for by_length in (True, False))
     seen = []
     ours.model.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].tokens.shape))
-    dev = restore(plan()).splits["dev"]
+    dev = restore(tiny()).splits["dev"]
     assert ours.evaluate(dev).score == theirs.evaluate(dev).score
     assert ours.step(0).keys() == theirs.step(0).keys()
     assert {shape[-1] for shape in seen} == {24}

@@ -49,17 +49,17 @@ def same(first, other) -> bool:
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("attention", ["softmax+primal", "performer"])
 def test_a_run_that_continues_from_a_checkpoint_equals_one_without_a_break(
-    plan, prepare, dev, path, attention
+    tiny, prepare, dev, path, attention
 ):
     """The checkpoint is between two points of the curve, after an evaluation."""
-    planned = plan(attention, steps=200, evaluations=20)
+    spec = tiny(attention, steps=200, evaluations=20)
 
     def late() -> Progress:
         before = Point(step=188, seconds=0.1, loss=1, losses={})
         return Progress(environment=HERE, step=188, curve=[before])
 
-    expected = finish(prepare(planned), dev, late())
-    trainer, progress, seconds = prepare(planned), late(), []
+    expected = finish(prepare(spec), dev, late())
+    trainer, progress, seconds = prepare(spec), late(), []
 
     def save():
         if progress.step == 193:
@@ -68,7 +68,7 @@ def test_a_run_that_continues_from_a_checkpoint_equals_one_without_a_break(
 
     # Saving does not change the run.
     assert same(finish(trainer, dev, progress, save, lambda: progress.step == 193), expected)
-    resumed = prepare(planned)
+    resumed = prepare(spec)
     torch.manual_seed(99)
     with torch.no_grad():
         for parameter in resumed.model.parameters():
@@ -80,8 +80,8 @@ def test_a_run_that_continues_from_a_checkpoint_equals_one_without_a_break(
 
 
 @pytest.fixture
-def saved(plan, prepare, dev, path):
-    trainer, progress = prepare(plan()), Progress(environment=HERE)
+def saved(tiny, prepare, dev, path):
+    trainer, progress = prepare(tiny()), Progress(environment=HERE)
     fit(trainer, dev, progress, nothing, nothing)
     checkpoint.save(path, trainer, progress)
     assert list(path.parent.iterdir()) == [path]
@@ -89,9 +89,9 @@ def saved(plan, prepare, dev, path):
 
 
 @pytest.fixture
-def load(plan, prepare, path):
-    """Loads the checkpoint for a run of `plan`."""
-    return lambda *fields, **train: checkpoint.load(path, prepare(plan(*fields, **train)))
+def load(tiny, prepare, path):
+    """Loads the checkpoint for a run of `tiny`."""
+    return lambda *fields, **train: checkpoint.load(path, prepare(tiny(*fields, **train)))
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def rejected(load):
     return make
 
 
-def test_a_failed_save_leaves_the_last_one(plan, prepare, saved, monkeypatch):
+def test_a_failed_save_leaves_the_last_one(tiny, prepare, saved, monkeypatch):
     def fail(state, file):
         file.write(b"half")
         raise OSError("disk full")
@@ -115,7 +115,7 @@ def test_a_failed_save_leaves_the_last_one(plan, prepare, saved, monkeypatch):
     before = saved.read_bytes()
     monkeypatch.setattr(torch, "save", fail)
     with pytest.raises(OSError, match="disk full"):
-        checkpoint.save(saved, prepare(plan()), Progress(environment=HERE))
+        checkpoint.save(saved, prepare(tiny()), Progress(environment=HERE))
     assert list(saved.parent.iterdir()) == [saved]
     assert saved.read_bytes() == before
 
@@ -171,8 +171,8 @@ def test_a_damaged_checkpoint_is_rejected_and_left(rejected, saved):
         assert saved.read_bytes() == content
 
 
-def test_no_checkpoint_with_a_flipped_bit_is_continued(plan, prepare, saved):
-    content, positions, trainer = saved.read_bytes(), random.Random(0), prepare(plan())
+def test_no_checkpoint_with_a_flipped_bit_is_continued(tiny, prepare, saved):
+    content, positions, trainer = saved.read_bytes(), random.Random(0), prepare(tiny())
     for _ in range(100):
         flipped, position = bytearray(content), positions.randrange(8 * len(content))
         flipped[position // 8] ^= 1 << position % 8

@@ -29,9 +29,8 @@ def reviews(tmp_path, monkeypatch) -> Path:
     return tmp_path / "aclImdb"
 
 
-def test_an_import_prints_the_file_in_the_cache(call, reviews):
-    code, out, err = call("data", "import", "text", str(reviews))
-    assert (code, err) == (0, "")
+def test_an_import_prints_the_file_in_the_cache(output, reviews):
+    out = output("data", "import", "text", str(reviews))
     with np.load(out.removeprefix("imported: ").strip(), allow_pickle=False) as arrays:
         assert arrays["train_targets"].tolist() == [0, 1]
 

@@ -74,10 +74,6 @@ def test_a_run_gives_the_rows_of_its_table_and_the_paths_of_its_records(
     assert not any(run["new"] for run in again["runs"]) and again["rows"] == found["rows"]
 
 
-def test_bad_input_gives_no_document(rejected):
-    assert "'sofmax'" in rejected(*TINY, "-a", "sofmax", "--json")
-
-
 def test_a_report_gives_the_lines_of_its_csv_files_and_its_paths(call, store, tmp_path):
     for attention in ("softmax", "none"):
         store.write(make_record(attention))

@@ -45,9 +45,8 @@ def plug_ins(install, monkeypatch):
     return {"aft-simple", "mine"}
 
 
-def test_the_list_names_every_variant_task_and_budget_in_100_columns(call):
-    code, out, err = call("list")
-    assert (code, err) == (0, "")
+def test_the_list_names_every_variant_task_and_budget_in_100_columns(output):
+    out = output("list")
     assert max(map(len, out.splitlines())) <= 100
     lines, words = out.splitlines(), set(out.replace(",", " ").split())
     versions = {f"{name}@{tasks.create(name).version}" for name in ("listops", "copying", "image")}
@@ -83,11 +82,11 @@ def test_every_option_has_its_type_its_default_and_its_meaning(name):
     assert {line.split()[0] for line in lines if line} >= {*options}
 
 
-def test_what_the_generated_file_lacks_is_described(call, monkeypatch):
+def test_what_the_generated_file_lacks_is_described(output, monkeypatch):
     older = {**DOCUMENT, "tasks": [task for task in DOCUMENT["tasks"] if task["name"] != "mqar"]}
     monkeypatch.setattr("harness.cli.list.described", lambda: older)
-    code, out, err = call("list", "mqar")
-    assert (code, err) == (0, "") and out.startswith("mqar@")
+    out = output("list", "mqar")
+    assert out.startswith("mqar@")
 
 
 def test_types_have_bounds_and_choices_and_meanings_are_read_and_inherited():

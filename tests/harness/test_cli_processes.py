@@ -127,10 +127,10 @@ def step_in(line: str) -> int:
 
 @pytest.mark.slow
 def test_a_run_that_a_signal_ended_leaves_a_readable_store_and_is_continued(
-    start, store, plan, capsys
+    start, store, tiny, capsys
 ):
-    # Ctrl-C is sent to a grid of several processes in test_engines, SIGKILL in test_kills.
-    plan()  # generates the data
+    # Ctrl-C is sent to a grid of several processes and SIGKILL to commands in test_engines.
+    tiny()  # generates the data
     command = [*LONG, "--store", str(store.folder)]
     first = SIGNAL_AT_STEP.format(step=20, number=int(signal.SIGTERM))
     process = start(*command, first=first)
@@ -192,8 +192,8 @@ def test_a_command_that_ends_before_its_interrupt_is_raised_ends_as_interrupted(
 
 
 @pytest.mark.slow
-def test_output_that_nobody_reads_changes_no_record(start, store, plan):
-    plan()  # generates the data: a command prints a line about that before its first run
+def test_output_that_nobody_reads_changes_no_record(start, store, tiny):
+    tiny()  # generates the data: a command prints a line about that before its first run
     reader, writer = os.pipe()
     os.close(reader)
     short = [text.replace(f"steps={STEPS}", "steps=20") for text in LONG]

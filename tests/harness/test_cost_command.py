@@ -42,10 +42,9 @@ def test_other_lengths_are_rejected_with_an_example(text):
 
 
 @pytest.mark.filterwarnings("always")
-def test_cost_measures_everything_once_and_writes_its_page(call, store, outcomes):
+def test_cost_measures_everything_once_and_writes_its_page(call, output, store, outcomes):
     arguments = (*SMALL, "-a", "primal", "--lengths", "32", "--pass", "train,decode")
-    code, out, err = call(*arguments)
-    assert code == 0, err
+    out = output(*arguments)
     records, broken = CostStore.within(store.folder).read()
     # Primal, SDPA softmax and softmax by its formula, in two passes.
     assert len(records) == 6 and not broken
@@ -56,20 +55,21 @@ def test_cost_measures_everything_once_and_writes_its_page(call, store, outcomes
     progress, _, table = out.partition("cost.csv")
     assert all(f"softmax[backend={kind}]" in text for kind in ("naive", "sdpa")
                for text in (progress, table)) and "primal" in table  # fmt: skip
-    code, out, _ = call(*arguments)
-    assert code == 0 and out.count("(already present)") == 6
-    code, out, err = call("report")
-    assert (code, err) == (0, "") and "primal" in out and "no records" not in out
+    out = output(*arguments)
+    assert out.count("(already present)") == 6
+    out = output("report")
+    assert "primal" in out and "no records" not in out
     (store.folder / "cost" / "other.json").write_text("{}")
     assert "other.json is not a record" in call(*arguments)[2]
 
 
 @pytest.mark.filterwarnings("always")
-def test_a_run_ends_with_the_costs_of_its_step_which_rerun_measures_again(call, store, outcomes):
+def test_a_run_ends_with_the_costs_of_its_step_which_rerun_measures_again(
+    call, output, store, outcomes
+):
     argv = (*TINY, "-a", "none,softmax", "--seeds", "0,1", "--threads", "1")
     assert call(*argv, "--no-cost")[0] == 0 and not CostStore.within(store.folder).read()[0]
-    code, out, err = call(*argv)
-    assert (code, err) == (0, "")
+    out = output(*argv)
     records = CostStore.within(store.folder).read()[0]
     kinds = {(record.spec.attention, record.spec.operation) for record in records}
     assert len(records) == 4 and kinds == {*product(("none", "softmax"), ("train", "forward"))}
@@ -95,12 +95,11 @@ def test_a_run_ends_with_the_costs_of_its_step_which_rerun_measures_again(call, 
     ],
 )
 def test_a_table_says_its_precision_and_the_options_of_a_suite(
-    call, store, outcomes, options, precision, compared
+    output, store, outcomes, options, precision, compared
 ):
     sized = options if "--dim" in options else f"{options} --dim 16"
     argv = ("cost", "--seconds", "0", "-a", "none", "--lengths", "32", *sized.split())
-    code, out, err = call(*argv, "--device", "cpu")
-    assert (code, err) == (0, "")
+    out = output(*argv, "--device", "cpu")
     specs = [record.spec for record in CostStore.within(store.folder).read()[0]]
     assert {spec.precision for spec in specs} == {precision}
     notes = out.rpartition("exponent")[2].splitlines()
@@ -121,10 +120,10 @@ def test_a_table_says_its_precision_and_the_options_of_a_suite(
     ],
 )  # fmt: skip
 def test_a_row_has_the_options_that_were_set_and_is_causal_where_it_must_be(
-    call, store, outcomes, options, label, causal
+    output, store, outcomes, options, label, causal
 ):
-    code, out, err = call(*SMALL, "--lengths", "32", *options.split())
-    assert (code, err) == (0, "") and label in out
+    out = output(*SMALL, "--lengths", "32", *options.split())
+    assert label in out
     specs = [record.spec for record in CostStore.within(store.folder).read()[0]]
     assert {spec.attention: spec.causal for spec in specs} == causal
     assert [spec.overrides for spec in specs if spec.overrides] == (

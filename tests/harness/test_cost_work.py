@@ -110,8 +110,8 @@ def step_of_run(run, operation="train"):
 
 
 @pytest.mark.parametrize("attention", ["softmax", "primal"])
-def test_the_step_of_a_run_is_a_step_of_its_model_on_its_task(plan, attention):
-    run = plan(attention, batch=4, bucket_by_length=True, precision="bf16", clip=0.5)
+def test_the_step_of_a_run_is_a_step_of_its_model_on_its_task(tiny, attention):
+    run = tiny(attention, batch=4, bucket_by_length=True, precision="bf16", clip=0.5)
     data = restore(run)
     model, spec = build_model(run, data.task), step_of_run(run)
     trainer = trainer_of(spec)
@@ -125,11 +125,11 @@ def test_the_step_of_a_run_is_a_step_of_its_model_on_its_task(plan, attention):
     assert (trainer.spec.precision, trainer.spec.clip, spec.batch) == ("bf16", 0.5, 4)
 
 
-def test_a_training_step_has_the_operations_of_its_formula(plan):
+def test_a_training_step_has_the_operations_of_its_formula(tiny):
     b, n, d, ff, head, classes, depth = 4, 24, 64, 128, 128, 10, 2
     linear = depth * n * (4 * d * d + 2 * d * ff) + d * head + head * classes
     attention = depth * n * n * d
-    run = plan("softmax", batch=b)
+    run = tiny("softmax", batch=b)
     data = restore(run)
     counted = flops_of(build_model(run, data.task), data.splits["train"], run.train)
     assert counted == b * (3 * 2 * linear + 7 * 2 * attention)
@@ -153,15 +153,15 @@ def test_the_tokens_of_a_training_batch_are_counted(task, options, batch, length
     assert (cost.batch, cost.length) == (batch * run.train.batch, length)
 
 
-def test_runs_of_one_shape_share_a_cost_and_runs_of_another_do_not(plan):
-    first = plan("primal")
-    same = [plan("primal", seed=1, lr=0.5, steps=9, weight_decay=0.1, stop_at=9.0),
-            plan("primal", bucket_by_length=True)]  # fmt: skip
-    other = [plan("primal", batch=2), plan("primal", precision="bf16"), plan("softmax"),
-             plan("primal", parts_by_length=True), plan("primal", clip=1.0),
-             plan("primal", settings={"primal": {"rank": 3}}),
-             plan("primal", settings={"model": {"dropout": 0.3}}),
-             plan("primal", settings={"listops": {**TREES, "max_len": 32}})]  # fmt: skip
+def test_runs_of_one_shape_share_a_cost_and_runs_of_another_do_not(tiny):
+    first = tiny("primal")
+    same = [tiny("primal", seed=1, lr=0.5, steps=9, weight_decay=0.1, stop_at=9.0),
+            tiny("primal", bucket_by_length=True)]  # fmt: skip
+    other = [tiny("primal", batch=2), tiny("primal", precision="bf16"), tiny("softmax"),
+             tiny("primal", parts_by_length=True), tiny("primal", clip=1.0),
+             tiny("primal", settings={"primal": {"rank": 3}}),
+             tiny("primal", settings={"model": {"dropout": 0.3}}),
+             tiny("primal", settings={"listops": {"max_len": 32}})]  # fmt: skip
     (train, forward), key = of_run(first, "here", 1), step_of(first)
     assert key == step_of(train) == step_of(forward) and train.id != forward.id
     assert {step_of(run) for run in same} == {key}
@@ -188,13 +188,13 @@ def test_causal_recurrent_models_have_a_state(attention, causal, has_state):
     assert size is not None and least <= size < 1.2 * least
 
 
-def test_a_compiled_step_is_compared_with_compiled_sdpa_and_counted_uncompiled(plan, monkeypatch):
+def test_a_compiled_step_is_compared_with_compiled_sdpa_and_counted_uncompiled(tiny, monkeypatch):
     compiled, counted = [], []
     monkeypatch.setattr(torch, "compile", lambda model, dynamic: compiled.append(model) or model)
     monkeypatch.setattr(
         "harness.costs.measurement.flops", lambda call: counted.append(len(compiled)) or 1
     )
-    spec = step_of_run(plan("primal", compiled=True))
+    spec = step_of_run(tiny("primal", compiled=True))
     measured = measure(spec, LIMITS, 0.0, 60.0)
     assert (measured.backend, measured.reference) == ("compiled", "sdpa")
     # What is measured, and SDPA: for its time, to sample it, and for its memory.

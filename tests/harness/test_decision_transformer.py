@@ -103,7 +103,7 @@ def test_the_loss_is_the_mean_squared_error_over_the_steps_that_are_there():
 
 
 @pytest.fixture
-def planned(tmp_path):
+def pendulum(tmp_path):
     path = record_short(tmp_path / "pendulum.hdf5")
 
     def make(attention: str = "primal", **train):
@@ -113,8 +113,8 @@ def planned(tmp_path):
     return make
 
 
-def test_the_record_has_returns_and_no_accuracy(planned, store, callback, run_here):
-    record = run_here(planned())
+def test_the_record_has_returns_and_no_accuracy(pendulum, store, callback, run_here):
+    record = run_here(pendulum())
     final = record.final
     assert final is not None, (record.reason, callback.traces)
     assert record.metric.name == "normalised return" and final.score == final.sample.mean
@@ -130,23 +130,23 @@ def test_options_of_answers_and_images_are_rejected(tmp_path, run_here):
     options = {"path": record_short(tmp_path / "a.hdf5"), **SMALL}
     with pytest.raises(UserError, match="drop_path has no meaning for trajectories"):
         requested("softmax", "control", control=options, model={"drop_path": 0.1})
-    plan = requested("softmax", "control", control=options, train={"best_on_test": True})
-    record = run_here(plan)
+    spec = requested("softmax", "control", control=options, train={"best_on_test": True})
+    record = run_here(spec)
     assert record.status == "failed" and "has no test answers" in record.reason
 
 
-def test_a_roll_out_takes_the_action_of_the_last_step_that_is_there(planned, monkeypatch):
-    plan, calls = planned("softmax"), []
-    train, test = (restore(plan).splits[name] for name in ("train", "test"))
+def test_a_roll_out_takes_the_action_of_the_last_step_that_is_there(pendulum, monkeypatch):
+    spec, calls = pendulum("softmax"), []
+    train, test = (restore(spec).splits[name] for name in ("train", "test"))
     torch.manual_seed(0)
-    trained = build_model(plan, restore(plan).task)
+    trained = build_model(spec, restore(spec).task)
 
     def returns(self, act, test):
         calls.append((act, trained.training))
         return [55.0]
 
-    monkeypatch.setattr(type(restore(plan).task), "returns", returns)
-    found = roll_out(Trainer(trained.train(), train, plan.train, 0), restore(plan).task, test)
+    monkeypatch.setattr(type(restore(spec).task), "returns", returns)
+    found = roll_out(Trainer(trained.train(), train, spec.train, 0), restore(spec).task, test)
     ((act, training),) = calls
     assert found.mean == 50.0 and not training
     for count in (1, 3, 5):
@@ -159,33 +159,31 @@ def test_a_roll_out_takes_the_action_of_the_last_step_that_is_there(planned, mon
 
 
 @pytest.mark.slow
-def test_a_model_learns_to_balance_the_pendulum(planned):
-    plan = planned("softmax", steps=80, lr=3e-3)
+def test_a_model_learns_to_balance_the_pendulum(pendulum):
+    spec = pendulum("softmax", steps=80, lr=3e-3)
     torch.manual_seed(0)
-    spec = plan
     trainer = Trainer(
-        build_model(spec, restore(plan).task), restore(plan).splits["train"], spec.train, 0
+        build_model(spec, restore(spec).task), restore(spec).splits["train"], spec.train, 0
     )
     trainer.model.train()
     for number in range(spec.train.steps):
         trainer.step(number)
-    returns = roll_out(trainer, restore(plan).task, restore(plan).splits["test"])
-    random = restore(plan).task.shallow_baselines()["random policy"](restore(plan).splits)
+    returns = roll_out(trainer, restore(spec).task, restore(spec).splits["test"])
+    random = restore(spec).task.shallow_baselines()["random policy"](restore(spec).splits)
     assert returns.mean > 2 * max(random, 5)
 
 
 @pytest.mark.slow
-def test_the_command_runs_and_reports_with_normalised_returns(tmp_path, call, outcomes, store):
+def test_the_command_runs_and_reports_with_normalised_returns(tmp_path, output, outcomes, store):
     path = tmp_path / "pendulum.hdf5"
     record_short(path)
     options = [f"control.{name}={value}" for name, value in {"path": path, **SMALL}.items()]
-    code, out, err = call(
+    out = output(
         "run", "--task", "control", "--attention", "softmax,softmax+primal", "--budget", "smoke",
         *(part for option in options for part in ("--set", option)),
     )  # fmt: skip
-    assert code == 0, err
     assert "normalised return" in out and "random policy" in out and "accuracy" not in out
-    assert call("report")[0] == 0
+    output("report")
     page = (store.folder / "leaderboard.md").read_text()
     assert "test normalised return [95 % interval]" in page and "test accuracy" not in page
     assert "*trajectories of the file*" in page and "Rows of control are ordered" in page
@@ -195,10 +193,10 @@ def test_the_command_runs_and_reports_with_normalised_returns(tmp_path, call, ou
     assert len(found) == 2 and {file["metric"]["name"] for file in found} == {"normalised return"}
 
 
-def test_recording_writes_the_file_and_prints_its_references(tmp_path, call, monkeypatch):
+def test_recording_writes_the_file_and_prints_its_references(tmp_path, call, output, monkeypatch):
     monkeypatch.setattr("tasks.control.environment.REFERENCE_EPISODES", 1)
     path = tmp_path / "a.hdf5"
-    code, out, _ = call("data", "record", "InvertedPendulum-v5", str(path), "--episodes", "2")
-    assert code == 0 and path.exists() and "expert_return: 1000" in out
+    out = output("data", "record", "InvertedPendulum-v5", str(path), "--episodes", "2")
+    assert path.exists() and "expert_return: 1000" in out
     code, _, err = call("data", "record", "InvertedPendulum-v5", str(path), "--episodes", "2")
     assert code == 2 and "give another file" in err

@@ -1,16 +1,19 @@
-"""Engines: processes that are killed or interrupted, and runs equal to those of this process."""
+"""Engines and commands whose processes are killed or interrupted, and runs equal to others."""
 
 import concurrent.futures
 import json
 import multiprocessing
 import os
+import random
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 
 import psutil
@@ -21,9 +24,9 @@ from harness.engines import Resources, names, start
 from harness.engines.local import Processes, visible_gpus
 from harness.environment import use_threads
 from harness.records.store import Store
+from tests.conftest import ROOT
 from tests.harness.conftest import DEADLINE, SMALL
 
-ROOT = Path(__file__).parents[2]
 VARIANTS = ["softmax", "none"]
 CELLS = ["run", "--budget", "smoke", "--precision", "fp32", "--no-cost"]
 CELLS += ["--set", "softmax.backend=sdpa"]  # without a trial, whose result may change
@@ -63,12 +66,20 @@ def wait_for_checkpoint(store: Store, ended: threading.Event) -> psutil.Process:
             saved = (store.folder / f"{name}.checkpoint").exists()
             if not saved or state.phase != "train" or not store.locks.is_held(name):
                 continue
-            process = psutil.Process(state.pid)
-            process.suspend()
-            if store.locks.is_held(name) and store.locks.state(name).phase == "train":
-                return process
-            process.resume()  # the training had ended
+            with suppress(psutil.NoSuchProcess):  # it has ended
+                process = stop(psutil.Process(state.pid))
+                if store.locks.is_held(name) and store.locks.state(name).phase == "train":
+                    return process
+                process.resume()  # the training had ended
     raise AssertionError("no run has written a checkpoint")
+
+
+def stop(process: psutil.Process) -> psutil.Process:
+    """Suspend a process, and wait until it has stopped: until then it would act on a signal."""
+    process.suspend()
+    while process.status() not in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE):
+        time.sleep(0.01)
+    return process
 
 
 def kill(process: psutil.Process) -> None:
@@ -201,10 +212,7 @@ def test_the_end_of_an_engine_ends_its_calls(interrupted, monkeypatch):
     monkeypatch.setattr("harness.engines.local.wait", wait)
     if interrupted:
         for worker in workers:  # SIGTERM has no effect on a process that has stopped
-            process = psutil.Process(worker.pid)
-            process.suspend()
-            while process.status() != psutil.STATUS_STOPPED:
-                time.sleep(0.01)
+            stop(psutil.Process(worker.pid))
     with pytest.raises(KeyboardInterrupt) if interrupted else nullcontext():
         executor.shutdown()
     assert not any(worker.is_alive() for worker in workers)
@@ -247,3 +255,75 @@ def test_every_run_of_a_plug_in_has_a_process_of_its_own(call, store, install):
     reasons = [record.reason for record in store.read()[0]]
     assert len(set(reasons)) == 2 and f"RuntimeError: process {os.getpid()}" not in reasons
     assert all(reason.startswith("RuntimeError: process ") for reason in reasons)
+
+
+PRELOADED = (__name__, "harness.runs", "harness.grid", "reports.leaderboard", "torch._dynamo")
+"""Modules that a process would import again between two kills."""
+
+COMMANDS, SEEDS, KILLS = 3, 2, 4
+
+GRID = ["run", "-a", "softmax,none", "--budget", "smoke", "--precision", "fp32", "--no-cost"]
+GRID += ["--set", "softmax.backend=sdpa"]  # without a trial, whose result may change
+GRID += ["--set", "train.steps=30", "--set", "train.evaluations=3", "--seeds", "0,1"]
+GRID += ["--threads", "1", *SMALL]
+
+
+def complete(store: Store, kills: int, moments: random.Random) -> int:
+    """Run commands at once until all runs are finished, killing some, and then one more.
+
+    Returns the number of processes that were killed while they ran.
+    """
+    running: list[multiprocessing.Process] = []
+    finished: dict[Path, bytes] = {}
+    killed = 0
+    try:
+        while len(finished) < 2 * SEEDS:
+            running = [command for command in running if command.is_alive()]
+            running += [begin(store) for _ in range(COMMANDS - len(running))]
+            time.sleep(moments.uniform(0, 0.5))
+            if killed < kills:
+                victim = moments.choice(running)
+                killed += victim.is_alive()
+                victim.kill()
+                victim.join()
+            records, broken = store.read()
+            assert not broken
+            for path in (store.path(record.spec) for record in records if record.status == "ok"):
+                finished.setdefault(path, path.read_bytes())
+        for command in running:
+            command.join()
+        running = [begin(store)]
+        running[0].join()
+    finally:
+        for command in running:
+            command.kill()
+            command.join()
+    left = {path: path.read_bytes() for path in store.folder.rglob("*") if path.is_file()}
+    locks = {path for path in left if path.suffix == ".lock"}
+    baselines = {path for path in left if path.match("baselines/[!.]*.json")}
+    # No record was lost, or replaced by a repetition's; and nothing else is left.
+    assert {path: left.get(path) for path in finished} == finished and len(finished) == 2 * SEEDS
+    assert left.keys() == finished.keys() | locks | baselines
+    return killed
+
+
+def begin(store: Store) -> multiprocessing.Process:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([*PRELOADED])
+    process = context.Process(target=run, args=(store.folder,))
+    process.begin()
+    return process
+
+
+def run(folder: Path) -> None:
+    from harness.cli import main
+
+    with suppress(SystemExit), Path(os.devnull).open("w") as sys.stdout:
+        main([*GRID, "--store", str(folder)])
+
+
+@pytest.mark.slow
+def test_every_cell_ends_once_however_often_processes_are_killed(tmp_path, data_home):
+    moments, kills, grids = random.Random(0), 0, count()
+    while kills < KILLS:
+        kills += complete(Store(tmp_path / f"{next(grids)}"), KILLS - kills, moments)

@@ -18,9 +18,8 @@ from harness.environment import (
     use_threads,
 )
 from harness.records.record import Environment
+from tests.conftest import ROOT
 from zoo.registry import UserError
-
-ROOT = Path(__file__).parents[2]
 
 FAULTS = """
 import resource
@@ -66,12 +65,15 @@ def test_threads_are_those_in_use_and_at_most_those_of_the_machine():
 OTHER = {"device": "an abacus", "threads": 99, "memory_gib": 0.5, "system": "Plan9"}
 
 
-@pytest.mark.parametrize("name", sorted(Environment.model_fields.keys() - {"versions", "commit"}))
+@pytest.mark.parametrize("name", sorted(Environment.model_fields.keys() - {"commit"}))
 def test_each_difference_of_two_environments_is_named(name):
     here = describe("cpu")
-    difference = f"{name.replace('_', ' ')} {OTHER[name]} (here {getattr(here, name)})"
+    other = {**OTHER, "versions": here.versions | {"torch": "1.0", "a package more": "7"}}[name]
+    difference = f"{name.replace('_', ' ')} {other} (here {getattr(here, name)})"
+    if name == "versions":
+        difference = f"torch 1.0 (here {torch.__version__})"
     with pytest.raises(UserError) as caught:
-        merge_commits(here.model_copy(update={name: OTHER[name]}), here, "it", "go there")
+        merge_commits(here.model_copy(update={name: other}), here, "it", "go there")
     assert str(caught.value) == f"it was started with {difference}; go there"
 
 

@@ -70,14 +70,14 @@ RUNS = dict.fromkeys(
 @pytest.mark.parametrize(("task", "attention"), RUNS)
 def test_a_step_gives_finite_losses(task, attention, give, unread):
     give(data(task))
-    plan = requested(attention, task)
-    claims = [variants.find(name).traits for name in {*plan.layers}]
-    if not all(restore(plan).task.causal in traits.forms for traits in claims):
+    spec = requested(attention, task)
+    claims = [variants.find(name).traits for name in {*spec.layers}]
+    if not all(restore(spec).task.causal in traits.forms for traits in claims):
         with pytest.raises(Unsupported, match=r"is (not causal|causal only)"):
-            build_model(plan, restore(plan).task)
+            build_model(spec, restore(spec).task)
         return
-    model = build_model(plan, restore(plan).task)
-    trainer = Trainer(model, restore(plan).splits["train"], plan.train, 0)
+    model = build_model(spec, restore(spec).task)
+    trainer = Trainer(model, restore(spec).splits["train"], spec.train, 0)
     losses = trainer.step(0)
     assert losses.keys() == {"task", *(name for traits in claims for name in traits.losses)}
     assert all(math.isfinite(loss.item()) for loss in losses.values())

@@ -53,18 +53,18 @@ def evaluations(monkeypatch):
     [(4, 2, [2, 4]), (10, 3, [3, 6, 10]), (2, 5, [1, 2]), (7, 1, [7])],
 )
 def test_dev_is_evaluated_at_even_intervals_and_after_the_last_step(
-    plan, prepare, dev, steps, count, expected
+    tiny, prepare, dev, steps, count, expected
 ):
-    planned = plan(steps=steps, evaluations=count)
-    assert evaluation_steps(planned.train) == expected
-    curve = train(prepare(planned), dev).curve
+    spec = tiny(steps=steps, evaluations=count)
+    assert evaluation_steps(spec.train) == expected
+    curve = train(prepare(spec), dev).curve
     assert [point.step for point in curve if point.dev is not None] == expected
     assert curve[-1].step == steps
 
 
-def test_a_curve_of_thousands_of_steps_has_about_a_hundred_points(plan, prepare, dev, monkeypatch):
+def test_a_curve_of_thousands_of_steps_has_about_a_hundred_points(tiny, prepare, dev, monkeypatch):
     monkeypatch.setattr(Trainer, "step", lambda self, number: {"task": torch.tensor(float(number))})
-    curve = train(prepare(plan(steps=2050, evaluations=3)), dev).curve
+    curve = train(prepare(tiny(steps=2050, evaluations=3)), dev).curve
     assert 100 <= len(curve) <= 106
     # Every step is in one point only, which is the mean of its steps.
     starts = [0, *(point.step for point in curve)]
@@ -73,7 +73,7 @@ def test_a_curve_of_thousands_of_steps_has_about_a_hundred_points(plan, prepare,
     assert starts[-1] == 2050
 
 
-def test_each_auxiliary_loss_is_in_the_curve_by_its_name(plan, prepare, dev, monkeypatch):
+def test_each_auxiliary_loss_is_in_the_curve_by_its_name(tiny, prepare, dev, monkeypatch):
     real, losses_of_steps = Trainer.step, []
 
     def spy(self, number):
@@ -81,7 +81,7 @@ def test_each_auxiliary_loss_is_in_the_curve_by_its_name(plan, prepare, dev, mon
         return {name: torch.tensor(loss) for name, loss in losses_of_steps[-1].items()}
 
     monkeypatch.setattr(Trainer, "step", spy)
-    curve = train(prepare(plan("softmax+primal", steps=3, warmup=1)), dev).curve
+    curve = train(prepare(tiny("softmax+primal", steps=3, warmup=1)), dev).curve
     assert [{"task": point.loss, **point.losses} for point in curve] == losses_of_steps
     assert [point.losses.keys() for point in curve] == [{"ksvd"}] * 3
 
@@ -95,10 +95,10 @@ def test_each_auxiliary_loss_is_in_the_curve_by_its_name(plan, prepare, dev, mon
     ],
 )
 def test_the_best_checkpoint_is_the_earliest_of_the_best_on_dev(
-    plan, prepare, dev, evaluations, metric, means, step, best
+    tiny, prepare, dev, evaluations, metric, means, step, best
 ):
     evaluations([evaluation(mean, metric) for mean in means])
-    trainer, states = prepare(plan(steps=4, evaluations=4)), []
+    trainer, states = prepare(tiny(steps=4, evaluations=4)), []
 
     def save(_):
         states.append({n: value.clone() for n, value in trainer.model.state_dict().items()})
@@ -114,8 +114,8 @@ def test_the_best_checkpoint_is_the_earliest_of_the_best_on_dev(
 
 
 @pytest.mark.parametrize(("before", "best"), [(None, 75.0), (87.5, 87.5)])
-def test_the_best_on_test_is_recorded_and_selects_nothing(plan, prepare, monkeypatch, before, best):
-    splits = restore(plan()).splits
+def test_the_best_on_test_is_recorded_and_selects_nothing(tiny, prepare, monkeypatch, before, best):
+    splits = restore(tiny()).splits
     accuracies = {
         id(splits["dev"]): iter([0.5, 0.25, 0.25]),
         id(splits["test"]): iter([0.25, 0.75, 0.5]),
@@ -123,27 +123,27 @@ def test_the_best_on_test_is_recorded_and_selects_nothing(plan, prepare, monkeyp
     monkeypatch.setattr(
         Trainer, "evaluate", lambda self, split: evaluation(next(accuracies[id(split)]))
     )
-    trainer = prepare(plan(steps=3, warmup=1, evaluations=3))
+    trainer = prepare(tiny(steps=3, warmup=1, evaluations=3))
     progress = Progress(best_on_test=before)
     fit(trainer, splits["dev"], progress, nothing, nothing, test=splits["test"])
     assert (progress.best_step, progress.best, progress.best_on_test) == (1, 50.0, best)
 
 
-def test_a_loss_on_dev_that_is_not_finite_ends_the_run(plan, prepare, dev, evaluations):
+def test_a_loss_on_dev_that_is_not_finite_ends_the_run(tiny, prepare, dev, evaluations):
     evaluations([evaluation(math.nan)])
     with pytest.raises(DivergedError, match="accuracy on dev is nan at step 2"):
-        train(prepare(plan()), dev)
+        train(prepare(tiny()), dev)
 
 
-def test_the_state_saved_at_an_evaluation_includes_its_own_point(plan, prepare, dev):
+def test_the_state_saved_at_an_evaluation_includes_its_own_point(tiny, prepare, dev):
     saved = []
-    train(prepare(plan()), dev, save=lambda p: saved.append((p.step, p.curve[-1].step)))
+    train(prepare(tiny()), dev, save=lambda p: saved.append((p.step, p.curve[-1].step)))
     assert saved == [(2, 2), (4, 4)]
 
 
-def test_the_callback_gets_every_point_in_order(plan, prepare, dev):
+def test_the_callback_gets_every_point_in_order(tiny, prepare, dev):
     points = []
-    progress = train(prepare(plan()), dev, on_point=points.append)
+    progress = train(prepare(tiny()), dev, on_point=points.append)
     assert points == progress.curve
     seconds = [point.seconds for point in points]
     assert seconds[0] > 0
@@ -152,7 +152,7 @@ def test_the_callback_gets_every_point_in_order(plan, prepare, dev):
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.parametrize("name", ["task", "ksvd"])
-def test_a_loss_that_is_not_finite_ends_the_run(plan, prepare, dev, monkeypatch, name, bad):
+def test_a_loss_that_is_not_finite_ends_the_run(tiny, prepare, dev, monkeypatch, name, bad):
     def step(self, number):
         losses = {"task": torch.tensor(1.0), "ksvd": torch.tensor(1.0)}
         return losses | ({name: torch.tensor(bad)} if number == 2 else {})
@@ -160,11 +160,11 @@ def test_a_loss_that_is_not_finite_ends_the_run(plan, prepare, dev, monkeypatch,
     monkeypatch.setattr(Trainer, "step", step)
     progress = Progress()
     with pytest.raises(DivergedError, match=f"{name} loss is {bad} by step 3"):
-        fit(prepare(plan(steps=8)), dev, progress, nothing, nothing)
+        fit(prepare(tiny(steps=8)), dev, progress, nothing, nothing)
     assert [point.step for point in progress.curve] == [1, 2]
 
 
-def test_evaluation_time_is_not_training_time(plan, prepare, dev, monkeypatch):
+def test_evaluation_time_is_not_training_time(tiny, prepare, dev, monkeypatch):
     clock = [0.0]
     monkeypatch.setattr("harness.train.time.perf_counter", lambda: clock[0])
 
@@ -178,10 +178,10 @@ def test_evaluation_time_is_not_training_time(plan, prepare, dev, monkeypatch):
 
     monkeypatch.setattr(Trainer, "step", step)
     monkeypatch.setattr(Trainer, "evaluate", evaluate)
-    assert train(prepare(plan()), dev).seconds == 4.0
+    assert train(prepare(tiny()), dev).seconds == 4.0
 
 
-def test_the_device_is_synchronised_before_training_time_is_taken(plan, prepare, dev, monkeypatch):
+def test_the_device_is_synchronised_before_training_time_is_taken(tiny, prepare, dev, monkeypatch):
     clock = [0.0]
 
     def wait(device):
@@ -189,7 +189,7 @@ def test_the_device_is_synchronised_before_training_time_is_taken(plan, prepare,
 
     monkeypatch.setattr("harness.train.time.perf_counter", lambda: clock[0])
     monkeypatch.setattr("harness.train.synchronise", wait)
-    progress = train(prepare(plan()), dev)
+    progress = train(prepare(tiny()), dev)
     assert progress.seconds == 10.0 * len(progress.curve)
 
 
@@ -202,13 +202,13 @@ def test_the_device_is_synchronised_before_training_time_is_taken(plan, prepare,
     ],
 )
 def test_training_ends_when_two_evaluations_in_a_row_reach_the_score(
-    plan, prepare, evaluations, monkeypatch, scores, better, last
+    tiny, prepare, evaluations, monkeypatch, scores, better, last
 ):
     monkeypatch.setattr(Trainer, "step", lambda self, number: {"task": torch.tensor(1.0)})
     target = 99.0 if better == "accuracy" else 1.0
-    trainer = prepare(plan(steps=6, evaluations=6, stop_at=target))
+    trainer = prepare(tiny(steps=6, evaluations=6, stop_at=target))
     evaluations([evaluation(score, better) for score in scores])
-    dev = restore(plan()).splits["dev"]
+    dev = restore(tiny()).splits["dev"]
     if better != "accuracy":
         dev = replace(dev, answers=Number(tolerance=1.0, measure=better))
     progress = train(trainer, dev)
@@ -254,11 +254,11 @@ def test_a_record_has_the_scores_of_groups_of_dev_and_of_probes(run_here):
     assert record.final.sample.count == 4 * 2 + 4 * 4
 
 
-def test_vectors_and_what_a_variant_names_do_not_decay(plan, prepare):
-    model = prepare(plan("primal")).model
+def test_vectors_and_what_a_variant_names_do_not_decay(tiny, prepare):
+    model = prepare(tiny("primal")).model
     layer = model.layers[0].attention
     layer.undecayed = ("scales",)
-    spec = plan().train.model_copy(update={"decay": "matrices"})
+    spec = tiny().train.model_copy(update={"decay": "matrices"})
     decayed, others = (group["params"] for group in parameter_groups(model, spec))
     kept = {id(parameter) for parameter in others}
     assert id(layer.scales) in kept and id(layer.directions) not in kept

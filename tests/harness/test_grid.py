@@ -1,4 +1,4 @@
-"""Many runs: finished ones are not repeated, and a failing one does not stop the others."""
+"""Many runs: none is repeated, a failing one stops no other, one beyond memory is rejected."""
 
 import re
 import sys
@@ -14,10 +14,12 @@ from harness.engines import Resources
 from harness.environment import use_threads
 from harness.execution import execute
 from harness.grid import ATTEMPTS, View, check, run_all
+from harness.memory import matched, parameters
+from harness.questions import spec_of
 from harness.records.frame import of_records
 from harness.runner import failure, save_record
 from harness.train import DivergedError
-from tests.harness.conftest import requested
+from tests.harness.conftest import TREES, requested
 from tests.harness.specs import raising
 from tests.reports.conftest import make_record
 from zoo.contract import Unsupported
@@ -32,19 +34,19 @@ def view() -> MagicMock:
 
 @pytest.fixture
 def grid(store, view):
-    """Executes plans; returns of each the seed, the status, and whether it was executed."""
+    """Executes specs; returns of each the seed, the status, and whether it was executed."""
 
-    def make(*plans, engine="local", **how) -> list[tuple[int, str, bool]]:
+    def make(*specs, engine="local", **how) -> list[tuple[int, str, bool]]:
         resources = Resources(engine=engine, workers=1, threads=torch.get_num_threads())
-        outcomes = run_all(plans, store, resources, view, **how)
+        outcomes = run_all(specs, store, resources, view, **how)
         return [(record.spec.seed, record.status, new) for record, new in outcomes]
 
     return make
 
 
 @pytest.fixture
-def two(plan) -> list:
-    return [plan(seed=0), plan(seed=1)]
+def two(tiny) -> list:
+    return [tiny(seed=0), tiny(seed=1)]
 
 
 def test_a_finished_run_is_not_repeated_unless_rerun(two, store, grid):
@@ -70,24 +72,26 @@ def test_a_failing_run_does_not_stop_the_next_and_is_repeated_later(two, grid, m
 
 
 def test_a_run_that_cannot_start_does_not_stop_the_next(
-    two, store, grid, interrupted, environment_is
+    two, store, grid, view, interrupted, environment_is
 ):
-    interrupted(two[0])
+    saved = store.checkpoint(interrupted(two[0]))
     environment_is(threads=99)
     assert grid(*two) == [(0, "failed", True), (1, "ok", True)]
-    assert "was started with threads" in store.find(two[0]).reason
+    reason = store.find(two[0]).reason
+    assert reason.startswith(f"{saved} was started with threads ") and "; continue there" in reason
+    assert saved.exists() and not any(trace for _, trace in (c.args for c in view.ended.mock_calls))
 
 
-def test_a_rerun_ignores_a_checkpoint(plan, store, grid, interrupted, environment_is):
+def test_a_rerun_ignores_a_checkpoint(tiny, store, grid, interrupted, environment_is):
     # Of a run without a final record: the checkpoint of a finished one is removed as a leftover.
-    assert store.checkpoint(interrupted(plan())).exists()
+    assert store.checkpoint(interrupted(tiny())).exists()
     # Continued, the run would have this environment's threads as an error.
     environment_is(threads=99)
-    assert grid(plan(), rerun=True) == [(0, "ok", True)]
-    record = store.find(plan())
+    assert grid(tiny(), rerun=True) == [(0, "ok", True)]
+    record = store.find(tiny())
     assert record.environment.threads == 99
-    assert grid(plan(), rerun=True) == [(0, "ok", True)]
-    assert record.final.score == store.find(plan()).final.score
+    assert grid(tiny(), rerun=True) == [(0, "ok", True)]
+    assert record.final.score == store.find(tiny()).final.score
 
 
 def test_an_interrupt_stops_the_grid(two, store, grid, interrupt_at):
@@ -97,48 +101,48 @@ def test_an_interrupt_stops_the_grid(two, store, grid, interrupt_at):
     assert [record.status for record in store.read()[0]] == ["interrupted"]
 
 
-def test_a_broken_record_with_the_name_of_a_run_is_an_error(plan, store, grid):
-    later = plan("primal")
+def test_a_broken_record_with_the_name_of_a_run_is_an_error(tiny, store, grid):
+    later = tiny("primal")
     path = store.path(later)
     path.parent.mkdir()
     path.write_text("{")
-    for refuse in (lambda: grid(plan(), later), lambda: check([plan(), later], store)):
+    for refuse in (lambda: grid(tiny(), later), lambda: check([tiny(), later], store)):
         with pytest.raises(UserError, match="is not a record"):
             refuse()
     assert path.read_text() == "{" and [*store.folder.glob("*.json")] == [path]
 
 
-def test_a_folder_in_place_of_a_checkpoint_is_rejected_before_training(plan, store, grid):
-    plans, path = [plan(), plan("primal")], store.checkpoint(plan("primal"))
+def test_a_folder_in_place_of_a_checkpoint_is_rejected_before_training(tiny, store, grid):
+    specs, path = [tiny(), tiny("primal")], store.checkpoint(tiny("primal"))
     path.mkdir(parents=True)
     with pytest.raises(UserError, match=f"^{re.escape(str(path))} is a folder, .*; move it away$"):
-        check(plans, store)
+        check(specs, store)
     # A folder of a finished run is left, and is no reason to reject others.
-    store.write(make_record("primal").model_copy(update={"spec": plans[1]}))
-    assert grid(plans[0]) == [(0, "ok", True)]
+    store.write(make_record("primal").model_copy(update={"spec": specs[1]}))
+    assert grid(specs[0]) == [(0, "ok", True)]
     assert path.is_dir()
 
 
-def test_the_check_rejects_a_later_run_before_the_first_and_draws_no_random_number(plan, store):
+def test_the_check_rejects_a_later_run_before_the_first_and_draws_no_random_number(tiny, store):
     state = torch.get_rng_state()
-    plans = [plan(), plan("primal")]
-    assert check(plans, store) == plans
+    specs = [tiny(), tiny("primal")]
+    assert check(specs, store) == specs
     assert torch.equal(torch.get_rng_state(), state)
-    large = plan("primal", settings={"model": {"feed_forward": 2**40}})
+    large = tiny("primal", settings={"model": {"feed_forward": 2**40}})
     with pytest.raises(UserError, match="GiB of memory"):
-        check([plan(), large], store)
+        check([tiny(), large], store)
     line = "64 training examples, fewer than a batch of 65; set listops.train higher, or lower"
     with pytest.raises(UserError, match=line):
-        check([plan(batch=65)], store)
+        check([tiny(batch=65)], store)
 
 
-def test_a_variant_that_does_not_support_a_task_is_skipped(plan, store):
+def test_a_variant_that_does_not_support_a_task_is_skipped(tiny, store):
     tasks = ("copying", "listops")
-    plans = [requested(name, task) for task in tasks for name in ("nystrom", "softmax")]
+    specs = [requested(name, task) for task in tasks for name in ("nystrom", "softmax")]
     line = r"skipped: nystrom on copying@1\S*: nystrom is not causal; .*; or make the task bidirec"
     with pytest.warns(UserWarning, match=line + r".* --set copying.causal=false") as warned:
-        runnable = check([plans[0], *plans], store)
-    assert runnable == plans[1:]
+        runnable = check([specs[0], *specs], store)
+    assert runnable == specs[1:]
     assert len(warned) == 1
     settings = {"copying": {"causal": "false"}}
     assert check([requested("nystrom", "copying", **settings)], store)
@@ -146,24 +150,17 @@ def test_a_variant_that_does_not_support_a_task_is_skipped(plan, store):
         check([requested("nystrom", "induction")], store)
 
 
-def test_a_final_status_is_not_repeated(plan, grid, interrupt_at):
+def test_a_final_status_is_not_repeated(tiny, grid, interrupt_at):
     interrupt_at(0, DivergedError("task loss is nan by step 1"))
-    assert grid(plan()) == [(0, "diverged", True)]
-    assert grid(plan()) == [(0, "diverged", False)]
+    assert grid(tiny()) == [(0, "diverged", True)]
+    assert grid(tiny()) == [(0, "diverged", False)]
 
 
-def test_a_failed_rerun_does_not_replace_a_finished_record(plan, store, grid, interrupt_at):
-    assert grid(plan()) == [(0, "ok", True)]
-    interrupt_at(2, RuntimeError("boom"))
-    assert grid(plan(), rerun=True) == [(0, "ok", True)]
-    assert [record.status for record in store.read()[0]] == ["ok"]
-
-
-def test_two_grids_on_one_store_execute_each_run_once(plan, grid, monkeypatch):
-    plans = [plan(seed=seed) for seed in range(3)]
+def test_two_grids_on_one_store_execute_each_run_once(tiny, grid, monkeypatch):
+    specs = [tiny(seed=seed) for seed in range(3)]
     monkeypatch.setattr("harness.grid.SECONDS_PER_LOOK", 0.01)
     with ThreadPoolExecutor(2) as threads:
-        both = list(threads.map(lambda _: grid(*plans), range(2)))
+        both = list(threads.map(lambda _: grid(*specs), range(2)))
     assert all([(seed, status) for seed, status, _ in runs] == [
         (0, "ok"), (1, "ok"), (2, "ok")] for runs in both)  # fmt: skip
     assert [sum(new for *_, new in run) for run in zip(*both, strict=True)] == [1, 1, 1]
@@ -189,8 +186,8 @@ def test_a_run_of_another_process_is_left_to_it_and_computed_when_that_ends(
     ("status", "began", "new"),
     [("failed", "later", False), ("failed", "before", True), ("interrupted", "later", True)],
 )
-def test_a_failure_of_another_command_is_not_repeated_by_this_one(plan, store, status, began, new):
-    record = failure(plan(), store, "boom").model_copy(update={"status": status})
+def test_a_failure_of_another_command_is_not_repeated_by_this_one(tiny, store, status, began, new):
+    record = failure(tiny(), store, "boom").model_copy(update={"status": status})
     store.write(record)
     before = record.started if began == "before" else ""
     assert execute(record.spec, store, before=before).new == new
@@ -213,21 +210,22 @@ def test_a_run_of_other_code_is_made_again_unless_it_is_kept(two, store, grid, d
     assert not of_records(store.read()[0])["outdated"].any()
 
 
-def test_a_failure_replaces_a_finished_run_of_other_code_alone(plan, store, grid):
-    grid(plan())
-    record, failed = store.find(plan()), failure(plan(), store, "boom")
-    assert save_record(failed, store) == record
+def test_a_failure_replaces_a_finished_run_of_other_code_alone(tiny, store, grid, interrupt_at):
+    grid(tiny())
+    record, failed = store.find(tiny()), failure(tiny(), store, "boom")
+    interrupt_at(2, RuntimeError("boom"))
+    assert grid(tiny(), rerun=True) == [(0, "ok", True)] and store.find(tiny()) == record
     store.write(record.model_copy(update={"implementations": OTHER_CODE[0]}))
     interrupted = failed.model_copy(update={"status": "interrupted"})
     assert save_record(interrupted, store).status == "ok"
-    assert save_record(failed, store) == failed == store.find(plan())
+    assert save_record(failed, store) == failed == store.find(tiny())
 
 
-def test_a_checkpoint_of_other_code_is_not_continued(plan, store, grid, interrupted, monkeypatch):
-    interrupted(plan())
+def test_a_checkpoint_of_other_code_is_not_continued(tiny, store, grid, interrupted, monkeypatch):
+    interrupted(tiny())
     monkeypatch.setattr("harness.provenance.implementations", lambda names: OTHER_CODE[0])
     with pytest.warns(UserWarning, match="of other code of softmax; the run starts again"):
-        grid(plan())
+        grid(tiny())
 
 
 class Threads(ThreadPoolExecutor):
@@ -279,29 +277,29 @@ def test_a_run_whose_process_dies_is_executed_again_and_fails_in_the_end(
 
 
 def test_an_engine_gives_warnings_and_tracebacks_of_runs(
-    plan, store, grid, view, threads, interrupted, interrupt_at, monkeypatch
+    tiny, store, grid, view, threads, interrupted, interrupt_at, monkeypatch
 ):
-    interrupted(plan())
+    interrupted(tiny())
     monkeypatch.setattr("harness.provenance.implementations", lambda names: OTHER_CODE[0])
     interrupt_at(2, RuntimeError("boom"))
     with pytest.warns(UserWarning, match="of other code of softmax; the run starts again"):
-        assert grid(plan(), engine="threads") == [(0, "failed", True)]
+        assert grid(tiny(), engine="threads") == [(0, "failed", True)]
     (record, trace) = view.ended.call_args.args
-    assert record == store.find(plan()) and "RuntimeError: boom" in trace
+    assert record == store.find(tiny()) and "RuntimeError: boom" in trace
     monkeypatch.setattr("harness.execution.run", raising(UserError("the disk is full")))
     with pytest.raises(UserError, match="the disk is full"):
-        grid(plan(), engine="threads")
+        grid(tiny(), engine="threads")
 
 
 def test_an_interrupted_run_is_continued_with_its_threads(
-    plan, store, grid, interrupt_at, monkeypatch
+    tiny, store, grid, interrupt_at, monkeypatch
 ):
     monkeypatch.setattr("harness.environment.os.cpu_count", lambda: 8)
     interrupt_at(3, KeyboardInterrupt())
     with use_threads(3), pytest.raises(KeyboardInterrupt):
-        grid(plan())
-    assert grid(plan()) == [(0, "ok", True)]
-    assert store.find(plan()).environment.threads == 3 != torch.get_num_threads()
+        grid(tiny())
+    assert grid(tiny()) == [(0, "ok", True)]
+    assert store.find(tiny()).environment.threads == 3 != torch.get_num_threads()
 
 
 def test_a_run_that_another_machine_began_comes_last_and_starts_again(
@@ -320,3 +318,40 @@ def test_a_run_that_another_machine_began_comes_last_and_starts_again(
     record = store.find(two[0])
     assert record.environment.threads == 99
     assert [point.step for point in record.curve] == [1, 2, 3, 4]
+
+
+LARGE = [
+    {"model": {"depth": 2**62}},
+    {"model": {"depth": 3 * 10**6}},
+    {"model": {"dim": 2**40}},
+    {"model": {"dim": 2**62}},
+    {"model": {"feed_forward": 2**62}},
+]
+
+
+@pytest.mark.slow_after(3)
+@pytest.mark.parametrize("settings", LARGE, ids=str)
+def test_a_model_beyond_the_memory_is_rejected_before_it_is_built(store, monkeypatch, settings):
+    monkeypatch.setattr("harness.grid.build_model", raising(AssertionError("it is built")))
+    with pytest.raises(UserError, match=r"needs .* GiB of memory, .* GiB is all; lower") as error:
+        check([requested("primal", "listops", **{"listops": TREES, **settings})], store)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("attention", ["linformer", "none", "softmax+primal", "softmax"])
+def test_a_matched_model_has_the_parameters_of_softmax_at_the_recipe(attention):
+    target = parameters(requested("softmax", "listops", listops=TREES))
+    plain = requested(attention, "listops", listops=TREES)
+    width = matched(plain.question, attention, {}, "cpu")
+    equal = spec_of(plain.question, attention, values=width)
+    assert parameters(equal) == pytest.approx(target, rel=0.01)
+    if attention in ("linformer", "none"):
+        assert abs(parameters(plain) / target - 1) > 0.01
+        assert equal.values == {"model.feed_forward": equal.model.feed_forward}
+    assert (equal.id == plain.id) == (attention == "softmax" and not width)
+    assert "match" not in plain.model_dump_json()
+
+
+def test_a_variant_that_does_not_support_the_task_is_left_to_its_run():
+    plain = requested("softmax", "mqar", mqar={"causal": True, "train": 8})
+    assert matched(plain.question, "linformer", {}, "cpu") == {}

@@ -88,8 +88,8 @@ def text(tmp_path, monkeypatch) -> bytes:
 @pytest.mark.slow
 def test_the_record_has_the_cross_entropy_of_every_test_byte(text, store, callback):
     options = {"max_len": 16, "train": 0, "dev": 0, "test": 0}
-    plan = requested("linear", "wikitext", wikitext=options)
-    record = run(plan, store, callback)
+    spec = requested("linear", "wikitext", wikitext=options)
+    record = run(spec, store, callback)
     assert record.status == "ok", record.reason
     final = record.final
     assert final is not None and final.sample is not None
@@ -101,7 +101,7 @@ def test_the_record_has_the_cross_entropy_of_every_test_byte(text, store, callba
     assert final.dev == min(on_dev) and len(on_dev) == 2
     assert [*Store(store.folder).read()[0]] == [record]
     baselines = BaselineStore.within(store.folder)
-    found = fit(plan.task, lambda _: restore(plan), baselines, lambda *_: None)
+    found = fit(spec.task, lambda _: restore(spec), baselines, lambda *_: None)
     assert sorted(found.scores.values())[1:] == [found.scores["unigram"], found.scores["chance"]]
     _, text = summary([record], store.folder)
     assert "Kneser-Ney" in text and "bits per byte" in text

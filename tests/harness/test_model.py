@@ -1,4 +1,4 @@
-"""The classifier around a variant: its formula, and which inputs its logits depend on."""
+"""The classifier around a variant: its formula, what its logits depend on, and recomputation."""
 
 from dataclasses import replace
 
@@ -8,13 +8,16 @@ from torch import nn
 from torch.nn import functional
 
 from harness.classifier import Classifier, masked_mean, pair_features
+from harness.costs.plan import CostRequest, measurements
+from harness.costs.work import prepare
 from harness.data import restore
 from harness.model import build_model
 from tasks.contract import Batch
 from tests.harness.conftest import requested
 from tests.harness.specs import encoder
-from zoo import create
+from zoo import EncoderLayer, create
 from zoo.contract import Attended, Attention, Size, Traits
+from zoo.cost import peak_bytes
 from zoo.registry import UserError
 from zoo.variants import variants
 
@@ -215,9 +218,9 @@ def test_a_short_input_gets_the_first_positions_and_a_long_one_is_an_error():
         model.encode(torch.zeros(2, LENGTH + 1, dtype=torch.int64), None)
 
 
-def test_the_model_of_a_run_has_the_sizes_and_variants_of_its_specification(plan):
-    planned = plan("softmax+primal", settings={"primal": {"rank": 7}})
-    spec, task = planned, restore(planned).task
+def test_the_model_of_a_run_has_the_sizes_and_variants_of_its_specification(tiny):
+    spec = tiny("softmax+primal", settings={"primal": {"rank": 7}})
+    task = restore(spec).task
     model = build_model(spec, task)
     assert [type(layer.attention).name() for layer in model.layers] == ["softmax", "primal"]
     assert model.layers[1].attention.scales.shape == (2, 7)
@@ -228,7 +231,7 @@ def test_the_model_of_a_run_has_the_sizes_and_variants_of_its_specification(plan
     assert [module.dropout.p for module in (model, *model.layers)] == [0.1] * 3
     assert {layer.attention.size.dropout for layer in model.layers} == {0.0}
     settings = {"model": {"attention_dropout": 0.25}, "primal": {"rank": 7}}
-    model = build_model(plan("softmax+primal", settings=settings), task)
+    model = build_model(tiny("softmax+primal", settings=settings), task)
     assert {layer.attention.size.dropout for layer in model.layers} == {0.25}
 
 
@@ -278,9 +281,9 @@ def test_a_decoder_needs_target_positions():
 
 @pytest.mark.parametrize("causal", [True, False])
 def test_a_model_is_causal_if_its_task_is(causal):
-    plan = requested("softmax", "copying", copying={"causal": causal})
-    model = build_model(plan, restore(plan).task).eval()
-    split = restore(plan).splits["dev"]
+    spec = requested("softmax", "copying", copying={"causal": causal})
+    model = build_model(spec, restore(spec).task).eval()
+    split = restore(spec).splits["dev"]
     batch = split.gather(torch.arange(3))
     first = replace(batch, target_positions=torch.zeros(3, 1, dtype=torch.int64))
     last = batch.tokens.clone()
@@ -290,9 +293,9 @@ def test_a_model_is_causal_if_its_task_is(causal):
 
 
 def test_rotary_positions_replace_learned_ones():
-    plan = requested("softmax", "induction", positions="rotary")
-    task = restore(plan).task
-    model = build_model(plan, task).eval()
+    spec = requested("softmax", "induction", positions="rotary")
+    task = restore(spec).task
+    model = build_model(spec, task).eval()
     assert not [name for name, _ in model.named_parameters() if name.startswith("position")]
     batch = task.load("dev").gather(torch.arange(3))
     swapped = batch.tokens[..., [1, 0, *range(2, task.max_len)]]
@@ -303,18 +306,103 @@ def test_rotary_positions_replace_learned_ones():
 def test_without_positions_a_bidirectional_model_ignores_the_order():
     logits_of = {}
     for positions in ("learned", "none"):
-        plan = requested("softmax", "majority", positions=positions)
-        model = build_model(plan, restore(plan).task).eval()
-        batch = restore(plan).task.load("dev").gather(torch.arange(3))
+        spec = requested("softmax", "majority", positions=positions)
+        model = build_model(spec, restore(spec).task).eval()
+        batch = restore(spec).task.load("dev").gather(torch.arange(3))
         reversed_batch = replace(batch, tokens=batch.tokens.flip(-1))
         logits_of[positions] = logits(model, batch) - logits(model, reversed_batch)
     torch.testing.assert_close(logits_of["none"], torch.zeros_like(logits_of["none"]))
     assert logits_of["learned"].abs().max() > 1e-4
 
 
-def test_the_inputs_of_a_task_choose_its_model(plan, monkeypatch):
-    planned = plan()
-    assert isinstance(build_model(planned, restore(planned).task), Classifier)
-    monkeypatch.setattr(type(restore(planned).task), "inputs", "pages")
+def test_the_inputs_of_a_task_choose_its_model(tiny, monkeypatch):
+    spec = tiny()
+    assert isinstance(build_model(spec, restore(spec).task), Classifier)
+    monkeypatch.setattr(type(restore(spec).task), "inputs", "pages")
     with pytest.raises(UserError, match=r"listops@.*: there is no model of pages; use another"):
-        plan()
+        tiny()
+
+
+REQUEST = CostRequest(
+    attentions=["nystrom"], lengths=[256], operations=["train"], level="step", batching="2",
+    dim=64, heads=2, causal=False, precision="fp32", device="cpu", settings={},
+)  # fmt: skip
+
+
+def trained(name: str, recompute, lengths) -> list[torch.Tensor]:
+    """Logits, losses and gradients of a model with dropout in all places, from one seed."""
+    torch.manual_seed(3)
+    rate = 0.2 * variants.find(name).drops_weights
+    size = {"dim": 16, "heads": 2, "max_len": 40, "causal": variants.find(name).traits.forms[0]}
+    layers = [create(name, **size, dropout=rate) for _ in range(2)]
+    model = Classifier(
+        layers, encoder(head=12, dropout=0.3, recompute=recompute), vocabulary=11, classes=3,
+        sequences=1,
+    )  # fmt: skip
+    mask = None if lengths is None else torch.arange(40) < torch.tensor(lengths)[:, None, None]
+    logits, losses = model(Batch(torch.randint(11, (3, 1, 40)), mask, torch.tensor([0, 1, 2])))
+    total = logits.square().sum() + sum(losses.values())
+    gradients = torch.autograd.grad(total, list(model.parameters()), materialize_grads=True)
+    return [logits, *losses.values(), *gradients, torch.rand(1)]
+
+
+FULL, PADDED = None, [40, 7, 23]
+
+CHECKED = [name for name, variant in variants.items() if not variant.unchecked]
+QUICK = ("primal", "performer")
+"""All variants, and the ones that fast tests use."""
+
+
+@pytest.mark.parametrize(
+    ("name", "lengths"),
+    [
+        *((name, FULL) for name in QUICK),
+        *(
+            pytest.param(name, PADDED, marks=[] if name in QUICK else pytest.mark.slow)
+            for name in CHECKED
+        ),
+    ],
+)
+def test_recomputation_changes_no_bit_of_outputs_losses_gradients_and_later_draws(name, lengths):
+    expected = trained(name, "none", lengths)
+    for recompute in ("attention", "layer"):
+        actual = trained(name, recompute, lengths)
+        assert all(map(torch.equal, actual, expected)), recompute
+
+
+def peak(recompute) -> int:
+    """Of a training step of a model of six layers."""
+    request = replace(REQUEST, settings={"model": {"recompute": recompute, "depth": 6}})
+    work = prepare(measurements(request)[0])
+    work.call()
+    return peak_bytes(work.call, torch.device("cpu"))
+
+
+@pytest.mark.slow
+def test_each_form_stores_less_than_the_one_before():
+    none, attention, layer = (peak(recompute) for recompute in ("none", "attention", "layer"))
+    assert attention < 0.8 * none
+    assert layer < 0.8 * attention
+
+
+def test_evaluation_stores_nothing_and_recomputes_nothing():
+    layer = EncoderLayer.create(
+        "linear", dim=16, heads=2, max_len=40, feed_forward=24, recompute="layer"
+    )
+    calls = []
+    layer.attention.register_forward_hook(lambda *_: calls.append(1))
+    layer.eval()(torch.randn(2, 40, 16)).tokens.sum().backward()
+    assert len(calls) == 1
+    layer.train()(torch.randn(2, 40, 16)).tokens.sum().backward()
+    assert len(calls) == 3
+
+
+def test_a_cost_sweep_of_models_takes_settings_of_the_model_for_every_row():
+    request = replace(REQUEST, settings={"model": {"recompute": "attention", "depth": 3}})
+    for spec in measurements(request):
+        assert (spec.model.recompute, spec.model.depth) == ("attention", 3)
+
+
+def test_an_unknown_form_is_rejected():
+    with pytest.raises(UserError, match="attention"):
+        EncoderLayer.create("none", dim=8, heads=2, max_len=4, feed_forward=8, recompute="attn")

@@ -1,13 +1,16 @@
-"""The display of runs."""
+"""The display of runs, and event files of TensorBoard."""
 
 import io
 import os
 import platform
+import sys
+from unittest import mock
 from unittest.mock import MagicMock
 
 import pytest
 from rich.console import Console
 
+from harness import events
 from harness.cli.progress import GridView, bars
 from harness.execution import Reported
 from tests.harness.specs import POINT, STATE, Clock
@@ -101,3 +104,51 @@ def test_the_remaining_time_of_a_grid_is_known_when_a_run_has_ended():
     assert shown.view.summary() == text and shown.lines[-1] == f"softmax listops seed 0: ok; {text}"
     shown.view.refresh(2)
     assert shown.lines[-1] == text.replace(", about", ", 2 running elsewhere, about")
+
+
+@pytest.fixture
+def writer(monkeypatch) -> mock.MagicMock:
+    """The class of a writer that writes nothing."""
+    writer = mock.MagicMock()
+    monkeypatch.setattr(events, "require_tensorboard", lambda: writer)
+    return writer
+
+
+def test_every_scalar_of_a_curve_is_written_at_its_step_and_time(writer, tmp_path):
+    record = make_record(started="1970-01-01T00:01:00Z")
+    point = record.curve[0].model_copy(update={"losses": {"ksvd": 0.5}, "dev": 25.0})
+    (folder,) = events.write_events([record.model_copy(update={"curve": [point]})], tmp_path)
+    assert folder.parent == tmp_path and folder.name.endswith(record.spec.id)
+    writer.assert_called_once_with(str(folder))
+    assert writer().__enter__().add_scalar.mock_calls == [
+        mock.call(tag, value, 300, walltime=61.0)
+        for tag, value in (("loss", 2.0), ("loss/ksvd", 0.5), ("dev accuracy, %", 25.0))
+    ]
+
+
+def test_events_of_an_earlier_call_are_replaced(writer, tmp_path):
+    record = make_record()
+    (folder,) = events.write_events([record], tmp_path)
+    folder.mkdir()
+    for name in ("events.out.tfevents.1", "notes.txt"):
+        (folder / name).touch()
+    events.write_events([record], tmp_path)
+    assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+
+
+def test_without_tensorboard_nothing_is_run_and_the_remedy_is_named(rejected, store, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    line = rejected("run", "--attention", "softmax", "--tensorboard", "events")
+    assert "pip install -c constraints.txt -e '.[tensorboard]'" in line
+    assert not store.folder.exists()
+
+
+@pytest.mark.slow
+def test_the_curves_of_chosen_runs_are_drawn(output, rejected, store):
+    store.write(make_record("softmax"))
+    store.write(make_record("primal"))
+    out = output("report", "--curves", "--attention", "primal")
+    assert out.count("curves.") == 3
+    text = (store.folder / "curves.csv").read_text()
+    assert "primal" in text and "softmax" not in text
+    assert "make one with: harness run" in rejected("report", "--curves", "--task", "text")

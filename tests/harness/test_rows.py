@@ -35,22 +35,20 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture
-def runs(made, store, call) -> Store:
+def runs(made, store, output) -> Store:
     """A store with the runs of a row: two questions, each two trials and two seeds."""
     if not made.exists():
         arguments = ("run", "--suite", "mine", "--attention", "primal", "--no-cost")
-        code, _, err = call(*arguments, "--threads", "1")
-        assert code == 0, err
+        output(*arguments, "--threads", "1")
         shutil.copytree(store.folder, made)
     shutil.copytree(made, store.folder, dirs_exist_ok=True)
     return store
 
 
 @pytest.fixture
-def packed(runs, call, tmp_path):
+def packed(runs, output, tmp_path):
     """The file of the row."""
-    code, _, err = call(*PACK, "--out", str(tmp_path / "out"))
-    assert code == 0, err
+    output(*PACK, "--out", str(tmp_path / "out"))
     return tmp_path / "out" / "mine@3" / "primal-rank-8.jsonl"
 
 
@@ -80,7 +78,7 @@ def test_a_packed_row_has_its_runs_and_passes_every_check(packed, store, call):
     )
 
 
-def test_costs_and_certificates_of_the_row_are_in_its_file(runs, store, call, tmp_path):
+def test_costs_and_certificates_of_the_row_are_in_its_file(runs, store, output, tmp_path):
     cost = make_cost("primal", 256)
     spec = cost.spec.model_copy(update={"overrides": {"primal.rank": 8}})
     CostStore.within(store.folder).write(cost.model_copy(update={"spec": spec}))
@@ -88,7 +86,7 @@ def test_costs_and_certificates_of_the_row_are_in_its_file(runs, store, call, tm
     for name in ("primal", "softmax"):
         CertificateStore.within(store.folder).write(committed()[name])
     out = tmp_path / "out"
-    assert call(*PACK, "--out", str(out))[0] == 0
+    output(*PACK, "--out", str(out))
     lines = file_lines(out / "mine@3" / "primal-rank-8.jsonl")
     assert [line.kind for line in lines] == ["certificate", "cost", *["run"] * 8]
     assert [*CertificateStore.within(out).by_variant()] == ["primal"]
@@ -104,6 +102,8 @@ def test_a_row_without_a_run_is_not_packed_and_its_file_fails(role, packed, stor
     lines = (line for line in file_lines(packed) if line.name != run.spec.file_name)
     packed.write_text("".join(line_of(*line[2:5]) for line in lines))
     assert [check for check, passed in results(call, packed).items() if not passed] == ["complete"]
+    assert "has no run of row 'linformer' of mine@3" in rejected(*PACK[:-1], "linformer")
+    assert "give both" in rejected(*PACK[:3])
 
 
 CHANGES = {
@@ -172,27 +172,14 @@ def test_a_file_has_the_name_of_its_row(packed, rejected):
     assert "name it mine@3/primal-rank-8.jsonl" in rejected("check", str(other))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("pack", "--suite", "mine"), "give both"),
-        ((*PACK[:-1], "linformer"), "has no run of row 'linformer' of mine@3"),
-        (("check", "results/row.jsonl", "--fast"), "leave all options but --repeat out"),
-        (("check", "softmax", "--repeat", "2"), "softmax is none"),
-    ],
-)
-def test_what_is_not_possible_is_rejected(arguments, message, rejected, runs):
-    assert message in rejected(*arguments)
-
-
-def test_a_store_that_is_packed_into_itself_has_lines_in_place_of_files(runs, store, call):
+def test_a_store_that_is_packed_into_itself_has_lines_in_place_of_files(runs, store, output):
     before, folder = store.read(), str(store.folder)
     CostStore.within(store.folder).write(make_cost("softmax", 256))
-    assert call("pack", "--out", folder)[0] == 0
+    output("pack", "--out", folder)
     assert not [*store.folder.rglob("*.json")] and store.read() == before
     again = before[0][0].model_copy(update={"started": "2026-01-02T00:00:00+00:00"})
     store.write(again)
-    assert call("pack", "--out", folder)[0] == 0
+    output("pack", "--out", folder)
     assert store.read()[0] == [again, *before[0][1:]]
     costs = CostStore.within(store.folder).read()[0]
     assert [cost.spec.attention for cost in costs] == ["softmax"]

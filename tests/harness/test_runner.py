@@ -14,7 +14,6 @@ import harness.provenance
 import harness.runner
 from harness import checkpoint
 from harness.data import restore
-from harness.environment import describe
 from harness.interrupts import SECONDS_PER_IMPORT, Interrupts, Terminated
 from harness.provenance import expected_failures_of, implementations, options_of
 from harness.records.fields import Frozen
@@ -58,21 +57,21 @@ def files(store) -> list[str]:
 
 @pytest.fixture
 def elsewhere(store, tmp_path, callback):
-    """Runs a plan with another store."""
-    return lambda plan: run(plan, type(store)(tmp_path / "elsewhere"), callback)
+    """Makes a run with another store."""
+    return lambda spec: run(spec, type(store)(tmp_path / "elsewhere"), callback)
 
 
-def test_a_finished_run_is_a_complete_record(plan, store, callback):
-    planned = plan("softmax+primal", steps=4, evaluations=2)
-    record = run(planned, store, callback)
-    assert (record.status, record.reason, record.spec) == ("ok", "", planned)
+def test_a_finished_run_is_a_complete_record(tiny, store, callback):
+    spec = tiny("softmax+primal", steps=4, evaluations=2)
+    record = run(spec, store, callback)
+    assert (record.status, record.reason, record.spec) == ("ok", "", spec)
     assert store.read() == ([record], [])
-    assert files(store) == [store.path(planned).name]
+    assert files(store) == [store.path(spec).name]
     assert [point.step for point in record.curve] == [1, 2, 3, 4]
     assert record.final.test_examples == 18
     assert record.final.dev == max(p.dev or 0 for p in record.curve)
     assert 0 < record.final.train_seconds == record.curve[-1].seconds < record.final.seconds
-    written = json.loads(store.path(planned).read_text())
+    written = json.loads(store.path(spec).read_text())
     assert "baselines" not in written and written["schema_version"] == 4
     assert record.parameters > record.flops / 10**6 > 1 and record.backend == "sdpa+folded"
     assert record.environment.versions["torch"] == torch.__version__
@@ -80,19 +79,19 @@ def test_a_finished_run_is_a_complete_record(plan, store, callback):
 
 
 def test_an_example_with_several_answers_counts_once(store, run_here):
-    planned = requested("none", "mqar", mqar={"train": 32, "dev": 4, "test": 6})
-    assert restore(planned).splits["test"].targets.shape == (6, 2)
-    record = run_here(planned)
+    spec = requested("none", "mqar", mqar={"train": 32, "dev": 4, "test": 6})
+    assert restore(spec).splits["test"].targets.shape == (6, 2)
+    record = run_here(spec)
     assert record.final.test_examples == 6
     assert record.final.sample.clusters == ((2, 6),)
     assert record.is_baseline and not record.final.sample.count % 12
     assert store.read() == ([record], [])
 
 
-def test_a_record_has_the_expected_failures_of_the_form_that_ran(plan, run_here, monkeypatch):
+def test_a_record_has_the_expected_failures_of_the_form_that_ran(tiny, run_here, monkeypatch):
     declared = {"lengths": "of both forms", "gradients, causal": "of one"}
     monkeypatch.setattr(variants.find("softmax"), "expected_failures", declared)
-    usual, causal = plan(), requested("softmax", "induction")
+    usual, causal = tiny(), requested("softmax", "induction")
     both = {"softmax: lengths": "of both forms"}
     assert (
         run_here(usual).expected_failures
@@ -105,36 +104,18 @@ def test_a_record_has_the_expected_failures_of_the_form_that_ran(plan, run_here,
     }
 
 
-def test_a_record_has_the_digest_of_the_code_of_each_variant(plan, run_here):
+def test_a_record_has_the_digest_of_the_code_of_each_variant(tiny, run_here):
     found = Sources().closure("zoo.variants.primal", {"zoo"})
     digest = hashlib.sha256("".join(found[name] for name in sorted(found)).encode()).hexdigest()
-    digests = run_here(plan("softmax+primal")).implementations
+    digests = run_here(tiny("softmax+primal")).implementations
     assert digests["primal"] == f"zoo.variants.primal:{digest}" != digests["softmax"]
     assert implementations(["primal"]) == {"primal": digests["primal"]}
 
 
-def test_test_is_evaluated_more_than_once_only_where_the_recipe_asks_for_the_best(
-    plan, run_here, monkeypatch
+@pytest.mark.parametrize("best", [False, True])
+def test_test_is_evaluated_with_the_best_state_and_earlier_only_where_the_recipe_asks_for_it(
+    tiny, run_here, monkeypatch, best
 ):
-    evaluated, real = [], Trainer.evaluate
-
-    def evaluate(self, split):
-        evaluated.append(split)
-        return real(self, split)
-
-    monkeypatch.setattr(Trainer, "evaluate", evaluate)
-    finals = {}
-    for best, count in ((False, 1), (True, 3)):
-        planned = plan(evaluations=2, best_on_test=best)
-        finals[best] = run_here(planned).final
-        test = restore(planned).splits["test"].targets
-        assert sum(torch.equal(split.targets, test) for split in evaluated) == count
-        evaluated.clear()
-    assert finals[False].best_on_test is None
-    assert finals[True].best_on_test >= finals[True].score == finals[False].score
-
-
-def test_test_is_evaluated_once_after_training_with_the_best_state(plan, run_here, monkeypatch):
     real, evaluations = Trainer.evaluate, []
     on_dev = iter([0.5, 0.25, 0.125, 0.0])
 
@@ -146,46 +127,41 @@ def test_test_is_evaluated_once_after_training_with_the_best_state(plan, run_her
         return Evaluation(torch.arange(16) < 16 * next(on_dev), 16, split.answers.metric)
 
     monkeypatch.setattr(Trainer, "evaluate", spy)
-    record = run_here(plan(steps=4, evaluations=4))
-    assert [size for size, _ in evaluations] == [16, 16, 16, 16, 18]
-    first, last, tested = (evaluations[i][1] for i in (0, 3, 4))
+    final = run_here(tiny(steps=4, evaluations=4, best_on_test=best)).final
+    assert [size for size, _ in evaluations] == [16, *[18] * best] * 4 + [18]
+    first, last, tested = (evaluations[i][1] for i in (0, -2, -1))
     assert all(torch.equal(first[name], tested[name]) for name in first)
     assert not all(torch.equal(last[name], tested[name]) for name in last)
-    assert (record.final.best_step, record.final.dev) == (1, 50.0)
+    assert (final.best_step, final.dev) == (1, 50.0)
+    assert final.best_on_test >= final.score if best else final.best_on_test is None
 
 
-def test_a_seed_is_reproducible_to_the_bit_and_another_one_differs(plan, run_here):
-    torch.manual_seed(1)
-    first = run_here(plan("primal", seed=3))
-    torch.manual_seed(2)
-    assert outcome(run_here(plan("primal", seed=3))) == outcome(first)
-    assert curve(run_here(plan("primal", seed=4))) != curve(first)
-
-
-def test_a_seed_determines_the_initial_parameters_and_the_order_of_data(
-    plan, run_here, monkeypatch
+def test_a_seed_determines_the_initial_parameters_the_order_of_data_and_the_result(
+    tiny, run_here, monkeypatch
 ):
-    starts = []
+    starts, real = [], harness.runner.fit
 
-    def spy(trainer, *_, **__):
+    def spy(trainer, *rest, **named):
         starts.append((trainer.model.token.weight.clone(), trainer.order.batch(0)))
-        raise RuntimeError("enough")
+        real(trainer, *rest, **named)
 
     monkeypatch.setattr("harness.runner.fit", spy)
-    for seed in (3, 3, 4):
-        run_here(plan(seed=seed))
-    for first, again, other in zip(*starts, strict=True):
-        assert torch.equal(first, again)
-        assert not torch.equal(first, other)
+    records = []
+    for before, seed in ((1, 3), (2, 3), (3, 4)):
+        torch.manual_seed(before)
+        records.append(run_here(tiny("primal", seed=seed)))
+    first, again, other = records
+    assert outcome(again) == outcome(first) and curve(other) != curve(first)
+    assert not any(map(torch.equal, starts[0], starts[2]))
 
 
 @pytest.mark.slow_after(3)
 @pytest.mark.parametrize(("error", "status", "reason"), ENDS, ids=lambda value: repr(value)[:30])
 def test_every_error_is_a_record_with_its_reason(
-    plan, store, run_here, callback, interrupt_at, error, status, reason
+    tiny, store, run_here, callback, interrupt_at, error, status, reason
 ):
     interrupt_at(3, error)
-    record = run_here(plan())
+    record = run_here(tiny())
     assert (record.status, record.reason) == (status, reason)
     assert record.final is None
     assert [point.step for point in record.curve] == [1, 2, 3]
@@ -201,46 +177,48 @@ def test_every_error_is_a_record_with_its_reason(
         assert reason.removesuffix(": ") in callback.traces[0]
 
 
-def test_a_run_whose_loss_explodes_has_diverged(plan, store, run_here):
-    record = run_here(plan(steps=40, warmup=1, lr=1e30))
+def test_a_run_whose_loss_explodes_has_diverged(tiny, store, run_here):
+    record = run_here(tiny(steps=40, warmup=1, lr=1e30))
     assert record.status == "diverged"
     assert "task loss is nan by step" in record.reason
     assert store.find(record.spec) == record
 
 
 @pytest.mark.parametrize("phase", ["build_model", "flops_of"])
-def test_a_failure_before_training_is_a_record_too(plan, store, callback, monkeypatch, phase):
-    monkeypatch.setattr(f"harness.runner.{phase}", raising(RuntimeError("early")))
-    record = run(plan(), store, callback)
-    assert (record.status, record.reason) == ("failed", "RuntimeError: early")
-    assert record.curve == []
-
-
-def test_an_interrupt_before_training_is_a_record(plan, store, callback, monkeypatch):
-    monkeypatch.setattr("harness.runner.flops_of", raising(KeyboardInterrupt()))
-    with pytest.raises(KeyboardInterrupt):
-        run(plan(), store, callback)
-    assert store.find(plan()).reason == "interrupted at step 0"
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [(RuntimeError("early"), "RuntimeError: early"), (KeyboardInterrupt(), "at step 0")],
+)
+def test_a_run_that_ends_before_training_is_a_record_too(
+    tiny, store, run_here, monkeypatch, phase, error, reason
+):
+    monkeypatch.setattr(f"harness.runner.{phase}", raising(error))
+    interrupted = isinstance(error, KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt) if interrupted else nullcontext():
+        run_here(tiny())
+    record = store.find(tiny())
+    assert record.status == ("interrupted" if interrupted else "failed")
+    assert record.reason.endswith(reason) and record.curve == []
 
 
 def test_a_continued_run_names_both_commits_and_has_the_seconds_of_all_its_processes(
-    plan, store, run_here, interrupted, environment_is, monkeypatch
+    tiny, store, run_here, interrupted, environment_is, monkeypatch
 ):
     environment_is(commit="aaa")
-    saved = checkpoint.read(store.checkpoint(interrupted(plan())))
+    saved = checkpoint.read(store.checkpoint(interrupted(tiny())))
     assert json.loads(saved["progress"])["elapsed"] > 0
     environment_is(commit="bbb")
     real = checkpoint.load
     monkeypatch.setattr(
         checkpoint, "load", lambda *values: real(*values).model_copy(update={"elapsed": 1000.0})
     )
-    record = run_here(plan())
+    record = run_here(tiny())
     assert record.environment.commit == "aaa, bbb"
     assert 1000.0 < record.final.seconds < 2000.0
 
 
 @pytest.mark.parametrize("options", [{}, {"backend": "naive"}], ids=["auto", "naive"])
-def test_a_run_of_softmax_has_sdpa_unless_it_names_a_backend(plan, run_here, options, monkeypatch):
+def test_a_run_of_softmax_has_sdpa_unless_it_names_a_backend(tiny, run_here, options, monkeypatch):
     built, build = [], harness.runner.build_model
 
     def spy(spec, task):
@@ -248,66 +226,11 @@ def test_a_run_of_softmax_has_sdpa_unless_it_names_a_backend(plan, run_here, opt
         return build(spec, task)
 
     monkeypatch.setattr("harness.runner.build_model", spy)
-    planned = plan("softmax+primal", settings={"softmax": options} if options else {})
-    record = run_here(planned)
+    spec = tiny("softmax+primal", settings={"softmax": options} if options else {})
+    record = run_here(spec)
     backend = options.get("backend", "sdpa")
     assert [named["softmax"]["backend"] for named in built] == [backend, backend]
-    assert record.backend == f"{backend}+folded" and record.spec == planned
-
-
-def test_a_run_of_another_environment_is_not_continued(
-    plan, store, callback, run_here, interrupted, environment_is
-):
-    here, saved = describe("cpu"), store.checkpoint(interrupted(plan()))
-    environment_is(threads=99, versions=here.versions | {"torch": "1.0", "a package more": "7"})
-    record = run_here(plan())
-    assert (record.status, record.reason) == (
-        "failed",
-        f"{saved} was started with threads {here.threads} (here 99), "
-        f"torch {torch.__version__} (here 1.0); continue there, or delete it to start the run again"
-    )  # fmt: skip
-    assert saved.exists() and not callback.traces
-
-
-def test_an_interrupted_run_is_recorded_and_continues_to_the_same_result(
-    plan, store, run_here, interrupted, elsewhere, monkeypatch
-):
-    trained, real = [], harness.runner.fit
-
-    def spy(trainer, *rest, **named):
-        trained.append(trainer)
-        real(trainer, *rest, **named)
-
-    monkeypatch.setattr("harness.runner.fit", spy)
-    planned = plan("softmax+primal", steps=12, evaluations=3)
-    uninterrupted = elsewhere(planned)
-    interrupted(planned, 6)
-    record = store.find(planned)
-    assert (record.status, record.reason) == ("interrupted", "interrupted at step 6")
-    assert curve(record) == curve(uninterrupted)[:6]
-    assert files(store) == sorted([store.checkpoint(planned).name, store.path(planned).name])
-
-    again = run_here(planned)
-    assert again.status == "ok"
-    assert outcome(again) == outcome(uninterrupted)
-    assert files(store) == [store.path(planned).name]
-    # Steps 4 and 5 were done twice, and are in the curve once.
-    states = [trained[n].model.state_dict() for n in (0, 2)]
-    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
-
-
-def test_a_damaged_checkpoint_is_named_and_the_run_starts_again(
-    plan, store, run_here, interrupted, elsewhere
-):
-    saved = store.checkpoint(interrupted(plan()))
-    content = bytearray(saved.read_bytes())
-    content[len(content) // 2] ^= 1
-    saved.write_bytes(content)
-    with pytest.warns(UserWarning, match="is damaged: .*; the run starts again") as caught:
-        record = run_here(plan())
-    assert str(saved) in str(caught[0].message)
-    assert outcome(record) == outcome(elsewhere(plan()))
-    assert files(store) == [store.path(record.spec).name]
+    assert record.backend == f"{backend}+folded" and record.spec == spec
 
 
 @pytest.fixture
@@ -323,42 +246,69 @@ def saves(monkeypatch) -> list[int]:
     return steps
 
 
-def test_a_checkpoint_is_written_at_evaluations_and_whenever_the_interval_has_passed(
-    plan, run_here, saves
+@pytest.mark.slow_after(2)
+@pytest.mark.parametrize("number", [None, signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_is_recorded_and_continues_to_the_same_result(
+    tiny, store, run_here, elsewhere, monkeypatch, saves, number
 ):
-    run_here(plan(steps=4, evaluations=2))
-    assert saves == [2, 4]
-    saves.clear()
-    seconds = iter(range(1000))
-    run_here(plan(steps=8, evaluations=1), save_every=5.0, clock=lambda: next(seconds))
-    # The clock is read once per step, and once per checkpoint.
-    assert saves == [5, 8]
+    trained, fit = [], harness.runner.fit
 
+    def spy(trainer, *rest, **named):
+        trained.append(trainer.model)
+        fit(trainer, *rest, **named)
 
-@pytest.mark.slow_after(1)
-@pytest.mark.parametrize(
-    ("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)]
-)
-def test_a_signal_during_training_loses_no_step(
-    plan, store, run_here, elsewhere, monkeypatch, saves, number, error
-):
-    planned = plan("softmax+primal", steps=6, evaluations=1)
-    uninterrupted = elsewhere(planned)
+    monkeypatch.setattr("harness.runner.fit", spy)
+    spec = tiny("softmax+primal", steps=12, evaluations=3)
+    uninterrupted = elsewhere(spec)
     real, left = Trainer.step, [number]
 
     def step(self, at):
-        if at == 3 and left:
-            signal.raise_signal(left.pop())
+        if at == 6 and left:
+            if (sent := left.pop()) is None:
+                raise KeyboardInterrupt
+            signal.raise_signal(sent)
         return real(self, at)
 
     monkeypatch.setattr(Trainer, "step", step)
-    with pytest.raises(error):
-        run_here(planned)
-    record = store.find(planned)
-    assert (record.status, record.reason) == ("interrupted", "interrupted at step 4")
-    # Step 6 is of the first run.
-    assert saves == [6, 4]
-    assert outcome(run_here(planned)) == outcome(uninterrupted)
+    with pytest.raises(Terminated if number == signal.SIGTERM else KeyboardInterrupt):
+        run_here(spec)
+    # A step during which a signal comes is completed and saved; an error loses two steps.
+    done = 7 if number else 6
+    record = store.find(spec)
+    assert (record.status, record.reason) == ("interrupted", f"interrupted at step {done}")
+    assert saves == [4, 8, 12, 4, *[7] * bool(number)]
+    assert curve(record) == curve(uninterrupted)[:done]
+    assert files(store) == sorted([store.checkpoint(spec).name, store.path(spec).name])
+    assert outcome(run_here(spec)) == outcome(uninterrupted)
+    assert files(store) == [store.path(spec).name]
+    expected, _, weights = (model.state_dict() for model in trained)
+    assert all(torch.equal(weights[name], expected[name]) for name in expected)
+
+
+def test_a_damaged_checkpoint_is_named_and_the_run_starts_again(
+    tiny, store, run_here, interrupted, elsewhere
+):
+    saved = store.checkpoint(interrupted(tiny()))
+    content = bytearray(saved.read_bytes())
+    content[len(content) // 2] ^= 1
+    saved.write_bytes(content)
+    with pytest.warns(UserWarning, match="is damaged: .*; the run starts again") as caught:
+        record = run_here(tiny())
+    assert str(saved) in str(caught[0].message)
+    assert outcome(record) == outcome(elsewhere(tiny()))
+    assert files(store) == [store.path(record.spec).name]
+
+
+def test_a_checkpoint_is_written_at_evaluations_and_whenever_the_interval_has_passed(
+    tiny, run_here, saves
+):
+    run_here(tiny(steps=4, evaluations=2))
+    assert saves == [2, 4]
+    saves.clear()
+    seconds = iter(range(1000))
+    run_here(tiny(steps=8, evaluations=1), save_every=5.0, clock=lambda: next(seconds))
+    # The clock is read once per step, and once per checkpoint.
+    assert saves == [5, 8]
 
 
 def test_the_first_signal_is_deferred_and_the_second_one_is_not():
@@ -413,7 +363,7 @@ def test_handlers_are_restored_and_ignored_signals_stay_ignored():
 
 
 def test_a_signal_while_the_record_is_written_is_raised_after_it(
-    plan, store, run_here, monkeypatch
+    tiny, store, run_here, monkeypatch
 ):
     real = type(store).write
 
@@ -423,16 +373,16 @@ def test_a_signal_while_the_record_is_written_is_raised_after_it(
 
     monkeypatch.setattr(type(store), "write", write)
     with pytest.raises(KeyboardInterrupt):
-        run_here(plan())
-    assert store.find(plan()).status == "ok"
+        run_here(tiny())
+    assert store.find(tiny()).status == "ok"
 
 
-def test_a_full_disk_is_one_line(plan, store, run_here, monkeypatch):
+def test_a_full_disk_is_one_line(tiny, store, run_here, monkeypatch):
     # Before: it may write the data of its task.
-    tiny = plan()
+    spec = tiny()
     monkeypatch.setattr("os.fsync", raising(OSError(28, "No space left on device")))
     with pytest.raises(UserError, match=r"record .*\.json cannot be written \(No space left"):
-        run_here(tiny)
+        run_here(spec)
     assert files(store) == []
 
 
@@ -440,7 +390,7 @@ def test_a_full_disk_is_one_line(plan, store, run_here, monkeypatch):
     ("error", "status"), [(SystemError("x"), "failed"), (KeyboardInterrupt(), "interrupted")]
 )
 def test_an_error_after_the_evaluation_of_test_is_a_record_too(
-    plan, store, run_here, monkeypatch, error, status
+    tiny, store, run_here, monkeypatch, error, status
 ):
     real, errors = options_of, [error]
 
@@ -451,7 +401,7 @@ def test_an_error_after_the_evaluation_of_test_is_a_record_too(
 
     monkeypatch.setattr(harness.provenance, "options_of", once)
     with pytest.raises(KeyboardInterrupt) if status == "interrupted" else nullcontext():
-        run_here(plan())
-    record = store.find(plan())
+        run_here(tiny())
+    record = store.find(tiny())
     assert record.status == status and record.final is None
-    assert run_here(plan()).status == "ok"
+    assert run_here(tiny()).status == "ok"

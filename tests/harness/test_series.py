@@ -12,7 +12,6 @@ from harness.classifier import LAYERS, Classifier, FlattenedHead, SignalEmbeddin
 from harness.data import data_of, restore
 from harness.provenance import options_of
 from harness.questions import question_of
-from harness.records.spec import RunSpec
 from harness.schedules import constant
 from harness.train import Trainer
 from tasks.contract import Batch, Split
@@ -182,21 +181,17 @@ def test_steps_are_those_of_pytorchs_radam_with_clipped_gradients(clip):
     assert constant(5, spec) == (1e-2, 0.8)
 
 
-def planned(task: str, attention: str = "primal", recipe: str = "paper") -> RunSpec:
-    return requested(attention, task, recipe=recipe)
-
-
 @pytest.mark.parametrize("task", SETS)
 def test_paper_is_the_recipe_of_the_authors_code(task, unread):
-    plan, last = planned(task), planned(task, "softmax+primal")
-    model, train = plan.model, plan.train
+    spec, last = (requested(name, task, recipe="paper") for name in ("primal", "softmax+primal"))
+    model, train = spec.model, spec.train
     assert (model.depth, model.dim, model.heads, model.feed_forward) == (2, 512, 8, 2048)
     assert (model.norm, model.pooling, model.positions) == ("post", "flatten", "learned")
     assert (train.batch, train.lr, train.schedule, train.clip) == (16, 1e-3, "constant", 4.0)
     assert train.optimiser == ("adamw" if task == "uea-spoken-arabic-digits" else "radam")
-    assert train.steps == (400 if task == "uea-pems-sf" else 100) * (restore(plan).task.train // 16)
-    assert planned(task, recipe="laptop").train.steps == 600
-    primal, mixed = (options_of(planned_run)["primal"] for planned_run in (plan, last))
+    assert train.steps == (400 if task == "uea-pems-sf" else 100) * (restore(spec).task.train // 16)
+    assert requested("primal", task, recipe="laptop").train.steps == 600
+    primal, mixed = (options_of(run)["primal"] for run in (spec, last))
     assert primal["ksvd_mean"] == mixed["ksvd_mean"] == "sample"
     if task == "uea-japanese-vowels":
         assert [primal[name] for name in ("rank", "rank_multi", "eta")] == [40, 5, 0.5]

@@ -57,9 +57,9 @@ def test_padding_does_not_change_a_spectrum_and_only_dev_is_read(run_with_weight
 
 @pytest.mark.slow
 def test_kept_weights_are_those_before_training_and_of_each_evaluation(
-    plan, store, callback, prepare
+    tiny, store, callback, prepare
 ):
-    short = plan("linear", steps=4, evaluations=2)
+    short = tiny("linear", steps=4, evaluations=2)
     record = run(short, store, callback, keep_checkpoints=True)
     files = checkpoint.find_weights(store.weights(short))
     assert [*files] == [0, 2, 4]
@@ -76,9 +76,9 @@ def test_kept_weights_are_those_before_training_and_of_each_evaluation(
 
 
 def test_a_continued_run_keeps_the_weights_of_an_uninterrupted_one(
-    plan, store, tmp_path, callback, interrupt_at
+    tiny, store, tmp_path, callback, interrupt_at
 ):
-    short = plan("linear", steps=4, evaluations=2)
+    short = tiny("linear", steps=4, evaluations=2)
     elsewhere = type(store)(tmp_path / "elsewhere")
     run(short, elsewhere, callback, keep_checkpoints=True)
     interrupt_at(3, KeyboardInterrupt())
@@ -142,8 +142,8 @@ def test_weights_of_another_model_are_an_error(tmp_path):
 
 
 @pytest.mark.slow_after(1)
-def test_a_damaged_file_of_weights_is_an_error(plan, store, callback):
-    short = plan("none", steps=2, evaluations=1)
+def test_a_damaged_file_of_weights_is_an_error(tiny, store, callback):
+    short = tiny("none", steps=2, evaluations=1)
     run(short, store, callback, keep_checkpoints=True)
     files = checkpoint.find_weights(store.weights(short))
     whole = files[2].read_bytes()

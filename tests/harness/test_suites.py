@@ -3,7 +3,6 @@
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -218,14 +217,13 @@ def test_a_suite_runs_what_is_missing_question_by_question(call, store, file, ou
 
 @pytest.mark.slow
 def test_a_row_whose_trial_is_at_a_baseline_has_one_seed_where_the_question_says_so(
-    call, store, file, outcomes, monkeypatch
+    call, output, store, file, outcomes, monkeypatch
 ):
     name = file("seeds = [1, 2]", "seeds = [1, 2]\nseeds_at_baseline = false")
     text = Path(name).read_text().replace('"linformer", "softmax+primal"', '"none"')
     # Of 64 symbols, a model without training may name enough by chance to be above `none`.
     Path(name).write_text(text.replace("vocabulary = 64", "vocabulary = 4096"))
-    code, out, err = call("run", "--suite", name, "--no-cost", "--questions", "easy")
-    assert code == 0, out + err
+    output("run", "--suite", name, "--no-cost", "--questions", "easy")
     roles = of_records(store.read()[0]).groupby(["row", "role"]).size().to_dict()
     # After two steps nothing is better than the baselines, which an empty store lacks at first.
     seeds = {row: count for (row, role), count in roles.items() if role == "final"}
@@ -396,19 +394,6 @@ def test_a_suite_measures_both_forms_of_a_layer_that_has_both():
     others = {(name, True, n) for name in ("prefill", "decode") for n in suite.cost.lengths}
     assert planned["hgrn2"] == planned["conv"] == train[True] | train[False] | others
     assert planned["delta"] == train[True] | others and planned["linformer"] == train[False]
-
-
-@pytest.mark.slow
-def test_python_runs_what_the_command_runs(store):
-    options = {"max_len": 32, "pairs": 2, "vocabulary": 64, "train": 64, "dev": 16, "test": 16}
-    how: dict[str, Any] = {"task": "mqar", "budget": "smoke", "store": store.folder, "cost": False}
-    found = harness.run("primal", seeds=[0, 1], primal={"rank": 8}, mqar=options, **how)
-    assert {*zip(found["row"], found["seed"], strict=True)} == {
-        ("primal[rank=8]", 0), ("primal[rank=8]", 1)
-    }  # fmt: skip
-    assert {*found["id"]} == {*harness.load(store.folder)["id"]}
-    with pytest.raises(UserError, match="linear"):
-        harness.run("primal", linear={"chunk": 8}, **how)
 
 
 def test_a_row_of_a_question_has_its_positions_and_ends_at_its_ceiling(tmp_path, unread):

@@ -1,36 +1,41 @@
-"""The training step, the learning rate, and the accuracy."""
+"""The training step, the schedules of the learning rate, and the evaluation."""
 
+import math
 from dataclasses import replace
 
 import pytest
 import torch
+from pydantic import ValidationError
 from torch.nn import functional as F
+from torch.optim.lr_scheduler import OneCycleLR
 
 from harness.data import restore
 from harness.model import build_model
-from harness.schedules import one_cycle
+from harness.records.spec import TrainSpec
+from harness.schedules import constant, cosine, one_cycle
 from harness.train import Trainer
 from tasks.answers import NextTokens, Number
 from tasks.contract import Split
+from tests.harness.specs import recipe
 
 
 @pytest.mark.slow_after(2)
 @pytest.mark.parametrize("cycle_momentum", [True, False])
 @pytest.mark.parametrize("attention", ["softmax", "primal", "softmax+primal"])
-def test_a_step_is_that_of_a_plain_loop_to_the_bit(plan, prepare, attention, cycle_momentum):
-    planned = plan(
+def test_a_step_is_that_of_a_plain_loop_to_the_bit(tiny, prepare, attention, cycle_momentum):
+    spec = tiny(
         attention, steps=5, warmup=2, weight_decay=0.1, betas=(0.8, 0.98), eps=1e-4,
         cycle_momentum=cycle_momentum,
     )  # fmt: skip
-    spec, trainer = planned, prepare(planned)
+    trainer = prepare(spec)
     torch.manual_seed(7)
     ours = [
         {name: loss.item() for name, loss in trainer.step(number).items()} for number in range(5)
     ]
 
     torch.manual_seed(spec.seed)
-    model = build_model(spec, restore(planned).task)
-    train = restore(planned).splits["train"]
+    model = build_model(spec, restore(spec).task)
+    train = restore(spec).splits["train"]
     order = torch.randperm(64, generator=torch.Generator().manual_seed(0)).split(4)
     optimizer = torch.optim.AdamW(
         model.parameters(), betas=(0.8, 0.98), eps=1e-4, weight_decay=0.1, fused=True
@@ -55,8 +60,8 @@ def test_a_step_is_that_of_a_plain_loop_to_the_bit(plan, prepare, attention, cyc
         assert torch.equal(mine, other)
 
 
-def test_losses_are_detached(plan, prepare):
-    losses = prepare(plan("primal")).step(0)
+def test_losses_are_detached(tiny, prepare):
+    losses = prepare(tiny("primal")).step(0)
     assert losses.keys() == {"task", "ksvd"}
     assert not any(loss.requires_grad for loss in losses.values())
 
@@ -68,10 +73,10 @@ def some(split: Split, count: int) -> Split:
     )  # fmt: skip
 
 
-def test_accuracy_counts_the_last_incomplete_batch(plan, prepare):
-    planned = plan(batch=4)
-    trainer = prepare(planned)
-    ten = some(restore(planned).splits["test"], 10)
+def test_accuracy_counts_the_last_incomplete_batch(tiny, prepare):
+    spec = tiny(batch=4)
+    trainer = prepare(spec)
+    ten = some(restore(spec).splits["test"], 10)
     trainer.model.eval()
     guesses = [trainer.model(ten.gather(torch.tensor([i])))[0].argmax().item() for i in range(10)]
     # Correct at 0, 4 and 9: another count without the last two, and with them counted twice.
@@ -80,9 +85,9 @@ def test_accuracy_counts_the_last_incomplete_batch(plan, prepare):
     assert trainer.evaluate(ten).score == pytest.approx(30)
 
 
-def test_accuracy_counts_every_answer_of_an_example(plan, prepare):
-    trainer = prepare(plan(batch=4))
-    split = some(restore(plan()).splits["test"], 6)
+def test_accuracy_counts_every_answer_of_an_example(tiny, prepare):
+    trainer = prepare(tiny(batch=4))
+    split = some(restore(tiny()).splits["test"], 6)
     target_positions = torch.tensor([[0, 1]] * 6)
     several = replace(
         split, target_positions=target_positions, targets=torch.zeros(6, 2, dtype=torch.int64)
@@ -94,11 +99,11 @@ def test_accuracy_counts_every_answer_of_an_example(plan, prepare):
     assert trainer.evaluate(answered).mean == pytest.approx(8 / 12)
 
 
-def test_a_mean_loss_is_over_targets_and_not_over_the_end_of_a_text(plan, prepare):
-    trainer = prepare(plan(batch=4))
+def test_a_mean_loss_is_over_targets_and_not_over_the_end_of_a_text(tiny, prepare):
+    trainer = prepare(tiny(batch=4))
     targets = torch.tensor([[1, 2], [3, 4], [5, -1]])
     split = replace(
-        some(restore(plan()).splits["test"], 3), target_positions=torch.tensor([[0, 1]] * 3),
+        some(restore(tiny()).splits["test"], 3), target_positions=torch.tensor([[0, 1]] * 3),
         targets=targets, answers=NextTokens(),
     )  # fmt: skip
     trainer.model.eval()
@@ -109,8 +114,8 @@ def test_a_mean_loss_is_over_targets_and_not_over_the_end_of_a_text(plan, prepar
     assert result.mean == pytest.approx(-of_targets[targets >= 0].mean().item(), rel=1e-5)
 
 
-def test_the_loss_is_the_one_of_the_splits_answers(plan, prepare):
-    untrained = prepare(plan())
+def test_the_loss_is_the_one_of_the_splits_answers(tiny, prepare):
+    untrained = prepare(tiny())
     numbers = replace(
         untrained.train, targets=torch.full((len(untrained.train),), 7.0), answers=Number(0.1)
     )
@@ -119,24 +124,100 @@ def test_the_loss_is_the_one_of_the_splits_answers(plan, prepare):
     assert trainer.step(0)["task"].item() == pytest.approx(49, rel=0.2)
 
 
-def test_accuracy_switches_dropout_off_and_leaves_the_model_as_it_was(plan, prepare):
-    trainer, modes = prepare(plan()), []
+def test_accuracy_switches_dropout_off_and_leaves_the_model_as_it_was(tiny, prepare):
+    trainer, modes = prepare(tiny()), []
     trainer.model.register_forward_pre_hook(lambda model, _: modes.append(model.training))
     before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
     state = torch.get_rng_state()
-    trainer.evaluate(restore(plan()).splits["dev"])
+    trainer.evaluate(restore(tiny()).splits["dev"])
     assert modes == [False] * 4 and all(module.training for module in trainer.model.modules())
     assert torch.equal(torch.get_rng_state(), state)
     after = trainer.model.state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-def test_bf16_computes_products_in_half_precision_with_parameters_in_fp32(plan, prepare):
-    trainer = prepare(plan(precision="bf16"))
+def test_bf16_computes_products_in_half_precision_with_parameters_in_fp32(tiny, prepare):
+    trainer = prepare(tiny(precision="bf16"))
     kinds = []
     inner = trainer.model.layers[0].feed_forward[0]
     inner.register_forward_hook(lambda *call: kinds.append(call[2].dtype))
     trainer.step(0)
-    trainer.evaluate(restore(plan()).splits["dev"])
+    trainer.evaluate(restore(tiny()).splits["dev"])
     assert kinds == [torch.bfloat16] * 5
     assert {p.dtype for p in trainer.model.parameters()} == {torch.float32}
+
+
+def torchs(spec: TrainSpec) -> list[tuple[float, float]]:
+    """Learning rate and beta1 of each step under PyTorch's `OneCycleLR`."""
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.AdamW([parameter], lr=spec.lr, betas=spec.betas)
+    scheduler = OneCycleLR(
+        optimizer,
+        spec.lr,
+        total_steps=spec.steps,
+        pct_start=spec.warmup / spec.steps,
+        anneal_strategy="linear",
+        cycle_momentum=spec.cycle_momentum,
+    )
+    values = []
+    for step in range(spec.steps):
+        group = optimizer.param_groups[0]
+        values.append((group["lr"], group["betas"][0]))
+        optimizer.step()
+        if step < spec.steps - 1:
+            scheduler.step()
+    return values
+
+
+@pytest.mark.parametrize("cycle_momentum", [True, False])
+@pytest.mark.parametrize(
+    ("steps", "warmup"), [(50, 10), (50, 25), (7, 2), (500, 50), (350, 2), (20, 19), (20, 20)]
+)
+def test_rate_and_beta1_are_those_of_pytorchs_scheduler(steps, warmup, cycle_momentum):
+    spec = recipe(steps, warmup, cycle_momentum)
+    ours = torch.tensor([one_cycle(step, spec) for step in range(steps)], dtype=torch.float64)
+    expected = torch.tensor(torchs(spec), dtype=torch.float64)
+    torch.testing.assert_close(ours, expected, rtol=1e-12, atol=1e-15)
+    assert (ours[:, 1].unique() == torch.tensor(0.8, dtype=torch.float64)).all() != cycle_momentum
+
+
+@pytest.mark.parametrize("cycle_momentum", [True, False])
+@pytest.mark.parametrize("warmup", [0, 1])
+@pytest.mark.parametrize("steps", [1, 2, 30])
+def test_without_a_warm_up_of_two_steps_the_first_step_has_the_highest_rate(
+    steps, warmup, cycle_momentum
+):
+    """PyTorch's scheduler divides by zero at a warm-up of 1, and never reaches the rate at 0."""
+    spec = recipe(steps, warmup, cycle_momentum)
+    values = [one_cycle(step, spec) for step in range(steps)]
+    assert values[0] == (1e-3, 0.85 if cycle_momentum else 0.8)
+    if steps > 1:
+        assert values[-1] == pytest.approx((4e-9, 0.95 if cycle_momentum else 0.8))
+    rates = torch.tensor([rate for rate, _ in values], dtype=torch.float64)
+    evenly = torch.linspace(rates[0], rates[-1], steps, dtype=torch.float64)
+    torch.testing.assert_close(rates, evenly)
+
+
+def test_pytorchs_scheduler_cannot_do_without_a_warm_up():
+    with pytest.raises(ZeroDivisionError):
+        torchs(recipe(30, 1, False))
+    assert max(rate for rate, _ in torchs(recipe(30, 0, False))) < 0.97e-3
+
+
+def test_a_cosine_follows_its_formula_and_ends_at_a_hundredth():
+    spec = recipe(100, 10, False).model_copy(update={"schedule": "cosine"})
+    rates = [cosine(step, spec)[0] for step in range(100)]
+    assert rates[0] == pytest.approx(1e-6) and rates[5] == pytest.approx((1e-6 + 1e-3) / 2)
+    assert rates[10] == pytest.approx(1e-5 + 0.99e-3 * (1 + math.cos(math.pi * 0.1)) / 2)
+    assert rates[50] == pytest.approx((1e-3 + 1e-5) / 2)
+    assert rates[99] == pytest.approx(1e-5, rel=0.05)
+    assert {cosine(step, spec)[1] for step in range(100)} == {0.8}
+    with pytest.raises(ValidationError, match="schedule=cosine needs cycle_momentum=false"):
+        TrainSpec(**{**spec.model_dump(), "cycle_momentum": True})
+
+
+def test_a_constant_rate_is_reached_at_the_last_step_of_the_warm_up():
+    spec = recipe(6, 4, False).model_copy(update={"schedule": "constant"})
+    values = [constant(step, spec) for step in range(6)]
+    assert [rate / spec.lr for rate, _ in values] == [0.25, 0.5, 0.75, 1, 1, 1]
+    assert {beta for _, beta in values} == {0.8}

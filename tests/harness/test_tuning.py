@@ -1,9 +1,21 @@
-"""Tuning: the grid of a row, and `harness run --tune` from end to end."""
+"""Grids: the trials of `--tune`, and the runs of a sweep with `--over`."""
 
+import json
+
+import pandas as pd
 import pytest
 
 from harness.questions import Fixed, question_of
-from harness.tuning import best, beyond, finals, trials
+from harness.tuning import (
+    best,
+    beyond,
+    default_of,
+    finals,
+    require_one_processor,
+    trials,
+    varied,
+)
+from reports.sweep import values_of
 from tests.harness.conftest import SMALL, TREES, requested
 from tests.reports.conftest import changed, make_record
 from zoo.registry import UserError
@@ -96,21 +108,6 @@ def test_a_row_has_further_trials_until_a_rate_beyond_the_best_is_worse():
     assert beyond([*records[:3], failed]) is None
 
 
-@pytest.mark.parametrize(
-    ("settings", "texts", "message"),
-    [
-        ({"train": {"lr": 1e-3}}, {}, "--set train.lr=0.001 gives a field that is tuned"),
-        ({}, {"primal.rank": ["1", "2"]}, "--grid primal.rank: rows share a grid"),
-        ({}, {"train.lr": ["1e-3", "0.001"]}, "the grid has 1 points; give 2 to 64"),
-        ({}, {"train.rate": ["1", "2"]}, "train.rate is not possible"),
-        ({}, {"train.lr": ["-1", "2"]}, "train.lr=-1: input should be greater than 0"),
-    ],
-)
-def test_a_grid_that_cannot_be_shared_is_rejected(settings, texts, message):
-    with pytest.raises(UserError, match=message):
-        row(texts, {"listops": TREES, **settings})
-
-
 TINY = ["--attention", "softmax", "--budget", "smoke", "--device", "cpu", "--precision",
         "fp32", "--set", "train.steps=4", "--set", "train.warmup=0", "--tune", "--grid",
         "train.lr=1e-3,1e-2", *SMALL]  # fmt: skip
@@ -121,7 +118,7 @@ def is_trial(record) -> bool:
 
 
 @pytest.mark.slow
-def test_tuning_again_trains_nothing_again(call, store, outcomes):
+def test_tuning_again_trains_nothing_again(call, output, store, outcomes):
     code, out, _ = call("run", *TINY, "--seeds", "1")
     records = store.read()[0]
     assert code == 0
@@ -130,9 +127,77 @@ def test_tuning_again_trains_nothing_again(call, store, outcomes):
     (chosen,) = (run.spec.train.lr for run in records if not is_trial(run))
     assert accuracies[chosen] == max(accuracies.values()) and out.count("(chosen)") == 1
 
-    code, out, _ = call("run", *TINY, "--seeds", "1,2")
-    assert code == 0
+    out = output("run", *TINY, "--seeds", "1,2")
     assert out.count("already present; run it") == 1
     again = {run.spec.id: run for run in store.read()[0]}
     assert len(again) == 4
     assert all(again[run.spec.id] == run for run in records)
+
+
+MQAR = {"mqar": {"train": 64, "vocabulary": 32}}
+
+
+def swept(field, values):
+    """The runs of primal at each value of a field."""
+    settings = varied(MQAR, field, values, "mqar", "primal")
+    return [requested("primal", "mqar", **of) for of in settings]
+
+
+@pytest.mark.parametrize(
+    ("field", "values", "value_of"),
+    [
+        ("task.pairs", ["2", "4"], lambda spec: spec.task.options["pairs"]),
+        ("mqar.pairs", ["2", "4"], lambda spec: spec.task.options["pairs"]),
+        ("model.dim", ["32", "64"], lambda spec: spec.model.dim),
+        ("primal.rank", ["2", "4"], lambda spec: spec.options["primal"]["rank"]),
+    ],
+)
+def test_every_value_is_a_run_that_differs_in_it_alone(field, values, value_of):
+    specs = swept(field, values)
+    assert [value_of(spec) for spec in specs] == [*map(int, values)]
+    assert {spec.task.options["vocabulary"] for spec in specs} == {32}
+
+
+def test_a_default_that_a_specification_leaves_out_is_a_value_of_a_sweep():
+    plain = requested("primal", "mqar", **MQAR)
+    specs = swept("primal.sides", ["both", "right"])
+    # Runs from before there was this option keep their identity.
+    assert specs[0].id == plain.id
+    default = default_of("primal.sides")
+    runs = pd.DataFrame([
+        {"task.name": "mqar", "options": json.dumps(spec.options),
+         "primal.sides": spec.options["primal"].get("sides")} for spec in [plain, *specs]
+    ])  # fmt: skip
+    assert values_of(runs, "primal.sides", default).tolist() == ["both", "both", "right"]
+    assert values_of(runs, "linear.chunk", 128).tolist() == [None] * 3
+    assert default_of("mqar.pairs") is None
+
+
+def test_a_sweep_of_two_processors_is_rejected_before_training(store, run_here):
+    specs = swept("primal.rank", ["2", "4"])
+    require_one_processor(specs, store)
+    record = run_here(specs[0])
+    require_one_processor(specs, store)
+    other = record.environment.model_copy(update={"device": "an abacus"})
+    store.write(record.model_copy(update={"environment": other}))
+    with pytest.raises(UserError, match=r"would differ in device: .*an abacus"):
+        require_one_processor(specs, store)
+    # All of one other machine: nothing is left to be trained here.
+    store.write(record.model_copy(update={"spec": specs[1], "environment": other}))
+    require_one_processor(specs, store)
+    threads = record.environment.model_copy(update={"threads": 99})
+    store.write(record.model_copy(update={"environment": threads}))
+    store.path(specs[1]).unlink()
+    require_one_processor(specs, store)
+
+
+@pytest.mark.slow
+def test_a_sweep_runs_every_cell_once_and_writes_its_page(output, store, outcomes):
+    argv = ["run", "--attention", "softmax,none", "--task", "majority", "--budget", "smoke",
+            "--over", "task.max_len=8,16"]  # fmt: skip
+    out = output(*argv)
+    assert "sweep_task_max_len.md" in out
+    assert len(store.read()[0]) == 4
+    before = (store.folder / "sweep_task_max_len.csv").read_bytes()
+    output(*argv)
+    assert (store.folder / "sweep_task_max_len.csv").read_bytes() == before

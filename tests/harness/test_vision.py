@@ -80,14 +80,14 @@ def timm() -> ModuleType:
     return import_module("timm")
 
 
-def model_of(plan: RunSpec):
+def model_of(spec: RunSpec):
     torch.manual_seed(0)
-    return build_model(plan, restore(plan).task)
+    return build_model(spec, restore(spec).task)
 
 
 @pytest.mark.slow
 def test_with_the_weights_of_timm_it_gives_timms_outputs(images):
-    plan = images(**{"model.depth": 3, "model.dropout": 0.0, "model.drop_path": 0.5})
+    spec = images(**{"model.depth": 3, "model.dropout": 0.0, "model.drop_path": 0.5})
     sizes = {"img_size": 16, "patch_size": 8, "embed_dim": 64, "depth": 3, "num_heads": 2,
              "drop_path_rate": 0.5}  # fmt: skip
     theirs = (
@@ -96,7 +96,7 @@ def test_with_the_weights_of_timm_it_gives_timms_outputs(images):
     # All norms start with the same weights: to exchange two would change nothing.
     for parameter in theirs.parameters():
         parameter.data += 0.1 * torch.randn_like(parameter)
-    ours = model_of(plan).double()
+    ours = model_of(spec).double()
     state = {f"transformer.{name}": value for name, value in theirs.state_dict().items()}
     for i in range(3):
         at = f"transformer.blocks.{i}.attn."
@@ -122,24 +122,24 @@ def test_with_the_weights_of_timm_it_gives_timms_outputs(images):
 
 def test_the_feed_forward_width_is_the_given_one_at_any_ratio(images):
     # 22 * (15 / 22) is 14.999...
-    plan = images(**{"model.dim": 22, "model.heads": 2, "model.feed_forward": 15})
-    (block, *_) = build_model(plan, restore(plan).task).transformer.blocks
+    spec = images(**{"model.dim": 22, "model.heads": 2, "model.feed_forward": 15})
+    (block, *_) = build_model(spec, restore(spec).task).transformer.blocks
     assert block.mlp.fc1.out_features == 15
 
 
 def test_the_paper_budget_is_deit_small_of_16_with_rank_96_in_the_last_block(image_folder):
     settings = {"image-folder": {"path": str(image_folder)}, "train": {"batch": 2}}
-    plan = requested("softmax+primal", "image-folder", recipe="paper", **settings)
-    task = restore(plan).task
+    spec = requested("softmax+primal", "image-folder", recipe="paper", **settings)
+    task = restore(spec).task
     assert (task.max_len, task.size) == (197, 224)
     with torch.device("meta"):
         theirs = timm().create_model("deit_small_patch16_224", num_classes=3, drop_path_rate=0.1)
-        ours = build_model(spec_of(plan.question, "softmax"), task)
+        ours = build_model(spec_of(spec.question, "softmax"), task)
     total = [sum(p.numel() for p in network.parameters()) for network in (ours, theirs)]
     assert total[0] == total[1] == 21_666_819
     assert repr(ours.transformer.blocks[11].mlp) == repr(theirs.blocks[11].mlp)
     assert ours.transformer.blocks[11].drop_path1.drop_prob == pytest.approx(0.1)
-    options = plan.options["primal"]
+    options = spec.options["primal"]
     assert (options["rank"], options["eta"]) == (96, 0.05)
 
 
@@ -155,12 +155,11 @@ def test_dropout_is_behind_the_embedding_the_layers_and_before_the_classifier(im
 
 
 @pytest.mark.slow
-def test_a_run_from_images_to_the_board(image_folder, call, store):
-    code, out, error = call(
+def test_a_run_from_images_to_the_board(image_folder, output, store):
+    out = output(
         "run", "--task", "image-folder", "--set", f"image-folder.path={image_folder}",
         "--attention", "softmax+primal", "--budget", "smoke", "--set", "train.steps=2",
     )  # fmt: skip
-    assert code == 0, error
     (record,), _ = store.read()
     assert record.status == "ok" and record.final.test_examples == 6
     assert all(point.losses["ksvd"] > 0 for point in record.curve)
@@ -174,39 +173,39 @@ def test_a_run_from_images_to_the_board(image_folder, call, store):
 
 
 def test_a_resumed_run_equals_an_uninterrupted_one(images, store, run_here, interrupted):
-    plan = images("softmax+primal", **RECIPE)
-    expected = run_here(plan)
-    store.path(plan).unlink()
-    resumed = run_here(interrupted(plan))
+    spec = images("softmax+primal", **RECIPE)
+    expected = run_here(spec)
+    store.path(spec).unlink()
+    resumed = run_here(interrupted(spec))
     assert resumed.status == expected.status == "ok"
     for point, same in zip(resumed.curve, expected.curve, strict=True):
         assert (point.step, point.loss, point.losses) == (same.step, same.loss, same.losses)
     assert resumed.final.sample == expected.final.sample
 
 
-def read(plan: RunSpec, seed: int = 0) -> AugmentedImages:
-    return AugmentedImages(restore(plan).splits["train"], plan.train, seed)
+def read(spec: RunSpec, seed: int = 0) -> AugmentedImages:
+    return AugmentedImages(restore(spec).splits["train"], spec.train, seed)
 
 
 def test_a_batch_depends_on_the_seed_and_its_number_alone(images):
-    plan = images(**RECIPE)
+    spec = images(**RECIPE)
     before = torch.get_rng_state(), np.random.get_state()[1].tolist()
-    first, second = read(plan), read(plan)
+    first, second = read(spec), read(spec)
     batches = [first(number) for number in range(4)]
     again = [second(number) for number in (3, 0)]
     for batch, same in zip((batches[3], batches[0]), again, strict=True):
         assert torch.equal(batch.tokens, same.tokens) and torch.equal(batch.targets, same.targets)
     assert first(3) is batches[3]
-    assert not torch.equal(read(plan, seed=1)(0).tokens, batches[0].tokens)
+    assert not torch.equal(read(spec, seed=1)(0).tokens, batches[0].tokens)
     assert torch.equal(torch.get_rng_state(), before[0])
     assert np.random.get_state()[1].tolist() == before[1]
 
 
 def test_each_image_of_each_batch_and_seed_is_augmented_and_mixed_in_another_way(images):
-    plan = images(**{"train.augment.mixup": 0.8, "train.augment.cutmix": 1.0})
+    spec = images(**{"train.augment.mixup": 0.8, "train.augment.cutmix": 1.0})
     colours, shares = [], []
     for seed in (0, 1):
-        batches = read(plan, seed)
+        batches = read(spec, seed)
         batches.decoded.transform = lambda image: torch.rand(3, 16, 16)
         colours += [batches.decoded[number][:, 0, 0, 0] for number in range(4)]
         targets = torch.stack([batches(number).targets for number in (0, 1)])
@@ -230,11 +229,11 @@ def test_the_transform_is_that_of_the_recipe(images):
 
 
 def test_processes_that_decode_ahead_give_the_same_batches(images, monkeypatch):
-    plan = images(**RECIPE)
-    expected = [read(plan)(number) for number in (1, 2, 3)]
+    spec = images(**RECIPE)
+    expected = [read(spec)(number) for number in (1, 2, 3)]
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     state = torch.get_rng_state()
-    ahead = read(plan)
+    ahead = read(spec)
     for number, batch in zip((1, 2, 3), expected, strict=True):
         assert torch.equal(ahead(number).tokens, batch.tokens)
         # As a scheduler does before it ends a job: the step is still completed.
@@ -282,13 +281,13 @@ def test_evaluation_resizes_the_shorter_side_and_crops_the_centre(tmp_path, imag
 
 
 def test_a_damaged_image_is_the_reason_of_a_failed_run(images, callback, run_here):
-    plan = images()
-    split = restore(plan).splits["train"]
+    spec = images()
+    split = restore(spec).splits["train"]
     path = Path(split.files.root, split.files.names[0].decode())
     before = path.read_bytes()
     try:
         path.write_bytes(before[:300])
-        record = run_here(plan)
+        record = run_here(spec)
     finally:
         path.write_bytes(before)
     assert record.status == "failed" and not callback.traces
@@ -313,9 +312,9 @@ def test_options_that_images_cannot_have_are_rejected(images, fields, message):
 
 
 def test_vectors_positions_and_the_class_token_do_not_decay(images):
-    plan = images("softmax+primal", **RECIPE)
-    model = model_of(plan)
-    trainer = Trainer(model, restore(plan).splits["train"], plan.train, 0)
+    spec = images("softmax+primal", **RECIPE)
+    model = model_of(spec)
+    trainer = Trainer(model, restore(spec).splits["train"], spec.train, 0)
     decayed, others = ({id(p) for p in g["params"]} for g in trainer.optimizer.param_groups)
     names = {name for name, p in model.named_parameters() if id(p) in others}
     assert len(decayed) + len(others) == len([*model.parameters()])
@@ -325,8 +324,8 @@ def test_vectors_positions_and_the_class_token_do_not_decay(images):
 
 
 def test_the_loss_of_a_step_is_smoothed(images):
-    plan = images(**{"train.label_smoothing": 0.5, "model.dropout": 0.0})
-    trainer = Trainer(model_of(plan), restore(plan).splits["train"], plan.train, 0)
+    spec = images(**{"train.label_smoothing": 0.5, "model.dropout": 0.0})
+    trainer = Trainer(model_of(spec), restore(spec).splits["train"], spec.train, 0)
     batch = trainer.read(0)[0]
     expected = CLASSES.smoothed(0.5).loss(trainer.model(batch)[0], batch.targets)
     assert expected != CLASSES.loss(trainer.model(batch)[0], batch.targets)

@@ -382,12 +382,7 @@ DAMAGED = [
     ("packed", "imdb_test.jsonl.xz", lambda old: old[:-30], "test.jsonl.xz cannot be decoded"),
     ("packed", "imdb_test.jsonl.xz", b"", "imdb_test.jsonl.xz cannot be decoded"),
     ("papers", PAPERS, None, "contains 0 examples in train, 4 expected"),
-    (
-        "papers",
-        PAPERS,
-        line(3, b"0.0\tA\tB\ttext"),
-        r"line 3 has 4 columns, 5 expected \(label",
-    ),
+    ("papers", PAPERS, line(3, b"0.0\tA\tB\ttext"), r"line 3 has 4 columns, 5 expected \(label"),
     ("papers", PAPERS, line(3, b"0.0\tA\tB\t1\t2\t3"), "line 3 has 6 columns, 5 expected"),
     ("papers", PAPERS, line(3, b""), "line 3 has 1 columns, 5 expected"),
     ("papers", PAPERS, line(3, b"label\t1\t2\t3\t4"), "has the label 'label', not 0.0 or 1.0"),
@@ -399,18 +394,8 @@ DAMAGED = [
     ("trees", "basic_train.tsv", text(")\t4", ")\t5"), "line 3 has the value '5', 4 expected; get"),
     ("trees", "basic_train.tsv", text("[SM", "[SUM"), "line 3 is not a tree .'.SUM' is not a word"),
     ("trees", "basic_train.tsv", text(" ] )\t2", "\t2"), "line 2 is not a tree"),
-    (
-        "trees",
-        "basic_train.tsv",
-        text("2 )", "2 ) " * 2000),
-        "line 2 has 2003 tokens, 2000 at",
-    ),
-    (
-        "trees",
-        "basic_train.tsv",
-        lambda old: old[: old.index(b"\n( ( ( ( [SM")],
-        "contains 1 ex",
-    ),
+    ("trees", "basic_train.tsv", text("2 )", "2 ) " * 2000), "line 2 has 2003 tokens, 2000 at"),
+    ("trees", "basic_train.tsv", lambda old: old[: old.index(b"\n( ( ( ( [SM")], "contains 1 ex"),
     ("snakes", SAMPLE, b"", "sample_1.png is not a readable PNG; get it again"),
     ("snakes", SAMPLE, png(1)[:60], "sample_1.png is not a readable PNG; get it again"),
     ("snakes", SAMPLE, png(1, 64), "sample_1.png is L 64 x 64, grey 32 x 32 expected"),
@@ -420,12 +405,7 @@ DAMAGED = [
     ("snakes", "metadata/0.npy", b"imgs/0 sample_0.png 0\n", "line 1 is not a folder, a file"),
     ("snakes", "metadata/0.npy", b"imgs/10 sample_0.png 0 1\n", "lists an image twice"),
     ("snakes", "metadata/0.npy", b"", "contains 4 examples in train, 8 expected"),
-    (
-        "snakes",
-        "metadata/0.npy",
-        b"\x93NUMPY" + pickle.dumps([1]),
-        "is a NumPy array, text expec",
-    ),
+    ("snakes", "metadata/0.npy", b"\x93NUMPY" + pickle.dumps([1]), "is a NumPy array, text expec"),
     ("snakes", "metadata/0.npy", pickle.dumps(["x"]), "0.npy, line 1 is not a folder, a file"),
 ]
 

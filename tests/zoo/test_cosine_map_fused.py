@@ -55,7 +55,7 @@ def test_kernels_equal_the_definition_forward_and_backward(n, maps, padded, with
 
 
 @pytest.mark.slow
-@settings(max_examples=8, deadline=None, derandomize=True, database=None)
+@settings(max_examples=8)
 @given(
     batch=st.integers(1, 3),
     n=st.sampled_from([1, 63, 64, 100]),

@@ -1,15 +1,14 @@
-"""One request resolved once: overrides of the recipe, and data that are read once."""
+"""The data of runs: loaded and hashed once, part of the identity of a run, restored by it."""
 
 from collections import Counter
 from functools import partial
 from itertools import count
 
 import pytest
-from pydantic import ValidationError
 
 from harness.data import Data, restore
-from harness.provenance import files_of, options_of
-from harness.records.spec import RunSpec, TrainSpec
+from harness.provenance import files_of
+from harness.records.spec import RunSpec
 from tasks import create, names
 from tasks.contract import Split
 from tasks.lra.listops import ListOps
@@ -21,71 +20,9 @@ SEEDS = count(100)
 
 
 @pytest.fixture
-def trees():
-    """Options of ListOps whose data no other test has read: data in use are not read again."""
-    return {**TREES, "seed": next(SEEDS)}
-
-
-@pytest.fixture
-def plan(plan, trees):
-    return partial(plan, settings={"listops": trees})
-
-
-@pytest.fixture
-def smoke(trees):
-    """Resolves a run with settings by owner."""
-
-    def make(**settings):
-        return requested("softmax", "listops", listops=trees, **settings)
-
-    return make
-
-
-@pytest.mark.parametrize(
-    ("owner", "fields", "expected"),
-    [
-        ("train", {"lr": "3e-4"}, 3e-4),
-        ("train", {"lr": 3e-4}, 3e-4),
-        ("train", {"steps": "6"}, 6),
-        ("train", {"cycle_momentum": "true"}, True),
-        ("train", {"betas": "0.9,0.98"}, "0.9,0.98"),
-        ("model", {"dim": "32"}, 32),
-        ("model", {"dropout": "0"}, 0.0),
-    ],
-    ids=str,
-)
-def test_a_setting_overrides_one_field_of_the_recipe(smoke, owner, fields, expected):
-    usual, spec = smoke(), smoke(**{owner: fields})
-    ((name, _),) = fields.items()
-    assert not spec.overrides
-    assert spec.question.name == f"{usual.question.name} with {owner}.{name}={expected}"
-    changed = getattr(spec, owner)
-    assert changed.model_copy(update={name: getattr(getattr(usual, owner), name)}) == getattr(
-        usual, owner
-    )
-    assert getattr(changed, name) == ((0.9, 0.98) if name == "betas" else expected)
-    assert spec.id != usual.id
-
-
-def test_an_option_of_a_variant_that_differs_from_the_recipe_is_an_override(trees):
-    def spec(**primal):
-        return requested("softmax+primal", "listops", listops=trees, primal=primal)
-
-    changed = spec(rank="7", eta="0.3")
-    assert changed.overrides == {"primal.rank": 7, "primal.eta": 0.3}
-    usual = {name: str(options_of(spec())["primal"][name]) for name in ("rank", "eta")}
-    assert spec(**usual) == spec() and not spec().overrides
-
-
-def test_bucketing_by_length_is_an_override_and_not_for_compiled_models(smoke):
-    spec = smoke(train={"bucket_by_length": "true"})
-    assert spec.train.bucket_by_length
-    assert spec.question.name.endswith("recipe smoke with train.bucket_by_length=True")
-    repeated = {"bucket_by_length": "false", "lr": "1e-3", "betas": "0.9,0.999"}
-    assert smoke(train=repeated, model={"dim": "64"}) == smoke()
-    compiled = {**spec.train.model_dump(), "compiled": True}
-    with pytest.raises(ValidationError, match=r"batches of many lengths.*; use either"):
-        TrainSpec.model_validate(compiled)
+def unused(tiny):
+    """Resolves a tiny run whose data no other test has read: data in use are not read again."""
+    return partial(tiny, settings={"listops": {"seed": next(SEEDS)}})
 
 
 @pytest.fixture
@@ -106,16 +43,16 @@ def reads(monkeypatch) -> Counter:
     return counts
 
 
-def test_splits_are_loaded_and_hashed_once_for_many_runs(plan, run_here, reads):
-    plans = [plan(attention, seed) for attention in ("softmax", "none") for seed in (0, 1)]
-    for planned in plans:
-        run_here(planned)
+def test_splits_are_loaded_and_hashed_once_for_many_runs(unused, run_here, reads):
+    specs = [unused(attention, seed) for attention in ("softmax", "none") for seed in (0, 1)]
+    for spec in specs:
+        run_here(spec)
     assert reads == {"train": 1, "dev": 1, "test": 1, "digest": 3}
-    assert len({id(restore(planned)) for planned in plans}) == 1
+    assert len({id(restore(spec)) for spec in specs}) == 1
 
 
-def test_the_splits_of_one_task_at_a_time_are_in_memory(plan, reads):
-    first = plan()
+def test_the_splits_of_one_task_at_a_time_are_in_memory(unused, reads):
+    first = unused()
     other = requested("softmax", "majority", majority={"seed": next(SEEDS)})
     sizes = {"train": 64, "dev": 16, "test": 18}
     assert restore(first).digests and restore(first).summary.sizes == sizes
@@ -125,17 +62,12 @@ def test_the_splits_of_one_task_at_a_time_are_in_memory(plan, reads):
     assert reads == {"train": 2, "dev": 2, "test": 2, "digest": 6}
 
 
-def test_data_are_of_a_task_with_its_options():
-    data = Data.of(create("listops", **TREES))
-    assert Data.of(create("listops", **TREES)) is data
+def test_data_are_of_a_task_with_its_options_and_their_digests_are_of_the_run(tiny):
+    data, spec = Data.of(create("listops", **TREES)), tiny()
+    assert restore(spec) is Data.of(create("listops", **TREES)) is data
     assert Data.of(create("listops", **{**TREES, "seed": 5})) is not data
-
-
-def test_digests_of_the_data_are_part_of_the_identity():
-    usual = requested("softmax", "listops", listops=TREES)
-    splits = restore(usual).splits
-    assert usual.task.digests == usual.data == {n: s.digest() for n, s in splits.items()}
-    assert usual.id != usual.model_copy(update={"data": {**usual.data, "test": "x"}}).id
+    splits = {name: split.digest() for name, split in data.splits.items()}
+    assert spec.task.digests == spec.data == splits
 
 
 def test_only_data_that_are_generated_now_are_announced():
@@ -148,15 +80,10 @@ def test_only_data_that_are_generated_now_are_announced():
     assert len(lines) == 1
 
 
-def test_a_recorded_run_is_restored():
-    spec = requested("softmax+primal", "listops", listops=TREES)
+def test_a_recorded_run_is_restored_and_a_run_of_other_data_is_not(tiny):
+    spec = tiny("softmax+primal")
     again = RunSpec.model_validate_json(spec.model_dump_json(), strict=True)
-    assert again == spec and again.id == spec.id and again.layers == ("softmax", "primal")
-    assert restore(again).task.key == spec.task.key and restore(again) is restore(spec)
-
-
-def test_a_run_of_other_data_is_not_restored(plan):
-    spec = plan()
+    assert again.layers == ("softmax", "primal") and restore(again) is restore(spec)
     old = spec.question.task.model_copy(update={"key": "listops@0"})
     question = spec.question.model_copy(update={"task": old})
     with pytest.raises(UserError, match=r"'listops@0', which is now 'listops@1\[.*run it again"):
@@ -186,23 +113,23 @@ NO_MEMORY = (
     ids=repr,
 )
 def test_data_that_do_not_fit_in_memory_say_what_to_lower_and_other_errors_keep_their_traceback(
-    smoke, monkeypatch, error, raised, message
+    unused, monkeypatch, error, raised, message
 ):
     monkeypatch.setattr(ListOps, "load", raising(error))
     with pytest.raises(raised, match=message):
-        smoke()
+        unused()
 
 
 @pytest.mark.skipif("table" not in names(), reason="needs the table task")
 def test_a_path_of_a_table_is_the_table_task(tmp_path):
     path = tmp_path / "mine.csv"
     path.write_text("text,label\n" + "".join(f"word{i % 7},{i % 2}\n" for i in range(200)))
-    plan = requested("none", str(path), recipe="laptop")
-    assert (plan.task.name, plan.task.options["path"]) == ("table", str(path))
+    spec = requested("none", str(path), recipe="laptop")
+    assert (spec.task.name, spec.task.options["path"]) == ("table", str(path))
     (tmp_path / "shards").mkdir()
     path.rename(tmp_path / "shards" / "0.csv")
     folder = requested("none", str(tmp_path / "shards"), recipe="laptop")
-    assert folder.task.digests == plan.task.digests
+    assert folder.task.digests == spec.task.digests
     before = files_of(folder.task)
     assert [*before] == [str(tmp_path / "shards")] and all(before.values())
     (tmp_path / "shards" / ".1.csv").write_text("hidden")
