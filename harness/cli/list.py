@@ -49,9 +49,10 @@ def list_(options: ListOptions) -> Answer:
             return Answer(recipes.show(options.budget).rstrip())
         file = FOLDER / f"{find(options.suite or '').name}{SUFFIX}"
         return Answer(file.read_text("utf-8").rstrip())
-    if name_of_suite := _suite_in(options.name):
-        return _of_suite(name_of_suite, options.as_json)
     document, name = described(), options.name
+    suites = {suite.partition("@")[0] for suite in document["suites"]}
+    if name.endswith(".toml") or name.partition("@")[0] in suites:
+        return _of_suite(name, options.as_json)
     entries = _entries(document)
     if name and name not in entries:
         # The generated file may be older than what it lists.
@@ -122,13 +123,6 @@ def details(entry: Entry) -> str:
             for option in entry["options"]]  # fmt: skip
     lines = [fill(line, WIDTH) for line in (*lines, *_needs(entry))]
     return "\n".join([*lines, "", text_table(head, rows) if rows else "no options"])
-
-
-def _suite_in(name: str) -> str:
-    """The name if it is of a suite, or of a file of one; else empty."""
-    from harness.records.suites import SUFFIX, names
-
-    return name if name.endswith(SUFFIX) or name.partition("@")[0] in names() else ""
 
 
 def _of_suite(name: str, as_json: bool) -> Answer:

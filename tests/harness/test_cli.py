@@ -136,7 +136,7 @@ REJECTED = {
     "data fetch listops": "'harness data'; the official files are for listops-lra",
     "data fetch retrieval": "retrieval has no source that can be verified; run 'harness data impo",
     "data fetch txt": "unknown task 'txt'; did you mean 'text'",
-    "run --suite laptop --questions image": "harness data import image",
+    "run --suite laptop --questions language": "harness data import wikitext",
     "run --suite chen2023-series": "harness data",
     "run --suite chen2023-d4rl": "halfcheetah_medium_expert-v2.hdf5",
     "site --out x --store nowhere": "'nowhere'",

@@ -257,11 +257,12 @@ def test_a_record_has_the_scores_of_groups_of_dev_and_of_probes(run_here):
 def test_vectors_and_what_a_variant_names_do_not_decay(tiny, prepare):
     model = prepare(tiny("primal")).model
     layer = model.layers[0].attention
-    layer.undecayed = ("scales",)
+    layer.undecayed = ("directions",)
     spec = tiny().train.model_copy(update={"decay": "matrices"})
     decayed, others = (group["params"] for group in parameter_groups(model, spec))
     kept = {id(parameter) for parameter in others}
-    assert id(layer.scales) in kept and id(layer.directions) not in kept
-    assert id(model.layers[1].attention.scales) not in kept
+    assert id(layer.directions) in kept and id(layer.scales) not in kept
+    other = model.layers[1].attention
+    assert id(other.scales) in kept and id(other.directions) not in kept
     assert all(parameter.ndim > 1 for parameter in decayed)
     assert all(id(p) in kept for p in model.parameters() if p.ndim < 2)

@@ -383,7 +383,7 @@ def test_a_task_that_a_recipe_does_not_name_gets_its_general_part_or_is_rejected
         ({"title": "x"}, True), ({"note": "x"}, True), ({"seeds": (7, 8)}, True),
         ({"variants": {"primal": {"rank": 3}}}, True), ({"rates": (1e-3, 1.0)}, False),
         ({"positions": "rotary"}, False), ({"precision": "bf16"}, False),
-        ({"model": {"depth": 3}}, False), ({"train": {"clip": 1.0}}, False),
+        ({"model": {"depth": 3}}, False), ({"train": {"clip": 2.0}}, False),
         ({"options": {"pairs": 3}}, False), ({"task": "copying"}, False),
     ],
     ids=str,

@@ -21,7 +21,7 @@ PACK = ("pack", "--suite", "mine", "--attention", ROW)
 def suite(tmp_path, monkeypatch):
     """A suite of the package, without costs."""
     (tmp_path / "suites").mkdir()
-    (tmp_path / "suites" / "mine.toml").write_text(f'published = "A paper"\n{SUITE}')
+    (tmp_path / "suites" / "mine.toml").write_text(f'published = ["A paper"]\n{SUITE}')
     monkeypatch.setattr(suites, "FOLDER", tmp_path / "suites")
     suites._built_in.cache_clear()
     yield
@@ -88,7 +88,8 @@ def test_costs_and_certificates_of_the_row_are_in_its_file(runs, store, output, 
     out = tmp_path / "out"
     output(*PACK, "--out", str(out))
     lines = file_lines(out / "mine@3" / "primal-rank-8.jsonl")
-    assert [line.kind for line in lines] == ["certificate", "cost", *["run"] * 8]
+    certificate, cost, *kinds = (line.kind for line in lines)
+    assert (certificate, cost, {*kinds}) == ("certificate", "cost", {"run"}) and len(kinds) >= 8
     assert [*CertificateStore.within(out).by_variant()] == ["primal"]
 
 

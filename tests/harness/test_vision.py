@@ -319,7 +319,7 @@ def test_vectors_positions_and_the_class_token_do_not_decay(images):
     names = {name for name, p in model.named_parameters() if id(p) in others}
     assert len(decayed) + len(others) == len([*model.parameters()])
     assert {"transformer.pos_embed", "transformer.cls_token", "transformer.head.bias"} < names
-    assert not any(name.endswith(("qk.weight", "query.weight", "scales")) for name in names)
+    assert not any(name.endswith(("qk.weight", "query.weight", "directions")) for name in names)
     assert [g["weight_decay"] for g in trainer.optimizer.param_groups] == [0.05, 0.0]
 
 
