@@ -230,7 +230,7 @@ def test_a_row_whose_trial_is_at_a_baseline_has_one_seed_where_the_question_says
     assert seeds == {"softmax": 1, "primal[rank=8]": 1, "none": 2}
     frames = []
     monkeypatch.setattr(
-        "harness.cli.suite.results", lambda runs, *of: frames.append(runs) or results(runs, *of)
+        "reports.suite_results.results", lambda runs, *of: frames.append(runs) or results(runs, *of)
     )
     call("run", "--suite", name, "--no-cost", "--questions", "easy")
     # Trials alone decide, though the store has finals by now.
