@@ -311,7 +311,7 @@ def begin(store: Store) -> multiprocessing.Process:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([*PRELOADED])
     process = context.Process(target=run, args=(store.folder,))
-    process.begin()
+    process.start()
     return process
 
 
