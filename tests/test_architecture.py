@@ -27,7 +27,7 @@ MAY_IMPORT = {
 }
 """What of the four packages each may import: the module named, and every module below it.
 
-See docs/decisions/0091-reports-stand-on-records.md.
+See docs/decisions/0095-reports-stand-on-records.md.
 """
 
 COMMANDS = ("harness.cli", "harness.pages")
