@@ -24,7 +24,7 @@ from harness.records.store import Broken, CertificateStore, CostStore, Store
 from harness.records.suites import Suite, SuiteQuestion, SuiteRow, find
 from harness.runner import run
 from harness.suite import layer_costs
-from harness.tuning import best
+from harness.tuning import best, beyond
 from tasks import create
 from zoo.composition import layers_in
 from zoo.conformance import checks_for, configurations
@@ -33,7 +33,7 @@ from zoo.registry import UserError
 from zoo.variants import variants
 
 NeedsSeeds = Callable[[SuiteQuestion, Record], bool]
-"""Return whether a row has the seeds of a question, by its chosen trial."""
+"""Return whether a row has all seeds of a question, not only the first, by its chosen trial."""
 
 
 @dataclass(frozen=True)
@@ -149,16 +149,19 @@ def missing_runs(row: Row, needs_seeds: NeedsSeeds) -> Iterator[str]:
             yield from (f"{question.name} seed {s}" for s in question.seeds if s not in seeds)
             continue
         trials = {run.spec.values[RATE]: run for run in runs if run.spec.role == "trial"}
-        yield from (f"{question.name} trial {RATE}={r}" for r in question.rates if r not in trials)
-        chosen = best(trials.values())
-        if chosen and needs_seeds(question, chosen):
-            rate = chosen.spec.values[RATE]
+        rates = [rate for rate in question.rates if rate not in trials]
+        if not rates and (further := beyond([*trials.values()])):
+            rates = [further.train.lr]
+        yield from (f"{question.name} trial {RATE}={rate}" for rate in rates)
+        if chosen := best(trials.values()):
+            rate, needed = chosen.spec.values[RATE], question.seeds
             seeds = {run.spec.seed for run in runs
                      if run.spec.role == "final" and run.spec.values[RATE] == rate}  # fmt: skip
             yield from (
                 f"{question.name} {RATE}={rate} seed {seed}"
-                for seed in question.seeds if seed not in seeds
-            )  # fmt: skip
+                for seed in (needed if needs_seeds(question, chosen) else needed[:1])
+                if seed not in seeds
+            )
 
 
 def repeat(row: Row, count: int) -> Iterator[Finding]:

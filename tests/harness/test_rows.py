@@ -1,6 +1,7 @@
 """A row of a suite as one file: packed from a store, verified, and trained again."""
 
 import json
+import math
 import shutil
 
 import pytest
@@ -93,9 +94,16 @@ def test_costs_and_certificates_of_the_row_are_in_its_file(runs, store, output, 
     assert [*CertificateStore.within(out).by_variant()] == ["primal"]
 
 
-@pytest.mark.parametrize("role", ["trial", "final"])
-def test_a_row_without_a_run_is_not_packed_and_its_file_fails(role, packed, store, rejected, call):
-    run = next(run for run in store.read()[0] if run.spec.role == role)
+@pytest.mark.parametrize(
+    ("role", "which"), [("trial", "grid"), ("trial", "beyond"), ("final", "grid")]
+)
+def test_a_row_without_a_run_is_not_packed_and_its_file_fails(
+    role, which, packed, store, rejected, call
+):
+    runs = [run for run in store.read()[0] if run.spec.role == role]
+    # The trial of the last rate beyond the grid, or a run at a rate of the grid.
+    far = {run.spec.id: abs(math.log(run.spec.train.lr / 3e-3)) for run in runs}
+    run = sorted(runs, key=lambda run: far[run.spec.id])[-1 if which == "beyond" else 0]
     store.path(run.spec).unlink()
     before = packed.read_bytes()
     assert "is not complete, it lacks" in rejected(*PACK, "--out", str(packed.parents[1]))
