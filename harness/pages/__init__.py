@@ -166,12 +166,15 @@ def _screen(root: Path) -> Files:
 
     `harness run --attention primal --json > results/screens/first.json` makes the file of it.
     """
-    screen = json.loads((root / "results" / "screens" / "first.json").read_text("utf-8"))
+    file = root / "results" / "screens" / "first.json"
+    screen = json.loads(file.read_text("utf-8"))
     row, suite = screen["rows"][0], find(first.SUITE)
+    questions, answers = [*map(suite.question, suite.first)], published(suite)
+    if [found["title"] for found in row["questions"]] != [of.title for of in questions]:
+        raise UserError(f"{file} has other questions than {suite.key}; make it again")
     scores = [found["score"] for found in row["questions"]]
     runs = pd.DataFrame({"question": [*suite.first], "score": scores})
     runs = runs.assign(row=row["row"], status="ok")
-    questions, answers = map(suite.question, suite.first), published(suite)
     places = [first.place(row["row"], question, runs, answers) for question in questions]
     lines = first.text(row | {"questions": places}, screen["machine"]).splitlines()
     readme = root / "README.md"

@@ -1,12 +1,14 @@
 """The generated files are made from the committed records, and are up to date."""
 
+import json
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from harness.pages import GENERATORS, is_current, pages_of, remedy
+from harness.pages import GENERATORS, _screen, is_current, pages_of, remedy
 from reports.text import digest
+from zoo.registry import UserError
 
 ROOT = Path(__file__).parents[2]
 COMMAND = "run: python -m harness.pages"
@@ -59,3 +61,12 @@ def test_the_figure_was_drawn_from_the_csv(name, suffix):
     table = (ROOT / "results" / f"{name}.csv").read_bytes()
     figure = (ROOT / "results" / f"{name}{suffix}").read_bytes()
     assert digest(f"{name}.csv", table).encode() in figure, COMMAND
+
+
+def test_a_screen_of_other_questions_is_not_shown_under_the_names_of_these(tmp_path):
+    folder = tmp_path / "results" / "screens"
+    folder.mkdir(parents=True)
+    questions = [{"title": "another", "score": 50.0}] * 2
+    (folder / "first.json").write_text(json.dumps({"rows": [{"questions": questions}]}))
+    with pytest.raises(UserError, match="has other questions than laptop@"):
+        _screen(tmp_path)
