@@ -188,8 +188,8 @@ def tune(
         goes_beyond: whether rows have the further trials of `tuning.beyond`.
 
     Returns:
-        The records of the runs at the chosen points, and of the trials of rows of which none
-        finished; and their number if none is skipped or fails.
+        The records of the runs at the chosen points, and the trials of rows without a finished
+        trial; and their number if none is skipped or fails.
     """
     of_rows: list[list[Record]] = [[] for _ in rows]
     missing = [[*row] for row in rows]

@@ -1,7 +1,8 @@
 """Runs in which fields are varied: trials at the points of a grid, and sweeps of one option.
 
 Tuning makes a trial at every point of the grid, then runs at the point that is best on dev. Every
-row of a question has the same grid, so the same number of trials: docs/decisions/0028-tuning.md.
+row of a question has the same grid: docs/decisions/0028-tuning.md. In a suite a row goes on beyond
+it while the last rate is the best: docs/decisions/0094-laptop-2.md.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

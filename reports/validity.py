@@ -149,8 +149,8 @@ def sentence(found: pd.DataFrame) -> str:
     )
     return (
         f"Of {len(found)} published orderings that questions of {_file()['suite']} test, the "
-        f"results reproduce {reproduced} and contradict {contradicted}; {undecided} are undecided, "
-        f"{not_run} not run."
+        f"results reproduce {reproduced} and contradict {contradicted}. Undecided: {undecided}; "
+        f"not run: {not_run}."
     )
 
 

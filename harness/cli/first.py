@@ -80,7 +80,7 @@ def _specs(
 ) -> list[RunSpec]:  # fmt: skip
     """A run of each row on each question that it has a form for, at its published rate.
 
-    A row without a published rate has the middle one.
+    A row without a published rate has the middle one, of two the higher.
     """
     rates = answers.set_index(["row", "question"])["rate"].dropna().to_dict()
     specs = []

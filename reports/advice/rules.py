@@ -238,7 +238,7 @@ def between(points: Sequence[Sequence[float]], length: int) -> list[float] | Non
 
 
 def _preference(member: Values) -> tuple[int, bool, int, float, str]:
-    """The order of recommendation: the fastest in the best groups is the first, after able ones."""
+    """The order of recommendation: the best groups first, then able rows, then the fastest."""
     groups, is_open = member["groups"], verdicts.UNDECIDED in member["verdicts"]
     return max(groups), is_open, sum(groups), member["time"], member["row"]
 

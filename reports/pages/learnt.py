@@ -28,7 +28,7 @@ def learnt(of: "Tables") -> list[str]:
         "Able results by family": _families(judged),
         "The best scores where no ceiling is set": _scores(of, titles),
         "Undecided": _undecided(of, judged),
-        **{f"Of Primal-Attention, `{row}`": _row(of, row) for row in ("primal", "primal-moments")},
+        **{f"Primal-Attention, {row}": _row(of, row) for row in ("primal", "primal-moments")},
     }
     return [f"{what}: {text}." for what, text in sentences.items() if text and titles]
 

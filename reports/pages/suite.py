@@ -327,9 +327,10 @@ def readme_table(of: Tables) -> str:
 def readme_answer(of: Tables) -> str:
     """The fastest of the best rows of each question, as a list after what the times are of."""
     lines = [
-        "For each question the variants that are able, the fastest first. In brackets: the time of "
-        f"training a layer of {of.suite.cost.middle_length:,} tokens, in the form of the question, "
-        f"relative to softmax ({escape(of.setting)}).\n"
+        "For each question the fastest variants that are *able*, up to three: every seed reached "
+        "the ceiling of the question. In brackets: the time of training a layer of "
+        f"{of.suite.cost.middle_length:,} tokens, in the form of the question, relative to softmax "
+        f"({escape(of.setting)}).\n"
     ]
     for about in _questions(of):
         head = f"{about['title']}, {about['form']}, {about['steps']:,} steps"

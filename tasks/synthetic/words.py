@@ -1,10 +1,11 @@
 """Word problems of finite groups: the product of all elements so far, at every position.
 
-A recurrence solves them with a state of one element; which models of constant depth cannot: Merrill
-and Sabharwal, 2023, arXiv 2207.00729; Merrill et al., 2024, arXiv 2404.08819. Linear recurrences
-need negative eigenvalues for parity: Grazzi et al., 2024, arXiv 2411.12537. Train has sequences of
-`train_len` tokens, dev and test of `max_len`, and answers where train has no position: a model
-that has learned the product, and not the positions of train, continues.
+A recurrence solves them with a state of one element. The limits of models of constant depth:
+Merrill and Sabharwal, 2023, arXiv 2207.00729; Merrill et al., 2024, arXiv 2404.08819. Linear
+recurrences need negative eigenvalues for parity: Grazzi et al., 2024, arXiv 2411.12537. Sequences
+have `train_len` tokens in train and `max_len` in dev and test, which have answers at the positions
+behind `train_len` alone: a model that has learned the product continues there, and a model that has
+learned the positions of train does not.
 
 Token 1 + i is element i; the answer at a position is the number of the product.
 """

@@ -214,7 +214,7 @@ def test_the_lessons_are_sentences_of_the_results(judged):
         "The best scores where no ceiling is set: copy: primal with 72.0 [70.8, 73.1], the "
         "baseline rule with 30.0.",
         "Undecided: 1 of 4 verdicts, 1 of them still improve at the end; not run yet: copy 1.",
-        "Of Primal-Attention, `primal`: recall 70.2 (undecided); copy 72.0; 1.80 of the time of "
+        "Primal-Attention, primal: recall 70.2 (undecided); copy 72.0; 1.80 of the time of "
         "softmax, causal, 512 tokens; 0.900 of the time of softmax, bidirectional, 512 tokens.",
     ]  # fmt: skip
     page = files(judged, latex=False)["mine.md"].decode()

@@ -128,7 +128,7 @@ def test_the_page_counts_the_verdicts_of_the_questions_of_the_suite(of):
     assert found["verdict"].value_counts().to_dict() == {
         "reproduced": 2, "undecided": 1, "contradicted": 1, "not run": 1,
     }  # fmt: skip
-    assert "reproduce 2 and contradict 1; 1 are undecided, 1 not run" in sentence(found)
+    assert "reproduce 2 and contradict 1. Undecided: 1; not run: 1" in sentence(found)
     text = page(of)
     assert sentence(found) in text and "no explanation yet" in text
     (contradicted,) = [row for row in text.splitlines() if "no explanation yet" in row]
