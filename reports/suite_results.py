@@ -160,7 +160,8 @@ def results(runs: pd.DataFrame, suite: Suite, baselines: pd.DataFrame) -> SuiteR
     }
     rows = {row.label: row.attention for row in suite.rows}
     ceilings = {q.name: q.ceiling for q in suite.questions if q.ceiling is not None}
-    verdicts = judge(found[found["left_out"] == ""], ceilings)
+    needed = {question.name: len(question.seeds) for question in suite.questions}
+    verdicts = judge(found[found["left_out"] == ""], ceilings, needed)
     note = outdated.counted(found["left_out"])
     return SuiteResults(suite.key, rows, seeds, questions, note, verdicts)
 

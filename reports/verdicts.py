@@ -7,6 +7,7 @@ Anything else is *undecided*: nothing is said to be impossible of a curve that s
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +26,13 @@ LEAST_POINTS = 4
 
 ERRORS = 2.0
 """Standard errors by which a rising curve rises."""
+
+LEAST = 1 / 50
+"""The share of the distance to the ceiling by which a rising curve rises, at least: of four to six
+flat curves of a row, one has a slope of more than two standard errors by chance in 15 to 25 %."""
+
+NEAR = 1 / 10
+"""The distance from the ceiling, as a share of it, within which no row is unable."""
 
 FAST = 1 / 3
 """The share of the budget in which another row must have reached the ceiling."""
@@ -87,12 +95,16 @@ def steps_to(steps: Sequence[int], scores: Sequence[float], ceiling: float, sign
     return math.nan
 
 
-def verdicts(runs: pd.DataFrame, ceilings: Mapping[str, float]) -> pd.DataFrame:
+def verdicts(
+    runs: pd.DataFrame, ceilings: Mapping[str, float],
+    seeds: Mapping[str, int] = MappingProxyType({}),
+) -> pd.DataFrame:  # fmt: skip
     """The verdict on each row and question with a ceiling.
 
     Args:
         runs: of a suite, trials included; see `harness.records.frame.of_records`.
         ceilings: the score that solves each question, by name.
+        seeds: the final runs that an able row has, by question; else one.
 
     Returns:
         A line for each question and row: `verdict`; `steps`, the median over the final runs of the
@@ -113,7 +125,8 @@ def verdicts(runs: pd.DataFrame, ceilings: Mapping[str, float]) -> pd.DataFrame:
     found = pd.DataFrame(judged)
     fastest = found.groupby("question")["share"].min()
     return pd.DataFrame([
-        {"question": question, "row": row, **_verdict(same, float(fastest.loc[str(question)]))}
+        {"question": question, "row": row,
+         **_verdict(same, float(fastest.loc[str(question)]), seeds.get(str(question), 1))}
         for (question, row), same in found.groupby(["question", "row"], sort=False)
     ])  # fmt: skip
 
@@ -129,7 +142,7 @@ def words(of: Mapping[Hashable, Any]) -> str:
     if verdict != UNDECIDED:
         return verdict
     if of["reached"]:
-        return f"{verdict}, {of['reached']} of {of['runs']} seeds at the ceiling"
+        return f"{verdict}, {of['reached']} of {of['runs']} runs at the ceiling"
     if rise.is_rising:
         return f"{verdict}, still improves by {number(rise.rise)}"
     return f"{verdict}, {'flat' if rise.is_flat else 'too few evaluations'}"
@@ -139,19 +152,24 @@ def _run(run: Mapping[Hashable, Any], ceiling: float) -> dict[str, object]:
     budget, sign = run["train.steps"], 1 if run["dev_better"] == "higher" else -1
     evaluated = [step for step, _ in run["evaluations"]], [dev for _, dev in run["evaluations"]]
     steps, rise = steps_to(*evaluated, ceiling, sign), rise_of(*evaluated, budget, sign)
+    scores = [sign * (score - ceiling) for score in evaluated[1]]
+    if scores:
+        # What is too small to matter counts as error.
+        rise = rise._replace(error=max(rise.error, LEAST * abs(scores[-1]) / ERRORS))
     return {
         "final": run["role"] == "final", "steps": steps, "share": steps / budget,
         "rise": rise.rise, "error": rise.error, "flat": rise.is_flat, "rising": rise.is_rising,
+        "near": max(scores, default=-math.inf) >= -NEAR * abs(ceiling),
     }  # fmt: skip
 
 
-def _verdict(runs: pd.DataFrame, fastest: float) -> dict[str, object]:
+def _verdict(runs: pd.DataFrame, fastest: float, seeds: int) -> dict[str, object]:
     """The verdict on a row from its runs; `fastest` is the least share of the budget of any row."""
     finals = runs[runs["final"]] if runs["final"].any() else runs
     reached = int(finals["steps"].notna().sum())
-    able = reached == len(finals) and bool(runs["final"].any())
+    able = reached == len(finals) >= seeds and bool(runs["final"].any())
     # The budget of the question was enough for another row.
-    unable = bool(runs["flat"].all()) and fastest < FAST and not runs["steps"].notna().any()
+    unable = bool(runs["flat"].all()) and fastest < FAST and not runs["near"].any()
     largest = runs.sort_values(["rising", "rise"], na_position="first").iloc[-1]
     return {
         "verdict": ABLE if able else UNABLE if unable else UNDECIDED,
