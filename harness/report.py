@@ -101,7 +101,9 @@ def _tables(
     suite: Suite, content: stores.Content, shown: Selection, rows: Collection[str]
 ) -> Tables:
     """Return the tables of a suite; `rows` are those with runs of a user."""
-    added = rows if {*content.runs.get("row", ())} > {*rows} else ()
+    runs = content.runs
+    every = {*runs.loc[runs["suite"] == suite.key, "row"]} if len(runs) else set()
+    added = rows if every > {*rows} else ()
     return tables(
         suite, content.runs, content.rules, content.costs, described(),
         attentions=shown.attentions, questions=shown.questions, added=added,
