@@ -167,9 +167,10 @@ def _verdict(runs: pd.DataFrame, fastest: float, seeds: int) -> dict[str, object
     """The verdict on a row from its runs; `fastest` is the least share of the budget of any row."""
     finals = runs[runs["final"]] if runs["final"].any() else runs
     reached = int(finals["steps"].notna().sum())
-    able = reached == len(finals) >= seeds and bool(runs["final"].any())
+    complete = bool(runs["final"].any())
+    able = complete and reached == len(finals) >= seeds
     # The budget of the question was enough for another row.
-    unable = bool(runs["flat"].all()) and fastest < FAST and not runs["near"].any()
+    unable = complete and runs["flat"].all() and fastest < FAST and not runs["near"].any()
     largest = runs.sort_values(["rising", "rise"], na_position="first").iloc[-1]
     return {
         "verdict": ABLE if able else UNABLE if unable else UNDECIDED,

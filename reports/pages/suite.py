@@ -332,20 +332,25 @@ def readme_answer(of: Tables) -> str:
         f"{of.suite.cost.middle_length:,} tokens, in the form of the question, relative to softmax "
         f"({escape(of.setting)}).\n"
     ]
+    waiting = []
     for about in _questions(of):
+        if not (best := _best(of, about)):
+            waiting.append(about["title"])
+            continue
         head = f"{about['title']}, {about['form']}, {about['steps']:,} steps"
-        lines.append(f"- {head}: {_best(of, about)}. {escape(about['note'])}".strip())
+        lines.append(f"- {head}: {best}. {escape(about['note'])}".strip())
+    lines += [f"- No result yet: {'; '.join(waiting)}."] if waiting else []
     return "\n".join([*lines, *(f"\n{escape(note)}" for note in of.notes)])
 
 
 def _best(of: Tables, about: Mapping[str, Any]) -> str:
-    """The fastest of the best rows of a question, else what is known of it."""
+    """The fastest of the best rows of a question, else what is known of it, if anything."""
     if about["fastest"] != NOTHING:
         first, *others = map(escape, about["fastest"].split(", "))
         return ", ".join([f"**{first}**", *others])
     answers = of.answers[(of.answers["question"] == about["name"]) & (of.answers["text"] != "")]
     if answers.empty:
-        return "no result yet"
+        return ""
     if of.suite.question(about["name"]).ceiling is None:
         return f"no variant is better than every baseline ({escape(about['baseline'])})"
     best = answers.loc[answers["mean"].idxmax()]

@@ -91,9 +91,9 @@ def test_nothing_is_unable_in_a_budget_that_was_enough_for_none():
     assert {*found["verdict"]} == {UNDECIDED}
 
 
-def test_a_row_without_final_runs_is_not_able_and_a_question_without_a_ceiling_has_no_verdict():
-    trials = frame(("mine", "solved", 0, False))
-    assert verdicts(trials, CEILINGS)["verdict"].tolist() == [UNDECIDED]
+def test_a_row_without_final_runs_is_undecided_and_a_question_without_a_ceiling_has_no_verdict():
+    trials = frame(("mine", "solved", 0, False), ("none", "chance", 0, False))
+    assert verdicts(trials, CEILINGS)["verdict"].tolist() == [UNDECIDED] * 2
     assert verdicts(trials, {}).empty
 
 
