@@ -141,13 +141,13 @@ def gpu_hours(efforts: pd.DataFrame) -> pd.DataFrame:
     times = published(unit="s/1K steps").set_index(["task", "attention"])["value"] / 1000
     of_rows = times.reindex(pd.MultiIndex.from_frame(efforts[[*times.index.names]]))
     found = efforts.assign(seconds=of_rows.to_numpy())
-    means = found.groupby("question")["seconds"].transform("mean")
-    seconds = found["seconds"].fillna(means).fillna(STEP_SECONDS * found["passes"])
-    found = found.assign(hours=found["runs"] * found["steps"] * seconds / 3600, mean=means)
+    usual = found.groupby("question")["seconds"].transform("mean")
+    seconds = found["seconds"].fillna(usual).fillna(STEP_SECONDS * found["passes"])
+    found = found.assign(hours=found["runs"] * found["steps"] * seconds / 3600, usual=usual)
     return found.groupby("question", sort=False).agg(
         rows=("row", "size"), runs=("runs", "sum"), steps=("steps", "first"),
         passes=("passes", "first"), hours=("hours", "sum"),
-        assumed=("mean", lambda means: means.isna().all()),
+        assumed=("usual", lambda times: times.isna().all()),
     )  # fmt: skip
 
 
