@@ -96,13 +96,9 @@ def question_of(
     if declared := found.question:
         _require_declared(declared, fixed, recipe)
         positions, precision = declared.positions, declared.precision
-    # A compiled model is compiled again for each length of a batch.
-    by_length = any(of_task.train.get(f"{name}_by_length") for name in ("bucket", "parts"))
-    usual = fixed.device == "cuda" and not by_length
-    compiled = usual if fixed.compiled is None else fixed.compiled
     model, train, changes = _sections(
         made, of_task, f"recipe {found.name!r}: ", settings, positions,
-        {"precision": precision, "compiled": compiled},
+        {"precision": precision, "compiled": _is_compiled(of_task, fixed)},
     )  # fmt: skip
     question = Question(
         name="", task=TaskSpec(name=name, key=made.key, options=made.options), recipe=found.name,
@@ -110,8 +106,7 @@ def question_of(
         match="parameters" if fixed.match else None,
     )  # fmt: skip
     if fixed.tune:
-        rates = tuple(sorted(declared.rates)) if declared else ()
-        question = _tuned(question, fixed.grid, rates, settings)
+        question = _tuned(question, fixed.grid, declared.rates if declared else (), settings)
     suite, _, of_suite = found.name.rpartition("/")
     is_changed = changes or settings.get(name) or fixed.grid or fixed.match or fixed.compiled
     if declared and not is_changed and fixed.tune == bool(declared.rates):
@@ -119,6 +114,17 @@ def question_of(
         return question.model_copy(update={"name": of_suite, "suite": suite, "declared": digest})
     name = _name(question, changes, positions if not declared else "", fixed)
     return question.model_copy(update={"name": name})
+
+
+def _is_compiled(recipe: recipes.TaskRecipe, fixed: Fixed) -> bool:
+    """Whether the model is compiled: by default on CUDA, unless batches have many lengths.
+
+    A compiled model is compiled again for each length.
+    """
+    if fixed.compiled is not None:
+        return fixed.compiled
+    by_length = any(recipe.train.get(f"{name}_by_length") for name in ("bucket", "parts"))
+    return fixed.device == "cuda" and not by_length
 
 
 def of_suite(suite: str, name: str, device: Device) -> Question:
@@ -225,7 +231,7 @@ def _tuned(
         if (value := settings.get(owner, {}).get(name)) is not None:
             raise UserError(f"--set {path}={value} gives a field that is tuned; remove it")
     rate = question.train.lr
-    usual = {RATE: tuple(rates) or tuple(float(f"{rate * by:.3g}") for by in FACTORS)}
+    usual = {RATE: tuple(sorted(rates)) or tuple(float(f"{rate * by:.3g}") for by in FACTORS)}
     grid = {path: _values(question, path, of) for path, of in texts.items()} or usual
     question = question.model_copy(update={"grid": grid})
     _require_few(grid, 2)

@@ -58,11 +58,11 @@ def orderings(
         `difference`, positive if the order is the published one, with the sum of both intervals as
         `low` and `high`; `verdict`.
     """
-    asked = {*(questions or answers["question"])}
+    chosen = {*(questions or answers["question"])}
     found = [
         {"probe": "", "explanation": "", **ordering, **_compared(ordering, answers, probes)}
         for ordering in published()
-        if ordering["question"] in asked
+        if ordering["question"] in chosen
     ]
     return pd.DataFrame(found)
 

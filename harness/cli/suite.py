@@ -148,9 +148,9 @@ def _needs_seeds(
     @cache
     def of_trials() -> NeedsSeeds:
         title, records = f"{suite.key}/{question.name}", stores.content(how.store).records
-        asked = [run for run in records if run.spec.question.title == title]
-        runs.fit_baselines(asked, how.store, how.shown)
-        return needs_seeds(suite, asked, stores.rules_of(how.store))
+        made = [run for run in records if run.spec.question.title == title]
+        runs.fit_baselines(made, how.store, how.shown)
+        return needs_seeds(suite, made, stores.rules_of(how.store))
 
     # Baselines are fitted only where a trial may be at one.
     always = question.seeds_at_baseline
