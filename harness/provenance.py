@@ -7,7 +7,7 @@ from importlib import metadata
 from harness.environment import describe
 from harness.records.cost import CostRecord, CostSpec
 from harness.records.record import Environment, Record
-from harness.records.sources import UNKNOWN, Sources, digest_of, file_digest
+from harness.records.sources import UNKNOWN, Sources, digest_of, file_digest, implementation_of
 from harness.records.spec import RunSpec, TaskSpec
 from tasks import Task
 from tasks.registry import tasks
@@ -57,8 +57,8 @@ def certified_digest(variant: type) -> str:
 
 def is_outdated(record: Record | CostRecord) -> bool:
     """Return whether a record is of other code than this process would run, or of unknown code."""
-    recorded = record.implementations
-    return record.implementation == UNKNOWN or recorded != implementations(recorded)
+    now = implementation_of(implementations(record.implementations), record.spec.options)
+    return record.implementation == UNKNOWN or record.implementation != now
 
 
 def files_of(spec: TaskSpec) -> dict[str, str]:

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from harness.records.answers import Answers
 from harness.records.fields import Count, Frozen, Positive, Seconds, Time
-from harness.records.sources import Origin, implementation_of
+from harness.records.sources import Origin, current, implementation_of
 from harness.records.spec import RunSpec
 from tasks.metric import Metric
 from zoo.registry import Value
@@ -143,8 +143,8 @@ class Record(Frozen):
 
     @property
     def implementation(self) -> str:
-        """The code of its variants in one line."""
-        return implementation_of(self.implementations, self.spec.options)
+        """The code of its variants in one line; see `harness.records.sources.current`."""
+        return current(implementation_of(self.implementations, self.spec.options))
 
     @property
     def origin(self) -> Origin:
@@ -184,5 +184,5 @@ class Record(Frozen):
 def origin_of(run: Any) -> Origin:
     """The code and the data of a record, or of a part that has the fields that they need."""
     task = run.spec.question.task.model_copy(update={"digests": run.spec.data})
-    code = implementation_of(run.implementations, run.spec.options)
+    code = current(implementation_of(run.implementations, run.spec.options))
     return Origin(code, task.key, task.file_name, run.files, run.started)

@@ -6,6 +6,7 @@ of the code alone: comments, docstrings, blank lines and the width of indents do
 
 import hashlib
 import io
+import json
 import keyword
 import sys
 import tokenize
@@ -27,6 +28,9 @@ UNKNOWN = ""
 
 OURS = {"zoo", "tasks", "harness", "reports"}
 """The packages of this project, of which `zoo` alone is code of variants."""
+
+BEHAVIOUR = Path(__file__).parents[1] / "behaviour.json"
+"""What each variant computes; see `harness.behaviour`."""
 
 INSTALLED = {"site-packages", "dist-packages"}
 """The names of folders of installed packages, which are not of one author."""
@@ -146,6 +150,19 @@ def implementation_of(digests: Mapping[str, str], names: Collection[str]) -> str
     """The digests in one line; `UNKNOWN` where a variant of `names` has none of its code."""
     known = all(":" in digests.get(name, "") for name in {*names, *digests})
     return " ".join(sorted({*digests.values()})) if known else UNKNOWN
+
+
+@cache
+def code_that_computes_the_same() -> Mapping[str, str]:
+    """The digest now, by the digest of earlier code with the same outputs and gradients."""
+    entries = json.loads(BEHAVIOUR.read_text("utf-8")).values()
+    return {earlier: e["code"][-1] for e in entries for earlier in e["code"]}
+
+
+def current(implementation: str) -> str:
+    """An implementation in one line, with digests now for those of code that computes the same."""
+    same = code_that_computes_the_same()
+    return " ".join(sorted(same.get(digest, digest) for digest in implementation.split()))
 
 
 def is_other_code(implementation: str, sources: Sources) -> bool:
