@@ -23,7 +23,6 @@ from contextlib import contextmanager
 from datetime import date
 from decimal import Decimal
 from functools import lru_cache, partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -31,8 +30,8 @@ import numpy as np
 
 from tasks.contract import SplitName
 from tasks.data.corpus import class_order
-from tasks.data.extras import how_to_install
-from tasks.data.files import Stamp, stamp, system_errors
+from tasks.data.extras import import_extra
+from tasks.data.files import Stamp, decoding, stamp, system_errors
 from zoo.registry import UserError, first_line
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
@@ -124,12 +123,9 @@ def read_rows(files: tuple[Stamp, ...], columns: tuple[str, str, str], quoted: b
     types: dict[str, type] = {}
     for number, (file, *_) in enumerate(files):
         before = len(rows)
-        try:
-            with _long_cells():
-                for cells in _reader(file, quoted)(file, used):
-                    rows.append(_row(file, len(rows) - before + 1, used, cells, types))
-        except Exception as error:  # pyarrow and decoders raise errors of many types on damage
-            raise _problem(file, error) from error
+        with decoding(file, "correct it, and save it as UTF-8"), _long_cells():
+            for cells in _reader(file, quoted)(file, used):
+                rows.append(_row(file, len(rows) - before + 1, used, cells, types))
         if len(rows) == before:
             raise UserError(f"{file} has no rows; give a header and rows of texts and labels")
         splits += of_files[number : number + 1] * (len(rows) - before)
@@ -320,21 +316,8 @@ def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _parquet(file: Path, columns: Sequence[str]) -> Iterator[Sequence[Any]]:
-    # By name: pyarrow is an extra, which a type checker may not find.
-    with import_module("pyarrow.parquet").ParquetFile(file) as content:
+    pyarrow: Any = import_extra("a Parquet file", "pyarrow.parquet", "parquet")
+    with pyarrow.ParquetFile(file) as content:
         _indices(file, content.schema_arrow.names, columns)
         for batch in content.iter_batches(BATCH, columns=[*columns]):
             yield from zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
-
-
-def _problem(file: Path, error: Exception) -> UserError:
-    match error:
-        case UserError():
-            return error
-        case OSError() if error.strerror:
-            return UserError(f"{file} cannot be read ({error.strerror}); give another PATH")
-        case UnicodeDecodeError():
-            return UserError(f"{file} is not UTF-8 ({error.reason}); save it as UTF-8")
-        case ImportError():
-            return UserError(f"{file} cannot be read without pyarrow; {how_to_install('parquet')}")
-    return UserError(f"{file} cannot be read ({first_line(error)}); correct it")

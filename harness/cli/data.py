@@ -58,7 +58,7 @@ def fetch(
     Nothing is downloaded if the cache has the data.
     """
     from harness.cli.progress import download
-    from tasks.data.download import fetch_data
+    from tasks.data.sources import fetch_data
 
     with download(task) as watch:
         fetched = fetch_data(task, watch, offline)

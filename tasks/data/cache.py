@@ -11,8 +11,6 @@ import time
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from errno import EINVAL
-from io import BufferedReader
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -20,7 +18,7 @@ from uuid import uuid4
 import numpy as np
 from jaxtyping import Shaped, jaxtyped
 
-from tasks.data.files import require_regular, system_errors
+from tasks.data.files import decoding, require_regular, system_errors
 from zoo.registry import UserError
 
 HOME_VARIABLE = "HARNESS_DATA"
@@ -33,8 +31,7 @@ LOCK_TIMEOUT = 3600.0
 
 def data_home() -> Path:
     """The cache folder: `HARNESS_DATA`, else the user's cache folder for this project."""
-    chosen = os.environ.get(HOME_VARIABLE)
-    if chosen:
+    if chosen := os.environ.get(HOME_VARIABLE):
         if os.path.isfile(chosen):  # noqa: PTH113 - Path's raises in a folder without permission
             raise UserError(f"{HOME_VARIABLE}={chosen} is a file; set it to a folder")
         return Path(chosen)
@@ -70,17 +67,20 @@ def read(key: str, arrays: Mapping[str, str], how_to_get: str) -> list[np.ndarra
     remove_partial()
     path = data_home() / f"{key}.npz"
     require_regular(path)
-    with system_errors(path, "read", "change its permissions"):
+    remedy = f"delete it, then {how_to_get}"
+    with decoding(path, remedy, "change its permissions"):
         if not path.exists():
             raise UserError(f"{key} is not in {data_home()}; {how_to_get}")
         with path.open("rb") as file:
-            stored = _stored(file, arrays)
-    problem = "it is not an NPZ file, or damaged" if stored is None else _difference(stored, arrays)
-    if stored is None or problem:
-        raise UserError(
-            f"{path} was not written by this version: {problem}; delete it, then {how_to_get}"
-        )
-    return list(stored.values())
+            # All checksums first: a damaged header of an array may hide the end of its numbers.
+            if damaged := zipfile.ZipFile(file).testzip():
+                raise ValueError(f"checksum of {damaged}")
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as content:
+                stored = {name: content[name] for name in arrays if name in content}
+    if problem := _difference(stored, arrays):
+        raise UserError(f"{path} was not written by this version: {problem}; {remedy}")
+    return [*stored.values()]
 
 
 def require_writable() -> None:
@@ -130,21 +130,6 @@ def remove_partial() -> None:
         for path in data_home().glob(".*.partial"):
             if time.time() - path.stat().st_mtime > LOCK_TIMEOUT:
                 path.unlink(missing_ok=True)
-
-
-def _stored(file: BufferedReader, names: Mapping[str, str]) -> dict[str, np.ndarray] | None:
-    """The arrays of those names that a file has; None where it is damaged, or no NPZ file."""
-    try:
-        # All checksums first: a damaged header of an array may hide the end of its numbers.
-        if zipfile.ZipFile(file).testzip() is None:
-            file.seek(0)
-            with np.load(file, allow_pickle=False) as content:
-                return {name: content[name] for name in names if name in content}
-    except Exception as error:  # decoders of damaged files raise errors of a dozen types
-        # A system's error is none of the file, but for a damaged offset.
-        if isinstance(error, OSError) and error.errno not in (None, EINVAL):
-            raise
-    return None
 
 
 def _difference(stored: Mapping[str, np.ndarray], expected: Mapping[str, str]) -> str:

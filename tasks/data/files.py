@@ -14,6 +14,7 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from errno import EINVAL
 from importlib import resources
 from io import BufferedReader, BytesIO
 from pathlib import Path
@@ -21,7 +22,7 @@ from typing import IO, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from zoo.registry import UserError
+from zoo.registry import UserError, in_one_line
 
 Stamp: TypeAlias = tuple[Path, int, int]
 """A file, the time of its last change and its size: what its content is cached by."""
@@ -46,10 +47,12 @@ class File(NamedTuple):
     url: str = ""
 
     def verify(self, size: int, stream: BufferedReader | BytesIO, location: str) -> None:
-        """Raise UserError where `stream`, at `location`, has another size or content."""
+        """Read `stream` to its end; raise UserError on another size or digest."""
         if self.size and size != self.size:
             raise damaged(location, f"has {size} bytes, {self.size} expected")
-        verify_digest(stream, self.digest, location)
+        algorithm, expected = self.digest.split(":")
+        if (actual := hashlib.file_digest(stream, algorithm).hexdigest()) != expected:
+            raise damaged(location, f"has {algorithm.upper()} {actual}, {expected} expected")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,23 +95,23 @@ class Source:
                 problem = f"contains {count} examples in {split}, {expected} expected"
                 raise damaged(location, problem)
         for name, digest in self.arrays.items():
-            content = BytesIO(arrays[name].tobytes())
-            verify_digest(content, f"sha256:{digest}", f"{name} made from {location}")
+            content, made = BytesIO(arrays[name].tobytes()), f"{name} made from {location}"
+            File(name, 0, f"sha256:{digest}").verify(0, content, made)
 
 
-def digests_of(data: str) -> dict[str, Any]:
-    """The `arrays` and `files` of a `Source` in `digests.csv`; 0 bytes: a file of unknown size."""
-    text = resources.files("tasks.data").joinpath("digests.csv").read_text("utf-8")
-    rows = [row for row in csv.DictReader(text.splitlines()) if row["data"] == data]
+def source_of(data: str, **fields: Any) -> Source:
+    """The source of the data of a task: `fields`, or else its part of `sources.toml`.
+
+    `digests.csv` has its `arrays`, without a size, and its `files`; 0 bytes is an unknown size.
+    """
+    table, sources = (
+        resources.files("tasks.data").joinpath(name).read_text("utf-8")
+        for name in ("digests.csv", "sources.toml")
+    )
+    rows = [row for row in csv.DictReader(table.splitlines()) if row["data"] == data]
     arrays = {r["item"]: r["digest"].removeprefix("sha256:") for r in rows if not r["bytes"]}
     files = [File(r["item"], int(r["bytes"]), r["digest"], r["url"]) for r in rows if r["bytes"]]
-    return {"arrays": arrays, "files": tuple(files)}
-
-
-def source_of(data: str) -> Source:
-    """The source of the data of a task: what `sources.toml` and `digests.csv` say about it."""
-    text = resources.files("tasks.data").joinpath("sources.toml").read_text("utf-8")
-    return Source(**tomllib.loads(text)[data], **digests_of(data))
+    return Source(**fields or tomllib.loads(sources)[data], arrays=arrays, files=tuple(files))
 
 
 class Member(NamedTuple):
@@ -136,23 +139,25 @@ class SourceFiles:
     Attributes:
         source: whose files they are.
         path: a folder that contains them at any depth, an archive, or one of them.
-        location: the location of the latest file, for a message.
+        location: the location of the latest file; as text, it is the object.
     """
 
     source: Source
     path: Path
     location: str = ""
 
+    def __str__(self) -> str:
+        return self.location or str(self.path)
+
     def __iter__(self) -> Iterator[Member]:
         """Each file, verified where its content is known; UserError where one occurs twice."""
-        self.location = str(self.path)
         names: set[str] = set()
         for member, size in self._open():
             if member.name in names:
                 raise damaged(self.path, f"contains {member.name} twice")
             names.add(member.name)
             self.location = member.location
-            if published := self._known(Path(member.name).name):
+            if published := self._known(member.name):
                 # Read once, so that the decoded bytes are those that were verified.
                 content = BytesIO(member.stream.read((published.size or LARGEST) + 1))
                 published.verify(size, content, member.location)
@@ -166,8 +171,8 @@ class SourceFiles:
         """Return whether the folder or archive has one of the files; none is verified."""
         return self.path.exists() and next(self._open(), None) is not None
 
-    def _known(self, name: str) -> File | None:
-        return next((file for file in self.source.files if file.name == name), None)
+    def _known(self, path: str) -> File | None:
+        return next((file for file in self.source.files if file.name == Path(path).name), None)
 
     def _name(self, path: str) -> str:
         """The part of a path that the pattern matches; empty for other and for hidden files."""
@@ -175,31 +180,24 @@ class SourceFiles:
         return found.group(1) if found and not Path(path).name.startswith(".") else ""
 
     def _open(self) -> Iterator[tuple[Member, int]]:
+        """The files and their sizes: of a folder, of one file, or of an archive."""
         if not self.path.exists():
             raise UserError(f"{self.path} does not exist; give {self.source.give}")
-        walk = os.walk(self.path)
-        paths = sorted(Path(folder, file) for folder, _, files in walk for file in files)
-        names = ((path, self._name(path.absolute().as_posix())) for path in paths or [self.path])
-        if found := [(path, name) for path, name in names if name]:
-            for path, name in found:
-                require_regular(path)
-                with path.open("rb") as stream:
-                    yield Member(name, str(path), stream), path.stat().st_size
-        elif not self.path.is_dir():
-            require_regular(self.path)
-            if published := self._known(self.path.name):
-                with self.path.open("rb") as stream:
-                    published.verify(self.path.stat().st_size, stream, str(self.path))
-            for path, size, stream in _members(self.path):
-                if name := self._name(path):
-                    yield Member(name, f"{self.path}:{path}", stream), size
-
-
-def verify_digest(stream: BufferedReader | BytesIO, digest: str, location: str) -> None:
-    """Read `stream` to its end; raise UserError on another digest, `ALGORITHM:HEX`."""
-    algorithm, expected = digest.split(":")
-    if (actual := hashlib.file_digest(stream, algorithm).hexdigest()) != expected:
-        raise damaged(location, f"has {algorithm.upper()} {actual}, {expected} expected")
+        if self.path.is_dir() or self._name(self.path.absolute().as_posix()):
+            walk = [(folder, file) for folder, _, files in os.walk(self.path) for file in files]
+            for path in sorted(Path(*parts) for parts in walk) or [self.path]:
+                if name := self._name(path.absolute().as_posix()):
+                    require_regular(path)
+                    with path.open("rb") as stream:
+                        yield Member(name, str(path), stream), path.stat().st_size
+            return
+        require_regular(self.path)
+        if published := self._known(str(self.path)):
+            with self.path.open("rb") as stream:
+                published.verify(self.path.stat().st_size, stream, str(self.path))
+        for path, size, stream in _members(self.path):
+            if name := self._name(path):
+                yield Member(name, f"{self.path}:{path}", stream), size
 
 
 def damaged(location: object, problem: str) -> UserError:
@@ -219,6 +217,27 @@ def system_errors(
         raise UserError(f"{problem}; {remedy}") from error
 
 
+@contextmanager
+def decoding(
+    location: object, remedy: str = "get it again", of_system: str = "give another PATH"
+) -> Iterator[None]:
+    """Turn any error of a decoder inside into a UserError: the file at `location` is damaged.
+
+    `of_system` is the remedy where the system cannot read the file.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # decoders of damaged files raise errors of a dozen types
+        # A damaged offset is an error of the system, EINVAL.
+        if isinstance(error, OSError) and error.errno not in (None, EINVAL):
+            with system_errors(error.filename or location, remedy=of_system):
+                raise
+        problem = f"{location} cannot be read ({in_one_line(error)})"
+        raise UserError(f"{problem}; {remedy}") from error
+
+
 def require_regular(path: Path) -> None:
     """Raise UserError where `path` exists and is neither a regular file nor a link to one.
 
@@ -235,11 +254,8 @@ def require_regular(path: Path) -> None:
 
 def stamp(path: str, what: str) -> Stamp:
     """Return the stamp of the file at `path`; `what` is the remedy where there is none."""
-    file = Path(path)
-    with system_errors(path):
-        if not file.exists():
-            raise UserError(f"{path} does not exist; give {what}")
-        require_regular(file)
+    require_regular(file := Path(path))
+    with system_errors(path, remedy=f"give {what}"):
         return file, file.stat().st_mtime_ns, file.stat().st_size
 
 

@@ -23,8 +23,8 @@ from torch import Tensor
 from tasks.contract import Batch, Split
 from tasks.data.corpus import class_order
 from tasks.data.extras import import_extra
-from tasks.data.files import require_regular, system_errors
-from zoo.registry import UserError, in_one_line
+from tasks.data.files import decoding, require_regular, system_errors
+from zoo.registry import UserError
 
 SUFFIXES = (".jpeg", ".jpg", ".png", ".webp")
 """Suffixes of the files of images, in lower case."""
@@ -188,17 +188,14 @@ def decode(path: Path) -> Image.Image:
     frame is read.
     """
     require_regular(path)
-    try:
-        with Image.open(path, formats=("JPEG", "PNG", "WEBP")) as image:  # whatever the suffix
-            ImageOps.exif_transpose(image, in_place=True)
-            image.info.pop("transparency", None)  # of a palette, `convert` would warn of it
-            if image.mode == "I;16":  # `convert` would clip at 255
-                return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
-            return image.convert("RGB")
-    except Exception as error:  # pillow has no error type for damaged files
-        raise UserError(
-            f"image {path} cannot be read ({in_one_line(error)}); replace or remove it"
-        ) from error
+    # By content, whatever the suffix.
+    formats = ("JPEG", "PNG", "WEBP")
+    with decoding(path, "replace or remove it"), Image.open(path, formats=formats) as image:
+        ImageOps.exif_transpose(image, in_place=True)
+        image.info.pop("transparency", None)  # of a palette, `convert` would warn of it
+        if image.mode == "I;16":  # `convert` would clip at 255
+            return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
+        return image.convert("RGB")
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:

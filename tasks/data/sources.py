@@ -1,4 +1,4 @@
-"""Tasks with cached data, which are imported from known files or generated.
+"""Tasks with cached data: imported from known files, which pooch downloads, or generated.
 
 Nothing unverified is cached. Verified are the digests of a file and of the arrays made from it,
 and the number of examples; where no digest is published, the form of every example. On an error the
@@ -7,12 +7,14 @@ cache stays as it was.
 
 import hashlib
 import inspect
+import logging
 import os
 from abc import abstractmethod
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from types import SimpleNamespace
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 from jaxtyping import Int64
@@ -20,9 +22,17 @@ from typing_extensions import override
 
 from tasks.contract import SplitName, Task
 from tasks.data import cache
-from tasks.data.files import Source, SourceFiles, damaged, system_errors
+from tasks.data.files import File, Source, SourceFiles, decoding, system_errors
 from tasks.registry import tasks
 from zoo.registry import UserError, in_one_line
+
+Progress = Callable[[str, int, int], None]
+"""Called with the name of a file, the bytes received, and the bytes in all."""
+
+RETRIES = 3
+"""Attempts to download a file after the first, some seconds apart."""
+
+CHUNK = 1 << 16
 
 
 class CachedTask(Task):
@@ -95,15 +105,8 @@ class ImportedTask(CachedTask):
         """
         files = SourceFiles(cls.source, path)
         cache.require_writable()
-        try:
+        with decoding(files):
             arrays = cls.convert(files)
-        except UserError:
-            raise
-        except Exception as error:  # decoders of damaged files raise errors of a dozen types
-            if isinstance(error, OSError) and error.errno:  # raised by the system, not a decoder
-                with system_errors(error.filename or files.location):
-                    raise
-            raise damaged(files.location, f"cannot be decoded ({in_one_line(error)})") from error
         cls.source.verify(arrays, str(path))
         return cache.write(base_key(cls), arrays)
 
@@ -144,6 +147,14 @@ class GeneratedTask(CachedTask):
         return super().arrays(fields, prefix)
 
 
+class Fetched(NamedTuple):
+    """A data set's file in the cache, its licence, and whether it was in the cache before."""
+
+    path: Path
+    terms: str
+    present: bool
+
+
 class CacheEntry(NamedTuple):
     """A task, its files, one for each set of options in use, or else how to get the data."""
 
@@ -182,6 +193,72 @@ def find_imported(task: str, action: str) -> type[ImportedTask]:
         remedy = known or f"nothing to {action}"
         raise UserError(f"{task} needs no files from 'harness data'; {remedy}")
     return factory
+
+
+def fetch_data(
+    task: str, progress: Progress, offline: bool = False, timeout: float = 30.0
+) -> Fetched:
+    """Download the data of the imported task `task`, and import them.
+
+    Files are stored in the folder `downloads` of the cache, complete or not at all, and used
+    again; with `offline`, nothing else is. `timeout` is how long to wait for the next bytes of a
+    server, in seconds.
+    """
+    factory = find_imported(task, "fetch")
+    source, folder = factory.source, cache.data_home() / "downloads"
+    if not source.downloads:
+        raise UserError(f"{task} has no source that can be verified; {factory.how_to_get()}")
+    if cached := cache.find(key := base_key(factory)):
+        with suppress(UserError):  # it is damaged
+            cache.read(key, {}, "")
+            return Fetched(cached, source.terms, present=True)
+    for file in source.downloads:
+        if not offline:
+            download(file, folder, progress, timeout)
+        elif not (folder / file.name).exists():
+            raise UserError(
+                f"{folder} holds no {file.name}; run 'harness data fetch {task}' without "
+                "--offline, or put it there"
+            )
+    path = folder / source.downloads[0].name if len(source.downloads) == 1 else folder
+    return Fetched(factory.import_files(path), source.terms, present=False)
+
+
+def download(file: File, folder: Path, progress: Progress, timeout: float) -> None:
+    """Download `file` to `folder` unless it is there, in `timeout` seconds for each part."""
+    import pooch
+
+    def stream(url: str, path: str, _: object) -> None:
+        with Path(path).open("wb") as output, ExitStack() as responses:
+            # Unencoded bytes: a server may declare the compression of the archive as an encoding.
+            options = {
+                "headers": {"Accept-Encoding": "identity"}, "timeout": timeout,
+                "hooks": {"response": lambda found, **_: responses.enter_context(found)},
+            }  # fmt: skip
+
+            def write(content: bytes) -> None:
+                output.write(content)
+                if output.tell() > file.size:
+                    raise ValueError(f"more than {file.size} bytes")
+                progress(file.name, output.tell(), file.size)
+
+            target: Any = SimpleNamespace(write=write, flush=output.flush)
+            pooch.HTTPDownloader(chunk_size=CHUNK, **options)(url, target, None)
+
+    pooch.get_logger().setLevel(logging.WARNING)
+    registry = pooch.Pooch(
+        folder, "", {file.name: file.digest}, {file.name: file.url}, retry_if_failed=RETRIES
+    )
+    with system_errors(file.name, f"stored in {folder}", cache.NO_ROOM):
+        try:
+            registry.fetch(file.name, downloader=cast(Any, stream))
+        except (ValueError, OSError) as error:
+            if isinstance(error, OSError) and error.errno:  # of the folder, not of the server
+                raise
+            raise UserError(
+                f"{file.url} gave no complete {file.name} ({in_one_line(error)}); try again later, "
+                "or import it from another place with 'harness data import'"
+            ) from error
 
 
 def status() -> list[CacheEntry]:

@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int64
 
 from tasks.data.extras import import_extra
-from tasks.data.files import damaged, stamp
+from tasks.data.files import decoding, stamp
 from zoo.registry import UserError, first_line, require_memory
 
 ENDS = {"d4rl": ("terminals", "timeouts"), "minari": ("terminations", "truncations")}
@@ -98,19 +98,14 @@ def write(path: Path, trajectories: Trajectories) -> None:
 @lru_cache(maxsize=1)  # a run builds its task several times
 def _read(file: Path, modified: int, size: int) -> Trajectories:
     h5py: Any = import_extra("trajectories", "h5py", "control")
-    try:
-        with h5py.File(file, "r") as content:
-            _require_no_external_link(file, content)
-            attributes = _attributes(file, content.attrs)
-            names = [name for name in content if re.fullmatch(r"episode_\d+", name)]
-            if not names:
-                return _d4rl(file, content, attributes)
-            names.sort(key=lambda name: int(name.removeprefix("episode_")))
-            episodes = [_minari(file, content[name]) for name in names]
-    except UserError:
-        raise
-    except Exception as error:  # h5py has no error type for damaged files
-        raise damaged(file, f"cannot be read as HDF5 ({first_line(error)})") from error
+    with decoding(file), h5py.File(file, "r") as content:
+        _require_no_external_link(file, content)
+        attributes = _attributes(file, content.attrs)
+        names = [name for name in content if re.fullmatch(r"episode_\d+", name)]
+        if not names:
+            return _d4rl(file, content, attributes)
+        names.sort(key=lambda name: int(name.removeprefix("episode_")))
+        episodes = [_minari(file, content[name]) for name in names]
     shapes = {(part.observations.shape[1], part.actions.shape[1]) for part in episodes}
     if len(shapes) > 1:
         raise UserError(f"{file} has episodes of several widths; give one environment's file")

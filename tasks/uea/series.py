@@ -24,7 +24,7 @@ from typing_extensions import override
 from tasks.baselines import rocket
 from tasks.contract import Baseline, Split, SplitName, Task
 from tasks.data.corpus import DEV_SEED, official
-from tasks.data.files import Source, SourceFiles, damaged, digests_of
+from tasks.data.files import SourceFiles, damaged, source_of
 from tasks.data.sources import ImportedTask
 from tasks.registry import tasks
 from tasks.uea.ts_format import read
@@ -175,7 +175,8 @@ def make_task(row: Mapping[str, str]) -> type[SeriesTask]:
     """The task of a row of `sets.csv`; each of its two files may be compressed by xz."""
     archive = row["archive"]
     sizes = {name: int(row[name]) for name in ("classes", "channels", *OPTIONS)}
-    source = Source(
+    source = source_of(
+        archive,
         title=f"{archive} of the UEA multivariate time series archive: {sizes['channels']} "
         f"channels, {sizes['classes']} classes",
         origin=f"https://www.timeseriesclassification.com/description.php?Dataset={archive}",
@@ -183,7 +184,6 @@ def make_task(row: Mapping[str, str]) -> type[SeriesTask]:
         give=f"the folder of {archive}",
         pattern=rf"(?:uea_)?{re.escape(archive)}_(?:TRAIN|TEST)\.ts(?:\.xz)?",
         examples={"train": sizes["train"] + sizes["dev"], "test": sizes["test"]},
-        **digests_of(archive),
     )
     attributes = {
         "__doc__": row["description"], "__module__": __name__, "name": row["name"], "version": 1,

@@ -16,11 +16,11 @@ from typing_extensions import override
 
 from tasks.contract import SplitName
 from tasks.data.corpus import MAX_CLASSES
-from tasks.data.files import Member, Stamp, stamp, system_errors
+from tasks.data.files import Member, Stamp, decoding, stamp, system_errors
 from tasks.registry import tasks
 from tasks.uea.series import DEV_SHARE, Series, Signals, filled, hold_out
 from tasks.uea.ts_format import Recordings, read
-from zoo.registry import UserError, in_one_line, require_at_least
+from zoo.registry import UserError, require_at_least
 
 FILE = re.compile(r"([^.].*)_(TRAIN|TEST)\.ts(?:\.xz)?", re.IGNORECASE)
 
@@ -108,10 +108,5 @@ def _read(train: Stamp, test: Stamp) -> tuple[Recordings, Recordings]:
 
 
 def _recordings(file: Path) -> Recordings:
-    try:
-        with file.open("rb") as stream:
-            return read(Member(file.name, str(file), stream))
-    except UserError:
-        raise
-    except Exception as error:  # lzma raises errors of several types on damage
-        raise UserError(f"{file} cannot be read ({in_one_line(error)}); correct it") from error
+    with decoding(file, "correct it"), file.open("rb") as stream:
+        return read(Member(file.name, str(file), stream))

@@ -93,7 +93,7 @@ REJECTED = {
     f"run -a none --over train.lr={','.join(map(str, range(12_000)))}": "12,000 values",
     f"run -a {'(' * 900}none{')' * 900}": "nests over 32 parentheses",
     "advise --length 16 --pass train --needs copy --store nowhere": "'nowhere' is not a folder",
-    "run -a none -t my.txt": "my.txt does not exist; give a table: .csv",
+    "run -a none -t my.txt": "my.txt cannot be read (No such file or directory); give a table",
     "run -a math:pi": "cannot be loaded from math:pi",
     "cost -a math:pi": "cannot be loaded from math:pi",
     "check odd:Odd": "'odd:Odd' cannot be loaded",

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks.data import download
+from tasks.data import sources
 from tasks.data.sources import CachedTask
 from tasks.lra.text import Text
 from tasks.registry import tasks
@@ -50,9 +50,9 @@ def test_fetch_prints_the_file_and_the_terms(call, monkeypatch, tmp_path, presen
     def fetch(task, progress, offline):
         progress("reviews.tar.gz", 1, 2)
         assert (task, offline) == ("text", present)
-        return download.Fetched(path=tmp_path / "text.npz", terms="cite us", present=present)
+        return sources.Fetched(path=tmp_path / "text.npz", terms="cite us", present=present)
 
-    monkeypatch.setattr(download, "fetch_data", fetch)
+    monkeypatch.setattr(sources, "fetch_data", fetch)
     verb = "present" if present else "fetched"
     argv = ("data", "fetch", "text", *(["--offline"] if present else []))
     # No bar where there is no terminal.

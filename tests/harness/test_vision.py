@@ -291,7 +291,7 @@ def test_a_damaged_image_is_the_reason_of_a_failed_run(images, callback, run_her
     finally:
         path.write_bytes(before)
     assert record.status == "failed" and not callback.traces
-    assert record.reason.startswith(f"image {path} cannot be read (")
+    assert record.reason.startswith(f"{path} cannot be read (")
 
 
 @pytest.mark.parametrize(

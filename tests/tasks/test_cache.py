@@ -67,7 +67,7 @@ def test_a_damaged_file_is_never_misread(home):
 def test_an_array_that_lost_its_end_in_its_header_is_damaged():
     path = cache.write("set@1", {"a": np.arange(20_000)})
     path.write_bytes(path.read_bytes().replace(b"(20000,)", b"(10000,)"))
-    with pytest.raises(UserError, match="not an NPZ file, or damaged"):
+    with pytest.raises(UserError, match=r"cannot be read .ValueError: checksum of a.npy"):
         cache.read("set@1", {"a": "int64 n"}, "make it again")
 
 
@@ -139,18 +139,18 @@ def test_a_damaged_archive_is_one_line_in_the_cache_and_on_import(
     content = DAMAGED[what]
     home.mkdir(exist_ok=True)
     (home / "set@1.npz").write_bytes(content)
-    with pytest.raises(UserError, match="not an NPZ file, or damaged; delete it, then make it"):
+    with pytest.raises(UserError, match=r"set@1.npz cannot be read \(.*; delete it, then make it"):
         cache.read("set@1", {"x_train": "int64 n"}, "make it again")
     path = tmp_path / "packed" / "cifar10_gray_uint8.npz"
     path.write_bytes(content)
     declare(Image, files=(file_of(path),))
-    with pytest.raises(UserError, match=r"uint8.npz cannot be decoded"):
+    with pytest.raises(UserError, match=r"uint8.npz cannot be read"):
         Image.import_files(path)
 
 
 def test_pickled_objects_are_never_read():
     cache.write("set@1", {"a": np.array([{}], object)})
-    with pytest.raises(UserError, match="it is not an NPZ file"):
+    with pytest.raises(UserError, match=r"cannot be read .ValueError: Object arrays"):
         cache.read("set@1", {"a": "object n"}, "get it")
 
 

@@ -288,7 +288,7 @@ def test_a_damaged_file_is_one_clear_line(published):
         with pytest.raises(UserError) as raised:
             decode(path)
         message = str(raised.value)
-        assert message.startswith(f"image {path} cannot be read (") and "\n" not in message
+        assert message.startswith(f"{path} cannot be read (") and "\n" not in message
         assert message.endswith("; replace or remove it")
 
 

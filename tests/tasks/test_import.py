@@ -14,11 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks.data import cache, download, sources
+from tasks.data import cache, sources
 from tasks.data.corpus import in_split
-from tasks.data.download import fetch_data
 from tasks.data.files import Member
-from tasks.data.sources import ImportedTask
+from tasks.data.sources import ImportedTask, fetch_data
 from tasks.lra.image import Image
 from tasks.lra.listops import ListOps
 from tasks.lra.text import Text
@@ -77,7 +76,7 @@ def write(name: str, content: bytes):
     [
         (None, "nowhere", "nowhere does not exist; give the folder of imdb_train"),
         (lambda f: (f / "new").mkdir(), "new", "new contains no known file; give the folder of"),
-        (write("a", b"x"), "a", r"a cannot be decoded \(ReadError"),
+        (write("a", b"x"), "a", r"a cannot be read \(ReadError"),
         (lambda f: os.mkfifo(f / "pipe"), "pipe", "pipe is not a regular file; remove it or give"),
         (replace_by_pipe, "", "0_2.txt is not a regular file; remove it"),
         (write("../aclImdb_v1.tar.gz", b"x"), "../aclImdb_v1.tar.gz", r"has 1 bytes, \d+ expected"),
@@ -226,8 +225,8 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def server(reviews, monkeypatch):
     """Serves the archive of the reviews; the addresses of its files, and what was requested."""
-    monkeypatch.setattr(download, "RETRIES", 0)
-    monkeypatch.setattr(download, "CHUNK", 64)
+    monkeypatch.setattr(sources, "RETRIES", 0)
+    monkeypatch.setattr(sources, "CHUNK", 64)
     files, requests, done = {}, [], threading.Event()
     http = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, files, requests, done))
     thread = threading.Thread(target=http.serve_forever, args=(0.01,))
@@ -315,7 +314,7 @@ def test_a_faulty_server_is_one_line_and_leaves_no_file(fetch, home, fault):
 
 
 def test_a_failed_download_is_tried_again(fetch, server, monkeypatch):
-    monkeypatch.setattr(download, "RETRIES", 1)
+    monkeypatch.setattr(sources, "RETRIES", 1)
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     with pytest.raises(UserError):
         fetch("absent")

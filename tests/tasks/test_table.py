@@ -174,7 +174,7 @@ def test_a_missing_file_a_folder_or_a_pipe_is_one_line(tmp_path):
     os.mkfifo(tmp_path / "pipe.csv")
     (tmp_path / "folder.csv").mkdir()
     for name, message in (
-        ("none.csv", "none.csv does not exist"),
+        ("none.csv", "none.csv cannot be read .No such file or directory.; give a table"),
         ("pipe.csv", "pipe.csv is not a regular file"),
         ("folder.csv", "folder.csv has no table"),
         ("x" * 300 + ".csv", "cannot be read .File name too long"),

@@ -153,9 +153,9 @@ def test_damaged_missing_and_foreign_files_are_rejected(tmp_path):
     (tmp_path / "cut.hdf5").write_bytes((tmp_path / "a.hdf5").read_bytes()[:1500])
     (tmp_path / "text.hdf5").write_text("no HDF5")
     for name in ("cut.hdf5", "text.hdf5"):
-        with pytest.raises(UserError, match="cannot be read as HDF5"):
+        with pytest.raises(UserError, match=r"cannot be read .OSError"):
             read(str(tmp_path / name))
-    with pytest.raises(UserError, match="does not exist"):
+    with pytest.raises(UserError, match=r"cannot be read .No such file.*; give an HDF5"):
         read(str(tmp_path / "none.hdf5"))
     with pytest.raises(UserError, match=r"regular|directory"):
         read(str(tmp_path))
