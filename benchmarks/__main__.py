@@ -8,13 +8,14 @@ import time
 import traceback
 from pathlib import Path
 
+RESULTS = Path("results")
+
 
 def main() -> int:
     """Measure, print a table, and return 1 where a claim is not met or a section fails."""
-    from benchmarks.claims import RESULTS
-    from benchmarks.page import line_of
     from benchmarks.sections import SECTIONS, measure
     from harness.environment import keep_freed_memory, pick_device
+    from reports.pages.performance import line_of
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     listed = f"{', '.join(SECTIONS)}; by default all but workers, which takes minutes"

@@ -1,19 +1,22 @@
-"""Claims that are ratios of two costs of layers, evaluated over the records of `harness cost`.
+"""Claims that are ratios of two costs, evaluated over the records of `harness cost`.
 
-The cells `of` and `over` name layers as rows are called, `primal[rank=30]`, in the shape of the
-section, with the changes that a word of `CHANGES` behind them makes. A cost that has no record is
-measured. Times are compared through the softmax that each was timed with alternately.
+The cells `of` and `over` name costs as rows are called, `primal[rank=30]`: of layers in the shape
+of the section, or of training steps, with the changes that a word of `CHANGES` behind them makes.
+A cost that has no record is measured.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from benchmarks.claims import Claim
-from benchmarks.runner import MIB, Runner, per
-from harness.costs.plan import CostRequest, measurements
+from benchmarks.claims import Claim, Result, Setup
+from harness.costs.plan import CostRequest, measurements, of_run
+from harness.costs.reference import reference_of
 from harness.costs.sweep import measure_all
+from harness.environment import describe
+from harness.questions import Fixed, question_of, spec_of
 from harness.records.cost import CostRecord, CostSpec
 from harness.records.fields import Quartiles
+from harness.records.spec import RunSpec
 from zoo.contract import Unsupported
 from zoo.variants import variants
 
@@ -26,119 +29,92 @@ CHANGES: Mapping[str, Mapping[str, Any]] = {
     "": {}, "fp32": {}, "bf16": {"precision": "bf16"},
     "decoding": {"operations": ["decode"], "batching": "1"},
     "short": {"batching": "1"}, "long": {"batching": "1", "lengths": [16 * LENGTH]},
+    "eager": {"compiled": False}, "no dropout": {"model": {"dropout": 0.0}},
 }  # fmt: skip
 
-
-def measure_primal(runner: Runner) -> None:
-    """The Primal-Attention layer, forward and backward: B=8 N=4096 D=64 H=2 s=30.
-
-    Compared with its literal form, the published order of computation with all scores in memory,
-    and with `none`, which projects tokens and does not mix them.
-    """
-    evaluate(runner, batching="8")
+GENERATED = ("listops", "pathfinder")
+FEW = {"train": 640, "dev": 32, "test": 32}
+"""Examples of a generated task: a step does not depend on their number."""
 
 
-def measure_memory(runner: Runner) -> None:
-    """Every variant as a layer, forward and backward: B=4 N=4096 D=64 H=2, fp32.
-
-    SDPA computes its weights again in the backward pass, so its memory is linear in N. Some
-    variants compute a batch in parts, so that four samples take less than four times the memory of
-    one, which [the page of costs](../results/cost.md) has.
-    """
-    # Bounds of times are 1.1 times what was measured (AMD EPYC with AVX512, two threads) before
-    # these variants computed again in the backward pass what they do not store, so that less memory
-    # does not cost time; of gated-linear less.
-    evaluate(runner, batching="4")
-
-
-def measure_recurrences(runner: Runner) -> None:
-    """The delta family, causal: forward and backward of 16,384 tokens, and decoding of one token.
-
-    A layer of D=64 and H=2 at N=4096, and at 16 times that length in one sample.
-    """
-    evaluate(runner, batching="4", causal=True)
-
-
-def measure_twins(runner: Runner) -> None:
-    """Native variants compared with library packages: B=2 N=4096 D=64 H=2, fp32, both passes.
-
-    With these options both compute the same amount. A package without projections gets the ones
-    that the native variant has.
-    """
+def of_layers(setup: Setup, **shape: Any) -> Iterator[Result]:
+    """Claims about layers of width 64 with two heads, forward and backward."""
+    usual = {"operations": ["train"], "precision": "fp32", "lengths": [LENGTH], "causal": False}
     for name in TWINS:
         variants.name_class(f"benchmarks.twins:{name}")
-    evaluate(runner, batching="2")
+
+    def layer(name: str, settings: dict[str, Any], change: Mapping[str, Any]) -> CostSpec:
+        fields: dict[str, Any] = {**usual, **shape, **change}
+        fields["lengths"] = [length // setup.size(1, 64) for length in fields["lengths"]]
+        request = CostRequest(attentions=[name], settings=settings, device=setup.kind, **fields)
+        return measurements(request)[0]
+
+    return _evaluated(setup, layer)
 
 
-def evaluate(runner: Runner, **shape: Any) -> None:
-    """Record the claims of a section about layers of a shape; measure missing costs."""
+def of_steps(setup: Setup) -> Iterator[Result]:
+    """Claims about training steps of the published run of ListOps."""
+    here = describe(setup.kind)
+
+    def step(name: str, settings: dict[str, Any], change: Mapping[str, Any]) -> CostSpec:
+        run = run_of(setup, name, "listops", "paper", **settings, **change)
+        return of_run(run, here.device, here.threads)[0]
+
+    return _evaluated(setup, step)
+
+
+def run_of(
+    setup: Setup, attention: str, task: str, recipe: str, *, compiled: bool | None = None,
+    **settings: Any,
+) -> RunSpec:  # fmt: skip
+    """A run with options by owner; of recipe `smoke` where sizes are the smallest."""
+    settings = {**({} if setup.tiny or task not in GENERATED else {task: FEW}), **settings}
+    fixed = Fixed(device=setup.kind, compiled=compiled)
+    question = question_of(task, "smoke" if setup.tiny else recipe, settings, fixed)
+    return spec_of(question, attention, settings, device=setup.kind)
+
+
+def _evaluated(setup: Setup, spec_of: Callable[..., CostSpec]) -> Iterator[Result]:
+    """The claims of a section; `spec_of` takes a variant, its options and a change."""
     specs: dict[str, CostSpec] = {}
     reasons: dict[str, str] = {}
-    for claim in runner.claims.values():
-        for text in (claim.of, claim.over):
-            try:
-                specs[text] = spec_of(text, runner, shape)
-            except Unsupported as error:
-                reasons[text] = str(error)
-    wanted = {spec.id: spec for spec in specs.values()}
-    costs = {cost.spec.id: cost for cost in measure_all(
-        [*wanted.values()], runner.out, seconds=0.0 if runner.tiny else 3.0
-    )}  # fmt: skip
-    for claim in runner.claims.values():
+    for text in dict.fromkeys(text for claim in setup.claims for text in (claim.of, claim.over)):
+        label, _, word = text.partition(", ")
+        name, _, options = label.rstrip("]").partition("[")
+        settings = dict(option.split("=") for option in options.split(",") if option)
+        try:
+            specs[text] = spec_of(name, {name: settings} if settings else {}, CHANGES[word])
+        except Unsupported as error:
+            reasons[text] = str(error)
+    wanted = [*{spec.id: spec for spec in specs.values()}.values()]
+    made = measure_all(wanted, setup.out, seconds=0.0 if setup.tiny else 3.0)
+    costs = {cost.spec.id: cost for cost in made}
+    for claim in setup.claims:
         texts = claim.of, claim.over
         pair = [costs[specs[text].id] for text in texts if text in specs]
         found = [reasons[text] for text in texts if text in reasons]
         found += [cost.reason for cost in pair if cost.measured is None]
-        if found:
-            runner.record(claim.name, claim.of, reason=found[0])
-        else:
-            _record(runner, claim, *pair)
+        yield Result(claim.name, claim.of, reason=found[0]) if found else ratio(claim, *pair)
 
 
-def spec_of(text: str, runner: Runner, shape: Mapping[str, Any]) -> CostSpec:
-    """The cost that a cell of the table names.
+def ratio(claim: Claim, of: CostRecord, over: CostRecord) -> Result:
+    """The ratio of two costs that were measured.
 
-    Raises:
-        Unsupported: its package is missing, or it has no such pass.
+    Times that were taken alternately with those of the same softmax are compared through it.
     """
-    label, _, word = text.partition(", ")
-    name, _, options = label.rstrip("]").partition("[")
-    settings = dict(option.split("=") for option in options.split(",") if option)
-    fields: dict[str, Any] = {
-        "lengths": [LENGTH], "operations": ["train"], "causal": False, "precision": "fp32",
-        **shape, **CHANGES[word],
-    }  # fmt: skip
-    if runner.tiny:
-        fields["lengths"] = [length // 64 for length in fields["lengths"]]
-    settings = {name: settings} if settings else {}
-    request = CostRequest(attentions=[name], device=runner.kind, settings=settings, **fields)
-    return measurements(request)[0]
-
-
-def _record(runner: Runner, claim: Claim, of: CostRecord, over: CostRecord) -> None:
-    """Record a claim about two costs that were measured."""
-    spec, tokens, pair = of.spec, of.spec.length / over.spec.length, []
-    for cost in (of, over):
-        assert cost.measured
-        pair.append(cost.measured)
-    lengths = f"{spec.length}" if tokens == 1 else f"{spec.length} and {over.spec.length}"
-    setting = (
-        f"B={spec.batch} N={lengths} D={spec.dim} H={spec.heads}{', causal' * spec.causal}, "
-        f"{spec.precision}, {spec.operation}"
-    )
+    spec, a, b = of.spec, of.measured, over.measured
+    assert a and b
+    lengths = " and ".join(str(n) for n in dict.fromkeys((spec.length, over.spec.length)))
+    setting = f"{spec.task.key}: " if spec.task else ""
+    setting += f"B={spec.batch} N={lengths} D={spec.dim} H={spec.heads}{', causal' * spec.causal}"
+    setting += f", {spec.precision}, {spec.operation}"
+    unit, values = "ms", [cost.seconds / 1e-3 for cost in (a, b)]
     if claim.quantity == "memory":
-        unit, values = "MiB", [Quartiles.of([cost.memory_bytes / MIB]) for cost in pair]
-    else:
-        unit, values = "ms", [per(cost.seconds, 1e-3) for cost in pair]
-    figures = dict(
-        zip([f"{text} ({unit})" for text in (claim.of, claim.over)], values, strict=True)
-    )
-    if unit == "ms" and tokens == 1 and pair[0].ratio and pair[1].ratio:
-        values = [pair[0].ratio, pair[1].ratio]
-        setting += f"; each alternately with softmax, {pair[0].reference}"
-    runner.record(claim.name, setting, per(_divided(*values), tokens), figures)
-
-
-def _divided(of: Quartiles, over: Quartiles) -> Quartiles:
-    """The ratio of medians, with the quartiles that are furthest from it."""
-    return Quartiles(q1=of.q1 / over.q3, median=of.median / over.median, q3=of.q3 / over.q1)
+        unit, values = "MiB", [Quartiles.of([cost.memory_bytes / 2**20]) for cost in (a, b)]
+    figures = {f"{t} ({unit})": v for t, v in zip((claim.of, claim.over), values, strict=True)}
+    same = reference_of(spec, a.reference) == reference_of(over.spec, b.reference)
+    if unit == "ms" and same and a.ratio and b.ratio:
+        values = [a.ratio, b.ratio]
+        setting += f"; each alternately with softmax, {a.reference}"
+    tokens = spec.length / over.spec.length
+    return Result(claim.name, setting, values[0] / values[1] / tokens, figures)

@@ -1,30 +1,44 @@
-"""The function that measures each section; its docstring is the text of the page."""
+"""The function that measures each section, and the records of its claims."""
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 
-from benchmarks import costs, inputs, leaderboard_statistics, processes, steps
-from benchmarks.claims import ClaimRecord, Kind
-from benchmarks.runner import Runner
+from benchmarks import calls, costs
+from benchmarks.claims import Result, Setup, of_section
+from harness.environment import describe
+from harness.records.claim import ClaimRecord, is_met, write
+from harness.records.fields import Device, now
 
-SECTIONS: dict[str, Callable[[Runner], None]] = {
-    "layer": costs.measure_primal,
-    "step": steps.measure_step,
-    "memory": costs.measure_memory,
-    "recurrences": costs.measure_recurrences,
-    "training_step": steps.measure_loops,
-    "loading": inputs.measure_loading,
-    "pathfinder": inputs.measure_pathfinder,
-    "library_twins": costs.measure_twins,
-    "leaderboard_statistics": leaderboard_statistics.measure_statistics,
-    "workers": processes.measure_workers,
+SECTIONS: dict[str, Callable[[Setup], Iterator[Result]]] = {
+    "layer": partial(costs.of_layers, batching="8"),
+    "step": costs.of_steps,
+    "memory": partial(costs.of_layers, batching="4"),
+    "recurrences": partial(costs.of_layers, batching="4", causal=True),
+    "training_step": calls.of_loops,
+    "loading": calls.of_loading,
+    "pathfinder": calls.of_pathfinder,
+    "library_twins": partial(costs.of_layers, batching="2"),
+    "leaderboard_statistics": calls.of_statistics,
+    "workers": calls.of_workers,
 }
 """Sections in the order of the table of claims: most informative first."""
 
 
-def measure(name: str, device: Kind, out: Path, *, tiny: bool) -> list[ClaimRecord]:
-    """Measure the claims that a section makes for the device, and write their records."""
-    runner = Runner(name, device, out, tiny=tiny)
-    if runner.claims:
-        SECTIONS[name](runner)
-    return runner.records
+def measure(section: str, kind: Device, out: Path, *, tiny: bool) -> list[ClaimRecord]:
+    """Measure the claims that a section makes for a kind of device, and write their records."""
+    claims, records, start = of_section(section, kind), [], time.perf_counter()
+    for result in SECTIONS[section](Setup(claims, kind, out, tiny)) if claims else ():
+        seconds, start = time.perf_counter() - start, time.perf_counter()
+        for claim in (claim for claim in claims if fnmatch(claim.name, result.name)):
+            bound = claim.bound(kind)
+            records.append(ClaimRecord(
+                name=claim.name, what=claim.what, bound=bound, limit=claim.limit,
+                setting=result.setting, ratio=result.ratio, met=is_met(result.ratio, bound),
+                reason=result.reason, figures={**result.figures}, taken=now(),
+                seconds=round(seconds, 3), environment=describe(kind),
+            ))  # fmt: skip
+            write(records[-1], out, kind)
+    return records

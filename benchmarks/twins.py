@@ -1,8 +1,5 @@
 """Layers of packages that are no variants, which `harness cost` measures as such."""
 
-from collections.abc import Callable
-from typing import Any
-
 from torch import Tensor, nn
 
 from zoo.contract import Attended, Attention, Size, Traits
@@ -12,16 +9,10 @@ from zoo.projected import ProjectedAttention
 TRAITS = Traits(causal=False, cross=False, linear=False, stochastic=False, recurrent=False)
 
 
-def package(module: str, name: str) -> Any:
-    """A module of a package; Unsupported without it."""
-    return load("this benchmark", module, name)
-
-
 class Between(ProjectedAttention):
-    """A function of queries, keys and values, (b, h, n, e) each, between projections."""
+    """A function `inner` of queries, keys and values, (b, h, n, e) each, between projections."""
 
     traits = TRAITS
-    inner: Callable[[Tensor, Tensor, Tensor], Tensor]
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
         """The output, (b, h, n, e); the mask is not used."""
@@ -34,7 +25,7 @@ class LocalAttention(Between):
     def __init__(self, size: Size) -> None:
         """Build projections around the package's layer."""
         super().__init__(size)
-        layer = package("local_attention", "local-attention").LocalAttention
+        layer = load("this benchmark", "local_attention", "local-attention").LocalAttention
         self.inner = layer(64, exact_windowsize=True, autopad=True, use_rotary_pos_emb=False)
 
 
@@ -45,14 +36,14 @@ class LinearAttention(Between):
         """Build projections around the package's function."""
         super().__init__(size)
         name = "linear_attention_transformer"
-        self.inner = package(f"{name}.{name}", name.replace("_", "-")).linear_attn
+        package = load("this benchmark", f"{name}.{name}", name.replace("_", "-"))
+        self.inner = package.linear_attn
 
 
 class Whole(Attention):
-    """A layer from tokens, (b, n, d), to themselves."""
+    """A layer `inner` from tokens, (b, n, d), to themselves."""
 
     traits = TRAITS
-    inner: Callable[[Tensor], Tensor]
 
     def forward(
         self, x: Tensor, context: Tensor | None = None, mask: Tensor | None = None
@@ -67,7 +58,7 @@ class Linformer(Whole):
     def __init__(self, size: Size) -> None:
         """Build the package's layer."""
         super().__init__(size)
-        layer = package("linformer", "linformer").LinformerSelfAttention
+        layer = load("this benchmark", "linformer", "linformer").LinformerSelfAttention
         self.inner = layer(size.dim, size.max_len, k=256, heads=size.heads)
 
 

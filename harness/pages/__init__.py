@@ -26,6 +26,7 @@ from harness.records.store import CertificateStore, ShallowStore
 from harness.records.suites import find, names, published
 from reports import advice, validity
 from reports.markdown import insert
+from reports.pages import performance
 from reports.pages import suite as suite_pages
 from reports.pages.certificates import certificates_page
 from reports.pages.findings import findings
@@ -184,16 +185,17 @@ def _screen(root: Path) -> Files:
 
 def _documents(root: Path) -> Files:
     """The list of what is registered, and the pages of records that are no published runs."""
-    from benchmarks.page import PAGE, page
+    from benchmarks.claims import CLAIMS
 
     store, small = root / "results", root / "results" / "small"
     certificates = CertificateStore.within(store).read_whole()
     fitted = ShallowStore.within(store).read_whole()
+    sections = {claim.name: claim.section for claim in CLAIMS}
     return {
         root / "harness" / "list.json": catalogue.content(),
         root / "docs" / "certificates.md": certificates_page(certificates).encode(),
         root / "docs" / "findings.md": findings(fitted).encode(),
-        root / PAGE: page(root).encode(),
+        root / performance.PAGE: performance.page(store, sections).encode(),
         # Of features that no other record shows.
         **within(small, report.files_of(report.results_in(stores.content(small)))),
     }

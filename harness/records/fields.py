@@ -110,3 +110,10 @@ class Quartiles(Frozen):
     def of_ratio(cls, values: Iterable[float], others: Iterable[float]) -> "Quartiles":
         """The quartiles of the ratios of two measurements, pair by pair."""
         return cls.of(value / other for value, other in zip(values, others, strict=True))
+
+    def __truediv__(self, other: "float | Quartiles") -> "Quartiles":
+        """In another unit; or the ratio of medians, with the quartiles furthest from it."""
+        if not isinstance(other, Quartiles):
+            other = Quartiles(q1=other, median=other, q3=other)
+        ends = self.q1 / other.q3, self.q3 / other.q1
+        return Quartiles(q1=ends[0], median=self.median / other.median, q3=ends[1])

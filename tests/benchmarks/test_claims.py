@@ -9,86 +9,89 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from benchmarks import costs as costs_of_claims
-from benchmarks import runner
-from benchmarks.__main__ import main
-from benchmarks.claims import CLAIMS, RESULTS, Claim, ClaimRecord, is_met, read, write
-from benchmarks.page import PAGE, line_of, page
-from benchmarks.runner import Runner
+from benchmarks import calls
+from benchmarks.__main__ import RESULTS, main
+from benchmarks.claims import CLAIMS, Claim, Result, Setup, of_section
+from benchmarks.costs import TWINS
 from benchmarks.sections import SECTIONS, measure
 from harness.costs.sweep import Outcome
 from harness.environment import describe
+from harness.records.claim import ClaimRecord, is_met, read, write
 from harness.records.fields import Quartiles, now
 from reports.leaderboard import FAILING_COVERAGE
+from reports.pages.performance import PAGE, line_of, page
 from tasks.lra.pathfinder import Pathfinder
 from tests.conftest import ROOT
 from tests.harness.specs import LIMITS, MEASURED
 from zoo.contract import Size
+from zoo.registry import UserError
 from zoo.variants import variants
 
-CLAIM = Claim("fast", "a over b", {"cpu": 0.5}, "0.1", "time", "a", "b")
-SMALL = Claim("small", "a over b", {"cpu": 0.5}, "0.1", "memory", "a", "b")
+SECTION_OF = {claim.name: claim.section for claim in CLAIMS}
 
 
 @pytest.fixture
-def small(monkeypatch, tmp_path):
-    """A runner of two claims."""
-    monkeypatch.setitem(CLAIMS, "layer", [CLAIM, SMALL])
-    return Runner("layer", "cpu", tmp_path, tiny=True)
+def measured(monkeypatch, tmp_path):
+    """Measures two claims, `fast` and `small`, of which a section has these results."""
+    claims = [Claim("layer", name, "0.5", "-", "time", "a", "b", "a over b", "0.1.")
+              for name in ("fast", "small")]  # fmt: skip
+    monkeypatch.setattr("benchmarks.claims.CLAIMS", claims)
 
+    def make(*results, store=tmp_path):
+        monkeypatch.setitem(SECTIONS, "layer", lambda setup: iter(results))
+        return measure("layer", "cpu", store, tiny=True)
 
-def recorded(small, *ratios, reason=""):
-    small.record("fast", "small", Quartiles.of(ratios) if ratios else None, reason=reason)
-    return small.records[-1]
+    return make
 
 
 @pytest.mark.parametrize(("ratios", "met"), [((0.4, 0.5, 0.9), True), ((0.4, 0.51, 0.9), False)])
-def test_a_claim_is_met_where_the_median_is_at_most_the_bound(ratios, met, small):
-    record = recorded(small, *ratios)
+def test_a_claim_is_met_where_the_median_is_at_most_the_bound(ratios, met, measured):
+    (record,) = measured(Result("fast", "N=4", Quartiles.of(ratios)))
     assert record.met is met and record.ratio and record.ratio.median == ratios[1]
     assert ("NOT MET" in line_of(record)) is not met
 
 
-def test_a_record_cannot_claim_what_its_ratio_does_not_show(small):
-    record = recorded(small, 0.6)
+def test_a_record_cannot_claim_what_its_ratio_does_not_show(measured):
+    (record,) = measured(Result("fast", "N=4", Quartiles.of([0.6])))
     for changed in ({"met": True}, {"bound": 0.7}, {"reason": "none"}, {"ratio": None}):
         with pytest.raises(ValidationError):
             ClaimRecord.model_validate({**record.model_dump(), **changed})
 
 
-def test_a_claim_that_cannot_be_measured_has_a_reason_and_is_neither_met_nor_not(small):
-    small.skip("a*", "small", "no data")
-    assert [record.name for record in small.records] == ["fast", "small"]
-    assert all(record.met is None and record.ratio is None for record in small.records)
-    assert "no data" in line_of(small.records[0])
-    small.skip("b*", "small", "no data")
-    assert len(small.records) == 2
+def test_a_claim_that_cannot_be_measured_has_a_reason_and_is_neither_met_nor_not(measured):
+    records = measured(Result("*s*", "N=4", reason="no data"), Result("b*", "N=4", reason="none"))
+    assert [record.name for record in records] == ["fast", "small"]
+    assert all(record.met is None and record.ratio is None for record in records)
+    assert "no data" in line_of(records[0])
 
 
-def test_a_record_is_read_as_it_was_written_and_apart_from_other_devices(small, tmp_path):
-    record = recorded(small, 0.25)
+def test_a_record_is_read_as_it_was_written_and_apart_from_other_devices(measured, tmp_path):
+    measured(Result("fast", "N=4", Quartiles.of([0.75])))
+    records = measured(Result("fast", "N=4", Quartiles.of([0.25])))
     assert [path.name for path in tmp_path.iterdir()] == ["benchmarks.jsonl"]
-    assert read(tmp_path, "cpu") == [record]
-    assert read(tmp_path, "cuda") == []
+    assert read(tmp_path, "cpu") == {"fast": records[0]} and read(tmp_path, "cuda") == {}
+    (file,) = tmp_path.iterdir()
+    file.write_text(file.read_text().replace("0.25", "0.2"))
+    with pytest.raises(UserError, match=r"line 1: .*; measure it again"):
+        read(tmp_path, "cpu")
 
 
-def test_every_claim_has_one_name_and_bounds_of_a_device():
-    claims = [claim for section in CLAIMS.values() for claim in section]
-    names = [claim.name for claim in claims]
-    assert len(names) == len({*names}) and all(claim.bounds for claim in claims)
-    assert not [claim.name for claim in claims if not (claim.what and claim.limit.endswith("."))]
-    assert {claim.quantity for claim in claims} == {"time", "memory", ""}
-    assert [*SECTIONS] == [*CLAIMS] and all(measured.__doc__ for measured in SECTIONS.values())
+def test_every_claim_has_one_name_a_bound_of_a_device_and_a_section():
+    assert len(SECTION_OF) == len(CLAIMS) and all(claim.cpu or claim.cuda for claim in CLAIMS)
+    assert not [claim.name for claim in CLAIMS if not (claim.what and claim.limit.endswith("."))]
+    assert {claim.quantity for claim in CLAIMS} == {"time", "memory", ""}
+    assert [*SECTIONS] == [*dict.fromkeys(SECTION_OF.values())]
 
 
-def test_times_are_divided_round_by_round(small, monkeypatch):
+def test_times_are_divided_round_by_round(monkeypatch, tmp_path):
     seconds = {"a": [1.0, 3.0], "b": [2.0, 2.0]}
-    monkeypatch.setattr(runner, "sample", lambda calls, *_, **__: [seconds[c()] for c in calls])
-    calls = {"a": lambda: "a", "b": lambda: "b"}
-    assert small.compare(calls, "N=4", rounds=9)["b"] == seconds["b"]
-    fast = small.records[0]
-    assert fast.ratio and (fast.ratio.q1, fast.ratio.q3) == (0.75, 1.25)
-    assert fast.setting == "N=4; 3 rounds, alternately"
+    monkeypatch.setattr(calls, "sample", lambda calls, *_, **__: [seconds[c()] for c in calls])
+    claim = Claim("layer", "fast", "0.5", "", "time", "a", "b", "a over b", "0.1.")
+    setup = Setup([claim], "cpu", tmp_path)
+    found = calls.seconds_of(setup, {"a": lambda: "a", "b": lambda: "b"}, rounds=9)
+    (fast,) = calls.compared(setup, found, "N=4")
+    assert found == seconds and fast.ratio and (fast.ratio.q1, fast.ratio.q3) == (0.75, 1.25)
+    assert fast.setting == "N=4; 2 rounds, alternately"
     assert fast.figures["a (ms)"].median == 2000.0
 
 
@@ -115,6 +118,7 @@ def quartiles(median):
 def test_claims_about_layers_are_ratios_of_costs_which_are_measured_once(costs, tmp_path):
     values = {"memory_bytes": 3 * 2**20, "ratio": quartiles(0.5), "seconds": quartiles(8.0)}
     costs.of |= {"delta": MEASURED.model_copy(update=values), "kda": "it took too long"}
+    costs.of["gdn2"] = costs.of["delta"].model_copy(update={"reference": "sdpa"})
     softmax = {"memory_bytes": 2**22, "ratio": quartiles(2.0), "seconds": quartiles(1.0)}
     costs.of["softmax"] = MEASURED.model_copy(update=softmax)
     found = {record.name: record for record in measure("recurrences", "cpu", tmp_path, tiny=True)}
@@ -128,6 +132,9 @@ def test_claims_about_layers_are_ratios_of_costs_which_are_measured_once(costs, 
     assert time.figures["delta, fp32 (ms)"].median == 8000.0
     assert memory.figures["softmax[backend=sdpa], fp32 (MiB)"].median == 4.0
     assert time.setting.startswith("B=4 N=64 D=64 H=2, causal, fp32, train; each alternately with")
+    # Costs that were timed with two different softmaxes have the ratio of their seconds.
+    other = found["softmax-fp32-gdn2"]
+    assert other.ratio and other.ratio.median == 8 and "alternately" not in other.setting
     # 16 times the tokens, in the same time.
     assert found["length-delta"].ratio and found["length-delta"].ratio.median == 1 / 16
     assert found["decode-kda"].reason == "it took too long" and found["decode-kda"].met is None
@@ -147,20 +154,23 @@ def test_every_layer_of_a_claim_is_measured_in_the_shape_of_its_section(costs, t
     assert {(spec.batch, spec.length, spec.causal) for spec in costs.specs} == {(batch, 64, False)}
 
 
+def test_claims_about_steps_are_ratios_of_costs_of_the_published_run(costs, tmp_path, shared_data):
+    records = measure("step", "cpu", tmp_path, tiny=True)
+    assert {record.name for record in records} == claimed("step")
+    (task,) = {(spec.level, spec.task.key, spec.operation) for spec in costs.specs}
+    assert task[0] == "step" and task[1].startswith("listops@") and task[2] == "train"
+    rows = [(spec.attention, spec.options[spec.attention].get("backend")) for spec in costs.specs]
+    assert rows == [("primal", None), ("primal", "literal"), ("softmax", "sdpa"), ("none", None)]
+    assert records[0].setting.startswith(f"{task[1]}: B=")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", costs_of_claims.TWINS)
+@pytest.mark.parametrize("name", TWINS)
 def test_a_layer_of_a_package_gives_new_tokens(name):
     twin = variants.find(variants.name_class(f"benchmarks.twins:{name}"))
     layer = twin(Size(dim=64, heads=2, max_len=256, causal=False, dropout=0.0))
     tokens, losses = layer(x := torch.randn(2, 256, 64))
     assert tokens.shape == x.shape and not losses and not torch.equal(tokens, x)
-
-
-def test_of_equal_calls_one_is_timed(small):
-    called = []
-    seconds = small.seconds({"a": (call := lambda: called.append(1)), "b": call}, rounds=9)
-    # Two of warm-up, and three rounds.
-    assert seconds["a"] is seconds["b"] and len(called) == 5
 
 
 @pytest.mark.parametrize("status", ["ok", "failed"])
@@ -174,9 +184,9 @@ def test_the_time_of_two_workers_is_divided_by_the_time_of_one(monkeypatch, stat
     def timed(device):
         return lambda call, repeats: (call(), next(clock))[1]
 
-    monkeypatch.setattr("benchmarks.processes.harness.run", train)
-    monkeypatch.setattr(runner, "wall_clock", timed)
-    monkeypatch.setattr("benchmarks.processes.os.cpu_count", lambda: 2)
+    monkeypatch.setattr(calls.harness, "run", train)
+    monkeypatch.setattr(calls, "wall_clock", timed)
+    monkeypatch.setattr(calls.os, "cpu_count", lambda: 2)
     if status == "failed":
         with pytest.raises(RuntimeError, match="ended without 1 finished runs"):
             measure("workers", "cpu", tmp_path, tiny=True)
@@ -192,7 +202,7 @@ def one_level(task, index, attempt=0):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["training_step", "step", "pathfinder"])
+@pytest.mark.parametrize("name", ["training_step", "loading", "pathfinder"])
 def test_a_benchmark_finds_every_claim_that_is_made_for_the_device(
     name, tmp_path, shared_data, monkeypatch
 ):
@@ -203,12 +213,30 @@ def test_a_benchmark_finds_every_claim_that_is_made_for_the_device(
     monkeypatch.setattr(Pathfinder, "draw", one_level)
     records = measure(name, "cpu", tmp_path / "out", tiny=True)
     assert {record.name for record in records} == claimed(name)
-    assert read(tmp_path / "out", "cpu") == sorted(records, key=lambda record: record.name)
+    assert read(tmp_path / "out", "cpu") == {r.name: r for r in sorted(records, key=name_of)}
+
+
+def name_of(record):
+    return record.name
+
+
+def test_simulated_leaderboards_have_every_claim(tmp_path, monkeypatch):
+    shares = {"sd 1": np.array([0.0, 1.0, 1.0, 0.0])}
+    found = [(name.removeprefix("statistics-"), 0.0, shares) for name in claimed(STATISTICS)]
+    monkeypatch.setattr(calls, "figures", lambda tables: found)
+    records = measure(STATISTICS, "cpu", tmp_path, tiny=True)
+    assert {record.name for record in records} == claimed(STATISTICS)
+    figures = records[0].figures["sd 1 (%)"]
+    assert (figures.q1, figures.median, figures.q3) == (25, 50, 75)
+    assert records[0].ratio == Quartiles.of([0.001])
+
+
+STATISTICS = "leaderboard_statistics"
 
 
 def claimed(name):
     """The claims of a section about a CPU."""
-    return {claim.name for claim in CLAIMS[name] if "cpu" in claim.bounds}
+    return {claim.name for claim in of_section(name, "cpu")}
 
 
 def run(*arguments, monkeypatch):
@@ -225,20 +253,20 @@ def test_the_command_writes_its_records_and_a_table(tmp_path, monkeypatch, capsy
     names = claimed("layer")
     lines = out.strip().splitlines()[-len(names) :]
     assert {line.split()[0] for line in lines} == names and err == ""
-    assert {record.name for record in read(tmp_path, "cpu")} == names
+    assert read(tmp_path, "cpu").keys() == names
 
 
 @pytest.mark.parametrize(("ratio", "code"), [(0.5, 0), (0.51, 1), (None, 0), (ValueError, 1)])
 def test_the_exit_code_is_1_where_a_claim_is_not_met_or_a_benchmark_fails(
-    ratio, code, monkeypatch, tmp_path, capsys
+    ratio, code, monkeypatch, tmp_path, capsys, measured
 ):
-    def measured(runner):
+    def section(setup):
         if ratio is ValueError:
             raise ValueError("no such file")
-        recorded(runner, ratio) if ratio else recorded(runner, reason="no data")
+        found = {"ratio": Quartiles.of([ratio])} if ratio else {"reason": "no data"}
+        yield Result("fast", "N=4", **found)
 
-    monkeypatch.setitem(CLAIMS, "layer", [CLAIM])
-    monkeypatch.setitem(SECTIONS, "layer", measured)
+    monkeypatch.setitem(SECTIONS, "layer", section)
     arguments = ("layer", "--out", str(tmp_path), "--device", "cpu")
     assert run(*arguments, monkeypatch=monkeypatch) == code
     assert ("layer: FAILED" in capsys.readouterr().out) == (ratio is ValueError)
@@ -258,17 +286,17 @@ def committed(request):
     records = read(ROOT / RESULTS, request.param)
     if not records and request.param == "cuda":
         pytest.skip("no records of a GPU")
-    return request.param, {record.name: record for record in records}
+    return request.param, records
 
 
 def test_the_page_shows_the_committed_records():
-    assert page(ROOT) == (ROOT / PAGE).read_text("utf-8"), COMMAND
+    assert page(ROOT / RESULTS, SECTION_OF) == (ROOT / PAGE).read_text("utf-8"), COMMAND
 
 
 def test_every_claim_has_a_committed_record_with_its_bound(committed):
     kind, records = committed
-    claims = [c for section in CLAIMS.values() for c in section if kind in c.bounds]
-    claimed = {claim.name: (claim.what, claim.bounds[kind]) for claim in claims}
+    claims = [claim for section in SECTIONS for claim in of_section(section, kind)]
+    claimed = {claim.name: (claim.what, claim.bound(kind)) for claim in claims}
     recorded = {record.name: (record.what, record.bound) for record in records.values()}
     assert recorded == claimed, "measure them: python -m benchmarks"
 
@@ -288,9 +316,8 @@ def test_a_bound_that_a_committed_record_does_not_satisfy_is_listed_as_not_met(c
 @pytest.mark.parametrize("seeds", FAILING_COVERAGE)
 def test_pages_state_the_coverage_that_was_simulated(seeds):
     records = [
-        record for record in read(ROOT / RESULTS, "cpu")
-        if record.name.startswith("statistics-coverage-")
-        and record.name.endswith(f"-{seeds}-seeds")
+        record for name, record in read(ROOT / RESULTS, "cpu").items()
+        if name.startswith("statistics-coverage-") and name.endswith(f"-{seeds}-seeds")
     ]  # fmt: skip
     assert len(records) == 4 and all(record.met for record in records)
     simulated = min(record.figures["fail 0.3 (%)"].median for record in records)
@@ -318,7 +345,7 @@ def record_of(bound, ratio, reason=""):
     ],
 )
 def test_the_page_says_what_is_met_and_what_is_not(record, expected, tmp_path):
-    write(record, tmp_path / RESULTS, "cpu")
-    text = page(tmp_path)
+    write(record, tmp_path, "cpu")
+    text = page(tmp_path, SECTION_OF)
     assert not [part for part in expected if part not in text]
     assert "# GPU" not in text and "N=4." in text

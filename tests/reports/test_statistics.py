@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from benchmarks.leaderboard_statistics import KINDS, Scenario, power, simulate, table
 from harness.records.interval import Sample, interval, mean_interval, score_interval
 from reports.statistics import (
     differences,
@@ -18,6 +17,7 @@ from reports.statistics import (
     score_groups,
     separable_pairs,
 )  # fmt: skip
+from tests.reports.simulated import KINDS, Scenario, power, simulate, table
 
 
 def sample(*seeds, size=1):

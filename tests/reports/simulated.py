@@ -1,6 +1,6 @@
 """Intervals and rank groups of simulated leaderboards, whose true means are known."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import NamedTuple
 
@@ -8,8 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from benchmarks.runner import Runner
-from harness.records.fields import Quartiles
 from harness.records.interval import Interval, Sample, mean_interval, score_interval
 from reports.statistics import LEVEL, is_comparable, separable_pairs
 
@@ -18,14 +16,9 @@ Rng = np.random.Generator
 Draw = Callable[[Floats, float, Floats, Rng], Floats]
 
 SEEDS = (2, 3, 5)
-TABLES = 1000
-"""Simulated tables of each kind, number of seeds and scenario."""
 
 UNDER = 0.02
 """How much less than 95 % of the intervals may contain the mean."""
-
-LEAST = 1e-3
-"""The figure for 0: figures of a record are positive."""
 
 SEQUENCE, EXAMPLE, INTERACTION = 0.7, 0.7, 0.5
 """Standard deviations of the effects of sequence and example, and of the interaction of example and
@@ -125,60 +118,6 @@ KINDS = {
 }
 
 
-def measure_statistics(runner: Runner) -> None:
-    """Intervals and rank groups of simulated leaderboards, whose true means are known.
-
-    All rows of a table are equal: their seeds are drawn from one distribution. A table is *falsely
-    separated* if any two of its rows that are compared are separable. Shares are in percent; the
-    quartiles of a record are the share minus and plus one standard error of the simulation.
-
-    - *answers*: 2,000 test sequences of one answer, accuracy 70 %, baseline 30 %. An answer is
-      correct if a normal score exceeds 0; all rows have the same effects of sequences.
-    - *sequences*: the same with 500 sequences of 8 answers.
-    - *losses*: of 60 articles, whose lengths are lognormal; all rows have the same effect of
-      articles.
-    - *returns*: of 20 episodes, whose effects have an exponential distribution.
-
-    Scenarios: seeds that differ by the sampling of their answers alone, or whose means differ with
-    a standard deviation of 1 or 5 points (a point of a loss is 0.005 nats), or that stay at the
-    baseline with probability 0.1, 0.3 or 0.5, each in tables of 6 rows, and the last in tables of
-    12. The true mean includes the seeds that fail: where no seed of a row does, no interval
-    contains it.
-    """
-    rng, powers, levels = np.random.default_rng(0), {}, {}
-    tables = range(runner.size(TABLES, 4))
-
-    def record(name: str, ratio: float, shares: Mapping[str, Floats]) -> None:
-        figures = {f"{text} (%)": percentage(values) for text, values in shares.items()}
-        how = f"{len(tables):,} tables of each scenario"
-        runner.record(f"statistics-{name}", how, Quartiles.of([max(ratio, LEAST)]), figures)
-
-    for (name, kind), seeds in product(KINDS.items(), SEEDS):
-        of, covered, false = f"{name}-{seeds}-seeds", {}, {}
-        for text, scenario in SCENARIOS.items():
-            found = np.array([simulate(kind, seeds, scenario, rng) for _ in tables])
-            covered[text], false[text] = found.T
-        least = min(covered[text].mean() for text, case in SCENARIOS.items() if not case.failing)
-        record(f"coverage-{of}", (0.95 - least) / UNDER, covered)
-        record(f"false-separations-{of}", largest(false) / LEVEL, false)
-        powers[of] = np.array([power(kind, seeds, rng) for _ in tables])
-        levels[of] = np.array([simulate(kind, seeds, TWO_LEVELS, rng)[1] for _ in tables])
-    record("power", largest(powers), powers)
-    record("false-separations-two-levels", largest(levels) / LEVEL, levels)
-
-
-def largest(shares: Mapping[str, Floats]) -> float:
-    """The largest of the means of shares, between 0 and 1."""
-    return max(float(share.mean()) for share in shares.values())
-
-
-def percentage(values: Floats) -> Quartiles:
-    """The mean of a share in percent, and one standard error to either side."""
-    mean, error = 100 * values.mean(), 100 * values.std() / len(values) ** 0.5
-    q1, median, q3 = (max(float(value), LEAST) for value in (mean - error, mean, mean + error))
-    return Quartiles(q1=q1, median=median, q3=q3)
-
-
 def table(kind: Kind, means: Floats, sd: float, rng: Rng) -> list[Sample]:
     """The rows of a table, from the mean (r, k) of each run."""
     totals = kind.draw(means, sd * kind.point, kind.sizes, rng)
@@ -210,3 +149,29 @@ def power(kind: Kind, seeds: int, rng: Rng) -> float:
     means = np.full((6, seeds), kind.level)
     means[3:] -= 5 * kind.point
     return float(separated(table(kind, means, 1, rng), kind.baseline)[:3, 3:].mean())
+
+
+def figures(tables: int) -> Iterator[tuple[str, float, Mapping[str, Floats]]]:
+    """Each figure of that many tables of each kind, number of seeds and scenario.
+
+    Its name, the figure over its bound, and the shares (t,) of each table that it is computed from.
+    """
+    rng, powers, levels = np.random.default_rng(0), dict[str, Floats](), dict[str, Floats]()
+    for (name, kind), seeds in product(KINDS.items(), SEEDS):
+        of, covered, false = f"{name}-{seeds}-seeds", {}, {}
+        for text, scenario in SCENARIOS.items():
+            found = np.array([simulate(kind, seeds, scenario, rng) for _ in range(tables)])
+            covered[text], false[text] = found.T
+        least = min(covered[text].mean() for text, case in SCENARIOS.items() if not case.failing)
+        yield f"coverage-{of}", (0.95 - least) / UNDER, covered
+        yield f"false-separations-{of}", largest(false) / LEVEL, false
+        powers[of] = np.array([power(kind, seeds, rng) for _ in range(tables)])
+        of_levels = [simulate(kind, seeds, TWO_LEVELS, rng)[1] for _ in range(tables)]
+        levels[of] = np.array(of_levels)
+    yield "power", largest(powers), powers
+    yield "false-separations-two-levels", largest(levels) / LEVEL, levels
+
+
+def largest(shares: Mapping[str, Floats]) -> float:
+    """The largest of the means of shares, between 0 and 1."""
+    return max(float(share.mean()) for share in shares.values())

@@ -1,0 +1,77 @@
+"""A claim of performance with what was measured, and the file of all of them."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import model_validator
+
+from harness.records.fields import Device, Frozen, Positive, Quartiles, Seconds
+from harness.records.files import Text, line_of, read_lines, write_atomic
+from harness.records.record import Environment
+from harness.records.store import Broken, parse
+from zoo.registry import UserError
+
+FILE = "benchmarks.jsonl"
+
+
+class ClaimRecord(Frozen):
+    """A claim with what was measured.
+
+    Attributes:
+        bound: of the claim, as are `name`, `what` and `limit`; None for a comparison.
+        setting: shapes, precision and rounds, in words.
+        ratio: its quartiles over rounds; None where it cannot be measured, for a `reason`.
+        met: whether the median is at most the bound; None without a bound or a ratio.
+        figures: what the ratios were computed from, by name with its unit.
+        taken: UTC, ISO 8601; the measurement took `seconds`.
+    """
+
+    schema_version: Literal[1] = 1
+    name: str
+    what: str
+    bound: Positive | None
+    limit: str
+    setting: str
+    ratio: Quartiles | None
+    met: bool | None
+    reason: str
+    figures: dict[str, Quartiles]
+    taken: str
+    seconds: Seconds
+    environment: Environment
+
+    @model_validator(mode="after")
+    def _agree(self) -> "ClaimRecord":
+        if self.met != is_met(self.ratio, self.bound):
+            raise ValueError("met is not what ratio and bound show")
+        if (self.ratio is None) != bool(self.reason):
+            raise ValueError("a record has a reason if and only if it has no ratio")
+        return self
+
+
+def is_met(ratio: Quartiles | None, bound: float | None) -> bool | None:
+    """Return whether the median is at most the bound; None without one of them."""
+    return None if ratio is None or bound is None else ratio.median <= bound
+
+
+def write(record: ClaimRecord, store: Path, kind: Device) -> Path:
+    """Write a record about a kind of device as a line of `FILE`, in place of the earlier one."""
+    lines = {line.name: line_of(line.kind, line.name, line.text) for line in _lines(store)}
+    name = f"{record.name}-{kind}"
+    lines[name] = line_of("claim", name, record.model_dump_json())
+    return write_atomic(store / FILE, "".join(line for _, line in sorted(lines.items())).encode())
+
+
+def read(store: Path, kind: Device) -> dict[str, ClaimRecord]:
+    """The records of a store about a kind of device by the name of their claim, in order."""
+    found = {}
+    for line in _lines(store):
+        if isinstance(record := parse(line, ClaimRecord), Broken):
+            raise UserError(f"{record.path} is damaged ({record.reason}); measure it again")
+        if line.name.endswith(f"-{kind}"):
+            found[record.name] = record
+    return found
+
+
+def _lines(store: Path) -> list[Text]:
+    return [line for line in read_lines(store) if line.file == store / FILE]
