@@ -18,6 +18,7 @@ from zoo.kernels.precision import without_autocast
 from zoo.kernels.real_tokens import count_after, positions_after, token_ranks, zero_padding
 from zoo.projection import Projected, Projection
 from zoo.recompute import in_parts
+from zoo.spans import SPAN, in_spans
 
 Heads = Float[Tensor, "b h n f"]
 
@@ -41,7 +42,7 @@ class RecurrentAttention(Attention):
         steps: steps of the recurrence for each token; the last one reads.
     """
 
-    batch_parts = 2
+    span = SPAN
     chunk: int = delta.CHUNK
     steps: int = 1
 
@@ -49,6 +50,11 @@ class RecurrentAttention(Attention):
         """Make the projection of queries, keys and values, of that width in all."""
         super().__init__(size)
         self.query_key_value = Projection(size, width, bias=bias, activation=activation)
+
+    @property
+    def batch_parts(self) -> int:
+        """See `zoo.recompute.in_parts`."""
+        return 1 if self.size.causal else 2
 
     @abstractmethod
     def inputs(self, x: Tokens, projected: Projected, positions: Positions | None) -> Inputs:
@@ -68,6 +74,7 @@ class RecurrentAttention(Attention):
     def merge(self, x: Tokens, heads: Heads) -> Tokens:
         """New tokens from the outputs of the heads."""
 
+    @in_spans
     @in_parts
     def forward(
         self, x: Tokens, context: Context | None = None, mask: Mask | None = None

@@ -6,6 +6,7 @@ from torch.func import functional_call
 
 import zoo
 from zoo import recompute
+from zoo import spans as spans_module
 from zoo.conformance import checks_for, configurations, run
 from zoo.kernels import feature_sum
 from zoo.variants import variants
@@ -157,6 +158,81 @@ def test_samples_have_different_dropout_and_evaluation_computes_the_whole_batch_
     with torch.no_grad():
         layer.eval()(torch.randn(3, 63, 12))
     assert not seen
+
+
+SPANNED = sorted(n for n in variants.names() if getattr(variants.find(n), "span", 0))
+
+
+@pytest.fixture
+def spans(monkeypatch):
+    """Call with a layer and the tokens of a span; returns the inputs of spans computed again."""
+    seen, once = [], spans_module.recomputed
+
+    def recorded(function, *inputs):
+        seen.append(inputs)
+        return once(function, *inputs)
+
+    def use(layer, span):
+        monkeypatch.setattr(spans_module, "recomputed", recorded)
+        monkeypatch.setattr(type(layer), "span", span)
+        return seen
+
+    return use
+
+
+@pytest.mark.slow_after(6)
+@pytest.mark.parametrize(
+    ("n", "span", "padded"), [(100, 100, False), (63, 17, True), (100, 9, False)]
+)
+@pytest.mark.parametrize("name", SPANNED)
+def test_spans_have_the_outputs_and_gradients_of_the_whole(name, n, span, padded, spans):
+    layer = zoo.create(name, dim=12, heads=2, max_len=n, causal=True, short_conv=3).double()
+    x = torch.randn(3, n, 12, dtype=torch.float64).requires_grad_()
+    mask = masks(n) if padded else None
+    real = torch.ones(3, n, dtype=torch.bool) if mask is None else mask
+
+    def of_real_tokens():
+        tokens = layer(x, mask=mask).tokens[real]
+        weights = torch.randn(tokens.shape, generator=torch.Generator().manual_seed(7)).to(tokens)
+        return [tokens, *torch.autograd.grad((tokens * weights).sum(), [x, *layer.parameters()])]
+
+    spans(layer, 0)
+    expected = of_real_tokens()
+    seen = spans(layer, span)
+    torch.testing.assert_close(of_real_tokens(), expected, rtol=1e-9, atol=1e-11)
+    # The last span is not computed again, and a single one is the whole.
+    assert len(seen) == -(-n // span) - 1
+
+
+@pytest.mark.parametrize("name", ["linear", "gated-delta", "gated-linear"])
+def test_gradients_through_the_states_of_spans_can_be_differentiated_again(name, spans):
+    layer = zoo.create(name, dim=4, heads=2, max_len=7, causal=True).double()
+    seen, x = spans(layer, 3), torch.randn(2, 7, 4, dtype=torch.float64).requires_grad_()
+    check = torch.autograd.gradgradcheck
+    assert check(lambda x: layer(x).tokens, (x,), atol=1e-4, rtol=1e-3, fast_mode=True) and seen
+
+
+def test_spans_are_of_replaced_parameters_and_are_not_used_without_gradients(spans):
+    layer = zoo.create("delta", dim=12, heads=2, max_len=20, causal=True).double()
+    x, named = torch.randn(2, 20, 12, dtype=torch.float64), layer.named_parameters()
+    replaced = {key: torch.randn_like(value).requires_grad_() for key, value in named}
+
+    def gradients():
+        tokens = functional_call(layer, replaced, (x,)).tokens
+        return torch.autograd.grad(tokens.square().sum(), list(replaced.values()))
+
+    expected, seen = gradients(), spans(layer, 6)
+    torch.testing.assert_close(gradients(), expected, rtol=1e-9, atol=1e-9)
+    assert len(seen) == 3
+    with torch.no_grad():
+        layer(x)
+    assert len(seen) == 3
+
+
+def test_a_projection_that_is_drawn_in_each_forward_has_no_spans():
+    sizes = {"dim": 8, "heads": 2, "max_len": 9, "causal": True}
+    spans = [zoo.create("performer", **sizes, redraw=redraw).span for redraw in (False, True)]
+    assert spans[0] > spans[1] == 0
 
 
 @pytest.mark.slow

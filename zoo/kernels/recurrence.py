@@ -15,7 +15,7 @@ O(n (e + f)), with gates O(n (e + f) + n e f / SPAN).
 Elsewhere a variant has a form in chunks, which is its definition too.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from math import prod
 from typing import Any
 
@@ -47,9 +47,7 @@ def token_sums(definition: Callable[..., Tensor], causal: bool, *inputs: Tensor)
     """
     if not can_run(*inputs):
         return definition(*inputs)
-    # Copies of what is part of a larger tensor, which then is not stored.
-    tokens = (by_token(x).transpose(1, 2) for x in inputs[:3])
-    return _TokenSums.apply(definition, causal, *tokens, *inputs[3:])
+    return _TokenSums.apply(definition, causal, None, *_copied(inputs))[0]
 
 
 def token_sums_after(
@@ -57,13 +55,17 @@ def token_sums_after(
 ) -> tuple[Tensor, Tensor]:
     """The causal `token_sums` after a state, (b, h, e, f), and the state after them.
 
-    `definition` computes the same from `inputs` and `state`, also where gradients are needed.
+    `definition` computes the same from `inputs` and `state`.
     """
-    needed = torch.is_grad_enabled() and any(x.requires_grad for x in (*inputs, state))
-    if needed or not can_run(*inputs, state):
+    if not can_run(*inputs, state):
         return definition(*inputs, state=state)
-    out, _, after = torch.ops.zoo.token_sums(inputs, True, state)
-    return out, after
+    return _TokenSums.apply(definition, True, state, *_copied(inputs))
+
+
+def _copied(inputs: tuple[Tensor, ...]) -> Iterator[Tensor]:
+    """The inputs, with copies of those that are part of a larger tensor, which is not stored."""
+    yield from (by_token(x).transpose(1, 2) for x in inputs[:3])
+    yield from inputs[3:]
 
 
 def can_run(*inputs: Tensor) -> bool:
@@ -73,25 +75,37 @@ def can_run(*inputs: Tensor) -> bool:
 
 class _TokenSums(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, definition: Any, causal: bool, *inputs: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        out, states, _ = torch.ops.zoo.token_sums(inputs, causal, None)
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, definition: Any, causal: bool, state: Tensor | None, *inputs: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        out, states, after = torch.ops.zoo.token_sums(inputs, causal, state)
         ctx.definition, ctx.causal = definition, causal
-        ctx.save_for_backward(*inputs, states)
-        return out
+        ctx.save_for_backward(state, *inputs, states)
+        return out, after
 
     @staticmethod
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any, gradient: Tensor
+        ctx: Any, gradient: Tensor, d_after: Tensor
     ) -> tuple[Tensor | None, ...]:
-        *inputs, states = ctx.saved_tensors
+        state, *inputs, states = ctx.saved_tensors
         if torch.is_grad_enabled():
-            out = ctx.definition(*inputs)
-            return None, None, *eager.differentiable(out, tuple(inputs), gradient)
-        slopes = torch.ops.zoo.token_sums_backward(gradient, inputs, states, ctx.causal)
+            if state is None:
+                out = ctx.definition(*inputs)
+                return None, None, None, *eager.differentiable(out, tuple(inputs), gradient)
+            joined, slope = (
+                torch.cat([tokens.flatten(), last.flatten()])
+                for tokens, last in (ctx.definition(*inputs, state=state), (gradient, d_after))
+            )
+            return None, None, *eager.differentiable(joined, (state, *inputs), slope)
+        slopes = torch.ops.zoo.token_sums_backward(
+            gradient, inputs, states, ctx.causal, state, d_after
+        )
         # Gates and decays are spread over the axes that they do not have.
         gradients = (
             slope.sum_to_size(x.shape).to(x.dtype) if needed else None
-            for slope, x, needed in zip(slopes, inputs, ctx.needs_input_grad[2:], strict=True)
+            for slope, x, needed in zip(
+                slopes, (state, *inputs), ctx.needs_input_grad[2:], strict=True
+            )
         )
         return None, None, *gradients
 
@@ -104,10 +118,7 @@ def _sums(
     q, v = inputs[0], inputs[2]
     out = torch.zeros_like(by_token(v))
     batch, n, heads, width = out.shape
-    # Of both directions.
-    ends = q.new_zeros(2 - causal, batch * heads, q.shape[-1], width)
-    if state is not None:
-        ends.copy_(state.flatten(0, 1))
+    ends = _of_both_directions(state, q, v, causal)
     if len(inputs) == 4:
         states = q.new_empty(0)
         _run("add_sums", inputs, out, ends, causal=causal)
@@ -119,18 +130,32 @@ def _sums(
 
 @torch.library.custom_op("zoo::token_sums_backward", mutates_args=())
 def _gradients(
-    gradient: Tensor, inputs: list[Tensor], states: Tensor, causal: bool
-) -> list[Tensor]:
-    """Gradients of q, k, v, log decay and gates, for every token."""
+    gradient: Tensor, inputs: list[Tensor], states: Tensor, causal: bool, state: Tensor | None,
+    d_after: Tensor,
+) -> list[Tensor]:  # fmt: skip
+    """Gradients of the first state, and of q, k, v, log decay and gates for every token."""
     q, k, v, *gates = inputs
+    d_ends = _of_both_directions(d_after, q, v, causal)
     if len(inputs) == 4:
         slopes = [torch.zeros_like(by_token(q)) for _ in range(4)]
-        _run("add_gradients", inputs, by_token(gradient), *slopes, causal=causal)
+        starts = _of_both_directions(state, q, v, causal)
+        _run("add_gradients", inputs, by_token(gradient), *slopes, starts, d_ends, causal=causal)
     else:
         slopes = [torch.empty_like(by_token(x)) for x in (q, k, v)]
         slopes += [q.new_zeros(*slopes[0].shape[:3], gate.shape[-1]) for gate in gates]
-        _run("write_gradients", inputs, states, by_token(gradient), *slopes, causal=causal)
-    return [slope.transpose(1, 2) for slope in slopes]
+        slopes_of = by_token(gradient), *slopes, d_ends[0]
+        _run("write_gradients", inputs, states, *slopes_of, causal=causal)
+    d_state = d_ends[0].unflatten(0, q.shape[:2]).clone()
+    return [d_state, *(slope.transpose(1, 2) for slope in slopes)]
+
+
+def _of_both_directions(state: Tensor | None, q: Tensor, v: Tensor, causal: bool) -> Tensor:
+    """A copy of the state for each head of each sample; 0 without one, and for the future."""
+    heads = q.shape[0] * q.shape[1]
+    ends = q.new_zeros(2 - causal, heads, q.shape[-1], v.shape[-1])
+    if state is not None:
+        ends[0] = state.flatten(0, 1)
+    return ends
 
 
 @register_flop_formula(torch.ops.zoo.token_sums)
@@ -139,7 +164,9 @@ def _forward_flops(inputs: Any, causal: bool, *_: Any, **__: Any) -> int:
 
 
 @register_flop_formula(torch.ops.zoo.token_sums_backward)
-def _backward_flops(gradient: Any, inputs: Any, states: Any, causal: bool, **_: Any) -> int:
+def _backward_flops(
+    gradient: Any, inputs: Any, states: Any, causal: bool, *_: Any, **__: Any
+) -> int:
     return _flops(inputs, causal, 1)
 
 

@@ -64,24 +64,33 @@ def add_sums(
 @compiled
 def add_gradients(
     q: Any, k: Any, v: Any, decay: Any, gradient: Any, d_q: Any, d_k: Any, d_v: Any, d_decay: Any,
-    backwards: bool, strict: bool, first: int, last: int,
+    starts: Any, d_ends: Any, backwards: bool, strict: bool, first: int, last: int,
 ) -> None:  # fmt: skip
-    """Add the gradients of `add_sums` to `d_q`, `d_k`, `d_v`, and of log decay to `d_decay`."""
+    """Add the gradients of `add_sums` to `d_q`, `d_k`, `d_v`, and of log decay to `d_decay`.
+
+    `starts` has the state of each direction before the first token, `d_ends` the gradient of the
+    state after the last; in it is written the gradient of the state before the first.
+    """
     n, heads, width = q.shape[1:]
+    direction = 1 if backwards else 0
     state = np.empty((width, width), q.dtype)
     queries = np.empty((n, width), q.dtype)
-    # The gradient of log decay is the sum of q d_q - k d_k over the tokens from here on.
+    # The gradient of log decay is the sum of q d_q - k d_k over the tokens from here on, and of
+    # the state after the last one times its gradient.
     total = np.empty(width, np.float64)
     for block in range(first, last):
-        b, h = block // heads, block % heads
-        state[:] = 0
+        b, h, d_end = block // heads, block % heads, d_ends[direction, block]
+        copy_matrix(starts[direction, block], state)
         for step in range(n):
             i = n - 1 - step if backwards else step
             _query_gradients(
                 k[b, i, h], v[b, i, h], decay[b, i, h], gradient[b, i, h], state, queries[i], strict
             )
-        state[:] = 0
         total[:] = 0
+        for a in range(width):
+            for c in range(width):
+                total[a] += state[a, c] * d_end[a, c]
+        copy_matrix(d_end, state)
         for step in range(n):
             i = step if backwards else n - 1 - step
             value, y, d_value = v[b, i, h], gradient[b, i, h], d_v[b, i, h]
@@ -98,6 +107,7 @@ def add_gradients(
                 d_q[b, i, h, a] += queries[i, a]
                 d_k[b, i, h, a] += d_key
                 d_decay[b, i, h, a] += total[a]
+        copy_matrix(state, d_end)
 
 
 @njit(**OPTIONS)
@@ -165,12 +175,14 @@ def write_sums(
 @compiled
 def write_gradients(
     q: Any, k: Any, v: Any, decay: Any, erase: Any, write: Any, states: Any, gradient: Any,
-    d_q: Any, d_k: Any, d_v: Any, d_decay: Any, d_erase: Any, d_write: Any, span: int,
+    d_q: Any, d_k: Any, d_v: Any, d_decay: Any, d_erase: Any, d_write: Any, d_ends: Any, span: int,
     first: int, last: int,
 ) -> None:  # fmt: skip
     """Write the gradients of `write_sums`, and add the gradients of log decay and the gates.
 
-    The states of `span` tokens are computed again at a time. A gate of one channel has one entry.
+    `d_ends` has the gradient of the state after the last token; in it is written the gradient of
+    the state before the first. The states of `span` tokens are computed again at a time. A gate of
+    one channel has one entry.
     """
     n, heads, width = q.shape[1:]
     size = v.shape[3]
@@ -181,7 +193,7 @@ def write_gradients(
     zero = np.zeros(1, q.dtype)[0]
     for block in range(first, last):
         b, h = block // heads, block % heads
-        d_state[:] = 0
+        copy_matrix(d_ends[block], d_state)
         for start in range((n - 1) // span * span, -1, -span):
             stop = min(n, start + span)
             copy_matrix(states[block, start // span], state)
@@ -223,3 +235,4 @@ def write_gradients(
                     d_k[b, i, h, a] += gate * d_erased
                     d_erase[b, i, h, min(a, erases)] += key * d_erased
                     d_decay[b, i, h, min(a, decays)] += d_log
+        copy_matrix(d_state, d_ends[block])

@@ -34,6 +34,7 @@ from zoo.kernels import causal_sum, feature_sum
 from zoo.kernels.feature_sum import Part
 from zoo.kernels.real_tokens import count_after, positions_after, token_ranks, zero_padding
 from zoo.projected import ProjectedAttention
+from zoo.spans import SPAN, in_spans
 from zoo.variants import variants
 
 Angles = Float[Tensor, "#b 1 n 1"]
@@ -50,6 +51,8 @@ class CosFormer(ProjectedAttention):
     family = "kernel"
     # fp32 at least: half precision cannot distinguish neighbouring angles of a long sequence.
     upcast = True
+    span = SPAN
+    forward = in_spans(ProjectedAttention.forward)
 
     def __init__(self, size: Size, *, chunk: Count = 128) -> None:
         """`chunk`: tokens of a causal block; the result does not depend on it. M is `max_len`."""

@@ -46,6 +46,7 @@ from zoo.kernels import causal_sum, feature_sum
 from zoo.kernels.feature_sum import Part
 from zoo.kernels.precision import at_least_fp32
 from zoo.projected import ProjectedAttention
+from zoo.spans import SPAN, in_spans
 from zoo.variants import variants
 
 HEADROOM = 60.0
@@ -64,6 +65,7 @@ class Performer(ProjectedAttention):
     family = "kernel"
     # fp32 at least: exponentials of half-precision exponents are wrong by large factors.
     upcast = True
+    forward = in_spans(ProjectedAttention.forward)
 
     def __init__(
         self,
@@ -89,6 +91,11 @@ class Performer(ProjectedAttention):
         self.projection: Tensor
         empty = torch.empty(features, size.head_dim)
         self.register_buffer("projection", draw_projection(empty, orthogonal))
+
+    @property
+    def span(self) -> int:
+        """See `zoo.spans`: `extend` has one projection."""
+        return 0 if self.redraw else SPAN // 2
 
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
         """See `ProjectedAttention.attend`."""

@@ -41,9 +41,9 @@ from zoo.kernels.delta import sum_after
 from zoo.kernels.precision import full_precision
 from zoo.kernels.real_tokens import last_tokens, with_real_tokens_first, zero_padding
 from zoo.projection import Projection
-from zoo.recompute import in_parts
 from zoo.recurrent import in_heads
 from zoo.size import Size
+from zoo.spans import SPAN, in_spans
 from zoo.traits import Traits
 from zoo.variants import variants
 
@@ -60,7 +60,7 @@ class Rwkv7(Attention):
 
     family = "delta rule"
     traits = Traits.causal_only(linear=True, stochastic=False, recurrent=True)
-    batch_parts = 2
+    span = SPAN
     undecayed = ("mix",)
 
     def __init__(
@@ -98,7 +98,7 @@ class Rwkv7(Attention):
         self.norm = nn.GroupNorm(size.heads, dim, eps=width * 1e-5)
         self.out = nn.Linear(dim, dim)
 
-    @in_parts
+    @in_spans
     def forward(
         self, x: Tokens, context: Context | None = None, mask: Mask | None = None
     ) -> Attended:

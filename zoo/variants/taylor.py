@@ -29,6 +29,7 @@ from zoo.kernels import causal_sum
 from zoo.kernels.real_tokens import zero_padding
 from zoo.projected import Outputs, ProjectedAttention, Values
 from zoo.projection import Projection
+from zoo.spans import SPAN, in_spans
 from zoo.variants import variants
 
 
@@ -41,6 +42,8 @@ class Taylor(ProjectedAttention):
     # fp32 at least: half precision is too coarse for sums over thousands of tokens.
     upcast = True
     batch_parts = 4
+    span = SPAN // 2
+    forward = in_spans(ProjectedAttention.forward)
 
     def __init__(self, size: Size, *, feature_dim: Count = 16, chunk: Count = 64) -> None:
         """Make the projections.

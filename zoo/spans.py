@@ -1,0 +1,84 @@
+"""Long causal inputs in training: a span of tokens at a time, each computed again for gradients.
+
+    y_s, S_(s+1) = extend(x_s, S_s)        x_s the tokens of span s, S_s the state before them
+
+The forward pass stores the tokens and the state before each span; the backward pass computes a span
+again, from the last to the first, so that features, gates and weights of one span are in memory at
+a time (Chen et al., 2016, arXiv 1604.06174). `forward` of the whole input is its definition. Time:
+one more forward pass, of spans that fit the cache of a processor. Memory O(n d + n / span S).
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from zoo.contract import Attended
+from zoo.kernels import eager
+from zoo.kernels.real_tokens import gather_tokens, real_tokens_first
+from zoo.recompute import recomputed
+
+SPAN = 512
+"""Tokens: fewer start too many operations, and more exceed the cache."""
+
+
+class _Span(nn.Module):
+    """`extend` of a layer, as a module whose parameters can be replaced for a call."""
+
+    def __init__(self, layer: Any) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor, real: Tensor | None, *state: Tensor) -> tuple[Tensor, ...]:
+        tokens, after = self.layer.extend(x, real, state)
+        return tokens, *after
+
+
+def in_spans(forward: Callable[..., Attended]) -> Callable[..., Attended]:
+    """Decorate `forward` of a layer: training on a CPU computes a long causal input in spans.
+
+    The attribute `span` of the layer is their number of tokens, 0 for none. The layer has `extend`,
+    and neither dropout nor auxiliary losses.
+    """
+
+    @wraps(forward)
+    def compute(
+        layer: Any, x: Tensor, context: Tensor | None = None, mask: Tensor | None = None
+    ) -> Attended:
+        is_long = layer.size.causal and 0 < layer.span < x.shape[1]
+        of_itself = context is None or context is x
+        if is_long and of_itself and torch.is_grad_enabled() and eager.on_cpu(x):
+            return Attended(_by_spans(layer, x, mask))
+        return forward(layer, x, context, mask)
+
+    return compute
+
+
+def _by_spans(layer: Any, x: Tensor, mask: Tensor | None) -> Tensor:
+    """The new tokens of the whole input."""
+    if mask is not None:
+        order, inverse = real_tokens_first(mask)
+        ordered = _by_spans_in_order(layer, gather_tokens(x, order), mask.gather(1, order))
+        return gather_tokens(ordered, inverse)
+    return _by_spans_in_order(layer, x, None)
+
+
+def _by_spans_in_order(layer: Any, x: Tensor, real: Tensor | None) -> Tensor:
+    part, state, outputs = _Span(layer), layer.start(len(x)), list[Tensor]()
+    # As they are in this call: `functional_call` may have replaced them for it.
+    named = {**dict(part.named_parameters()), **dict(part.named_buffers())}
+
+    def compute(*inputs: Any) -> tuple[Tensor, ...]:
+        return functional_call(part, named, inputs)
+
+    spans = x.split(layer.span, 1)
+    masks = [None] * len(spans) if real is None else real.split(layer.span, 1)
+    for number, (tokens, mask) in enumerate(zip(spans, masks, strict=True), 1):
+        # The backward pass begins with the last: it would compute at once what is stored here.
+        call = recomputed if number < len(spans) else lambda function, *inputs: function(*inputs)
+        new, *state = call(compute, tokens, mask, *state)
+        outputs.append(new)
+    return torch.cat(outputs, dim=1)
