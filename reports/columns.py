@@ -22,6 +22,9 @@ TEX = str.maketrans({
     "\N{REPLACEMENT CHARACTER}": "?",
 })  # fmt: skip
 
+PART = "*"
+"""The mark of a score of a part of its runs."""
+
 Line = Mapping[Hashable, Any]
 """A line of a table, by column."""
 
@@ -40,6 +43,7 @@ class Cell(NamedTuple):
         notes: texts in small print.
         at_baseline: whether the score is no evidence.
         group: 1 for the best group, 0 for none.
+        is_part: whether trials or seeds are missing; outputs without notes have a mark.
     """
 
     text: str
@@ -48,6 +52,7 @@ class Cell(NamedTuple):
     notes: tuple[str, ...] = ()
     at_baseline: bool = False
     group: int = 0
+    is_part: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,14 +123,14 @@ def _markdown(cell: Cell) -> str:
 
 
 def terminal(columns: Sequence[Column], rows: Iterable[Line], width: int = WIDTH) -> str:
-    """The table on a terminal: a score without its interval, in brackets at a baseline."""
+    """The table on a terminal: a score in brackets at a baseline, with `*` where runs miss."""
     cells = [[_plain(column.cell(line)) for column in columns] for line in rows]
     return text_table([column.short or column.title for column in columns], cells, width)
 
 
 def _plain(cell: Cell) -> str:
     text = f"({cell.text})" if cell.at_baseline else f"{cell.text} {cell.letters}".strip()
-    return plain(text)
+    return plain(f"{text}{PART * cell.is_part}")
 
 
 def latex(columns: Sequence[Column], rows: Iterable[Line]) -> str:
@@ -140,7 +145,8 @@ def latex(columns: Sequence[Column], rows: Iterable[Line]) -> str:
 def _latex(cell: Cell) -> str:
     text = rf"\textit{{{tex(cell.text)}}}" if cell.at_baseline else tex(cell.text)
     letters = rf"\textsuperscript{{{cell.letters}}}" if cell.letters else ""
-    return text + letters + (f"$_{{{cell.interval}}}$" if cell.interval else "")
+    ends = f"$_{{{cell.interval}}}$" if cell.interval else ""
+    return f"{text}{PART * cell.is_part}{letters}{ends}"
 
 
 def tex(text: str) -> str:

@@ -10,6 +10,7 @@ from harness.records.suites import CostPlan, Suite, SuiteQuestion
 from reports import verdicts
 from reports.columns import OUTPUTS, Cell, Column, Line
 from reports.layer_costs import CAUSAL, FORMS, PYTORCH, measured
+from reports.suite_results import has_runs
 from reports.text import NOTHING, number, whole_text
 
 UPPER_BOUND = "≤ "
@@ -53,6 +54,17 @@ def of_row(name: str, how: str, questions: Sequence[str] = ()) -> Of:
     return values
 
 
+def count(questions: Sequence[str], *named: str) -> Of:
+    """The number of these questions on which a variant has one of the named verdicts."""
+
+    def values(source: Source) -> pd.Series:
+        found = source.answers
+        has = found["question"].isin(questions) & found["verdict"].isin(named)
+        return has.groupby(found["row"]).sum()
+
+    return values
+
+
 def cost(operation: str, length: int, name: str) -> Of:
     """A column of `harness.records.frame.of_costs` of one pass and length."""
 
@@ -72,17 +84,22 @@ def ratio(line: Mapping[Any, Any], name: str) -> str:
 def columns(suite: Suite, form: str, questions: Sequence[SuiteQuestion]) -> list[Column]:
     """The columns of the matrix of a form; `questions` are of this form."""
     plan, names = suite.cost, [question.name for question in questions]
-    middle, last, of_all = plan.middle_length, max(plan.lengths), f"of {len(names)}"
-    is_causal = form == CAUSAL
+    middle, last, is_causal = plan.middle_length, max(plan.lengths), form == CAUSAL
+    judged = {q.name: q.title for q in questions if q.ceiling is not None}
     return [
         Column(name="attention", of=of_row("attention", "first"), outputs=()),
         ROW,
         Column(name="row", heading=f"{form} attention", text=lambda line: line["row"],
                outputs=("readme",)),
-        Column(name="answered", of=of_row("answered", "sum", names), heading="learned", unit=of_all,
-               text=lambda line: str(line["answered"]), descending=True, outputs=SCREENS),
-        Column(name="learned", heading="learned", unit=of_all, outputs=("readme",),
-               text=lambda line: _learned({name: line["answers"][name] for name in names})),
+        Column(name="answered", of=of_row("answered", "sum", names), heading="above baselines",
+               unit=f"of {len(names)}", text=lambda line: str(line["answered"]), descending=True,
+               outputs=() if judged else SCREENS),
+        Column(name="finished", of=count([*judged], *verdicts.DECIDED), outputs=()),
+        Column(name="able", of=count([*judged], verdicts.ABLE), heading="able", unit="of finished",
+               text=_able, descending=True, outputs=SCREENS if judged else ()),
+        *(Column(name=verdict, heading=verdict, outputs=("readme",) if judged else (),
+                 text=lambda line, verdict=verdict: _named(line, judged, verdict))
+          for verdict in verdicts.DECIDED),
         *(column for question in questions for column in _of_question(question)),
         *_ratios(plan, "time", "ratio", "time"),
         *_ratios(plan, "memory", "memory_ratio", "peak memory"),
@@ -120,32 +137,30 @@ def _of_question(question: SuiteQuestion) -> list[Column]:
     name = question.name
     return [
         Column(name=name, of=answer(name, "mean"), heading=question.title, descending=True,
-               outputs=NO_README, text=lambda line: _score(line["answers"][name])),
+               outputs=OUTPUTS if question.ceiling is None else NO_README,
+               text=lambda line: _score(line["answers"][name])),
         *(Column(name=f"{name}.{end}", of=answer(name, end), outputs=())
-          for end in ("low", "high", "rank_group",
-                      *(verdicts.NO_VERDICT if question.ceiling is not None else ()))),
+          for end in ("low", "high", "rank_group", *verdicts.NO_VERDICT)),
     ]  # fmt: skip
 
 
 def _score(answer: Line) -> Cell | str:
     if not answer["text"]:
-        return answer["status"] or NOTHING
-    notes = "1 seed" * (answer["seeds"] == 1), answer["status"] * (answer["status"] != "ok")
-    notes = (verdicts.words(answer), *notes)
+        return answer["status"] or verdicts.words(answer) or NOTHING
+    one_seed = "1 seed" * (answer["seeds"] == 1 and not answer["part"])
+    notes = verdicts.words(answer), one_seed, answer["status"] * (answer["status"] != "ok")
     return Cell(answer["text"], answer["rank_group"], answer["interval"], notes,
-                answer["at_baseline"], answer["group"])  # fmt: skip
+                answer["at_baseline"], answer["group"], bool(answer["part"]))  # fmt: skip
 
 
-def _learned(answers: Mapping[str, Line]) -> str:
-    learned = {name: of for name, of in answers.items() if of["answered"]}
-    return ", ".join(f"{name}{_marks(of)}" for name, of in learned.items()) or NOTHING
+def _able(line: Line) -> str:
+    return f"{line['able']} of {line['finished']}" if line["finished"] else NOTHING
 
 
-def _marks(answer: Line) -> str:
-    """A verdict other than able, and a single seed, in brackets."""
-    is_open = answer["verdict"] not in ("", verdicts.ABLE)
-    marks = ", ".join([answer["verdict"]] * is_open + ["1 seed"] * (answer["seeds"] == 1))
-    return f" ({marks})" if marks else ""
+def _named(line: Line, titles: Mapping[str, str], verdict: str) -> str:
+    """The titles of the questions on which a variant has a verdict."""
+    found = (title for name, title in titles.items() if line["answers"][name]["verdict"] == verdict)
+    return "; ".join(found) or NOTHING
 
 
 def _computed_by(source: Source) -> pd.Series:
@@ -196,7 +211,7 @@ def matrix(
         }
         found[form] = pd.DataFrame(values, index=order)
         names = [question.name for question in questions]
-        ran = answers.loc[answers["question"].isin(names) & (answers["status"] != ""), "row"]
+        ran = answers.loc[answers["question"].isin(names) & has_runs(answers), "row"]
         has_any[form] = order.isin(ran) | order.isin(of_form["row"])
     nothing = ~(has_any[FORMS[0]] | has_any[FORMS[1]])
     return {

@@ -110,11 +110,16 @@ def final_runs(runs: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
 
 def _best(trials: pd.DataFrame) -> pd.Index:
     """The best trial of a row on dev; none before all have ended, all if none has finished."""
-    points = prod(map(len, json.loads(trials["grid"].iloc[0]).values()))
+    points = points_of(trials["grid"].iloc[0])
     if trials[trials["status"].isin(FINAL)]["point"].nunique() < points:
         return trials.index[:0]
     finished = trials[trials["status"] == "ok"]
     return best_trials_first(finished).index[:1] if len(finished) else trials.index
+
+
+def points_of(grid: str) -> int:
+    """The number of points of a grid, JSON of the values of each field; 0 of none."""
+    return prod(map(len, json.loads(grid).values())) if grid else 0
 
 
 def failures(runs: pd.DataFrame) -> str:

@@ -28,7 +28,7 @@ from harness.records.interval import (
 from harness.records.record import Metric
 from harness.records.suites import Suite
 from reports import outdated, shown, statistics
-from reports.verdicts import NO_VERDICT
+from reports.verdicts import MISSING, NO_VERDICT
 from reports.verdicts import verdicts as judge
 
 NOT_RUN: Mapping[str, Any] = {
@@ -59,7 +59,7 @@ class SuiteResults:
         seeds: the runs that are results.
         left_out: what other runs there are, in one sentence; empty where there are none.
         questions: the results of each question by its name; None without a finished run.
-        verdicts: of `reports.verdicts`, on the questions that have a ceiling.
+        verdicts: of `reports.verdicts`.
     """
 
     key: str
@@ -84,7 +84,7 @@ class SuiteResults:
             whether the row is a model without attention, or its interval is not above the
             interval of each of them; `answered`, whether it is; `known_failures` of its checks;
             `state_bytes` of decoding, of the whole model; the columns of
-            `reports.verdicts.verdicts`, of which `verdict` is empty without a ceiling.
+            `reports.verdicts.verdicts`: `verdict` is empty without a ceiling.
         """
         names = dict(zip(self.seeds["row"], self.seeds["attention"], strict=True))
         attention = {**self.rows, **names}
@@ -161,9 +161,37 @@ def results(runs: pd.DataFrame, suite: Suite, baselines: pd.DataFrame) -> SuiteR
     rows = {row.label: row.attention for row in suite.rows}
     ceilings = {q.name: q.ceiling for q in suite.questions if q.ceiling is not None}
     needed = {question.name: len(question.seeds) for question in suite.questions}
-    verdicts = judge(found[found["left_out"] == ""], ceilings, needed)
+    kept = found[found["left_out"] == ""]
+    verdicts = judge(kept, ceilings, needed, one_seed(kept, suite, baselines))
     note = outdated.counted(found["left_out"])
     return SuiteResults(suite.key, rows, seeds, questions, note, verdicts)
+
+
+def one_seed(
+    runs: pd.DataFrame, suite: Suite, baselines: pd.DataFrame
+) -> frozenset[tuple[str, str]]:
+    """The entries (question, row) whose trial is at a baseline, which then have one final run.
+
+    Trials alone decide: final runs that there are must not decide whether others follow.
+
+    Args:
+        runs: of `comparable`, none of them left out.
+        suite: whose questions may say so (`seeds_at_baseline`).
+        baselines: of the tasks.
+    """
+    found = set[tuple[str, str]]()
+    for question in (of for of in suite.questions if not of.seeds_at_baseline and len(runs)):
+        trials = runs[(runs["question"] == question.name) & (runs["role"] == "trial")]
+        chosen = shown.final_runs(trials, ["question", "row"])
+        if of := question_results(chosen, baselines):
+            rows = (row for row in of.scores if row not in of.models)
+            found |= {(question.name, row) for row in rows if _line(of, row)["at_baseline"]}
+    return frozenset(found)
+
+
+def has_runs(answers: pd.DataFrame) -> pd.Series:
+    """Return whether each entry has runs, be it a part of its trials."""
+    return (answers["status"] != "") | (answers["verdict"] == MISSING)
 
 
 def comparable(runs: pd.DataFrame, suite: Suite) -> pd.DataFrame:

@@ -22,6 +22,7 @@ FILE = Path(__file__).parent / "published" / "orderings.toml"
 REPRODUCED, UNDECIDED, CONTRADICTED = "reproduced", "undecided", "contradicted"
 
 NOT_RUN = "not run"
+"""The verdict where one of the two variants has not all of its runs."""
 
 LOWER = ("perplexity",)
 """The units of published numbers of which less is better."""
@@ -50,7 +51,7 @@ def orderings(
     Args:
         answers: of `reports.suite_results.SuiteResults`.
         probes: the same columns for further splits, by `probe`: `row`, `question`, `mean`, `low`,
-            `high`, `better`.
+            `high`, `better`, `seeds`.
         questions: whose orderings; empty for those of the answers.
 
     Returns:
@@ -67,11 +68,27 @@ def orderings(
     return pd.DataFrame(found)
 
 
+def _is_comparable(first: Mapping[Hashable, Any], second: Mapping[Hashable, Any]) -> bool:
+    """Return whether the intervals of two results can separate them.
+
+    With several seeds each they can. A single seed has an interval over test examples alone. It
+    counts for a variant at a baseline, which has one by design, against one above all of them.
+    """
+    several = [of for of in (first, second) if of["seeds"] > 1]
+    single = [of for of in (first, second) if of["seeds"] == 1]
+    return not single or bool(several and single[0]["at_baseline"] and several[0]["answered"])
+
+
 def _results(of: Mapping[str, str], answers: pd.DataFrame, probes: pd.DataFrame) -> pd.DataFrame:
-    """The results with a mean of the question, or of the probe, that an entry names, by row."""
-    found = probes[probes["probe"] == of["probe"]] if "probe" in of else answers
-    found = found[(found["question"] == of["question"]) & found["mean"].notna()]
-    return found.drop_duplicates("row").set_index("row")
+    """The finished results of the question, or of the probe, that an entry names, by row."""
+    finished = answers[(answers["question"] == of["question"]) & (answers["part"] == "")]
+    finished = finished[finished["mean"].notna()].drop_duplicates("row").set_index("row")
+    if "probe" not in of:
+        return finished
+    found = probes[(probes["probe"] == of["probe"]) & (probes["question"] == of["question"])]
+    found = found[found["mean"].notna()].drop_duplicates("row").set_index("row")
+    found = found[["better", "mean", "low", "high", "seeds"]]
+    return found.join(finished[["at_baseline", "answered"]], how="inner")
 
 
 def _compared(
@@ -83,7 +100,9 @@ def _compared(
         nothing = dict.fromkeys(("first", "second", "difference", "low", "high"), math.nan)
         return {**nothing, "verdict": NOT_RUN}
     low, high = _difference(first, second)
-    verdict = REPRODUCED if low > 0 else CONTRADICTED if high < 0 else UNDECIDED
+    verdict = UNDECIDED
+    if _is_comparable(first, second):
+        verdict = REPRODUCED if low > 0 else CONTRADICTED if high < 0 else UNDECIDED
     sign = 1 if first["better"] == "higher" else -1
     return {
         "first": first["mean"], "second": second["mean"],

@@ -1,21 +1,29 @@
-"""What a row showed on a question: able, unable, or undecided; see docs/decisions/0086-verdicts.md.
+"""Verdicts on a variant and a question: able, unable, undecided; docs/decisions/0086-verdicts.md.
 
-A row is *able* if every seed reached the ceiling of the question. It is *unable* if its curve on
-dev was flat at every rate and seed, while another row needed less than a third of the budget.
-Anything else is *undecided*: nothing is said to be impossible of a curve that still rises.
+A variant is *able* if every seed reached the ceiling of the question. It is *unable* if its curve
+on dev was flat at every rate and seed, while another one needed less than a third of the budget.
+Any other result is *undecided*. Before all trials and seeds have ended, *runs are missing*.
 """
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from harness.records.record import FINAL
+from reports.shown import points_of
 from reports.text import number
 
 ABLE, UNABLE, UNDECIDED = "able", "unable", "undecided"
+
+DECIDED = (ABLE, UNABLE, UNDECIDED)
+"""The verdicts on an entry that has all of its runs."""
+
+MISSING = "runs missing"
+"""In place of a verdict where trials or seeds are missing."""
 
 FLAT_FROM = 1 / 2
 """The share of the budget behind which a curve must be flat. The learning rate falls to zero at the
@@ -38,7 +46,8 @@ FAST = 1 / 3
 """The share of the budget in which another row must have reached the ceiling."""
 
 NO_VERDICT: Mapping[str, Any] = {
-    "verdict": "", "steps": math.nan, "reached": 0, "runs": 0, "rise": math.nan, "error": math.nan,
+    "verdict": "", "part": "", "steps": math.nan, "reached": 0, "runs": 0, "rise": math.nan,
+    "error": math.nan,
 }  # fmt: skip
 """The columns of verdicts, with their values where there is none."""
 
@@ -97,46 +106,48 @@ def steps_to(steps: Sequence[int], scores: Sequence[float], ceiling: float, sign
 
 def verdicts(
     runs: pd.DataFrame, ceilings: Mapping[str, float],
-    seeds: Mapping[str, int] = MappingProxyType({}),
+    seeds: Mapping[str, int] = MappingProxyType({}), one_seed: Collection[tuple[str, str]] = (),
 ) -> pd.DataFrame:  # fmt: skip
-    """The verdict on each row and question with a ceiling.
+    """The verdict on each variant and question that has runs.
 
     Args:
         runs: of a suite, trials included; see `harness.records.frame.of_records`.
-        ceilings: the score that solves each question, by name.
-        seeds: the final runs that an able row has, by question; else one.
+        ceilings: the score that solves each question, by name; others have no verdict.
+        seeds: the final runs of a variant, by question; else one.
+        one_seed: the entries (question, row) that have one final run by design.
 
     Returns:
-        A line for each question and row: `verdict`; `steps`, the median over the final runs of the
-        steps to the ceiling, NaN unless all reach it; `reached`, how many do, of `runs`; `rise`,
-        behind half of the budget, the largest of the runs that rise, or of all, and its `error`.
+        A line for each question and row: `verdict`; `part`, the runs that there are where others
+        are missing, else empty; `steps`, the median over the final runs of the steps to the
+        ceiling, NaN unless all reach it; `reached`, how many do, of `runs`; `rise`, behind half of
+        the budget, the largest of the runs that rise, or of all, and its `error`.
     """
     judged = [
-        {
-            "question": run["question"],
-            "row": run["row"],
-            **_run(run, ceilings[str(run["question"])]),
-        }
+        {**run, **_run(run, ceilings.get(str(run["question"]), math.nan))}
         for run in runs.to_dict("records")
-        if str(run["question"]) in ceilings
     ]
     if not judged:
         return pd.DataFrame(columns=["question", "row", *NO_VERDICT])
-    found = pd.DataFrame(judged)
+    found, lines = pd.DataFrame(judged), []
     fastest = found.groupby("question")["share"].min()
-    return pd.DataFrame([
-        {"question": question, "row": row,
-         **_verdict(same, float(fastest.loc[str(question)]), seeds.get(str(question), 1))}
-        for (question, row), same in found.groupby(["question", "row"], sort=False)
-    ])  # fmt: skip
+    for (question, row), same in found.groupby(["question", "row"], sort=False):
+        key, every = (str(question), str(row)), seeds.get(str(question), 1)
+        part, of = _part(same, 1 if key in one_seed else every), {"verdict": ""}
+        if key[0] in ceilings:
+            of = _verdict(same, float(fastest.loc[key[0]]), every)
+        lines.append({**NO_VERDICT, "question": question, "row": row, "part": part, **of,
+                      **({"verdict": MISSING} if part else {})})  # fmt: skip
+    return pd.DataFrame(lines)
 
 
 def words(of: Mapping[Hashable, Any]) -> str:
-    """A verdict in words, with the columns of `verdicts`: the steps, or how far the row got.
+    """A verdict in words, with the columns of `verdicts`: the steps, or how far the variant got.
 
-    An undecided row has the runs that reached the ceiling, or the rise of its curve at the end.
+    Where it is undecided: the runs that reached the ceiling, or the rise of its curve at the end.
     """
     verdict, rise = of["verdict"], Rise(of["rise"], of["error"])
+    if of["part"]:
+        return f"{verdict}: {of['part']}"
     if verdict == ABLE:
         return f"{verdict}, {of['steps']:,.0f} steps"
     if verdict != UNDECIDED:
@@ -157,13 +168,25 @@ def _run(run: Mapping[Hashable, Any], ceiling: float) -> dict[str, object]:
         # What is too small to matter counts as error.
         rise = rise._replace(error=max(rise.error, LEAST * abs(scores[-1]) / ERRORS))
     return {
-        "final": run["role"] == "final", "steps": steps, "share": steps / budget,
+        "final": run["role"] != "trial", "steps": steps, "share": steps / budget,
         "rise": rise.rise, "error": rise.error, "flat": rise.is_flat, "rising": rise.is_rising,
         "near": max(scores, default=-math.inf) >= -NEAR * abs(ceiling),
     }  # fmt: skip
 
 
-def _verdict(runs: pd.DataFrame, fastest: float, seeds: int) -> dict[str, object]:
+def _part(runs: pd.DataFrame, seeds: int) -> str:
+    """The runs of an entry that have ended, in words, where others are missing; else empty."""
+    ended = runs[runs["status"].isin(FINAL)]
+    finals, trials = int(ended["final"].sum()), ended.loc[~ended["final"], "point"].nunique()
+    points = points_of(runs["grid"].iloc[0])
+    if finals >= seeds or (trials >= points and not ended["status"].eq("ok").any()):
+        return ""
+    if finals:
+        return f"{finals} of {seeds} seeds"
+    return "trial, 1 seed" if trials >= points > 0 else f"{trials} of {points} trials"
+
+
+def _verdict(runs: pd.DataFrame, fastest: float, seeds: int) -> dict[str, Any]:
     """The verdict on a row from its runs; `fastest` is the least share of the budget of any row."""
     finals = runs[runs["final"]] if runs["final"].any() else runs
     reached = int(finals["steps"].notna().sum())

@@ -44,7 +44,8 @@ def suite_frames() -> tuple[Suite, pd.DataFrame, pd.DataFrame]:
                 correct = generator.random(ANSWERS) < share
                 runs.append({
                     **common, "row": row.label, "attention": row.attention, "role": "final",
-                    "grid": json.dumps({"train.lr": question.rates}), "overrides": "{}",
+                    "grid": json.dumps({"train.lr": question.rates}), "point": "",
+                    "overrides": "{}",
                     "declared": declared(suite)[question.name],
                     "status": "failed" if failed else "ok", "seed": seed, "metric": "accuracy",
                     "device": "cpu", "implementation": "code:1", "outdated": False, "commit": "",

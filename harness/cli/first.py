@@ -1,8 +1,8 @@
-"""`harness run --attention A`, without more: the place of a variant among the published rows."""
+"""`harness run --attention A`, without more: the place of a variant among the published ones."""
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from harness.records.suites import Suite, SuiteQuestion, SuiteRow
 from harness.runs import execute
 from harness.suite import layer_costs, rows_of, specs_of
 from harness.tuning import at_rate, finals
+from reports import verdicts
 from reports.layer_costs import FORMS
 from reports.text import text_table
 
@@ -37,6 +38,9 @@ LENGTHS = (256, 1024, 4096)
 
 SECONDS, TIMEOUT = 0.5, 60.0
 """Seconds of sampling for a length, and of its whole measurement at most."""
+
+HEAD = ("place", "attention", "accuracy, %", "verdict")
+"""The headings of the table of a question."""
 
 Document = dict[str, Any]
 
@@ -107,6 +111,7 @@ def place(row: str, question: SuiteQuestion, runs: pd.DataFrame, answers: pd.Dat
     lines = answers[answers["question"] == question.name]
     others = lines[lines["row"] != row].sort_values("mean", ascending=False, kind="stable")
     above, score = int((others["mean"] > run["score"]).sum()), run["score"]
+    before = next(iter(lines[lines["row"] == row].to_dict("records")), {})
     rules = others[others["baseline"] != ""].set_index("baseline")["baseline_value"].to_dict()
     sources, code = Sources(), dict(zip(lines["row"], lines["implementation"], strict=True))
     outdated = [name for name, text in code.items() if is_other_code(text, sources)]
@@ -115,13 +120,31 @@ def place(row: str, question: SuiteQuestion, runs: pd.DataFrame, answers: pd.Dat
         "place": above + 1,
         "of": len(others) + 1,
         "others": [
-            {"place": n + (n > above), "row": other["row"], "mean": other["mean"]}
+            {
+                "place": n + (n > above),
+                "row": other["row"],
+                "mean": other["mean"],
+                "verdict": other["verdict"],
+            }
             for n, other in enumerate(others.to_dict("records"), 1)
         ],
-        "published": next(iter(lines[lines["row"] == row]["mean"].tolist()), None),
+        "published": before.get("mean"),
+        "verdict": before.get("verdict", ""),
+        "curve": run.get("curve") or _curve(run, question),
         "outdated": outdated,
         "baseline": max(rules.items(), key=lambda rule: rule[1], default=None),
     }
+
+
+def _curve(run: Mapping[Hashable, Any], question: SuiteQuestion) -> str:
+    """How far one run got: its steps to the ceiling, or the rise of its curve at the end."""
+    if question.ceiling is None or "evaluations" not in run:
+        return ""
+    runs, ceilings = pd.DataFrame([{**run, "grid": ""}]), {question.name: question.ceiling}
+    (found,) = verdicts.verdicts(runs, ceilings).to_dict("records")
+    if found["verdict"] == verdicts.ABLE:
+        return f"at the ceiling after {found['steps']:,.0f} steps"
+    return verdicts.words(found).removeprefix(f"{verdicts.UNDECIDED}, ")
 
 
 def _layers(suite: Suite, row: SuiteRow, device: Device) -> dict[str, list[Document]]:
@@ -158,11 +181,11 @@ def text(document: Document, machine: str) -> str:
     row = document["row"]
     sections = [f"{row}, seed {SEED}, among the published means of {machine}"]
     if outdated := {name for found in document["questions"] for name in found.get("outdated", ())}:
-        sections[0] += f"\npublished by earlier code: {len(outdated)} rows"
+        sections[0] += f"\npublished by earlier code: {len(outdated)} variants"
     for found in document["questions"]:
         body = f"not run: {found.get('reason')}"
         if found["score"] is not None:
-            body = text_table(["place", "row", "accuracy, %"], _lines(row, found))
+            body = text_table(HEAD, _lines(row, found))
         sections.append(f"{found['title']}: {found['asks']}\n{body}")
     tables = [_cost_table(form, lines) for form, lines in document["layers"].items()]
     if tables:
@@ -176,7 +199,7 @@ def text(document: Document, machine: str) -> str:
     name = shlex.quote(document.get("attention", row))
     sections.append(
         f"all questions: harness run --suite {SUITE} --attention {name}\n"
-        f"another task:  harness run --task listops --attention {name}; every row: harness list"
+        f"another task:  harness run --task listops --attention {name}; every variant: harness list"
     )
     return "\n\n".join(sections)
 
@@ -192,17 +215,22 @@ def _cost_table(form: str, lines: Sequence[Document]) -> str:
 
 
 def _lines(row: str, found: Document) -> list[list[str]]:
-    """The best row, the rows next to this one, and the strongest baseline."""
+    """The best variant, those next to this one, and the strongest baseline."""
     others, at, before = found["others"], found["place"] - 1, found["published"]
     lines = {
-        other["place"]: [str(other["place"]), other["row"], f"{other['mean']:.1f}"]
+        other["place"]: [str(other["place"]), other["row"], f"{other['mean']:.1f}",
+                         other["verdict"]]
         for other in (others[n] for n in (0, at - 1, at) if 0 <= n < len(others))
-    }
+    }  # fmt: skip
     code = ", by earlier code" * (row in found["outdated"])
     note = "" if before is None else f" (published{code}: {before:.1f})"
-    mine = f"{found['place']} of {found['of']}", f"{row}, this run", f"{found['score']:.1f}{note}"
-    lines[found["place"]] = [*mine]
+    curve = f"1 seed: {found['curve']}" * bool(found["curve"])
+    known = f"published: {found['verdict']}" * bool(found["verdict"])
+    lines[found["place"]] = [
+        f"{found['place']} of {found['of']}", f"{row}, this run", f"{found['score']:.1f}{note}",
+        "; ".join(filter(None, (curve, known))),
+    ]  # fmt: skip
     ordered = [line for _, line in sorted(lines.items())]
     if rule := found["baseline"]:
-        ordered.append(["", f"baseline: {rule[0]}", f"{rule[1]:.1f}"])
+        ordered.append(["", f"baseline: {rule[0]}", f"{rule[1]:.1f}", ""])
     return ordered

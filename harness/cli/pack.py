@@ -79,14 +79,9 @@ def needs_seeds(suite: "Suite", runs: "Sequence[Record]", rules: "pd.DataFrame")
     `runs` has the trials. Seeds that are there must not decide whether others follow.
     """
     from harness.records.frame import of_records
-    from reports.suite_results import results
+    from reports.suite_results import comparable, one_seed
 
-    at, trials = set[tuple[str, str]](), of_records(run for run in runs if run.spec.role != "final")
-    if len(trials):
-        found = results(trials, suite, rules).answers()
-        at = {*found.loc[found["at_baseline"], ["row", "question"]].itertuples(False, None)}
-    return lambda question, chosen: (
-        question.seeds_at_baseline
-        or chosen.is_baseline
-        or (chosen.spec.row, question.name) not in at
-    )
+    trials = of_records(run for run in runs if run.spec.role == "trial")
+    kept = trials.loc[comparable(trials, suite)["left_out"] == ""] if len(trials) else trials
+    one = one_seed(kept, suite, rules)
+    return lambda question, chosen: (question.name, chosen.spec.row) not in one

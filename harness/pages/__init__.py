@@ -173,8 +173,9 @@ def _screen(root: Path) -> Files:
     questions, answers = [*map(suite.question, suite.first)], published(suite)
     if [found["title"] for found in row["questions"]] != [of.title for of in questions]:
         raise UserError(f"{file} has other questions than {suite.key}; make it again")
-    scores = [found["score"] for found in row["questions"]]
-    runs = pd.DataFrame({"question": [*suite.first], "score": scores})
+    runs = pd.DataFrame({"question": [*suite.first]})
+    for name in ("score", "curve"):
+        runs[name] = [found.get(name) for found in row["questions"]]
     runs = runs.assign(row=row["row"], status="ok")
     places = [first.place(row["row"], question, runs, answers) for question in questions]
     lines = first.text(row | {"questions": places}, screen["machine"]).splitlines()

@@ -38,7 +38,9 @@ FOLDER = Path(__file__).parents[1] / "recipes" / "suites"
 
 SUFFIX = ".toml"
 
-COLUMNS = ("row", "question", "mean", "baseline", "baseline_value", "rate", "implementation")
+COLUMNS = (
+    "row", "question", "mean", "verdict", "baseline", "baseline_value", "rate", "implementation",
+)  # fmt: skip
 """Some of the columns of published answers."""
 
 Seed = Annotated[int, Field(ge=0, lt=2**32)]

@@ -51,7 +51,7 @@ def recommendation(table: Values, query: Values, result: Values) -> str:
         for steps in [f"{table['steps'][name]:,} steps"]
     )
     group = max(member["groups"])
-    rank = "one of the best rows" if group == 1 else f"in group {group}, as no row is in a better"
+    rank = "one of the best" if group == 1 else f"in group {group}, as no variant is in a better"
     these = "those with these verdicts" if any(member["verdicts"]) else "these"
     time = f"{number(1000 * member['time'])} ms"
     if table["units"][key] == "ratio":

@@ -35,7 +35,9 @@ PLACES = {
 
 STATES = {
     "failed": "failed", "not run": "missing", "unable": verdicts.UNABLE,
-    "undecided, no better than a baseline yet": verdicts.UNDECIDED, "no evidence": "baseline",
+    **{f"{verdict}, no better than a baseline yet": verdict
+       for verdict in (verdicts.UNDECIDED, verdicts.MISSING)},
+    "no evidence": "baseline",
 }  # fmt: skip
 """The groups of rows whose state on a needed question is the reason to leave them out."""
 
@@ -239,7 +241,8 @@ def between(points: Sequence[Sequence[float]], length: int) -> list[float] | Non
 
 def _preference(member: Values) -> tuple[int, bool, int, float, str]:
     """The order of recommendation: the best groups first, then able rows, then the fastest."""
-    groups, is_open = member["groups"], verdicts.UNDECIDED in member["verdicts"]
+    groups = member["groups"]
+    is_open = not {verdicts.UNDECIDED, verdicts.MISSING}.isdisjoint(member["verdicts"])
     return max(groups), is_open, sum(groups), member["time"], member["row"]
 
 
@@ -296,7 +299,7 @@ def _refusal(lengths: Sequence[int], query: Values, key: str, used: Sequence[str
         return f"no cost of {label_of(key)} is measured"
     if not lengths[0] <= query["length"] <= lengths[-1]:
         return f"{query['length']:,} tokens are not between {lengths[0]:,} and {lengths[-1]:,}"
-    return "" if used else "there is no evidence for any row in what is needed"
+    return "" if used else "there is no evidence for any variant in what is needed"
 
 
 def _with_questions(row: Values, state: str | None) -> str:

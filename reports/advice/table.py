@@ -15,7 +15,7 @@ from reports import outdated
 from reports.advice.rules import PASSES, Values, key_of, label_of
 from reports.layer_costs import crossover, forms_of, of_plan, preferred_first
 from reports.statistics import score_groups
-from reports.verdicts import UNABLE, UNDECIDED
+from reports.verdicts import MISSING, UNABLE, UNDECIDED
 
 Points = dict[str, list[list[float]]]
 """Values at each measured length, by setting: see `_points`."""
@@ -218,7 +218,7 @@ def _state(answer: pd.Series) -> str:
         return "ok"
     if not answer["at_baseline"]:
         return ""
-    return UNDECIDED if answer["verdict"] == UNDECIDED else "baseline"
+    return answer["verdict"] if answer["verdict"] in (UNDECIDED, MISSING) else "baseline"
 
 
 def _resampled(

@@ -1,4 +1,4 @@
-"""The figure of the matrix of a suite: questions learned against the time of training a layer."""
+"""The figure of a suite: the questions on which a variant is able, and the time of a layer."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -19,19 +19,29 @@ FIGURE_WIDTH, LANE, LETTER = 8.6, 0.17, 0.009
 letter of a label, about, as a share of the axis of time."""
 
 Lane = tuple[int, list[str]]
-"""A number of questions, and rows that learned as many, in order of time."""
+"""A number of questions, and the variants able on as many, in order of time."""
 
 
 def draw(of: "Tables") -> Figure:
-    """A panel for each form, a point for each row with a time, in bands of questions learned."""
+    """A panel for each form, in bands of the number of questions on which a variant is able.
+
+    A point is a variant with a time and a verdict. Without ceilings the bands are of the questions
+    on which it is better than every baseline.
+    """
     column = f"time.{of.suite.cost.middle_length}"
-    rows = {form: every[every[column].notna()] for form, every in of.matrix.items()}
+    has_verdicts = {form: any(q.ceiling is not None for q in of.questions(form))
+                    for form in of.matrix}  # fmt: skip
+    open_rows = {form: every.index[(every["finished"] == 0) & has_verdicts[form]]
+                 for form, every in of.matrix.items()}  # fmt: skip
+    rows = {form: every[every[column].notna()].drop(index=open_rows[form], errors="ignore")
+            for form, every in of.matrix.items()}  # fmt: skip
     times = {form: dict(zip(map(str, of_form.index), of_form[column], strict=True))
              for form, of_form in rows.items()}  # fmt: skip
     lanes = {
-        form: _lanes(times[form], {str(row): int(n) for row, n in of_form["answered"].items()})
+        form: _lanes(times[form], {str(row): int(n) for row, n in of_form[
+            "able" if has_verdicts[form] else "answered"].items()})
         for form, of_form in rows.items()
-    }
+    }  # fmt: skip
     heights = [LANE * (len(of_form) + 8) for of_form in lanes.values()]
     figure, panels = style.panels(heights, FIGURE_WIDTH)
     for axes, (form, of_form) in zip(panels, rows.items(), strict=True):
@@ -44,27 +54,31 @@ def draw(of: "Tables") -> Figure:
                 axes.plot(time, lane, marker=marker or "o", markersize=6, color=colour)
                 axes.annotate(style.label(label), (time, lane), (5, 0), va="center",
                               textcoords="offset points", fontsize=8, color=text)  # fmt: skip
-        _scales(axes, [1.0, *times[form].values()], [learned for learned, _ in lanes[form]])
+        _scales(axes, [1.0, *times[form].values()], [able for able, _ in lanes[form]])
         what = f"time of training a {form} layer of {of.suite.cost.middle_length:,} tokens"
         axes.set(xlabel=f"{what}, relative to the fastest softmax (log)",
-                 ylabel=f"learned, of {len(of.questions(form))} {form} questions")  # fmt: skip
-        missing = [label for label in of.matrix[form].index if label not in times[form]]
-        style.not_shown(axes, [f"{label}: no cost" for label in missing])
+                 ylabel="questions: able" if has_verdicts[form] else
+                        "questions: better than every baseline")  # fmt: skip
+        without = [label for label in of.matrix[form].index
+                   if label not in times[form] and label not in open_rows[form]]  # fmt: skip
+        open_text = [f"{len(open_rows[form])} variants without a verdict yet"]
+        open_text *= len(open_rows[form]) > 0
+        style.not_shown(axes, [*(f"{label}: no cost" for label in without), *open_text])
     return figure
 
 
-def _lanes(times: Mapping[str, float], learned: Mapping[str, int]) -> list[Lane]:
+def _lanes(times: Mapping[str, float], able: Mapping[str, int]) -> list[Lane]:
     """The rows in lanes without overlaps of labels, from below."""
     low = min(times.values(), default=1)
     scale = math.log(5 * max(times.values(), default=1) / low)
     lanes: list[Lane] = []
     ends: list[float] = []
-    for label in sorted(times, key=lambda label: (learned[label], times[label])):
+    for label in sorted(times, key=lambda label: (able[label], times[label])):
         start = math.log(times[label] / low) / scale
-        same = [lane for lane, (count, _) in enumerate(lanes) if count == learned[label]]
+        same = [lane for lane, (count, _) in enumerate(lanes) if count == able[label]]
         lane = next((lane for lane in same if ends[lane] < start), len(lanes))
         if lane == len(lanes):
-            lanes.append((learned[label], []))
+            lanes.append((able[label], []))
             ends.append(0.0)
         lanes[lane][1].append(label)
         ends[lane] = start + LETTER * (len(label) + 3)
@@ -79,7 +93,7 @@ def _scales(axes: Axes, times: Sequence[float], lanes: Sequence[int]) -> None:
     axes.set_xticks(at, [f"{tick:g}" for tick in at])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.axvline(1, color=style.GREY, linewidth=1, linestyle=style.DASHES, zorder=1)
-    bands = {n: [lane for lane, learned in enumerate(lanes) if learned == n] for n in lanes}
+    bands = {n: [lane for lane, able in enumerate(lanes) if able == n] for n in lanes}
     axes.set_yticks([fmean(band) for band in bands.values()], [str(n) for n in bands])
     axes.grid(False, axis="y")
     for band in [*bands.values()][::2]:

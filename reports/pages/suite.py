@@ -1,6 +1,7 @@
 """A suite: its page, tables and figure, on a terminal, for LaTeX and in a README."""
 
 import io
+from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from importlib.util import find_spec
 from textwrap import fill
@@ -15,10 +16,11 @@ from reports import columns, layer_costs, matrix, outdated, papers, suite_result
 from reports.columns import Column
 from reports.markdown import escape, rendered
 from reports.matrix import UPPER_BOUND, ratio
-from reports.pages.learnt import learnt
+from reports.pages.lessons import lessons
 from reports.statistics import LEVEL, score_groups
+from reports.suite_results import has_runs
 from reports.text import NOTHING, WIDE, frame_csv, number, threads_of
-from reports.verdicts import ABLE
+from reports.verdicts import ABLE, DECIDED, MISSING
 
 OF_A_SEED = [
     "suite", "question", "row", "attention", "task", "seed", "status", "reason", "metric", "score",
@@ -102,7 +104,7 @@ def tables(
     """
     found, plan = suite_results.results(runs, suite, baselines), suite.cost
     answers = found.answers()
-    ran = {*answers.loc[answers["status"] != "", "row"]} or {*answers["row"]}
+    ran = {*answers.loc[has_runs(answers), "row"]} or {*answers["row"]}
     shown = answers["row"].isin(ran)
     if attentions:
         shown &= answers["row"].isin(attentions) | answers["attention"].isin(attentions)
@@ -138,11 +140,7 @@ def _missing(
 ) -> list[tuple[str, str]]:
     """The rows of a suite, each with the title of a question whose form it has and no result of."""
     traits = {of["name"]: of for of in catalogue["variants"]}
-    ran = {
-        *answers.loc[answers["status"] != "", ["row", "question"]].itertuples(
-            index=False, name=None
-        )
-    }
+    ran = {*answers.loc[has_runs(answers), ["row", "question"]].itertuples(index=False, name=None)}
     return [
         (row.label, question.title)
         for question in suite.questions
@@ -188,25 +186,16 @@ def _rendered(template: str, of: Tables) -> bytes:
         of=of,
         **of._asdict(),
         about=_questions(of),
+        entry_columns=_entry_columns(of),
         steps=steps(of),
         table=columns,
         lengths=sorted(of.suite.cost.lengths),
         middle=of.suite.cost.middle_length,
         options=_options(of.suite),
         models=_models(of.suite),
-        learnt=learnt(of),
+        lessons=lessons(of),
         probe_tables=_probe_tables(of),
-        without=_without_results(of),
     ).encode()
-
-
-def _without_results(of: Tables) -> dict[str, list[str]]:
-    """By title of a question the rows that have no result of it; those without any come first."""
-    ran, every = {*of.answers.loc[of.answers["status"] != "", "row"]}, "every question"
-    found: dict[str, dict[str, None]] = {every: {}}
-    for row, title in of.missing:
-        found.setdefault(title if row in ran else every, {})[row] = None
-    return {title: [*rows] for title, rows in found.items() if rows}
 
 
 def _probe_tables(of: Tables) -> list[tuple[str, str]]:
@@ -253,10 +242,12 @@ def _models(suite: Suite) -> str:
 
 
 def _questions(of: Tables) -> list[dict[str, Any]]:
-    """The summary of each question: its form, strongest baseline and separable pairs."""
+    """The summary of each question: its form, strongest baseline, entries and separable pairs."""
     found, of_recipes = [], recipes.of_suite(of.suite)
+    not_run = Counter(title for _, title in of.missing)
     for question in of.suite.questions:
-        answers = of.answers[(of.answers["question"] == question.name) & (of.answers["text"] != "")]
+        entries = of.answers[of.answers["question"] == question.name]
+        answers, verdict = entries[entries["text"] != ""], entries["verdict"].value_counts()
         pairs = of.pairs[of.pairs["question"] == question.name]
         columns = ["baseline", "baseline_value", "baseline_interval"]
         strongest = answers.loc[answers["baseline"] != "", columns].value_counts()
@@ -267,11 +258,29 @@ def _questions(of: Tables) -> list[dict[str, Any]]:
             "steps": of_recipes[question.name].train["steps"],
             "asks": question.asks, "note": question.note,
             "baseline": texts[0] if texts else NOTHING if answers.empty else "not fitted yet",
-            "answered": f"{answers['answered'].sum()} of {len(answers)}" if texts else NOTHING,
+            **{of: NOTHING if question.ceiling is None else int(verdict.get(of, 0))
+               for of in DECIDED},
+            "part": int(verdict.get(MISSING, 0)), "not_run": not_run[question.title],
+            "finished": int(has_runs(entries).sum() - verdict.get(MISSING, 0)),
             "pairs": len(pairs), "separable": int((pairs["p_holm"] <= LEVEL).sum()),
             "fastest": ", ".join(named[:FASTEST]) or NOTHING,
         })  # fmt: skip
     return found
+
+
+def _entry_columns(of: Tables) -> list[Column]:
+    """The columns of the entries of each question: how many have which verdict, and are run."""
+    verdicts = [*DECIDED] if any(q.ceiling is not None for q in of.suite.questions) else []
+    headings = dict(zip((*verdicts, "finished", "part", "not_run"),
+                        (*verdicts, "finished", "part", "not run"), strict=True))  # fmt: skip
+    return [
+        Column(name="title", heading="question", text=lambda line: line["title"]),
+        *(Column(name=name, heading=heading, text=lambda line, name=name: str(line[name]))
+          for name, heading in headings.items()),
+        Column(name="fastest", heading="fastest of the best", text=lambda line: line["fastest"]),
+        Column(name="separable", heading="separable pairs",
+               text=lambda line: f"{line['separable']} of {line['pairs']}"),
+    ]  # fmt: skip
 
 
 def fastest(of: Tables, question: str) -> dict[str, str]:
@@ -282,7 +291,7 @@ def fastest(of: Tables, question: str) -> dict[str, str]:
     rows = of.answers[of.answers["question"] == question].set_index("row")
     best = [*rows.index[rows["verdict"] == ABLE]]
     if of.suite.question(question).ceiling is None:
-        groups = score_groups(rows[rows["rank_group"] != ""])
+        groups = score_groups(rows[(rows["rank_group"] != "") & (rows["part"] == "")])
         best = [row for row, group in groups.items() if group == 1]
     column = f"time.{of.suite.cost.middle_length}"
     lines = of.matrix[of.forms[question]].reindex(best).sort_values(column)
@@ -290,7 +299,7 @@ def fastest(of: Tables, question: str) -> dict[str, str]:
 
 
 def terminal(of: Tables) -> str:
-    """The matrix of each form as text: mean and rank group, in brackets at a baseline."""
+    """The matrix of each form as text: mean, rank group and verdict; in brackets at a baseline."""
     suite, middle = of.suite, of.suite.cost.middle_length
     tables = [
         f"{suite.title} ({suite.key}), {form} questions\n"
@@ -298,9 +307,10 @@ def terminal(of: Tables) -> str:
         for form, lines in of.lines.items()
     ]
     legend = (
-        "learned: on how many of these questions a row is better than every baseline within the "
-        f"steps of the recipe: {steps(of)}. Rows of a column that share a letter are not "
-        "separable. In brackets: not better than every baseline, or no attention. Time and peak "
+        "able: on how many of the questions that have a ceiling, and all of their trials and "
+        f"seeds, a variant reached it with every seed, within the steps: {steps(of)}. Variants "
+        "that share a letter in a column are not separable. In brackets: not better than every "
+        "baseline, or no attention. *: trials or seeds are missing. Time and peak "
         f"memory: training a layer of this form and {middle:,} tokens over softmax ({of.setting}); "
         f"{UPPER_BOUND.strip()}: of PyTorch operations, a fused kernel may cost less. Decode: a "
         f"token after {max(suite.cost.lengths):,}; state: its bytes."
@@ -320,8 +330,7 @@ def readme_table(of: Tables) -> str:
         by_row = {line["row"]: line for line in lines}
         chosen = [by_row[row] for row in dict.fromkeys(named) if row in by_row]
         tables.append(columns.markdown(of.columns(form, "readme"), chosen))
-    is_single = any("(1 seed)" in found for found in tables)
-    return "\n".join(tables) + "\n1 seed: of one finished run." * is_single
+    return "\n".join(tables)
 
 
 def readme_answer(of: Tables) -> str:
@@ -339,7 +348,7 @@ def readme_answer(of: Tables) -> str:
             continue
         head = f"{about['title']}, {about['form']}, {about['steps']:,} steps"
         lines.append(f"- {head}: {best}. {escape(about['note'])}".strip())
-    lines += [f"- No result yet: {'; '.join(waiting)}."] if waiting else []
+    lines += [f"- Runs are missing: {'; '.join(waiting)}."] if waiting else []
     return "\n".join([*lines, *(f"\n{escape(note)}" for note in of.notes)])
 
 
@@ -349,9 +358,10 @@ def _best(of: Tables, about: Mapping[str, Any]) -> str:
         first, *others = map(escape, about["fastest"].split(", "))
         return ", ".join([f"**{first}**", *others])
     answers = of.answers[(of.answers["question"] == about["name"]) & (of.answers["text"] != "")]
+    answers = answers[answers["part"] == ""]
     if answers.empty:
         return ""
     if of.suite.question(about["name"]).ceiling is None:
         return f"no variant is better than every baseline ({escape(about['baseline'])})"
     best = answers.loc[answers["mean"].idxmax()]
-    return f"no variant is able yet; {escape(best['row'])} has {best['text']}"
+    return f"no variant is able; the best, {escape(best['row'])}, has {best['text']}"

@@ -21,7 +21,7 @@ from harness.records.suites import Suite
 from reports import advice, validity
 from reports.layer_costs import CAUSAL
 from reports.pages.findings import conclusion, explain
-from reports.pages.learnt import learnt
+from reports.pages.lessons import lessons
 from reports.pages.suite import Tables, steps
 from reports.text import CONTROLS, NOTHING, number, whole_text, without_nan
 
@@ -76,7 +76,7 @@ def site(
         suite=suite, of=tables, table=table, cards=cards, families=families,
         curves=curves, forms=tables.forms, steps=steps(tables), setting=tables.setting,
         lengths=sorted(suite.cost.lengths), tokens=choices["lengths"],
-        studies=[_study(study) for study in studies], data=script, learnt=learnt(tables),
+        studies=[_study(study) for study in studies], data=script, lessons=lessons(tables),
         validity=validity.sentence(orderings), orderings=orderings.to_dict("records"),
         variants={variant["name"]: variant for variant in catalogue["variants"]},
     )  # fmt: skip

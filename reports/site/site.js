@@ -87,7 +87,7 @@ function filterMatrix() {
     for (const row of head.closest("table").rows) row.children[head.cellIndex].hidden = out;
   }
   const shown = rows.filter((row) => !row.hidden).length;
-  $("#count").textContent = shown === rows.length ? "" : `${shown} of ${rows.length} rows of both tables`;
+  $("#count").textContent = shown === rows.length ? "" : `${shown} of ${rows.length} variants of both tables`;
 }
 
 function makeSortable() {
@@ -205,7 +205,7 @@ function answerTable({ key, used, members }) {
   return element("div", element("table", [
     element("thead", element("tr", heads.map((text) => element("th", text, { scope: "col" })))),
     element("tbody", rows),
-  ]), { class: "scroll", role: "region", "aria-label": "Rows that suit, scrollable", tabindex: "0" });
+  ]), { class: "scroll", role: "region", "aria-label": "Variants that suit, scrollable", tabindex: "0" });
 }
 
 function recommendation({ key, used, members, recommended }, length) {
@@ -215,7 +215,7 @@ function recommendation({ key, used, members, recommended }, length) {
     return `${table.questions[name]} (${parts})`;
   }).join(" and ");
   const group = Math.max(...member.groups), at = table.setting;
-  const rank = group === 1 ? "one of the best rows" : `in group ${group}, as no row is in a better`;
+  const rank = group === 1 ? "one of the best" : `in group ${group}, as no variant is in a better`;
   const these = member.verdicts.some(Boolean) ? "those with these verdicts" : "these";
   const time = table.units[key] === "ratio" ? `${short(member.time)} times the time of softmax` : `${short(1000 * member.time)} ms`;
   const where = [(at.device ?? "").toUpperCase(), at.precision, `width ${at.dim}`].filter(Boolean).join(", ");
@@ -235,9 +235,9 @@ function showAnswer() {
   const count = result.members.length;
   const parts = [];
   if (result.refused) parts.push(element("p", `No answer: ${result.refused}.`, { class: "refused" }));
-  else if (!count) parts.push(element("p", "No row does all of this.", { class: "refused" }));
+  else if (!count) parts.push(element("p", "No variant does all of this.", { class: "refused" }));
   else {
-    parts.push(element("h2", `${count === 1 ? "One row" : `${count} rows`}: no other is at least as good in all of this and better in something`));
+    parts.push(element("h2", `${count === 1 ? "One variant" : `${count} variants`}: no other is at least as good in all of this and better in something`));
     parts.push(element("p", recommendation(result, asked.length)));
     parts.push(answerTable(result));
   }
@@ -248,9 +248,9 @@ function showAnswer() {
   const titles = (names) => names.map((name) => table.questions[name]).join(", ");
   const atBaseline = result.unanswered.filter((name) => !result.not_run.includes(name));
   if (atBaseline.length)
-    parts.push(element("p", `No row is above the baseline of ${titles(atBaseline)}: not used here.`, { class: "note" }));
+    parts.push(element("p", `No variant is above the baseline of ${titles(atBaseline)}: not used here.`, { class: "note" }));
   if (result.not_run.length)
-    parts.push(element("p", [`No evidence: no row was run on ${titles(result.not_run)}; to run: `,
+    parts.push(element("p", [`No evidence: no variant was run on ${titles(result.not_run)}; to run: `,
       element("code", result.run)], { class: "note" }));
   if (result.inferred.length)
     notes.unshift(["time and memory inferred, as the mean over the layers", result.inferred.join(", ")]);

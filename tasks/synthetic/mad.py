@@ -126,7 +126,11 @@ class MotifRecall(SyntheticTask):
 
     @override
     def candidates(self, split: Split) -> Int[Tensor, "n c"]:
-        """The value tokens that are no answer themselves: a rule must not read the answer."""
+        """The values in the sequence that a rule may read, of keys that occur for the first time.
+
+        The answer to a query is the next token of the sequence. A value is therefore hidden where
+        it is an answer, on train everywhere; on dev and test it stays where its key was first.
+        """
         tokens, first = split.sequences.long(), 1 + (self.vocabulary - 1 - self.noise_tokens) // 2
         is_value = (tokens >= first) & (tokens < self.vocabulary - self.noise_tokens)
         # The answer at a position is the token behind it.

@@ -23,7 +23,7 @@ from harness.records.sources import Sources
 from harness.records.store import CostStore
 from harness.suite import specs_of
 from harness.tuning import trials
-from reports.suite_results import results
+from reports.suite_results import one_seed
 from tests.conftest import ROOT
 from tests.harness.conftest import MEASURED
 from tests.reports.conftest import make_cost
@@ -230,7 +230,8 @@ def test_a_row_whose_trial_is_at_a_baseline_has_one_seed_where_the_question_says
     assert seeds == {"softmax": 1, "primal[rank=8]": 1, "none": 2}
     frames = []
     monkeypatch.setattr(
-        "reports.suite_results.results", lambda runs, *of: frames.append(runs) or results(runs, *of)
+        "reports.suite_results.one_seed",
+        lambda runs, *of: frames.append(runs) or one_seed(runs, *of),
     )
     call("run", "--suite", name, "--no-cost", "--questions", "easy")
     # Trials alone decide, though the store has finals by now.
@@ -275,12 +276,13 @@ def test_the_place_of_a_row_is_that_among_the_other_published_rows(file):
     question = suites.find(file()).questions[0]
     answers = pd.DataFrame(
         [
-            ("softmax", 90.0, "rule", 5.0, 1e-3, "not.installed:1"),
-            ("primal", 10.0, "rule", 5.0, 1e-2, "zoo.variants.primal:1"),
-            ("linear", 50.0, "rule", 5.0, 1e-3, Sources().digest("zoo.variants.linear")),
-            ("none", 4.0, "", float("nan"), 1e-3, ""),
+            ("softmax", 90.0, "able", "rule", 5.0, 1e-3, "not.installed:1"),
+            ("primal", 10.0, "unable", "rule", 5.0, 1e-2, "zoo.variants.primal:1"),
+            ("linear", 50.0, "undecided", "rule", 5.0, 1e-3,
+             Sources().digest("zoo.variants.linear")),
+            ("none", 4.0, "", "", float("nan"), 1e-3, ""),
         ],
-        columns=["row", "mean", "baseline", "baseline_value", "rate", "implementation"],
+        columns=["row", "mean", "verdict", "baseline", "baseline_value", "rate", "implementation"],
     ).assign(question="easy")  # fmt: skip
     run = {"row": "primal", "question": "easy", "status": "ok", "score": 30.0}
     found = place("primal", question, pd.DataFrame([run]), answers)
@@ -292,8 +294,22 @@ def test_the_place_of_a_row_is_that_among_the_other_published_rows(file):
     page = text(
         {"row": "primal", "attention": "primal", "questions": [found], "layers": {}}, "here"
     )
-    assert "published by earlier code: 2 rows" in page
+    assert "published by earlier code: 2 variants" in page
     assert "30.0 (published, by earlier code: 10.0)" in page
+    lines = page.splitlines()
+    for row, verdict in (("softmax", "able"), ("linear", "undecided"), ("primal", "unable")):
+        assert any(row in line and line.endswith(verdict) for line in lines)
+    # The verdict is of the published runs; of this run, how far it got.
+    flat = [(step, 30.0) for step in (1, 2, 3, 4)]
+    for ceiling, curve in ((99.0, "flat"), (30.0, "at the ceiling after 1 steps")):
+        asked = question.model_copy(update={"ceiling": ceiling})
+        this = run | {"evaluations": flat, "train.steps": 2, "dev_better": "higher", "role": ""}
+        this["point"] = ""
+        again = place("primal", asked, pd.DataFrame([this]), answers)
+        assert again["curve"] == curve
+        again["outdated"] = []
+        printed = text({"row": "primal", "questions": [again], "layers": {}}, "here")
+        assert "1 seed: flat; published: unable" in printed or curve != "flat"
     lacking = place("soft", question, pd.DataFrame([run]), answers)
     assert lacking["score"] is None and not lacking["failed"]
 
@@ -303,7 +319,7 @@ def test_the_first_command_trains_at_the_published_rate_and_measures_a_layer(
 ):
     published = {"row": "primal[rank=8]", "question": "easy", "mean": 1.0, "rate": 1e-4}
     answers = pd.DataFrame([published | {"implementation": ""}])
-    answers = answers.assign(baseline="", baseline_value=float("nan"))
+    answers = answers.assign(baseline="", baseline_value=float("nan"), verdict="able")
     monkeypatch.setattr("harness.records.suites.published", lambda suite: answers)
     name = file("version = 3", 'version = 3\nfirst = ["easy", "hard"]')
     options = RunOptions(

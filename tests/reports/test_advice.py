@@ -329,6 +329,7 @@ def test_an_unable_row_is_left_out_and_an_undecided_one_is_named_as_such():
     [
         ("able", "ok", "baseline"), ("undecided", "ok", "undecided"),
         ("unable", "unable", "unable"), ("", "ok", "baseline"),
+        ("runs missing", "ok", "runs missing"),
     ],
 )  # fmt: skip
 def test_the_state_of_a_row_on_a_question_is_its_verdict_unless_it_learned_it(

@@ -12,7 +12,7 @@ from harness.recipes import declared
 from reports import advice
 from reports.layer_costs import FORMS
 from reports.matrix import at_equal_state, most_solved
-from reports.pages.learnt import learnt
+from reports.pages.lessons import lessons
 from reports.pages.suite import fastest, files, readme_answer, readme_table, tables, terminal
 from reports.site import site
 from reports.text import number
@@ -55,12 +55,12 @@ def test_the_tables_hold_every_digit_and_a_line_for_each_seed(found, pages):
     assert len(seeds) == 3 * 7 and {line["seed"] for line in seeds} == {"1", "2", "3"}
 
 
-def test_the_parts_of_a_readme_are_the_approved_ones_and_mark_single_seeds(suite_frames, found):
+def test_the_parts_of_a_readme_are_the_approved_ones_and_mark_missing_seeds(suite_frames, found):
     suite, runs, baselines, costs = suite_frames
     several = (runs["row"] == "primal") & (runs["question"] == "copy") & (runs["seed"] > 1)
     of = tables(suite, runs[~several], baselines, costs, described())
     snapshot("mine_readme.md", f"{readme_answer(of)}\n\n{readme_table(of)}\n")
-    assert "1 seed" not in readme_table(found)
+    assert "1 of 3 seeds" in readme_table(of) and "runs missing" not in readme_table(found)
 
 
 @pytest.mark.parametrize(
@@ -187,17 +187,29 @@ def test_the_readme_names_the_able_rows_and_says_where_there_is_none(judged):
     assert line_of(judged, "recall") == "**softmax (1.00)**."
     verdicts = judged.answers["verdict"].replace("able", "undecided")
     none_able = judged._replace(answers=judged.answers.assign(verdict=verdicts))
-    assert line_of(none_able, "recall").startswith("no variant is able yet; ")
-    nothing = judged._replace(answers=judged.answers.assign(text=""))
-    nothing.answers["verdict"] = ""
-    assert "- No result yet: recall." in readme_answer(nothing).splitlines()
+    assert line_of(none_able, "recall") == "no variant is able; the best, softmax, has 98.2."
+    part = judged.answers.assign(part="trial, 1 seed", verdict="runs missing")
+    for answers in (judged.answers.assign(text="", verdict=""), part):
+        nothing = readme_answer(judged._replace(answers=answers)).splitlines()
+        assert any(line.startswith("- Runs are missing: recall") for line in nothing)
+    table = readme_table(judged)
+    head, _, *lines = table_in(f"\n{table}", "\n")
+    assert head[1:4] == ["able", "unable", "undecided"]
+    assert [line[1:4] for line in lines] == [
+        ["recall", "–", "–"], ["–", "–", "recall"], ["–", "recall", "–"]
+    ]  # fmt: skip
     # Without a ceiling the best are named.
     assert line_of(judged, "copy").startswith("**")
 
 
 def test_each_entry_has_its_verdict_and_how_far_it_got(judged):
     page = files(judged, latex=False)["mine.md"].decode()
-    lines = {line[0]: line[2] for line in table_in(page, "## Causal")}
+    head, _, *found = table_in(page, "## Causal")
+    assert head[1] == "able, of finished"
+    assert {line[0]: line[1] for line in found} == {
+        "softmax": "1 of 1", "primal": "0 of 1", "linear[chunk=8]": "0 of 1", "none": "0 of 1",
+    }  # fmt: skip
+    lines = {line[0]: line[2] for line in found}
     assert lines["softmax"].endswith("able, 1,000 steps</sub>")
     assert lines["primal"].endswith("undecided, still improves by 20.0</sub>")
     assert lines["none"].endswith("unable</sub>")
@@ -205,38 +217,65 @@ def test_each_entry_has_its_verdict_and_how_far_it_got(judged):
     assert not any(verdict in text for text in copy for verdict in ("able", "undecided"))
 
 
+def test_an_entry_without_all_seeds_says_so_and_is_counted_as_a_part(suite_frames, judged):
+    _, runs, baselines, costs = suite_frames
+    seeds = {"softmax": (1, 2, 4), "primal": (4,), "linear[chunk=8]": (1, 2, 3, 4), "none": ()}
+    kept = [seed in seeds[row] or question == "copy" for seed, row, question in
+            zip(runs["seed"], runs["row"], runs["question"], strict=True)]  # fmt: skip
+    one_rate = runs.assign(grid=runs["grid"].str.replace("0.001, ", ""))
+    runs = one_rate[kept].assign(declared=runs["question"].map(declared(judged.suite)))
+    of = tables(judged.suite, runs, baselines, costs, described())
+    page = files(of, latex=True)
+    entries = {line[0]: line[1:7] for line in table_in(page["mine.md"].decode(), "Entries")}
+    assert entries["question"] == ["able", "unable", "undecided", "finished", "part", "not run"]
+    assert entries["recall"] == ["0", "0", "1", "1", "2", "1"]
+    assert entries["copy"] == ["–", "–", "–", "3", "0", "1"]
+    assert "- Entries: 4 finished, 2 part of the runs, 2 not run." in page["mine.md"].decode()
+    lines = {line[0]: line[1:3] for line in table_in(page["mine.md"].decode(), "## Causal")}
+    assert lines["softmax"][0] == lines["primal"][0] == "–"
+    assert lines["softmax"][1].endswith("; runs missing: 2 of 3 seeds</sub>")
+    assert lines["primal"][1].endswith("; runs missing: trial, 1 seed</sub>")
+    for text in (terminal(of), page["mine.tex"].decode()):
+        causal = text.replace("bidirectional", "causal").split("causal questions")[1]
+        scores = {line.split()[0]: line for line in causal.splitlines() if line.strip()}
+        marked = {row for row in ("softmax", "primal", "linear[chunk=8]") if "*" in scores[row]}
+        assert marked == {"softmax", "primal"}
+
+
 def test_the_lessons_are_sentences_of_the_results(judged):
-    assert learnt(judged) == [
-        "Verdicts by question: recall: 1 able, 2 unable, 1 undecided.",
+    assert lessons(judged) == [
+        "Entries: 7 finished, 0 part of the runs, 1 not run.",
+        "Undecided: 1 of 4 verdicts, 25 %; 1 still improve at the end.",
         "The fewest steps to the ceiling: recall: softmax after 1,000.",
-        "Able results by family: softmax 1 of 1; kernel 0 of 1; no attention 0 of 1; primal 0 of "
-        "1.",
         "The best scores where no ceiling is set: copy: primal with 72.0 [70.8, 73.1], the "
         "baseline rule with 30.0.",
-        "Undecided: 1 of 4 verdicts, 1 of them still improve at the end; not run yet: copy 1.",
         "Primal-Attention, primal: recall 70.2 (undecided); copy 72.0; 1.80 of the time of "
         "softmax, causal, 512 tokens; 0.900 of the time of softmax, bidirectional, 512 tokens.",
     ]  # fmt: skip
     page = files(judged, latex=False)["mine.md"].decode()
-    assert page.index(learnt(judged)[0]) < page.index("## Causal")
+    assert page.index(lessons(judged)[0]) < page.index("## Causal")
 
 
 def test_lessons_are_those_that_the_results_have(judged, found):
-    assert learnt(found) == []
+    assert lessons(found) == []
     lower = judged.answers.assign(better="lower")
-    assert "copy: none with" in learnt(judged._replace(answers=lower))[3]
+    assert "copy: none with" in lessons(judged._replace(answers=lower))[3]
     flat = judged.answers.assign(rise=-0.1)
-    undecided = learnt(judged._replace(answers=flat, missing=()))[4]
-    assert undecided == "Undecided: 1 of 4 verdicts, 0 of them still improve at the end."
+    undecided = lessons(judged._replace(answers=flat))[1]
+    assert undecided == "Undecided: 1 of 4 verdicts, 25 %; 0 still improve at the end."
     able = judged.answers.assign(steps=[100.0, 1e4, 300.0, 200.0] * 2)
     able = able.assign(verdict=able["verdict"].replace("unable", "able"))
     steps = "softmax after 100; the slowest of 3, linear[chunk=8], after 300."
-    assert learnt(judged._replace(answers=able))[1].endswith(steps)
-    nothing = judged.answers.assign(verdict="", text="")
-    assert learnt(judged._replace(answers=nothing)) == [
-        "Verdicts by question: recall: no row has run.",
-        "Undecided: 0 of 0 verdicts, 0 of them still improve at the end; not run yet: copy 1.",
+    assert lessons(judged._replace(answers=able))[2].endswith(steps)
+    # What is a part of the runs is no result.
+    part = judged.answers.assign(verdict="runs missing", part="trial, 1 seed")
+    assert [text.partition(":")[0] for text in lessons(judged._replace(answers=part))] == [
+        "Entries", "Primal-Attention, primal"
     ]  # fmt: skip
+    nothing = judged.answers.assign(verdict="", text="", status="")
+    assert lessons(judged._replace(answers=nothing)) == [
+        "Entries: 0 finished, 0 part of the runs, 1 not run."
+    ]
 
 
 def test_probes_have_a_table_with_the_largest_trained_size_that_is_solved(judged):
@@ -288,7 +327,7 @@ def test_at_equal_state_are_variants_with_several_sizes_in_order_of_the_size(jud
     assert [line[1] for line in lines] == ["256", "512"]
 
 
-def test_rows_without_a_result_are_named_by_question_unless_they_lack_its_form(suite_frames):
+def test_rows_without_a_result_are_counted_by_question_unless_they_lack_its_form(suite_frames):
     suite, runs, baselines, costs = suite_frames
     catalogue = described()
     variants = [{**of, "bidirectional": of["name"] != "linear"} for of in catalogue["variants"]]
@@ -298,4 +337,6 @@ def test_rows_without_a_result_are_named_by_question_unless_they_lack_its_form(s
     found = tables(suite, without, baselines, costs, {**catalogue, "variants": variants})
     assert [*found.missing] == [("primal", "recall"), ("primal", "copy"), ("none", "copy")]
     page = files(found, latex=False)["mine.md"].decode()
-    assert "Without a result yet: every question: primal; copy: none.\n" in page
+    entries = {line[0]: line[1:4] for line in table_in(page, "Entries")}
+    assert entries["question"] == ["finished", "part", "not run"]
+    assert (entries["recall"], entries["copy"]) == (["3", "0", "1"], ["1", "0", "2"])

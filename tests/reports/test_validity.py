@@ -16,10 +16,44 @@ from zoo.composition import Composition
 
 def line(row, question, mean, half=1.0, better="higher", **more):
     return {"row": row, "question": question, "mean": mean, "low": mean - half,
-            "high": mean + half, "better": better, **more}  # fmt: skip
+            "high": mean + half, "better": better, "seeds": 3, "part": "", "answered": True,
+            "at_baseline": False, **more}  # fmt: skip
 
 
-NONE = pd.DataFrame(columns=["row", "question", "probe", "mean", "low", "high", "better"])
+PROBE = ["row", "question", "probe", "mean", "low", "high", "better", "seeds"]
+
+NONE = pd.DataFrame(columns=[*PROBE, "part", "answered", "at_baseline"])
+
+AT_BASELINE = {"seeds": 1, "at_baseline": True, "answered": False}
+"""By design such a variant has one seed."""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "verdict"),
+    [
+        ({}, {"part": "trial, 1 seed", "seeds": 1}, "not run"),
+        ({"part": "2 of 3 seeds", "seeds": 2}, {}, "not run"),
+        ({}, AT_BASELINE, "reproduced"),
+        ({}, {"seeds": 1}, "undecided"),
+        ({"seeds": 1}, {}, "undecided"),
+        ({"at_baseline": True, "answered": False}, AT_BASELINE, "undecided"),
+        (AT_BASELINE, AT_BASELINE, "undecided"),
+        ({"seeds": 2}, {"seeds": 2}, "reproduced"),
+    ],
+)
+@pytest.mark.parametrize("probe", [False, True])
+def test_an_order_is_decided_by_variants_with_all_seeds_and_by_one_at_a_baseline(
+    first, second, verdict, probe
+):
+    names = ("gated-delta", "softmax") if probe else ("delta", "gated-linear")
+    question = "recall" if probe else "fuzzy"
+    answers = pd.DataFrame([
+        line(row, question, mean, **more)
+        for row, mean, more in zip(names, (55.0, 39.0), (first, second), strict=True)
+    ])  # fmt: skip
+    probes = answers.assign(probe="32 pairs in 256").reindex(columns=PROBE)
+    found = orderings(answers, probes).set_index(["above", "below"])
+    assert found.loc[names, "verdict"] == verdict
 
 
 @pytest.mark.parametrize(
@@ -52,7 +86,7 @@ def test_an_order_of_a_probe_is_read_from_it():
         line("softmax", "recall", 99.0, probe="32 pairs in 128"),
         line("gated-delta", "recall", 90.0, probe="32 pairs in 256"),
         line("softmax", "recall", 10.0, probe="32 pairs in 256"),
-    ])  # fmt: skip
+    ]).reindex(columns=PROBE)  # fmt: skip
     found = orderings(answers, probes).set_index(["above", "below"])
     assert found.loc[("gated-delta", "softmax"), "difference"] == 80
     assert found.loc[("softmax", "performer"), "verdict"] == "not run"

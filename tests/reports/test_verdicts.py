@@ -8,6 +8,7 @@ import pytest
 
 from reports.verdicts import (
     ABLE,
+    MISSING,
     NO_VERDICT,
     UNABLE,
     UNDECIDED,
@@ -41,7 +42,8 @@ def frame(*runs: tuple[str, str, int, bool]) -> pd.DataFrame:
     return pd.DataFrame([
         {
             "question": "recall", "row": row, "role": "final" if final else "trial",
-            "train.steps": BUDGET, "dev_better": "higher",
+            "train.steps": BUDGET, "dev_better": "higher", "status": "ok", "point": "1",
+            "grid": '{"train.lr": [1]}',
             "evaluations": [*zip(STEPS.tolist(), curve(kind, seed).tolist(), strict=True)],
         }
         for row, kind, seed, final in runs
@@ -77,11 +79,46 @@ def test_a_row_is_judged_by_all_of_its_curves(kinds, expected, seed):
     assert found.loc["softmax", "verdict"] == ABLE and 400 <= found.loc["softmax", "steps"] <= 800
 
 
-@pytest.mark.parametrize(("needed", "expected"), [(2, ABLE), (3, UNDECIDED)])
-def test_a_row_is_able_once_all_seeds_of_the_question_have_finished(needed, expected):
-    runs = [("mine", "solved", seed, seed > 0) for seed in range(3)]
-    found = verdicts(frame(*runs), CEILINGS, {"recall": needed})
-    assert found["verdict"].tolist() == [expected]
+@pytest.mark.parametrize(
+    ("kind", "needed", "one_seed", "verdict", "part"),
+    [
+        ("solved", 2, False, ABLE, ""),
+        ("solved", 3, False, MISSING, "2 of 3 seeds"),
+        ("chance", 3, False, MISSING, "2 of 3 seeds"),
+        ("chance", 3, True, UNABLE, ""),
+        ("solved", 3, True, UNDECIDED, ""),
+    ],
+)
+def test_an_entry_has_a_verdict_once_all_of_its_seeds_have_ended(
+    kind, needed, one_seed, verdict, part
+):
+    runs = [("mine", kind, seed, seed > 0) for seed in range(3)]
+    found = verdicts(
+        frame(*SOLVER, *runs),
+        CEILINGS,
+        {"recall": needed},
+        {("recall", "mine")} if one_seed else (),
+    ).set_index("row")
+    assert found.loc["mine", ["verdict", "part"]].tolist() == [verdict, part]
+
+
+@pytest.mark.parametrize(
+    ("points", "statuses", "part"),
+    [
+        (1, ["ok"], "trial, 1 seed"), (2, ["ok"], "1 of 2 trials"), (2, ["ok", "interrupted"],
+        "1 of 2 trials"), (2, ["ok", "diverged"], "trial, 1 seed"), (2, ["diverged"] * 2, ""),
+    ],
+)  # fmt: skip
+def test_a_part_of_the_trials_is_named_and_a_row_whose_trials_all_failed_is_finished(
+    points, statuses, part
+):
+    runs = frame(*(("mine", "chance", seed, False) for seed in range(len(statuses))))
+    grid = str({"train.lr": [*range(points)]}).replace("'", '"')
+    runs = runs.assign(status=statuses, point=[*map(str, range(len(statuses)))], grid=grid)
+    for ceilings in (CEILINGS, {}):
+        (found,) = verdicts(runs, ceilings).to_dict("records")
+        assert found["part"] == part and (found["verdict"] == MISSING) == bool(part)
+        assert words(found).endswith(part)
 
 
 def test_nothing_is_unable_in_a_budget_that_was_enough_for_none():
@@ -91,10 +128,9 @@ def test_nothing_is_unable_in_a_budget_that_was_enough_for_none():
     assert {*found["verdict"]} == {UNDECIDED}
 
 
-def test_a_row_without_final_runs_is_undecided_and_a_question_without_a_ceiling_has_no_verdict():
-    trials = frame(("mine", "solved", 0, False), ("none", "chance", 0, False))
-    assert verdicts(trials, CEILINGS)["verdict"].tolist() == [UNDECIDED] * 2
-    assert verdicts(trials, {}).empty
+def test_a_question_without_a_ceiling_has_no_verdict():
+    found = verdicts(frame(("mine", "solved", 0, False), ("mine", "chance", 1, True)), {})
+    assert found[["verdict", "part"]].values.tolist() == [["", ""]]
 
 
 @pytest.mark.parametrize(
@@ -133,6 +169,7 @@ def test_the_rise_is_the_slope_of_the_last_half_times_its_span():
             {"verdict": UNDECIDED, "rise": 9.0, "error": 1.0, "reached": 2, "runs": 3},
             "undecided, 2 of 3 runs at the ceiling",
         ),
+        ({"verdict": MISSING, "part": "trial, 1 seed"}, "runs missing: trial, 1 seed"),
     ],
 )
 def test_a_verdict_in_words_says_how_far_an_undecided_row_got(fields, expected):

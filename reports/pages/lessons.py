@@ -1,47 +1,52 @@
 """The lessons of a suite in a few sentences, computed from its results."""
 
 import math
-from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from harness.records.families import family_of
+from reports.suite_results import has_runs
 from reports.text import number
-from reports.verdicts import ABLE, UNABLE, UNDECIDED, Rise
+from reports.verdicts import ABLE, DECIDED, UNDECIDED, Rise
 
 if TYPE_CHECKING:
     from reports.pages.suite import Tables
 
 
-def learnt(of: "Tables") -> list[str]:
+def lessons(of: "Tables") -> list[str]:
     """The lessons of the results, a sentence each; none for a suite without a ceiling.
 
     A sentence without results is left out.
     """
     titles = {q.name: q.title for q in of.suite.questions if q.ceiling is not None}
-    judged = of.answers[of.answers["verdict"] != ""]
+    judged = of.answers[of.answers["verdict"].isin(DECIDED)]
     sentences = {
-        "Verdicts by question": _counts(judged, titles),
+        "Entries": _entries(of),
+        "Undecided": _undecided(judged),
         "The fewest steps to the ceiling": _fewest_steps(judged, titles),
-        "Able results by family": _families(judged),
         "The best scores where no ceiling is set": _scores(of, titles),
-        "Undecided": _undecided(of, judged),
         **{f"Primal-Attention, {row}": _row(of, row) for row in ("primal", "primal-moments")},
     }
     return [f"{what}: {text}." for what, text in sentences.items() if text and titles]
 
 
-def _counts(judged: pd.DataFrame, titles: Mapping[str, str]) -> str:
-    """The rows with each verdict, by question."""
-    texts = []
-    for name, title in titles.items():
-        count = judged.loc[judged["question"] == name, "verdict"].value_counts()
-        of = [f"{count[verdict]} {verdict}" for verdict in (ABLE, UNABLE, UNDECIDED)
-              if verdict in count]  # fmt: skip
-        texts.append(f"{title}: {', '.join(of) or 'no row has run'}")
-    return "; ".join(texts)
+def _entries(of: "Tables") -> str:
+    """The number of entries that are finished, in part, and not run."""
+    ran, part = has_runs(of.answers), of.answers["part"] != ""
+    counts = {"finished": ran & ~part, "part of the runs": part}
+    texts = [f"{found.sum()} {name}" for name, found in counts.items()]
+    return ", ".join([*texts, f"{len(of.missing)} not run"])
+
+
+def _undecided(judged: pd.DataFrame) -> str:
+    """The share of undecided verdicts, and how many of their curves still improve."""
+    found = judged[judged["verdict"] == UNDECIDED]
+    rising = sum(Rise(*ends).is_rising for ends in found[["rise", "error"]].itertuples(index=False))
+    if judged.empty:
+        return ""
+    share = f"{100 * len(found) / len(judged):.0f} %"
+    return f"{len(found)} of {len(judged)} verdicts, {share}; {rising} still improve at the end"
 
 
 def _fewest_steps(judged: pd.DataFrame, titles: Mapping[str, str]) -> str:
@@ -55,18 +60,11 @@ def _fewest_steps(judged: pd.DataFrame, titles: Mapping[str, str]) -> str:
     return ". ".join(texts)
 
 
-def _families(judged: pd.DataFrame) -> str:
-    """The able ones among the results of each family, the largest share first."""
-    able = (judged["verdict"] == ABLE).groupby(judged["attention"].map(family_of))
-    found = able.agg(["sum", "count", "mean"]).sort_values("mean", ascending=False, kind="stable")
-    return "; ".join(f"{of.Index} {of.sum:.0f} of {of.count:.0f}" for of in found.itertuples())
-
-
 def _scores(of: "Tables", titles: Mapping[str, str]) -> str:
     """The best row and the strongest baseline of each question without a ceiling."""
-    texts = []
+    texts, finished = [], (of.answers["text"] != "") & (of.answers["part"] == "")
     for question in of.suite.questions:
-        found = of.answers[(of.answers["question"] == question.name) & (of.answers["text"] != "")]
+        found = of.answers[(of.answers["question"] == question.name) & finished]
         if question.name in titles or found.empty:
             continue
         sign = -1 if found["better"].iloc[0] == "higher" else 1
@@ -76,17 +74,6 @@ def _scores(of: "Tables", titles: Mapping[str, str]) -> str:
             text += f", the baseline {best['baseline']} with {number(best['baseline_value'])}"
         texts.append(text)
     return "; ".join(texts)
-
-
-def _undecided(of: "Tables", judged: pd.DataFrame) -> str:
-    """The number of undecided results, of those that still improve, and of those not run yet."""
-    found = judged[judged["verdict"] == UNDECIDED]
-    rising = sum(Rise(*ends).is_rising for ends in found[["rise", "error"]].itertuples(index=False))
-    text = f"{len(found)} of {len(judged)} verdicts, {rising} of them still improve at the end"
-    if not of.missing:
-        return text
-    count = Counter(title for _, title in of.missing)
-    return f"{text}; not run yet: {', '.join(f'{title} {n}' for title, n in count.items())}"
 
 
 def _row(of: "Tables", row: str) -> str:
