@@ -15,8 +15,8 @@ from torch.nn import functional as F
 from zoo.contract import Attended, Attention, Context, Mask, Queries, Size, State, Tokens
 from zoo.kernels.real_tokens import with_real_tokens_first
 from zoo.projection import Projection
-from zoo.recompute import in_parts
 from zoo.recurrent import Heads, RecurrentAttention
+from zoo.spans import SPAN, in_spans
 
 
 class GatedHeads(Attention):
@@ -57,14 +57,14 @@ class CausalHeads(GatedHeads):
     token comes after a padded one, and afterwards back.
     """
 
-    batch_parts = 2
+    span = SPAN
 
     def __init__(self, size: Size, *, plain: int = 0) -> None:
         """Make the projection of queries, keys and values; for `plain` see `Projection`."""
         super().__init__(size)
         self.query_key_value = Projection(size, 3 * size.dim, plain=plain)
 
-    @in_parts
+    @in_spans
     def forward(
         self, x: Tokens, context: Context | None = None, mask: Mask | None = None
     ) -> Attended:

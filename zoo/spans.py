@@ -16,24 +16,26 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from zoo.contract import Attended
+from zoo.contract import Attended, Attention, Context, Mask, State, Tokens
 from zoo.kernels import eager
 from zoo.kernels.real_tokens import gather_tokens, real_tokens_first
 from zoo.recompute import recomputed
+
+Extend = Callable[..., tuple[Tokens, State]]
 
 SPAN = 512
 """Tokens: fewer start too many operations, and more exceed the cache."""
 
 
 class _Span(nn.Module):
-    """`extend` of a layer, as a module whose parameters can be replaced for a call."""
+    """A method of a layer, as a module whose parameters can be replaced for a call."""
 
-    def __init__(self, layer: Any) -> None:
+    def __init__(self, layer: Any, extend: Extend) -> None:
         super().__init__()
-        self.layer = layer
+        self.layer, self.extend = layer, extend
 
-    def forward(self, x: Tensor, real: Tensor | None, *state: Tensor) -> tuple[Tensor, ...]:
-        tokens, after = self.layer.extend(x, real, state)
+    def forward(self, x: Tensor, real: Mask | None, *state: Tensor) -> tuple[Tensor, ...]:
+        tokens, after = self.extend(self.layer, x, real, state)
         return tokens, *after
 
 
@@ -46,28 +48,42 @@ def in_spans(forward: Callable[..., Attended]) -> Callable[..., Attended]:
 
     @wraps(forward)
     def compute(
-        layer: Any, x: Tensor, context: Tensor | None = None, mask: Tensor | None = None
+        layer: Any, x: Tokens, context: Context | None = None, mask: Mask | None = None
     ) -> Attended:
-        is_long = layer.size.causal and 0 < layer.span < x.shape[1]
-        of_itself = context is None or context is x
-        if is_long and of_itself and torch.is_grad_enabled() and eager.on_cpu(x):
-            return Attended(_by_spans(layer, x, mask))
+        if has_spans(layer, x, context):
+            return Attended(by_spans(layer, type(layer).extend, x, mask, layer.start(len(x)))[0])
         return forward(layer, x, context, mask)
 
     return compute
 
 
-def _by_spans(layer: Any, x: Tensor, mask: Tensor | None) -> Tensor:
-    """The new tokens of the whole input."""
-    if mask is not None:
-        order, inverse = real_tokens_first(mask)
-        ordered = _by_spans_in_order(layer, gather_tokens(x, order), mask.gather(1, order))
-        return gather_tokens(ordered, inverse)
-    return _by_spans_in_order(layer, x, None)
+def has_spans(layer: Any, x: Tokens, context: Context | None) -> bool:
+    """Return whether a call is computed in spans."""
+    is_long = layer.size.causal and 0 < layer.span < x.shape[1]
+    of_itself = context is None or context is x
+    return is_long and of_itself and torch.is_grad_enabled() and eager.on_cpu(x)
 
 
-def _by_spans_in_order(layer: Any, x: Tensor, real: Tensor | None) -> Tensor:
-    part, state, outputs = _Span(layer), layer.start(len(x)), list[Tensor]()
+def by_spans(
+    layer: Attention, extend: Extend, x: Tokens, mask: Mask | None, state: State
+) -> tuple[Tokens, State]:
+    """The new tokens of the whole input, and the state after it.
+
+    `extend` is a method of the class of `layer`; see `Attention.extend`.
+    """
+    if mask is None:
+        return _in_order(layer, extend, x, None, state)
+    order, inverse = real_tokens_first(mask)
+    first, real = gather_tokens(x, order), mask.gather(1, order)
+    tokens, state = _in_order(layer, extend, first, real, state)
+    return gather_tokens(tokens, inverse), state
+
+
+def _in_order(
+    layer: Any, extend: Extend, x: Tokens, real: Mask | None, state: State
+) -> tuple[Tokens, State]:
+    """The same of samples whose padding is last."""
+    part, outputs, states = _Span(layer, extend), list[Tensor](), [*state]
     # As they are in this call: `functional_call` may have replaced them for it.
     named = {**dict(part.named_parameters()), **dict(part.named_buffers())}
 
@@ -79,6 +95,6 @@ def _by_spans_in_order(layer: Any, x: Tensor, real: Tensor | None) -> Tensor:
     for number, (tokens, mask) in enumerate(zip(spans, masks, strict=True), 1):
         # The backward pass begins with the last: it would compute at once what is stored here.
         call = recomputed if number < len(spans) else lambda function, *inputs: function(*inputs)
-        new, *state = call(compute, tokens, mask, *state)
+        new, *states = call(compute, tokens, mask, *states)
         outputs.append(new)
-    return torch.cat(outputs, dim=1)
+    return torch.cat(outputs, dim=1), tuple(states)

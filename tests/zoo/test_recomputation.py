@@ -192,9 +192,10 @@ def test_spans_have_the_outputs_and_gradients_of_the_whole(name, n, span, padded
     real = torch.ones(3, n, dtype=torch.bool) if mask is None else mask
 
     def of_real_tokens():
-        tokens = layer(x, mask=mask).tokens[real]
+        tokens, losses = layer(x, mask=mask)
         weights = torch.randn(tokens.shape, generator=torch.Generator().manual_seed(7)).to(tokens)
-        return [tokens, *torch.autograd.grad((tokens * weights).sum(), [x, *layer.parameters()])]
+        total = (tokens * weights)[real].sum() + sum(losses.values())
+        return [tokens[real], *torch.autograd.grad(total, [x, *layer.parameters()])]
 
     spans(layer, 0)
     expected = of_real_tokens()
@@ -227,6 +228,24 @@ def test_spans_are_of_replaced_parameters_and_are_not_used_without_gradients(spa
     with torch.no_grad():
         layer(x)
     assert len(seen) == 3
+
+
+@pytest.mark.parametrize("options", [{}, {"trace": "data", "ksvd_mean": "sample"}])
+@pytest.mark.parametrize("padded", [False, True])
+def test_the_loss_of_spans_is_that_of_the_whole(options, padded, spans):
+    sizes = {"dim": 12, "heads": 2, "max_len": 63, "causal": True}
+    layer = zoo.create("primal-moments", **sizes, **options).double()
+    x, mask = torch.randn(3, 63, 12, dtype=torch.float64), masks(63) if padded else None
+
+    def loss_and_gradients():
+        (loss,) = layer(x, mask=mask).losses.values()
+        gradients = torch.autograd.grad(loss, [*layer.parameters()], allow_unused=True)
+        return [loss, *(each for each in gradients if each is not None)]
+
+    spans(layer, 0)
+    expected = loss_and_gradients()
+    assert spans(layer, 17) == [] and expected[0] > 0
+    torch.testing.assert_close(loss_and_gradients(), expected, rtol=1e-9, atol=1e-14)
 
 
 def test_a_projection_that_is_drawn_in_each_forward_has_no_spans():

@@ -233,3 +233,26 @@ def test_layers_of_a_composition_decode():
         expected = layer.eval()(expected).tokens
     for found in (actual, prefilled):
         torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(("pieces", "in_parallel"), [
+    ([32, 32, 16, 16, 3, 1], True), ([64, 36], True), ([5, 40, 55], False),
+])  # fmt: skip
+def test_log_linear_continues_in_parallel_after_multiples_of_a_power_of_two(
+    pieces, in_parallel, monkeypatch
+):
+    sizes = {"dim": 8, "heads": 2, "max_len": 100, "causal": True, "short_conv": 3}
+    layer = zoo.create("log-linear", **sizes, levels=6, chunk=8).double()
+    x, outputs, stepped = torch.randn(2, 100, 8, dtype=torch.float64), [], []
+    whole, by_step = layer.forward(x).tokens, type(layer)._extend_by_step
+    expected = decode(layer, x)[1]
+    monkeypatch.setattr(
+        type(layer), "_extend_by_step", lambda *inputs: stepped.append(1) or by_step(*inputs)
+    )
+    state = layer.start(2)
+    for tokens in x.split(pieces, 1):
+        out, state = layer.extend(tokens, None, state)
+        outputs.append(out)
+    torch.testing.assert_close(torch.cat(outputs, 1), whole, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(state, expected, rtol=1e-12, atol=1e-12)
+    assert (not stepped) == in_parallel

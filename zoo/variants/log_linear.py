@@ -44,6 +44,7 @@ from zoo.kernels.chunk_states import pairwise_decay
 from zoo.kernels.delta import sum_after
 from zoo.kernels.precision import full_precision, without_autocast
 from zoo.kernels.real_tokens import count_after, zero_padding
+from zoo.spans import SPAN
 from zoo.variants import variants
 from zoo.variants.gated_linear import _power_of_two
 
@@ -67,6 +68,7 @@ class LogLinear(CausalHeads):
     family = "decay"
     traits = Traits.causal_only(linear=False, stochastic=False, recurrent=True)
     identities = (Identity(other="ssd", where="lambda = 1", prepare=_equal_scales),)
+    span = 2 * SPAN
 
     def __init__(
         self,
@@ -105,21 +107,26 @@ class LogLinear(CausalHeads):
         return sums[:, :, None].repeat(1, 1, self.levels, 1, 1), *rest
 
     def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
-        """See `Attention.extend`: in parallel from the first token on, else by `step`.
+        """See `Attention.extend`: in parallel after multiples of a power of two, else by `step`.
 
-        Blocks of a level begin at multiples of their size, and so would differ between samples.
+        Blocks of a level begin at multiples of their size. The power of two is at least n.
         """
-        (_, count, *past), n = state, x.shape[1]
-        if bool(count.any()):
+        (sums, count, *past), n = state, x.shape[1]
+        new = count_after(torch.zeros_like(count), n, real)
+        digits = (n - 1).bit_length()
+        if bool(((count & ((1 << digits) - 1)).bool() & (new > 0)).any()):
             return self._extend_by_step(x, real, state)
         projected, past = self.query_key_value.extend(x, tuple(past), real)
         q, k, v, log_alpha, scales = self._project(x, projected)
         k, log_alpha = zero_padding(k, real), zero_padding(log_alpha, real)
-        count = count_after(count, n, real)
         with without_autocast(x):
             heads = weighted_sum(q, k, v, log_alpha, scales, self.chunk, n)
-            sums = level_states(k, v, log_alpha, count, self.levels)
-        return self.merge(x, heads), (sums, count, *past)
+            # A token before these is on one level to all of them, and lower levels are empty.
+            queries, since = q * log_alpha.cumsum(2).exp(), log_alpha.sum(2, keepdim=True).exp()
+            for level in range(min(digits, self.levels - 2) + 1, self.levels):
+                heads = heads + scales[..., level, None] * (queries @ sums[:, :, level])
+            sums = since[..., None] * sums + level_states(k, v, log_alpha, new, self.levels)
+        return self.merge(x, heads), (raised(sums, count + new), count + new, *past)
 
     def step(self, x: Token, state: State) -> tuple[Token, State]:
         """See `Attention.step`."""
@@ -130,15 +137,7 @@ class LogLinear(CausalHeads):
         sums = torch.cat([(k.mT * v)[:, :, None], sums[:, :, 1:]], dim=2)
         with without_autocast(x):
             heads = (scales.mT[..., None] * (q[:, :, None] @ sums)).sum(2)
-        # The power of two that divides the number of tokens: 2^z.
-        divisor = ((count + 1) & -(count + 1))[:, None, None, None, None]
-        power = 2 ** torch.arange(self.levels, device=x.device)[:, None, None]
-        last = power == power[-1]
-        merged = (power <= divisor) & ~last
-        target = (power == 2 * divisor) | (last & (power < 2 * divisor))
-        total = torch.where(merged, sums, 0.0).sum(2, keepdim=True)
-        sums = torch.where(merged, 0.0, sums) + torch.where(target, total, 0.0)
-        return self.merge(token, heads)[:, 0], (sums, count + 1, *past)
+        return self.merge(token, heads)[:, 0], (raised(sums, count + 1), count + 1, *past)
 
     def _project(
         self, x: Tokens, projected: Tensor, positions: Positions | None = None
@@ -186,6 +185,20 @@ def weighted_sum(
     return sums[:, :, :n]
 
 
+def raised(
+    sums: Float[Tensor, "b h l e e"], count: Int[Tensor, " b"]
+) -> Float[Tensor, "b h l e e"]:
+    """The states after `count` tokens, with levels 0 to z added to level z + 1."""
+    # The power of two that divides the number of tokens: 2^z.
+    divisor = (count & -count)[:, None, None, None, None]
+    power = 2 ** torch.arange(sums.shape[2], device=sums.device)[:, None, None]
+    last = power == power[-1]
+    merged = (power <= divisor) & ~last
+    target = (power == 2 * divisor) | (last & (power < 2 * divisor))
+    total = torch.where(merged, sums, 0.0).sum(2, keepdim=True)
+    return torch.where(merged, 0.0, sums) + torch.where(target, total, 0.0)
+
+
 def level_states(
     k: Queries, v: Queries, log_alpha: Gates, count: Int[Tensor, " b"], levels: int
 ) -> Float[Tensor, "b h l e e"]:
@@ -193,7 +206,11 @@ def level_states(
     token = torch.arange(k.shape[2], device=k.device)
     level = level_of(count[:, None], token).clamp_max(levels - 1)[:, None, :, None]
     k = k * sum_after(log_alpha).exp()
-    return torch.stack([k.where(level == i, 0.0).mT @ v for i in range(levels)], dim=2)
+    # Often all tokens are on one level.
+    used = range(int(level.min()), int(level.max()) + 1)
+    states = [(k.where(level == i, 0.0) if len(used) > 1 else k).mT @ v for i in used]
+    zeros = torch.zeros_like(states[0])
+    return torch.stack([states[i - used[0]] if i in used else zeros for i in range(levels)], dim=2)
 
 
 def level_of(i: Int[Tensor, "*n"], j: Int[Tensor, "*m"]) -> Int[Tensor, "*nm"]:

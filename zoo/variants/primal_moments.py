@@ -26,7 +26,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from zoo import ksvd
+from zoo import ksvd, spans
 from zoo.contract import Attended, Context, Mask, Matrix, State, Tokens, Unsupported
 from zoo.kernels import causal_sum, cosine_map
 from zoo.kernels.precision import full_precision
@@ -55,6 +55,7 @@ class PrimalMoments(Primal):
 
     __signature__ = _signature()
     by_features = True
+    span = spans.SPAN
 
     def forward(
         self, x: Tokens, context: Context | None = None, mask: Mask | None = None
@@ -63,6 +64,8 @@ class PrimalMoments(Primal):
         if context is not None and context is not x:
             return forms.cross_attention(self, x, context, mask)
         backend = self.backend_for(x)
+        if backend != "literal" and spans.has_spans(self, x, context):
+            return self._by_spans(x, mask)
         phi = forms.features(self.phi, self.queries_and_keys(x, mask), mask)
         sides = forms.by_side(phi, self.size.heads)
         if self.size.causal:
@@ -114,17 +117,28 @@ class PrimalMoments(Primal):
             e, r, traces = causal_scores(phi, heads, directions, real.cumsum(1), plain)
             merged = self._merge(e, r)
         tokens = self.out(merged.to(self.out.weight.dtype))
-        if not self.training:
-            return Attended(tokens)
         with full_precision(e, r) as (e, r):
             energy = ksvd.energy_of_scores(e, r, self.roots())
-            trace = ksvd.trace(self.directions[None])
-            if self.trace == "data":
-                # A mean over tokens, as the energy: projections differ between tokens.
-                energy, trace = energy - (traces * real[:, None]).sum(-1), torch.zeros_like(trace)
-            count = real.sum(1).expand(x.shape[0])
-            loss = ksvd.squared_objective(energy, trace, count, self.ksvd_mean)
-        return Attended(tokens, {"ksvd": self.eta * loss})
+            sums, count = (traces * real[:, None]).sum(-1), real.sum(1).expand(x.shape[0])
+            return Attended(tokens, self._causal_losses(energy, sums, count))
+
+    def _by_spans(self, x: Tokens, mask: Mask | None) -> Attended:
+        """`_causal`, a span of tokens at a time: its state has the sums of the loss, too."""
+        sums = self.zero_state(len(x), self.size.heads)
+        state = *self.start(len(x)), sums, sums, sums
+        extend = type(self)._extend_with_loss
+        tokens, (_, count, *_, energy, traces) = spans.by_spans(self, extend, x, mask, state)
+        return Attended(tokens, self._causal_losses(energy, traces, count))
+
+    def _causal_losses(self, energy: ksvd.Energy, traces: Any, count: Tensor) -> dict[str, Tensor]:
+        """The loss from sums over the tokens of each sample and head; none in evaluation."""
+        if not self.training:
+            return {}
+        trace = ksvd.trace(self.directions[None])
+        if self.trace == "data":
+            # A mean over tokens, as the energy: projections differ between tokens.
+            energy, trace = energy - traces, torch.zeros_like(trace)
+        return {"ksvd": self.eta * ksvd.squared_objective(energy, trace, count, self.ksvd_mean)}
 
     def analytic_flops(self, n: int) -> int:
         """See `Primal.analytic_flops`: with the moments."""
@@ -150,7 +164,16 @@ class PrimalMoments(Primal):
 
     def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
         """See `Attention.extend`."""
-        (sums, count, *past), n = state, x.shape[1]
+        zeros = self.zero_state(len(x), self.size.heads)
+        tokens, state = self._extend_with_loss(x, real, (*state, zeros, zeros, zeros))
+        return tokens, state[:-3]
+
+    def _extend_with_loss(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
+        """`extend`, with three more sums over tokens in the state, (b, h).
+
+        They are the additions to the trace, the energy and the traces; see `causal_scores`.
+        """
+        (sums, count, *past, added, energy, traces), n = state, x.shape[1]
         projected, past = self.query_key.extend(x, tuple(past), real)
         positions = positions_after(count, n)
         phi = forms.features(self.phi, self.rotated(projected, positions), real)
@@ -160,11 +183,18 @@ class PrimalMoments(Primal):
             sides = phi, phi.flip(1), heads[:, None] @ directions, sums
             queries, keys, values, sums = (side.flatten(1, 2) for side in sides)
             scores, sums = causal_sum.total_after(queries, keys, values, sums, CHUNK)
-            scores = scores / (positions + 1).to(scores.dtype)[:, None, :, None]
-            merged = self._merge(*scores.chunk(2, dim=1))
+            number = (positions + 1).to(scores.dtype)[:, None]
+            e, r = (scores / number[..., None]).chunk(2, dim=1)
+            merged = self._merge(e, r)
+            if self.training and torch.is_grad_enabled():
+                new = additions(phi, values.unflatten(1, (2, -1)), *scores.chunk(2, dim=1))
+                of_tokens = (added[..., None] + new.cumsum(-1)) / number.square()
+                of_tokens = of_tokens if real is None else of_tokens * real[:, None]
+                added, traces = added + new.sum(-1), traces + of_tokens.sum(-1)
+                energy = energy + ksvd.energy_of_scores(e, r, self.roots())
         tokens = self.out(merged.to(self.out.weight.dtype))
         sums = sums.unflatten(1, (2, -1))
-        return tokens, (sums, count_after(count, n, real), *past)
+        return tokens, (sums, count_after(count, n, real), *past, added, energy, traces)
 
 
 def causal_scores(
@@ -183,8 +213,17 @@ def causal_scores(
     a, b = (x[:, None] @ directions).unbind(1)
     sums = causal_sum.plain if plain else partial(causal_sum.chunked, chunk=CHUNK)
     e, r = sums(phi_q, phi_k, a), sums(phi_k, phi_q, b)
-    # n^2 Tr_n is a sum over i, j <= n of kappa(j, i) (a_i . b_j): token n adds a row and a column.
-    diagonal = (phi_q * phi_k).sum(-1) * (a * b).sum(-1)
-    added = (e * b).sum(-1) + (r * a).sum(-1) - diagonal
+    added = additions(phi, torch.stack([a, b], 1), e, r)
     count = count.clamp_min(1)[:, None].to(e.dtype)
     return e / count[..., None], r / count[..., None], added.cumsum(-1) / count.square()
+
+
+def additions(
+    phi: forms.BySide, values: Float[Tensor, "b c h n s"], e: ksvd.Scores, r: ksvd.Scores
+) -> Float[Tensor, "b h n"]:
+    """What each token adds to n^2 Tr_n, from sums over the tokens up to it.
+
+    That is a sum over i, j <= n of kappa(j, i) (a_i . b_j): token n adds a row and a column.
+    """
+    (phi_q, phi_k), (a, b) = phi.unbind(1), values.unbind(1)
+    return (e * b).sum(-1) + (r * a).sum(-1) - (phi_q * phi_k).sum(-1) * (a * b).sum(-1)
