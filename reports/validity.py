@@ -13,6 +13,7 @@ from scipy.stats import kendalltau
 
 from reports import outdated, papers
 from reports.markdown import rendered
+from reports.statistics import between
 
 if TYPE_CHECKING:
     from reports.pages.suite import Tables
@@ -44,24 +45,26 @@ def published() -> tuple[Mapping[str, str], ...]:
 
 
 def orderings(
-    answers: pd.DataFrame, probes: pd.DataFrame, questions: Collection[str] = ()
-) -> pd.DataFrame:
+    answers: pd.DataFrame, probes: pd.DataFrame, pairs: pd.DataFrame,
+    questions: Collection[str] = (),
+) -> pd.DataFrame:  # fmt: skip
     """Each published ordering of a question of these results, with what the results have.
 
     Args:
         answers: of `reports.suite_results.SuiteResults`.
         probes: the same columns for further splits, by `probe`: `row`, `question`, `mean`, `low`,
             `high`, `better`, `seeds`.
+        pairs: the differences of rows on the same test examples; see `reports.statistics.pairs`.
         questions: whose orderings; empty for those of the answers.
 
     Returns:
         A line for each ordering: its fields; `first` and `second`, the means of the two rows;
-        `difference`, positive if the order is the published one, with the sum of both intervals as
-        `low` and `high`; `verdict`.
+        `difference`, positive if the order is the published one, with its 95 % interval, `low` to
+        `high`: of the pair, or else the sum of the intervals of both; `verdict`.
     """
     chosen = {*(questions or answers["question"])}
     found = [
-        {"probe": "", "explanation": "", **ordering, **_compared(ordering, answers, probes)}
+        {"probe": "", "explanation": "", **ordering, **_compared(ordering, answers, probes, pairs)}
         for ordering in published()
         if ordering["question"] in chosen
     ]
@@ -92,14 +95,19 @@ def _results(of: Mapping[str, str], answers: pd.DataFrame, probes: pd.DataFrame)
 
 
 def _compared(
-    ordering: Mapping[str, str], answers: pd.DataFrame, probes: pd.DataFrame
+    ordering: Mapping[str, str], answers: pd.DataFrame, probes: pd.DataFrame, pairs: pd.DataFrame
 ) -> dict[str, Any]:
     lines = _results(ordering, answers, probes).to_dict("index")
     first, second = (lines.get(ordering[name]) for name in ("above", "below"))
     if not first or not second:
         nothing = dict.fromkeys(("first", "second", "difference", "low", "high"), math.nan)
         return {**nothing, "verdict": NOT_RUN}
+    of_question = pairs[pairs["question"] == ordering["question"]]
+    pair = between(of_question, [(ordering["above"], ordering["below"])])
     low, high = _difference(first, second)
+    if len(pair) and "probe" not in ordering:
+        ends = pair[["low", "high"]].iloc[0]
+        low, high = sorted(float(end) * (1 if first["better"] == "higher" else -1) for end in ends)
     verdict = UNDECIDED
     if _is_comparable(first, second):
         verdict = REPRODUCED if low > 0 else CONTRADICTED if high < 0 else UNDECIDED
@@ -157,7 +165,7 @@ def compared(of: "Tables") -> tuple[pd.DataFrame, pd.DataFrame]:
     if of.suite.key != _file()["suite"]:
         names, answers, probes = {o["question"] for o in published()}, answers[:0], probes[:0]
     tables = correlations(answers, probes)
-    return orderings(answers, probes, names), tables[tables["question"].isin(names)]
+    return orderings(answers, probes, of.pairs, names), tables[tables["question"].isin(names)]
 
 
 def sentence(found: pd.DataFrame) -> str:

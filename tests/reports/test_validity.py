@@ -9,6 +9,7 @@ from harness.catalogue import described
 from harness.records.suites import find
 from reports import papers, validity
 from reports.pages.suite import tables
+from reports.statistics import COLUMNS
 from reports.validity import compared, correlations, orderings, page, published, sentence
 from tests.conftest import ROOT
 from zoo.composition import Composition
@@ -23,6 +24,8 @@ def line(row, question, mean, half=1.0, better="higher", **more):
 PROBE = ["row", "question", "probe", "mean", "low", "high", "better", "seeds"]
 
 NONE = pd.DataFrame(columns=[*PROBE, "part", "answered", "at_baseline"])
+
+NO_PAIRS = pd.DataFrame(columns=[*COLUMNS])
 
 AT_BASELINE = {"seeds": 1, "at_baseline": True, "answered": False}
 """By design such a variant has one seed."""
@@ -52,7 +55,7 @@ def test_an_order_is_decided_by_variants_with_all_seeds_and_by_one_at_a_baseline
         for row, mean, more in zip(names, (55.0, 39.0), (first, second), strict=True)
     ])  # fmt: skip
     probes = answers.assign(probe="32 pairs in 256").reindex(columns=PROBE)
-    found = orderings(answers, probes).set_index(["above", "below"])
+    found = orderings(answers, probes, NO_PAIRS).set_index(["above", "below"])
     assert found.loc[names, "verdict"] == verdict
 
 
@@ -72,12 +75,35 @@ def test_an_order_is_reproduced_where_the_intervals_are_apart(first, second, bet
         line("delta", "fuzzy", first, better=better),
         line("gated-linear", "fuzzy", second, better=better),
     ])  # fmt: skip
-    found = orderings(answers, NONE).set_index(["above", "below"])
+    found = orderings(answers, NONE, NO_PAIRS).set_index(["above", "below"])
     assert {*found["question"]} == {"fuzzy"}
     one = found.loc[("delta", "gated-linear")]
     assert one["verdict"] == verdict
     assert (one["low"], one["high"]) == pytest.approx(ends, nan_ok=True)
     assert found.loc[("mesa", "delta"), "verdict"] == "not run"
+
+
+@pytest.mark.parametrize(("better", "ends", "verdict", "expected"), [
+    ("higher", (0.5, 1.5), "reproduced", (0.5, 1.5)),
+    ("higher", (-1.5, -0.5), "contradicted", (-1.5, -0.5)),
+    ("lower", (-1.5, -0.5), "reproduced", (0.5, 1.5)),
+    ("lower", (-0.5, 1.5), "undecided", (-1.5, 0.5)),
+])  # fmt: skip
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_the_interval_of_the_difference_on_the_same_examples_decides(
+    better, ends, verdict, expected, mirrored
+):
+    rows = ["delta", "gated-linear"]
+    answers = pd.DataFrame([line(row, "fuzzy", 40.0, better=better) for row in rows])
+    first, second = rows[::-1] if mirrored else rows
+    low, high = (-ends[1], -ends[0]) if mirrored else ends
+    one = {"table": "laptop@2", "question": "fuzzy", "metric": "accuracy", "first": first,
+           "second": second, "difference": (low + high) / 2, "low": low, "high": high, "p": 0.1,
+           "p_holm": 0.1, "outdated": False}  # fmt: skip
+    pairs = pd.DataFrame([one, one | {"question": "copy", "low": 5.0, "high": 6.0}])
+    found = orderings(answers, NONE, pairs).set_index(["above", "below"])
+    found = found.loc[("delta", "gated-linear")]
+    assert (found["low"], found["high"]) == expected and found["verdict"] == verdict
 
 
 def test_an_order_of_a_probe_is_read_from_it():
@@ -87,7 +113,7 @@ def test_an_order_of_a_probe_is_read_from_it():
         line("gated-delta", "recall", 90.0, probe="32 pairs in 256"),
         line("softmax", "recall", 10.0, probe="32 pairs in 256"),
     ]).reindex(columns=PROBE)  # fmt: skip
-    found = orderings(answers, probes).set_index(["above", "below"])
+    found = orderings(answers, probes, NO_PAIRS).set_index(["above", "below"])
     assert found.loc[("gated-delta", "softmax"), "difference"] == 80
     assert found.loc[("softmax", "performer"), "verdict"] == "not run"
 
