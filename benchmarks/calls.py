@@ -161,17 +161,15 @@ def of_pathfinder(setup: Setup) -> Iterator[Result]:
     """Time of generating Pathfinder's images, relative to training on them and to one process."""
     images, batch = setup.size(2000, 20), setup.size(32, 4)
     run = run_of(setup, "primal", "pathfinder", "paper", train={"batch": batch})
-    (steps,) = seconds_of(setup, {"": training_call(trainer(run))}, 5).values()
-    tenth = images // 10
+    (step,) = seconds_of(setup, {"": training_call(trainer(run))}, 5).values()
+    tenth, how = images // 10, f"{images:,} images; {shape_of(run)}"
     task = Pathfinder(train=images - 2 * tenth, dev=tenth, test=tenth)
     calls = {"one process": lambda: task.generate(1), "2 processes": lambda: task.generate(2)}
-    seconds = {name: [s / images for s in taken]
-               for name, taken in seconds_of(setup, calls, 3).items()}  # fmt: skip
-    alone, together = seconds.values()
-    training, how = median(steps) / batch, f"{images:,} images; {shape_of(run)}"
-    for name, ratio in (("generation", Quartiles.of(together) / training),
-                        ("processes", Quartiles.of_ratio(together, alone))):  # fmt: skip
-        yield Result(f"pathfinder-{name}", how, ratio, milliseconds(seconds))
+    alone, together = (Quartiles.of(s) / images for s in seconds_of(setup, calls, 3).values())
+    figures = {"one process (ms)": alone / 1e-3, "2 processes (ms)": together / 1e-3}
+    ratio = together / (median(step) / batch)
+    yield Result("pathfinder-generation", how, ratio, figures)
+    yield Result("pathfinder-processes", how, together / alone, figures)
 
 
 def of_workers(setup: Setup) -> Iterator[Result]:
@@ -203,10 +201,4 @@ def of_statistics(setup: Setup) -> Iterator[Result]:
     """Intervals and rank groups of simulated leaderboards, whose true means are known."""
     tables = setup.size(1000, 4)
     for name, ratio, shares in figures(tables):
-        how, found = f"{tables:,} tables of each scenario", {}
-        for text, values in shares.items():
-            mean, error = 100 * values.mean(), 100 * values.std() / tables**0.5
-            # Numbers of a record are positive.
-            ends = (max(float(value), 1e-3) for value in (mean - error, mean, mean + error))
-            found[f"{text} (%)"] = Quartiles(**dict(zip(("q1", "median", "q3"), ends, strict=True)))
-        yield Result(f"statistics-{name}", how, Quartiles.of([max(ratio, 1e-3)]), found)
+        yield Result(f"statistics-{name}", f"{tables:,} tables of each scenario", ratio, shares)

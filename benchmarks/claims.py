@@ -1,38 +1,28 @@
-"""Claims of performance: each is a ratio of two measurements on one device, with a bound."""
+"""Claims of performance: each is a ratio of two measurements on one device, with a bound.
 
-import csv
+The columns of `claims.csv` are the `section`, `name` and text (`what`) of a claim; its bound by
+kind of device, `cpu` and `cuda`, which is `-` for a comparison only and empty where nothing is
+measured; its `limit`, what the ratio cannot fall below, and why; and its `quantity`, `time` or
+`memory`, of `of` divided by `over`. Other ratios are computed by the function of the section.
+"""
+
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import pandas as pd
 
 from harness.records.fields import Device, Quartiles
 
+CLAIMS = pd.read_csv(Path(__file__).with_name("claims.csv"), dtype=str, keep_default_na=False)
 
-class Claim(NamedTuple):
-    """A line of the table `claims.csv`.
 
-    Attributes:
-        cpu, cuda: the bound of the median; `-` for a comparison only, empty if not measured.
-        quantity: `time` or `memory` of `of`, divided by that of `over`; else empty: the function of
-            the section computes the ratio.
-        limit: what the ratio cannot fall below, and why.
-    """
-
-    section: str
-    name: str
-    cpu: str
-    cuda: str
-    quantity: str
-    of: str
-    over: str
-    what: str
-    limit: str
-
-    def bound(self, kind: Device) -> float | None:
-        """The bound on a kind of device; None for a comparison."""
-        text = self.cpu if kind == "cpu" else self.cuda
-        return None if text == "-" else float(text)
+def of_section(section: str, kind: Device) -> list[Any]:
+    """The claims that a section makes for a kind of device: named tuples of its bound and texts."""
+    claims = CLAIMS[(CLAIMS["section"] == section) & (CLAIMS[kind] != "")]
+    bounds = [None if text == "-" else float(text) for text in claims[kind]]
+    return [*claims.assign(bound=pd.Series(bounds, claims.index, object)).itertuples()]
 
 
 class Setup(NamedTuple):
@@ -41,7 +31,7 @@ class Setup(NamedTuple):
     If `tiny`, sizes are the smallest, to test the code: such ratios mean nothing.
     """
 
-    claims: list[Claim]
+    claims: list[Any]
     kind: Device
     out: Path
     tiny: bool = False
@@ -59,12 +49,3 @@ class Result(NamedTuple):
     ratio: Quartiles | None = None
     figures: Mapping[str, Quartiles] = MappingProxyType({})
     reason: str = ""
-
-
-def of_section(section: str, kind: Device) -> list[Claim]:
-    """The claims that a section makes for a kind of device, in the order of the table."""
-    return [c for c in CLAIMS if c.section == section and (c.cpu if kind == "cpu" else c.cuda)]
-
-
-with Path(__file__).with_name("claims.csv").open(encoding="utf-8", newline="") as _file:
-    CLAIMS = [Claim(**row) for row in csv.DictReader(_file)]

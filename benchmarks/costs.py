@@ -8,7 +8,7 @@ A cost that has no record is measured.
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from benchmarks.claims import Claim, Result, Setup
+from benchmarks.claims import Result, Setup
 from harness.costs.plan import CostRequest, measurements, of_run
 from harness.costs.reference import reference_of
 from harness.costs.sweep import measure_all
@@ -76,28 +76,27 @@ def run_of(
 
 def _evaluated(setup: Setup, spec_of: Callable[..., CostSpec]) -> Iterator[Result]:
     """The claims of a section; `spec_of` takes a variant, its options and a change."""
-    specs: dict[str, CostSpec] = {}
-    reasons: dict[str, str] = {}
-    for text in dict.fromkeys(text for claim in setup.claims for text in (claim.of, claim.over)):
-        label, _, word = text.partition(", ")
-        name, _, options = label.rstrip("]").partition("[")
-        settings = dict(option.split("=") for option in options.split(",") if option)
-        try:
-            specs[text] = spec_of(name, {name: settings} if settings else {}, CHANGES[word])
-        except Unsupported as error:
-            reasons[text] = str(error)
-    wanted = [*{spec.id: spec for spec in specs.values()}.values()]
-    made = measure_all(wanted, setup.out, seconds=0.0 if setup.tiny else 3.0)
-    costs = {cost.spec.id: cost for cost in made}
     for claim in setup.claims:
-        texts = claim.of, claim.over
-        pair = [costs[specs[text].id] for text in texts if text in specs]
-        found = [reasons[text] for text in texts if text in reasons]
-        found += [cost.reason for cost in pair if cost.measured is None]
-        yield Result(claim.name, claim.of, reason=found[0]) if found else ratio(claim, *pair)
+        try:
+            specs = [spec_of(*_read(text)) for text in (claim.of, claim.over)]
+        except Unsupported as error:
+            yield Result(claim.name, claim.of, reason=str(error))
+            continue
+        made = measure_all(specs, setup.out, seconds=0.0 if setup.tiny else 3.0)
+        of, over = sorted(made, key=lambda cost: cost.spec != specs[0])
+        reason = of.reason or over.reason
+        yield Result(claim.name, claim.of, reason=reason) if reason else ratio(claim, of, over)
 
 
-def ratio(claim: Claim, of: CostRecord, over: CostRecord) -> Result:
+def _read(text: str) -> tuple[str, dict[str, dict[str, str]], Mapping[str, Any]]:
+    """The variant, its options and the change of a cell."""
+    label, _, word = text.partition(", ")
+    name, _, options = label.rstrip("]").partition("[")
+    settings = dict(option.split("=") for option in options.split(",") if option)
+    return name, {name: settings} if settings else {}, CHANGES[word]
+
+
+def ratio(claim: Any, of: CostRecord, over: CostRecord) -> Result:
     """The ratio of two costs that were measured.
 
     Times that were taken alternately with those of the same softmax are compared through it.

@@ -33,10 +33,9 @@ def measure(section: str, kind: Device, out: Path, *, tiny: bool) -> list[ClaimR
     for result in SECTIONS[section](Setup(claims, kind, out, tiny)) if claims else ():
         seconds, start = time.perf_counter() - start, time.perf_counter()
         for claim in (claim for claim in claims if fnmatch(claim.name, result.name)):
-            bound = claim.bound(kind)
             records.append(ClaimRecord(
-                name=claim.name, what=claim.what, bound=bound, limit=claim.limit,
-                setting=result.setting, ratio=result.ratio, met=is_met(result.ratio, bound),
+                name=claim.name, what=claim.what, bound=claim.bound, limit=claim.limit,
+                setting=result.setting, ratio=result.ratio, met=is_met(result.ratio, claim.bound),
                 reason=result.reason, figures={**result.figures}, taken=now(),
                 seconds=round(seconds, 3), environment=describe(kind),
             ))  # fmt: skip

@@ -10,8 +10,9 @@ import torch
 
 from harness import checkpoint, provenance
 from harness.answers import by_cluster, roll_out
+from harness.costs.plan import of_run
 from harness.costs.reference import SDPA, softmax_by
-from harness.costs.work import backend_of, flops_of, state_bytes_of
+from harness.costs.work import counts, prepare, state_bytes_of
 from harness.data import is_out_of_memory, restore
 from harness.environment import is_same_machine, merge_commits
 from harness.interrupts import Interrupts
@@ -103,7 +104,8 @@ class Attempt:
             raise UserError(f"{task.key} has no test answers; give train.best_on_test=false")
         # Without a trial of what is the fastest here: curves of two machines are alike.
         built = spec.model_copy(update={"options": softmax_by(SDPA, spec.options)})
-        self.flops = flops_of(build_model(built, task).to(device), train, spec.train)
+        step, _ = of_run(built, self.environment.device, self.environment.threads)
+        self.flops, self.backend = counts(step, prepare(step))
         self.report("phase", "train")
         torch.manual_seed(spec.seed)
         model = build_model(built, task).to(device)
@@ -112,7 +114,6 @@ class Attempt:
         if self.path.exists():
             self._resume(trainer)
         self.state_bytes = state_bytes_of(model)
-        self.backend = backend_of(trainer, task.length("train"), task.sequences)
         self._train(trainer, dev, test if spec.train.best_on_test else None)
         self.report("phase", "test")
         return self._evaluate(trainer, test)

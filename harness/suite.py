@@ -194,8 +194,7 @@ def steps(
 
 def costs(suite: Suite, rows: Sequence[SuiteRow], device: Device) -> list[CostSpec]:
     """The measurements of the rows of a suite, with the references of softmax."""
-    specs = (spec for row in rows for spec in layer_costs(suite.cost, row, device))
-    return [*{spec.id: spec for spec in specs}.values()]
+    return [spec for row in rows for spec in layer_costs(suite.cost, row, device)]
 
 
 def layer_costs(plan: CostPlan, row: SuiteRow, device: Device) -> list[CostSpec]:
@@ -203,7 +202,7 @@ def layer_costs(plan: CostPlan, row: SuiteRow, device: Device) -> list[CostSpec]
 
     Forms and passes that the row lacks are left out.
     """
-    specs: dict[str, CostSpec] = {}
+    specs: list[CostSpec] = []
     is_layer = len(Composition.parse(row.attention).names) == 1
     for operation, causal in product(plan.passes if is_layer else (), (False, True)):
         request = CostRequest(
@@ -212,5 +211,5 @@ def layer_costs(plan: CostPlan, row: SuiteRow, device: Device) -> list[CostSpec]
             causal=causal, precision=plan.precision, device=device, settings=row.options,
         )  # fmt: skip
         with suppress(Unsupported):
-            specs |= {spec.id: spec for spec in measurements(request)}
-    return [*specs.values()]
+            specs += measurements(request)
+    return specs

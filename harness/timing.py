@@ -15,8 +15,6 @@ import torch
 from harness.data import is_out_of_memory
 from zoo.contract import Unsupported
 
-ROUNDS = 9
-"""Rounds of a measurement whose number of rounds is fixed."""
 LEAST_ROUNDS, CERTAIN_ROUNDS, MOST_ROUNDS = 3, 9, 500
 """Rounds of a slow call, before an interval is trusted, and of a fast call."""
 TOLERANCE = 0.02

@@ -93,8 +93,7 @@ def _train(
 
 def _steps(steps: Sequence[suites.Step], options: "RunOptions") -> Answer:
     """Measure the training steps that have no record; show them beside the published ones."""
-    specs = {step.spec.id: step.spec for step in steps}
-    records = measured([*specs.values()], options)
+    records = measured([step.spec for step in steps], options)
     found = step_frame(steps, of_costs(records))
     text = f"\n{papers.step_text(found)}\n\npages: harness report --store {options.store}"
     return Answer(

@@ -1,21 +1,21 @@
 """One measurement of a cost sweep, made in this process, and the limits of its device."""
 
 import time
+from functools import partial
 from statistics import median
 from typing import Any
 
 import torch
 
-from harness.costs.reference import REFERENCE, candidates, fastest, reference_of, softmax_by
-from harness.costs.work import TimedCall, prepare
+from harness.costs.reference import REFERENCE, SDPA, candidates, reference_of, softmax_by
+from harness.costs.work import TimedCall, counts, prepare
 from harness.data import is_out_of_memory
 from harness.model import trainable
 from harness.records.cost import CostSpec, Limits, Measured, batching_of
 from harness.records.fields import Quartiles
-from harness.timing import LEAST_ROUNDS, Timer, sample, timer_of
-from harness.train import autocast
+from harness.timing import LEAST_ROUNDS, Call, Timer, sample, short_trial, timer_of
 from zoo.contract import Attention
-from zoo.cost import backends, flops, peak_bytes
+from zoo.cost import peak_bytes
 
 OPTIMISER_TRANSFERS = 7
 """AdamW reads a parameter, its gradient and both moments, and writes all but the gradient."""
@@ -25,6 +25,10 @@ REMAINING_CALLS = 2 + LEAST_ROUNDS + 3
 
 TRIAL_CALLS = 8
 """Calls of SDPA softmax that a trial of two backends takes as long as, at most."""
+
+MARGIN = 0.95
+"""Share of the time of SDPA that another backend takes at most where it is chosen: two that are
+equally fast must not change places from one process to the next."""
 
 COPIED_BYTES = {"cpu": 256 * 2**20, "cuda": 2 * 2**30}
 """Size of the copied tensor: larger than every cache."""
@@ -47,15 +51,15 @@ def measure(spec: CostSpec, limits: Limits, seconds: float, timeout: float) -> M
     timed = prepare(spec)
     # First what is measured, so that an error here is of it.
     first = timer(timed.call, 1)
-    reference, no_ratio = _reference(spec, timer, end - REMAINING_CALLS * first)
+    softmax, no_ratio = _softmax(spec, timer, end - REMAINING_CALLS * first)
+    reference, fastest = next(iter(softmax.items()), ("", timed))
     options = softmax_by(reference, spec.options)
     if reference and spec.options != options:
         spec = spec.model_copy(update={"options": options})
         timed = prepare(spec)
-    calls = [timed.call]
-    if reference and spec != reference_of(spec, reference):
-        calls.append(prepare(reference_of(spec, reference)).call)
-    samples = sample(calls, timer, seconds=seconds)
+    is_compared = reference and spec != reference_of(spec, reference)
+    samples = sample([timed.call, *[fastest.call] * bool(is_compared)], timer, seconds=seconds)
+    flops, backend = counts(spec, timed)
     return Measured(
         seconds=Quartiles.of(samples[0]),
         samples=len(samples[0]),
@@ -63,42 +67,56 @@ def measure(spec: CostSpec, limits: Limits, seconds: float, timeout: float) -> M
         no_ratio=no_ratio,
         reference=reference,
         limits=limits,
-        **_memory(spec, timed, compared=bool(reference)),
-        **_counted(spec, timed),
+        flops=flops,
+        backend=backend,
+        analytic_flops=analytic_flops(spec, timed.module),
+        required_bytes=required_bytes(spec, timed),
+        parameters=trainable(timed.module),
+        **_memory(spec, timed, softmax.get(SDPA)),
     )
 
 
-def _memory(spec: CostSpec, timed: TimedCall, *, compared: bool) -> dict[str, Any]:
-    """The bytes of a call of `memory_batch` samples; if `compared`, their ratio to SDPA."""
+def _softmax(spec: CostSpec, timer: Timer, end: float) -> tuple[dict[str, TimedCall], str]:
+    """The calls of softmax by backend, the fastest first; others than SDPA need the margin.
+
+    Empty, with the reason, where SDPA softmax has too little memory or time until `end`.
+    """
+    names, calls = candidates(spec), dict[str, TimedCall]()
+
+    def make(name: str) -> Call:
+        if name not in calls:
+            calls[name] = prepare(reference_of(spec, name))
+        return calls[name].call
+
+    try:
+        seconds = timer(make(SDPA), 1)
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return {}, f"{REFERENCE} is out of memory"
+    count = REMAINING_CALLS + (TRIAL_CALLS if len(names) > 1 else 0)
+    if count * seconds > end - time.monotonic():
+        return {}, f"no time is left for {REFERENCE}: {seconds:.2g} s a call"
+    if len(names) > 1:
+        least = short_trial({name: partial(make, name) for name in names}, timer)
+        best = min(least, key=lambda name: least[name] * (MARGIN if name == SDPA else 1))
+        calls = {best: calls[best], SDPA: calls[SDPA]}
+    return calls, ""
+
+
+def _memory(spec: CostSpec, timed: TimedCall, softmax: TimedCall | None) -> dict[str, Any]:
+    """The bytes of a call of `memory_batch` samples, and their ratio to SDPA `softmax`."""
     peak, total_bytes = _bytes(spec, timed)
     found = {
         "peak_bytes": peak, "memory_batch": memory_batch(spec), "memory_bytes": total_bytes,
         "memory_ratio": None, "state_bytes": timed.state_bytes,
     }  # fmt: skip
-    if compared:
+    if softmax:
         sdpa = reference_of(spec)
-        softmax = timed if spec == sdpa else prepare(sdpa)
         sdpa_bytes = total_bytes if spec == sdpa else _bytes(sdpa, softmax)[1]
         found |= {"memory_ratio": total_bytes / sdpa_bytes}
         found |= {"softmax_parameters": trainable(softmax.module)}
     return found
-
-
-def _counted(spec: CostSpec, timed: TimedCall) -> dict[str, Any]:
-    """Figures that need no timing."""
-    n, compiled = 1 if spec.operation == "decode" else spec.length, False
-    if spec.train and (compiled := spec.train.compiled):
-        # Operations are counted in PyTorch's calls, which a compiled model does not make.
-        timed = prepare(spec.model_copy(
-            update={"train": spec.train.model_copy(update={"compiled": False})}
-        ))  # fmt: skip
-    with autocast(spec.device, spec.precision):
-        backend = backends(timed.module, torch.device(spec.device), (spec.batch, n, spec.dim))
-    return {
-        "flops": flops(timed.call), "analytic_flops": analytic_flops(spec, timed.module),
-        "backend": "compiled" if compiled else backend,
-        "required_bytes": required_bytes(spec, timed), "parameters": trainable(timed.module),
-    }  # fmt: skip
 
 
 def memory_batch(spec: CostSpec) -> int:
@@ -139,24 +157,6 @@ def analytic_flops(spec: CostSpec, module: torch.nn.Module) -> int | None:
     return None if forward is None else passes * spec.batch * forward
 
 
-def _reference(spec: CostSpec, timer: Timer, end: float) -> tuple[str, str]:
-    """The backend of the fastest softmax.
-
-    Empty, with the reason, where SDPA softmax has too little memory or time until `end`.
-    """
-    names = candidates(spec)
-    try:
-        seconds = timer(prepare(reference_of(spec)).call, 1)
-    except (MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
-        return "", f"{REFERENCE} is out of memory"
-    calls = REMAINING_CALLS + (TRIAL_CALLS if len(names) > 1 else 0)
-    if calls * seconds > end - time.monotonic():
-        return "", f"no time is left for {REFERENCE}: {seconds:.2g} s a call"
-    return fastest(spec, timer, names), ""
-
-
 def _bytes(spec: CostSpec, timed: TimedCall) -> tuple[int, int]:
     """Bytes that a call of `memory_batch` samples allocates at most; and with their state.
 
@@ -174,25 +174,17 @@ def measure_limits(device: torch.device, precision: str, seconds: float = 1.0) -
 
     Sampling takes about `seconds`.
     """
-    copies, products = _sample(device, precision, seconds)
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    count, side = COPIED_BYTES[device.type] // 4, SIDE[device.type]
+    # Not zeros: pages that were never written are all one page, which the cache holds.
+    source, target = (torch.ones(count, device=device) for _ in range(2))
+    left, right, product = (torch.ones(side, side, device=device, dtype=dtype) for _ in range(3))
+    calls = [partial(target.copy_, source), partial(torch.mm, left, right, out=product)]
+    copies, products = sample(calls, timer_of(device), seconds=seconds)
+    del calls, source, target, left, right, product
     # The processes of the measurements need the memory that this process would keep.
     torch.cuda.empty_cache()
     return Limits(
         bytes_per_second=2 * COPIED_BYTES[device.type] / median(copies),
-        flops_per_second=2 * SIDE[device.type] ** 3 / median(products),
-    )
-
-
-def _sample(device: torch.device, precision: str, seconds: float) -> list[list[float]]:
-    """Seconds of the copy, and of the product."""
-    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    count = COPIED_BYTES[device.type] // 4
-    # Not zeros: pages that were never written are all one page, which the cache holds.
-    source, target = (torch.ones(count, device=device) for _ in range(2))
-    side = SIDE[device.type]
-    left, right, product = (torch.ones(side, side, device=device, dtype=dtype) for _ in range(3))
-    return sample(
-        [lambda: target.copy_(source), lambda: torch.mm(left, right, out=product)],
-        timer_of(device),
-        seconds=seconds,
+        flops_per_second=2 * side**3 / median(products),
     )

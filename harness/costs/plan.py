@@ -85,7 +85,7 @@ def measurements(request: CostRequest) -> list[CostSpec]:
     _check(request)
     named = [(name, request.settings) for name in request.attentions]
     references = [(REFERENCE, {REFERENCE: {"backend": kind}}) for kind in (SDPA, NAIVE)]
-    specs: dict[str, CostSpec] = {}
+    specs: list[CostSpec] = []
     skipped: dict[str, None] = {}
     for operation in request.operations:
         for attention, settings in [*named, *references]:
@@ -98,12 +98,12 @@ def measurements(request: CostRequest) -> list[CostSpec]:
             except Unsupported as error:
                 skipped[f"{attention}, {operation}: {error}"] = None
                 continue
-            specs |= {spec.id: spec for spec in row}
+            specs += row
     if len(skipped) == len(named) * len(request.operations):
         raise Unsupported(next(iter(skipped)))
     for reason in skipped:
         warnings.warn(f"skipped: {reason}", stacklevel=2)
-    return list(specs.values())
+    return specs
 
 
 def of_run(spec: RunSpec, machine: str, threads: int) -> list[CostSpec]:

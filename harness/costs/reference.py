@@ -6,10 +6,8 @@ docs/decisions/0045-the-fastest-softmax-is-the-reference.md.
 
 from collections.abc import Mapping
 
-from harness.costs.work import prepare
 from harness.environment import memory_of
 from harness.records.cost import CostSpec
-from harness.timing import Timer, short_trial
 from zoo.registry import Value, changed
 from zoo.variants import variants
 
@@ -27,10 +25,6 @@ WEIGHTS = 3
 
 SHARE = 0.25
 """Share of the memory of the machine that these may take, at most."""
-
-MARGIN = 0.95
-"""Share of the time of SDPA that another backend takes at most where it is chosen: two that are
-equally fast must not change places from one process to the next."""
 
 Options = dict[str, dict[str, Value]]
 
@@ -58,13 +52,3 @@ def candidates(spec: CostSpec) -> list[str]:
         return [SDPA]
     fits = needed <= SHARE * memory_of(spec.device)
     return [name for name in BACKENDS[spec.device] if name != NAIVE or fits]
-
-
-def fastest(spec: CostSpec, timer: Timer, names: list[str]) -> str:
-    """The backend that takes the least time in a short trial; others than SDPA need the margin."""
-    if len(names) == 1:
-        return names[0]
-    specs = {name: reference_of(spec, name) for name in names}
-    makers = {name: lambda each=each: prepare(each).call for name, each in specs.items()}
-    seconds = short_trial(makers, timer)
-    return min(seconds, key=lambda name: seconds[name] * (MARGIN if name == SDPA else 1))

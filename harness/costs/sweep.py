@@ -10,7 +10,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor
-from functools import partial
+from functools import cache, partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -111,7 +111,7 @@ def sweep(
     keep_outdated: bool = False,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[tuple[CostRecord, bool]]:
-    """Make every measurement without a final record; yield its record and whether it is new.
+    """Make every measurement without a final record, once; yield its record and whether it is new.
 
     A record of earlier code is replaced, unless `keep_outdated`.
 
@@ -120,15 +120,15 @@ def sweep(
     with `rerun` those that have a final record are made, too.
     """
     store.remove_partial_files()
-    rows: dict[str, list[CostSpec]] = {}
+    rows: dict[str, dict[str, CostSpec]] = {}
     for spec in specs:
         # Before anything is measured: it rejects a file that is not a record.
         store.find(spec)
         row = spec.model_copy(update={"length": 1, "batch": 1}).id
-        rows.setdefault(row, []).append(spec)
+        rows.setdefault(row, {})[spec.id] = spec
     for row in rows.values():
         reason = ""
-        for spec in sorted(row, key=attrgetter("length")):
+        for spec in sorted(row.values(), key=attrgetter("length")):
             found = None if rerun else store.find(spec)
             # A failed measurement could end in another way now.
             final = found if found and found.status not in ("failed", "skipped") else None
@@ -159,10 +159,15 @@ def measure_all(
     """
     store, records = CostStore.within(folder), []
     store.require_writable()
-    if not specs:
-        return []
-    limits = measurement.measure_limits(torch.device(specs[0].device), specs[0].precision)
-    measure = partial(measure_in_process, limits=limits, seconds=seconds, timeout=timeout)
+
+    @cache
+    def limits(device: str, precision: str) -> Limits:
+        return measurement.measure_limits(torch.device(device), precision)
+
+    def measure(spec: CostSpec) -> Outcome:
+        found = limits(spec.device, spec.precision)
+        return measure_in_process(spec, found, seconds=seconds, timeout=timeout)
+
     for record, new in sweep(specs, store, measure, rerun=rerun, keep_outdated=keep_outdated):
         show(record, new)
         records.append(record)
@@ -175,11 +180,11 @@ def measure_runs(runs: Iterable[Record], store: Store, **how: Any) -> list[CostR
     Each shape is measured once, with the threads of its runs, whatever their seeds and rates are.
     Nothing is measured beside runs that are in progress on this machine: a warning says so.
     """
-    specs: dict[str, CostSpec] = {}
+    specs: list[CostSpec] = []
     for run in runs:
         machine, threads = run.environment.device, run.environment.threads
         if run.status == "ok" and machine == describe(run.spec.device).device:
-            specs |= {spec.id: spec for spec in of_run(run.spec, machine, threads)}
+            specs += of_run(run.spec, machine, threads)
     if specs and (running := store.locks.running_here()):
         warnings.warn(
             f"nothing is measured while runs are in progress on this machine ({running}); "
@@ -187,7 +192,7 @@ def measure_runs(runs: Iterable[Record], store: Store, **how: Any) -> list[CostR
             stacklevel=2,
         )
         return []
-    return measure_all([*specs.values()], store.folder, **how)
+    return measure_all(specs, store.folder, **how)
 
 
 def _measured(

@@ -10,7 +10,7 @@ from harness.classifier import Classifier, Stack
 from harness.data import data_of
 from harness.layer_inputs import attentions
 from harness.model import build_model
-from harness.records.cost import STEP, CostSpec, step_recipe
+from harness.records.cost import STEP, CostSpec
 from harness.records.models import Encoder
 from harness.records.spec import TrainSpec
 from harness.timing import Call
@@ -109,19 +109,17 @@ def trainer_of(spec: CostSpec) -> Trainer:
     return Trainer(built.to(spec.device), split.to(spec.device), recipe, seed=0)
 
 
-def flops_of(model: torch.nn.Module, train: Split, spec: TrainSpec) -> int:
-    """Floating-point operations in matrix products of one training step, uncompiled."""
-    recipe = step_recipe(spec).model_copy(update={"compiled": False})
-    return flops(training_call(Trainer(model, train, recipe, seed=0)))
-
-
-def backend_of(trainer: Trainer, length: int, sequences: int) -> str:
-    """The backends of the layers of a run, or the compiler, which chooses by itself."""
-    spec, size = trainer.spec, attentions(trainer.model)[0].size
-    if spec.compiled:
-        return "compiled"
-    with autocast(trainer.device.type, spec.precision):
-        return backends(trainer.model, trainer.device, (spec.batch * sequences, length, size.dim))
+def counts(spec: CostSpec, timed: TimedCall) -> tuple[int, str]:
+    """The operations of a call in matrix products, and the backends of its layers."""
+    length = 1 if spec.operation == "decode" else spec.length
+    with autocast(spec.device, spec.precision):
+        shape = (spec.batch, length, spec.dim)
+        backend = backends(timed.module, torch.device(spec.device), shape)
+    if spec.train and spec.train.compiled:
+        # Operations are counted in PyTorch's calls, which a compiled model does not make.
+        train, backend = spec.train.model_copy(update={"compiled": False}), "compiled"
+        timed = prepare(spec.model_copy(update={"train": train}))
+    return flops(timed.call), backend
 
 
 def state_bytes_of(model: torch.nn.Module) -> int | None:

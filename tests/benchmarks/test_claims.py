@@ -1,6 +1,7 @@
 """Claims: their records, what is met, the page, and the command that measures them."""
 
 import sys
+from itertools import cycle
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +12,7 @@ from pydantic import ValidationError
 
 from benchmarks import calls
 from benchmarks.__main__ import RESULTS, main
-from benchmarks.claims import CLAIMS, Claim, Result, Setup, of_section
+from benchmarks.claims import CLAIMS, Result, Setup, of_section
 from benchmarks.costs import TWINS
 from benchmarks.sections import SECTIONS, measure
 from harness.costs.sweep import Outcome
@@ -23,18 +24,18 @@ from reports.pages.performance import PAGE, line_of, page
 from tasks.lra.pathfinder import Pathfinder
 from tests.conftest import ROOT
 from tests.harness.specs import LIMITS, MEASURED
+from tests.reports import simulated
 from zoo.contract import Size
 from zoo.registry import UserError
 from zoo.variants import variants
 
-SECTION_OF = {claim.name: claim.section for claim in CLAIMS}
+SECTION_OF = dict(zip(CLAIMS["name"], CLAIMS["section"], strict=True))
 
 
 @pytest.fixture
 def measured(monkeypatch, tmp_path):
     """Measures two claims, `fast` and `small`, of which a section has these results."""
-    claims = [Claim("layer", name, "0.5", "-", "time", "a", "b", "a over b", "0.1.")
-              for name in ("fast", "small")]  # fmt: skip
+    claims = CLAIMS[:2].assign(name=["fast", "small"], cpu="0.5", of="a", over="b", quantity="time")
     monkeypatch.setattr("benchmarks.claims.CLAIMS", claims)
 
     def make(*results, store=tmp_path):
@@ -77,17 +78,16 @@ def test_a_record_is_read_as_it_was_written_and_apart_from_other_devices(measure
 
 
 def test_every_claim_has_one_name_a_bound_of_a_device_and_a_section():
-    assert len(SECTION_OF) == len(CLAIMS) and all(claim.cpu or claim.cuda for claim in CLAIMS)
-    assert not [claim.name for claim in CLAIMS if not (claim.what and claim.limit.endswith("."))]
-    assert {claim.quantity for claim in CLAIMS} == {"time", "memory", ""}
-    assert [*SECTIONS] == [*dict.fromkeys(SECTION_OF.values())]
+    assert len(SECTION_OF) == len(CLAIMS) and all(CLAIMS["cpu"] + CLAIMS["cuda"])
+    assert all(CLAIMS["what"]) and CLAIMS["limit"].str.endswith(".").all()
+    assert {*CLAIMS["quantity"]} == {"time", "memory", ""}
+    assert [*SECTIONS] == [*CLAIMS["section"].unique()]
 
 
-def test_times_are_divided_round_by_round(monkeypatch, tmp_path):
+def test_times_are_divided_round_by_round(monkeypatch, tmp_path, measured):
     seconds = {"a": [1.0, 3.0], "b": [2.0, 2.0]}
     monkeypatch.setattr(calls, "sample", lambda calls, *_, **__: [seconds[c()] for c in calls])
-    claim = Claim("layer", "fast", "0.5", "", "time", "a", "b", "a over b", "0.1.")
-    setup = Setup([claim], "cpu", tmp_path)
+    setup = Setup(of_section("layer", "cpu")[:1], "cpu", tmp_path)
     found = calls.seconds_of(setup, {"a": lambda: "a", "b": lambda: "b"}, rounds=9)
     (fast,) = calls.compared(setup, found, "N=4")
     assert found == seconds and fast.ratio and (fast.ratio.q1, fast.ratio.q3) == (0.75, 1.25)
@@ -221,14 +221,16 @@ def name_of(record):
 
 
 def test_simulated_leaderboards_have_every_claim(tmp_path, monkeypatch):
-    shares = {"sd 1": np.array([0.0, 1.0, 1.0, 0.0])}
-    found = [(name.removeprefix("statistics-"), 0.0, shares) for name in claimed(STATISTICS)]
-    monkeypatch.setattr(calls, "figures", lambda tables: found)
+    monkeypatch.setattr(simulated, "simulate", lambda *_: next(covered))
+    monkeypatch.setattr(simulated, "power", lambda *_: 0.0)
+    covered = cycle([(0.93, True), (0.93, False)])
     records = measure(STATISTICS, "cpu", tmp_path, tiny=True)
+    found = {record.name.removeprefix("statistics-"): record for record in records}
     assert {record.name for record in records} == claimed(STATISTICS)
-    figures = records[0].figures["sd 1 (%)"]
-    assert (figures.q1, figures.median, figures.q3) == (25, 50, 75)
-    assert records[0].ratio == Quartiles.of([0.001])
+    false = found["false-separations-losses-2-seeds"]
+    assert (false.ratio.median, false.figures["sd 1 (%)"]) == (10, Quartiles.of([25.0, 50.0, 75.0]))
+    assert found["coverage-losses-2-seeds"].ratio.median == pytest.approx(1)
+    assert found["power"].ratio == Quartiles.of([0.001])
 
 
 STATISTICS = "leaderboard_statistics"
@@ -296,7 +298,7 @@ def test_the_page_shows_the_committed_records():
 def test_every_claim_has_a_committed_record_with_its_bound(committed):
     kind, records = committed
     claims = [claim for section in SECTIONS for claim in of_section(section, kind)]
-    claimed = {claim.name: (claim.what, claim.bound(kind)) for claim in claims}
+    claimed = {claim.name: (claim.what, claim.bound) for claim in claims}
     recorded = {record.name: (record.what, record.bound) for record in records.values()}
     assert recorded == claimed, "measure them: python -m benchmarks"
 

@@ -17,6 +17,7 @@ from harness.costs.sweep import (
     Outcome,
     _limit_memory,
     _measure,
+    measure_all,
     measure_in_process,
     measure_runs,
     sweep,
@@ -149,6 +150,19 @@ def test_a_file_that_is_no_record_is_rejected_before_anything_is_measured(rerun,
     with pytest.raises(UserError, match="is not a record"):
         list(sweep(SPECS, store, measure, rerun=rerun))
     assert not measure.calls
+
+
+def test_the_limits_of_each_precision_are_measured_once_and_only_where_something_is_measured(
+    outcomes, tmp_path, monkeypatch
+):
+    limits = []
+    monkeypatch.setattr(
+        "harness.costs.measurement.measure_limits", lambda *of: limits.append(of[1]) or LIMITS
+    )
+    bf16 = [one.model_copy(update={"precision": "bf16"}) for one in SPECS]
+    for specs in ([*SPECS, *bf16, *SPECS], SPECS):
+        records = measure_all(specs, tmp_path)
+        assert len(records) == len({one.id for one in specs}) and limits == ["fp32", "bf16"]
 
 
 @pytest.fixture

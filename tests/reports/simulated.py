@@ -1,6 +1,6 @@
 """Intervals and rank groups of simulated leaderboards, whose true means are known."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from typing import NamedTuple
 
@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from harness.records.fields import Quartiles
 from harness.records.interval import Interval, Sample, mean_interval, score_interval
 from reports.statistics import LEVEL, is_comparable, separable_pairs
 
@@ -16,6 +17,9 @@ Rng = np.random.Generator
 Draw = Callable[[Floats, float, Floats, Rng], Floats]
 
 SEEDS = (2, 3, 5)
+
+LEAST = 1e-3
+"""The figure for 0."""
 
 UNDER = 0.02
 """How much less than 95 % of the intervals may contain the mean."""
@@ -151,10 +155,10 @@ def power(kind: Kind, seeds: int, rng: Rng) -> float:
     return float(separated(table(kind, means, 1, rng), kind.baseline)[:3, 3:].mean())
 
 
-def figures(tables: int) -> Iterator[tuple[str, float, Mapping[str, Floats]]]:
+def figures(tables: int) -> Iterator[tuple[str, Quartiles, dict[str, Quartiles]]]:
     """Each figure of that many tables of each kind, number of seeds and scenario.
 
-    Its name, the figure over its bound, and the shares (t,) of each table that it is computed from.
+    Its name, the figure over its bound, and the shares in percent that it is computed from.
     """
     rng, powers, levels = np.random.default_rng(0), dict[str, Floats](), dict[str, Floats]()
     for (name, kind), seeds in product(KINDS.items(), SEEDS):
@@ -163,15 +167,27 @@ def figures(tables: int) -> Iterator[tuple[str, float, Mapping[str, Floats]]]:
             found = np.array([simulate(kind, seeds, scenario, rng) for _ in range(tables)])
             covered[text], false[text] = found.T
         least = min(covered[text].mean() for text, case in SCENARIOS.items() if not case.failing)
-        yield f"coverage-{of}", (0.95 - least) / UNDER, covered
-        yield f"false-separations-{of}", largest(false) / LEVEL, false
+        yield figure(f"coverage-{of}", (0.95 - least) / UNDER, covered)
+        yield figure(f"false-separations-{of}", largest(false) / LEVEL, false)
         powers[of] = np.array([power(kind, seeds, rng) for _ in range(tables)])
-        of_levels = [simulate(kind, seeds, TWO_LEVELS, rng)[1] for _ in range(tables)]
-        levels[of] = np.array(of_levels)
-    yield "power", largest(powers), powers
-    yield "false-separations-two-levels", largest(levels) / LEVEL, levels
+        levels[of] = np.array([simulate(kind, seeds, TWO_LEVELS, rng)[1] for _ in range(tables)])
+    yield figure("power", largest(powers), powers)
+    yield figure("false-separations-two-levels", largest(levels) / LEVEL, levels)
 
 
-def largest(shares: Mapping[str, Floats]) -> float:
+def largest(shares: dict[str, Floats]) -> float:
     """The largest of the means of shares, between 0 and 1."""
     return max(float(share.mean()) for share in shares.values())
+
+
+def figure(
+    name: str, ratio: float, shares: dict[str, Floats]
+) -> tuple[str, Quartiles, dict[str, Quartiles]]:
+    """A figure, from shares of each table: their mean, and one standard error to either side."""
+    of = {text: (100 * s.mean(), 100 * s.std() / len(s) ** 0.5) for text, s in shares.items()}
+    ends = {text: (mean - error, mean, mean + error) for text, (mean, error) in of.items()}
+    # Figures of a record are positive.
+    found = {
+        f"{text} (%)": Quartiles.of(max(end, LEAST) for end in of) for text, of in ends.items()
+    }
+    return name, Quartiles.of([max(ratio, LEAST)]), found
