@@ -97,16 +97,26 @@ def shared_data(tmp_path_factory) -> Path:
     return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "data"
 
 
-@pytest.fixture(scope="session")
-def transformers() -> ModuleType:
-    """The package, which imports torchvision where there is any, of whatever build."""
+def _optional(name: str, extra: str) -> ModuleType:
+    """A package, which imports torchvision where there is any, of whatever build."""
     from tasks.data.images import require_timm
 
-    if find_spec("transformers") is None:
-        pytest.skip("needs the extra 'transformers'")
+    if find_spec(name) is None:
+        pytest.skip(f"needs the extra {extra!r}: {name}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if find_spec("torchvision"):
             require_timm()
-        import_module("transformers.modeling_utils")
-    return import_module("transformers")
+        return import_module(name)
+
+
+@pytest.fixture(scope="session")
+def transformers() -> ModuleType:
+    module = _optional("transformers", "transformers")
+    import_module("transformers.modeling_utils")
+    return module
+
+
+@pytest.fixture(scope="session")
+def timm() -> ModuleType:
+    return _optional("timm", "vision")

@@ -1,6 +1,7 @@
 """Runs that take a tenth of a second; their data are generated once."""
 
 import signal
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -35,16 +36,6 @@ DEADLINE = 600.0
 
 STORED = ("run", "status", "cost", "report", "study", "pack")
 """Commands with the option `--store`."""
-
-
-class RecordingCallback:
-    """Stores phases and the tracebacks of failures."""
-
-    def __init__(self):
-        self.phases, self.traces, self.points = [], [], []
-
-    def __call__(self, what, value):
-        {"phase": self.phases, "trace": self.traces, "point": self.points}[what].append(value)
 
 
 @pytest.fixture
@@ -154,11 +145,6 @@ def store(tmp_path) -> Store:
 
 
 @pytest.fixture
-def callback() -> RecordingCallback:
-    return RecordingCallback()
-
-
-@pytest.fixture
 def install(tmp_path, monkeypatch) -> Callable[..., Path]:
     """Installs plug-ins, also for processes that the test starts; returns the folder of modules."""
 
@@ -218,19 +204,29 @@ def interruptible():
 
 
 @pytest.fixture
-def run_here(store, callback) -> Callable[..., Record]:
-    """Makes a run with the store."""
-    return lambda spec, **options: run(spec, store, callback, **options)
+def reported() -> defaultdict[str, list]:
+    """What runs report: phases, tracebacks and points of curves."""
+    return defaultdict(list)
+
+
+@pytest.fixture
+def run_here(store, reported) -> Callable[..., Record]:
+    """Makes a run, with the store unless another is given."""
+
+    def make(spec: RunSpec, store: Store = store, **options) -> Record:
+        return run(spec, store, lambda what, value: reported[what].append(value), **options)
+
+    return make
 
 
 @pytest.fixture
 def interrupted(run_here, interrupt_at) -> Callable[..., RunSpec]:
-    """Makes a run until it is interrupted at a step; returns its specification."""
+    """Makes a run until it is interrupted at step 3; returns its specification."""
 
-    def make(spec: RunSpec, step: int = 3) -> RunSpec:
-        interrupt_at(step, KeyboardInterrupt())
+    def make(spec: RunSpec, **options) -> RunSpec:
+        interrupt_at(3, KeyboardInterrupt())
         with pytest.raises(KeyboardInterrupt):
-            run_here(spec)
+            run_here(spec, **options)
         return spec
 
     return make

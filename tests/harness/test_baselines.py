@@ -13,7 +13,6 @@ from harness.records.files import with_checksum
 from harness.records.store import BaselineStore
 from tests.harness.conftest import SMALL
 from tests.harness.specs import raising
-from zoo.registry import UserError
 
 SET = ["--task", "listops", "--budget", "smoke", "--set", "train.steps=2", *SMALL]
 
@@ -92,16 +91,6 @@ def test_every_task_and_every_data_set_has_another_file(tiny):
         first.model_copy(update={"digests": {**first.digests, "test": "0" * 64}}),
     ]
     assert len({spec.file_name for spec in (first, *others)}) == 3
-
-
-def test_a_file_that_is_no_set_of_baselines_is_named(tiny, stored):
-    spec = tiny()
-    fit(spec, stored)
-    path = stored.path(spec.task)
-    path.write_text(json.dumps({**json.loads(path.read_text()), "left": 3}))
-    with pytest.raises(UserError, match=f"{path.name} is not a record .*left"):
-        fit(spec, stored)
-    assert [broken.path for broken in stored.read()[1]] == [path]
 
 
 def test_a_run_fits_the_baselines_after_training_and_a_table_has_them(

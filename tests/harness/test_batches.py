@@ -1,7 +1,5 @@
 """The order of the data, with and without batches of similar length."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import Tensor
@@ -12,9 +10,8 @@ from harness.classifier import Classifier
 from harness.data import restore
 from tasks.contract import Split
 from tests.harness.specs import encoder
-from zoo.contract import Size
+from zoo import create
 from zoo.registry import UserError
-from zoo.variants import variants
 
 CPU = torch.device("cpu")
 LENGTHS = torch.randint(1, 500, (1000,), generator=torch.Generator().manual_seed(0))
@@ -136,21 +133,9 @@ def test_every_example_is_evaluated_once(by_length):
     assert [i for examples, _ in batches for i in examples.tolist()] == order
 
 
-def independent_of_padding() -> Iterator:
-    """The variants whose training output is deterministic and that claim to ignore padding."""
-    for name, variant in variants.items():
-        failures = variant.expected_failures_of(causal=variant.traits.forms[0])
-        claims = not {"truncation equivalence", "padding invariance"} & failures.keys()
-        if claims and not variant.traits.stochastic and not variant.unchecked:
-            quick = name in ("linear", "primal", "softmax")
-            yield pytest.param(name, marks=[] if quick else pytest.mark.slow)
-
-
-@pytest.mark.parametrize("name", list(independent_of_padding()))
+@pytest.mark.parametrize("name", ["primal", "softmax"])
 def test_a_batch_cut_to_its_longest_example_has_the_same_loss_and_gradients(name):
-    variant = variants.find(name)
-    size = Size(dim=16, heads=2, max_len=140, causal=variant.traits.forms[0], dropout=0.0)
-    layers = [variant(size) for _ in range(2)]
+    layers = [create(name, dim=16, heads=2, max_len=140) for _ in range(2)]
     model = Classifier(layers, encoder(), vocabulary=9, classes=3, sequences=1).double()
     split, results = split_of([40, 60, 3], 140), []
     for length in (None, 64):

@@ -33,12 +33,8 @@ ENTRIES = {entry["name"]: entry for entry in (*DOCUMENT["variants"], *DOCUMENT["
 def plug_ins(install, monkeypatch):
     """The names of a variant and a task of other packages: of the example, and of another."""
     monkeypatch.syspath_prepend(PLUGIN)
-    folder = install(
-        {
-            "zoo.variants": {"aft-simple": "attention_free:AttentionFree"},
-            "tasks.tasks": {"mine": "mine:Mine"},
-        }
-    )
+    variant = {"aft-simple": "attention_free:AttentionFree"}
+    folder = install({"zoo.variants": variant, "tasks.tasks": {"mine": "mine:Mine"}})
     (folder / "mine.py").write_text(
         "from tasks.registry import tasks\nclass Mine(tasks.find('majority')):\n    name = 'mine'\n"
     )

@@ -98,20 +98,14 @@ NO_MEMORY = (
 )
 
 
-@pytest.mark.parametrize(
-    ("error", "raised", "message"),
-    [
-        (MemoryError("3 TiB"), UserError, NO_MEMORY),
-        (OverflowError("3 TiB"), UserError, NO_MEMORY),
-        (RuntimeError("DefaultCPUAllocator: 3 TiB"), UserError, NO_MEMORY),
-        (ValueError("array is too big; 3 TiB"), UserError, NO_MEMORY),
-        (ValueError("Maximum allowed dimension exceeded: 3 TiB"), UserError, NO_MEMORY),
-        (RuntimeError("a bug"), RuntimeError, "a bug"),
-        (ValueError("a bug"), ValueError, "a bug"),
-        (SystemExit(0), UserError, "task 'listops' exits with 0 when its data are loaded"),
-    ],
-    ids=repr,
-)
+@pytest.mark.parametrize(("error", "raised", "message"), [
+    (MemoryError("3 TiB"), UserError, NO_MEMORY), (OverflowError("3 TiB"), UserError, NO_MEMORY),
+    (RuntimeError("DefaultCPUAllocator: 3 TiB"), UserError, NO_MEMORY),
+    (ValueError("array is too big; 3 TiB"), UserError, NO_MEMORY),
+    (ValueError("Maximum allowed dimension exceeded: 3 TiB"), UserError, NO_MEMORY),
+    (RuntimeError("a bug"), RuntimeError, "a bug"), (ValueError("a bug"), ValueError, "a bug"),
+    (SystemExit(0), UserError, "task 'listops' exits with 0 when its data are loaded"),
+], ids=repr)  # fmt: skip
 def test_data_that_do_not_fit_in_memory_say_what_to_lower_and_other_errors_keep_their_traceback(
     unused, monkeypatch, error, raised, message
 ):

@@ -4,17 +4,13 @@ import concurrent.futures
 import json
 import multiprocessing
 import os
-import random
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from importlib.util import find_spec
-from itertools import count
-from pathlib import Path
 
 import psutil
 import pytest
@@ -173,11 +169,6 @@ def processes():
     executor.shutdown()
 
 
-def variables() -> tuple[int, str | None, str | None]:
-    """Of the process: its number, its GPUs, and a variable of a test."""
-    return os.getpid(), os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("OF_A_TEST")
-
-
 def start_a_process() -> int | None:
     process = multiprocessing.get_context("spawn").Process(target=os.getpid)
     process.start()
@@ -186,12 +177,15 @@ def start_a_process() -> int | None:
 
 
 def test_each_call_has_a_process_of_its_own_and_one_gpu_in_turn(processes, monkeypatch):
+    def three(call, *arguments) -> list:
+        return [f.result() for f in [processes.submit(call, *arguments) for _ in range(3)]]
+
+    # Functions of Python: a process imports no module of tests.
+    assert len({*three(os.getpid), os.getpid()}) == 4
+    assert three(os.getenv, "CUDA_VISIBLE_DEVICES") == ["0", "3", "0"]
     for text in "ab":  # the processes have the environment of now
         monkeypatch.setenv("OF_A_TEST", text)
-        calls = [processes.submit(variables) for _ in range(3)]
-        pids, gpus, texts = zip(*(call.result() for call in calls), strict=True)
-        assert len({*pids, os.getpid()}) == 4 and {*texts} == {text}
-        assert gpus == ("0", "3", "0")
+        assert processes.submit(os.getenv, "OF_A_TEST").result() == text
     assert processes.submit(start_a_process).result() == 0
     with pytest.raises(BrokenExecutor, match="it was ended by SIGABRT"):
         processes.submit(os.abort).result()
@@ -255,75 +249,3 @@ def test_every_run_of_a_plug_in_has_a_process_of_its_own(call, store, install):
     reasons = [record.reason for record in store.read()[0]]
     assert len(set(reasons)) == 2 and f"RuntimeError: process {os.getpid()}" not in reasons
     assert all(reason.startswith("RuntimeError: process ") for reason in reasons)
-
-
-PRELOADED = (__name__, "harness.runs", "harness.grid", "reports.leaderboard", "torch._dynamo")
-"""Modules that a process would import again between two kills."""
-
-COMMANDS, SEEDS, KILLS = 3, 2, 4
-
-GRID = ["run", "-a", "softmax,none", "--budget", "smoke", "--precision", "fp32", "--no-cost"]
-GRID += ["--set", "softmax.backend=sdpa"]  # without a trial, whose result may change
-GRID += ["--set", "train.steps=30", "--set", "train.evaluations=3", "--seeds", "0,1"]
-GRID += ["--threads", "1", *SMALL]
-
-
-def complete(store: Store, kills: int, moments: random.Random) -> int:
-    """Run commands at once until all runs are finished, killing some, and then one more.
-
-    Returns the number of processes that were killed while they ran.
-    """
-    running: list[multiprocessing.Process] = []
-    finished: dict[Path, bytes] = {}
-    killed = 0
-    try:
-        while len(finished) < 2 * SEEDS:
-            running = [command for command in running if command.is_alive()]
-            running += [begin(store) for _ in range(COMMANDS - len(running))]
-            time.sleep(moments.uniform(0, 0.5))
-            if killed < kills:
-                victim = moments.choice(running)
-                killed += victim.is_alive()
-                victim.kill()
-                victim.join()
-            records, broken = store.read()
-            assert not broken
-            for path in (store.path(record.spec) for record in records if record.status == "ok"):
-                finished.setdefault(path, path.read_bytes())
-        for command in running:
-            command.join()
-        running = [begin(store)]
-        running[0].join()
-    finally:
-        for command in running:
-            command.kill()
-            command.join()
-    left = {path: path.read_bytes() for path in store.folder.rglob("*") if path.is_file()}
-    locks = {path for path in left if path.suffix == ".lock"}
-    baselines = {path for path in left if path.match("baselines/[!.]*.json")}
-    # No record was lost, or replaced by a repetition's; and nothing else is left.
-    assert {path: left.get(path) for path in finished} == finished and len(finished) == 2 * SEEDS
-    assert left.keys() == finished.keys() | locks | baselines
-    return killed
-
-
-def begin(store: Store) -> multiprocessing.Process:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([*PRELOADED])
-    process = context.Process(target=run, args=(store.folder,))
-    process.start()
-    return process
-
-
-def run(folder: Path) -> None:
-    from harness.cli import main
-
-    with suppress(SystemExit), Path(os.devnull).open("w") as sys.stdout:
-        main([*GRID, "--store", str(folder)])
-
-
-@pytest.mark.slow
-def test_every_cell_ends_once_however_often_processes_are_killed(tmp_path, data_home):
-    moments, kills, grids = random.Random(0), 0, count()
-    while kills < KILLS:
-        kills += complete(Store(tmp_path / f"{next(grids)}"), KILLS - kills, moments)

@@ -19,6 +19,7 @@ from harness.train import (
 from tasks import metrics
 from tasks.answers import Number
 from tests.harness.conftest import requested, with_train
+from tests.harness.specs import Clock
 
 
 def nothing(*_) -> None:
@@ -86,14 +87,10 @@ def test_each_auxiliary_loss_is_in_the_curve_by_its_name(tiny, prepare, dev, mon
     assert [point.losses.keys() for point in curve] == [{"ksvd"}] * 3
 
 
-@pytest.mark.parametrize(
-    ("metric", "means", "step", "best"),
-    [
-        ("accuracy", [0.25, 0.5, 0.5, 0.125], 2, 50.0),
-        ("squared-error", [3.0, 2.0, 2.5, 2.0], 2, 2.0),
-        ("accuracy", [0.0, 0.0, 0.0, 0.0], 1, 0.0),
-    ],
-)
+@pytest.mark.parametrize(("metric", "means", "step", "best"), [
+    ("accuracy", [0.25, 0.5, 0.5, 0.125], 2, 50.0), ("squared-error", [3.0, 2.0, 2.5, 2.0], 2, 2.0),
+    ("accuracy", [0.0, 0.0, 0.0, 0.0], 1, 0.0),
+])  # fmt: skip
 def test_the_best_checkpoint_is_the_earliest_of_the_best_on_dev(
     tiny, prepare, dev, evaluations, metric, means, step, best
 ):
@@ -141,15 +138,6 @@ def test_the_state_saved_at_an_evaluation_includes_its_own_point(tiny, prepare, 
     assert saved == [(2, 2), (4, 4)]
 
 
-def test_the_callback_gets_every_point_in_order(tiny, prepare, dev):
-    points = []
-    progress = train(prepare(tiny()), dev, on_point=points.append)
-    assert points == progress.curve
-    seconds = [point.seconds for point in points]
-    assert seconds[0] > 0
-    assert seconds == sorted(seconds)
-
-
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.parametrize("name", ["task", "ksvd"])
 def test_a_loss_that_is_not_finite_ends_the_run(tiny, prepare, dev, monkeypatch, name, bad):
@@ -164,43 +152,26 @@ def test_a_loss_that_is_not_finite_ends_the_run(tiny, prepare, dev, monkeypatch,
     assert [point.step for point in progress.curve] == [1, 2]
 
 
-def test_evaluation_time_is_not_training_time(tiny, prepare, dev, monkeypatch):
-    clock = [0.0]
-    monkeypatch.setattr("harness.train.time.perf_counter", lambda: clock[0])
-
-    def step(self, number):
-        clock[0] += 1.0
-        return {"task": torch.tensor(0.0)}
-
-    def evaluate(self, split):
-        clock[0] += 100.0
-        return evaluation(0.0)
-
-    monkeypatch.setattr(Trainer, "step", step)
-    monkeypatch.setattr(Trainer, "evaluate", evaluate)
-    assert train(prepare(tiny()), dev).seconds == 4.0
+def test_training_time_ends_when_the_device_has_finished_and_excludes_evaluation(
+    tiny, prepare, dev, monkeypatch
+):
+    clock, losses = Clock(), {"task": torch.tensor(0.0)}
+    monkeypatch.setattr("harness.train.time.perf_counter", clock)
+    monkeypatch.setattr("harness.train.synchronise", lambda device: clock.call(10.0)())
+    monkeypatch.setattr(Trainer, "step", lambda *_: clock.call(1.0)() or losses)
+    monkeypatch.setattr(Trainer, "evaluate", lambda *_: clock.call(100.0)() or evaluation(0.0))
+    points = []
+    progress = train(prepare(tiny()), dev, on_point=points.append)
+    seconds = [point.seconds for point in progress.curve]
+    assert points == progress.curve and seconds[0] > 0 and seconds == sorted(seconds)
+    assert progress.seconds == 4.0 + 10.0 * len(seconds)
 
 
-def test_the_device_is_synchronised_before_training_time_is_taken(tiny, prepare, dev, monkeypatch):
-    clock = [0.0]
-
-    def wait(device):
-        clock[0] += 10.0
-
-    monkeypatch.setattr("harness.train.time.perf_counter", lambda: clock[0])
-    monkeypatch.setattr("harness.train.synchronise", wait)
-    progress = train(prepare(tiny()), dev)
-    assert progress.seconds == 10.0 * len(progress.curve)
-
-
-@pytest.mark.parametrize(
-    ("scores", "better", "last"),
-    [
-        ((0.2, 0.99, 0.5, 0.99, 0.995, 0.1), "accuracy", 5),
-        ((0.2, 0.99, 0.5, 0.99, 0.5, 0.99), "accuracy", 6),
-        ((9.0, 8.0, 0.5, 0.9, 0.1, 0.1), "squared-error", 4),
-    ],
-)
+@pytest.mark.parametrize(("scores", "better", "last"), [
+    ((0.2, 0.99, 0.5, 0.99, 0.995, 0.1), "accuracy", 5),
+    ((0.2, 0.99, 0.5, 0.99, 0.5, 0.99), "accuracy", 6),
+    ((9.0, 8.0, 0.5, 0.9, 0.1, 0.1), "squared-error", 4),
+])  # fmt: skip
 def test_training_ends_when_two_evaluations_in_a_row_reach_the_score(
     tiny, prepare, evaluations, monkeypatch, scores, better, last
 ):

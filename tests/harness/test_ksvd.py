@@ -23,14 +23,10 @@ def layer_of(variant="primal", **options):
 
 
 @pytest.mark.parametrize("trace", ["weights", "data"])
-@pytest.mark.parametrize(
-    ("variant", "options"),
-    [
-        ("primal", {"projections": "dependent", "rank_multi": 3}),
-        ("primal", {"projections": "independent"}),
-        ("primal-moments", {}),
-    ],
-)
+@pytest.mark.parametrize(("variant", "options"), [
+    ("primal", {"projections": "dependent", "rank_multi": 3}),
+    ("primal", {"projections": "independent"}), ("primal-moments", {}),
+])  # fmt: skip
 def test_the_loss_is_eta_times_the_square_of_the_mean_objective(variant, options, trace):
     layer = layer_of(variant, trace=trace, eta=0.7, **options)
     x = torch.randn(3, 12, 8).double()

@@ -1,18 +1,14 @@
 """Language models: no output depends on what it predicts; from the text to the leaderboard."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from harness.baselines import fit
 from harness.classifier import Classifier
 from harness.data import restore
 from harness.records.store import BaselineStore, Store
 from harness.report import summary
-from harness.runner import run
 from tasks.contract import Split
 from tasks.data import cache
 from tasks.language.wikitext import windows
@@ -24,18 +20,9 @@ from zoo.contract import Size
 LENGTH, CHANGED = 12, 17
 """Of a window, and the first token that differs: the sixth of the second window."""
 
-Make = Callable[[np.ndarray], Split]
-
 
 def make(classes: np.ndarray) -> Split:
     return windows(classes, np.array([0]), LENGTH, 10, "perplexity")
-
-
-def without_shift(classes: np.ndarray) -> Split:
-    """The fault that the test must find: the input of a position is its own target."""
-    split = make(classes)
-    split.sequences.copy_(split.targets.clamp_min(0) + 1)
-    return split
 
 
 def model(attention: str) -> Classifier:
@@ -47,8 +34,8 @@ def model(attention: str) -> Classifier:
     return Classifier(layers, around, vocabulary=10, classes=9, sequences=1).eval()
 
 
-def differs(attention: str, make: Make) -> Tensor:
-    """True for each target whose score depends on the tokens from CHANGED on."""
+@pytest.mark.parametrize("attention", ["softmax", "linear", "softmax+primal"])
+def test_no_score_depends_on_its_target_or_on_later_tokens(attention):
     tokens = np.random.default_rng(0).integers(0, 9, 30)
     changed = tokens.copy()
     changed[CHANGED:] = (tokens[CHANGED:] + 1) % 9
@@ -58,17 +45,8 @@ def differs(attention: str, make: Make) -> Tensor:
             built(split.gather(torch.arange(len(split))))[0].flatten(0, 1)[:30]
             for split in (make(tokens), make(changed))
         ]
-    return (scores[0] - scores[1]).abs().amax(-1) > 1e-6
-
-
-@pytest.mark.parametrize("attention", ["softmax", "linear", "softmax+primal"])
-def test_no_score_depends_on_its_target_or_on_later_tokens(attention):
     expected = [i > CHANGED for i in range(2 * LENGTH)] + [True] * (30 - 2 * LENGTH)
-    assert differs(attention, make).tolist() == expected
-
-
-def test_inputs_that_are_not_shifted_are_found():
-    assert differs("softmax", without_shift)[CHANGED]
+    assert ((scores[0] - scores[1]).abs().amax(-1) > 1e-6).tolist() == expected
 
 
 def article(number: int) -> str:
@@ -86,10 +64,10 @@ def text(tmp_path, monkeypatch) -> bytes:
 
 
 @pytest.mark.slow
-def test_the_record_has_the_cross_entropy_of_every_test_byte(text, store, callback):
+def test_the_record_has_the_cross_entropy_of_every_test_byte(text, store, run_here):
     options = {"max_len": 16, "train": 0, "dev": 0, "test": 0}
     spec = requested("linear", "wikitext", wikitext=options)
-    record = run(spec, store, callback)
+    record = run_here(spec)
     assert record.status == "ok", record.reason
     final = record.final
     assert final is not None and final.sample is not None

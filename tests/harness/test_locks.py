@@ -13,7 +13,7 @@ import pytest
 from harness.records.files import write_all
 from harness.records.locks import Locks
 from harness.records.overview import Entry, overview
-from harness.runner import failure, run
+from harness.runner import failure
 from tests.conftest import ROOT
 from tests.harness.specs import POINT, STATE, raising
 from zoo.registry import UserError
@@ -147,14 +147,6 @@ def test_a_checkpoint_that_a_process_uses_is_no_leftover(tiny, store, run_here):
     assert not checkpoint.exists() and store.locks.state(name) is None
 
 
-def test_writing_replaces_the_files_and_leaves_no_other(tmp_path):
-    changed, other = (tmp_path / "pages" / name for name in ("a.md", "b.md"))
-    write_all({changed: b"old", other: b"same"})
-    paths = write_all({changed: b"new", other: b"same"})
-    assert sorted((tmp_path / "pages").iterdir()) == paths == [changed, other]
-    assert [path.read_bytes() for path in paths] == [b"new", b"same"]
-
-
 def test_no_file_changes_unless_all_can_be_written_and_the_error_names_the_file(tmp_path):
     path, folder = tmp_path / "a.md", tmp_path / "b.md"
     path.write_bytes(b"old")
@@ -211,17 +203,15 @@ def test_records_without_curves_have_their_scores_on_dev_and_differ_in_nothing_e
 
 
 @pytest.fixture
-def mixed(tiny, store, callback, outcomes, interrupt_at):
+def mixed(tiny, store, run_here, interrupted):
     """A store with a run of each kind: done, running, interrupted and failed."""
-    done, running, interrupted, failed = (tiny(seed=seed) for seed in range(4))
-    run(done, store, callback)
-    interrupt_at(3, KeyboardInterrupt())
-    with pytest.raises(KeyboardInterrupt):
-        run(interrupted, store, callback)
+    done, running, ended, failed = (tiny(seed=seed) for seed in range(4))
+    run_here(done)
+    interrupted(ended)
     store.write(failure(failed, store, "boom"))
     lock = store.locks.acquire(running.file_name, threads=1, steps=4)
     lock.report(phase="train")
-    yield [spec.file_name for spec in (done, running, interrupted, failed)]
+    yield [spec.file_name for spec in (done, running, ended, failed)]
     lock.release(keep_state=False)
 
 

@@ -1,7 +1,6 @@
 """From a recipe to a specification: the recipes of the package, and of a TOML file."""
 
 import tomllib
-from collections.abc import Collection
 from functools import cache
 
 import pytest
@@ -17,11 +16,8 @@ from tasks import names as task_names
 from tasks.registry import tasks
 from tasks.synthetic.base import SyntheticTask
 from tests.harness.conftest import requested
-from tests.zoo.formulas import CASES
-from zoo.conformance import checks_for, configurations, run
 from zoo.registry import UserError
 from zoo.registry import options_of as declared
-from zoo.registry import resolve as resolve_options
 from zoo.variants import variants
 
 
@@ -403,42 +399,3 @@ def test_a_question_is_made_without_its_data(monkeypatch):
     monkeypatch.setattr("tasks.lra.listops.ListOps.load", lambda *_: pytest.fail("data are read"))
     key = "listops@1[min_len=10,max_len=64]"
     assert question_of("listops").task.key == key
-
-
-def has_formula(name: str, options: Collection[str]) -> bool:
-    """Return whether `test_formulas` or `test_primal` compares padded samples with formulas."""
-    return name == "primal" or any(
-        case.name == name and case.options.keys() >= {*options} for case in CASES
-    )
-
-
-def tuned() -> list[tuple[str, tuple]]:
-    """Options of variants in the recipes that are not the defaults, and are in no formula.
-
-    Of those that differ in numbers above 0 alone, the first: these are sizes and weights.
-    """
-    found = {
-        (name.lstrip("+"), tuple(sorted(options.items())))
-        for recipe in map(recipes.find, recipes.NAMES)
-        for table in [recipe, *map(recipe.of_task, recipe.tasks)]
-        for name, options in table.variants.items()
-    }
-    kinds: dict[object, tuple[str, tuple]] = {}
-    for name, options in sorted(found):
-        variant = variants.find(name)
-        if has_formula(name, dict(options)):
-            continue
-        if resolve_options(name, variant, dict(options)) != resolve_options(name, variant, {}):
-            kind = [(n, v) for n, v in options if isinstance(v, str) or not v]
-            kinds.setdefault((name, *kind), (name, options))
-    return [*kinds.values()]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "options"), tuned(), ids=str)
-def test_padding_and_batch_invariance_hold_with_the_options_of_a_recipe(name, options):
-    for configuration in configurations(name, variants.find(name), dict(options)):
-        for check in checks_for(configuration):
-            if check.name in ("padding invariance", "batch independence"):
-                result = run(check, configuration)
-                assert result.passed, result.detail

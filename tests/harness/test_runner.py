@@ -15,10 +15,10 @@ import harness.runner
 from harness import checkpoint
 from harness.data import restore
 from harness.interrupts import SECONDS_PER_IMPORT, Interrupts, Terminated
-from harness.provenance import expected_failures_of, implementations, options_of
+from harness.provenance import expected_failures_of, implementations
 from harness.records.fields import Frozen
 from harness.records.sources import Sources
-from harness.runner import run
+from harness.records.store import Store
 from harness.train import Evaluation, Trainer
 from tests.harness.conftest import requested
 from tests.harness.specs import raising
@@ -56,14 +56,14 @@ def files(store) -> list[str]:
 
 
 @pytest.fixture
-def elsewhere(store, tmp_path, callback):
+def elsewhere(run_here, tmp_path):
     """Makes a run with another store."""
-    return lambda spec: run(spec, type(store)(tmp_path / "elsewhere"), callback)
+    return lambda spec: run_here(spec, Store(tmp_path / "elsewhere"))
 
 
-def test_a_finished_run_is_a_complete_record(tiny, store, callback):
+def test_a_finished_run_is_a_complete_record(tiny, store, run_here, reported):
     spec = tiny("softmax+primal", steps=4, evaluations=2)
-    record = run(spec, store, callback)
+    record = run_here(spec)
     assert (record.status, record.reason, record.spec) == ("ok", "", spec)
     assert store.read() == ([record], [])
     assert files(store) == [store.path(spec).name]
@@ -75,7 +75,7 @@ def test_a_finished_run_is_a_complete_record(tiny, store, callback):
     assert "baselines" not in written and written["schema_version"] == 4
     assert record.parameters > record.flops / 10**6 > 1 and record.backend == "sdpa+folded"
     assert record.environment.versions["torch"] == torch.__version__
-    assert callback.phases == ["load data", "train", "test"]
+    assert reported["phase"] == ["load data", "train", "test"]
 
 
 def test_an_example_with_several_answers_counts_once(store, run_here):
@@ -93,15 +93,9 @@ def test_a_record_has_the_expected_failures_of_the_form_that_ran(tiny, run_here,
     monkeypatch.setattr(variants.find("softmax"), "expected_failures", declared)
     usual, causal = tiny(), requested("softmax", "induction")
     both = {"softmax: lengths": "of both forms"}
-    assert (
-        run_here(usual).expected_failures
-        == expected_failures_of(usual, restore(usual).task)
-        == both
-    )
-    assert expected_failures_of(causal, restore(causal).task) == {
-        **both,
-        "softmax: gradients": "of one",
-    }
+    of_usual, of_causal = (expected_failures_of(s, restore(s).task) for s in (usual, causal))
+    assert run_here(usual).expected_failures == of_usual == both
+    assert of_causal == {**both, "softmax: gradients": "of one"}
 
 
 def test_a_record_has_the_digest_of_the_code_of_each_variant(tiny, run_here):
@@ -158,7 +152,7 @@ def test_a_seed_determines_the_initial_parameters_the_order_of_data_and_the_resu
 @pytest.mark.slow_after(3)
 @pytest.mark.parametrize(("error", "status", "reason"), ENDS, ids=lambda value: repr(value)[:30])
 def test_every_error_is_a_record_with_its_reason(
-    tiny, store, run_here, callback, interrupt_at, error, status, reason
+    tiny, store, run_here, reported, interrupt_at, error, status, reason
 ):
     interrupt_at(3, error)
     record = run_here(tiny())
@@ -171,10 +165,10 @@ def test_every_error_is_a_record_with_its_reason(
     assert {*files(store)} == {store.path(record.spec).name} | remaining
     # The traceback of an unexpected error is shown.
     unexpected = status == "failed" and not isinstance(error, UserError)
-    assert len(callback.traces) == unexpected
+    assert len(reported["trace"]) == unexpected
     if unexpected:
-        assert callback.traces[0].startswith("Traceback")
-        assert reason.removesuffix(": ") in callback.traces[0]
+        assert reported["trace"][0].startswith("Traceback")
+        assert reason.removesuffix(": ") in reported["trace"][0]
 
 
 def test_a_run_whose_loss_explodes_has_diverged(tiny, store, run_here):
@@ -184,21 +178,25 @@ def test_a_run_whose_loss_explodes_has_diverged(tiny, store, run_here):
     assert store.find(record.spec) == record
 
 
-@pytest.mark.parametrize("phase", ["build_model", "counts"])
 @pytest.mark.parametrize(
-    ("error", "reason"),
-    [(RuntimeError("early"), "RuntimeError: early"), (KeyboardInterrupt(), "at step 0")],
+    ("phase", "steps"), [("build_model", 0), ("counts", 0), ("Attempt._evaluate", 4)]
 )
-def test_a_run_that_ends_before_training_is_a_record_too(
-    tiny, store, run_here, monkeypatch, phase, error, reason
+@pytest.mark.parametrize("error", [RuntimeError("boom"), KeyboardInterrupt()])
+def test_a_run_that_ends_before_or_after_training_is_a_record_too(
+    tiny, store, run_here, monkeypatch, phase, steps, error
 ):
-    monkeypatch.setattr(f"harness.runner.{phase}", raising(error))
     interrupted = isinstance(error, KeyboardInterrupt)
-    with pytest.raises(KeyboardInterrupt) if interrupted else nullcontext():
+    expected = pytest.raises(KeyboardInterrupt) if interrupted else nullcontext()
+    with monkeypatch.context() as failing, expected:
+        failing.setattr(f"harness.runner.{phase}", raising(error))
         run_here(tiny())
     record = store.find(tiny())
     assert record.status == ("interrupted" if interrupted else "failed")
-    assert record.reason.endswith(reason) and record.curve == []
+    assert record.reason == (
+        f"interrupted at step {steps}" if interrupted else "RuntimeError: boom"
+    )
+    assert len(record.curve) == steps and record.final is None
+    assert run_here(tiny()).status == "ok"
 
 
 def test_a_continued_run_names_both_commits_and_has_the_seconds_of_all_its_processes(
@@ -375,33 +373,3 @@ def test_a_signal_while_the_record_is_written_is_raised_after_it(
     with pytest.raises(KeyboardInterrupt):
         run_here(tiny())
     assert store.find(tiny()).status == "ok"
-
-
-def test_a_full_disk_is_one_line(tiny, store, run_here, monkeypatch):
-    # Before: it may write the data of its task.
-    spec = tiny()
-    monkeypatch.setattr("os.fsync", raising(OSError(28, "No space left on device")))
-    with pytest.raises(UserError, match=r"record .*\.json cannot be written \(No space left"):
-        run_here(spec)
-    assert files(store) == []
-
-
-@pytest.mark.parametrize(
-    ("error", "status"), [(SystemError("x"), "failed"), (KeyboardInterrupt(), "interrupted")]
-)
-def test_an_error_after_the_evaluation_of_test_is_a_record_too(
-    tiny, store, run_here, monkeypatch, error, status
-):
-    real, errors = options_of, [error]
-
-    def once(spec):
-        if errors:
-            raise errors.pop()
-        return real(spec)
-
-    monkeypatch.setattr(harness.provenance, "options_of", once)
-    with pytest.raises(KeyboardInterrupt) if status == "interrupted" else nullcontext():
-        run_here(tiny())
-    record = store.find(tiny())
-    assert record.status == status and record.final is None
-    assert run_here(tiny()).status == "ok"

@@ -1,6 +1,9 @@
-"""The model and the recipe of time series: post-norm layers, a flattened head, RAdam."""
+"""Time series: post-norm layers, a flattened head, RAdam, the recipe; every task trains a step."""
 
+import math
 from dataclasses import replace
+from functools import cached_property
+from types import MappingProxyType
 
 import pytest
 import torch
@@ -9,17 +12,20 @@ from torch import nn
 from torch.nn import functional as F
 
 from harness.classifier import LAYERS, Classifier, FlattenedHead, SignalEmbedding
-from harness.data import data_of, restore
+from harness.data import Data, data_of, restore
+from harness.model import build_model
 from harness.provenance import options_of
 from harness.questions import question_of
 from harness.schedules import constant
 from harness.train import Trainer
-from tasks.contract import Batch, Split
+from tasks import names as task_names
+from tasks.contract import SPLITS, Batch, Split
+from tasks.data.sources import ImportedTask
+from tasks.lra.pathfinder import Pathfinder
 from tasks.registry import tasks
 from tasks.uea.series import SeriesTask
 from tests.harness.conftest import requested
 from tests.harness.specs import encoder, recipe
-from tests.harness.test_every_variant import RandomData
 from tests.zoo.oracle import decode
 from zoo import create
 from zoo.post_norm import MaskedBatchNorm, PostNormLayer
@@ -198,13 +204,55 @@ def test_paper_is_the_recipe_of_the_authors_code(task, unread):
         assert [mixed[name] for name in ("rank", "rank_multi", "eta")] == [30, 5, 0.2]
 
 
+class RandomData(Data):
+    """The data of a task; random tokens of its form where they take files or a compiler."""
+
+    digests = MappingProxyType({})
+
+    @cached_property
+    def splits(self):
+        task = self.task
+        # numba compiles the kernels of Pathfinder for ten seconds.
+        if not isinstance(task, ImportedTask | Pathfinder):
+            return {"train": task.load("train")}
+        if task.channels:
+            sequences = torch.randn(16, task.max_len, task.channels)
+        else:
+            sequences = torch.randint(task.vocabulary, (16, task.max_len)).short()
+        lengths = torch.randint(1, task.max_len + 1, (16,)).int()
+        ids = torch.randint(16, (16, task.sequences)).int()
+        targets = torch.randint(task.classes, (16,))
+        return dict.fromkeys(SPLITS, Split(sequences, lengths, ids, targets, padded=True))
+
+
 @pytest.mark.parametrize("norm", ["post", "batch"])
-def test_a_run_of_a_time_series_gives_a_record(run_here, callback, give, norm):
+def test_a_run_of_a_time_series_gives_a_record(run_here, reported, give, norm):
     name, settings = "uea-japanese-vowels", {"model": {"norm": norm}}
     question = question_of(name, "smoke", settings)
     give(RandomData(data_of(question.task).task))
     record = run_here(requested("softmax+primal", name, **settings))
-    assert (record.status, record.reason) == ("ok", "") and not callback.traces
+    assert (record.status, record.reason) == ("ok", "") and not reported["trace"]
     assert record.curve[-1].losses.keys() == {"ksvd"} and record.final is not None
     assert record.spec.model.norm == norm
     assert record.spec.question.name.endswith("smoke" if norm == "post" else "model.norm=batch")
+
+
+TASKS = [
+    name
+    for name in task_names(required_options=False)
+    if not name.startswith("uea-") or name == "uea-handwriting"
+]
+"""Of the time series one set: they differ in their sizes only."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", TASKS)
+def test_a_step_gives_finite_losses(task, give, unread):
+    give(RandomData(data_of(question_of(task, "smoke").task).task))
+    spec = requested("softmax+primal", task)
+    model = build_model(spec, restore(spec).task)
+    trainer = Trainer(model, restore(spec).splits["train"], spec.train, 0)
+    losses = trainer.step(0)
+    assert losses.keys() == {"task", "ksvd"}
+    assert all(math.isfinite(loss.item()) for loss in losses.values())
+    assert all(weight.isfinite().all() for weight in trainer.model.parameters())

@@ -9,7 +9,6 @@ import torch
 import zoo
 from harness import checkpoint
 from harness.layer_inputs import Inputs
-from harness.runner import run
 from harness.studies import spectrum
 from harness.studies.spectrum import Spectrum, explained_variance, ranks_up_to, spectrum_of
 from tests.harness.specs import axes_of
@@ -55,12 +54,11 @@ def test_padding_does_not_change_a_spectrum_and_only_dev_is_read(run_with_weight
     dev.sequences[filled] = 0
 
 
-@pytest.mark.slow
-def test_kept_weights_are_those_before_training_and_of_each_evaluation(
-    tiny, store, callback, prepare
+def test_kept_weights_are_those_before_training_and_of_each_evaluation_of_a_continued_run(
+    tiny, store, run_here, prepare, interrupted
 ):
-    short = tiny("linear", steps=4, evaluations=2)
-    record = run(short, store, callback, keep_checkpoints=True)
+    short = interrupted(tiny("linear", steps=4, evaluations=2), keep_checkpoints=True)
+    record = run_here(short, keep_checkpoints=True)
     files = checkpoint.find_weights(store.weights(short))
     assert [*files] == [0, 2, 4]
     trainer = prepare(short)
@@ -71,23 +69,7 @@ def test_kept_weights_are_those_before_training_and_of_each_evaluation(
                        for name, value in trainer.model.state_dict().items())  # fmt: skip
         trainer.step(step)
     store.path(short).unlink()
-    again = run(short, store, callback)
-    assert [point.loss for point in again.curve] == [point.loss for point in record.curve]
-
-
-def test_a_continued_run_keeps_the_weights_of_an_uninterrupted_one(
-    tiny, store, tmp_path, callback, interrupt_at
-):
-    short = tiny("linear", steps=4, evaluations=2)
-    elsewhere = type(store)(tmp_path / "elsewhere")
-    run(short, elsewhere, callback, keep_checkpoints=True)
-    interrupt_at(3, KeyboardInterrupt())
-    with pytest.raises(KeyboardInterrupt):
-        run(short, store, callback, keep_checkpoints=True)
-    run(short, store, callback, keep_checkpoints=True)
-    files = (checkpoint.find_weights(s.weights(short)) for s in (store, elsewhere))
-    found, expected = ({n: path.read_bytes() for n, path in by.items()} for by in files)
-    assert found == expected and [*found] == [0, 2, 4]
+    assert [point.loss for point in run_here(short).curve] == [p.loss for p in record.curve]
 
 
 def test_a_spectrum_is_the_mean_over_heads_with_its_deviation_over_examples():
@@ -142,9 +124,9 @@ def test_weights_of_another_model_are_an_error(tmp_path):
 
 
 @pytest.mark.slow_after(1)
-def test_a_damaged_file_of_weights_is_an_error(tiny, store, callback):
+def test_a_damaged_file_of_weights_is_an_error(tiny, store, run_here):
     short = tiny("none", steps=2, evaluations=1)
-    run(short, store, callback, keep_checkpoints=True)
+    run_here(short, keep_checkpoints=True)
     files = checkpoint.find_weights(store.weights(short))
     whole = files[2].read_bytes()
     # In the data of a tensor: PyTorch alone would load it.

@@ -29,9 +29,9 @@ def test_a_step_is_that_of_a_plain_loop_to_the_bit(tiny, prepare, attention, cyc
     )  # fmt: skip
     trainer = prepare(spec)
     torch.manual_seed(7)
-    ours = [
-        {name: loss.item() for name, loss in trainer.step(number).items()} for number in range(5)
-    ]
+    steps = [trainer.step(number) for number in range(5)]
+    assert not any(loss.requires_grad for losses in steps for loss in losses.values())
+    ours = [{name: loss.item() for name, loss in losses.items()} for losses in steps]
 
     torch.manual_seed(spec.seed)
     model = build_model(spec, restore(spec).task)
@@ -60,29 +60,11 @@ def test_a_step_is_that_of_a_plain_loop_to_the_bit(tiny, prepare, attention, cyc
         assert torch.equal(mine, other)
 
 
-def test_losses_are_detached(tiny, prepare):
-    losses = prepare(tiny("primal")).step(0)
-    assert losses.keys() == {"task", "ksvd"}
-    assert not any(loss.requires_grad for loss in losses.values())
-
-
 def some(split: Split, count: int) -> Split:
     return Split(
         split.sequences[:count], split.lengths[:count], split.sequence_ids[:count],
         split.targets[:count], split.padded,
     )  # fmt: skip
-
-
-def test_accuracy_counts_the_last_incomplete_batch(tiny, prepare):
-    spec = tiny(batch=4)
-    trainer = prepare(spec)
-    ten = some(restore(spec).splits["test"], 10)
-    trainer.model.eval()
-    guesses = [trainer.model(ten.gather(torch.tensor([i])))[0].argmax().item() for i in range(10)]
-    # Correct at 0, 4 and 9: another count without the last two, and with them counted twice.
-    targets = [g if i in (0, 4, 9) else (g + 1) % 10 for i, g in enumerate(guesses)]
-    ten.targets.copy_(torch.tensor(targets))
-    assert trainer.evaluate(ten).score == pytest.approx(30)
 
 
 def test_accuracy_counts_every_answer_of_an_example(tiny, prepare):
@@ -142,8 +124,8 @@ def test_bf16_computes_products_in_half_precision_with_parameters_in_fp32(tiny, 
     inner = trainer.model.layers[0].feed_forward[0]
     inner.register_forward_hook(lambda *call: kinds.append(call[2].dtype))
     trainer.step(0)
-    trainer.evaluate(restore(tiny()).splits["dev"])
-    assert kinds == [torch.bfloat16] * 5
+    trainer.evaluate(some(restore(tiny()).splits["dev"], 4))
+    assert kinds == [torch.bfloat16] * 2
     assert {p.dtype for p in trainer.model.parameters()} == {torch.float32}
 
 
@@ -152,16 +134,12 @@ def torchs(spec: TrainSpec) -> list[tuple[float, float]]:
     parameter = torch.nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.AdamW([parameter], lr=spec.lr, betas=spec.betas)
     scheduler = OneCycleLR(
-        optimizer,
-        spec.lr,
-        total_steps=spec.steps,
-        pct_start=spec.warmup / spec.steps,
-        anneal_strategy="linear",
-        cycle_momentum=spec.cycle_momentum,
-    )
+        optimizer, spec.lr, total_steps=spec.steps, pct_start=spec.warmup / spec.steps,
+        anneal_strategy="linear", cycle_momentum=spec.cycle_momentum,
+    )  # fmt: skip
     values = []
     for step in range(spec.steps):
-        group = optimizer.param_groups[0]
+        (group,) = optimizer.param_groups
         values.append((group["lr"], group["betas"][0]))
         optimizer.step()
         if step < spec.steps - 1:
@@ -196,12 +174,6 @@ def test_without_a_warm_up_of_two_steps_the_first_step_has_the_highest_rate(
     rates = torch.tensor([rate for rate, _ in values], dtype=torch.float64)
     evenly = torch.linspace(rates[0], rates[-1], steps, dtype=torch.float64)
     torch.testing.assert_close(rates, evenly)
-
-
-def test_pytorchs_scheduler_cannot_do_without_a_warm_up():
-    with pytest.raises(ZeroDivisionError):
-        torchs(recipe(30, 1, False))
-    assert max(rate for rate, _ in torchs(recipe(30, 0, False))) < 0.97e-3
 
 
 def test_a_cosine_follows_its_formula_and_ends_at_a_hundredth():

@@ -143,15 +143,12 @@ def swept(field, values):
     return [requested("primal", "mqar", **of) for of in settings]
 
 
-@pytest.mark.parametrize(
-    ("field", "values", "value_of"),
-    [
-        ("task.pairs", ["2", "4"], lambda spec: spec.task.options["pairs"]),
-        ("mqar.pairs", ["2", "4"], lambda spec: spec.task.options["pairs"]),
-        ("model.dim", ["32", "64"], lambda spec: spec.model.dim),
-        ("primal.rank", ["2", "4"], lambda spec: spec.options["primal"]["rank"]),
-    ],
-)
+@pytest.mark.parametrize(("field", "values", "value_of"), [
+    ("task.pairs", ["2", "4"], lambda spec: spec.task.options["pairs"]),
+    ("mqar.pairs", ["2", "4"], lambda spec: spec.task.options["pairs"]),
+    ("model.dim", ["32", "64"], lambda spec: spec.model.dim),
+    ("primal.rank", ["2", "4"], lambda spec: spec.options["primal"]["rank"]),
+])  # fmt: skip
 def test_every_value_is_a_run_that_differs_in_it_alone(field, values, value_of):
     specs = swept(field, values)
     assert [value_of(spec) for spec in specs] == [*map(int, values)]

@@ -2,11 +2,9 @@
 
 import os
 import signal
-from importlib import import_module
 from importlib.util import find_spec
 from multiprocessing import active_children
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -24,7 +22,7 @@ from harness.records.store import BaselineStore, CostStore
 from harness.train import Trainer
 from tasks.answers import CLASSES, Number
 from tasks.contract import Batch
-from tasks.data.images import require_timm, transform_of
+from tasks.data.images import transform_of
 from tests.harness.conftest import requested
 from zoo.registry import UserError
 
@@ -74,25 +72,19 @@ RECIPE = {
 }  # fmt: skip
 
 
-def timm() -> ModuleType:
-    """timm, beside any build of PyTorch."""
-    require_timm()
-    return import_module("timm")
-
-
 def model_of(spec: RunSpec):
     torch.manual_seed(0)
     return build_model(spec, restore(spec).task)
 
 
 @pytest.mark.slow
-def test_with_the_weights_of_timm_it_gives_timms_outputs(images):
+def test_with_the_weights_of_timm_it_gives_timms_outputs(images, timm):
     spec = images(**{"model.depth": 3, "model.dropout": 0.0, "model.drop_path": 0.5})
     sizes = {"img_size": 16, "patch_size": 8, "embed_dim": 64, "depth": 3, "num_heads": 2,
              "drop_path_rate": 0.5}  # fmt: skip
-    theirs = (
-        timm().create_model("deit_small_patch16_224", num_classes=3, mlp_ratio=2, **sizes).double()
-    )
+    theirs = timm.create_model(
+        "deit_small_patch16_224", num_classes=3, mlp_ratio=2, **sizes
+    ).double()
     # All norms start with the same weights: to exchange two would change nothing.
     for parameter in theirs.parameters():
         parameter.data += 0.1 * torch.randn_like(parameter)
@@ -127,13 +119,13 @@ def test_the_feed_forward_width_is_the_given_one_at_any_ratio(images):
     assert block.mlp.fc1.out_features == 15
 
 
-def test_the_paper_budget_is_deit_small_of_16_with_rank_96_in_the_last_block(image_folder):
+def test_the_paper_budget_is_deit_small_of_16_with_rank_96_in_the_last_block(image_folder, timm):
     settings = {"image-folder": {"path": str(image_folder)}, "train": {"batch": 2}}
     spec = requested("softmax+primal", "image-folder", recipe="paper", **settings)
     task = restore(spec).task
     assert (task.max_len, task.size) == (197, 224)
     with torch.device("meta"):
-        theirs = timm().create_model("deit_small_patch16_224", num_classes=3, drop_path_rate=0.1)
+        theirs = timm.create_model("deit_small_patch16_224", num_classes=3, drop_path_rate=0.1)
         ours = build_model(spec_of(spec.question, "softmax"), task)
     total = [sum(p.numel() for p in network.parameters()) for network in (ours, theirs)]
     assert total[0] == total[1] == 21_666_819
@@ -170,17 +162,6 @@ def test_a_run_from_images_to_the_board(image_folder, output, store):
     (found,), _ = BaselineStore.within(store.folder).read()
     assert found.scores.keys() == {"chance", "majority"}
     assert "image-folder@2" in out and "softmax+primal" in out
-
-
-def test_a_resumed_run_equals_an_uninterrupted_one(images, store, run_here, interrupted):
-    spec = images("softmax+primal", **RECIPE)
-    expected = run_here(spec)
-    store.path(spec).unlink()
-    resumed = run_here(interrupted(spec))
-    assert resumed.status == expected.status == "ok"
-    for point, same in zip(resumed.curve, expected.curve, strict=True):
-        assert (point.step, point.loss, point.losses) == (same.step, same.loss, same.losses)
-    assert resumed.final.sample == expected.final.sample
 
 
 def read(spec: RunSpec, seed: int = 0) -> AugmentedImages:
@@ -280,7 +261,7 @@ def test_evaluation_resizes_the_shorter_side_and_crops_the_centre(tmp_path, imag
     torch.testing.assert_close(ours, torch.from_numpy(expected).float().permute(2, 0, 1))
 
 
-def test_a_damaged_image_is_the_reason_of_a_failed_run(images, callback, run_here):
+def test_a_damaged_image_is_the_reason_of_a_failed_run(images, reported, run_here):
     spec = images()
     split = restore(spec).splits["train"]
     path = Path(split.files.root, split.files.names[0].decode())
@@ -290,22 +271,19 @@ def test_a_damaged_image_is_the_reason_of_a_failed_run(images, callback, run_her
         record = run_here(spec)
     finally:
         path.write_bytes(before)
-    assert record.status == "failed" and not callback.traces
+    assert record.status == "failed" and not reported["trace"]
     assert record.reason.startswith(f"{path} cannot be read (")
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"model.positions": "rotary"}, "positions=rotary has no meaning for images; leave it out"),
-        ({"model.recompute": "layer"}, "model.recompute has no meaning for images"),
-        ({"model.norm": "post"}, "model.norm has no meaning for images; leave it out"),
-        ({"model.pooling": "flatten"}, "model.pooling has no meaning for images"),
-        ({"train.bucket_by_length": True}, "train.bucket_by_length has no meaning for images"),
-        ({"model.depth": 1}, "depth=1 is less than the 2 variants of softmax.primal; raise depth"),
-        ({"train.augment.mixup": 0.8, "train.batch": 3}, "batch=3 is odd; mixup and cutmix pair"),
-    ],
-)
+@pytest.mark.parametrize(("fields", "message"), [
+    ({"model.positions": "rotary"}, "positions=rotary has no meaning for images; leave it out"),
+    ({"model.recompute": "layer"}, "model.recompute has no meaning for images"),
+    ({"model.norm": "post"}, "model.norm has no meaning for images; leave it out"),
+    ({"model.pooling": "flatten"}, "model.pooling has no meaning for images"),
+    ({"train.bucket_by_length": True}, "train.bucket_by_length has no meaning for images"),
+    ({"model.depth": 1}, "depth=1 is less than the 2 variants of softmax.primal; raise depth"),
+    ({"train.augment.mixup": 0.8, "train.batch": 3}, "batch=3 is odd; mixup and cutmix pair"),
+])  # fmt: skip
 def test_options_that_images_cannot_have_are_rejected(images, fields, message):
     with pytest.raises(UserError, match=message):
         model_of(images("softmax+primal", **fields))

@@ -13,7 +13,6 @@ from reports.pages.certificates import FIGURES
 from tests.certificates import committed
 from tests.zoo.faulty import FAULTY
 from tests.zoo.faulty.correct import (
-    TRAITS,
     ActivatesTransposedView,
     Bidirectional,
     CausalOnly,
@@ -37,7 +36,6 @@ from zoo.conformance import (
 )
 from zoo.conformance.leaks import separating_masks
 from zoo.conformance.tensors import distance
-from zoo.projected import ProjectedAttention
 from zoo.registry import UserError
 from zoo.variants.primal import Primal
 from zoo.variants.softmax import Softmax
@@ -337,17 +335,12 @@ def test_a_distance_is_infinite_for_other_shapes_and_for_nan(actual, expected, r
     assert distance(torch.tensor(actual), torch.tensor(expected)) == pytest.approx(result)
 
 
-class Unfinished(ProjectedAttention):
-    traits = TRAITS
-
-
 UNFOUND = {
     "softmix": "did you mean 'softmax'",
     "no.such.module:A": "cannot be loaded .ModuleNotFoundError",
     "zoo.variants.softmax:Nothing": "cannot be loaded .AttributeError",
     "zoo.variants.softmax:naive": "TypeError: naive is not a subclass",
     "zoo.contract:Attention": "Attention sets no class attribute 'traits'",
-    f"{__name__}:Unfinished": "Unfinished does not define attend",
     "softmax+primal": "'softmax.primal' is a composition; check its variants one by one",
 }
 

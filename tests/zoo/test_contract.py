@@ -176,15 +176,3 @@ def test_the_graph_of_a_call_under_autocast_is_released(inside, no_type_checks):
             loss.backward()
     del saved, loss
     assert node() is None
-
-
-DECODING = [name for name, of in variants.items() if not of.unchecked and of.decodes()]
-
-
-@pytest.mark.parametrize("name", DECODING)
-def test_steps_may_continue_beyond_max_len(name):
-    layer = variants.find(name)(size(max_len=3, causal=True)).eval()
-    state = layer.start(2)
-    for token in TOKENS.unbind(1):
-        output, state = layer.step(token, state)
-        assert output.isfinite().all()

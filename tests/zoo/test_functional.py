@@ -54,18 +54,11 @@ def test_a_function_equals_the_layer(name, causal):
         torch.testing.assert_close(layer._merge(out)[real], layer(x, mask=mask).tokens[real])
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"scale": 0.3},
-        {"is_causal": True},
-        {"attn_mask": REAL[:, None, None]},
-        {"attn_mask": PAST},
-        {"attn_mask": PAST & REAL[:, None, None]},
-        {"attn_mask": (PAST & REAL[:, None, None]).expand(B, H, N, N)},
-    ],
-)
+@pytest.mark.parametrize("options", [
+    {}, {"scale": 0.3}, {"is_causal": True}, {"attn_mask": REAL[:, None, None]},
+    {"attn_mask": PAST}, {"attn_mask": PAST & REAL[:, None, None]},
+    {"attn_mask": (PAST & REAL[:, None, None]).expand(B, H, N, N)},
+])  # fmt: skip
 def test_softmax_equals_sdpa(options):
     q, k, v = heads()
     expected = F.scaled_dot_product_attention(q, k, v, **options)

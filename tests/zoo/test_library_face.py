@@ -110,24 +110,21 @@ def test_layers_in_a_sequential_pass_their_tokens_on_and_a_dropped_loss_is_a_war
         zoo.TokensOnly(encoder_layer("primal"))
 
 
-@pytest.mark.parametrize(
-    ("build", "name", "keywords", "message"),
-    [
-        (create, "primal", {"causl": True}, "unknown option of primal 'causl'; did you mean 'caus"),
-        (create, "primal", {"backend": "cuda"}, "one of auto, folded, triton, literal"),
-        (create, "primal", {"feature_map": "cosin"}, "=cosin cannot be used: .* mean 'cosine'"),
-        (create, "agf", {"a": -1.0, "b": -1.0}, "agf.a=-1.0 and agf.b=-1.0"),
-        (create, "retention", {"dim": 6}, "dim=6 over heads=2 leaves 3; "),
-        (create, "differential", {"dim": 6, "version": "v1"}, "dim=6 over heads=2 leaves 3; "),
-        (create, "softmax", {"short_conv": True}, "as short_conv, not True"),
-        (create, "softmax", {"nhead": 2, "flash": 1}, "nhead is heads, flash is backend here; ren"),
-        (create, "softmax+primal", {}, r"'softmax\+primal' names several variants"),
-        (create, zoo.Attention, {}, "Attention sets no class attribute 'traits'"),
-        (encoder_layer, "none", {"dim_feedforward": 8}, "dim_feedforward is feed_forward here"),
-        (zoo.EncoderLayer, "primal", {"feed_forward": 8}, "use EncoderLayer.create"),
-        (names, "", {"casual": True}, "unknown trait 'casual'; did you mean 'causal'"),
-    ],
-)
+@pytest.mark.parametrize(("build", "name", "keywords", "message"), [
+    (create, "primal", {"causl": True}, "unknown option of primal 'causl'; did you mean 'caus"),
+    (create, "primal", {"backend": "cuda"}, "one of auto, folded, triton, literal"),
+    (create, "primal", {"feature_map": "cosin"}, "=cosin cannot be used: .* mean 'cosine'"),
+    (create, "agf", {"a": -1.0, "b": -1.0}, "agf.a=-1.0 and agf.b=-1.0"),
+    (create, "retention", {"dim": 6}, "dim=6 over heads=2 leaves 3; "),
+    (create, "differential", {"dim": 6, "version": "v1"}, "dim=6 over heads=2 leaves 3; "),
+    (create, "softmax", {"short_conv": True}, "as short_conv, not True"),
+    (create, "softmax", {"nhead": 2, "flash": 1}, "nhead is heads, flash is backend here; ren"),
+    (create, "softmax+primal", {}, r"'softmax\+primal' names several variants"),
+    (create, zoo.Attention, {}, "Attention sets no class attribute 'traits'"),
+    (encoder_layer, "none", {"dim_feedforward": 8}, "dim_feedforward is feed_forward here"),
+    (zoo.EncoderLayer, "primal", {"feed_forward": 8}, "use EncoderLayer.create"),
+    (names, "", {"casual": True}, "unknown trait 'casual'; did you mean 'causal'"),
+])  # fmt: skip
 def test_what_cannot_be_built_is_rejected_with_value_rule_and_remedy(
     build, name, keywords, message, no_type_checks
 ):
@@ -178,7 +175,7 @@ def test_uses_tell_where_a_variant_works_and_why_not_elsewhere(name, causal, wor
 
 
 def test_check_runs_the_checks_on_a_name_or_a_class_with_options(no_type_checks, monkeypatch):
-    chosen = {"padding invariance", "rejects non-boolean mask"}
+    chosen = {"truncation equivalence", "rejects non-boolean mask"}
     few = [check for check in zoo.conformance.CHECKS if check.name in chosen]
     monkeypatch.setattr("zoo.conformance.CHECKS", few)
     results = zoo.check("none")
@@ -187,7 +184,7 @@ def test_check_runs_the_checks_on_a_name_or_a_class_with_options(no_type_checks,
     with pytest.raises(zoo.UserError, match="unknown option of none 'rank'"):
         zoo.check("none", rank=3)
     failed = [result.check for result in zoo.check(IgnoresTheMask, chunk=3) if not result.passed]
-    assert failed == ["padding invariance"]
+    assert failed == ["truncation equivalence"]
 
 
 def reference_of(layer: zoo.EncoderLayer, dropout: float = 0.0) -> nn.TransformerEncoderLayer:

@@ -48,12 +48,8 @@ def solve(layer: Primal, x: torch.Tensor, context: torch.Tensor) -> tuple[torch.
             target = torch.linalg.pinv(sampled.T) @ target
         layer.directions[side, 0] = target
     scale = (n * m) ** 0.5 / s
-    inverses = {
-        "squared": torch.sqrt,
-        "exponential": torch.log,
-        "softplus": lambda x: x.expm1().log(),
-    }
-    layer.scales.copy_(inverses[layer.lambda_form](scale)[None])
+    inverses = {"squared": torch.sqrt, "softplus": lambda x: x.expm1().log()}
+    layer.scales.copy_(inverses.get(layer.lambda_form, torch.log)(scale)[None])
     layer.out.weight.copy_(torch.eye(WIDTH))
     layer.out.bias.zero_()
     layer.merge.bias.zero_()

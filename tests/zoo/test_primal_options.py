@@ -50,16 +50,13 @@ def test_auto_is_triton_on_cuda_where_a_trial_succeeds(
     assert Primal(size(**changes)).backend_for(torch.zeros(1, 3, DIM)) == expected
 
 
-@pytest.mark.parametrize(
-    ("missing", "failure", "options", "message"),
-    [
-        ("no CUDA", "", {}, "cannot run: no CUDA; give backend=auto"),
-        ("", "too wide", {}, "cannot run: too wide; give backend=auto"),
-        ("", "", {"causal": True}, "computes neither .* nor rotary .*; give backend=auto"),
-        ("", "", {"rotary": True}, "computes neither .* nor rotary .*; give backend=auto"),
-        ("", "", {"feature_map": "relu"}, "computes .* nor a feature map other than cosine, .*"),
-    ],
-)
+@pytest.mark.parametrize(("missing", "failure", "options", "message"), [
+    ("no CUDA", "", {}, "cannot run: no CUDA; give backend=auto"),
+    ("", "too wide", {}, "cannot run: too wide; give backend=auto"),
+    ("", "", {"causal": True}, "computes neither .* nor rotary .*; give backend=auto"),
+    ("", "", {"rotary": True}, "computes neither .* nor rotary .*; give backend=auto"),
+    ("", "", {"feature_map": "relu"}, "computes .* nor a feature map other than cosine, .*"),
+])  # fmt: skip
 def test_triton_by_name_is_rejected_where_it_cannot_run(
     monkeypatch, missing, failure, options, message
 ):

@@ -11,7 +11,6 @@ import zoo
 from tests.zoo.formulas import loop
 from tests.zoo.oracle import DIM, HEADS, agree, decode, gradients
 from zoo.composition import Composition, build
-from zoo.conformance import checks_for, configurations, run
 from zoo.cost import flops, state_bytes
 from zoo.kernels import delta, eager, recurrence
 from zoo.kernels.delta import decayed_chunks
@@ -156,13 +155,6 @@ def test_a_step_copies_the_newest_tokens_alone(name):
         shared += all(old is new for old, new in zip(before[1:3], state[1:3], strict=True))
     assert shared == LENGTH - 2
     assert state_bytes(state) == 2 * 2 * LENGTH * DIM * 4 + 2 * 2 * 8
-
-
-@caching
-def test_a_state_can_be_continued_twice(name):
-    _, causal = configurations(name, variants.find(name))
-    (check,) = checks_for(causal, only=["side-effect-free step"])
-    assert run(check, causal).passed
 
 
 def test_the_cache_has_the_dtype_of_autocast():

@@ -135,14 +135,11 @@ def test_plug_ins_are_listed_and_found_or_the_error_says_why_not(tools, plug_ins
     assert [warning.filename for warning in warned] == [__file__]
 
 
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("saw", "'saw' from .*:Useless is ignored: the name is taken"),
-        ("zsaw", "'zsaw' from .*:Useless is ignored"),
-        *((name, "is ignored: a name may contain letters, digits, .*rename") for name in INVALID),
-    ],
-)
+@pytest.mark.parametrize(("name", "reason"), [
+    ("saw", "'saw' from .*:Useless is ignored: the name is taken"),
+    ("zsaw", "'zsaw' from .*:Useless is ignored"),
+    *((name, "is ignored: a name may contain letters, digits, .*rename") for name in INVALID),
+])  # fmt: skip
 def test_a_plug_in_with_a_taken_or_invalid_name_is_ignored_with_one_warning(
     tools, plug_ins, name, reason
 ):
@@ -156,18 +153,14 @@ def test_a_plug_in_with_a_taken_or_invalid_name_is_ignored_with_one_warning(
     assert tools.find("saw") is Saw
 
 
-@pytest.mark.parametrize(
-    ("attribute", "reason"),
-    [
-        ("NOT_A_CLASS", "is not a subclass of .*Tool"),
-        ("Registry", "is not a subclass of .*Tool"),
-        ("Useless", "Useless sets no class attribute 'use'"),
-        ("Unfinished", "Unfinished does not define plane"),
-        ("Mistyped", "Mistyped.depth=None is not of type int"),
-        ("Listed", "Listed.grits is annotated list.int.; annotate it bool"),
-        ("Chisel", "TypeError: the name of Chisel is 'chisel'; fix"),
-    ],
-)
+@pytest.mark.parametrize(("attribute", "reason"), [
+    ("NOT_A_CLASS", "is not a subclass of .*Tool"), ("Registry", "is not a subclass of .*Tool"),
+    ("Useless", "Useless sets no class attribute 'use'"),
+    ("Unfinished", "Unfinished does not define plane"),
+    ("Mistyped", "Mistyped.depth=None is not of type int"),
+    ("Listed", "Listed.grits is annotated list.int.; annotate it bool"),
+    ("Chisel", "TypeError: the name of Chisel is 'chisel'; fix"),
+])  # fmt: skip
 def test_a_plug_in_of_another_kind_is_rejected_with_the_reason(plug_ins, attribute, reason):
     base = Signed if attribute == "Chisel" else Tool
     tools = Registry("tool", group=GROUP, base=base)

@@ -1,9 +1,7 @@
 """`zoo.replace`: the attention layers of a model, replaced by variants."""
 
 import copy
-import warnings
 from functools import partial
-from importlib.util import find_spec
 
 import pytest
 import torch
@@ -11,7 +9,6 @@ from torch import nn
 from torch.nn import functional as F
 
 import zoo
-from tasks.data.images import require_timm
 
 D, H, N = 32, 4, 9
 PAD = torch.arange(N) >= torch.tensor([[N], [5], [7]])
@@ -34,18 +31,6 @@ class Attention(nn.Module):
         q = self.other(self.q_norm(q)) * self.scale
         heads = F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, is_causal=is_causal)
         return self.proj_drop(self.proj(heads.transpose(1, 2).flatten(2)))
-
-
-@pytest.fixture
-def timm():
-    if find_spec("timm") is None:
-        pytest.skip("needs the extra 'vision': timm")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        require_timm()
-    from timm.layers import attention
-
-    return attention
 
 
 def encoder(
@@ -129,7 +114,7 @@ def test_another_variant_takes_the_projections_and_trains():
 
 def test_timms_attention_is_replaced(timm):
     for options in ({}, {"qkv_bias": True, "proj_drop": 0.5}):
-        model = nn.Sequential(timm.Attention(D, H, **options)).eval()
+        model = nn.Sequential(timm.layers.Attention(D, H, **options)).eval()
         x = torch.randn(3, N, D)
         expected, masked = model(x), model[0](x, attn_mask=~PAD[:, None, None])
         assert zoo.replace(model, "softmax", max_len=N) == [("0", "Attention", "softmax")]
@@ -138,7 +123,7 @@ def test_timms_attention_is_replaced(timm):
         with pytest.raises(zoo.Unsupported):
             model[0](x, is_causal=True)
         assert not options or not torch.equal(model.train()(x), expected)
-        causal = nn.Sequential(timm.Attention(D, H, **options)).eval()
+        causal = nn.Sequential(timm.layers.Attention(D, H, **options)).eval()
         expected = causal[0](x, is_causal=True)
         zoo.replace(causal, "softmax", max_len=N, causal=True)
         torch.testing.assert_close(causal[0](x, is_causal=True), expected)

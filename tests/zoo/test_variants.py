@@ -326,11 +326,8 @@ def test_fp32_gradients_are_right_near_a_cosine_of_one():
 
 @PADDED
 def test_the_loss_of_agf_measures_how_far_both_factors_are_from_orthogonal(padded):
-    layer, x, mask = (
-        oracle.create("agf", reg=0.3),
-        oracle.draw(40),
-        oracle.ragged(40) if padded else None,
-    )
+    layer, x = oracle.create("agf", reg=0.3), oracle.draw(40)
+    mask = oracle.ragged(40) if padded else None
     actual = layer(x, mask=mask).losses["orthogonality"]
     u, vh, _ = layer.left_right_value(x).unflatten(-1, (3 * HEADS, -1)).split(HEADS, dim=2)
     expected = []
