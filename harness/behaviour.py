@@ -23,13 +23,13 @@ from zoo.conformance.tensors import LENGTH, SCATTERED, random_tokens, seeded
 from zoo.contract import Attention
 from zoo.variants import variants
 
-CASES = ((1, None), (LENGTH, SCATTERED), (700, None))
-"""Numbers of tokens, and masks. 700 exceed the sizes from which an implementation changes."""
+CASES = ((1, None), (LENGTH, SCATTERED), (1100, None))
+"""Numbers of tokens, and masks. 1,100 exceed the sizes from which an implementation changes."""
 
 TOLERANCE = 1e-7
 """Of numbers that are sums of about as many terms of each sign, relative to their root."""
 
-SETTING = Setting(training=True, short_conv=4, max_len=700)
+SETTING = Setting(training=True, short_conv=4, max_len=1100)
 """The short convolution is of the questions of the suites."""
 
 

@@ -23,8 +23,8 @@ from zoo.recompute import recomputed
 
 Extend = Callable[..., tuple[Tokens, State]]
 
-SPAN = 512
-"""Tokens: fewer start too many operations, and more exceed the cache."""
+SPAN = 1024
+"""Tokens: with fewer a larger part of an input is computed again."""
 
 
 class _Span(nn.Module):

@@ -44,7 +44,6 @@ from zoo.kernels.chunk_states import pairwise_decay
 from zoo.kernels.delta import sum_after
 from zoo.kernels.precision import full_precision, without_autocast
 from zoo.kernels.real_tokens import count_after, zero_padding
-from zoo.spans import SPAN
 from zoo.variants import variants
 from zoo.variants.gated_linear import _power_of_two
 
@@ -68,7 +67,6 @@ class LogLinear(CausalHeads):
     family = "decay"
     traits = Traits.causal_only(linear=False, stochastic=False, recurrent=True)
     identities = (Identity(other="ssd", where="lambda = 1", prepare=_equal_scales),)
-    span = 2 * SPAN
 
     def __init__(
         self,

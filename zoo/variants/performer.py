@@ -95,7 +95,7 @@ class Performer(ProjectedAttention):
     @property
     def span(self) -> int:
         """See `zoo.spans`: `extend` has one projection."""
-        return 0 if self.redraw else SPAN // 2
+        return 0 if self.redraw else SPAN // 4
 
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
         """See `ProjectedAttention.attend`."""

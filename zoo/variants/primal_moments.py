@@ -55,7 +55,7 @@ class PrimalMoments(Primal):
 
     __signature__ = _signature()
     by_features = True
-    span = spans.SPAN
+    span = 3 * spans.SPAN // 4
 
     def forward(
         self, x: Tokens, context: Context | None = None, mask: Mask | None = None
