@@ -1,11 +1,15 @@
 """Rules for all modules: directions of imports, no import cycle, no unsafe reading of files."""
 
 import ast
+import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
+from importlib.metadata import packages_distributions
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -34,6 +38,14 @@ COMMANDS = ("harness.cli", "harness.pages")
 """The programs, which no module but theirs may import."""
 
 EXECUTES_ON_READING = ("pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal")
+
+LOADED_WITH_AN_EXTRA = (
+    "harness.studies", "harness.pages.cards", "zoo.kernels.cosine_map_triton", "zoo.transformers",
+)  # fmt: skip
+"""Modules that import what an extra installs; no default command imports them."""
+
+BROUGHT = ("cycler", "markupsafe")
+"""Modules that matplotlib and jinja2 bring."""
 
 Rule = Callable[[str, ast.Module], Iterator[str]]
 """Takes a module's dotted name and its syntax tree; yields what it breaks."""
@@ -91,6 +103,26 @@ def reads_what_can_execute(module: str, tree: ast.Module) -> Iterator[str]:
 
 
 @cache
+def required() -> dict[str, list[str]]:
+    """The distributions that every installation has, each with its modules."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    names = {re.split("[>=]", text)[0] for text in project["dependencies"]}
+    found = [
+        (m, [n.lower().replace("_", "-") for n in of]) for m, of in packages_distributions().items()
+    ]
+    return {name: [module for module, of in found if name in of] for name in names}
+
+
+def needs_an_extra(module: str, tree: ast.Module) -> Iterator[str]:
+    if {*prefixes(module)} & {*LOADED_WITH_AN_EXTRA}:
+        return
+    top = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    known = {*PACKAGES, *BROUGHT, *sys.stdlib_module_names, *chain(*required().values())}
+    found = {name.split(".")[0] for name in imported(module, ast.Module(top, []))}
+    yield from (f"imports {name}" for name in found - known)
+
+
+@cache
 def shipped() -> dict[str, ast.Module]:
     """Every module of the four packages, by dotted name; a package's ends in `.__init__`."""
     modules = {}
@@ -125,7 +157,7 @@ def is_type_checking(node: ast.stmt) -> bool:
     return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
 
 
-RULES: list[Rule] = [imports_against_the_direction, reads_what_can_execute]
+RULES: list[Rule] = [imports_against_the_direction, reads_what_can_execute, needs_an_extra]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
@@ -133,6 +165,10 @@ def test_no_shipped_module_breaks_a_rule(rule):
     modules = shipped()
     assert {"zoo.contract", "tasks.contract", "harness.records.store"} <= set(modules)
     assert not [f"{name} {how}" for name, tree in modules.items() for how in rule(name, tree)]
+
+
+def test_at_most_16_packages_are_required():
+    assert len(required()) <= 16
 
 
 CYCLIC = [
@@ -171,6 +207,10 @@ BROKEN: dict[Rule, list[tuple[str, str]]] = {
         ("tasks.a", "np.load(path, allow_pickle=flag)"), ("tasks.a", "import pickle"),
         ("tasks.a", "from pickle import loads"), ("tasks.a", "import joblib.memory"),
         ("harness.a", "from torch import load"),
+    ],
+    needs_an_extra: [
+        ("tasks.a", "from PIL import Image"), ("reports.a", "import seaborn"),
+        ("harness.a", "import requests.exceptions"),
     ],
 }  # fmt: skip
 

@@ -9,11 +9,11 @@ import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple, TypeVar
 
 from harness.arguments import Stored
+from tasks.data.extras import import_extra
 from zoo.registry import UserError, Value, require_memory, unknown
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def find(name: str) -> type[Study]:
     """The study of that name."""
     if name not in (summaries := names()):
         raise UserError(unknown("study", name, summaries))
-    import_module(f"{__name__}.{name}")
+    import_extra(f"study {name}", f"{__name__}.{name}", "studies")
     return STUDIES[name]
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import matplotlib as mpl
 import pandas as pd
-import seaborn
 from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -25,12 +24,28 @@ from reports.text import digest, frame_csv, plain
 
 GREY = "#6f6f6f"
 
-COLOURS: tuple[str, ...] = tuple(seaborn.color_palette("colorblind", 10).as_hex())
+COLOURS: tuple[str, ...] = (
+    "#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc", "#ca9161", "#fbafe4", "#949494",
+    "#ece133", "#56b4e9",
+)  # fmt: skip
+"""The palette `colorblind` of seaborn."""
+
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
 DASHES = (0, (4, 3))
 
 STYLE: dict[Any, Any] = {
-    **seaborn.axes_style("whitegrid"), **seaborn.plotting_context("paper"),
+    # The style `whitegrid` of seaborn, and its context `paper`.
+    **dict.fromkeys(("axes.labelcolor", "text.color", "xtick.color", "ytick.color"), ".15"),
+    **dict.fromkeys(("axes.facecolor", "figure.facecolor", "patch.edgecolor"), "white"),
+    **dict.fromkeys(("axes.linewidth", "xtick.major.width", "ytick.major.width"), 0.8 * 1.25),
+    **dict.fromkeys(("patch.linewidth", "xtick.minor.width", "ytick.minor.width"), 0.8),
+    **dict.fromkeys(("axes.axisbelow", "axes.grid", "patch.force_edgecolor"), True),
+    **dict.fromkeys(("font.size", "axes.labelsize", "axes.titlesize"), 0.8 * 12),
+    **dict.fromkeys(("xtick.labelsize", "ytick.labelsize"), 0.8 * 11),
+    **dict.fromkeys(("xtick.major.size", "ytick.major.size", "lines.markersize"), 0.8 * 6),
+    **dict.fromkeys(("xtick.minor.size", "ytick.minor.size"), 0.8 * 4),
+    "axes.edgecolor": ".8", "legend.title_fontsize": 0.8 * 12, "lines.linewidth": 0.8 * 1.5,
+    "lines.solid_capstyle": "round", "xtick.bottom": False, "ytick.left": False,
     "axes.prop_cycle": cycler(color=COLOURS), "axes.spines.right": False,
     "axes.spines.top": False, "figure.dpi": 160, "grid.color": ".9",
     # The fonts of other machines would give other bytes.

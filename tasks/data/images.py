@@ -17,7 +17,6 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int, Int64
-from PIL import Image, ImageOps
 from torch import Tensor
 
 from tasks.contract import Batch, Split
@@ -49,7 +48,8 @@ AUGMENTATIONS: Mapping[Augmentation, Mapping[str, Any]] = {
 }
 """Arguments of `timm.data.create_transform`. In evaluation a side is resized to size / 0.875."""
 
-Transform = Callable[[Image.Image], Tensor]
+Transform = Callable[[Any], Tensor]
+"""From an image of pillow to a tensor, (3, h, w)."""
 
 
 @runtime_checkable
@@ -181,12 +181,14 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
     return folder or (entry.is_symlink() and Path(entry.path).is_dir())
 
 
-def decode(path: Path) -> Image.Image:
-    """The image of a file, in colour and upright; UserError where it cannot be read.
+def decode(path: Path) -> Any:
+    """The image of pillow of a file, in colour and upright; UserError where it cannot be read.
 
     Of 16 bits of grey, the higher 8 are read; transparency is left out; of an animation, the first
     frame is read.
     """
+    from PIL import Image, ImageOps
+
     require_regular(path)
     # By content, whatever the suffix.
     formats = ("JPEG", "PNG", "WEBP")

@@ -25,16 +25,16 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Int64, UInt8
-from PIL import Image
 from typing_extensions import override
 
 from tasks.baselines.grey_images import DISC_MODELS
 from tasks.contract import SPLITS, Baseline, Split, SplitName
+from tasks.data.extras import import_extra
 from tasks.data.files import Member, SourceFiles, damaged, source_of
 from tasks.data.sources import CachedTask, GeneratedTask, ImportedTask
 from tasks.lra import pathfinder_drawing as drawing
@@ -234,14 +234,12 @@ def _cut(
 
 
 def _image(file: Member) -> UInt8[np.ndarray, "h h"]:
-    content = file.read(FILE_LIMIT)
-    try:
-        with Image.open(io.BytesIO(content), formats=["PNG"]) as image:
-            if image.mode == "L" and image.size == (OFFICIAL_SIDE, OFFICIAL_SIDE):
-                return np.array(image)
-            form = f"{image.mode} {image.width} x {image.height}"
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise damaged(file.location, "is not a readable PNG") from error
+    pil: Any = import_extra("pathfinder-lra", "PIL.Image", "vision")
+    content = io.BytesIO(file.read(FILE_LIMIT))
+    with pil.open(content, formats=["PNG"]) as image:
+        if image.mode == "L" and image.size == (OFFICIAL_SIDE, OFFICIAL_SIDE):
+            return np.array(image)
+        form = f"{image.mode} {image.width} x {image.height}"
     raise damaged(file.location, f"is {form}, grey {OFFICIAL_SIDE} x {OFFICIAL_SIDE} expected")
 
 

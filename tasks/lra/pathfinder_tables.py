@@ -21,8 +21,9 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64, UInt8
-from PIL import Image, ImageDraw
 from scipy.ndimage import binary_dilation
+
+from tasks.data.extras import import_extra
 
 OVERSAMPLING = 2
 """Pixels of a canvas to one of the window."""
@@ -134,6 +135,7 @@ class Tables(NamedTuple):
 @cache
 def drawing_tables(size: int, contour: int, margin: int) -> Tables:
     """The tables for a window of that side, snakes of that many paddles, and that gap."""
+    import_extra("pathfinder", "PIL.ImageDraw", "vision")
     scale = SCALES[size]
     compass, reversed_compass = sines()
     heads = circle(scale.paddle + margin)
@@ -188,6 +190,8 @@ def _unit(angles: Float64[np.ndarray, " r"]) -> Float64[np.ndarray, "r 2"]:
 
 
 def _line(scale: Scale, margin: int, vector: Float64[np.ndarray, " 2"]) -> UInt8[np.ndarray, "w w"]:
+    from PIL import Image, ImageDraw
+
     centre = OVERSAMPLING * (scale.paddle + ceil(scale.thickness) + margin)
     y, x = np.ceil(centre + OVERSAMPLING * scale.paddle * vector).astype(int).tolist()
     canvas = Image.new("L", (2 * centre + 1, 2 * centre + 1))
@@ -202,6 +206,8 @@ def _disc(radius: int) -> Bool[np.ndarray, "w w"]:
 
 
 def _halved(canvas: UInt8[np.ndarray, "_ _"]) -> UInt8[np.ndarray, "w w"]:
+    from PIL import Image
+
     # The canvas of a paddle has an odd side, 2 w - 1: its centre is the patch's centre.
     side = (len(canvas) + 1) // OVERSAMPLING
     return np.array(Image.fromarray(canvas).resize((side, side), Image.Resampling.LANCZOS))

@@ -1,6 +1,7 @@
 """The command `harness study`: records, pages, options and errors of every study."""
 
 import json
+import sys
 from dataclasses import dataclass
 
 import pandas as pd
@@ -135,6 +136,12 @@ def test_the_help_lists_every_study(capsys):
     text = capsys.readouterr().out
     for name, summary in studies.names().items():
         assert f"  {name} " in text and summary[:30] in text
+
+
+def test_a_study_without_seaborn_names_the_extra(rejected, monkeypatch):
+    monkeypatch.setitem(sys.modules, "seaborn", None)
+    monkeypatch.delitem(sys.modules, "harness.studies.ksvd", raising=False)
+    assert "study ksvd needs" in (message := rejected("study", "ksvd")) and "[studies]" in message
 
 
 def test_a_run_without_weights_or_with_a_damaged_record_is_rejected(call, output, store):

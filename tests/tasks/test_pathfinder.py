@@ -2,6 +2,7 @@
 
 import math
 import os
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -12,7 +13,8 @@ import pytest
 from PIL import Image, ImageDraw
 
 from tasks.lra.pathfinder import BLOCK, Drawing, Pathfinder
-from tasks.lra.pathfinder_tables import ANGLES, SCALES, sines
+from tasks.lra.pathfinder_tables import ANGLES, SCALES, drawing_tables, sines
+from zoo.registry import UserError
 
 pytestmark = pytest.mark.slow  # numba compiles the kernels for ten to twenty seconds
 
@@ -254,3 +256,9 @@ def test_the_sines_are_those_of_the_double_angles_correctly_rounded():
     for table, radians in zip(sines(), (angles, list(map(reverse, angles))), strict=True):
         exact = [(mpmath.sin(mpmath.mpf(a)), mpmath.cos(mpmath.mpf(a))) for a in radians]
         assert table.tolist() == [[float(sine), float(cosine)] for sine, cosine in exact]
+
+
+def test_without_pillow_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "PIL.ImageDraw", None)
+    with pytest.raises(UserError, match=r"pathfinder needs PIL.ImageDraw, .*'\.\[vision\]'"):
+        drawing_tables.__wrapped__(32, 14, 1)
