@@ -59,9 +59,17 @@ def in_spans(forward: Callable[..., Attended]) -> Callable[..., Attended]:
 
 def has_spans(layer: Any, x: Tokens, context: Context | None) -> bool:
     """Return whether a call is computed in spans."""
-    is_long = layer.size.causal and 0 < layer.span < x.shape[1]
+    is_long = layer.size.causal and 0 < span_of(layer, x) < x.shape[1]
     of_itself = context is None or context is x
     return is_long and of_itself and torch.is_grad_enabled() and eager.on_cpu(x)
+
+
+def span_of(layer: Any, x: Tokens) -> int:
+    """The tokens of a span of an input: of `SPAN` tokens or fewer at most half of them.
+
+    So the part that is computed again, and the operations of a token, grow little with the length.
+    """
+    return layer.span if x.shape[1] > SPAN else min(layer.span, SPAN // 2)
 
 
 def by_spans(
@@ -90,8 +98,8 @@ def _in_order(
     def compute(*inputs: Any) -> tuple[Tensor, ...]:
         return functional_call(part, named, inputs)
 
-    spans = x.split(layer.span, 1)
-    masks = [None] * len(spans) if real is None else real.split(layer.span, 1)
+    spans = x.split(span_of(layer, x), 1)
+    masks = [None] * len(spans) if real is None else real.split(span_of(layer, x), 1)
     for number, (tokens, mask) in enumerate(zip(spans, masks, strict=True), 1):
         # The backward pass begins with the last: it would compute at once what is stored here.
         call = recomputed if number < len(spans) else lambda function, *inputs: function(*inputs)
