@@ -5,7 +5,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from itertools import chain, repeat
-from statistics import median
 from unittest.mock import patch
 
 import numpy as np
@@ -15,12 +14,11 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import harness
 from benchmarks.claims import Result, Setup
-from benchmarks.costs import GENERATED, run_of
-from harness.costs.plan import of_run
+from benchmarks.costs import setting_of, step_of
 from harness.costs.work import trainer_of, training_call
 from harness.data import data_of
+from harness.recipes import find
 from harness.records.fields import Quartiles
-from harness.records.spec import RunSpec
 from harness.timing import Call, sample, wall_clock
 from harness.train import Trainer, autocast
 from tasks.contract import SPLITS, Batch
@@ -34,62 +32,37 @@ from zoo.registry import UserError
 PAPERS = 20_000
 """Random papers of the largest length that is stored: no fewer bytes than the real data."""
 
-Seconds = dict[str, list[float]]
-"""Seconds of each call by name, in every round."""
 
-
-def seconds_of(setup: Setup, calls: Mapping[str, Call], rounds: int) -> Seconds:
-    """Seconds of each call in every round, timed alternately."""
+def seconds_of(setup: Setup, calls: Mapping[str, Call], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each call by name in every round, timed alternately."""
     clock = wall_clock(torch.device(setup.kind))
     taken = sample([*calls.values()], clock, rounds=setup.size(rounds, 3))
     return dict(zip(calls, taken, strict=True))
 
 
-def compared(setup: Setup, seconds: Seconds, setting: str) -> Iterator[Result]:
+def compared(setup: Setup, seconds: Mapping[str, list[float]], setting: str) -> Iterator[Result]:
     """The claims about times of two of these calls, whose ratio is taken in each round."""
     for claim in setup.claims:
         if seconds.keys() >= {claim.of, claim.over}:
-            of, over = seconds[claim.of], seconds[claim.over]
-            how = f"{setting}; {len(of)} rounds, alternately"
-            figures = milliseconds({claim.of: of, claim.over: over})
-            yield Result(claim.name, how, Quartiles.of_ratio(of, over), figures)
-
-
-def milliseconds(seconds: Seconds) -> dict[str, Quartiles]:
-    """Figures of a record: the quartiles of seconds by name."""
-    return {f"{name} (ms)": Quartiles.of(taken) / 1e-3 for name, taken in seconds.items()}
-
-
-def trainer(run: RunSpec) -> Trainer:
-    """The trainer of a run, with its training data on the device."""
-    return trainer_of(of_run(run, "here", 1)[0])
-
-
-def first_batch(trainer: Trainer) -> Batch:
-    """The first batch in the order of training."""
-    return trainer.train.gather(trainer.order.batch(0))
-
-
-def shape_of(run: RunSpec) -> str:
-    """Task, recipe, batch, length and precision in words."""
-    step, _ = of_run(run, "here", 1)
-    what = f"B={run.train.batch} N={step.length}, {run.train.precision}"
-    return f"{run.task.name}, recipe {run.question.recipe}: {what}"
+            pair = {name: seconds[name] for name in (claim.of, claim.over)}
+            figures = {f"{name} (ms)": Quartiles.of(s) / 1e-3 for name, s in pair.items()}
+            how = f"{setting}; {len(pair[claim.of])} rounds, alternately"
+            yield Result(claim.name, how, Quartiles.of_ratio(*pair.values()), figures)
 
 
 def of_loops(setup: Setup) -> Iterator[Result]:
     """The training step of the harness compared with plain PyTorch loops, on laptop ListOps."""
-    which = setup, "primal", "listops", "laptop"
-    run, eager = run_of(*which), trainer(run_of(*which, compiled=False))
-    literal = trainer(run_of(*which, compiled=False, primal={"backend": "literal"}))
-    batch, batches = first_batch(eager), loaded(literal)
+    run = setup, "primal", "listops", "laptop"
+    step, eager = step_of(*run), trainer_of(step_of(*run, compiled=False))
+    literal = trainer_of(step_of(*run, compiled=False, primal={"backend": "literal"}))
+    (batch,), batches = eager.read(0), loaded(literal)
     calls = {
-        "harness": training_call(trainer(run)),
+        "harness": training_call(trainer_of(step)),
         # Its batch is gathered before.
         "plain loop": plain_step(eager, lambda: batch),
         "eager loop": plain_step(literal, lambda: next(batches)),
     }
-    return compared(setup, seconds_of(setup, calls, 31), shape_of(run))
+    return compared(setup, seconds_of(setup, calls, 31), setting_of(step))
 
 
 def plain_step(trainer: Trainer, next_batch: Callable[[], Batch]) -> Call:
@@ -127,18 +100,14 @@ def of_loading(setup: Setup) -> Iterator[Result]:
 
 
 def _of_task(setup: Setup, name: str) -> Iterator[Result]:
-    run = run_of(setup, "primal", name, "paper")
-    of, how, steps = trainer(run), shape_of(run), run.train.steps
-    calls = {f"{name}, gathering": lambda: first_batch(of), f"{name}, step": training_call(of)}
-    seconds = seconds_of(setup, calls, 3)
-    yield from compared(setup, seconds, how)
-    if name in GENERATED:
-        return
-    task, step = data_of(run.task).task, seconds[f"{name}, step"]
-    (loads,) = seconds_of(setup, {"": lambda: [*map(task.load, SPLITS)]}, 3).values()
-    figures = {"load (s)": Quartiles.of(loads), **milliseconds({"step": step})}
-    ratio = Quartiles.of(loads) / (steps * median(step))
-    yield Result(f"load-{name}", f"{how}, {steps:,} steps", ratio, figures)
+    step = step_of(setup, "primal", name, "paper")
+    trainer, task = trainer_of(step), data_of(step.task).task
+    calls = {f"{name}, gathering": lambda: trainer.read(0),
+             f"{name}, step": training_call(trainer),
+             f"{name}, loading": lambda: [*map(task.load, SPLITS)]}  # fmt: skip
+    seconds, steps = seconds_of(setup, calls, 3), find("paper").of_task(name).train["steps"]
+    seconds[f"{name}, run"] = [steps * step for step in seconds[f"{name}, step"]]
+    yield from compared(setup, seconds, f"{setting_of(step)}, {steps:,} steps")
 
 
 @contextmanager
@@ -160,16 +129,14 @@ def random_papers(setup: Setup) -> Iterator[None]:
 def of_pathfinder(setup: Setup) -> Iterator[Result]:
     """Time of generating Pathfinder's images, relative to training on them and to one process."""
     images, batch = setup.size(2000, 20), setup.size(32, 4)
-    run = run_of(setup, "primal", "pathfinder", "paper", train={"batch": batch})
-    (step,) = seconds_of(setup, {"": training_call(trainer(run))}, 5).values()
-    tenth, how = images // 10, f"{images:,} images; {shape_of(run)}"
+    step = step_of(setup, "primal", "pathfinder", "paper", train={"batch": batch})
+    tenth, how = images // 10, f"{images:,} images; {setting_of(step)}"
     task = Pathfinder(train=images - 2 * tenth, dev=tenth, test=tenth)
-    calls = {"one process": lambda: task.generate(1), "2 processes": lambda: task.generate(2)}
-    alone, together = (Quartiles.of(s) / images for s in seconds_of(setup, calls, 3).values())
-    figures = {"one process (ms)": alone / 1e-3, "2 processes (ms)": together / 1e-3}
-    ratio = together / (median(step) / batch)
-    yield Result("pathfinder-generation", how, ratio, figures)
-    yield Result("pathfinder-processes", how, together / alone, figures)
+    calls = {"one process": lambda: task.generate(1), "2 processes": lambda: task.generate(2),
+             "step": training_call(trainer_of(step))}  # fmt: skip
+    seconds = seconds_of(setup, calls, 3)
+    seconds["training"] = [images / batch * step for step in seconds["step"]]
+    return compared(setup, seconds, how)
 
 
 def of_workers(setup: Setup) -> Iterator[Result]:

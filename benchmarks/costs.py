@@ -16,11 +16,8 @@ from harness.environment import describe
 from harness.questions import Fixed, question_of, spec_of
 from harness.records.cost import CostRecord, CostSpec
 from harness.records.fields import Quartiles
-from harness.records.spec import RunSpec
 from zoo.contract import Unsupported
 from zoo.variants import variants
-
-LENGTH = 4096
 
 TWINS = ("LocalAttention", "LinearAttention", "Linformer", "MultiheadAttention")
 """The layers of `benchmarks.twins`."""
@@ -28,7 +25,7 @@ TWINS = ("LocalAttention", "LinearAttention", "Linformer", "MultiheadAttention")
 CHANGES: Mapping[str, Mapping[str, Any]] = {
     "": {}, "fp32": {}, "bf16": {"precision": "bf16"},
     "decoding": {"operations": ["decode"], "batching": "1"},
-    "short": {"batching": "1"}, "long": {"batching": "1", "lengths": [16 * LENGTH]},
+    "short": {"batching": "1"}, "long": {"batching": "1", "lengths": [65_536]},
     "eager": {"compiled": False}, "no dropout": {"model": {"dropout": 0.0}},
 }  # fmt: skip
 
@@ -39,7 +36,7 @@ FEW = {"train": 640, "dev": 32, "test": 32}
 
 def of_layers(setup: Setup, **shape: Any) -> Iterator[Result]:
     """Claims about layers of width 64 with two heads, forward and backward."""
-    usual = {"operations": ["train"], "precision": "fp32", "lengths": [LENGTH], "causal": False}
+    usual = {"operations": ["train"], "precision": "fp32", "lengths": [4096], "causal": False}
     for name in TWINS:
         variants.name_class(f"benchmarks.twins:{name}")
 
@@ -54,31 +51,35 @@ def of_layers(setup: Setup, **shape: Any) -> Iterator[Result]:
 
 def of_steps(setup: Setup) -> Iterator[Result]:
     """Claims about training steps of the published run of ListOps."""
-    here = describe(setup.kind)
-
-    def step(name: str, settings: dict[str, Any], change: Mapping[str, Any]) -> CostSpec:
-        run = run_of(setup, name, "listops", "paper", **settings, **change)
-        return of_run(run, here.device, here.threads)[0]
-
-    return _evaluated(setup, step)
+    return _evaluated(setup, lambda name, settings, change: step_of(
+        setup, name, "listops", "paper", **settings, **change
+    ))  # fmt: skip
 
 
-def run_of(
+def step_of(
     setup: Setup, attention: str, task: str, recipe: str, *, compiled: bool | None = None,
     **settings: Any,
-) -> RunSpec:  # fmt: skip
-    """A run with options by owner; of recipe `smoke` where sizes are the smallest."""
+) -> CostSpec:  # fmt: skip
+    """The step of a run with options by owner; of recipe `smoke` where sizes are the smallest."""
     settings = {**({} if setup.tiny or task not in GENERATED else {task: FEW}), **settings}
-    fixed = Fixed(device=setup.kind, compiled=compiled)
+    fixed, here = Fixed(device=setup.kind, compiled=compiled), describe(setup.kind)
     question = question_of(task, "smoke" if setup.tiny else recipe, settings, fixed)
-    return spec_of(question, attention, settings, device=setup.kind)
+    run = spec_of(question, attention, settings, device=setup.kind)
+    return of_run(run, here.device, here.threads)[0]
 
 
-def _evaluated(setup: Setup, spec_of: Callable[..., CostSpec]) -> Iterator[Result]:
-    """The claims of a section; `spec_of` takes a variant, its options and a change."""
+def setting_of(spec: CostSpec) -> str:
+    """What is measured in words, without the variant."""
+    task, form = f"{spec.task.key}: " if spec.task else "", ", causal" * spec.causal
+    shape = f"B={spec.batch} N={spec.length} D={spec.dim} H={spec.heads}{form}"
+    return f"{task}{shape}, {spec.precision}, {spec.operation}"
+
+
+def _evaluated(setup: Setup, named: Callable[..., CostSpec]) -> Iterator[Result]:
+    """The claims of a section; `named` takes a variant, its options and a change."""
     for claim in setup.claims:
         try:
-            specs = [spec_of(*_read(text)) for text in (claim.of, claim.over)]
+            specs = [named(*_read(text)) for text in (claim.of, claim.over)]
         except Unsupported as error:
             yield Result(claim.name, claim.of, reason=str(error))
             continue
@@ -101,19 +102,15 @@ def ratio(claim: Any, of: CostRecord, over: CostRecord) -> Result:
 
     Times that were taken alternately with those of the same softmax are compared through it.
     """
-    spec, a, b = of.spec, of.measured, over.measured
+    setting, a, b = setting_of(of.spec), of.measured, over.measured
     assert a and b
-    lengths = " and ".join(str(n) for n in dict.fromkeys((spec.length, over.spec.length)))
-    setting = f"{spec.task.key}: " if spec.task else ""
-    setting += f"B={spec.batch} N={lengths} D={spec.dim} H={spec.heads}{', causal' * spec.causal}"
-    setting += f", {spec.precision}, {spec.operation}"
     unit, values = "ms", [cost.seconds / 1e-3 for cost in (a, b)]
     if claim.quantity == "memory":
         unit, values = "MiB", [Quartiles.of([cost.memory_bytes / 2**20]) for cost in (a, b)]
     figures = {f"{t} ({unit})": v for t, v in zip((claim.of, claim.over), values, strict=True)}
-    same = reference_of(spec, a.reference) == reference_of(over.spec, b.reference)
+    same = reference_of(of.spec, a.reference) == reference_of(over.spec, b.reference)
     if unit == "ms" and same and a.ratio and b.ratio:
         values = [a.ratio, b.ratio]
         setting += f"; each alternately with softmax, {a.reference}"
-    tokens = spec.length / over.spec.length
+    tokens = of.spec.length / over.spec.length
     return Result(claim.name, setting, values[0] / values[1] / tokens, figures)

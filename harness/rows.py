@@ -23,12 +23,9 @@ from harness.records.spec import label_of
 from harness.records.store import Broken, CertificateStore, CostStore, Store
 from harness.records.suites import Suite, SuiteQuestion, SuiteRow, find
 from harness.runner import run
-from harness.suite import layer_costs
+from harness.suite import asked, has_form, layer_costs
 from harness.tuning import best, beyond
-from tasks import create
-from zoo.composition import layers_in
 from zoo.conformance import checks_for, configurations
-from zoo.contract import Unsupported
 from zoo.registry import UserError
 from zoo.variants import variants
 
@@ -141,7 +138,8 @@ def missing_runs(row: Row, needs_seeds: NeedsSeeds) -> Iterator[str]:
     """The runs that a row lacks: trials at each rate, and each seed at the chosen one."""
     for question in row.suite.questions:
         runs = [run for run in row.runs if run.spec.question.name == question.name]
-        if not runs and not _has_form(row, question):
+        attention, (_, task) = row.runs[0].spec.attention, asked(row.suite, question)
+        if not runs and not has_form(attention, causal=task.causal):
             continue
         runs = [run for run in runs if run.status in FINAL]
         if not question.rates:
@@ -214,18 +212,6 @@ def _finding(check: str, wrong: Any, what: str) -> Finding:
 
 def _label(cost: CostRecord) -> str:
     return label_of(cost.spec.attention, cost.spec.overrides)
-
-
-def _has_form(row: Row, question: SuiteQuestion) -> bool:
-    """Return whether the row has the form of a question; so where it is not installed."""
-    options = recipes.of_question(row.suite, question.name).of_task(question.task).options
-    try:
-        causal = create(question.task, **options).causal
-        for name in {*layers_in(row.runs[0].spec.attention)} & {*variants.names()}:
-            variants.find(name).require_form(causal=causal)
-    except Unsupported:
-        return False
-    return True
 
 
 def _missing_costs(row: Row) -> Iterator[str]:

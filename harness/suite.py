@@ -20,7 +20,7 @@ from harness.tuning import trials
 from tasks import create
 from tasks.data.sources import ImportedTask
 from tasks.registry import tasks
-from zoo.composition import Composition
+from zoo.composition import Composition, layers_in
 from zoo.contract import Unsupported
 from zoo.registry import UserError, Value
 from zoo.variants import variants
@@ -74,9 +74,9 @@ def specs_of(
     question, found = of_suite(suite, name, device), []
     rotary = find(suite).question(name).rotary
     for row in rows:
+        if not has_form(row.attention, causal=data_of(question.task).task.causal):
+            continue
         with suppress(Unsupported):
-            for variant in Composition.parse(row.attention).names:
-                variants.find(variant).require_form(causal=data_of(question.task).task.causal)
             how: Any = {"device": device, "announce": announce}
             if row.attention in rotary:
                 how["values"] = {"model.positions": "rotary"}
@@ -85,17 +85,27 @@ def specs_of(
     return found
 
 
+def asked(suite: Suite, question: SuiteQuestion) -> tuple[recipes.TaskRecipe, Any]:
+    """The recipe and the task of a question; the class of a task that is made from a file."""
+    of_task = recipes.of_question(suite, question.name).of_task(question.task)
+    read = "path" in of_task.options
+    return of_task, tasks.find(question.task) if read else create(question.task, **of_task.options)
+
+
+def has_form(attention: str, *, causal: bool) -> bool:
+    """Return whether the variants of a row that are installed have the form of a task."""
+    names = {*layers_in(attention)} & {*variants.names()}
+    return all(causal in variants.find(name).traits.forms for name in names)
+
+
 def missing_data(suite: Suite, questions: Iterable[SuiteQuestion]) -> dict[str, str]:
     """The command that gets the missing data of each question, by name."""
     missing = {}
     for question in questions:
-        options = recipes.of_question(suite, question.name).of_task(question.task).options
-        if path := options.get("path"):
-            # The file of a task of trajectories is read where the task is made.
-            if not Path(str(path)).is_file():
-                missing[question.name] = f"put {path} here, a file of D4RL (docs/control.md)"
-            continue
-        task = create(question.task, **options)
+        of_task, task = asked(suite, question)
+        path = str(of_task.options.get("path", ""))
+        if path and not Path(path).is_file():
+            missing[question.name] = f"put {path} here, a file of D4RL (docs/control.md)"
         if isinstance(task, ImportedTask) and not task.is_cached():
             missing[question.name] = task.how_to_get()
     if missing and (not suite.published or missing.keys() >= {q.name for q in questions}):
@@ -129,10 +139,7 @@ def efforts(suite: Suite) -> list[Effort]:
     """The runs of a whole suite; no data are needed."""
     found = []
     for question in suite.questions:
-        of_task = recipes.of_question(suite, question.name).of_task(question.task)
-        # The file of a task of trajectories is read where the task is made.
-        read = "path" in of_task.options
-        task = tasks.find(question.task) if read else create(question.task, **of_task.options)
+        of_task, task = asked(suite, question)
         key = question.task if isinstance(task, type) else task.key
         # Costs of training steps need no run.
         runs = (len(question.rates) + len(question.seeds)) * (suite.level == "run")
@@ -141,8 +148,7 @@ def efforts(suite: Suite) -> list[Effort]:
             some = create(question.task, **{**of_task.options, "train": SOME_EXAMPLES})
             passes = len(some.load("train").lengths.unique())
         for row in suite.rows:
-            names = Composition.parse(row.attention).names
-            if all(task.causal in variants.find(name).traits.forms for name in names):
+            if has_form(row.attention, causal=task.causal):
                 of_row = (question.name, row.label, row.attention, key, runs, steps, passes)
                 found.append(Effort(*of_row))
     return found
@@ -170,8 +176,7 @@ def steps(
     """The training steps of rows at the shapes of questions; no data are needed."""
     environment, found = describe(device), []
     for question in questions:
-        of_task = recipes.of_question(suite, question.name).of_task(question.task)
-        task = create(question.task, **of_task.options)
+        of_task, task = asked(suite, question)
         model = Encoder.model_validate({**of_task.model, "positions": question.positions})
         # Both sequences of an example pass through the encoder.
         batch = of_task.train["batch"] * task.sequences

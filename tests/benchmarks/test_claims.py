@@ -277,7 +277,7 @@ def test_the_exit_code_is_1_where_a_claim_is_not_met_or_a_benchmark_fails(
 def test_an_unknown_benchmark_is_rejected_with_the_names_of_all(monkeypatch, capsys):
     with pytest.raises(SystemExit, match="2"):
         run("layers", monkeypatch=monkeypatch)
-    assert "layer, step, memory" in capsys.readouterr().err
+    assert "'layer', 'step', 'memory'" in capsys.readouterr().err
 
 
 COMMAND = "run: python -m harness.pages"
