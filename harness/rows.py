@@ -1,7 +1,7 @@
 """A row of a suite as one file: packed from a store, verified, and trained again."""
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +29,6 @@ from zoo.conformance import checks_for, configurations
 from zoo.registry import UserError
 from zoo.variants import variants
 
-NeedsSeeds = Callable[[SuiteQuestion, Record], bool]
 """Return whether a row has all seeds of a question, not only the first, by its chosen trial."""
 
 
@@ -108,7 +107,7 @@ def of_file(path: Path) -> Row:
     return row
 
 
-def verify(row: Row, needs_seeds: NeedsSeeds) -> Iterator[Finding]:
+def verify(row: Row) -> Iterator[Finding]:
     """The result of each check of a row; what is not installed here is not checked."""
     declared = recipes.declared(row.suite)
     others = {run.spec.question.name for run in row.runs
@@ -120,7 +119,7 @@ def verify(row: Row, needs_seeds: NeedsSeeds) -> Iterator[Finding]:
     strangers = {_label(cost) for cost in row.costs} - {row.label}
     strangers |= {found.variant for found in row.certificates} - {*row.runs[0].spec.variants}
     yield _finding("row", strangers, "of another row")
-    missing = [*missing_runs(row, needs_seeds)]
+    missing = [*missing_runs(row)]
     yield _finding("complete", missing, "missing")
     absent = [name for name in row.runs[0].spec.variants if name not in variants.names()]
     if absent:
@@ -134,7 +133,7 @@ def verify(row: Row, needs_seeds: NeedsSeeds) -> Iterator[Finding]:
     )
 
 
-def missing_runs(row: Row, needs_seeds: NeedsSeeds) -> Iterator[str]:
+def missing_runs(row: Row) -> Iterator[str]:
     """The runs that a row lacks: trials at each rate, and each seed at the chosen one."""
     for question in row.suite.questions:
         runs = [run for run in row.runs if run.spec.question.name == question.name]
@@ -152,12 +151,12 @@ def missing_runs(row: Row, needs_seeds: NeedsSeeds) -> Iterator[str]:
             rates = [further.train.lr]
         yield from (f"{question.name} trial {RATE}={rate}" for rate in rates)
         if chosen := best(trials.values()):
-            rate, needed = chosen.spec.values[RATE], question.seeds
+            rate = chosen.spec.values[RATE]
             seeds = {run.spec.seed for run in runs
                      if run.spec.role == "final" and run.spec.values[RATE] == rate}  # fmt: skip
             yield from (
                 f"{question.name} {RATE}={rate} seed {seed}"
-                for seed in (needed if needs_seeds(question, chosen) else needed[:1])
+                for seed in question.seeds
                 if seed not in seeds
             )
 

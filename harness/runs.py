@@ -175,7 +175,7 @@ def execute(specs: Sequence[RunSpec], how: Execution) -> Outcomes:
 
 def tune(
     rows: Sequence[Sequence[RunSpec]], seeds: Sequence[int], how: Execution,
-    needs_seeds: Callable[[Record], bool] = lambda chosen: True, goes_beyond: bool = False,
+    goes_beyond: bool = False,
 ) -> tuple[Outcomes, int]:  # fmt: skip
     """Make the trials of each row, then its runs at the chosen point.
 
@@ -183,8 +183,6 @@ def tune(
         rows: the trials of each row.
         seeds: of the runs at the chosen point.
         how: how they are made.
-        needs_seeds: whether a row has more than the first seed, by its chosen trial; called after
-            all trials.
         goes_beyond: whether rows have the further trials of `tuning.beyond`.
 
     Returns:
@@ -205,12 +203,11 @@ def tune(
     finals, ended, expected = [], [], 0
     for records in of_rows:
         chosen = tuning.best(records)
-        of_row = seeds if chosen is None or needs_seeds(chosen) else seeds[:1]
-        expected += len(of_row)
+        expected += len(seeds)
         if chosen is None:
             ended += records
         else:
-            finals += tuning.finals(chosen.spec, of_row)
+            finals += tuning.finals(chosen.spec, seeds)
         if records:
             how.shown.trials(records, chosen)
     outcomes = execute(finals, how) if finals else []

@@ -162,31 +162,9 @@ def results(runs: pd.DataFrame, suite: Suite, baselines: pd.DataFrame) -> SuiteR
     ceilings = {q.name: q.ceiling for q in suite.questions if q.ceiling is not None}
     needed = {question.name: len(question.seeds) for question in suite.questions}
     kept = found[found["left_out"] == ""]
-    verdicts = judge(kept, ceilings, needed, one_seed(kept, suite, baselines))
+    verdicts = judge(kept, ceilings, needed)
     note = outdated.counted(found["left_out"])
     return SuiteResults(suite.key, rows, seeds, questions, note, verdicts)
-
-
-def one_seed(
-    runs: pd.DataFrame, suite: Suite, baselines: pd.DataFrame
-) -> frozenset[tuple[str, str]]:
-    """The entries (question, row) whose trial is at a baseline, which then have one final run.
-
-    Trials alone decide: final runs that there are must not decide whether others follow.
-
-    Args:
-        runs: of `comparable`, none of them left out.
-        suite: whose questions may say so (`seeds_at_baseline`).
-        baselines: of the tasks.
-    """
-    found = set[tuple[str, str]]()
-    for question in (of for of in suite.questions if not of.seeds_at_baseline and len(runs)):
-        trials = runs[(runs["question"] == question.name) & (runs["role"] == "trial")]
-        chosen = shown.final_runs(trials, ["question", "row"])
-        if of := question_results(chosen, baselines):
-            rows = (row for row in of.scores if row not in of.models)
-            found |= {(question.name, row) for row in rows if _line(of, row)["at_baseline"]}
-    return frozenset(found)
 
 
 def has_runs(answers: pd.DataFrame) -> pd.Series:

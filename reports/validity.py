@@ -14,6 +14,7 @@ from scipy.stats import kendalltau
 from reports import outdated, papers
 from reports.markdown import rendered
 from reports.statistics import between
+from reports.verdicts import ABLE
 
 if TYPE_CHECKING:
     from reports.pages.suite import Tables
@@ -24,6 +25,9 @@ REPRODUCED, UNDECIDED, CONTRADICTED = "reproduced", "undecided", "contradicted"
 
 NOT_RUN = "not run"
 """The verdict where one of the two variants has not all of its runs."""
+
+AT_CEILING = "at the ceiling"
+"""The verdict where both variants are able: training ended there, so nothing tells them apart."""
 
 LOWER = ("perplexity",)
 """The units of published numbers of which less is better."""
@@ -53,7 +57,7 @@ def orderings(
     Args:
         answers: of `reports.suite_results.SuiteResults`.
         probes: the same columns for further splits, by `probe`: `row`, `question`, `mean`, `low`,
-            `high`, `better`, `seeds`.
+            `high`, `better`, `seeds`, `trained`.
         pairs: the differences of rows on the same test examples; see `reports.statistics.pairs`.
         questions: whose orderings; empty for those of the answers.
 
@@ -71,17 +75,6 @@ def orderings(
     return pd.DataFrame(found)
 
 
-def _is_comparable(first: Mapping[Hashable, Any], second: Mapping[Hashable, Any]) -> bool:
-    """Return whether the intervals of two results can separate them.
-
-    With several seeds each they can. A single seed has an interval over test examples alone. It
-    counts for a variant at a baseline, which has one by design, against one above all of them.
-    """
-    several = [of for of in (first, second) if of["seeds"] > 1]
-    single = [of for of in (first, second) if of["seeds"] == 1]
-    return not single or bool(several and single[0]["at_baseline"] and several[0]["answered"])
-
-
 def _results(of: Mapping[str, str], answers: pd.DataFrame, probes: pd.DataFrame) -> pd.DataFrame:
     """The finished results of the question, or of the probe, that an entry names, by row."""
     finished = answers[(answers["question"] == of["question"]) & (answers["part"] == "")]
@@ -90,8 +83,10 @@ def _results(of: Mapping[str, str], answers: pd.DataFrame, probes: pd.DataFrame)
         return finished
     found = probes[(probes["probe"] == of["probe"]) & (probes["question"] == of["question"])]
     found = found[found["mean"].notna()].drop_duplicates("row").set_index("row")
-    found = found[["better", "mean", "low", "high", "seeds"]]
-    return found.join(finished[["at_baseline", "answered"]], how="inner")
+    found = found[["better", "mean", "low", "high", "seeds", "trained"]]
+    found = found.join(finished[["verdict"]], how="inner")
+    # The ceiling of the question says nothing of a probe that training did not have.
+    return found.assign(verdict=found["verdict"].where(found["trained"].astype(bool), ""))
 
 
 def _compared(
@@ -109,7 +104,9 @@ def _compared(
         ends = pair[["low", "high"]].iloc[0]
         low, high = sorted(float(end) * (1 if first["better"] == "higher" else -1) for end in ends)
     verdict = UNDECIDED
-    if _is_comparable(first, second):
+    if first["verdict"] == second["verdict"] == ABLE:
+        verdict = AT_CEILING
+    elif min(first["seeds"], second["seeds"]) > 1:
         verdict = REPRODUCED if low > 0 else CONTRADICTED if high < 0 else UNDECIDED
     sign = 1 if first["better"] == "higher" else -1
     return {
@@ -171,13 +168,13 @@ def compared(of: "Tables") -> tuple[pd.DataFrame, pd.DataFrame]:
 def sentence(found: pd.DataFrame) -> str:
     """The number of orderings with each verdict, in one sentence."""
     count = found["verdict"].value_counts()
-    reproduced, contradicted, undecided, not_run = (
-        count.get(name, 0) for name in (REPRODUCED, CONTRADICTED, UNDECIDED, NOT_RUN)
+    reproduced, contradicted, ceiling, undecided, not_run = (
+        count.get(name, 0) for name in (REPRODUCED, CONTRADICTED, AT_CEILING, UNDECIDED, NOT_RUN)
     )
     return (
         f"Of {len(found)} published orderings that questions of {_file()['suite']} test, the "
-        f"results reproduce {reproduced} and contradict {contradicted}. Undecided: {undecided}; "
-        f"not run: {not_run}."
+        f"results reproduce {reproduced} and contradict {contradicted}. Both variants at the "
+        f"ceiling: {ceiling}; undecided: {undecided}; not run: {not_run}."
     )
 
 

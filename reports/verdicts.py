@@ -6,7 +6,7 @@ Any other result is *undecided*. Before all trials and seeds have ended, *runs a
 """
 
 import math
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -39,6 +39,10 @@ LEAST = 1 / 50
 """The share of the distance to the ceiling by which a rising curve rises, at least: of four to six
 flat curves of a row, one has a slope of more than two standard errors by chance in 15 to 25 %."""
 
+MOST = 1 / 20
+"""The share of the distance to the ceiling that a flat curve rises at most, with its errors: a
+noisy curve is not flat."""
+
 NEAR = 1 / 10
 """The distance from the ceiling, as a share of it, within which no row is unable."""
 
@@ -47,7 +51,7 @@ FAST = 1 / 3
 
 NO_VERDICT: Mapping[str, Any] = {
     "verdict": "", "part": "", "steps": math.nan, "reached": 0, "runs": 0, "rise": math.nan,
-    "error": math.nan,
+    "error": math.nan, "distance": math.nan, "budget": 0,
 }  # fmt: skip
 """The columns of verdicts, with their values where there is none."""
 
@@ -55,21 +59,24 @@ NO_VERDICT: Mapping[str, Any] = {
 class Rise(NamedTuple):
     """The rise of a curve over the end of a budget: its slope times its span, and its error.
 
-    Both are in the unit of the score; a positive rise is an improvement.
+    All are in the unit of the score; a positive rise is an improvement. `distance` is what is left
+    to the ceiling.
     """
 
     rise: float
     error: float
+    distance: float = 0.0
 
     @property
     def is_flat(self) -> bool:
         """Return whether the curve does not rise; False where too few points tell."""
-        return self.rise <= ERRORS * self.error
+        most = self.rise + ERRORS * self.error
+        return not self.is_rising and most <= MOST * self.distance
 
     @property
     def is_rising(self) -> bool:
         """Return whether the curve rises; False where too few points tell."""
-        return self.rise > ERRORS * self.error
+        return self.rise > max(ERRORS * self.error, LEAST * self.distance)
 
 
 def rise_of(steps: Sequence[float], scores: Sequence[float], budget: int, sign: int = 1) -> Rise:
@@ -106,7 +113,7 @@ def steps_to(steps: Sequence[int], scores: Sequence[float], ceiling: float, sign
 
 def verdicts(
     runs: pd.DataFrame, ceilings: Mapping[str, float],
-    seeds: Mapping[str, int] = MappingProxyType({}), one_seed: Collection[tuple[str, str]] = (),
+    seeds: Mapping[str, int] = MappingProxyType({}),
 ) -> pd.DataFrame:  # fmt: skip
     """The verdict on each variant and question that has runs.
 
@@ -114,13 +121,13 @@ def verdicts(
         runs: of a suite, trials included; see `harness.records.frame.of_records`.
         ceilings: the score that solves each question, by name; others have no verdict.
         seeds: the final runs of a variant, by question; else one.
-        one_seed: the entries (question, row) that have one final run by design.
 
     Returns:
         A line for each question and row: `verdict`; `part`, the runs that there are where others
         are missing, else empty; `steps`, the median over the final runs of the steps to the
         ceiling, NaN unless all reach it; `reached`, how many do, of `runs`; `rise`, behind half of
-        the budget, the largest of the runs that rise, or of all, and its `error`.
+        the budget, the largest of the final runs, its `error` and the `distance` to the ceiling;
+        `budget`, the steps of the recipe.
     """
     judged = [
         {**run, **_run(run, ceilings.get(str(run["question"]), math.nan))}
@@ -128,15 +135,16 @@ def verdicts(
     ]
     if not judged:
         return pd.DataFrame(columns=["question", "row", *NO_VERDICT])
-    found, lines = pd.DataFrame(judged), []
-    fastest = found.groupby("question")["share"].min()
-    for (question, row), same in found.groupby(["question", "row"], sort=False):
-        key, every = (str(question), str(row)), seeds.get(str(question), 1)
-        part, of = _part(same, 1 if key in one_seed else every), {"verdict": ""}
-        if key[0] in ceilings:
-            of = _verdict(same, float(fastest.loc[key[0]]), every)
-        lines.append({**NO_VERDICT, "question": question, "row": row, "part": part, **of,
-                      **({"verdict": MISSING} if part else {})})  # fmt: skip
+    lines: list[dict[str, Any]] = []
+    for question, of_rows in pd.DataFrame(judged).groupby("question", sort=False):
+        every, rows = seeds.get(str(question), 1), [*of_rows.groupby("row", sort=False)]
+        shares = [_share(same, every) for _, same in rows]
+        for row, same in rows:
+            part, of = _part(same, every), {"verdict": ""}
+            if question in ceilings:
+                of = _verdict(same, min(shares), every)
+            lines.append({**NO_VERDICT, "question": question, "row": row, "part": part, **of,
+                          **({"verdict": MISSING} if part else {})})  # fmt: skip
     return pd.DataFrame(lines)
 
 
@@ -145,18 +153,18 @@ def words(of: Mapping[Hashable, Any]) -> str:
 
     Where it is undecided: the runs that reached the ceiling, or the rise of its curve at the end.
     """
-    verdict, rise = of["verdict"], Rise(of["rise"], of["error"])
+    verdict, rise = of["verdict"], Rise(of["rise"], of["error"], of["distance"])
     if of["part"]:
         return f"{verdict}: {of['part']}"
     if verdict == ABLE:
         return f"{verdict}, {of['steps']:,.0f} steps"
     if verdict != UNDECIDED:
-        return verdict
+        return f"{verdict} in {of['budget']:,} steps" if verdict else ""
     if of["reached"]:
         return f"{verdict}, {of['reached']} of {of['runs']} runs at the ceiling"
     if rise.is_rising:
         return f"{verdict}, still improves by {number(rise.rise)}"
-    return f"{verdict}, {'flat' if rise.is_flat else 'too few evaluations'}"
+    return f"{verdict}, {'flat' if rise.is_flat else 'no rise shown'}"
 
 
 def _run(run: Mapping[Hashable, Any], ceiling: float) -> dict[str, object]:
@@ -164,12 +172,10 @@ def _run(run: Mapping[Hashable, Any], ceiling: float) -> dict[str, object]:
     evaluated = [step for step, _ in run["evaluations"]], [dev for _, dev in run["evaluations"]]
     steps, rise = steps_to(*evaluated, ceiling, sign), rise_of(*evaluated, budget, sign)
     scores = [sign * (score - ceiling) for score in evaluated[1]]
-    if scores:
-        # What is too small to matter counts as error.
-        rise = rise._replace(error=max(rise.error, LEAST * abs(scores[-1]) / ERRORS))
+    rise = rise._replace(distance=abs(scores[-1]) if scores else math.nan)
     return {
         "final": run["role"] != "trial", "steps": steps, "share": steps / budget,
-        "rise": rise.rise, "error": rise.error, "flat": rise.is_flat, "rising": rise.is_rising,
+        "flat": rise.is_flat, **rise._asdict(),
         "near": max(scores, default=-math.inf) >= -NEAR * abs(ceiling),
     }  # fmt: skip
 
@@ -186,18 +192,25 @@ def _part(runs: pd.DataFrame, seeds: int) -> str:
     return "trial, 1 seed" if trials >= points > 0 else f"{trials} of {points} trials"
 
 
+def _share(runs: pd.DataFrame, seeds: int) -> float:
+    """The share of the budget until the ceiling, the median of the seeds; infinite if not able."""
+    finals = runs[runs["final"]]
+    able = len(finals) >= seeds and finals["steps"].notna().all()
+    return float(finals["share"].median()) if able else math.inf
+
+
 def _verdict(runs: pd.DataFrame, fastest: float, seeds: int) -> dict[str, Any]:
     """The verdict on a row from its runs; `fastest` is the least share of the budget of any row."""
     finals = runs[runs["final"]] if runs["final"].any() else runs
-    reached = int(finals["steps"].notna().sum())
-    complete = bool(runs["final"].any())
-    able = complete and reached == len(finals) >= seeds
+    able = not math.isinf(_share(runs, seeds))
     # The budget of the question was enough for another row.
-    unable = complete and runs["flat"].all() and fastest < FAST and not runs["near"].any()
-    largest = runs.sort_values(["rising", "rise"], na_position="first").iloc[-1]
+    complete = int(runs["final"].sum()) >= seeds and fastest < FAST
+    unable = complete and runs["flat"].all() and not runs["near"].any()
+    largest = finals.sort_values("rise", na_position="first").iloc[-1]
     return {
         "verdict": ABLE if able else UNABLE if unable else UNDECIDED,
         "steps": float(finals["steps"].median()) if able else math.nan,
-        "reached": reached, "runs": len(finals),
-        "rise": float(largest["rise"]), "error": float(largest["error"]),
+        "reached": int(finals["steps"].notna().sum()), "runs": len(finals),
+        "budget": int(runs["train.steps"].max()),
+        **{name: float(largest[name]) for name in Rise._fields},
     }  # fmt: skip

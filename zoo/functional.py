@@ -11,6 +11,7 @@ drawn from seed 0: they are the same in every call.
 import sys
 from collections.abc import Callable
 from functools import lru_cache, partial
+from inspect import unwrap
 
 import torch
 from jaxtyping import Bool
@@ -95,7 +96,10 @@ def projected_variant(name: str) -> type[ProjectedAttention]:
     if (
         not issubclass(variant, ProjectedAttention)
         or variant.shared_qk
-        or any(getattr(variant, part) != getattr(ProjectedAttention, part) for part in inherited)
+        or any(
+            unwrap(getattr(variant, part)) != unwrap(getattr(ProjectedAttention, part))
+            for part in inherited
+        )
     ):
         raise Unsupported(
             f"{name} is no function of queries, keys and values; build the layer, with its "

@@ -79,8 +79,6 @@ def show(total: int, count: int, seconds: float, label: str, result: "Result") -
 def _check_row(options: CheckOptions) -> Answer:
     """Verify the file of a published row; exit 1 if it is not as a new one would be."""
     from harness import rows
-    from harness.cli.pack import needs_seeds
-    from harness.stores import rules_of, stores_of
 
     path = Path(options.name)
     if options.store or options.fast or options.only or options.set_:
@@ -89,9 +87,8 @@ def _check_row(options: CheckOptions) -> Answer:
         row = rows.of_file(path)
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror}); give another file") from error
-    seeds = needs_seeds(row.suite, row.runs, rules_of(*stores_of(None)))
     found: list[rows.Finding] = []
-    for finding in chain(rows.verify(row, seeds), rows.repeat(row, options.repeat)):
+    for finding in chain(rows.verify(row), rows.repeat(row, options.repeat)):
         text = f"{'ok  ' if finding.passed else 'FAIL'} {finding.check}: {finding.detail}"
         typer.echo(printable(text.removesuffix(": ")))
         found.append(finding)

@@ -1,6 +1,5 @@
 """`harness pack`: publish the records of a store as JSON lines."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,11 +9,7 @@ from harness.cli.process import Answer
 from zoo.registry import UserError
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from harness.records.record import Record
-    from harness.records.suites import Suite
-    from harness.rows import NeedsSeeds
+    pass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,15 +41,13 @@ def pack(options: PackOptions) -> Answer:
     from harness.records.published import every_line, merged
     from harness.records.store import require_folder
     from harness.records.suites import find
-    from harness.stores import rules_of, stores_of
 
     store = require_folder(options.store)
     if bool(options.suite) != bool(options.attention):
         raise UserError("--suite and --attention name a row together; give both, or none of them")
     if options.suite:
         row = rows.of_store(suite := find(options.suite), options.attention, store)
-        seeds = needs_seeds(suite, row.runs, rules_of(*stores_of(store)))
-        if missing := [*rows.missing_runs(row, seeds)]:
+        if missing := [*rows.missing_runs(row)]:
             more = f" and {len(missing) - 1} more" * (len(missing) > 1)
             raise UserError(
                 f"row {row.label!r} of {suite.key} is not complete, it lacks {missing[0]}{more}; "
@@ -71,17 +64,3 @@ def pack(options: PackOptions) -> Answer:
     return Answer(
         {"files": [*map(str, written)], "records": len(lines)} if options.as_json else text
     )
-
-
-def needs_seeds(suite: "Suite", runs: "Sequence[Record]", rules: "pd.DataFrame") -> "NeedsSeeds":
-    """Return whether a row has the seeds of a question; see `harness.rows.NeedsSeeds`.
-
-    `runs` has the trials. Seeds that are there must not decide whether others follow.
-    """
-    from harness.records.frame import of_records
-    from reports.suite_results import comparable, one_seed
-
-    trials = of_records(run for run in runs if run.spec.role == "trial")
-    kept = trials.loc[comparable(trials, suite)["left_out"] == ""] if len(trials) else trials
-    one = one_seed(kept, suite, rules)
-    return lambda question, chosen: (question.name, chosen.spec.row) not in one

@@ -1,8 +1,7 @@
 """`harness run --suite`: the missing runs of a suite, then the costs of its rows."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,6 @@ from harness.catalogue import described
 from harness.checks import require_passed
 from harness.cli import check
 from harness.cli.cost import exit_code, show
-from harness.cli.pack import needs_seeds
 from harness.cli.process import Answer
 from harness.cli.progress import execution
 from harness.costs.reference import REFERENCE
@@ -26,11 +24,9 @@ from harness.provenance import is_foreign, is_outdated
 from harness.records.cost import CostRecord, CostSpec
 from harness.records.fields import Device
 from harness.records.frame import of_costs
-from harness.records.record import Record
 from harness.records.store import CostStore, Store
 from harness.records.suites import Suite, SuiteQuestion, SuiteRow, find
 from harness.report import step_frame
-from harness.rows import NeedsSeeds
 from reports import papers
 from reports.pages.suite import tables, terminal
 from zoo.composition import Composition
@@ -83,8 +79,7 @@ def _train(
     if not found:
         return True
     if question.rates:
-        needs_seeds = _needs_seeds(suite, question, how)
-        outcomes, count = runs.tune(found, seeds, how, needs_seeds, goes_beyond=True)
+        outcomes, count = runs.tune(found, seeds, how, goes_beyond=True)
     else:
         specs = [spec.model_copy(update={"seed": seed}) for (spec,) in found for seed in seeds]
         outcomes, count = runs.execute(specs, how), len(specs)
@@ -137,23 +132,6 @@ def _copy_published(specs: Sequence[CostSpec], store: Path) -> None:
                 and record.environment.versions["torch"] == here
             ):  # fmt: skip
                 own.write(record)
-
-
-def _needs_seeds(
-    suite: Suite, question: SuiteQuestion, how: runs.Execution
-) -> Callable[[Record], bool]:
-    """Return whether a row, by its chosen trial, has more than the first seed of a question."""
-
-    @cache
-    def of_trials() -> NeedsSeeds:
-        title, records = f"{suite.key}/{question.name}", stores.content(how.store).records
-        made = [run for run in records if run.spec.question.title == title]
-        runs.fit_baselines(made, how.store, how.shown)
-        return needs_seeds(suite, made, stores.rules_of(how.store))
-
-    # Baselines are fitted only where a trial may be at one.
-    always = question.seeds_at_baseline
-    return lambda chosen: always or chosen.is_baseline or of_trials()(question, chosen)
 
 
 def _require_certificates(rows: Sequence[SuiteRow], store: Path) -> None:

@@ -167,7 +167,6 @@ def declared(suite: Suite) -> dict[str, str]:
             "variants",
             "rotary",
             "seeds",
-            "seeds_at_baseline",
         }
         table = suite.question(name).model_dump(mode="json", exclude=fields)
         table |= recipe.model_dump(mode="json", exclude={"variants"})

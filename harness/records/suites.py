@@ -64,7 +64,6 @@ class SuiteQuestion(Frozen):
         rates: values of `train.lr`; trials with seed 0 choose one by dev; empty for the rate
             of `recipe`.
         seeds: of the runs at that rate.
-        seeds_at_baseline: whether a row whose trial is at a baseline has all of them, or the first.
         note: what is known of the question from other measurements; pages show it.
     """
 
@@ -85,7 +84,6 @@ class SuiteQuestion(Frozen):
         tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=2, max_length=16)
     ] = ()
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)]
-    seeds_at_baseline: bool = True
     note: str = ""
 
     @model_validator(mode="after")

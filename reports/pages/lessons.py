@@ -42,7 +42,8 @@ def _entries(of: "Tables") -> str:
 def _undecided(judged: pd.DataFrame) -> str:
     """The share of undecided verdicts, and how many of their curves still improve."""
     found = judged[judged["verdict"] == UNDECIDED]
-    rising = sum(Rise(*ends).is_rising for ends in found[["rise", "error"]].itertuples(index=False))
+    rises = found[[*Rise._fields]].itertuples(index=False)
+    rising = sum(Rise(*ends).is_rising for ends in rises)
     if judged.empty:
         return ""
     share = f"{100 * len(found) / len(judged):.0f} %"

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -23,7 +22,6 @@ from harness.records.sources import Sources
 from harness.records.store import CostStore
 from harness.suite import specs_of
 from harness.tuning import trials
-from reports.suite_results import one_seed
 from tests.conftest import ROOT
 from tests.harness.conftest import MEASURED
 from tests.reports.conftest import make_cost
@@ -213,29 +211,6 @@ def test_a_suite_runs_what_is_missing_question_by_question(call, store, file, ou
     assert {*of_trials} == {*rows} and all(3 <= count <= 5 for count in of_trials.values())
     started = [record.started for record in records]
     assert call(*argv)[0] == 0 and [record.started for record in store.read()[0]] == started
-
-
-@pytest.mark.slow
-def test_a_row_whose_trial_is_at_a_baseline_has_one_seed_where_the_question_says_so(
-    call, output, store, file, outcomes, monkeypatch
-):
-    name = file("seeds = [1, 2]", "seeds = [1, 2]\nseeds_at_baseline = false")
-    text = Path(name).read_text().replace('"linformer", "softmax+primal"', '"none"')
-    # Of 64 symbols, a model without training may name enough by chance to be above `none`.
-    Path(name).write_text(text.replace("vocabulary = 64", "vocabulary = 4096"))
-    output("run", "--suite", name, "--no-cost", "--questions", "easy")
-    roles = of_records(store.read()[0]).groupby(["row", "role"]).size().to_dict()
-    # After two steps nothing is better than the baselines, which an empty store lacks at first.
-    seeds = {row: count for (row, role), count in roles.items() if role == "final"}
-    assert seeds == {"softmax": 1, "primal[rank=8]": 1, "none": 2}
-    frames = []
-    monkeypatch.setattr(
-        "reports.suite_results.one_seed",
-        lambda runs, *of: frames.append(runs) or one_seed(runs, *of),
-    )
-    call("run", "--suite", name, "--no-cost", "--questions", "easy")
-    # Trials alone decide, though the store has finals by now.
-    assert "final" not in {*frames[0]["role"]}
 
 
 @pytest.mark.parametrize("passed", [pytest.param(True, marks=pytest.mark.slow), False])

@@ -212,7 +212,7 @@ def test_each_entry_has_its_verdict_and_how_far_it_got(judged):
     lines = {line[0]: line[2] for line in found}
     assert lines["softmax"].endswith("able, 1,000 steps</sub>")
     assert lines["primal"].endswith("undecided, still improves by 20.0</sub>")
-    assert lines["none"].endswith("unable</sub>")
+    assert lines["none"].endswith("unable in 5,000 steps</sub>")
     copy = [line[2] for line in table_in(page, "## Bidirectional")]
     assert not any(verdict in text for text in copy for verdict in ("able", "undecided"))
 
