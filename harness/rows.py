@@ -21,7 +21,7 @@ from harness.records.published import KINDS, Line, file_of, line
 from harness.records.record import FINAL, Record
 from harness.records.spec import label_of
 from harness.records.store import Broken, CertificateStore, CostStore, Store
-from harness.records.suites import Suite, SuiteQuestion, SuiteRow, find
+from harness.records.suites import Suite, SuiteRow, find
 from harness.runner import run
 from harness.suite import asked, has_form, layer_costs
 from harness.tuning import best, beyond
