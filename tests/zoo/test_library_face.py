@@ -79,7 +79,7 @@ def test_create_passes_sizes_and_options_on():
     layer = create("primal", causal=True, rotary=True, rank=7, eta="0.5")
     assert layer.size == replace(SIZE, causal=True, rotary=True)
     assert layer.scales.shape == (HEADS, 7) and layer.eta == 0.5
-    assert type(create(IgnoresTheMask, chunk=3)) is IgnoresTheMask
+    assert type(create(Noisy, chunk=3)) is Noisy
     layer = encoder_layer("softmax", dropout=0.3, attention_dropout=0.2)
     assert layer.attention.size.dropout == 0.2
     assert [part.p for part in layer.modules() if isinstance(part, nn.Dropout)] == [0.3] * 3
@@ -146,13 +146,13 @@ def test_names_filters_by_traits(traits):
     assert 0 < len(expected) < len(variants.names())
 
 
-class IgnoresTheMask(variants.find("linear")):
+class Noisy(variants.find("linear")):
     """Claims everything that `linear` claims."""
 
     traits = replace(variants.find("linear").traits, causal=False, recurrent=False)
 
     def attend(self, q, k, v, mask):
-        return super().attend(q, k, v, None)
+        return super().attend(q, k, v, mask) + torch.rand(())
 
 
 USES = [
@@ -175,7 +175,7 @@ def test_uses_tell_where_a_variant_works_and_why_not_elsewhere(name, causal, wor
 
 
 def test_check_runs_the_checks_on_a_name_or_a_class_with_options(no_type_checks, monkeypatch):
-    chosen = {"truncation equivalence", "rejects non-boolean mask"}
+    chosen = {"eval is deterministic", "rejects non-boolean mask"}
     few = [check for check in zoo.conformance.CHECKS if check.name in chosen]
     monkeypatch.setattr("zoo.conformance.CHECKS", few)
     results = zoo.check("none")
@@ -183,8 +183,8 @@ def test_check_runs_the_checks_on_a_name_or_a_class_with_options(no_type_checks,
     assert all(result.passed for result in results)
     with pytest.raises(zoo.UserError, match="unknown option of none 'rank'"):
         zoo.check("none", rank=3)
-    failed = [result.check for result in zoo.check(IgnoresTheMask, chunk=3) if not result.passed]
-    assert failed == ["truncation equivalence"]
+    failed = [result.check for result in zoo.check(Noisy, chunk=3) if not result.passed]
+    assert failed == ["eval is deterministic"]
 
 
 def reference_of(layer: zoo.EncoderLayer, dropout: float = 0.0) -> nn.TransformerEncoderLayer:

@@ -283,6 +283,7 @@ def replaced(make):
     return build
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize(
     "name", ["cosine", "gated-delta", "primal-moments", "hgrn2", "ssd", "gated-linear", "taylor"]
 )
