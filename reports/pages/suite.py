@@ -336,17 +336,19 @@ def readme_table(of: Tables) -> str:
 def readme_answer(of: Tables) -> str:
     """The fastest of the best rows of each question, as a list after what the times are of."""
     lines = [
-        "For each question the fastest variants that are *able*, up to three: every seed reached "
-        "the ceiling of the question. In brackets: the time of training a layer of "
-        f"{of.suite.cost.middle_length:,} tokens, in the form of the question, relative to softmax "
-        f"({escape(of.setting)}).\n"
+        "For each question the variants that are *able* at its lengths (every seed reached the "
+        "ceiling) and take the least time at another: the brackets have the time of training a "
+        f"layer of {of.suite.cost.middle_length:,} tokens, in the form of the question, relative "
+        f"to softmax ({escape(of.setting)}). Up to three are named.\n"
     ]
     waiting = []
     for about in _questions(of):
         if not (best := _best(of, about)):
             waiting.append(about["title"])
             continue
-        head = f"{about['title']}, {about['form']}, {about['steps']:,} steps"
+        entries = about["finished"] + about["part"] + about["not_run"]
+        of_all = f"{about['finished']} of {entries} variants finished"
+        head = f"{about['title']}, {about['form']}, {about['steps']:,} steps, {of_all}"
         lines.append(f"- {head}: {best}. {escape(about['note'])}".strip())
     lines += [f"- Runs are missing: {'; '.join(waiting)}."] if waiting else []
     return "\n".join([*lines, *(f"\n{escape(note)}" for note in of.notes)])
@@ -362,6 +364,6 @@ def _best(of: Tables, about: Mapping[str, Any]) -> str:
     if answers.empty:
         return ""
     if of.suite.question(about["name"]).ceiling is None:
-        return f"no variant is better than every baseline ({escape(about['baseline'])})"
+        return f"none of these is better than every baseline ({escape(about['baseline'])})"
     best = answers.loc[answers["mean"].idxmax()]
-    return f"no variant is able; the best, {escape(best['row'])}, has {best['text']}"
+    return f"none of these is able; the best, {escape(best['row'])}, has {best['text']}"
