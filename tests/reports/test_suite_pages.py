@@ -182,12 +182,12 @@ def judged(suite_frames):
 def test_the_readme_names_the_able_rows_and_says_where_there_is_none(judged):
     def line_of(of, title):
         (line,) = (line for line in readme_answer(of).splitlines() if line.startswith(f"- {title}"))
-        return line.partition("steps: ")[2]
+        return line.partition("finished: ")[2]
 
     assert line_of(judged, "recall") == "**softmax (1.00)**."
     verdicts = judged.answers["verdict"].replace("able", "undecided")
     none_able = judged._replace(answers=judged.answers.assign(verdict=verdicts))
-    assert line_of(none_able, "recall") == "no variant is able; the best, softmax, has 98.2."
+    assert line_of(none_able, "recall") == "none of these is able; the best, softmax, has 98.2."
     part = judged.answers.assign(part="trial, 1 seed", verdict="runs missing")
     for answers in (judged.answers.assign(text="", verdict=""), part):
         nothing = readme_answer(judged._replace(answers=answers)).splitlines()
