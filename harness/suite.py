@@ -10,11 +10,11 @@ from harness import recipes
 from harness.costs.plan import CostRequest, measurements
 from harness.data import data_of
 from harness.environment import describe
-from harness.questions import Settings, of_suite, spec_of
+from harness.questions import of_suite
 from harness.records.cost import CostSpec
 from harness.records.fields import Device
 from harness.records.models import Encoder
-from harness.records.spec import Question, RunSpec
+from harness.records.spec import RunSpec
 from harness.records.suites import CostPlan, Suite, SuiteQuestion, SuiteRow, find
 from harness.tuning import trials
 from tasks import create
@@ -57,11 +57,6 @@ def rows_of(
     return tuple(rows)
 
 
-def one(question: Question, attention: str, settings: Settings, **how: Any) -> list[RunSpec]:
-    """The only run of a row of a question without a grid; see `spec_of`."""
-    return [spec_of(question, attention, settings, **how)]
-
-
 def specs_of(
     suite: str, name: str, rows: Iterable[SuiteRow], device: Device,
     announce: Callable[[str], None] = lambda line: None,
@@ -77,11 +72,9 @@ def specs_of(
         if not has_form(row.attention, causal=data_of(question.task).task.causal):
             continue
         with suppress(Unsupported):
-            how: Any = {"device": device, "announce": announce}
-            if row.attention in rotary:
-                how["values"] = {"model.positions": "rotary"}
-            make = trials if question.grid else one
-            found.append(make(question, row.attention, row.options, **how))
+            positions = {"model.positions": "rotary"} if row.attention in rotary else {}
+            made = trials(question, row.attention, row.options, device, positions, announce)
+            found.append(made)
     return found
 
 

@@ -38,11 +38,11 @@ def trials(
     question: Question, attention: str, settings: Settings, device: Device,
     values: Mapping[str, Value] = NONE_CHOSEN, announce: Callable[[str], None] = lambda line: None,
 ) -> list[RunSpec]:  # fmt: skip
-    """The trials of a row, one at each point of the grid; see `spec_of`."""
+    """The trials of a row, one at each point of the grid, or its only run; see `spec_of`."""
     return [
         spec_of(
-            question, attention, settings, seed=TRIAL_SEED, device=device, role="trial",
-            values={**values, **point}, announce=announce,
+            question, attention, settings, seed=TRIAL_SEED, device=device,
+            role="trial" if question.grid else "", values={**values, **point}, announce=announce,
         )
         for point in question.points
     ]  # fmt: skip
@@ -93,12 +93,6 @@ def require_other_seeds(seeds: Sequence[int]) -> None:
         )
 
 
-def with_setting(settings: Settings, path: str, value: Value) -> Settings:
-    """The settings with a value for `OWNER.OPTION`, in place of the one that they may have."""
-    owner, _, option = path.partition(".")
-    return {**settings, owner: {**settings.get(owner, {}), option: value}}
-
-
 def varied(
     settings: Settings, field: str, values: Sequence[str], task: str, attention: str
 ) -> list[Settings]:
@@ -120,7 +114,7 @@ def varied(
         raise UserError(
             f"--set {owner}.{option}={options[option]} gives a field that is swept; leave it out"
         )
-    return [with_setting(settings, f"{owner}.{option}", value) for value in values]
+    return [{**settings, owner: {**options, option: value}} for value in values]
 
 
 def require_several(specs: Sequence[RunSpec], field: str, values: Sequence[str]) -> None:

@@ -17,6 +17,7 @@ from benchmarks.costs import TWINS
 from benchmarks.sections import SECTIONS, measure
 from harness.costs.sweep import Outcome
 from harness.environment import describe
+from harness.recipes import find
 from harness.records.claim import ClaimRecord, is_met, read, write
 from harness.records.fields import Quartiles, now
 from reports.leaderboard import FAILING_COVERAGE
@@ -213,11 +214,12 @@ def test_a_benchmark_finds_every_claim_that_is_made_for_the_device(
     monkeypatch.setattr(Pathfinder, "draw", one_level)
     records = measure(name, "cpu", tmp_path / "out", tiny=True)
     assert {record.name for record in records} == claimed(name)
-    assert read(tmp_path / "out", "cpu") == {r.name: r for r in sorted(records, key=name_of)}
-
-
-def name_of(record):
-    return record.name
+    found = {record.name: record for record in records}
+    assert read(tmp_path / "out", "cpu") == found
+    if name == "loading":
+        (step, run) = (found[f"{what}-retrieval"].figures[f"retrieval, {of} (ms)"].median
+                       for what, of in (("gather", "step"), ("load", "run")))  # fmt: skip
+        assert run == pytest.approx(step * find("paper").of_task("retrieval").train["steps"])
 
 
 def test_simulated_leaderboards_have_every_claim(tmp_path, monkeypatch):
