@@ -233,7 +233,7 @@ def test_layers_of_a_composition_decode():
 def test_log_linear_continues_in_parallel_after_multiples_of_a_power_of_two(
     pieces, in_parallel, monkeypatch
 ):
-    sizes = {"dim": 8, "heads": 2, "max_len": 100, "causal": True, "short_conv": 3}
+    sizes = {"dim": 8, "heads": 2, "max_len": 100, "causal": True, "short_conv": 3, "rotary": True}
     layer = zoo.create("log-linear", **sizes, levels=6, chunk=8).double()
     x, outputs, stepped = torch.randn(2, 100, 8, dtype=torch.float64), [], []
     whole, by_step = layer.forward(x).tokens, type(layer)._extend_by_step

@@ -43,7 +43,7 @@ from zoo.gated import CausalHeads
 from zoo.kernels.chunk_states import pairwise_decay
 from zoo.kernels.delta import sum_after
 from zoo.kernels.precision import full_precision, without_autocast
-from zoo.kernels.real_tokens import count_after, zero_padding
+from zoo.kernels.real_tokens import count_after, positions_after, zero_padding
 from zoo.variants import variants
 from zoo.variants.gated_linear import _power_of_two
 
@@ -115,7 +115,7 @@ class LogLinear(CausalHeads):
         if bool(((count & ((1 << digits) - 1)).bool() & (new > 0)).any()):
             return self._extend_by_step(x, real, state)
         projected, past = self.query_key_value.extend(x, tuple(past), real)
-        q, k, v, log_alpha, scales = self._project(x, projected)
+        q, k, v, log_alpha, scales = self._project(x, projected, positions_after(count, n))
         k, log_alpha = zero_padding(k, real), zero_padding(log_alpha, real)
         with without_autocast(x):
             heads = weighted_sum(q, k, v, log_alpha, scales, self.chunk, n)
