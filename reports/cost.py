@@ -6,15 +6,17 @@ variants with their options, its columns lengths.
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from harness.records.cost import batching_of
-from reports import outdated
+from reports import outdated, table
 from reports.layer_costs import FORMS, crossover, exponent
-from reports.markdown import escape, frame_table, memory_of, rendered
-from reports.text import NOTHING, grid, headed, number, plain, text_table, threads_of, without_nan
+from reports.markdown import memory_of, rendered
+from reports.table import Column, Table, grid, headed
+from reports.text import NOTHING, number, plain, threads_of, whole_text, without_nan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,24 +35,40 @@ SETTING = [
 ]  # fmt: skip
 """What the costs of a sweep share."""
 
-CSV = [
+CSV = table.values(
     "attention", "level", "pass", "task", "length", "batch", "batching", "dim", "heads", "causal",
     "precision", "device", "machine", "threads", "options", "status", "reason", "seconds.q1",
     "seconds", "seconds.q3", "ratio.q1", "ratio", "ratio.q3", "samples", "no_ratio", "peak_bytes",
     "flops", "analytic_flops", "computed_by", "backend", "required_bytes", "parameters",
     "state_bytes", "reference", "memory_batch", "memory", "memory_ratio", "flops_per_second",
     "bytes_per_second", "over_limit", "limit_flops_per_second", "limit_bytes_per_second", "commit",
-]  # fmt: skip
-"""The columns of the CSV file; see `reports.text.headed`."""
-
-HEADINGS = {
-    "pass": "operation", "seconds": "seconds_median", "ratio": "ratio_median",
-    "memory": "memory_bytes",
-}  # fmt: skip
-"""The headings of columns that have another name there."""
+    seconds="seconds_median", ratio="ratio_median", memory="memory_bytes", **{"pass": "operation"},
+)  # fmt: skip
+"""The columns of the CSV file."""
 
 Cost = Mapping[Any, Any]
 """A line of the frame."""
+
+LABEL = Column(name="label", heading="attention", text=lambda line: str(line["label"]))
+
+
+def _fitted(name: str, heading: str) -> Column:
+    """The column of an exponent or a crossover."""
+    return Column(name=name, heading=heading,
+                  text=lambda line: line[name].text if line[name] else NOTHING)  # fmt: skip
+
+
+ROWS = (
+    LABEL,
+    Column(name="claim", heading="claim", text=lambda line: line["claim"]),
+    Column(name="computed_by", heading="computed by", text=lambda line: line["computed_by"]),
+    _fitted("time", "time exponent"), _fitted("memory", "{memory} exponent"),
+    _fitted("faster", "faster from"), _fitted("smaller", "smaller from"),
+    Column(name="over_limit", heading="× limit", text=lambda line: number(line["over_limit"])),
+    Column(name="state", heading="state of a sample (bytes)",
+           text=lambda line: whole_text(line["state"])),
+)  # fmt: skip
+"""The columns of the conclusions of a sweep, see `rows`."""
 
 
 def sweeps(costs: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -147,10 +165,10 @@ def files(costs: pd.DataFrame) -> dict[str, bytes]:
 
     if not (found := sweeps(costs)):
         return {}
-    table = headed(pd.concat(found.values()), CSV, HEADINGS)
+    every = headed(pd.concat(found.values()), CSV)
     sections = [
         {
-            "title": title, "rows": rows(sweep).to_dict("index"), "references": references(sweep),
+            "title": title, "rows": _conclusions(sweep), "references": references(sweep),
             "time": _table(sweep, "seconds", 1000, "ratio"),
             "memory": _table(sweep, "memory", 1 / MIB, "memory_ratio"),
             "failures": failures(sweep), "memory_name": memory_of(sweep["pass"].iloc[0]),
@@ -159,7 +177,7 @@ def files(costs: pd.DataFrame) -> dict[str, bytes]:
     ]  # fmt: skip
     note = outdated.sentence(costs, "measurements")
     page = rendered("cost.md.j2", sweeps=sections, outdated=note).encode()
-    return {"cost.md": page, **style.table_with_images("cost", table, draw, found)}
+    return {"cost.md": page, **style.table_with_images("cost", every, draw, found)}
 
 
 def lines(costs: pd.DataFrame) -> list[dict[Any, Any]]:
@@ -170,22 +188,23 @@ def lines(costs: pd.DataFrame) -> list[dict[Any, Any]]:
         found.append(sweep.assign(time_exponent=sweep["label"].map(fitted)))
     if not found:
         return []
-    table = headed(pd.concat(found), [*CSV, "time_exponent"], HEADINGS)
-    return without_nan(table).to_dict("records")
+    every = headed(pd.concat(found), [*CSV, *table.values("time_exponent")])
+    return without_nan(every).to_dict("records")
 
 
 def terminal(costs: pd.DataFrame) -> str:
     """Every sweep: the time of each row as a multiple of the fastest softmax, and its exponent."""
     sections = []
     for title, sweep in sweeps(costs).items():
-        ratios = _grid(sweep, lambda cost: number(cost["ratio"]))
-        head = ["time (× fastest softmax)", *map(str, ratios), "exponent"]
-        texts = [
-            [plain(str(label)), *ratios.loc[str(label)], f"{fit.value:.2f}" if fit else NOTHING]
-            for label, fit in rows(sweep)["time"].items()
-        ]
+        fitted = {label: f"{row['time'].value:.2f}" if row["time"] else NOTHING
+                  for label, row in rows(sweep).to_dict("index").items()}  # fmt: skip
+        (label, *ratios), found = _grid(sweep, lambda cost: number(cost["ratio"]), str)
+        shown = Table([
+            replace(label, heading="time (× fastest softmax)"), *ratios,
+            Column(name="time", heading="exponent", text=lambda of, fits=fitted: fits[of["label"]]),
+        ], found)  # fmt: skip
         notes = [plain(text) for text in (references(sweep), *failures(sweep)) if text]
-        sections.append("\n".join([plain(title), text_table(head, texts), *notes]))
+        sections.append("\n".join([plain(title), shown.terminal(), *notes]))
     note = outdated.sentence(costs, "measurements")
     return "\n\n".join(filter(None, [*sections, note])) or "no records"
 
@@ -270,12 +289,23 @@ def _title(cost: Cost) -> str:
     )
 
 
-def _grid(sweep: pd.DataFrame, value: Callable[[Cost], str]) -> pd.DataFrame:
+def _conclusions(sweep: pd.DataFrame) -> str:
+    """The table of `rows`."""
+    memory = memory_of(sweep["pass"].iloc[0])
+    columns = [replace(of, heading=of.heading.format(memory=memory)) for of in ROWS]
+    found = rows(sweep).rename_axis("label").reset_index()
+    return Table(columns, table.lines(found)).markdown(align_right=False)
+
+
+def _grid(
+    sweep: pd.DataFrame, value: Callable[[Cost], str], heading: Callable[[int], str]
+) -> Table:
     """The texts of a sweep by label and length."""
-    texts = [text_of(cost, value) for cost in sweep.to_dict("records")]
-    return grid(sweep, "label", "length", texts)
+    lengths = {length: heading(length) for length in sorted(sweep["length"].unique())}
+    return grid(sweep, LABEL, lengths, "length", lambda cost: text_of(cost, value))
 
 
 def _table(sweep: pd.DataFrame, column: str, scale: float, ratio: str) -> str:
-    texts = _grid(sweep, lambda cost: with_ratio(scale * cost[column], cost[ratio]))
-    return frame_table(texts.map(escape).rename(columns="{:,}".format), "attention")
+    return _grid(
+        sweep, lambda cost: with_ratio(scale * cost[column], cost[ratio]), "{:,}".format
+    ).markdown()

@@ -26,10 +26,9 @@ PYTORCH = "PyTorch"
 
 OF_COSTS = [
     "row", "level", "pass", "length", "batching", "dim", "heads", "causal", "precision", "device",
-    "machine", "threads", "status", "seconds", "ratio", "memory_ratio", "parameters",
-    "state_bytes", "computed_by", "outdated", "commit",
+    "machine", "threads", "status", "seconds", "ratio", "outdated", "commit",
 ]  # fmt: skip
-"""The columns of costs that a matrix is made from."""
+"""The columns of costs by which they are chosen, of a frame without any."""
 
 ByLength = Mapping[int, float] | pd.Series
 

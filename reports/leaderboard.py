@@ -10,11 +10,12 @@ import pandas as pd
 from harness.records.frame import TIMES, best_first
 from harness.records.record import Metric
 from harness.records.store import Broken
-from reports import columns, outdated, shown
-from reports.columns import Column, Line, lines
+from reports import outdated, shown
 from reports.markdown import escape, rendered
 from reports.statistics import LEVEL
 from reports.suite_results import SuiteResults, question_results
+from reports.table import Column, Line, Table, lines, values
+from reports.table import shown as columns_of
 from reports.text import NOTHING, WIDTH, frame_csv, number, plain, whole_text
 from reports.verdicts import NO_VERDICT
 
@@ -94,15 +95,10 @@ def _cost(name: str, heading: str, unit: str, scale: float = 1.0, short: str = "
                   outputs=BOTH if short else PAGE)  # fmt: skip
 
 
-def _hidden(of: str, *names: str) -> list[Column]:
-    """Columns of the CSV file alone."""
-    return [Column(name=name, of=of, outputs=()) for name in names]
-
-
 COLUMNS = (
-    *_hidden("first", "setting", "task", "recipe", "data", "device", "machine", "match",
-             "overrides", "options", "chosen", "train.precision", "metric", "unit", "better",
-             "digits", "baseline", "dev_metric", "dev_digits"),
+    *values("setting", "task", "recipe", "data", "device", "machine", "match", "overrides",
+            "options", "chosen", "train.precision", "metric", "unit", "better", "digits",
+            "baseline", "dev_metric", "dev_digits", of="first"),
     Column(name="row", heading="attention", text=_row, outputs=BOTH),
     Column(name="mean", heading="test {metric} [95 % interval]", short="test", text=_score,
            outputs=BOTH),
@@ -129,10 +125,11 @@ COLUMNS = (
     Column(name="parameters", of="median", heading="parameters", text=_size, outputs=PAGE),
     Column(name="flops", of="median", heading="GFLOPs / step", outputs=PAGE,
            text=lambda line: number(line["flops"] / GIGA)),
-    *_hidden("any", "outdated"), *_hidden("first", "commit"), *_hidden("max", "test_examples"),
-    *_hidden(SHARED, *(f"{name}.{end}" for name in TIMES for end in ("q1", "q3"))),
-    *_hidden(SHARED, "softmax_parameters", "inference_reference"),
-    *_hidden("median", "state_bytes"),
+    *values("outdated", of="any"), *values("commit", of="first"),
+    *values("test_examples", of="max"),
+    *values(*(f"{name}.{end}" for name in TIMES for end in ("q1", "q3")), of=SHARED),
+    *values("softmax_parameters", "inference_reference", of=SHARED),
+    *values("state_bytes", of="median"),
 )  # fmt: skip
 """The columns of a row. Others are of `SuiteResults.answers`, or see `rows_of`."""
 
@@ -258,7 +255,7 @@ def terminal(found: Leaderboard) -> str:
         tables.append("\n".join([
             *_wrapped(section["title"]),
             *_wrapped(section["verdict"]),
-            columns.terminal(section["columns"]["terminal"], section["rows"]),
+            section["terminal"].terminal(),
             *_wrapped(f"test, baselines: {section['metric']}; in brackets: not above a baseline"),
             *(_wrapped(f"baselines: {rules}") if rules else []),
         ]))  # fmt: skip
@@ -277,19 +274,18 @@ def _section(found: Leaderboard, rows: pd.DataFrame) -> dict[str, Any]:
     metric = metric_of(first)
     names = {"metric": metric.title, "dev_metric": first["dev_metric"]}
     every = [replace(column, heading=column.heading.format(**names)) for column in COLUMNS]
-    by_output = {output: columns.shown(every, output, rows) for output in BOTH}
+    page, screen = (Table(columns_of(every, output, rows), row_lines) for output in BOTH)
     rules = found.rules[found.rules["data"] == first["data"]]
     rules = rules.sort_values(["score", "name"], ascending=[metric.sign < 0, True])
     baselines = [(rule["name"], metric.text(rule["score"])) for rule in lines(rules)]
-    more = [[f"*{escape(name)}*", f"*{text}*", *[""] * (len(by_output["page"]) - 2)]
+    more = [[f"*{escape(name)}*", f"*{text}*", *[""] * (len(page.columns) - 2)]
             for name, text in baselines]  # fmt: skip
     pairs = found.pairs[found.pairs["question"] == question]
     return {
         "title": question, "setting": first["setting"], "metric": metric.title,
         "test_examples": rows["test_examples"].max(),
         "verdict": _verdict(rows, pairs, metric, has_rules=bool(baselines)),
-        "columns": by_output, "rows": row_lines, "baselines": baselines,
-        "table": columns.markdown(by_output["page"], row_lines, *more),
+        "terminal": screen, "baselines": baselines, "table": page.markdown(*more),
     }  # fmt: skip
 
 

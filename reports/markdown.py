@@ -3,14 +3,11 @@
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from reports.text import NOTHING, number, plain, whole_text
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SPECIAL = {character: f"\\{character}" for character in "\\`*~$"}
 """Escaped wherever they occur."""
@@ -56,13 +53,6 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, align_right: bo
     rule = ["---"] + ["--:" if align_right else "---"] * (len(head) - 1)
     lines = [[_cell(cell) for cell in head], rule, *([_cell(cell) for cell in row] for row in rows)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def frame_table(frame: "pd.DataFrame", corner: str, *last: Sequence[str]) -> str:
-    """A table of a frame of Markdown and its labels, whose heading is `corner`, and more rows."""
-    head = [escape(str(name)) for name in (corner, *frame)]
-    rows = ([escape(str(row)), *texts] for row, *texts in frame.itertuples())
-    return table(head, [*rows, *last], align_right=True)
 
 
 def _cell(cell: str) -> str:

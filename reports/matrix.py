@@ -1,6 +1,7 @@
 """The matrix of a suite: a table for each form, a row for each variant, one entry a column."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -8,9 +9,10 @@ import pandas as pd
 from harness.records.families import order_of
 from harness.records.suites import CostPlan, Suite, SuiteQuestion
 from reports import verdicts
-from reports.columns import OUTPUTS, Cell, Column, Line
 from reports.layer_costs import CAUSAL, FORMS, PYTORCH, measured
 from reports.suite_results import has_runs
+from reports.table import OUTPUTS, ROW, Cell, Column, Line, Table, grid, values
+from reports.table import lines as lines_of
 from reports.text import NOTHING, number, whole_text
 
 UPPER_BOUND = "≤ "
@@ -21,8 +23,6 @@ NO_README = (*SCREENS, "latex")
 
 SOLVED = 90.0
 """The accuracy in percent with which a row solves a probe."""
-
-ROW = Column(name="row", heading="attention", text=lambda line: line["row"], outputs=NO_README)
 
 
 class Source(NamedTuple):
@@ -70,7 +70,8 @@ def cost(operation: str, length: int, name: str) -> Of:
 
     def values(source: Source) -> pd.Series:
         costs = source.costs[source.costs["pass"] == operation]
-        return costs[costs["length"] == length].set_index("row")[name]
+        costs = costs[costs["length"] == length].set_index("row")
+        return costs.reindex(columns=[name])[name]
 
     return values
 
@@ -87,14 +88,13 @@ def columns(suite: Suite, form: str, questions: Sequence[SuiteQuestion]) -> list
     middle, last, is_causal = plan.middle_length, max(plan.lengths), form == CAUSAL
     judged = {q.name: q.title for q in questions if q.ceiling is not None}
     return [
-        Column(name="attention", of=of_row("attention", "first"), outputs=()),
-        ROW,
-        Column(name="row", heading=f"{form} attention", text=lambda line: line["row"],
-               outputs=("readme",)),
+        *values("attention", of=of_row("attention", "first")),
+        replace(ROW, outputs=NO_README),
+        replace(ROW, heading=f"{form} attention", outputs=("readme",)),
         Column(name="answered", of=of_row("answered", "sum", names), heading="above baselines",
                unit=f"of {len(names)}", text=lambda line: str(line["answered"]), descending=True,
                outputs=() if judged else SCREENS),
-        Column(name="finished", of=count([*judged], *verdicts.DECIDED), outputs=()),
+        *values("finished", of=count([*judged], *verdicts.DECIDED)),
         Column(name="able", of=count([*judged], verdicts.ABLE), heading="able", unit="of finished",
                text=_able, descending=True, outputs=SCREENS if judged else ()),
         *(Column(name=verdict, heading=verdict, outputs=("readme",) if judged else (),
@@ -164,8 +164,8 @@ def _named(line: Line, titles: Mapping[str, str], verdict: str) -> str:
 
 
 def _computed_by(source: Source) -> pd.Series:
-    train = source.costs[source.costs["pass"] == "train"]
-    return train.sort_values("length").groupby("row")["computed_by"].last()
+    train = source.costs[source.costs["pass"] == "train"].sort_values("length")
+    return train.reindex(columns=["row", "computed_by"]).groupby("row")["computed_by"].last()
 
 
 def _text(value: object) -> str:
@@ -246,23 +246,17 @@ def most_solved(probes: pd.DataFrame) -> pd.Series:
     return size.groupby([probes["question"], probes["row"]]).max()
 
 
-def of_probes(probes: pd.DataFrame) -> tuple[list[Column], list[Line]]:
+def of_probes(probes: pd.DataFrame) -> Table:
     """The table of the probes of one question: a column for each, and the largest that is solved.
 
     `probes` are of `reports.suite_results.SuiteResults`, in the order of rows.
     """
     names = probes.drop_duplicates("probe")[["probe", "trained"]].itertuples(index=False)
+    across = {name: name if trained else f"{name}, not trained" for name, trained in names}
+    found = grid(probes, ROW, across, "probe", lambda of: Cell(of["text"], interval=of["interval"]))
     solved = most_solved(probes).droplevel("question")
-    lines: list[Line] = [
-        {"row": row, "solved": solved[row], **{of["probe"]: of for of in same.to_dict("records")}}
-        for row, same in probes.groupby("row", sort=False)
-    ]
-    return [
-        ROW,
-        *(Column(name=name, heading=name if trained else f"{name}, not trained",
-                 text=lambda line, name=name: _probe(line.get(name))) for name, trained in names),
-        _solved(probes),
-    ], lines  # fmt: skip
+    lines = [{**line, "solved": solved[line["row"]]} for line in found.lines]
+    return Table([*found.columns, _solved(probes)], lines)
 
 
 def _solved(probes: pd.DataFrame) -> Column:
@@ -272,13 +266,7 @@ def _solved(probes: pd.DataFrame) -> Column:
                   text=lambda line: whole_text(line["solved"]))  # fmt: skip
 
 
-def _probe(of: Line | None) -> Cell | str:
-    return Cell(of["text"], interval=of["interval"]) if of else NOTHING
-
-
-def at_equal_state(
-    answers: pd.DataFrame, probes: pd.DataFrame
-) -> tuple[list[Column], list[dict[Hashable, Any]]]:
+def at_equal_state(answers: pd.DataFrame, probes: pd.DataFrame) -> Table:
     """The results with probes of variants that have several sizes of state, in order of the size.
 
     `answers` and `probes` are of one question of `reports.suite_results.SuiteResults`.
@@ -287,10 +275,10 @@ def at_equal_state(
     sizes = found.groupby("attention")["state_bytes"].transform("nunique")
     found = found[sizes > 1].sort_values("state_bytes", kind="stable")
     found = found.join(most_solved(probes).rename("solved"), on=["question", "row"])
-    return [
+    return Table([
         ROW,
         Column(name="state_bytes", heading="state of the model", unit="bytes",
                text=lambda line: whole_text(line["state_bytes"])),
         Column(name="text", heading="score", text=lambda line: _score({**line, "group": 0})),
         _solved(probes),
-    ], found.to_dict("records")  # fmt: skip
+    ], lines_of(found))  # fmt: skip

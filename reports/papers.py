@@ -4,6 +4,7 @@ They are read from CSV files, and never combined with records.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ import pandas as pd
 from harness.records.suites import Suite
 from reports import outdated
 from reports.cost import problem, text_of
-from reports.markdown import escape, frame_table, rendered
-from reports.text import NOTHING, WIDE, frame_csv, grid, headed, number, text_table, without_nan
+from reports.markdown import rendered
+from reports.table import ROW, Line, grid, headed, values
+from reports.text import NOTHING, WIDE, frame_csv, number, without_nan
 
 STEP_SECONDS = 0.01
 """Seconds of a pass of a training step on a GPU, where nobody published any: a small model launches
@@ -24,26 +26,23 @@ about a thousand kernels, and their launches take longer than they do."""
 PRINTED = 0.05
 """Half a unit of the last printed digit of a result."""
 
-CSV = [
+CSV = values(
     "task", "row", "attention", "options", "length", "batch", "precision", "device", "machine",
     "threads", "status", "reason", "computed_by", "backend", "time.q1", "time", "time.q3",
     "published_time", "memory", "published_memory", "time_over_first", "published_time_over_first",
     "ratio", "reference", "memory_over_first", "published_memory_over_first",
     "memory_ratio", "source", "commit",
-]  # fmt: skip
+    **{"time.q1": "seconds_per_1k_steps_q1", "time": "seconds_per_1k_steps_median",
+       "time.q3": "seconds_per_1k_steps_q3", "ratio": "time_over_softmax",
+       "published_time": "published_seconds_per_1k_steps", "memory": "peak_memory_gb",
+       "published_memory": "published_peak_memory_gb", "reference": "softmax",
+       "time_over_first": "time_over_naive_softmax",
+       "published_time_over_first": "published_time_over_softmax",
+       "memory_over_first": "memory_over_naive_softmax",
+       "published_memory_over_first": "published_memory_over_softmax",
+       "memory_ratio": "memory_over_sdpa_softmax"},
+)  # fmt: skip
 """The columns of the CSV file."""
-
-HEADINGS = {
-    "time.q1": "seconds_per_1k_steps_q1", "time": "seconds_per_1k_steps_median",
-    "time.q3": "seconds_per_1k_steps_q3", "published_time": "published_seconds_per_1k_steps",
-    "memory": "peak_memory_gb", "published_memory": "published_peak_memory_gb",
-    "time_over_first": "time_over_naive_softmax", "ratio": "time_over_softmax",
-    "published_time_over_first": "published_time_over_softmax", "reference": "softmax",
-    "memory_over_first": "memory_over_naive_softmax",
-    "published_memory_over_first": "published_memory_over_softmax",
-    "memory_ratio": "memory_over_sdpa_softmax",
-}  # fmt: skip
-"""The headings of columns that have another name there."""
 
 TABLES = {
     "Seconds per 1,000 steps": "time", "Peak memory in GB": "memory",
@@ -212,28 +211,27 @@ def step_costs(wanted: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
 
 def step_files(found: pd.DataFrame, suite: Suite) -> dict[str, bytes]:
     """The content of `SUITE.md` and `SUITE.csv`, by name, of `step_costs`."""
-    table = frame_csv(headed(found, CSV, HEADINGS))
+    table = frame_csv(headed(found, CSV))
     return {f"{suite.name}.md": _page(found, suite).encode(), f"{suite.name}.csv": table}
 
 
 def step_lines(found: pd.DataFrame) -> list[dict[Any, Any]]:
     """Each line of `step_costs` by the headings of the CSV file."""
-    return without_nan(headed(found, CSV, HEADINGS)).to_dict("records")
+    return without_nan(headed(found, CSV)).to_dict("records")
 
 
 def step_text(found: pd.DataFrame) -> str:
     """Seconds per 1,000 steps of each row on each question, the published ones in brackets."""
-    texts = [
-        _text(line, "time")
-        + ("" if np.isnan(line["published_time"]) else f" ({number(line['published_time'])})")
-        for line in found.to_dict("records")
-    ]
-    table = grid(found, "row", "question", texts, found["question"].unique())
-    table = table.loc[found["row"].unique()]
-    head = ["s/1K steps (published)", *map(str, table)]
-    text = text_table(head, ([str(row), *line] for row, *line in table.itertuples()), WIDE)
+    corner = replace(ROW, heading="s/1K steps (published)")
+    across = {name: str(name) for name in found["question"].unique()}
+
+    def text(line: Line) -> str:
+        published = line["published_time"]
+        return _text(line, "time") + f" ({number(published)})" * (not np.isnan(published))
+
+    shown = grid(found, corner, across, "question", text).terminal(WIDE)
     measured = found[found["status"].notna()]
-    return "\n\n".join(filter(None, [text, outdated.sentence(measured, "measurements")]))
+    return "\n\n".join(filter(None, [shown, outdated.sentence(measured, "measurements")]))
 
 
 def _page(found: pd.DataFrame, suite: Suite) -> str:
@@ -266,12 +264,12 @@ def _text(line: Mapping[Any, Any], column: str) -> str:
 
 def _table(found: pd.DataFrame, columns: Mapping[str, str]) -> str:
     """A line for each row, with the texts of these columns of each question by their headings."""
-    columns_of = {
-        f"{question}, {what}": [escape(_text(line, name)) for line in lines.to_dict("records")]
-        for question, lines in found.groupby("question", sort=False)
-        for what, name in columns.items()
-    }
-    return frame_table(pd.DataFrame(columns_of, found["row"].unique()), "attention")
+    questions = found["question"].unique()
+    each = pd.concat([found.assign(of=name, key=found["question"] + "/" + name)
+                      for name in columns.values()])  # fmt: skip
+    across = {f"{question}/{name}": f"{question}, {what}"
+              for question in questions for what, name in columns.items()}  # fmt: skip
+    return grid(each, ROW, across, "key", lambda line: _text(line, line["of"])).markdown()
 
 
 def _comparisons(found: pd.DataFrame) -> Iterator[tuple[str, str]]:

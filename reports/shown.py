@@ -17,7 +17,7 @@ from harness.records.frame import best_trials_first, is_newest
 from harness.records.record import FINAL
 from harness.records.spec import Question, label_of
 from reports import outdated
-from reports.columns import Line, lines
+from reports.table import Line, lines
 from reports.text import plain, threads_of, whole
 
 WORDS = {

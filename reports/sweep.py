@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,12 +13,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from reports import outdated
-from reports.columns import lines
 from reports.figures import style
 from reports.leaderboard import metric_of, results_of, rows_of, selected_of
-from reports.markdown import escape, frame_table, rendered
+from reports.markdown import escape, rendered
 from reports.shown import questions
-from reports.text import NOTHING, grid, whole, whole_text
+from reports.table import ROW, grid, lines
+from reports.text import NOTHING, whole, whole_text
 
 MOST_TICKS = 6
 """Ticks of the axis of bytes, about."""
@@ -153,10 +154,10 @@ def _states(axes: Axes, swept: pd.DataFrame, order: list[str]) -> None:
 
 def _section(swept: pd.DataFrame) -> dict[str, Any]:
     """The section of a sweep: a line for each row, a column for each value."""
-    values, field = _in_order(swept), swept["field"].iloc[0]
-    scores = [escape(_text(line)) for line in lines(swept)]
-    states = grid(swept, "row", "value", [*swept["state_bytes"].map(whole_text)], values)
-    recurrent = states[(states != NOTHING).any(axis=1)]
+    values, corner = _in_order(swept), replace(ROW, heading=swept["field"].iloc[0])
+    across = {value: str(value) for value in values}
+    recurrent = swept[swept.groupby("row")["state_bytes"].transform("count") > 0]
+    states = grid(recurrent, corner, across, "value", lambda of: whole_text(of["state_bytes"]))
     rules = swept.drop_duplicates("value").set_index("value").reindex(values)
     strongest = [
         f"*{metric_of(line).text(line['rule_score'])} {escape(line['rule'])}*"
@@ -168,8 +169,8 @@ def _section(swept: pd.DataFrame) -> dict[str, Any]:
     return {
         "title": swept["question"].iloc[0], "setting": swept["setting"].iloc[0],
         "metric": metric_of(lines(swept)[0]).title,
-        "scores": frame_table(grid(swept, "row", "value", scores, values), field, last_line),
-        "states": frame_table(recurrent, field) if len(recurrent) else "",
+        "scores": grid(swept, corner, across, "value", _text).markdown(last_line),
+        "states": states.markdown() if states.lines else "",
     }  # fmt: skip
 
 

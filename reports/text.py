@@ -4,7 +4,7 @@ import hashlib
 import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,18 +76,6 @@ def text_table(head: Sequence[str], rows: Iterable[Sequence[str]], width: int = 
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
 
 
-def grid(
-    frame: "pd.DataFrame", index: str, columns: str, texts: Sequence[str],
-    order: Iterable[Any] | None = None,
-) -> "pd.DataFrame":  # fmt: skip
-    """The text of each line in the row of its `index` and the column of its `columns`.
-
-    Both are sorted, unless the `order` of columns is given. A dash where there is no line.
-    """
-    found = frame.assign(text=texts).pivot(index=index, columns=columns, values="text")
-    return (found if order is None else found.reindex(columns=[*order])).fillna(NOTHING)
-
-
 def csv_cell(value: object) -> object:
     """`value` as a cell of CSV: no text is a formula to a spreadsheet, and None is empty.
 
@@ -111,14 +99,6 @@ def without_nan(frame: "pd.DataFrame") -> "pd.DataFrame":
 def frame_csv(frame: "pd.DataFrame") -> bytes:
     """A frame as CSV at full precision, through `csv_cell`; nothing where it has no value."""
     return frame.astype(object).map(csv_cell).to_csv(index=False, lineterminator="\n").encode()
-
-
-def headed(
-    frame: "pd.DataFrame", columns: Sequence[str], headings: Mapping[str, str]
-) -> "pd.DataFrame":
-    """These columns by their headings: `seconds.q1` is `seconds_q1`. Whole numbers are integers."""
-    found = frame[[*columns]].convert_dtypes()
-    return found.rename(columns=lambda name: headings.get(name, name.replace(".", "_")))
 
 
 def digest(name: str, table: bytes) -> str:

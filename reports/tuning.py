@@ -1,7 +1,6 @@
 """The page of trials: the score on dev of every row at every point of its grid."""
 
 import json
-from collections.abc import Hashable, Mapping
 from functools import partial
 from itertools import product
 from typing import Any
@@ -13,11 +12,11 @@ from matplotlib.ticker import NullLocator
 
 from harness.records.frame import best_trials_first
 from reports import outdated
-from reports.columns import lines
 from reports.figures import style
-from reports.markdown import escape, frame_table, rendered
+from reports.markdown import rendered
 from reports.shown import failure, field_text
-from reports.text import grid, whole
+from reports.table import ROW, Cell, Line, grid
+from reports.text import whole
 
 
 def files(runs: pd.DataFrame) -> dict[str, bytes]:
@@ -60,17 +59,15 @@ def _section(trials: pd.DataFrame) -> dict[str, Any]:
         json.dumps(point): ", ".join(f"{field_text(p)} {v}" for p, v in point.items())
         for point in points
     }
-    texts = [_text(trial) for trial in lines(trials)]
-    scores = grid(trials, "row", "point", texts, heads).rename(columns=heads)
-    table = frame_table(scores, "attention")
-    return {"title": first["question"], "setting": first["setting"], "table": table}
+    scores = grid(trials.sort_values("row", kind="stable"), ROW, heads, "point", _score)
+    return {"title": first["question"], "setting": first["setting"], "table": scores.markdown()}
 
 
-def _text(trial: Mapping[Hashable, Any]) -> str:
+def _score(trial: Line) -> Cell | str:
     if trial["status"] != "ok":
-        return escape(failure(trial))
+        return failure(trial)
     text = f"{trial['dev']:z,.{int(trial['dev_digits'])}f}"
-    return f"**{text}**" if trial["best"] else text
+    return Cell(text, is_best=trial["best"])
 
 
 def _panel(axes: Axes, trials: pd.DataFrame) -> None:

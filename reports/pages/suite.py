@@ -12,13 +12,14 @@ import pandas as pd
 from harness import recipes
 from harness.records.families import layer_counts
 from harness.records.suites import Suite, SuiteQuestion
-from reports import columns, layer_costs, matrix, outdated, papers, suite_results
-from reports.columns import Column
+from reports import layer_costs, matrix, outdated, papers, suite_results
 from reports.markdown import escape, rendered
 from reports.matrix import UPPER_BOUND, ratio
 from reports.pages.lessons import lessons
 from reports.statistics import LEVEL, score_groups
 from reports.suite_results import has_runs
+from reports.table import Column, Line, Table, tex
+from reports.table import shown as columns_of
 from reports.text import NOTHING, WIDE, frame_csv, number, threads_of
 from reports.verdicts import ABLE, DECIDED, MISSING
 
@@ -78,9 +79,11 @@ class Tables(NamedTuple):
         old = self.seeds.loc[self.seeds["outdated"].eq(True), "row"]
         return joined.assign(outdated=joined.index.isin(old))
 
-    def columns(self, form: str, output: str) -> list[Column]:
-        """The columns of the matrix of a form that an output shows."""
-        return columns.shown(matrix.columns(self.suite, form, self.questions(form)), output)
+    def table(self, form: str, output: str, rows: Collection[str] = ()) -> Table:
+        """The matrix of a form as an output shows it, of all variants or of these, in order."""
+        columns = columns_of(matrix.columns(self.suite, form, self.questions(form)), output)
+        by_row = {line["row"]: line for line in self.lines[form]}
+        return Table(columns, [by_row[row] for row in rows or by_row if row in by_row])
 
     @property
     def lines(self) -> dict[str, list[dict[Hashable, Any]]]:
@@ -185,10 +188,10 @@ def _rendered(template: str, of: Tables) -> bytes:
         template,
         of=of,
         **of._asdict(),
-        about=_questions(of),
-        entry_columns=_entry_columns(of),
+        about=(about := _questions(of)),
+        entries=Table(_entry_columns(of), about),
         steps=steps(of),
-        table=columns,
+        tex=tex,
         lengths=sorted(of.suite.cost.lengths),
         middle=of.suite.cost.middle_length,
         options=_options(of.suite),
@@ -209,10 +212,8 @@ def _probe_tables(of: Tables) -> list[tuple[str, str]]:
         order = {row: place for place, row in enumerate(of.matrix[of.forms[question.name]].index)}
         ordered = probes.sort_values("row", key=lambda rows: rows.map(order), kind="stable")
         sizes = matrix.at_equal_state(answers, probes)
-        found.append((f"{question.title}: each size", columns.markdown(*matrix.of_probes(ordered))))
-        found += (
-            [(f"{question.title}: at equal state", columns.markdown(*sizes))] if sizes[1] else []
-        )
+        found.append((f"{question.title}: each size", matrix.of_probes(ordered).markdown()))
+        found += [(f"{question.title}: at equal state", sizes.markdown())] if sizes.lines else []
     return found
 
 
@@ -241,9 +242,10 @@ def _models(suite: Suite) -> str:
     return "; ".join(f"{', '.join(names)}: {shape}" for shape, names in titles.items())
 
 
-def _questions(of: Tables) -> list[dict[str, Any]]:
+def _questions(of: Tables) -> list[Line]:
     """The summary of each question: its form, strongest baseline, entries and separable pairs."""
-    found, of_recipes = [], recipes.of_suite(of.suite)
+    found: list[Line] = []
+    of_recipes = recipes.of_suite(of.suite)
     not_run = Counter(title for _, title in of.missing)
     for question in of.suite.questions:
         entries = of.answers[of.answers["question"] == question.name]
@@ -303,8 +305,8 @@ def terminal(of: Tables) -> str:
     suite, middle = of.suite, of.suite.cost.middle_length
     tables = [
         f"{suite.title} ({suite.key}), {form} questions\n"
-        f"{columns.terminal(of.columns(form, 'terminal'), lines, WIDE)}"
-        for form, lines in of.lines.items()
+        f"{of.table(form, 'terminal').terminal(WIDE)}"
+        for form in of.matrix
     ]
     legend = (
         "able: on how many of the questions that have a ceiling, and all of their trials and "
@@ -323,13 +325,11 @@ def terminal(of: Tables) -> str:
 def readme_table(of: Tables) -> str:
     """Rows of the matrix of each form: the first of the suite, and the fastest of the best."""
     tables = []
-    for form, lines in of.lines.items():
+    for form in of.matrix:
         named = [row.label for row in of.suite.rows[:README_FIRST]]
         for question in of.questions(form):
             named += [*fastest(of, question.name)][:FASTEST]
-        by_row = {line["row"]: line for line in lines}
-        chosen = [by_row[row] for row in dict.fromkeys(named) if row in by_row]
-        tables.append(columns.markdown(of.columns(form, "readme"), chosen))
+        tables.append(of.table(form, "readme", [*dict.fromkeys(named)]).markdown())
     return "\n".join(tables)
 
 
@@ -354,7 +354,7 @@ def readme_answer(of: Tables) -> str:
     return "\n".join([*lines, *(f"\n{escape(note)}" for note in of.notes)])
 
 
-def _best(of: Tables, about: Mapping[str, Any]) -> str:
+def _best(of: Tables, about: Line) -> str:
     """The fastest of the best rows of a question, else what is known of it, if anything."""
     if about["fastest"] != NOTHING:
         first, *others = map(escape, about["fastest"].split(", "))

@@ -160,7 +160,7 @@ def test_filters_hide_rows_and_columns(open_page: Any, content: SimpleNamespace)
     page.locator("#filters [name=recurrent]").check(force=True)
     single = [name for name in rows_of(page) if "+" not in name]
     assert 0 < len(single) < 20 and all(traits[name]["recurrent"] for name in single)
-    assert page.locator("#count").inner_text().endswith("of 40 rows of both tables")
+    assert page.locator("#count").inner_text().endswith("of 40 variants of both tables")
     page.select_option("[name=at]", "1024")
     assert page.locator("th[data-length='1024']:visible").count() == 4
     assert page.locator("th[data-length='4096']:visible").count() == 0

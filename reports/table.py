@@ -1,4 +1,4 @@
-"""Tables: a column is one entry, and each output shows the columns that name it.
+"""Tables: a column is one entry, and each output renders the columns that name it.
 
 Outputs are `page` (Markdown), `latex`, `terminal`, `readme` and `site`. The CSV file of a table has
 the value of every column.
@@ -44,6 +44,7 @@ class Cell(NamedTuple):
         at_baseline: whether the score is no evidence.
         group: 1 for the best group, 0 for none.
         is_part: whether trials or seeds are missing; outputs without notes have a mark.
+        is_best: whether it is the best of its line.
     """
 
     text: str
@@ -53,6 +54,7 @@ class Cell(NamedTuple):
     at_baseline: bool = False
     group: int = 0
     is_part: bool = False
+    is_best: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +71,7 @@ class Column:
         length: the number of tokens of a cost.
         descending: whether the site first sorts it from the most to the least.
         only_if_any: left out where no line has a value other than 0.
+        csv: the heading in a CSV file, if it is another than the name.
     """
 
     name: str
@@ -81,6 +84,7 @@ class Column:
     length: int = 0
     descending: bool = False
     only_if_any: bool = False
+    csv: str = ""
 
     @property
     def title(self) -> str:
@@ -91,6 +95,15 @@ class Column:
         """The cell of a line."""
         found = self.text(line)
         return Cell(found) if isinstance(found, str) else found
+
+
+ROW = Column(name="row", heading="attention", text=lambda line: str(line["row"]))
+"""The variant of a line."""
+
+
+def values(*names: str, of: Any = None, **headings: str) -> list[Column]:
+    """Columns of the CSV file alone; `headings` are those that differ from their names."""
+    return [Column(name=name, of=of, csv=headings.get(name, ""), outputs=()) for name in names]
 
 
 def shown(
@@ -109,23 +122,62 @@ def _has_any(values: pd.Series) -> bool:
     return bool(values.replace("", 0).fillna(0).ne(0).any())
 
 
-def markdown(columns: Sequence[Column], rows: Iterable[Line], *more: Sequence[str]) -> str:
-    """The table in Markdown, with more rows of Markdown at its end."""
-    cells = [[_markdown(column.cell(line)) for column in columns] for line in rows]
-    return table([escape(column.title) for column in columns], [*cells, *more], align_right=True)
+class Table(NamedTuple):
+    """The columns of one output and the lines, which each output renders."""
+
+    columns: Sequence[Column]
+    lines: Sequence[Line]
+
+    def markdown(self, *more: Sequence[str], align_right: bool = True) -> str:
+        """The table in Markdown, with more rows of Markdown at its end."""
+        head = [escape(column.title) for column in self.columns]
+        return table(head, [*self._cells(_markdown), *more], align_right=align_right)
+
+    def terminal(self, width: int = WIDTH) -> str:
+        """The table on a terminal: a score in brackets at a baseline, with `*` where runs miss."""
+        head = [column.short or column.title for column in self.columns]
+        return text_table(head, self._cells(_plain), width)
+
+    def latex(self) -> str:
+        """The lines of a `tabular`, with rules of booktabs."""
+        head = [tex(column.title) for column in self.columns]
+        head, *body = (" & ".join(texts) + r" \\" for texts in (head, *self._cells(_latex)))
+        return "\n".join([r"\toprule", head, r"\midrule", *body, r"\bottomrule"])
+
+    def _cells(self, write: Callable[[Cell], str]) -> list[list[str]]:
+        return [[write(column.cell(line)) for column in self.columns] for line in self.lines]
+
+
+def grid(
+    frame: pd.DataFrame, corner: Column, across: Mapping[Any, str],
+    key: str, text: Callable[[Line], str | Cell],
+) -> Table:  # fmt: skip
+    """The table of a frame with a line for each value of `corner`, in order, and a dash for none.
+
+    Args:
+        frame: a line for each cell, with the columns `corner.name` and `key`.
+        corner: the first column.
+        across: the headings of the other columns, by the values of `key`.
+        key: the column of the frame that chooses a column.
+        text: the text of a cell.
+    """
+    found: dict[Any, dict[Hashable, Any]] = {}
+    for line in lines(frame):
+        found.setdefault(line[corner.name], {corner.name: line[corner.name]})[key, line[key]] = line
+    columns = [
+        Column(name=heading, heading=heading,
+               text=lambda of, value=value: text(of[key, value]) if (key, value) in of else NOTHING)
+        for value, heading in across.items()
+    ]  # fmt: skip
+    return Table([corner, *columns], [*found.values()])
 
 
 def _markdown(cell: Cell) -> str:
     text = escape(cell.text)
     text = f"*{text}*" if cell.at_baseline else f"{text} {cell.letters}".strip()
+    text = f"**{text}**" if cell.is_best else text
     small = "; ".join(filter(None, (cell.interval, *map(escape, cell.notes))))
     return f"{text}<br><sub>{small}</sub>" if small else text
-
-
-def terminal(columns: Sequence[Column], rows: Iterable[Line], width: int = WIDTH) -> str:
-    """The table on a terminal: a score in brackets at a baseline, with `*` where runs miss."""
-    cells = [[_plain(column.cell(line)) for column in columns] for line in rows]
-    return text_table([column.short or column.title for column in columns], cells, width)
 
 
 def _plain(cell: Cell) -> str:
@@ -133,20 +185,17 @@ def _plain(cell: Cell) -> str:
     return plain(f"{text}{PART * cell.is_part}")
 
 
-def latex(columns: Sequence[Column], rows: Iterable[Line]) -> str:
-    """The lines of a `tabular`, with rules of booktabs."""
-    cells = [[_latex(column.cell(line)) for column in columns] for line in rows]
-    head, *body = [
-        " & ".join(texts) + r" \\" for texts in ([tex(column.title) for column in columns], *cells)
-    ]
-    return "\n".join([r"\toprule", head, r"\midrule", *body, r"\bottomrule"])
-
-
 def _latex(cell: Cell) -> str:
     text = rf"\textit{{{tex(cell.text)}}}" if cell.at_baseline else tex(cell.text)
     letters = rf"\textsuperscript{{{cell.letters}}}" if cell.letters else ""
     ends = f"$_{{{cell.interval}}}$" if cell.interval else ""
     return f"{text}{PART * cell.is_part}{letters}{ends}"
+
+
+def headed(frame: pd.DataFrame, columns: Iterable[Column]) -> pd.DataFrame:
+    """The columns of a frame as a CSV file has them; whole numbers are integers."""
+    names = {column.name: column.csv or column.name.replace(".", "_") for column in columns}
+    return frame[[*names]].convert_dtypes().rename(columns=names)
 
 
 def tex(text: str) -> str:
