@@ -1,4 +1,4 @@
-"""Measure claims of performance: `python -m benchmarks [NAME ...]`."""
+"""Measure claims: `python -m benchmarks [NAME ...]`, by default all sections but workers."""
 
 # Modules that are imported here would be imported again in every process that they start.
 import argparse
@@ -18,11 +18,13 @@ def main() -> int:
     from reports.pages.performance import line_of
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", choices=[*SECTIONS], help="default: all but workers")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(SECTIONS))
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the records")
     parser.add_argument("--tiny", action="store_true", help="smallest sizes, to test the code")
     arguments = parser.parse_args()
+    if unknown := set(arguments.names) - SECTIONS.keys():
+        parser.error(f"{', '.join(sorted(unknown))}: give some of {', '.join(SECTIONS)}")
     if arguments.tiny and arguments.out == RESULTS:
         parser.error("--tiny measures nothing that may be published; give another --out")
     # Otherwise the profiler that measures allocations writes messages to stderr.

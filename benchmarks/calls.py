@@ -29,9 +29,6 @@ from tasks.lra.retrieval import TEXT_BYTES, Retrieval
 from tests.reports.simulated import figures
 from zoo.registry import UserError
 
-PAPERS = 20_000
-"""Random papers of the largest length that is stored: no fewer bytes than the real data."""
-
 
 def seconds_of(setup: Setup, calls: Mapping[str, Call], rounds: int) -> dict[str, list[float]]:
     """Seconds of each call by name in every round, timed alternately."""
@@ -113,7 +110,8 @@ def _of_task(setup: Setup, name: str) -> Iterator[Result]:
 @contextmanager
 def random_papers(setup: Setup) -> Iterator[None]:
     """A cache that holds Retrieval with random papers, in as many pairs as the real data have."""
-    generator, papers = np.random.default_rng(0), setup.size(PAPERS, 50)
+    # Of the largest length that is stored: no fewer bytes than the real data.
+    generator, papers = np.random.default_rng(0), setup.size(20_000, 50)
     arrays = {
         "values": generator.integers(32, 127, papers * TEXT_BYTES, np.uint8),
         "ends": TEXT_BYTES * np.arange(1, papers + 1),

@@ -276,10 +276,20 @@ def test_the_exit_code_is_1_where_a_claim_is_not_met_or_a_benchmark_fails(
     assert ("layer: FAILED" in capsys.readouterr().out) == (ratio is ValueError)
 
 
+def test_without_a_name_every_section_but_the_workers_is_measured(monkeypatch, tmp_path, capsys):
+    measured = []
+    monkeypatch.setattr(
+        "benchmarks.sections.measure", lambda name, *_, **__: measured.append(name) or []
+    )
+    arguments = ("--out", str(tmp_path), "--device", "cpu")
+    assert run(*arguments, monkeypatch=monkeypatch) == 0
+    assert measured == [name for name in SECTIONS if name != "workers"]
+
+
 def test_an_unknown_benchmark_is_rejected_with_the_names_of_all(monkeypatch, capsys):
     with pytest.raises(SystemExit, match="2"):
         run("layers", monkeypatch=monkeypatch)
-    assert "'layer', 'step', 'memory'" in capsys.readouterr().err
+    assert "layer, step, memory" in capsys.readouterr().err
 
 
 COMMAND = "run: python -m harness.pages"
