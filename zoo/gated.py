@@ -16,7 +16,7 @@ from zoo.contract import Attended, Attention, Context, Mask, Queries, Size, Stat
 from zoo.kernels.real_tokens import with_real_tokens_first
 from zoo.projection import Projection
 from zoo.recurrent import Heads, RecurrentAttention
-from zoo.spans import SPAN, in_spans
+from zoo.spans import SPANS, in_spans
 
 
 class GatedHeads(Attention):
@@ -57,7 +57,7 @@ class CausalHeads(GatedHeads):
     token comes after a padded one, and afterwards back.
     """
 
-    span = SPAN
+    spans = SPANS
 
     def __init__(self, size: Size, *, plain: int = 0) -> None:
         """Make the projection of queries, keys and values; for `plain` see `Projection`."""

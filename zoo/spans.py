@@ -23,8 +23,11 @@ from zoo.recompute import recomputed
 
 Extend = Callable[..., tuple[Tokens, State]]
 
-SPAN = 1024
-"""Tokens: with fewer a larger part of an input is computed again."""
+SPANS = 4
+"""Spans of a long input: with more, a larger part is computed again, by smaller operations."""
+
+SHORT = 2048
+"""Tokens of an input up to which spans are no shorter."""
 
 
 class _Span(nn.Module):
@@ -42,8 +45,8 @@ class _Span(nn.Module):
 def in_spans(forward: Callable[..., Attended]) -> Callable[..., Attended]:
     """Decorate `forward` of a layer: training on a CPU computes a long causal input in spans.
 
-    The attribute `span` of the layer is their number of tokens, 0 for none. The layer has `extend`,
-    and neither dropout nor auxiliary losses.
+    The attribute `spans` of the layer is their number, 0 for none. The layer has `extend`, and
+    neither dropout nor auxiliary losses.
     """
 
     @wraps(forward)
@@ -65,11 +68,15 @@ def has_spans(layer: Any, x: Tokens, context: Context | None) -> bool:
 
 
 def span_of(layer: Any, x: Tokens) -> int:
-    """The tokens of a span of an input: of `SPAN` tokens or fewer at most half of them.
+    """The tokens of a span of an input, a power of two; 0 for none.
 
-    So the part that is computed again, and the operations of a token, grow little with the length.
+    An input has about `layer.spans`, so that memory relative to softmax, and the operations of a
+    token, do not depend on the length.
     """
-    return layer.span if x.shape[1] > SPAN else min(layer.span, SPAN // 2)
+    if not layer.spans:
+        return 0
+    part = -(-max(x.shape[1], SHORT) // layer.spans)
+    return 1 << (part - 1).bit_length()
 
 
 def by_spans(

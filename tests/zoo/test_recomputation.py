@@ -1,5 +1,7 @@
 """Computing again in the backward pass equals the definition, and takes less memory."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch.func import functional_call
@@ -160,7 +162,7 @@ def test_samples_have_different_dropout_and_evaluation_computes_the_whole_batch_
     assert not seen
 
 
-SPANNED = sorted(n for n in variants.names() if getattr(variants.find(n), "span", 0))
+SPANNED = sorted(n for n in variants.names() if getattr(variants.find(n), "spans", 0))
 
 
 @pytest.fixture
@@ -174,7 +176,7 @@ def spans(monkeypatch):
 
     def use(layer, span):
         monkeypatch.setattr(spans_module, "recomputed", recorded)
-        monkeypatch.setattr(type(layer), "span", span)
+        monkeypatch.setattr(spans_module, "span_of", lambda *_: span)
         return seen
 
     return use
@@ -248,9 +250,17 @@ def test_the_loss_of_spans_is_that_of_the_whole(options, padded, spans):
     torch.testing.assert_close(loss_and_gradients(), expected, rtol=1e-9, atol=1e-14)
 
 
+@pytest.mark.parametrize(
+    ("spans", "n", "expected"),
+    [(4, 512, 512), (4, 1024, 512), (4, 2049, 1024), (4, 4096, 1024), (8, 4096, 512), (0, 99, 0)],
+)
+def test_spans_are_powers_of_two_and_about_as_many_for_every_long_input(spans, n, expected):
+    assert spans_module.span_of(SimpleNamespace(spans=spans), torch.empty(1, n, 1)) == expected
+
+
 def test_a_projection_that_is_drawn_in_each_forward_has_no_spans():
     sizes = {"dim": 8, "heads": 2, "max_len": 9, "causal": True}
-    spans = [zoo.create("performer", **sizes, redraw=redraw).span for redraw in (False, True)]
+    spans = [zoo.create("performer", **sizes, redraw=redraw).spans for redraw in (False, True)]
     assert spans[0] > spans[1] == 0
 
 

@@ -33,7 +33,7 @@ from zoo.kernels.chunk_states import chunk_states, from_state, pairwise_decay
 from zoo.kernels.delta import sum_after
 from zoo.kernels.precision import full_precision, without_autocast
 from zoo.kernels.real_tokens import count_after, positions_after, zero_padding
-from zoo.spans import SPAN
+from zoo.spans import SPANS
 from zoo.variants import variants
 
 Gates = Float[Tensor, "b h n 1"]
@@ -47,7 +47,7 @@ class Mesa(CausalHeads):
 
     family = "delta rule"
     traits = Traits.causal_only(linear=True, stochastic=False, recurrent=True)
-    span = SPAN // 2
+    spans = 2 * SPANS
 
     def __init__(self, size: Size, *, chunk: Count = 16) -> None:
         """`chunk`: tokens of a chunk; the result does not depend on it."""

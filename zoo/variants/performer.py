@@ -46,7 +46,7 @@ from zoo.kernels import causal_sum, feature_sum
 from zoo.kernels.feature_sum import Part
 from zoo.kernels.precision import at_least_fp32
 from zoo.projected import ProjectedAttention
-from zoo.spans import SPAN, in_spans
+from zoo.spans import SPANS, in_spans
 from zoo.variants import variants
 
 HEADROOM = 60.0
@@ -93,9 +93,9 @@ class Performer(ProjectedAttention):
         self.register_buffer("projection", draw_projection(empty, orthogonal))
 
     @property
-    def span(self) -> int:
+    def spans(self) -> int:
         """See `zoo.spans`: `extend` has one projection."""
-        return 0 if self.redraw else SPAN // 4
+        return 0 if self.redraw else 4 * SPANS
 
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
         """See `ProjectedAttention.attend`."""

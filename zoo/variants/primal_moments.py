@@ -26,11 +26,12 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from zoo import ksvd, spans
+from zoo import ksvd
 from zoo.contract import Attended, Context, Mask, Matrix, State, Tokens, Unsupported
 from zoo.kernels import causal_sum, cosine_map
 from zoo.kernels.precision import full_precision
 from zoo.kernels.real_tokens import count_after, positions_after, token_ranks
+from zoo.spans import SPANS, by_spans, has_spans
 from zoo.variants import primal_forms as forms
 from zoo.variants import variants
 from zoo.variants.primal import Primal
@@ -55,7 +56,7 @@ class PrimalMoments(Primal):
 
     __signature__ = _signature()
     by_features = True
-    span = 3 * spans.SPAN // 4
+    spans = SPANS
 
     def forward(
         self, x: Tokens, context: Context | None = None, mask: Mask | None = None
@@ -64,7 +65,7 @@ class PrimalMoments(Primal):
         if context is not None and context is not x:
             return forms.cross_attention(self, x, context, mask)
         backend = self.backend_for(x)
-        if backend != "literal" and spans.has_spans(self, x, context):
+        if backend != "literal" and has_spans(self, x, context):
             return self._by_spans(x, mask)
         phi = forms.features(self.phi, self.queries_and_keys(x, mask), mask)
         sides = forms.by_side(phi, self.size.heads)
@@ -127,7 +128,7 @@ class PrimalMoments(Primal):
         sums = self.zero_state(len(x), self.size.heads)
         state = *self.start(len(x)), sums, sums, sums
         extend = type(self)._extend_with_loss
-        tokens, (_, count, *_, energy, traces) = spans.by_spans(self, extend, x, mask, state)
+        tokens, (_, count, *_, energy, traces) = by_spans(self, extend, x, mask, state)
         return Attended(tokens, self._causal_losses(energy, traces, count))
 
     def _causal_losses(self, energy: ksvd.Energy, traces: Any, count: Tensor) -> dict[str, Tensor]:

@@ -43,7 +43,7 @@ from zoo.kernels.real_tokens import last_tokens, with_real_tokens_first, zero_pa
 from zoo.projection import Projection
 from zoo.recurrent import in_heads
 from zoo.size import Size
-from zoo.spans import SPAN, in_spans
+from zoo.spans import SPANS, in_spans
 from zoo.traits import Traits
 from zoo.variants import variants
 
@@ -60,7 +60,7 @@ class Rwkv7(Attention):
 
     family = "delta rule"
     traits = Traits.causal_only(linear=True, stochastic=False, recurrent=True)
-    span = SPAN
+    spans = SPANS
     undecayed = ("mix",)
 
     def __init__(

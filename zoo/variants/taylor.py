@@ -29,7 +29,7 @@ from zoo.kernels import causal_sum
 from zoo.kernels.real_tokens import zero_padding
 from zoo.projected import Outputs, ProjectedAttention, Values
 from zoo.projection import Projection
-from zoo.spans import SPAN, in_spans
+from zoo.spans import SPANS, in_spans
 from zoo.variants import variants
 
 
@@ -42,7 +42,7 @@ class Taylor(ProjectedAttention):
     # fp32 at least: half precision is too coarse for sums over thousands of tokens.
     upcast = True
     batch_parts = 4
-    span = SPAN // 2
+    spans = 2 * SPANS
     forward = in_spans(ProjectedAttention.forward)
 
     def __init__(self, size: Size, *, feature_dim: Count = 16, chunk: Count = 64) -> None:
