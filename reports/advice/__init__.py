@@ -1,22 +1,22 @@
 """The advisor: which rows of a suite suit a purpose, from records alone."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from itertools import chain, combinations, product
 from textwrap import fill
-from typing import Any
 
 from reports.advice.rules import (
-    MOST_NEEDS,
     PASSES,
     PLACES,
     Values,
     advise,
     bytes_in,
     bytes_text,
-    choices,
     label_of,
+    preference,
     setting_of,
 )
 from reports.advice.table import table
+from reports.layer_costs import FORMS
 from reports.markdown import memory_of, rendered
 from reports.text import NOTHING, WIDE, number, text_table
 
@@ -24,6 +24,10 @@ __all__ = [
     "MOST_NEEDS", "PASSES", "PLACES", "Values", "advice_text", "advise", "bytes_in",
     "bytes_text", "choices", "table",
 ]  # fmt: skip
+
+
+MOST_NEEDS = 4
+"""The most questions of a query whose result the site has."""
 
 
 def advice_text(table: Values, query: Values, result: Values) -> str:
@@ -63,6 +67,45 @@ def recommendation(table: Values, query: Values, result: Values) -> str:
     )
 
 
+def choices(table: Values) -> Values:
+    """The results of `advise`, for any memory, to each query of one form that the site can ask.
+
+    They are: the measured lengths and the powers of two between them, every pass, and up to
+    `MOST_NEEDS` usable questions of one form. A limit of memory leaves out rows alone: who is in
+    the Pareto set without it is in it with it, as what dominates a row needs no more memory.
+
+    Returns:
+        `lengths`, and `results` by `pass length needs` (of no usable question the form is in place
+        of `needs`): of `advise`, with the `key` of the costs. A member has more: its `place` in the
+        order of recommendation, its `cells`, and the `sentence` that recommends it.
+    """
+    measured = {*chain.from_iterable(table["lengths"].values())}
+    shortest, longest = min(measured, default=1), max(measured, default=1)
+    lengths = sorted(measured | {n for n in (2**k for k in range(40)) if shortest < n < longest})
+    needs: dict[str, Sequence[str]] = {}
+    for form in FORMS:
+        names = [name for name in table["forms"] if table["forms"][name] == form]
+        usable = [name for name in names if name in table["usable"]]
+        unusable = [name for name in names if name not in usable]
+        needs |= {form: unusable[:1]} if unusable else {}
+        sets = chain.from_iterable(combinations(usable, n + 1) for n in range(MOST_NEEDS))
+        needs |= {",".join(chosen): chosen for chosen in sets}
+    results: Values = {}
+    for operation, length, (name, asked) in product(PASSES, lengths, needs.items()):
+        query = {"length": length, "pass": operation, "memory": None, "needs": [*asked]}
+        key, conflict = setting_of(table, query)
+        if not conflict:
+            found = advise(table, query)
+            order = [of["row"] for of in sorted(found["members"], key=preference)]
+            members = [
+                {**of, "place": order.index(of["row"]), "cells": _cells(table, key, of),
+                 "sentence": recommendation(table, query, {**found, "recommended": of["row"]})}
+                for of in found["members"]
+            ]  # fmt: skip
+            results[f"{operation} {length} {name}"] = {**found, "key": key, "members": members}
+    return {"lengths": lengths, "results": results}
+
+
 def _uses(result: Values) -> dict[str, list[str]]:
     """The places where each row of the Pareto set can be used."""
     return {
@@ -83,13 +126,17 @@ def _members(table: Values, query: Values, result: Values, key: str) -> str:
     if not result["members"]:
         return ""
     used = [name for name in query["needs"] if name not in result["unanswered"]]
-    scale, time = (1, "time, x softmax") if table["units"][key] == "ratio" else (1e3, "time, ms")
+    time = "time, x softmax" if table["units"][key] == "ratio" else "time, ms"
     memory = memory_of(query["pass"])
     head = ["attention", *used, time, memory, "faster from", "in the set", "tied with"]
-    return text_table(head, [_cells(member, scale) for member in result["members"]], WIDE)
+    lines = [[*_cells(table, key, member), ", ".join(member["tied"]) or NOTHING]
+             for member in result["members"]]  # fmt: skip
+    return text_table(head, lines, WIDE)
 
 
-def _cells(member: Mapping[str, Any], scale: float) -> list[str]:
+def _cells(table: Values, key: str, member: Values) -> list[str]:
+    """The texts of a member, without the rows that it is tied with."""
+    scale = 1 if table["units"][key] == "ratio" else 1000
     time, low, high = (number(scale * member[name]) for name in ("time", "time.q1", "time.q3"))
     groups = zip(member["groups"], member["verdicts"], member["seeds"], strict=True)
     return [
@@ -98,5 +145,5 @@ def _cells(member: Mapping[str, Any], scale: float) -> list[str]:
           for group, verdict, seeds in groups),
         f"{time} [{low}, {high}]{' inferred' * member['inferred']}", bytes_text(member["memory"]),
         member["crossover"]["text"] if member["crossover"] else NOTHING,
-        f"{100 * member['probability']:.0f} %", ", ".join(member["tied"]) or NOTHING,
+        f"{100 * member['probability']:.0f} %",
     ]  # fmt: skip

@@ -1,14 +1,9 @@
-"""The rules of the advisor: which rows of a suite suit a purpose.
+"""The rules of the advisor: which rows of a suite suit a purpose, by a table of plain values."""
 
-`advise` reads one table of plain values; the site shows its results, see `choices`.
-"""
-
-import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from itertools import chain, combinations, product
 from typing import Any
 
 import numpy as np
@@ -67,9 +62,6 @@ OF_NEEDS = ("groups", "seeds", "verdicts")
 IQR = 1.349
 """The interquartile range of a normal distribution, in standard deviations."""
 
-MOST_NEEDS = 4
-"""The most questions of a query whose result the site has."""
-
 
 def key_of(operation: str, causal: bool) -> str:
     """The costs of one pass, as a key: `train`, `train causal`."""
@@ -116,10 +108,10 @@ def advise(table: Values, query: Values) -> Values:
         better in one) in order of time, each with its figures, the `probability` of membership,
         the rows that it is `tied` with and where it can be used (`uses`); the `recommended` one,
         the fastest in the best groups, of able rows before undecided ones; `dominated` rows;
-        `excluded` rows by reason; `inferred`: the rows of both whose cost was not measured; needed
-        questions without evidence (`unanswered`), of these `not_run`, and the command that runs
-        them (`run`); `commands` that measure what else is missing; `refused`: why there is no
-        answer, empty where there is one.
+        `excluded` rows by reason; the `memory` of the others; `inferred`: those whose cost was not
+        measured; needed questions without evidence (`unanswered`), `not_run` among them, and the
+        command that runs them (`run`); `commands` that measure what else is missing; `refused`: why
+        there is no answer, empty where there is one.
     """
     key, conflict = setting_of(table, query)
     used = [name for name in query["needs"] if name in table["usable"]]
@@ -137,8 +129,9 @@ def advise(table: Values, query: Values) -> Values:
     run = f"harness run --suite {table['suite']} --questions {','.join(not_run)}" if not_run else ""
     return {
         "refused": refused, "members": members,
-        "recommended": min(members, key=_preference)["row"] if members else "",
+        "recommended": min(members, key=preference)["row"] if members else "",
         "dominated": [name for name in names if name not in chosen],
+        "memory": {} if refused else {row["row"]: row["memory"] for row in candidates},
         "excluded": {} if refused else {
             name: [_with_questions(row, STATES.get(name)) for row in groups[name]]
             for name in EXCLUDED if name in groups
@@ -147,59 +140,6 @@ def advise(table: Values, query: Values) -> Values:
         "unanswered": [name for name in query["needs"] if name not in used],
         "not_run": not_run, "run": run, "commands": _commands(table, query, groups, key),
     }  # fmt: skip
-
-
-def choices(table: Values) -> Values:
-    """The result of `advise`, for any memory, to each query of one form that the site can ask.
-
-    They are: the measured lengths and the powers of two between them, every pass, and up to
-    `MOST_NEEDS` usable questions of one form. A limit of memory leaves out rows alone: who is in
-    the Pareto set without it is in it with it, as what dominates a row needs no more memory.
-
-    Returns:
-        `lengths`; `at`, the `COSTS` of each row by key and length; `results`, by `pass length
-        needs` (of no usable question the form is in place of `needs`): the members as `[row,
-        probability, [tied]]`, those in better groups first, and the place of all else in `rest`:
-        `refused`, `excluded`, `commands`, the `key` of the costs, and `candidates`, the rows that
-        are not excluded.
-    """
-    measured = {*chain.from_iterable(table["lengths"].values())}
-    shortest, longest = min(measured, default=1), max(measured, default=1)
-    lengths = sorted(measured | {n for n in (2**k for k in range(40)) if shortest < n < longest})
-    needs: dict[str, Sequence[str]] = {}
-    for form in FORMS:
-        names = [name for name in table["forms"] if table["forms"][name] == form]
-        usable = [name for name in names if name in table["usable"]]
-        unusable = [name for name in names if name not in usable]
-        needs |= {form: unusable[:1]} if unusable else {}
-        sets = chain.from_iterable(combinations(usable, n + 1) for n in range(MOST_NEEDS))
-        needs |= {",".join(chosen): chosen for chosen in sets}
-    results, rest = {}, dict[str, int]()
-    for operation, length, (name, asked) in product(PASSES, lengths, needs.items()):
-        query = {"length": length, "pass": operation, "memory": None, "needs": [*asked]}
-        key, conflict = setting_of(table, query)
-        if conflict:
-            continue
-        found = advise(table, query)
-        members = sorted(found["members"], key=_preference)
-        chosen = {*found["dominated"], *(member["row"] for member in members)}
-        others: Values = {name: found[name] for name in ("refused", "excluded", "commands")}
-        others["key"] = key
-        others["candidates"] = [row["row"] for row in table["rows"] if row["row"] in chosen]
-        place = rest.setdefault(json.dumps(others), len(rest))
-        figures = [
-            [member[field] for field in ("row", "probability", "tied")] for member in members
-        ]
-        results[f"{operation} {length} {name}"] = [figures, place]
-    at = {key: {length: _costs_at(table, key, length) for length in lengths}
-          for key in table["lengths"]}  # fmt: skip
-    return {"lengths": lengths, "at": at, "results": results, "rest": [*map(json.loads, rest)]}
-
-
-def _costs_at(table: Values, key: str, length: int) -> dict[str, list[float]]:
-    """The time with its quartiles and the memory of each row that has them at a length."""
-    found = {row["row"]: between(row["points"].get(key, []), length) for row in table["rows"]}
-    return {row: values[:4] for row, values in found.items() if values}
 
 
 def setting_of(table: Values, query: Mapping[str, Any]) -> tuple[str, str]:
@@ -239,7 +179,7 @@ def between(points: Sequence[Sequence[float]], length: int) -> list[float] | Non
     return None
 
 
-def _preference(member: Values) -> tuple[int, bool, int, float, str]:
+def preference(member: Values) -> tuple[int, bool, int, float, str]:
     """The order of recommendation: the best groups first, then able rows, then the fastest."""
     groups = member["groups"]
     is_open = not {verdicts.UNDECIDED, verdicts.MISSING}.isdisjoint(member["verdicts"])

@@ -5,6 +5,8 @@ Everything is in the file, so that it opens from a disk: data, style, scripts, t
 """
 
 import json
+import zlib
+from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -51,13 +53,11 @@ def site(
     cards, (orderings, _) = _cards(table, tables), validity.compared(tables)
     curves = _curves(records, suite)
     choices = advice.choices(table)
-    fields = (
-        "row", "family", "points", "crossovers", "uses", "inferred", "groups", "seeds", "verdicts",
-    )  # fmt: skip
+    fields = ("row", "family", "points", "crossovers")
     shown = [{field: row[field] for field in fields} for row in table["rows"]]
     data = {
         "passes": advice.PASSES, "places": advice.PLACES, "table": {**table, "rows": shown},
-        "choices": choices, "most_needs": advice.MOST_NEEDS, "curves": curves,
+        "choices": _packed(choices), "most_needs": advice.MOST_NEEDS, "curves": curves,
         "families": [*families], "scores": _scores(cards.values(), suite),
     }  # fmt: skip
     # No text in it can close the script element.
@@ -81,6 +81,11 @@ def site(
         variants={variant["name"]: variant for variant in catalogue["variants"]},
     )  # fmt: skip
     return page.translate(CONTROLS).encode()
+
+
+def _packed(values: Values) -> str:
+    """Values as JSON, deflated, in base64: results of the advisor repeat each other."""
+    return b64encode(zlib.compress(json.dumps(values).encode(), 9)).decode()
 
 
 def _cards(table: Values, tables: Tables) -> dict[str, Values]:

@@ -1,7 +1,8 @@
 "use strict";
 /* The page of `harness site`. The results of the advisor are computed by reports/advice. */
 const page = JSON.parse(document.getElementById("data").textContent);
-const { table, families, choices } = page;
+const { table, families } = page;
+let choices;
 const comma = (number) => Math.round(number).toLocaleString("en-US");
 
 /* ---- the state of the page, which is in its address ---- */
@@ -132,41 +133,30 @@ function query() {
   };
 }
 
-/* The precomputed result of a query, without the rows that need more memory. */
+/* The result of reports/advice for a query, without the rows that need more memory. */
 function advise({ length, pass, memory, needs }) {
   const used = needs.filter((name) => table.usable.includes(name));
   const not_run = needs.filter((name) => table.not_run.includes(name));
   const run = not_run.length ? `harness run --suite ${table.suite} --questions ${not_run.join(",")}` : "";
-  const found = { used, unanswered: needs.filter((name) => !used.includes(name)), not_run, run,
-    members: [], dominated: [], inferred: [], excluded: {}, commands: [], recommended: "" };
+  const found = { used, unanswered: needs.filter((name) => !used.includes(name)), not_run, run };
+  const refuse = (refused) => ({ ...found, refused, members: [], dominated: [], inferred: [],
+    excluded: {}, commands: [], recommended: "" });
   const form = table.forms[needs[0]];
-  if (!choices.lengths.length) return { ...found, refused: "no cost is measured" };
+  if (!choices.lengths.length) return refuse("no cost is measured");
   if (used.length > page.most_needs)
-    return { ...found, refused: `more than ${page.most_needs} questions; harness advise takes any number` };
+    return refuse(`more than ${page.most_needs} questions; harness advise takes any number`);
   const stored = choices.results[`${pass} ${length} ${used.join(",") || form}`];
   if (!stored || needs.some((name) => table.forms[name] !== form))
-    return { ...found, refused: "a layer has one form, and this asks for two; ask for each by itself" };
-  const [figures, place] = stored;
-  const { key, candidates, excluded, ...others } = choices.rest[place];
-  const costs = choices.at[key]?.[length];
-  const [inside, outside] = [true, false].map((fits) =>
-    candidates.filter((row) => fits === (memory === null || costs[row][3] <= memory)));
-  const members = figures.filter(([row]) => inside.includes(row)).map(([row, probability, tied]) => {
-    const { groups, seeds, verdicts, uses, crossovers, inferred } = rowOf.get(row);
-    const [time, low, high, bytes] = costs[row];
-    return { row, probability, time, "time.q1": low, "time.q3": high, memory: bytes, inferred,
-      tied: tied.filter((other) => inside.includes(other)), crossover: crossovers[key] ?? null,
-      groups: used.map((name) => groups[name]), seeds: used.map((name) => seeds[name]),
-      verdicts: used.map((name) => verdicts[name] ?? ""),
-      uses: uses[key.endsWith(" causal") ? "causal" : "bidirectional"] ?? [] };
-  });
-  const chosen = members.map((member) => member.row);
+    return refuse("a layer has one form, and this asks for two; ask for each by itself");
+  const fits = (row) => memory === null || stored.memory[row] <= memory;
+  const members = stored.members.filter(({ row }) => fits(row))
+    .map((member) => ({ ...member, tied: member.tied.filter(fits) }));
+  const [first] = members.toSorted((one, other) => one.place - other.place);
+  const outside = Object.keys(stored.memory).filter((row) => !fits(row));
   return {
-    ...found, ...others, key, recommended: chosen[0] ?? "",
-    members: members.sort((a, b) => a.time - b.time || (a.row < b.row ? -1 : 1)),
-    dominated: inside.filter((row) => !chosen.includes(row)),
-    inferred: inside.filter((row) => rowOf.get(row).inferred),
-    excluded: outside.length ? { ...excluded, "needs more memory": outside } : excluded,
+    ...stored, ...found, members, recommended: first?.row ?? "", sentence: first?.sentence ?? "",
+    dominated: stored.dominated.filter(fits), inferred: stored.inferred.filter(fits),
+    excluded: outside.length ? { ...stored.excluded, "needs more memory": outside } : stored.excluded,
   };
 }
 
@@ -180,47 +170,28 @@ function element(tag, children = [], attributes = {}) {
 }
 
 function answerTable({ key, used, members }) {
-  const unit = table.units[key], scale = unit === "ratio" ? 1 : 1000;
   const heads = ["mechanism", ...used.map((name) => table.questions[name]),
-    unit === "ratio" ? "time, × softmax" : "time, ms", memoryOf(key), "faster than softmax from",
+    table.units[key] === "ratio" ? "time, × softmax" : "time, ms", memoryOf(key), "faster than softmax from",
     "in the set", "not separable from", "can be used in"];
   const score = (name, row) => page.scores[name].find((line) => line[0] === row) ?? [];
-  const rows = members.map((member) => {
-    const range = [member["time.q1"], member["time.q3"]].map((value) => short(value * scale));
-    const bar = element("span", [], { class: "bar", style: `--p:${100 * member.probability}%`, "aria-hidden": "true" });
-    return element("tr", [
-      element("th", element("a", member.row, { href: `#${$(`tr[data-row="${member.row}"] a`).hash.slice(1)}` }), { scope: "row" }),
-      ...member.groups.map((group, i) => element("td", [
-        `group ${group}${member.verdicts[i] && `, ${member.verdicts[i]}`}${member.seeds[i] === 1 ? " (1 seed)" : ""}`, element("small", score(used[i], member.row).slice(5).join(" ")),
-      ], { class: `rank-group-${Math.min(group, 5)}` })),
-      element("td", [short(member.time * scale),
-        element("small", `[${range.join(", ")}]${member.inferred ? " inferred" : ""}`)]),
-      element("td", bytes(member.memory)),
-      element("td", member.crossover?.text ?? "–"),
-      element("td", [`${Math.round(100 * member.probability)} %`, bar]),
-      element("td", member.tied.join(", ") || "–"),
-      element("td", member.uses.map((place) => page.places[place]).join(", ") || "–"),
+  const rows = members.map(({ row, groups, cells, probability, tied, uses }) => {
+    const texts = [...cells.slice(1), tied.join(", ") || "–", uses.map((place) => page.places[place]).join(", ") || "–"];
+    const line = element("tr", [
+      element("th", element("a", row, { href: `#${$(`tr[data-row="${row}"] a`).hash.slice(1)}` }), { scope: "row" }),
+      ...texts.map((text) => element("td", text)),
     ]);
+    groups.forEach((group, i) => {
+      line.children[i + 1].className = `rank-group-${Math.min(group, 5)}`;
+      line.children[i + 1].append(element("small", score(used[i], row).slice(5).join(" ")));
+    });
+    line.children[groups.length + 4].append(
+      element("span", [], { class: "bar", style: `--p:${100 * probability}%`, "aria-hidden": "true" }));
+    return line;
   });
   return element("div", element("table", [
     element("thead", element("tr", heads.map((text) => element("th", text, { scope: "col" })))),
     element("tbody", rows),
   ]), { class: "scroll", role: "region", "aria-label": "Variants that suit, scrollable", tabindex: "0" });
-}
-
-function recommendation({ key, used, members, recommended }, length) {
-  const member = members.find((found) => found.row === recommended);
-  const needs = used.map((name, i) => {
-    const parts = [member.verdicts[i], `${comma(table.steps[name])} steps`].filter(Boolean).join(", ");
-    return `${table.questions[name]} (${parts})`;
-  }).join(" and ");
-  const group = Math.max(...member.groups), at = table.setting;
-  const rank = group === 1 ? "one of the best" : `in group ${group}, as no variant is in a better`;
-  const these = member.verdicts.some(Boolean) ? "those with these verdicts" : "these";
-  const time = table.units[key] === "ratio" ? `${short(member.time)} times the time of softmax` : `${short(1000 * member.time)} ms`;
-  const where = [(at.device ?? "").toUpperCase(), at.precision, `width ${at.dim}`].filter(Boolean).join(", ");
-  return `Use ${member.row} for ${needs}: it is ${rank}, and of ${these} the fastest, with ${time} `
-    + `(${table.labels[key]}, ${comma(length)} tokens; ${where}).`;
 }
 
 function showAnswer() {
@@ -238,7 +209,7 @@ function showAnswer() {
   else if (!count) parts.push(element("p", "No variant does all of this.", { class: "refused" }));
   else {
     parts.push(element("h2", `${count === 1 ? "One variant" : `${count} variants`}: no other is at least as good in all of this and better in something`));
-    parts.push(element("p", recommendation(result, asked.length)));
+    parts.push(element("p", result.sentence));
     parts.push(answerTable(result));
   }
   for (const name of asked.needs.filter((need) => need in table.question_notes))
@@ -391,7 +362,14 @@ function refresh() {
   [filterMatrix, sortMatrix, drawAll].forEach((part) => part());
 }
 
-function start() {
+async function unpacked(text) {
+  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return JSON.parse(await new Response(stream).text());
+}
+
+async function start() {
+  choices = await unpacked(page.choices);
   $$(".needs-js").forEach((part) => { part.hidden = false; });
   makeSortable();
   defaults = state().toString();
@@ -404,6 +382,7 @@ function start() {
   addEventListener("hashchange", () => { if (location.hash.includes("=")) { restore(); refresh(); } });
   let width = innerWidth;
   addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; drawAll(); } });
+  document.body.dataset.ready = true;
 }
 
 start();
