@@ -27,7 +27,7 @@ pytest.register_assert_rewrite("tests.zoo.oracle", "tests.zoo.primal_oracle")
 # validated, which tests check. The registry's warnings give the line of the caller, which would be
 # in the wrapper. A compiler does not trace a generator through the wrapper, and triton no kernel.
 UNCHECKED = {
-    "tasks.lra.listops_trees", "tasks.lra.pathfinder_drawing", "tasks.lra.pathfinder_rendering",
+    "tasks.lra.listops_trees", "tasks.lra.pathfinder_drawing",
     "zoo.kernels.cosine_map_triton", "zoo.kernels.precision", "zoo.kernels.recurrence_loops",
     "zoo.registry.names", "zoo.registry.options",
 }  # fmt: skip

@@ -95,12 +95,9 @@ class WikiText(ImportedTask):
             classes = np.concatenate(articles)
             starts = np.cumsum([0, *map(len, articles[:-1])])
         measure = "bits-per-byte" if self.level == "bytes" else "perplexity"
-        available, requested = -(-len(classes) // self.max_len), getattr(self, split)
-        if requested > available:
-            raise UserError(
-                f"wikitext.{split}={requested} is out of range; give 1 to {available}, or 0 for all"
-            )
-        return windows(classes, starts, self.max_len, self.vocabulary, measure, requested)
+        every = np.arange(-(-len(classes) // self.max_len))
+        chosen = self.subset(split, every) if getattr(self, split) else slice(None)
+        return windows(classes, starts, self.max_len, self.vocabulary, measure, chosen)
 
     @override
     def word(self, token: int) -> str:
@@ -166,7 +163,7 @@ def windows(
     length: int,
     vocabulary: int,
     measure: str,
-    requested: int = 0,
+    chosen: Int[np.ndarray, " n"] | slice = slice(None),
 ) -> Split:
     """Successive windows: the targets of window i are the tokens from i * length on.
 
@@ -181,7 +178,7 @@ def windows(
         length: l.
         vocabulary: its size, which decides the integer type.
         measure: a name in `tasks.metrics`.
-        requested: how many windows, evenly spaced; 0 for all.
+        chosen: the numbers of the windows; a slice of all makes no copy.
     """
     count = -(-len(classes) // length)
     dtype = next(t for t in (np.uint8, np.int16, np.int32) if vocabulary <= np.iinfo(t).max + 1)
@@ -189,9 +186,7 @@ def windows(
     targets[: len(classes)] = classes
     tokens = np.full(count * length, START, dtype)
     tokens[1 : len(classes)] = classes[:-1] + 1
-    numbers = np.arange(count)
-    chosen = numbers[:requested] * count // requested if requested else slice(None)
-    clusters = np.searchsorted(articles, numbers[chosen] * length, side="right") - 1
+    clusters = np.searchsorted(articles, np.arange(count)[chosen] * length, side="right") - 1
     positions = torch.arange(length, dtype=torch.int32).expand(len(clusters), length)
     return Split.single(
         torch.from_numpy(tokens.reshape(count, length)[chosen]),

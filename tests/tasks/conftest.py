@@ -15,6 +15,7 @@ from tasks.conformance import checks_for, configurations, run
 from tasks.data import cache
 from tasks.data.corpus import Corpus
 from tasks.data.files import File
+from tasks.language.wikitext import WikiText
 from tasks.lra.image import Image
 from tasks.lra.text import Text
 from tasks.registry import tasks
@@ -103,6 +104,54 @@ def reviews(tmp_path, declare) -> Path:
     examples = {"train": 40, "test": 6}
     declare(Text, files=(file_of(archive),), arrays=digests(arrays), examples=examples)
     return folder
+
+
+def article(number: int) -> str:
+    """An article with a heading of a second level, and a line that looks like a title."""
+    line = " = 1 rad and k = \n"
+    return f" \n = A{number} = \n \n the cat {number} \n{line} \n = = B = = \n \n a <unk> dog \n"
+
+
+VALID = "".join(map(article, range(12))).encode()
+TEST = "".join(map(article, range(20, 23))).encode() + " the café".encode()
+TRAIN = "".join(map(article, range(30, 33))).encode()
+
+
+@pytest.fixture
+def official(tmp_path, declare) -> Path:
+    folder = tmp_path / "wikitext-103"
+    folder.mkdir()
+    for name, text in (("train", TRAIN), ("valid", VALID), ("test", TEST)):
+        (folder / f"wiki.{name}.tokens").write_bytes(text)
+    arrays = {"valid_text": sha256(VALID), "test_text": sha256(TEST)}
+    declare(WikiText, arrays=arrays, files=(file_of(folder / "wiki.train.tokens"),))
+    return folder
+
+
+def text_of(series: list[np.ndarray], targets: list[int]) -> str:
+    rows = (
+        ":".join(",".join(f"{v:.9g}" for v in channel) for channel in channels.T) + f":{target + 1}"
+        for channels, target in zip(series, targets, strict=True)
+    )
+    return "@classLabel true 1 2 3 4 5 6 7 8 9\n@data\n" + "\n".join(rows) + "\n"
+
+
+@pytest.fixture
+def vowels(tmp_path, declare):
+    """A folder of 90 and 45 short series in the form of JapaneseVowels."""
+    rng = np.random.default_rng(0)
+    for part, each in (("TRAIN", 10), ("TEST", 5)):
+        targets = [target for target in range(9) for _ in range(each)]
+        series = [
+            (rng.normal(size=(rng.integers(7, 30), 12)) + target).astype(np.float32)
+            for target in targets
+        ]
+        if part == "TRAIN":
+            series[3][1, 2] = np.nan
+        (tmp_path / f"JapaneseVowels_{part}.ts").write_text(text_of(series, targets))
+    examples = {"train": 90, "test": 45}
+    declare(tasks.find("uea-japanese-vowels"), examples=examples, arrays={}, files=())
+    return tmp_path
 
 
 def require_conformance(name: str, **options) -> None:

@@ -148,12 +148,6 @@ def test_a_damaged_archive_is_one_line_in_the_cache_and_on_import(
         Image.import_files(path)
 
 
-def test_pickled_objects_are_never_read():
-    cache.write("set@1", {"a": np.array([{}], object)})
-    with pytest.raises(UserError, match=r"cannot be read .ValueError: Object arrays"):
-        cache.read("set@1", {"a": "object n"}, "get it")
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [

@@ -54,7 +54,8 @@ DIGESTS = {
     "selective-copying@1[train=300,dev=40,test=50]": "940a72f6 080c9bb9 6c69b55a",
     "mqar@4[filler=random,train=300,dev=40,test=50]": "958821c7 f1e87b32 e50b1f7b",
     "induction@1[specials=4,train=300,dev=40,test=50]": "e01f3ebd dbda5f28 dfbd5825",
-    "listops@1[min_len=10,max_len=64,train=300,dev=40,test=50]": "e6cb43d5 34bbb9fa d619823e",
+    "listops@1[min_len=10,max_len=64,train=300,dev=40,test=50,seed=3]":
+        "89622fac 18d24c6b b0529243",
     "pathfinder@2[train=60,dev=20,test=20]": "e2932164 a729223d b1b4f864",
     "pathfinder@2[size=64,contour=9,train=60,dev=20,test=20]": "5a09daa9 26795541 376c9bc0",
     "pathfinder@2[size=128,contour=6,train=60,dev=20,test=20]": "77e9452d 98c6fed4 e01e15fa",

@@ -321,15 +321,6 @@ def test_a_failed_download_is_tried_again(fetch, server, monkeypatch):
     assert server[1] == ["absent", "absent"]
 
 
-def test_an_interrupted_download_leaves_nothing(fetch, home):
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        fetch("good", progress=interrupt)
-    assert files(home) == []
-
-
 def test_offline_names_the_missing_archive(fetch, server, home):
     with pytest.raises(UserError, match=r"downloads holds no aclImdb_v1.tar.gz; run 'harness data"):
         fetch("good", offline=True)

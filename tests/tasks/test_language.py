@@ -4,7 +4,6 @@ import lzma
 import math
 import zipfile
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,30 +13,8 @@ import tasks
 from tasks.baselines.kneser_ney import cross_entropies, discounts, losses, order_probabilities
 from tasks.contract import SPLITS
 from tasks.language.wikitext import Vocabulary, WikiText, windows
-from tests.tasks.conftest import file_of, require_conformance, sha256
+from tests.tasks.conftest import TEST, TRAIN, VALID, article, require_conformance
 from zoo.registry import UserError
-
-
-def article(number: int) -> str:
-    """An article with a heading of a second level, and a line that looks like a title."""
-    line = " = 1 rad and k = \n"
-    return f" \n = A{number} = \n \n the cat {number} \n{line} \n = = B = = \n \n a <unk> dog \n"
-
-
-VALID = "".join(map(article, range(12))).encode()
-TEST = "".join(map(article, range(20, 23))).encode() + " the café".encode()
-TRAIN = "".join(map(article, range(30, 33))).encode()
-
-
-@pytest.fixture
-def official(tmp_path, declare) -> Path:
-    folder = tmp_path / "wikitext-103"
-    folder.mkdir()
-    for name, text in (("train", TRAIN), ("valid", VALID), ("test", TEST)):
-        (folder / f"wiki.{name}.tokens").write_bytes(text)
-    arrays = {"valid_text": sha256(VALID), "test_text": sha256(TEST)}
-    declare(WikiText, arrays=arrays, files=(file_of(folder / "wiki.train.tokens"),))
-    return folder
 
 
 @pytest.fixture
@@ -114,7 +91,7 @@ def test_fewer_windows_are_evenly_spaced(imported):
     for name in ("sequences", "targets", "clusters"):
         chosen = [i * len(full) // 3 for i in range(3)]
         assert torch.equal(getattr(few, name), getattr(full, name)[chosen])
-    with pytest.raises(UserError, match=r"wikitext.test=999 is out of range; give 1 to \d+, or 0"):
+    with pytest.raises(UserError, match=r"wikitext.test=999 is out of range; give 1 to \d+"):
         tasks.create("wikitext", test=999).load("test")
 
 
@@ -130,17 +107,12 @@ def test_repacked_files_have_the_same_texts_but_no_train(official, tmp_path):
         tasks.create("wikitext", splits="official").load("train")
 
 
-def test_a_zip_archive_is_the_same_as_its_folder_and_a_damaged_train_file_is_rejected(
-    official, tmp_path
-):
+def test_a_zip_archive_is_the_same_as_its_folder(official, tmp_path):
     content = WikiText.import_files(official).read_bytes()
     with zipfile.ZipFile(tmp_path / "w.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         for file in official.iterdir():
             archive.write(file, f"wikitext-103/{file.name}")
     assert WikiText.import_files(tmp_path / "w.zip").read_bytes() == content
-    (official / "wiki.train.tokens").write_bytes(TRAIN[:-1])
-    with pytest.raises(UserError, match=r"wiki.train.tokens has \d+ bytes, \d+ expected"):
-        WikiText.import_files(official)
 
 
 def test_the_real_texts_have_the_published_numbers_of_words(real_data):

@@ -13,12 +13,14 @@ import pytest
 import torch
 
 from tasks.data import cache
-from tasks.data.sources import import_all
+from tasks.data.sources import ImportedTask, import_all
+from tasks.language.wikitext import WikiText
 from tasks.lra.image import Image, to_grey
 from tasks.lra.listops import OfficialListOps, tokenise
 from tasks.lra.pathfinder import OfficialPathfinder
 from tasks.lra.retrieval import Retrieval
 from tasks.lra.text import REVIEW_LIMIT, Text
+from tasks.registry import tasks
 from tests.tasks.conftest import REVIEWS, pack, packed_reviews, require_conformance
 from zoo.registry import UserError
 
@@ -356,10 +358,16 @@ def zeros(*shape: int, kind: type = np.uint8) -> np.ndarray:
 NPZ = "cifar10_gray_uint8.npz"
 TASKS = {
     "images": Image, "reviews": Text, "packed": Text, "papers": Retrieval, "trees": OfficialListOps,
-    "snakes": OfficialPathfinder,
+    "snakes": OfficialPathfinder, "official": WikiText, "vowels": tasks.find("uea-japanese-vowels"),
 }  # fmt: skip
 PAPERS, SAMPLE = "new_aan_pairs.train.tsv", "imgs/0/sample_1.png"
+TRAIN_TEXT, VOWELS = "wiki.train.tokens", "JapaneseVowels_TEST.ts"
 DAMAGED = [
+    ("official", TRAIN_TEXT, lambda old: old[:-1], r"train.tokens has \d+ bytes, \d+ expected"),
+    ("official", "wiki.test.tokens", b"other", "test_text made from .* has SHA256 .* expected"),
+    ("vowels", VOWELS, text("true 1 2", "true 2 1"), "other classes than TRAIN"),
+    ("vowels", VOWELS, text(" 8 9\n", " 8 9 10\n"), "12 channels and 10 classes, 12 and 9 exp"),
+    ("vowels", VOWELS, lambda old: old.rsplit(b"\n", 2)[0], "contains 44 examples in test, 45 exp"),
     ("images", NPZ, packed(x_train=zeros(200, 32, 31)), "cannot be read .ValueError"),
     ("images", NPZ, packed(x_train=zeros(199, 32, 32)), "train_pixels made from .* has SHA256"),
     ("images", NPZ, packed(x_test=zeros(30, 32, 32, kind=int)), "test_pixels made from .* has SHA"),
@@ -408,6 +416,12 @@ DAMAGED = [
     ("snakes", "metadata/0.npy", b"\x93NUMPY" + pickle.dumps([1]), "is a NumPy array, text expec"),
     ("snakes", "metadata/0.npy", pickle.dumps(["x"]), "0.npy, line 1 is not a folder, a file"),
 ]
+
+
+def test_files_of_every_source_are_damaged():
+    imported = {name for name, task in tasks.items() if issubclass(task, ImportedTask)}
+    damaged = {TASKS[source].name for source, *_ in DAMAGED}
+    assert {n for n in imported if not n.startswith("uea-")} == damaged - {"uea-japanese-vowels"}
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,8 @@ TEXTS, AB = [f"t{i}" for i in range(6)], ["a", "b"] * 3
 SIMILAR = ("2020-01-01", "007", "NaN", "\u2028")
 TOKENS = [[i, 300, 7] for i in range(6)]
 
+ODD = [(t, "01") for t in ("007", "1.0", "1e3", "NA", "null", "nan", "None", "True")]
+
 READ = {
     "a byte-order mark": (".csv", lambda: b"\xef\xbb\xbf" + lines(), []),
     "a byte-order mark before JSON": (".jsonl", lambda: b"\xef\xbb\xbf" + objects(), []),
@@ -78,6 +80,9 @@ READ = {
         [('"x', "a"), ('y"', "b"), ('"', "a")],
     ),
     "a backslash and a comment sign": (".csv", lambda: lines(("#\\n", "a")), [("#\\n", "a")]),
+    "texts that look like numbers or like nothing": (
+        ".tsv", lambda: lines(*ODD, separator="\t"), ODD
+    ),
     "gzip": (".csv.gz", lambda: gzip.compress(lines()), []),
     "xz": (".tsv.xz", lambda: lzma.compress(lines(separator="\t")), []),
     "bzip2": (".jsonl.bz2", lambda: bz2.compress(objects()), []),
@@ -256,6 +261,8 @@ REJECTED = {
     ),
     "damaged Parquet": (".parquet", lambda: b"PAR1", "my.parquet cannot be read"),
     "truncated Parquet": (".parquet", lambda: parquet(TEXTS, AB)[:-20], "cannot be read"),
+    "two columns of a name in CSV": (".csv", lambda: b"text,label,text\n", "two columns 'text'"),
+    "columns without a name": (".csv", lambda: b"text,,\n", "has no column 'label'"),
     "two columns of a name": (
         ".parquet", lambda: parquet(TEXTS, AB, ("text", "text")), "has two columns 'text'"
     ),

@@ -89,20 +89,6 @@ def test_a_split_column_is_used_as_it_is(tmp_path):
     assert content(task) == expected
 
 
-def test_classes_are_in_order_of_their_names_and_not_of_their_rows(tmp_path):
-    path = write(tmp_path / "my.csv", [(f"{i}", "cab"[i % 3]) for i in range(9)])
-    task = create("table", path=path)
-    assert [task.class_name(target) for target in range(3)] == ["a", "b", "c"]
-
-
-@pytest.mark.parametrize("suffix", [".csv", ".tsv"])
-def test_no_text_or_label_is_read_as_a_number_or_as_missing(tmp_path, suffix):
-    texts = ["007", "1.0", "1e3", "NA", "null", "nan", "None", "True"]
-    rows = [*zip(texts, ["01", "NA"] * 4, strict=True)]
-    splits = content(create("table", path=write(tmp_path / f"my{suffix}", rows)))
-    assert sorted(row for part in splits.values() for row in part) == sorted(rows)
-
-
 PLAIN = [(f"{i}", "ab"[i % 2]) for i in range(8)]
 
 
@@ -127,17 +113,6 @@ def test_a_table_that_cannot_be_used_is_one_line(tmp_path, rows, options, messag
     with pytest.raises(UserError, match=message) as error:
         create("table", path=path, **options).load("train")
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("suffix", [".csv", ".tsv"])
-def test_a_column_of_a_repeated_name_is_an_error(tmp_path, suffix):
-    rows = [(*row, row[0]) for row in PLAIN]
-    path = write(tmp_path / f"my{suffix}", rows, ("text", "label", "text"))
-    with pytest.raises(UserError, match="has two columns 'text'; remove or rename one"):
-        create("table", path=path)
-    path = write(tmp_path / f"empty{suffix}", rows, ("text", "", ""))
-    with pytest.raises(UserError, match="has no column 'label'"):
-        create("table", path=path)
 
 
 @pytest.mark.parametrize(
@@ -181,11 +156,3 @@ def test_a_missing_file_a_folder_or_a_pipe_is_one_line(tmp_path):
     ):
         with pytest.raises(UserError, match=message):
             create("table", path=str(tmp_path / name))
-
-
-def test_a_changed_file_is_read_again(tmp_path):
-    path = tmp_path / "my.csv"
-    sizes = []
-    for rows in (PLAIN, [*PLAIN, ("new", "c"), ("newer", "c"), ("newest", "c")]):
-        sizes.append(create("table", path=write(path, rows)).classes)
-    assert sizes == [2, 3]

@@ -1,6 +1,5 @@
 """Files of trajectories, their recording, and the environments."""
 
-import os
 import sys
 
 import numpy as np
@@ -206,15 +205,6 @@ def test_numbers_of_another_file_are_never_read(tmp_path, what):
         ELSEWHERE[what](file, *others)
         assert file["rewards"].shape == (5,)  # h5py alone would read it
     with pytest.raises(UserError, match=r"another file|in other files"):
-        read(path)
-
-
-def test_a_link_to_a_pipe_is_rejected_without_opening_it(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    path = save(tmp_path / "a.hdf5", arrays())
-    with h5py.File(path, "a") as file:
-        file["more"] = h5py.ExternalLink(str(tmp_path / "pipe"), "/")
-    with pytest.raises(UserError, match="more is a link to another file"):
         read(path)
 
 

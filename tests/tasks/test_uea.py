@@ -100,31 +100,6 @@ def test_a_damaged_file_is_one_line_that_names_the_place(text, message):
     assert "\n" not in str(error.value)
 
 
-def text_of(series: list[np.ndarray], targets: list[int]) -> str:
-    rows = (
-        ":".join(",".join(f"{v:.9g}" for v in channel) for channel in channels.T) + f":{target + 1}"
-        for channels, target in zip(series, targets, strict=True)
-    )
-    return "@classLabel true 1 2 3 4 5 6 7 8 9\n@data\n" + "\n".join(rows) + "\n"
-
-
-@pytest.fixture
-def vowels(tmp_path, declare):
-    """A folder of 90 and 45 short series in the form of JapaneseVowels."""
-    rng = np.random.default_rng(0)
-    for part, each in (("TRAIN", 10), ("TEST", 5)):
-        targets = [target for target in range(9) for _ in range(each)]
-        series = [
-            (rng.normal(size=(rng.integers(7, 30), 12)) + target).astype(np.float32)
-            for target in targets
-        ]
-        if part == "TRAIN":
-            series[3][1, 2] = np.nan
-        (tmp_path / f"JapaneseVowels_{part}.ts").write_text(text_of(series, targets))
-    declare(VOWELS, examples={"train": 90, "test": 45}, arrays={}, files=())
-    return tmp_path
-
-
 def own(folder: Path) -> str:
     """A set of one channel, whose class is the sign of its slope."""
     header = "@univariate true\n@classLabel true 1 -1\n@data\n"
@@ -204,23 +179,6 @@ def test_the_family_is_imported_from_one_folder(vowels, home):
     assert [line.split()[0] for line in lines] == [f"{value:.2f}" for value in first[:3].tolist()]
     with pytest.raises(UserError, match="has no file of uea-ethanol-concentration, uea-face"):
         import_all("uea", home)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda text: text.replace("true 1 2", "true 2 1"), "other classes than TRAIN"),
-        (
-            lambda text: text.replace(" 8 9\n", " 8 9 10\n"),
-            "12 channels and 10 classes, 12 and 9 exp",
-        ),
-        (lambda text: text.rsplit("\n", 2)[0], "contains 44 examples in test, 45 expected"),
-    ],
-)
-def test_a_set_of_other_sizes_or_classes_is_rejected(vowels, rejected, change, message):
-    path = vowels / "JapaneseVowels_TEST.ts"
-    path.write_text(change(path.read_text()))
-    rejected(VOWELS, vowels, message)
 
 
 def test_train_and_dev_are_disjoint_and_stratified():
