@@ -95,7 +95,7 @@ class Performer(ProjectedAttention):
     @property
     def spans(self) -> int:
         """See `zoo.spans`: `extend` has one projection."""
-        return 0 if self.redraw else 4 * SPANS
+        return 0 if self.redraw else 2 * SPANS
 
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
         """See `ProjectedAttention.attend`."""
