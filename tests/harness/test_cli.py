@@ -399,6 +399,13 @@ def test_a_run_that_fails_is_listed_with_its_reason_and_exit_code_1(
     assert (code, run["status"], run["reason"]) == (1, "failed", "RuntimeError: boom")
 
 
+def test_an_interrupted_run_is_continued_by_the_same_command(call, interrupt_at):
+    interrupt_at(1, KeyboardInterrupt())
+    argv = (*TINY, "-a", "none", "--no-cost")
+    line = "harness: interrupted; the same command continues\n"
+    assert call(*argv)[::2] == (130, line) and call(*argv)[::2] == (0, "")
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("always")
 def test_a_run_that_is_not_supported_is_skipped_with_the_remedy(call, store, outcomes):
