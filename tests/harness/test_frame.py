@@ -12,6 +12,7 @@ from harness.records.frame import MEASURED, OF_COSTS, OF_RUNS, OF_STEPS, OUTCOME
 from harness.records.models import Encoder
 from harness.records.spec import TrainSpec
 from harness.records.store import CostStore, Store
+from harness.stores import content
 from tasks import metrics
 from tests.conftest import ROOT
 from tests.reports.conftest import costs_of, make_record
@@ -110,8 +111,10 @@ def test_of_a_run_that_several_stores_have_the_last_record_counts(tmp_path):
         stores[0].write(record)
     for record in (make_record("none"), failed):
         stores[1].write(record)
-    found = harness.load([store.folder for store in stores]).set_index("attention")
+    folders = [store.folder for store in stores]
+    found = harness.load(folders).set_index("attention")
     assert dict(found["status"]) == {"softmax": "ok", "primal": "failed", "none": "ok"}
+    assert len(found) == len(content(*folders).records) == 3
 
 
 @pytest.mark.slow
