@@ -171,7 +171,7 @@ def test_the_command_runs_and_reports_with_normalised_returns(tmp_path, output, 
     output("report")
     page = (store.folder / "leaderboard.md").read_text()
     assert "test normalised return [95 % interval]" in page and "test accuracy" not in page
-    assert "*trajectories of the file*" in page and "Rows of control are ordered" in page
+    assert "*trajectories of the file*" in page and "Policies are ordered" in page
     csv = (store.folder / "leaderboard.csv").read_text()
     assert "normalised return" in csv.splitlines()[1]
     found = [json.loads(file.read_text()) for file in store.folder.glob("control-*.json")]

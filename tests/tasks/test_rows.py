@@ -259,7 +259,9 @@ REJECTED = {
     "half a surrogate pair as a label": (
         ".jsonl", lambda: objects({"text": "x", "label": "\ud83d"}), "which is not a line"
     ),
-    "damaged Parquet": (".parquet", lambda: b"PAR1", "my.parquet cannot be read"),
+    "damaged Parquet": (
+        ".parquet", lambda: pytest.importorskip("pyarrow") and b"PAR1", "my.parquet cannot be read",
+    ),
     "truncated Parquet": (".parquet", lambda: parquet(TEXTS, AB)[:-20], "cannot be read"),
     "two columns of a name in CSV": (".csv", lambda: b"text,label,text\n", "two columns 'text'"),
     "columns without a name": (".csv", lambda: b"text,,\n", "has no column 'label'"),
