@@ -1,11 +1,11 @@
-"""Long causal inputs in training: a span of tokens at a time, each computed again for gradients.
+"""Long causal inputs in training: a span of tokens at a time, computed again for gradients.
 
     y_s, S_(s+1) = extend(x_s, S_s)        x_s the tokens of span s, S_s the state before them
 
-The forward pass stores the tokens and the state before each span; the backward pass computes a span
-again, from the last to the first, so that features, gates and weights of one span are in memory at
-a time (Chen et al., 2016, arXiv 1604.06174). `forward` of the whole input is its definition. Time:
-one more forward pass, of spans that fit the cache of a processor. Memory O(n d + n / span S).
+The forward pass stores the tokens and the state before each span, and all of the last span; the
+backward pass computes the others again, from the last to the first, so that features, gates and
+weights of one span are in memory at a time (Chen et al., 2016, arXiv 1604.06174). The definition is
+`forward` of the whole input. Time: one more forward pass of all spans but the last.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ SPANS = 4
 """Spans of a long input: with more, a larger part is computed again, by smaller operations."""
 
 SHORT = 2048
-"""Tokens of an input up to which spans are no shorter."""
+"""Inputs of fewer tokens have spans as long as those of this length."""
 
 
 class _Span(nn.Module):
