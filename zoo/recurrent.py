@@ -18,7 +18,7 @@ from zoo.kernels.precision import without_autocast
 from zoo.kernels.real_tokens import count_after, positions_after, token_ranks, zero_padding
 from zoo.projection import Projected, Projection
 from zoo.recompute import in_parts
-from zoo.spans import SPANS, in_spans
+from zoo.spans import in_spans
 
 Heads = Float[Tensor, "b h n f"]
 
@@ -42,7 +42,7 @@ class RecurrentAttention(Attention):
         steps: steps of the recurrence for each token; the last one reads.
     """
 
-    spans = SPANS
+    spans = 2
     chunk: int = delta.CHUNK
     steps: int = 1
 

@@ -26,8 +26,8 @@ Extend = Callable[..., tuple[Tokens, State]]
 SPANS = 4
 """Spans of a long input: with more, a larger part is computed again, by smaller operations."""
 
-SHORT = 2048
-"""Inputs of fewer tokens have spans as long as those of this length."""
+LEAST = 512
+"""Tokens of a span, at least: operations of shorter ones are slow."""
 
 
 class _Span(nn.Module):
@@ -75,8 +75,8 @@ def span_of(layer: Any, x: Tokens) -> int:
     """
     if not layer.spans:
         return 0
-    part = -(-max(x.shape[1], SHORT) // layer.spans)
-    return 1 << (part - 1).bit_length()
+    part = -(-x.shape[1] // layer.spans)
+    return max(LEAST, 1 << (part - 1).bit_length())
 
 
 def by_spans(

@@ -54,7 +54,7 @@ class CosFormer(ProjectedAttention):
     spans = SPANS
     forward = in_spans(ProjectedAttention.forward)
 
-    def __init__(self, size: Size, *, chunk: Count = 128) -> None:
+    def __init__(self, size: Size, *, chunk: Count = 64) -> None:
         """`chunk`: tokens of a causal block; the result does not depend on it. M is `max_len`."""
         super().__init__(size)
         self.chunk = chunk

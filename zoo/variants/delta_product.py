@@ -20,6 +20,7 @@ from torch.nn import functional as F
 
 from zoo.contract import Count, Identity, Size, Tokens
 from zoo.delta_attention import Decay, OutputGate
+from zoo.spans import SPANS
 from zoo.variants import variants
 from zoo.variants.delta import Delta, without_second_key
 
@@ -44,6 +45,7 @@ class DeltaProduct(Delta):
             prepare=_as_gated,
         ),
     )  # fmt: skip
+    spans = SPANS
 
     def __init__(
         self, size: Size, *, steps: Count = 2, negative: bool = True, forget: bool = True,

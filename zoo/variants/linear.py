@@ -46,7 +46,7 @@ class Linear(ProjectedAttention):
     spans = SPANS
     forward = in_spans(ProjectedAttention.forward)
 
-    def __init__(self, size: Size, *, chunk: Count = 128) -> None:
+    def __init__(self, size: Size, *, chunk: Count = 64) -> None:
         """`chunk`: tokens of a causal block; the result does not depend on it."""
         super().__init__(size)
         self.chunk = chunk

@@ -49,7 +49,7 @@ class Mesa(CausalHeads):
     traits = Traits.causal_only(linear=True, stochastic=False, recurrent=True)
     spans = 2 * SPANS
 
-    def __init__(self, size: Size, *, chunk: Count = 16) -> None:
+    def __init__(self, size: Size, *, chunk: Count = 32) -> None:
         """`chunk`: tokens of a chunk; the result does not depend on it."""
         super().__init__(size, plain=size.dim)
         self.chunk = chunk

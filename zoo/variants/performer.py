@@ -74,7 +74,7 @@ class Performer(ProjectedAttention):
         features: Count = 256,
         orthogonal: bool = True,
         redraw: bool = False,
-        chunk: Count = 128,
+        chunk: Count = 64,
     ) -> None:
         """Draw the projection.
 

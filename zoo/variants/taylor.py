@@ -42,7 +42,7 @@ class Taylor(ProjectedAttention):
     # fp32 at least: half precision is too coarse for sums over thousands of tokens.
     upcast = True
     batch_parts = 4
-    spans = 2 * SPANS
+    spans = SPANS
     forward = in_spans(ProjectedAttention.forward)
 
     def __init__(self, size: Size, *, feature_dim: Count = 16, chunk: Count = 64) -> None:
