@@ -61,10 +61,11 @@ def in_spans(forward: Callable[..., Attended]) -> Callable[..., Attended]:
 
 
 def has_spans(layer: Any, x: Tokens, context: Context | None) -> bool:
-    """Return whether a call is computed in spans."""
-    is_long = layer.size.causal and 0 < span_of(layer, x) < x.shape[1]
+    """Return whether a call is computed in spans; an exported graph serves every length."""
     of_itself = context is None or context is x
-    return is_long and of_itself and torch.is_grad_enabled() and eager.on_cpu(x)
+    trains = torch.is_grad_enabled() and not torch.compiler.is_exporting()
+    causal = layer.size.causal and of_itself and trains and eager.on_cpu(x)
+    return causal and 0 < span_of(layer, x) < x.shape[1]
 
 
 def span_of(layer: Any, x: Tokens) -> int:

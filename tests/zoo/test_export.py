@@ -69,6 +69,14 @@ def test_a_large_batch_is_exported_whole():
     torch.testing.assert_close(graph.module()(x).tokens, layer(x).tokens, rtol=1e-5, atol=1e-6)
 
 
+def test_a_long_causal_layer_is_exported_whole():
+    layer = zoo.create("linear", dim=DIM, heads=2, max_len=4096, causal=True)
+    # Training computes this input in spans; their number is of one length.
+    sizes = {0: SIZES[0], 1: Dim("length", max=4096)}
+    graph = export(layer, (tokens(3, LENGTH),), dynamic_shapes={"x": sizes}).module()
+    equal(graph, layer, tokens(2, 1500))
+
+
 @pytest.mark.parametrize("shape", [(3, 2, 7, 4, 1), (1, 2, 1, 1, 1)])
 def test_states_by_pairs_are_those_of_the_recurrence(shape):
     update = torch.randn(3, 2, 7, 4, 5, dtype=torch.float64)
