@@ -37,8 +37,8 @@ def sentence(found: pd.DataFrame, what: str = "runs") -> str:
     every = sorted({name for text in old["commit"] for name in (text or "unknown").split(", ")})
     more = f" and {len(every) - MOST_COMMITS} more" * (len(every) > MOST_COMMITS)
     rows = sorted({*old["row"]}) if {*old["row"]} < {*found["row"]} else []
-    named = f", of {', '.join(rows)}," if rows else ""
+    named = f" Variants: {', '.join(rows)}." if rows else ""
     return (
-        f"{len(old):,} of {len(found):,} {what}{named} are outdated: of other code or data than "
-        f"now. Commits: {', '.join(every[:MOST_COMMITS])}{more}."
+        f"{len(old):,} of {len(found):,} {what} are outdated: code or data have changed since."
+        f"{named} Commits: {', '.join(every[:MOST_COMMITS])}{more}."
     )

@@ -31,7 +31,7 @@ def status(options: Stored) -> Answer:
         return Answer({"done": counts["done"], "rows": rows})
     text = summary(counts["done"], len(entries), counts["running"], counts["failed"])
     old = counts["outdated"]
-    more = f", {old} outdated: of other code or data than now" * bool(old)
+    more = f", {old} outdated: code or data have changed since" * bool(old)
     lines = [f"{text}; {counts['interrupted']} interrupted{more}"]
     for row in rows:
         what = row["reason"]

@@ -334,12 +334,12 @@ def readme_table(of: Tables) -> str:
 
 
 def readme_answer(of: Tables) -> str:
-    """The fastest of the best rows of each question, as a list after what the times are of."""
+    """The fastest of the best rows of each question, as a list."""
     lines = [
-        "For each question the variants that are *able* at its lengths (every seed reached the "
-        "ceiling) and take the least time at another: the brackets have the time of training a "
-        f"layer of {of.suite.cost.middle_length:,} tokens, in the form of the question, relative "
-        f"to softmax ({escape(of.setting)}). Up to three are named.\n"
+        "Each line has up to three variants that are *able*, the fastest first. In brackets is "
+        "the time of training a layer of the same form, relative to softmax. It is measured at "
+        f"{of.suite.cost.middle_length:,} tokens ({escape(of.setting)}); questions have other "
+        "lengths.\n"
     ]
     waiting = []
     for about in _questions(of):
@@ -348,8 +348,9 @@ def readme_answer(of: Tables) -> str:
             continue
         entries = about["finished"] + about["part"] + about["not_run"]
         of_all = f"{about['finished']} of {entries} variants finished"
-        head = f"{about['title']}, {about['form']}, {about['steps']:,} steps, {of_all}"
-        lines.append(f"- {head}: {best}. {escape(about['note'])}".strip())
+        runs = f"{about['form'].capitalize()}, {about['steps']:,} steps, {of_all}"
+        what = f"{about['title']}: {escape(about['asks'])} {runs}"
+        lines.append(f"- {what}: {best}. {escape(about['note'])}".strip())
     lines += [f"- Runs are missing: {'; '.join(waiting)}."] if waiting else []
     return "\n".join([*lines, *(f"\n{escape(note)}" for note in of.notes)])
 
@@ -364,6 +365,7 @@ def _best(of: Tables, about: Line) -> str:
     if answers.empty:
         return ""
     if of.suite.question(about["name"]).ceiling is None:
-        return f"none of these is better than every baseline ({escape(about['baseline'])})"
+        strongest = escape(about["baseline"])
+        return f"none is better than every baseline; the strongest is {strongest}"
     best = answers.loc[answers["mean"].idxmax()]
-    return f"none of these is able; the best, {escape(best['row'])}, has {best['text']}"
+    return f"none is able; the best is {escape(best['row'])} with {best['text']}"

@@ -339,7 +339,9 @@ def test_a_row_is_of_one_code_and_a_row_of_earlier_code_is_marked():
         "softmax": [0], "linear": [0, 1, 2],
     }  # fmt: skip
     assert found.older.endswith("2 of other code of the row.")
-    assert found.outdated.startswith("3 of 4 runs, of linear, are outdated")
+    assert found.outdated.startswith(
+        "3 of 4 runs are outdated: code or data have changed since. Variants: linear."
+    )
     page = files(found, [])["leaderboard.md"].decode()
     assert "| linear (outdated) |" in page and "| softmax |" in page and found.outdated in page
     every = of([*replaced, *old]).rows.set_index("row")["outdated"]

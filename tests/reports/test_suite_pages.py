@@ -187,7 +187,7 @@ def test_the_readme_names_the_able_rows_and_says_where_there_is_none(judged):
     assert line_of(judged, "recall") == "**softmax (1.00)**."
     verdicts = judged.answers["verdict"].replace("able", "undecided")
     none_able = judged._replace(answers=judged.answers.assign(verdict=verdicts))
-    assert line_of(none_able, "recall") == "none of these is able; the best, softmax, has 98.2."
+    assert line_of(none_able, "recall") == "none is able; the best is softmax with 98.2."
     part = judged.answers.assign(part="trial, 1 seed", verdict="runs missing")
     for answers in (judged.answers.assign(text="", verdict=""), part):
         nothing = readme_answer(judged._replace(answers=answers)).splitlines()

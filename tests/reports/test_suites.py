@@ -110,7 +110,9 @@ def test_rows_without_newer_runs_are_shown_and_marked_as_outdated(suite_frames):
     runs = runs.assign(outdated=old, implementation=runs["implementation"].mask(old, "mine:1"))
     found = tables(suite, runs, baselines, costs, described())
     assert found.answers.query(PRIMAL)["seeds"].tolist() == [3]
-    assert found.notes[0].startswith("3 of 21 runs, of primal, are outdated")
+    assert found.notes[0].startswith(
+        "3 of 21 runs are outdated: code or data have changed since. Variants: primal."
+    )
     assert found.seeds.groupby("row")["outdated"].sum().to_dict()["primal"] == 3
     assert found.joined.index[found.joined["outdated"]].tolist() == ["primal"]
     assert found.pairs.set_index("question")["outdated"].to_dict() == {
