@@ -27,7 +27,7 @@ from tests.zoo.oracle import (
 from tests.zoo.test_formulas import by_head
 from zoo.kernels.collisions import collision_probabilities
 from zoo.kernels.delta import decayed_chunks
-from zoo.variants import performer
+from zoo.variants import mesa, performer
 from zoo.variants.log_linear import weighted_sum
 from zoo.variants.mesa import regress
 from zoo.variants.retention import log_gamma
@@ -179,6 +179,21 @@ def test_the_solution_of_mesa_of_many_tokens_is_near_the_exact_one_in_fp32():
     near(regress(*single, penalty, 16)[0][0, 0], single, exact, double, 1e-6)
     penalty = create("mesa").float()._penalty(torch.zeros(1, HEADS, 1, WIDTH))
     torch.testing.assert_close(penalty, torch.ones(HEADS, WIDTH))
+
+
+def test_the_gradients_of_the_systems_of_mesa_are_those_of_their_definition():
+    shapes = (2, 3, 2, 5, 4), (2, 3, 2, 5, 4), (2, 3, 2, 5, 4), (2, 3, 2, 5, 5), (2, 3, 2, 5, 1)
+    *parts, before = (torch.randn(s, dtype=torch.float64) for s in (*shapes, (2, 3, 2, 4, 4)))
+    inputs = [*parts, 0.1 * before, 4 + torch.rand(3, 4, dtype=torch.float64)]
+    inputs = [x.requires_grad_() for x in inputs]
+    expected = torch.linalg.solve(mesa._systems(*inputs[1:]), inputs[0])
+    actual = mesa._Solve.apply(*inputs)[0]
+    gradient = torch.randn_like(expected)
+    torch.testing.assert_close(
+        torch.autograd.grad(actual, inputs, gradient),
+        torch.autograd.grad(expected, inputs, gradient),
+    )
+    assert torch.autograd.gradgradcheck(lambda *of: mesa._Solve.apply(*of)[0], inputs)
 
 
 @pytest.mark.parametrize("decay", [0.0, -0.6])

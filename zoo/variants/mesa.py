@@ -36,6 +36,7 @@ from zoo.kernels.real_tokens import count_after, positions_after, zero_padding
 from zoo.spans import SPANS
 from zoo.variants import variants
 
+Blocks = Float[Tensor, "b h t c e"]
 Gates = Float[Tensor, "b h n 1"]
 LOWEST = 0.25
 """The lower bound of lambda."""
@@ -117,9 +118,65 @@ def regress(
     states, state = from_state(chunk_states, decays, update, state)
     h, g = states.split([width, v.shape[-1]], dim=-1)
     decay, since = pairwise_decay(log_alpha), log_alpha.cumsum(-2).exp()
-    squares = (weighted[..., None] * k[..., None, :]).flatten(-2)
-    within = (decay @ squares).unflatten(-1, (width, width))
-    systems = within + since[..., None] * h[:, :, :, None] + penalty.diag_embed()[:, None, None]
-    solutions = torch.linalg.solve(systems, q)
+    solutions, *_ = _Solve.apply(q, weighted, k, decay, since, h, penalty)
     sums = (solutions @ weighted.mT * decay) @ v + (solutions * since) @ g
     return from_blocks(sums, n), state
+
+
+def _systems(
+    weighted: Blocks, k: Blocks, decay: Float[Tensor, "b h t c c"],
+    since: Float[Tensor, "b h t c 1"], h: Float[Tensor, "b h t e e"], penalty: Tensor,
+) -> Float[Tensor, "b h t c e e"]:  # fmt: skip
+    """H_i + diag(lambda) of each token: of the tokens of its chunk up to it and of those before."""
+    squares = (weighted[..., None] * k[..., None, :]).flatten(-2)
+    systems = (decay @ squares).unflatten(-1, (k.shape[-1],) * 2)
+    systems.addcmul_(since[..., None], h[:, :, :, None])
+    systems.diagonal(dim1=-2, dim2=-1).add_(penalty[:, None, None])
+    return systems
+
+
+class _Solve(torch.autograd.Function):
+    """The solutions x_i of the systems S_i x_i = q_i, and the factors of S_i.
+
+    The gradient of S_i is -y_i x_i^T, where S_i^T y_i is the gradient of x_i. It has rank one:
+    gradients of what S_i is made from are products within a chunk, without a matrix of each token.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(
+        q: Blocks, weighted: Tensor, k: Tensor, decay: Tensor, since: Tensor, h: Tensor,
+        penalty: Tensor,
+    ) -> tuple[Blocks, Tensor, Tensor]:  # fmt: skip
+        """Solve; for the arguments behind the first see `_systems`."""
+        systems = _systems(weighted, k, decay, since, h, penalty)
+        factors, pivots, _ = torch.linalg.lu_factor_ex(systems)
+        return torch.linalg.lu_solve(factors, pivots, q[..., None])[..., 0], factors, pivots
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
+        """Keep the solutions and the factors for the gradient."""
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.save_for_backward(*inputs, *output)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Blocks, *_: Any) -> tuple[Tensor, ...]:
+        """The gradients of the inputs."""
+        q, weighted, k, decay, since, h, penalty, x, factors, pivots = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            # They are differentiated again: by the definition.
+            again = torch.linalg.solve(_systems(weighted, k, decay, since, h, penalty), q)
+            inputs = q, weighted, k, decay, since, h, penalty
+            return torch.autograd.grad(again, inputs, gradient, create_graph=True)
+        y = torch.linalg.lu_solve(factors, pivots, gradient[..., None], adjoint=True)[..., 0]
+        of_weighted, of_keys = y @ weighted.mT, x @ k.mT
+        return (
+            y,
+            -(decay * of_keys).mT @ y,
+            -(decay * of_weighted).mT @ x,
+            -of_weighted * of_keys,
+            -((y @ h) * x).sum(-1, keepdim=True),
+            -(since * y).mT @ x,
+            -(x * y).sum((0, 2, 3)),
+        )
