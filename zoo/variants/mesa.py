@@ -161,8 +161,9 @@ class _Solve(torch.autograd.Function):
         ctx.save_for_backward(*inputs, *output)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Blocks, *_: Any) -> tuple[Tensor, ...]:
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, ...]:
         """The gradients of the inputs."""
+        gradient, *_ = gradients
         q, weighted, k, decay, since, h, penalty, x, factors, pivots = ctx.saved_tensors
         if torch.is_grad_enabled():
             # They are differentiated again: by the definition.
