@@ -186,3 +186,10 @@ def test_the_rise_of_a_row_is_of_a_run_that_rises():
     (found,) = verdicts(runs, CEILINGS).to_dict("records")
     assert rise_of(steps, scores, BUDGET).rise > found["rise"] > 5
     assert "still improves" in words(found)
+
+
+def test_a_trial_that_rises_is_named_where_the_final_runs_do_not():
+    runs = frame(("mine", "rising", 0, False), ("mine", "plateau", 1, True), *SOLVER)
+    found = verdicts(runs, CEILINGS).set_index("row").to_dict("index")
+    assert words(found["mine"]) == "undecided, flat; a trial rises"
+    assert not found["softmax"]["trial_rises"]

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -68,6 +69,13 @@ def test_the_baselines_of_this_version_are_fixed():
     task = create("majority", train=400, dev=200, test=200, max_len=16, symbols=8)
     fixed = {"chance": 0.125, "majority": 0.155, "bag of tokens": 1.0, "first 16 tokens": 0.55}
     assert (BASELINES_VERSION, compute(task)) == (8, pytest.approx(fixed, abs=0.011))
+
+
+def test_the_sign_of_a_product_of_s3_leaves_a_guess_among_the_elements_that_have_it():
+    task = create("s3", train=200, dev=50, test=500)
+    signs = [sum(p[a] > p[b] for a, b in combinations(range(3), 2)) % 2 for p in task.elements]
+    guessed = [1 / signs.count(signs[i]) for i in task.load("test").targets.flatten().tolist()]
+    assert compute(task)["sign of the product"] == pytest.approx(np.mean(guessed))
 
 
 def test_the_bag_solves_the_sum_of_two_marked_numbers():
