@@ -16,7 +16,7 @@ from reports.table import lines as lines_of
 from reports.text import NOTHING, number, whole_text
 
 UPPER_BOUND = "≤ "
-"""Before a ratio above 1 of PyTorch operations: a fused kernel may cost less."""
+"""Before a ratio of PyTorch operations: a fused kernel may cost less."""
 
 PAGES, SCREENS = ("page", "site"), ("page", "terminal", "site")
 NO_README = (*SCREENS, "latex")
@@ -78,7 +78,7 @@ def cost(operation: str, length: int, name: str) -> Of:
 
 def ratio(line: Mapping[Any, Any], name: str) -> str:
     """A ratio to softmax of a row of the matrix, marked where it is an upper bound."""
-    is_bound = line[name] > 1 and line["computed_by"] == PYTORCH
+    is_bound = line[name] == line[name] and line["computed_by"] == PYTORCH
     return f"{UPPER_BOUND * is_bound}{number(line[name])}"
 
 
@@ -106,8 +106,9 @@ def columns(suite: Suite, form: str, questions: Sequence[SuiteQuestion]) -> list
         Column(name="parameters", of=cost("train", middle, "parameters"), heading="parameters",
                text=lambda line: whole_text(line["parameters"])),
         *is_causal * [
-            Column(name="decode_seconds", of=cost("decode", last, "seconds"), heading="decode",
-                   unit="ms", text=lambda line: number(1000 * line["decode_seconds"]),
+            Column(name="decode_seconds", of=cost("decode", last, "seconds"), outputs=()),
+            Column(name="decode", of=cost("decode", last, "ratio"), heading="decode",
+                   unit=f"{last:,}", short="decode", text=lambda line: number(line["decode"]),
                    outputs=SCREENS),
             Column(name="state_bytes", of=cost("decode", last, "state_bytes"), heading="state",
                    unit="bytes", short="state", text=lambda line: whole_text(line["state_bytes"])),
@@ -149,7 +150,9 @@ def _score(answer: Line) -> Cell | str:
         return answer["status"] or verdicts.words(answer) or NOTHING
     one_seed = "1 seed" * (answer["seeds"] == 1 and not answer["part"])
     notes = verdicts.words(answer), one_seed, answer["status"] * (answer["status"] != "ok")
-    return Cell(answer["text"], answer["rank_group"], answer["interval"], notes,
+    # Of one seed an interval is over the examples of test alone: seeds differ by more.
+    interval = answer["interval"] * (answer["seeds"] > 1)
+    return Cell(answer["text"], answer["rank_group"], interval, notes,
                 answer["at_baseline"], answer["group"], bool(answer["part"]))  # fmt: skip
 
 
@@ -193,9 +196,10 @@ def matrix(
         forms: of `reports.layer_costs.forms_of`.
 
     Returns:
-        The values of `columns`, by their names. Costs are of a layer of this form; `time` and
-        `memory` are relative to softmax, `decode_seconds` and `state_bytes` of one token at the
-        longest length. For each question its name (the mean), `NAME.low` and so on.
+        The values of `columns`, by their names. Costs are of a layer of this form; `time`,
+        `memory` and `decode` are relative to softmax; `decode`, `decode_seconds` and `state_bytes`
+        are of one token at the longest length. For each question its name (the mean), `NAME.low`
+        and so on.
     """
     order = answers.drop_duplicates("row").set_index("row")["attention"].map(order_of)
     order = order.sort_values(kind="stable").index

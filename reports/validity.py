@@ -26,8 +26,8 @@ REPRODUCED, UNDECIDED, CONTRADICTED = "reproduced", "undecided", "contradicted"
 NOT_RUN = "not run"
 """The verdict where one of the two variants has not all of its runs."""
 
-AT_CEILING = "at the ceiling"
-"""The verdict where both variants are able: training ended there, so nothing tells them apart."""
+AT_CEILING = "not reproduced: both able"
+"""The verdict where training of both ended at the ceiling: there is no published difference."""
 
 LOWER = ("perplexity",)
 """The units of published numbers of which less is better."""
@@ -173,8 +173,8 @@ def sentence(found: pd.DataFrame) -> str:
     )
     return (
         f"Of {len(found)} published orderings that questions of {_file()['suite']} test, the "
-        f"results reproduce {reproduced} and contradict {contradicted}. Both variants at the "
-        f"ceiling: {ceiling}; undecided: {undecided}; not run: {not_run}."
+        f"results reproduce {reproduced} and contradict {contradicted}. In {ceiling} both variants "
+        f"are able, where papers have a difference; undecided: {undecided}; not run: {not_run}."
     )
 
 

@@ -51,7 +51,7 @@ FAST = 1 / 3
 
 NO_VERDICT: Mapping[str, Any] = {
     "verdict": "", "part": "", "steps": math.nan, "reached": 0, "runs": 0, "rise": math.nan,
-    "error": math.nan, "distance": math.nan, "budget": 0,
+    "error": math.nan, "distance": math.nan, "budget": 0, "trial_rises": False,
 }  # fmt: skip
 """The columns of verdicts, with their values where there is none."""
 
@@ -127,7 +127,7 @@ def verdicts(
         are missing, else empty; `steps`, the median over the final runs of the steps to the
         ceiling, NaN unless all reach it; `reached`, how many do, of `runs`; `rise`, behind half of
         the budget, the largest of the final runs, its `error` and the `distance` to the ceiling;
-        `budget`, the steps of the recipe.
+        `budget`, the steps of the recipe; `trial_rises`, whether the curve of any trial rises.
     """
     judged = [
         {**run, **_run(run, ceilings.get(str(run["question"]), math.nan))}
@@ -164,7 +164,8 @@ def words(of: Mapping[Hashable, Any]) -> str:
         return f"{verdict}, {of['reached']} of {of['runs']} runs at the ceiling"
     if rise.is_rising:
         return f"{verdict}, still improves by {number(rise.rise)}"
-    return f"{verdict}, {'flat' if rise.is_flat else 'no rise shown'}"
+    ends = "flat" if rise.is_flat else "no rise shown"
+    return f"{verdict}, {ends}{'; a trial rises' * bool(of['trial_rises'])}"
 
 
 def _run(run: Mapping[Hashable, Any], ceiling: float) -> dict[str, object]:
@@ -175,7 +176,7 @@ def _run(run: Mapping[Hashable, Any], ceiling: float) -> dict[str, object]:
     rise = rise._replace(distance=abs(scores[-1]) if scores else math.nan)
     return {
         "final": run["role"] != "trial", "steps": steps, "share": steps / budget,
-        "flat": rise.is_flat, **rise._asdict(),
+        "flat": rise.is_flat, "rises": rise.is_rising, **rise._asdict(),
         "near": max(scores, default=-math.inf) >= -NEAR * abs(ceiling),
     }  # fmt: skip
 
@@ -212,5 +213,6 @@ def _verdict(runs: pd.DataFrame, fastest: float, seeds: int) -> dict[str, Any]:
         "steps": float(finals["steps"].median()) if able else math.nan,
         "reached": int(finals["steps"].notna().sum()), "runs": len(finals),
         "budget": int(runs["train.steps"].max()),
+        "trial_rises": bool(runs.loc[~runs["final"], "rises"].any()),
         **{name: float(largest[name]) for name in Rise._fields},
     }  # fmt: skip

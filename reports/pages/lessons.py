@@ -24,7 +24,7 @@ def lessons(of: "Tables") -> list[str]:
     sentences = {
         "Entries": _entries(of),
         "Undecided": _undecided(judged),
-        "The fewest steps to the ceiling": _fewest_steps(judged, titles),
+        "Steps to the ceiling, medians of seeds": _steps(judged, titles),
         "The best scores where no ceiling is set": _scores(of, titles),
         **{f"Primal-Attention, {row}": _row(of, row) for row in ("primal", "primal-moments")},
     }
@@ -50,15 +50,13 @@ def _undecided(judged: pd.DataFrame) -> str:
     return f"{len(found)} of {len(judged)} verdicts, {share}; {rising} still improve at the end"
 
 
-def _fewest_steps(judged: pd.DataFrame, titles: Mapping[str, str]) -> str:
-    """The fastest and the slowest able row of each question, in steps."""
-    able = judged[judged["verdict"] == ABLE].sort_values("steps", kind="stable")
+def _steps(judged: pd.DataFrame, titles: Mapping[str, str]) -> str:
+    """The able rows of each question, with the least and the most steps of theirs."""
     texts = []
-    for name, same in able.groupby("question", sort=False):
-        first, *_, last = [*zip(same["row"], same["steps"], strict=True)] * 2
-        slowest = f"; the slowest of {len(same)}, {last[0]}, after {last[1]:,.0f}" * (len(same) > 1)
-        texts.append(f"{titles[str(name)]}: {first[0]} after {first[1]:,.0f}{slowest}")
-    return ". ".join(texts)
+    for name, same in judged[judged["verdict"] == ABLE].groupby("question", sort=False):
+        ends = [f"{steps:,.0f}" for steps in sorted({same["steps"].min(), same["steps"].max()})]
+        texts.append(f"{titles[str(name)]} {' to '.join(ends)} ({', '.join(same['row'])})")
+    return "; ".join(texts)
 
 
 def _scores(of: "Tables", titles: Mapping[str, str]) -> str:

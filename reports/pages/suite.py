@@ -34,6 +34,10 @@ FASTEST, README_FIRST = 3, 3
 """The most rows that do not differ from the best that pages name; how many of the first rows of the
 suite the table of a README has."""
 
+TIE = 1.15
+"""Times within this factor of the least are a tie: two measurements of one layer differ by as much.
+"""
+
 Catalogue = Mapping[str, Sequence[Mapping[str, Any]]]
 """Variants and tasks as `harness list --json` gives them."""
 
@@ -245,7 +249,7 @@ def _models(suite: Suite) -> str:
 def _questions(of: Tables) -> list[Line]:
     """The summary of each question: its form, strongest baseline, entries and separable pairs."""
     found: list[Line] = []
-    of_recipes = recipes.of_suite(of.suite)
+    of_recipes, time = recipes.of_suite(of.suite), f"time.{of.suite.cost.middle_length}"
     not_run = Counter(title for _, title in of.missing)
     for question in of.suite.questions:
         entries = of.answers[of.answers["question"] == question.name]
@@ -254,7 +258,10 @@ def _questions(of: Tables) -> list[Line]:
         columns = ["baseline", "baseline_value", "baseline_interval"]
         strongest = answers.loc[answers["baseline"] != "", columns].value_counts()
         texts = [f"{name}: {number(value)} {ends}" for name, value, ends in strongest.index[:1]]
-        named = [f"{row} ({time})" for row, time in fastest(of, question.name).items()]
+        quick = fastest(of, question.name)
+        named = [f"{row} ({ratio(line, time)})" for row, line in quick.items()]
+        tied = sum(line[time] <= TIE * min(of_all[time] for of_all in quick.values())
+                   for line in quick.values())  # fmt: skip
         found.append({
             "name": question.name, "title": question.title, "form": of.forms[question.name],
             "steps": of_recipes[question.name].train["steps"],
@@ -265,7 +272,7 @@ def _questions(of: Tables) -> list[Line]:
             "part": int(verdict.get(MISSING, 0)), "not_run": not_run[question.title],
             "finished": int(has_runs(entries).sum() - verdict.get(MISSING, 0)),
             "pairs": len(pairs), "separable": int((pairs["p_holm"] <= LEVEL).sum()),
-            "fastest": ", ".join(named[:FASTEST]) or NOTHING,
+            "fastest": ", ".join(named[:FASTEST]) or NOTHING, "tied": tied,
         })  # fmt: skip
     return found
 
@@ -285,10 +292,10 @@ def _entry_columns(of: Tables) -> list[Column]:
     ]  # fmt: skip
 
 
-def fastest(of: Tables, question: str) -> dict[str, str]:
-    """The able rows, without a ceiling those of the best rank group, with their times, in order.
+def fastest(of: Tables, question: str) -> dict[str, Line]:
+    """The able rows, without a ceiling those of the best rank group, with lines of the matrix.
 
-    Times are of the form of the question; rows without one are the last.
+    The fastest of the form of the question is the first; rows without a time are the last.
     """
     rows = of.answers[of.answers["question"] == question].set_index("row")
     best = [*rows.index[rows["verdict"] == ABLE]]
@@ -297,7 +304,7 @@ def fastest(of: Tables, question: str) -> dict[str, str]:
         best = [row for row, group in groups.items() if group == 1]
     column = f"time.{of.suite.cost.middle_length}"
     lines = of.matrix[of.forms[question]].reindex(best).sort_values(column)
-    return {str(row): ratio(line, column) for row, line in lines.to_dict("index").items()}
+    return {str(row): line for row, line in lines.to_dict("index").items()}
 
 
 def terminal(of: Tables) -> str:
@@ -315,7 +322,7 @@ def terminal(of: Tables) -> str:
         "baseline, or no attention. *: trials or seeds are missing. Time and peak "
         f"memory: training a layer of this form and {middle:,} tokens over softmax ({of.setting}); "
         f"{UPPER_BOUND.strip()}: of PyTorch operations, a fused kernel may cost less. Decode: a "
-        f"token after {max(suite.cost.lengths):,}; state: its bytes."
+        f"token after {max(suite.cost.lengths):,}, over softmax; state: its bytes."
     )
     if of.added:
         legend += f" Your runs: {', '.join(of.added)}; the others are published."
@@ -339,7 +346,8 @@ def readme_answer(of: Tables) -> str:
         "For each question the variants that are *able* at its lengths (every seed reached the "
         "ceiling) and take the least time at another: the brackets have the time of training a "
         f"layer of {of.suite.cost.middle_length:,} tokens, in the form of the question, relative "
-        f"to softmax ({escape(of.setting)}). Up to three are named.\n"
+        f"to softmax ({escape(of.setting)}). Up to three are named; times within 15 % of the "
+        "least, in bold, are a tie.\n"
     ]
     waiting = []
     for about in _questions(of):
@@ -357,8 +365,9 @@ def readme_answer(of: Tables) -> str:
 def _best(of: Tables, about: Line) -> str:
     """The fastest of the best rows of a question, else what is known of it, if anything."""
     if about["fastest"] != NOTHING:
-        first, *others = map(escape, about["fastest"].split(", "))
-        return ", ".join([f"**{first}**", *others])
+        named = [*map(escape, about["fastest"].split(", "))]
+        tied = about["tied"] or 1
+        return ", ".join([f"**{', '.join(named[:tied])}**", *named[tied:]])
     answers = of.answers[(of.answers["question"] == about["name"]) & (of.answers["text"] != "")]
     answers = answers[answers["part"] == ""]
     if answers.empty:

@@ -9,13 +9,13 @@ all orders but the highest the number of different tokens before it (its continu
 where c(h) is the sum of c(h w) over w, g(h) makes the sum 1, and p_0 is uniform over all classes.
 D is one of three discounts of each order, for counts of 1, 2 and more, from the numbers n_i of
 n-grams with count i: D_i = i - (i + 1) n_1 / (n_1 + 2 n_2) n_{i+1} / n_i. A history that is not in
-train is left out.
+train is left out. Outside train a history begins with its window, as that of a model does.
 
 All n-grams are looked up at once: the n-gram that ends at a position has a number, from the number
 of the (n-1)-gram before it and the token. `w` are the tokens of the other stream.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -33,31 +33,40 @@ def losses(splits: Mapping[SplitName, Split], classes: int) -> dict[str, float]:
     """Mean cross-entropies in nats on test, by name: of single tokens, and of the best order.
 
     The order is chosen on dev, and test is read with it. Targets are the next token at every
-    position; its context is the tokens of its split before it, also of the window before.
+    position; its context is the inputs of its window up to it.
     """
-    streams = {name: _stream(split) for name, split in splits.items()}
-    dev = [*cross_entropies(streams["train"], streams["dev"], classes)]
+    train = splits["train"].targets[splits["train"].targets >= 0].numpy()
+    dev = [*cross_entropies(train, splits["dev"], classes)]
     best = int(np.argmin(dev))
-    test = [*cross_entropies(streams["train"], streams["test"], classes, best + 1)]
+    test = [*cross_entropies(train, splits["test"], classes, best + 1)]
     return {"unigram": test[0], f"Kneser-Ney {best + 1}-grams": test[best]}
 
 
 def cross_entropies(
-    train: Tokens, other: Tokens, classes: int, orders: int = ORDERS
+    train: Tokens, split: Split, classes: int, orders: int = ORDERS
 ) -> Iterator[float]:
-    """The mean cross-entropy in nats of `other`, for each order from 1 on."""
-    for probabilities in order_probabilities(train, other, classes, orders):
-        yield float(-np.log(probabilities).mean())
+    """The mean cross-entropy in nats of the targets of a split, for each order from 1 on."""
+    # Class -1 is the token before the first of a split, and of no target; nothing follows it.
+    first, targets = split.sequences[:, :1].numpy().astype(np.int64) - 1, split.targets.numpy()
+    other = np.concatenate([first, targets], axis=1)
+    counted = np.concatenate([np.zeros_like(first, bool), targets >= 0], axis=1).ravel()
+    starts = np.arange(len(other)) * other.shape[1]
+    every = order_probabilities(train, other.ravel(), classes, orders, starts)
+    for probabilities in every:
+        yield float(-np.log(probabilities[counted]).mean())
 
 
 def order_probabilities(
-    train: Tokens, other: Tokens, classes: int, orders: int
+    train: Tokens, other: Tokens, classes: int, orders: int, starts: Tokens | Sequence[int] = (0,)
 ) -> Iterator[Float64[np.ndarray, " w"]]:
-    """The probability of each token of `other` given those before it, for each order from 1 on."""
+    """The probability of each token of `other` given those before it, for each order from 1 on.
+
+    A history ends at the `starts` of windows of `other`.
+    """
     tokens, lower = np.concatenate([train, other]), np.full(len(other), 1 / classes)
-    grams = None
+    windows, grams = len(train) + np.array(starts), None
     for _ in range(orders):
-        before, grams = grams, NGrams.of(tokens, len(train), classes, grams)
+        before, grams = grams, NGrams.of(tokens, len(train), windows, classes, grams)
         if before is not None:
             # Each n-gram of train has one more token before its last n - 1.
             suffixes = before.numbers[grams.positions[grams.counts > 0]]
@@ -86,16 +95,18 @@ class NGrams(NamedTuple):
     other_history: Int64[np.ndarray, " w"]
 
     @classmethod
-    def of(cls, tokens: Tokens, train: int, classes: int, shorter: "NGrams | None") -> "NGrams":
+    def of(
+        cls, tokens: Tokens, train: int, starts: Tokens, classes: int, shorter: "NGrams | None"
+    ) -> "NGrams":
         """The n-grams of the next order after `shorter`; of order 1 after None.
 
-        The first `train` tokens are train.
+        The first `train` tokens are train, and a window begins at each of `starts`.
         """
         history = np.zeros_like(tokens)
         if shorter:
             history = np.roll(shorter.numbers, 1)
-            history[[0, train]] = -1
-        (complete,) = (history >= 0).nonzero()
+            history[0] = history[starts] = -1
+        (complete,) = ((history >= 0) & (tokens >= 0)).nonzero()
         codes, first, found = np.unique(
             (history * classes + tokens)[complete], return_index=True, return_inverse=True
         )
@@ -134,7 +145,3 @@ def discounts(counts: Int64[np.ndarray, " grams"]) -> Float64[np.ndarray, "4"]:
     shared = n[0] / (n[0] + 2 * n[1])
     found = [i - (i + 1) * shared * n[i] / n[i - 1] for i in (1, 2, 3)]
     return np.array([0.0, *found]) if min(found) > 0 else usual
-
-
-def _stream(split: Split) -> Tokens:
-    return split.targets[split.answers.counted(split.targets)].numpy()

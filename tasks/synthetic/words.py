@@ -10,7 +10,7 @@ learned the positions of train does not.
 Token 1 + i is element i; the answer at a position is the number of the product.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, permutations
 from typing import ClassVar
@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Int
 from typing_extensions import override
 
-from tasks.contract import Split, SplitName
+from tasks.contract import Baseline, Split, SplitName
 from tasks.registry import tasks
 from tasks.synthetic.base import Examples, Stream, SyntheticTask
 from zoo.registry import require_at_least, require_memory
@@ -130,6 +130,11 @@ class S3(WordProblem):
     name = "s3"
     version = 2
     elements = tuple(permutations(range(3)))
+
+    @override
+    def shallow_baselines(self) -> Mapping[str, Baseline]:
+        """The right sign, and one of the three elements that have it: parity, without order."""
+        return {"sign of the product": lambda _: 2 / self.classes}
 
 
 @tasks.register("a5")

@@ -36,7 +36,7 @@ NO_PAIRS = pd.DataFrame(columns=[*COLUMNS])
         ({}, {"seeds": 1}, "undecided"),
         ({"seeds": 1}, {}, "undecided"),
         ({"seeds": 2}, {"seeds": 2}, "reproduced"),
-        ({"verdict": "able"}, {"verdict": "able"}, "at the ceiling"),
+        ({"verdict": "able"}, {"verdict": "able"}, "not reproduced: both able"),
         ({"verdict": "able"}, {"verdict": "undecided"}, "reproduced"),
     ],
 )
@@ -185,8 +185,8 @@ def test_the_page_counts_the_verdicts_of_the_questions_of_the_suite(of):
         "reproduced": 2, "undecided": 1, "contradicted": 1, "not run": 1,
     }  # fmt: skip
     assert (
-        "reproduce 2 and contradict 1. Both variants at the ceiling: 0; undecided: 1;"
-        in sentence(found)
+        "reproduce 2 and contradict 1. In 0 both variants are able, where papers have a "
+        "difference; undecided: 1;" in sentence(found)
     )
     text = page(of)
     assert sentence(found) in text and "no explanation yet" in text

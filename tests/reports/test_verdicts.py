@@ -162,6 +162,10 @@ def test_the_rise_is_the_slope_of_the_last_half_times_its_span():
             "undecided, flat",
         ),
         ({"verdict": UNDECIDED, "rise": 9.0, "error": 5.0}, "undecided, no rise shown"),
+        (
+            {"verdict": UNDECIDED, "rise": 0.0, "trial_rises": True},
+            "undecided, no rise shown; a trial rises",
+        ),
         ({"verdict": UNDECIDED}, "undecided, no rise shown"),
         (
             {"verdict": UNDECIDED, "rise": 9.0, "error": 1.0, "reached": 2, "runs": 3},
