@@ -17,18 +17,9 @@ def ask(
     needs: Sequence[str], operation: str, length: int, memory: float | int | None = None, *,
     suite: str = "laptop", store: Path | None = None,
 ) -> tuple[advice.Values, advice.Values, advice.Values]:  # fmt: skip
-    """Apply the rules to the published records, and to those of a store.
+    """The table, the query and the result of `reports.advice.advise`; see `harness.advise`.
 
-    Args:
-        needs: questions of one form, or what their names begin with.
-        operation: of `reports.advice.PASSES`.
-        length: tokens of a sample.
-        memory: bytes of a sample; None for any.
-        suite: its name, or a TOML file.
-        store: a folder; its costs replace the published ones.
-
-    Returns:
-        The table, the query and the result of `advise`.
+    Records are the published ones and those of `store`, whose costs replace the published ones.
     """
     chosen = find(suite)
     names = [question.name for question in chosen.questions]

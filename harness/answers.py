@@ -1,4 +1,4 @@
-"""The answers to a test split by cluster, as a record holds them, and returns of rollouts."""
+"""The predictions of a test split by cluster, as a record holds them; returns of rollouts."""
 
 import torch
 from jaxtyping import Float, Int, Shaped

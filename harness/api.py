@@ -26,9 +26,6 @@ def load(store: Folders = "runs") -> "pd.DataFrame":
 
     The store `published` has the published runs. Of a run that several stores have, the record of
     the last one counts.
-
-    Raises:
-        UserError: a store is not a folder, or cannot be listed.
     """
     from harness.records.frame import frame
 
@@ -47,9 +44,6 @@ def matrix(suite: Text = "laptop", store: Folders | None = None) -> "pd.DataFram
         The columns of `reports.matrix.matrix`, with the form before each name:
         `causal.recall`, `causal.time.4096`, `bidirectional.time.4096`; and `outdated`, whether a
         run of the row is.
-
-    Raises:
-        UserError: there is no such suite, or a store is not a folder or has no run.
     """
     from harness import stores
     from harness.catalogue import described
@@ -111,9 +105,6 @@ def run(
         cost: whether to measure time and memory after the runs.
         tune: whether to choose the learning rate of each row on dev, by trials with seed 0.
         overrides: options that differ from the recipe, by `train`, `model`, variant or task.
-
-    Raises:
-        UserError: a name or a value is unknown, of the wrong type, or out of range.
     """
     from harness.engines import resources
     from harness.records.frame import of_records
@@ -160,9 +151,6 @@ def cost(
 
     Returns:
         The columns of `docs/records.md`, section Costs; the last rows are of softmax.
-
-    Raises:
-        UserError: a name or a value is unknown, of the wrong type, or out of range.
     """
     from harness.costs.plan import CostRequest, measurements
     from harness.costs.sweep import measure_all
@@ -191,9 +179,6 @@ def check(
     Returns:
         `name` with its form, `check`, its `group`, `passed`, `seconds`, and `detail`, the number
         that decided.
-
-    Raises:
-        UserError: there is no such variant, task or check, or an option is not possible.
     """
     import pandas as pd
 

@@ -169,7 +169,6 @@ class AugmentedImages:
     """
 
     def __init__(self, train: ImageSplit, spec: TrainSpec, seed: int) -> None:
-        """Prepare to read `train`; nothing is decoded yet."""
         self.train, self.spec, self.seed = train, spec, seed
         self.decoded = DecodedBatches(train, spec, seed)
         self._number: int | None = None
@@ -231,7 +230,6 @@ class DecodedBatches(Dataset):
     """Batches by number, decoded and transformed image by image; a message in place of an error."""
 
     def __init__(self, train: ImageSplit, spec: TrainSpec, seed: int) -> None:
-        """Prepare; nothing is decoded yet."""
         self.train, self.seed = train, seed
         # On the CPU, where the processes that decode use it.
         self.order = ShuffledBatches(len(train), spec.batch, seed, torch.device("cpu"))

@@ -1,4 +1,4 @@
-"""What each variant computes, as numbers, and the earlier code that computes the same.
+"""Numbers that each variant computes, and the earlier code that computes the same.
 
 A change of the code of a variant outdates its records. Runs stay current where the changed code has
 the same outputs, losses and gradients as before: `python -m harness.behaviour` compares them, and

@@ -162,7 +162,6 @@ class FlattenedHead(nn.Linear):
     """
 
     def __init__(self, dim: int, max_len: int, classes: int, dropout: float) -> None:
-        """Read `max_len` tokens of width `dim`."""
         super().__init__(dim * max_len, classes)
         self.dropout = nn.Dropout(dropout)
 
@@ -188,7 +187,6 @@ class AnswerDecoder(nn.Sequential):
     numbers: Float[Tensor, "n d"]
 
     def __init__(self, dim: int, max_len: int, classes: int) -> None:
-        """Decode up to `max_len` answers from vectors of width `dim`."""
         hidden = (part for _ in range(2) for part in
                   (nn.LayerNorm(dim), nn.Linear(dim, dim), nn.GELU()))  # fmt: skip
         super().__init__(*hidden, nn.LayerNorm(dim), nn.Linear(dim, classes))

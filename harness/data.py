@@ -42,7 +42,6 @@ class Data:
     """
 
     def __init__(self, task: Task) -> None:
-        """Create the data of `task`; nothing is read yet."""
         self.task = task
         self._splits: dict[SplitName, Split] = {}
 

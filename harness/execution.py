@@ -17,7 +17,7 @@ from zoo.registry import UserError, in_one_line
 
 
 class Result(NamedTuple):
-    """How the execution of a run ended.
+    """The end of the execution of a run.
 
     Attributes:
         state: `done` if the store holds the record, `busy` if another process executes the run,
@@ -41,11 +41,10 @@ class Reported:
     """
 
     def __init__(self, lock: Lock, show: Callable[[State], None]) -> None:
-        """Report to `lock` and to `show`."""
         self.lock, self.show, self.trace = lock, show, ""
 
     def __call__(self, what: str, value: Any) -> None:
-        """See `harness.runner.Report`; a traceback is kept for the result."""
+        """Report as `harness.runner.Report`, and keep a traceback for the result."""
         if what == "trace":
             self.trace = value
             return

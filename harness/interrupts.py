@@ -32,7 +32,6 @@ class Interrupts:
     """
 
     def __init__(self) -> None:
-        """Create without installing the handlers."""
         self.deferred = False
         self.pending: BaseException | None = None
         self._postponed: BaseException | None = None

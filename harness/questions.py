@@ -44,7 +44,7 @@ S = TypeVar("S", bound=Frozen)
 
 @dataclass(frozen=True, kw_only=True)
 class Fixed:
-    """What a user fixes of a question beside its task, recipe and settings.
+    """The choices of a user for a question, beside its task, recipe and settings.
 
     Attributes:
         precision: `auto` for fp32 on a CPU and bf16 on CUDA, or for that of a question of a suite.
@@ -117,7 +117,7 @@ def question_of(
 
 
 def _is_compiled(recipe: recipes.TaskRecipe, fixed: Fixed) -> bool:
-    """Whether the model is compiled: by default on CUDA, unless batches have many lengths.
+    """Return whether the model is compiled: on CUDA, unless batches have many lengths.
 
     A compiled model is compiled again for each length.
     """
@@ -147,15 +147,9 @@ def spec_of(
 ) -> RunSpec:
     """A run of a variant on a question; the data of the task are read, once a process.
 
-    Args:
-        question: of `question_of`.
-        attention: `A` or `A+B`.
-        settings: options by variant, which override the question's; other variants' are ignored.
-        seed: see `RunSpec`.
-        device: see `RunSpec`.
-        values: see `RunSpec`.
-        role: see `RunSpec`.
-        announce: called with one line before data are generated, which can take minutes.
+    `settings` are options by variant, which override the question's; other variants' are ignored.
+    `announce` is called with one line before data are generated, which can take minutes. The other
+    arguments are fields of `RunSpec`.
     """
     depth = int(values.get("model.depth", question.model.depth))
     return RunSpec(
@@ -178,7 +172,7 @@ def options_of(question: Question, attention: str, settings: Settings) -> dict[s
 
 
 def _require_declared(declared: SuiteQuestion, fixed: Fixed, recipe: str) -> None:
-    """Raise UserError where a user fixes what a question of a suite does, to another value."""
+    """Reject a value of the user where the question of a suite has another one."""
     for what in ("positions", "precision"):
         if (value := getattr(fixed, what)) not in ("", "auto", own := getattr(declared, what)):
             raise UserError(f"--{what} {value} is not possible: {recipe} has {own}; leave it out")

@@ -51,7 +51,6 @@ class Attempt:
         clock: Callable[[], float] = time.monotonic,
         keep_checkpoints: bool = False,
     ) -> None:
-        """Prepare; nothing is computed or written yet."""
         self.spec, self.data, self.report = spec, restore(spec), report
         self.store, self.path = store, store.checkpoint(spec)
         self.weights = store.weights(spec) if keep_checkpoints else None

@@ -35,7 +35,7 @@ SEEDS, TUNED_SEEDS = (0,), (1, 2, 3, 4, 5)
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """What a user sees of runs in progress; by default nothing.
+    """Functions that show runs in progress; by default they show nothing.
 
     Attributes:
         line: shows a line of text.
@@ -56,7 +56,7 @@ class Shown:
 
 @dataclass(frozen=True, kw_only=True)
 class Execution:
-    """How runs are made.
+    """The way in which runs are made.
 
     Attributes:
         cost: whether to measure time and memory after the runs.
@@ -177,13 +177,9 @@ def tune(
     rows: Sequence[Sequence[RunSpec]], seeds: Sequence[int], how: Execution,
     goes_beyond: bool = False,
 ) -> tuple[Outcomes, int]:  # fmt: skip
-    """Make the trials of each row, then its runs at the chosen point.
+    """Make the trials of each row in `rows`, then its runs with `seeds` at the chosen point.
 
-    Args:
-        rows: the trials of each row.
-        seeds: of the runs at the chosen point.
-        how: how they are made.
-        goes_beyond: whether rows have the further trials of `tuning.beyond`.
+    With `goes_beyond` rows have the further trials of `tuning.beyond`.
 
     Returns:
         The records of the runs at the chosen points, and the trials of rows without a finished

@@ -309,5 +309,4 @@ def _evaluate(trainer: Trainer, dev: Split, progress: Progress) -> Evaluation:
 
 
 def _is_better(result: Evaluation, score: float | None) -> bool:
-    """Return whether a result is better than an earlier score, if there is one."""
     return score is None or result.metric.sign * (result.score - score) > 0

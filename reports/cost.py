@@ -290,7 +290,6 @@ def _title(cost: Cost) -> str:
 
 
 def _conclusions(sweep: pd.DataFrame) -> str:
-    """The table of `rows`."""
     memory = memory_of(sweep["pass"].iloc[0])
     columns = [replace(of, heading=of.heading.format(memory=memory)) for of in ROWS]
     found = rows(sweep).rename_axis("label").reset_index()
@@ -300,7 +299,6 @@ def _conclusions(sweep: pd.DataFrame) -> str:
 def _grid(
     sweep: pd.DataFrame, value: Callable[[Cost], str], heading: Callable[[int], str]
 ) -> Table:
-    """The texts of a sweep by label and length."""
     lengths = {length: heading(length) for length in sorted(sweep["length"].unique())}
     return grid(sweep, LABEL, lengths, "length", lambda cost: text_of(cost, value))
 

@@ -26,7 +26,7 @@ SOLVED = 90.0
 
 
 class Source(NamedTuple):
-    """The source of the columns of a form: answers to all questions, and costs of its layers."""
+    """The source of the columns of a form: results on all questions, and costs of its layers."""
 
     answers: pd.DataFrame
     costs: pd.DataFrame
@@ -44,7 +44,7 @@ def answer(question: str, name: str) -> Of:
 
 
 def of_row(name: str, how: str, questions: Sequence[str] = ()) -> Of:
-    """An aggregate over the answers of a row, to all questions or to these."""
+    """An aggregate over the results of a row, on all questions or on these."""
 
     def values(source: Source) -> pd.Series:
         found = source.answers
@@ -187,13 +187,8 @@ def matrix(
 ) -> dict[str, pd.DataFrame]:
     """The matrix of each form that questions of a suite have, by row, in order of families.
 
-    A row is left out where it has results or costs of the other form alone.
-
-    Args:
-        answers: of `reports.suite_results.SuiteResults`.
-        costs: see `harness.records.frame.of_costs`.
-        suite: whose rows and questions.
-        forms: of `reports.layer_costs.forms_of`.
+    A row is left out where it has results or costs of the other form alone. The arguments are made
+    by `SuiteResults.answers`, `harness.records.frame.of_costs` and `layer_costs.forms_of`.
 
     Returns:
         The values of `columns`, by their names. Costs are of a layer of this form; `time`,

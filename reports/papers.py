@@ -76,7 +76,7 @@ def published(**fields: str) -> pd.DataFrame:
 
 
 def results(answers: pd.DataFrame, seeds: pd.DataFrame, suite: Suite) -> pd.DataFrame:
-    """The answers of a suite with the published numbers; see `reports.suite_results.SuiteResults`.
+    """The results of a suite with the published numbers; see `reports.suite_results.SuiteResults`.
 
     New columns: `best_on_test` (the mean over seeds of the best of all evaluations on test),
     `published`, `published_text` (as printed), `published_in` (source and table) and `published_is`

@@ -81,7 +81,7 @@ def questions(runs: pd.DataFrame, varied: str = "") -> pd.DataFrame:
 def without_others(
     runs: pd.DataFrame, rules: Sequence[tuple[Sequence[str], str, str]]
 ) -> pd.DataFrame:
-    """The runs, of which those are `left_out` that have another value than is shown of their group.
+    """Mark as `left_out` the runs whose value is not the one that is shown of their group.
 
     A rule is what is equal in a group, the column of the value, and the reason; see
     `reports.outdated.newest`.

@@ -25,13 +25,7 @@ def study_files(
 ) -> dict[str, bytes]:
     """The content of `NAME.md`, `.csv`, `.png` and `.svg`, by name.
 
-    Args:
-        name: of the study.
-        head: the beginning of the page, in Markdown.
-        sections: of the page: a heading, a table of texts, numbers, or means with their smallest
-            and largest values, and plain text.
-        panels: of the figure.
-        frame: the rows.
+    The page has the `head`, in Markdown, and the `sections`; the CSV file has the rows of `frame`.
     """
     from reports.figures import style
 

@@ -312,7 +312,7 @@ def _interval_of_scores(runs: pd.DataFrame, metric: Metric) -> Interval | None:
 
 
 def _answers(question: QuestionResults | None, runs: pd.DataFrame, rank_all: bool) -> pd.DataFrame:
-    """The answers to one question, by row; see `SuiteResults.answers`."""
+    """The results of one question, by row; see `SuiteResults.answers`."""
     groups = runs.groupby("row")
     found = groups.agg(status=("status", _status), known_failures=("known_failures", "max"),
                        state_bytes=("state_bytes", "max"))  # fmt: skip

@@ -130,10 +130,6 @@ def _difference(
 def correlations(answers: pd.DataFrame, probes: pd.DataFrame) -> pd.DataFrame:
     """Kendall's tau-b of the results of each question with the published tables it resembles.
 
-    Args:
-        answers: see `orderings`.
-        probes: see `orderings`.
-
     Returns:
         A line for each table: `question`, `probe`, `task`, `reference`; `rows`, those that both
         have; `tau` (1: the same order) and `p`, NaN with fewer than `FEWEST` rows, or where all

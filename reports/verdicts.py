@@ -80,13 +80,9 @@ class Rise(NamedTuple):
 
 
 def rise_of(steps: Sequence[float], scores: Sequence[float], budget: int, sign: int = 1) -> Rise:
-    """The rise of a curve behind `FLAT_FROM` of the budget, by least squares.
+    """The rise of a curve on dev behind `FLAT_FROM` of the budget of steps, by least squares.
 
-    Args:
-        steps: of the evaluations on dev, in order.
-        scores: on dev.
-        budget: the steps of the recipe.
-        sign: 1 where more is better, else -1.
+    `sign` is 1 where more is better, else -1.
     """
     x, y = np.asarray(steps, dtype=float), sign * np.asarray(scores, dtype=float)
     late = x >= FLAT_FROM * budget

@@ -42,11 +42,7 @@ def create(name: str, **options: Value) -> "Task":
 
 @checked
 def names(*, required_options: bool = True) -> list[str]:
-    """The registered tasks, plug-ins included, sorted.
-
-    Args:
-        required_options: whether to include tasks that have an option without default.
-    """
+    """The registered tasks, sorted; on request without those with an option without default."""
     from tasks.registry import tasks
 
     if required_options:

@@ -49,7 +49,7 @@ CEILING = 0.999
 
 
 class Result(NamedTuple):
-    """Whether a task keeps a promise, and the promise, or how it is broken.
+    """The result of a check: whether a task keeps a promise, and which, or how it is broken.
 
     No task declares that it breaks one.
     """
@@ -341,7 +341,7 @@ def _some(split: Split) -> torch.Tensor:
 
 
 def _contents(split: Split) -> Iterator[bytes]:
-    """What identifies each example: its real tokens, or the name of its image."""
+    """The identity of each example: its real tokens, or the name of its image."""
     if isinstance(split, ImageSplit):
         yield from split.files.names
         return

@@ -121,7 +121,6 @@ class ImageFolder(Task):
 
     @cached_property
     def _splits(self) -> Mapping[str, Listing]:
-        """The images of each split."""
         root, names, folders = Path(self.path), self._names, self._folders
         given = {split: list_images(root, folder, names) for split, folder in folders.items()}
         if "dev" in given:

@@ -117,7 +117,6 @@ class Table(ByteTask):
         return self.tokens or largest + 1
 
     def _splits(self, rows: Rows, targets: np.ndarray) -> Mapping[str, np.ndarray]:
-        """The indices of each split."""
         everything = np.arange(len(targets))
         if not rows.splits:
             return self._drawn(rows, targets, everything, self.test)

@@ -100,7 +100,7 @@ def _specs(
 
 
 def place(row: str, question: SuiteQuestion, runs: pd.DataFrame, answers: pd.DataFrame) -> Document:
-    """The accuracy of a row on a question in percent, and its place among the published answers."""
+    """The accuracy of a row on a question in percent, and its place among the published results."""
     found: Document = {"title": question.title, "asks": question.asks, "failed": False}
     names = (row, question.name)
     run = next((r for r in runs.to_dict("records") if (r["row"], r["question"]) == names), None)
@@ -137,7 +137,7 @@ def place(row: str, question: SuiteQuestion, runs: pd.DataFrame, answers: pd.Dat
 
 
 def _curve(run: Mapping[Hashable, Any], question: SuiteQuestion) -> str:
-    """How far one run got: its steps to the ceiling, or the rise of its curve at the end."""
+    """The progress of one run: its steps to the ceiling, or the rise of its curve at the end."""
     if question.ceiling is None or "evaluations" not in run:
         return ""
     runs, ceilings = pd.DataFrame([{**run, "grid": ""}]), {question.name: question.ceiling}

@@ -67,7 +67,6 @@ def list_(options: ListOptions) -> Answer:
 
 
 def _entries(document: Mapping[str, Sequence[Any]]) -> dict[str, Entry]:
-    """The tasks and variants of a document by name."""
     return {entry["name"]: entry for kind in ("tasks", "variants") for entry in document[kind]}
 
 
@@ -171,7 +170,6 @@ def _is_installed(package: str) -> bool | None:
 
 
 def _needs(entry: Entry) -> list[str]:
-    """A line of what an entry requires, if anything."""
     states = {True: " (installed)", False: " (not installed)", None: ""}
     texts = [f"{package}{states[installed]}" for package, installed in entry["installed"].items()]
     return [f"needs {', '.join(texts)}"] if texts else []

@@ -38,12 +38,12 @@ class Answer(NamedTuple):
 
 
 class Command(TyperCommand):
-    """A command that rejects repeated options and infinite numbers, and prints its answer."""
+    """A command that rejects repeated options and infinite numbers, and prints its output."""
 
     def invoke(self, ctx: Any) -> None:
-        """Run the command, then print its answer, line by line as `printable` text.
+        """Run the command, then print its output, line by line as `printable` text.
 
-        With `--json`, the answer is all that is printed on stdout: one document, in which numbers
+        With `--json`, only the output is printed on stdout: one document, in which numbers
         that are not finite are null. The rest goes to stderr. An `Answer` ends with `typer.Exit`.
         """
         as_json = ctx.params.get("as_json")

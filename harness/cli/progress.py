@@ -198,7 +198,7 @@ class GridView:
 def counting(
     console: Console, name: str, count: ProgressColumn, *, lines: bool
 ) -> Iterator[Callable[[str, int, int], None]]:
-    """Show work of several parts; yield a function of a part, what is done before it, and of all.
+    """Show work of several parts; yield a function that shows a part, its number, and their count.
 
     With `lines` each is a printed line where there is no terminal.
     """
@@ -225,7 +225,7 @@ def download(name: str) -> AbstractContextManager[Callable[..., None]]:
 
 
 def execution(options: "RunOptions") -> "Execution":
-    """How the options make runs, with their progress on the terminal."""
+    """The execution that the options describe, with progress on the terminal."""
     from harness.runs import Execution
 
     return Execution(
@@ -236,7 +236,7 @@ def execution(options: "RunOptions") -> "Execution":
 
 
 def shown() -> "Shown":
-    """What a command shows of its runs: bars, lines, the score on dev of each trial, costs."""
+    """The displays of runs: bars, lines, the score on dev of each trial, costs."""
     from harness.cli.cost import show
     from harness.runs import Shown
 

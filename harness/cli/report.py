@@ -118,7 +118,6 @@ def _curves(options: ReportOptions) -> dict[str, bytes]:
 
 
 def _selection(options: ReportOptions) -> "Selection":
-    """What the options of the command show."""
     from harness.records.suites import find, names
     from harness.report import Selection, split
 

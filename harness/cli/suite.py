@@ -144,7 +144,7 @@ def _require_certificates(rows: Sequence[SuiteRow], store: Path) -> None:
 
 
 def _answer(suite: Suite, options: "RunOptions", code: int) -> Answer:
-    """The matrix of a suite as text, or its answers."""
+    """The matrix of a suite as text, or its results as a document."""
     found, text, lines = stores.content(options.store), "no run has finished", []
     if suite.key in {*found.runs.get("suite", ())}:
         of = tables(suite, found.runs, found.rules, found.costs, described())

@@ -86,7 +86,6 @@ class Requeued:
     """
 
     def __init__(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:
-        """Call the function with these arguments."""
         self.call = fn, args, kwargs
 
     def __call__(self) -> Any:

@@ -154,7 +154,6 @@ def _stale_certificates(found: Mapping[str, Certificate]) -> Iterator[str]:
 
 
 def _studies(root: Path) -> Files:
-    """The pages of the studies that have results."""
     found: dict[Path, bytes] = {}
     for store in (root / "results", root / "results" / "small"):
         for name in studies.names():

@@ -1,4 +1,4 @@
-"""The answers of a run to the test split by cluster: one bit for each, or sums of other values."""
+"""The answers of a run, its predictions of test targets, by cluster: bits, or sums of values."""
 
 import base64
 import binascii

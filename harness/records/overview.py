@@ -19,13 +19,13 @@ SAVED = "with a checkpoint or a record"
 
 
 class Question(BaseModel):
-    """What an overview needs of a question."""
+    """The fields of a question that an overview needs."""
 
     task: TaskSpec
 
 
 class Specification(BaseModel):
-    """What an overview needs of a specification."""
+    """The fields of a specification that an overview needs."""
 
     question: Question
     options: Mapping[str, Mapping[str, Value]]
@@ -33,7 +33,7 @@ class Specification(BaseModel):
 
 
 class Summary(BaseModel):
-    """What an overview needs of a record: read in a twentieth of the time of the whole."""
+    """The fields of a record that an overview needs, read in a twentieth of the time of all."""
 
     schema_version: Literal[4]
     spec: Specification

@@ -50,7 +50,6 @@ class Sources:
     """The source files of modules, each read once."""
 
     def __init__(self) -> None:
-        """Make the empty caches."""
         self._direct: dict[str, tuple[str, tuple[str, ...]] | None] = {}
         self._specs: dict[str, ModuleSpec | None] = {}
         self._digests: dict[str, str] = {}
@@ -293,7 +292,6 @@ def _between(rows: list[str], start: tuple[int, int], end: tuple[int, int]) -> s
 
 
 def _imports(line: list[str]) -> Iterator[Import]:
-    """The imports of the statements of a line."""
     for at in (place for place, text in enumerate(line) if text == "import"):
         before = [*takewhile(_is_path, reversed(line[:at]))][::-1]
         after = [text for text in takewhile(lambda t: t not in ";", line[at + 1 :])

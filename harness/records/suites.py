@@ -1,4 +1,4 @@
-"""Suites: the questions that published results answer, their recipes, rows, rates and seeds.
+"""Suites: questions with their recipes, rows, rates and seeds.
 
 A suite is a file `harness/recipes/suites/NAME.toml`, or a file of a user:
 
@@ -161,7 +161,7 @@ LAYERS = CostPlan(
 
 
 class Suite(Frozen):
-    """A named set of questions, with the rows that answer them.
+    """A named set of questions, and the rows that are trained on them.
 
     Attributes:
         version: results of two versions are never compared.
@@ -238,7 +238,7 @@ def find(name: str) -> Suite:
 
 
 def published(suite: Suite) -> "pd.DataFrame":
-    """The published answers to a suite of this package, a line for each row and question.
+    """The published results of a suite of this package, a line for each row and question.
 
     Columns: as `answers` of `reports.suite_results.SuiteResults`; `rate`, the `train.lr` that
     trials chose; `implementation`, the code of the runs, empty where unknown. `python -m

@@ -31,7 +31,7 @@ MOST_NEEDS = 4
 
 
 def advice_text(table: Values, query: Values, result: Values) -> str:
-    """The answer to a query as text; see `reports.advice.rules.advise`."""
+    """The result of a query as text; see `reports.advice.rules.advise`."""
     key, _ = setting_of(table, query)
     return rendered(
         "advice.txt.j2", table=table, query=query, result=result,

@@ -111,7 +111,7 @@ def advise(table: Values, query: Values) -> Values:
         `excluded` rows by reason; the `memory` of the others; `inferred`: those whose cost was not
         measured; needed questions without evidence (`unanswered`), `not_run` among them, and the
         command that runs them (`run`); `commands` that measure what else is missing; `refused`: why
-        there is no answer, empty where there is one.
+        there is no result, empty where there is one.
     """
     key, conflict = setting_of(table, query)
     used = [name for name in query["needs"] if name in table["usable"]]
@@ -234,7 +234,7 @@ def _tied(row: Values, other: Values) -> bool:
 
 
 def _refusal(lengths: Sequence[int], query: Values, key: str, used: Sequence[str]) -> str:
-    """The reason why there is no answer; empty where there is one."""
+    """The reason why there is no result; empty where there is one."""
     if not lengths:
         return f"no cost of {label_of(key)} is measured"
     if not lengths[0] <= query["length"] <= lengths[-1]:

@@ -33,12 +33,8 @@ def table(
 ) -> Values:  # fmt: skip
     """The input of the rules, as plain values.
 
-    Args:
-        answers: of `reports.suite_results.SuiteResults`.
-        seeds: the runs of the answers.
-        costs: see `harness.records.frame.of_costs`.
-        suite: whose rows and questions.
-        catalogue: `variants` with their traits, and `tasks`, as `harness list --json` has them.
+    `answers` and `seeds` are the results and runs of `reports.suite_results.SuiteResults`, `costs`
+    are of `harness.records.frame.of_costs`, the `catalogue` is as `harness list --json` gives it.
     """
     costs = of_plan(costs, suite.cost)
     generator, keys = np.random.default_rng(0), _keys(costs)

@@ -56,7 +56,6 @@ def _interval(study: ShallowStudy, model: ShallowModel) -> tuple[float, float]:
 
 
 def _section(study: ShallowStudy) -> dict[str, Any]:
-    """The section of a task."""
     explained, best = explain(study), _best(study)
     return {
         "study": study, "conclusion": conclusion(study), "best": best,

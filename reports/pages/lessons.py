@@ -76,7 +76,7 @@ def _scores(of: "Tables", titles: Mapping[str, str]) -> str:
 
 
 def _row(of: "Tables", row: str) -> str:
-    """What a row has on each question, and what it costs in each form."""
+    """The results of a row on each question, and its cost in each form."""
     found = of.answers[(of.answers["row"] == row) & (of.answers["text"] != "")]
     titles = {question.name: question.title for question in of.suite.questions}
     texts = [

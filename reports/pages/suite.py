@@ -46,7 +46,7 @@ class Tables(NamedTuple):
     """The frames of a suite; see `reports.suite_results`.
 
     Attributes:
-        seeds: the runs behind the answers, a line each.
+        seeds: the runs behind the results, a line each.
         matrix: by form.
         forms: of each question, by name.
         setting: what the costs were measured on, as text.
@@ -180,7 +180,7 @@ def files(of: Tables, *, latex: bool) -> dict[str, bytes]:
 
 
 def published(of: Tables) -> pd.DataFrame:
-    """The answers of the rows that were run, with the rate and the code of their runs."""
+    """The results of the rows that were run, with the rate and the code of their runs."""
     names = {"train.lr": "rate", "implementation": "implementation"}
     of_runs = of.seeds.groupby(["row", "question"])[[*names]].first().rename(columns=names)
     found = of.answers[of.answers["text"] != ""]

@@ -28,7 +28,6 @@ class Stream:
     """Uniform draws of one split: the stream `number` of a seed."""
 
     def __init__(self, seed: int, number: int) -> None:
-        """Begin the stream."""
         seeds = np.random.SeedSequence(entropy=seed, spawn_key=(number,))
         self._generator = np.random.Generator(np.random.PCG64(seeds))
 

@@ -36,11 +36,7 @@ class Rung(NamedTuple):
 
 
 def rungs(text: str, option: str) -> tuple[Rung, ...]:
-    """Read `PAIRS/TOKENSxWEIGHT,...`, as `4/32x2,32/128`; without a weight it is 1.
-
-    Raises:
-        UserError: a part has another form.
-    """
+    """Read `PAIRS/TOKENSxWEIGHT,...`, as `4/32x2,32/128`; without a weight it is 1."""
     found = [RUNG.fullmatch(part) for part in text.split(",")]
     if not all(found):
         raise UserError(f"recall.{option}={text}: give PAIRS/TOKENS,..., as 4/32x2,32/128")

@@ -90,7 +90,7 @@ class WordProblem(SyntheticTask):
 
 @tasks.register("parity")
 class Parity(WordProblem):
-    """Whether the number of ones so far is odd: the group Z2, at every position."""
+    """The parity of the number of ones so far: the group Z2, at every position."""
 
     name = "parity"
     version = 3
