@@ -1,4 +1,4 @@
-"""`docs/library.md`: its examples run. `docs/primal.md`: each statement names its tests."""
+"""`docs/library.md`: its examples run. `docs/primal.md`: each statement names its tests. Links."""
 
 import ast
 import re
@@ -33,6 +33,23 @@ EXAMPLES = [
     pytest.param(code, id=heading, marks=[pytest.mark.slow] * (code in SLOW))
     for heading, code in SECTIONS.items()
 ]
+
+
+DECISIONS = ROOT / "docs" / "decisions"
+
+
+def test_the_index_of_decisions_has_each_of_them_with_its_title():
+    index = (DECISIONS / "README.md").read_text("utf-8")
+    listed = re.findall(r"^- \[(\d+)\]\((.+)\)\. (.+)$", index, re.MULTILINE)
+    found = {path.name: path.read_text("utf-8").splitlines()[0] for path in DECISIONS.glob("0*")}
+    assert {name: f"# {number}. {title}" for number, name, title in listed} == found
+
+
+def test_every_link_to_a_file_of_this_repository_leads_to_one():
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    links = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
+    found = [page.parent / link for page in pages for link in links.findall(page.read_text())]
+    assert len(found) > 100 and [path for path in found if not path.exists()] == []
 
 
 def test_every_section_has_an_example():

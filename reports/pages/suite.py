@@ -316,13 +316,13 @@ def terminal(of: Tables) -> str:
         for form in of.matrix
     ]
     legend = (
-        "able: on how many of the questions that have a ceiling, and all of their trials and "
-        f"seeds, a variant reached it with every seed, within the steps: {steps(of)}. Variants "
-        "that share a letter in a column are not separable. In brackets: not better than every "
-        "baseline, or no attention. *: trials or seeds are missing. Time and peak "
-        f"memory: training a layer of this form and {middle:,} tokens over softmax ({of.setting}); "
-        f"{UPPER_BOUND.strip()}: of PyTorch operations, a fused kernel may cost less. Decode: a "
-        f"token after {max(suite.cost.lengths):,}, over softmax; state: its bytes."
+        "Able: the number of finished questions on which every seed reached the ceiling, within "
+        f"these steps: {steps(of)}. Variants that share a letter in a column are not separable. "
+        "In brackets: no attention, or not better than every baseline. *: trials or seeds are "
+        f"missing. Time, peak memory: of training a layer of this form and {middle:,} tokens, "
+        f"relative to softmax ({of.setting}). {UPPER_BOUND.strip()} marks layers of PyTorch "
+        "operations: a fused kernel may cost less. Decode: the time of a token after "
+        f"{max(suite.cost.lengths):,}, relative to softmax. State: its bytes."
     )
     if of.added:
         legend += f" Your runs: {', '.join(of.added)}; the others are published."
