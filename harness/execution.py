@@ -71,16 +71,10 @@ def execute(
 ) -> Result:
     """Execute a run that no other process executes and that has no new outcome.
 
-    An interrupted run of this machine is continued with the threads of the process that began it.
-
-    Args:
-        spec: of the run.
-        store: where its record is.
-        before: when the run of the record began that the store held before the command; the record
-            of a run that began later is the outcome, unless that was interrupted.
-        failed: why the run is recorded as failed instead of executed; empty to execute it.
-        show: called with each new state of the run.
-        keep_checkpoints: see `harness.runner.run`.
+    An interrupted run of this machine is continued with the threads of the process that began it. A
+    record in the store is the outcome if its run did not begin at `before` and was not interrupted.
+    With a reason in `failed` the run is recorded as failed instead. `show` is called with each new
+    state. For `keep_checkpoints` see `harness.runner.run`.
 
     Raises:
         KeyboardInterrupt: Ctrl-C, or SIGTERM.

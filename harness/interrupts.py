@@ -25,9 +25,9 @@ class Terminated(KeyboardInterrupt):
 class Interrupts:
     """A context manager: inside, SIGINT raises KeyboardInterrupt, SIGTERM raises Terminated.
 
-    While `deferred` is true, the first signal is stored in `pending`; the second one raises. During
-    an import, and in pydantic, whose callbacks would ignore the error or raise another one, the
-    first signal raises when that has ended, at the latest when the context ends.
+    While `deferred` is true, the first signal is stored in `pending`; the second one raises. An
+    import, and pydantic, would ignore the error or raise another one: the first signal raises when
+    they have ended, at the latest when the context ends.
     Outside the main thread, and for signals that the process ignores, no handler is installed.
     """
 

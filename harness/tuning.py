@@ -60,8 +60,7 @@ def beyond(records: Sequence[Record]) -> RunSpec | None:
     """A trial at a further learning rate, where the best trial has the lowest or the highest.
 
     It is as far from the best rate as the neighbour of that. None where a lower and a higher rate
-    are worse, where `MOST_BEYOND` trials are beyond the grid, or where the training of the best one
-    ended at the score that solves the question.
+    are worse, `MOST_BEYOND` trials are beyond the grid, or the best trial solved the question.
     """
     chosen = best(records)
     rates = sorted({record.spec.train.lr for record in records})

@@ -38,9 +38,7 @@ REASON = 200
 def questions(runs: pd.DataFrame, varied: str = "") -> pd.DataFrame:
     """Runs with their questions and rows, in order of question and seed, of each the last record.
 
-    Args:
-        runs: see `harness.records.frame.of_records`.
-        varied: a field in which the runs of a question may differ, as `task.pairs`.
+    `varied` is a field in which the runs of a question may differ, as `task.pairs`.
 
     Returns:
         New columns: `question`, its title with device and machine; `setting`, its recipe as text;

@@ -43,8 +43,8 @@ def is_comparable(sample: Sample, baselines: Sequence[float]) -> bool:
     same one: rows that fail in part have a wide error. Without any of the `baselines`, accuracies,
     a failure is not recognised, and no row is comparable.
 
-    A seed is at a baseline where a two-sided test at 5 % does not tell their accuracies apart, the
-    baseline with the sampling error of the seed; what is below all is at the lowest one.
+    A seed is at a baseline where a two-sided test at 5 % does not tell their accuracies apart. The
+    baseline has the sampling error of the seed. A seed below all baselines is at the lowest one.
     """
     if sample.seeds < 2 or not len(baselines):
         return False
@@ -96,10 +96,10 @@ class Differences(NamedTuple):
 def differences(samples: Sequence[Sample]) -> Differences:
     """The differences of all pairs of rows.
 
-    A difference of means has the variance of test examples, from the differences by cluster of
-    answers to the same examples, and the variance of the seeds of either row, which are
-    independent. As in McNemar's test, the former is about 0, its value if the rows do not differ.
-    The degrees of freedom of the seeds are Welch's.
+    A difference of means has two variances. That of test examples is from the differences by
+    cluster, as all rows predict the same examples. As in McNemar's test, it is about 0, its value
+    if the rows do not differ. That of seeds is the sum of both rows'; its degrees of freedom are
+    Welch's.
     """
     means = np.array([row.mean for row in samples])
     seeds = np.array([max(row.between, row.interaction) for row in samples])
@@ -123,9 +123,9 @@ def differences(samples: Sequence[Sample]) -> Differences:
 def tail(t: Array, share: Array, freedom: Array) -> Array:
     """Two-sided probability that a difference exceeds t >= 0 standard errors.
 
-    The mean of Student's and the normal distribution's, weighted by the share of the variance that
-    was estimated from few seeds, with their degrees of freedom, and the rest. In the far tail,
-    which Holm's correction needs, Satterthwaite's approximation is too small with three seeds.
+    The mean of Student's and the normal one. The weight of Student's is the share of the variance
+    that was estimated from few seeds, with their degrees of freedom. In the far tail, which Holm's
+    correction needs, Satterthwaite's approximation is too small with three seeds.
     """
     return 2 * (share * stdtr(freedom, -t) + (1 - share) * ndtr(-t))
 
@@ -146,9 +146,9 @@ def holm(p: Array) -> Array:
 def probability_of_best(samples: Sequence[Sample]) -> Array:
     """The probability that each row has the highest accuracy, (r,); they sum to 1.
 
-    The share of `DRAWS` draws in which it is highest. A draw adds to the means a multivariate
-    normal error over the test examples, which all rows share, and to each an error over the seeds
-    of the row, of Student's distribution. Rows that agree in every answer share equally.
+    The share of `DRAWS` draws in which it is highest. A draw adds two errors to the means: a
+    multivariate normal one over the test examples, which all rows share, and one over the seeds of
+    each row, of Student's distribution. Rows that agree in every answer share equally.
     """
     rng = np.random.default_rng(SEED)
     deviations = np.array([row.deviations for row in samples])
@@ -194,8 +194,8 @@ def joined(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
 def between(found: pd.DataFrame, named: Sequence[tuple[str, str]]) -> pd.DataFrame:
     """The differences of the named pairs in every table that compares them, first minus second.
 
-    These comparisons were chosen before the results, so that `p_holm` is corrected for their number
-    in each question, and not for the number of all pairs.
+    These comparisons were chosen before the results: `p_holm` is corrected for their number in each
+    question, not for the number of all pairs.
     """
     mirrored = found.rename(columns={"first": "second", "second": "first"})
     ends = {"difference": -found["difference"], "low": -found["high"], "high": -found["low"]}

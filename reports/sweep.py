@@ -56,11 +56,8 @@ def sweeps(
 ) -> pd.DataFrame:
     """A line for each row at each value of an option, where the runs of a question have several.
 
-    Args:
-        runs: see `harness.records.frame.of_records`.
-        baselines: see `harness.records.frame.baselines`: of one version, complete.
-        field: the option, as `task.pairs`.
-        default: the value of runs of a variant whose record leaves the option out.
+    `baselines` are complete and of one version, `field` is the option, as `task.pairs`, and
+    `default` the value of runs of a variant whose record leaves it out.
 
     Columns: `question` (of all values), `setting`, `field`, `value`; `attention`, `row`, `metric`,
     `unit`, `mean`, `low`, `high`, `text`, `interval`, `seeds` (of all runs), `failures`;

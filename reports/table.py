@@ -154,12 +154,8 @@ def grid(
 ) -> Table:  # fmt: skip
     """The table of a frame with a line for each value of `corner`, in order, and a dash for none.
 
-    Args:
-        frame: a line for each cell, with the columns `corner.name` and `key`.
-        corner: the first column.
-        across: the headings of the other columns, by the values of `key`.
-        key: the column of the frame that chooses a column.
-        text: the text of a cell.
+    The `frame` has a line for each cell. Its column `corner.name` is the first one of the table;
+    its column `key` chooses another, whose heading is in `across`. `text` is that of a cell.
     """
     found: dict[Any, dict[Hashable, Any]] = {}
     for line in lines(frame):

@@ -1,7 +1,7 @@
 """Verdicts on a variant and a question: able, unable, undecided; docs/decisions/0086-verdicts.md.
 
 A variant is *able* if every seed reached the ceiling of the question. It is *unable* if its curve
-on dev was flat at every rate and seed, while another one needed less than a third of the budget.
+on dev was flat at every rate and seed, and an able one needed less than a third of the budget.
 Any other result is *undecided*. Before all trials and seeds have ended, *runs are missing*.
 """
 

@@ -129,9 +129,7 @@ class Split:
     def gather(self, examples: Int[Tensor, " b"], length: int | None = None) -> Batch:
         """The examples at those indices, gathered on the device without host synchronisation.
 
-        Args:
-            examples: their indices.
-            length: l of the batch, at least the longest example's; None for the task's.
+        `length` is l of the batch, at least the longest example's; None for the task's.
         """
         sequence_ids = self.sequence_ids[examples]
         tokens = self.sequences[:, :length][sequence_ids]

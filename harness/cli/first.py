@@ -179,9 +179,9 @@ def _layers(suite: Suite, row: SuiteRow, device: Device) -> dict[str, list[Docum
 def text(document: Document, machine: str) -> str:
     """The output for a row: at most 32 lines."""
     row = document["row"]
-    sections = [f"{row}, seed {SEED}, among the published means of {machine}"]
+    sections = [f"{row}, seed {SEED}, compared with the published results of {machine}"]
     if outdated := {name for found in document["questions"] for name in found.get("outdated", ())}:
-        sections[0] += f"\npublished by earlier code: {len(outdated)} variants"
+        sections[0] += f"\npublished results of earlier code: {len(outdated)} variants"
     for found in document["questions"]:
         body = f"not run: {found.get('reason')}"
         if found["score"] is not None:
@@ -192,9 +192,9 @@ def text(document: Document, machine: str) -> str:
         plan = suites.find(SUITE).cost
         unit, count = batching_of(plan.batch["train"])
         many = f"{count:,} {'tokens in all' if unit == 'tokens' else 'samples'}"
-        what = f"training a layer of width {plan.dim}, {plan.precision}, on {document['device']}"
-        title = f"{what}, 1 sample; relative to softmax"
-        note = f"(the matrix, results/{SUITE}.md: a batch of {many})"
+        where = f"width {plan.dim}, {plan.precision}, on {document['device']}, 1 sample"
+        title = f"cost of training a layer, relative to softmax; {where}"
+        note = f"(results/{SUITE}.md has the costs of a batch of {many})"
         sections.append("\n".join([title, *tables, note]))
     name = shlex.quote(document.get("attention", row))
     sections.append(
@@ -232,5 +232,6 @@ def _lines(row: str, found: Document) -> list[list[str]]:
     ]  # fmt: skip
     ordered = [line for _, line in sorted(lines.items())]
     if rule := found["baseline"]:
-        ordered.append(["", f"baseline: {rule[0]}", f"{rule[1]:.1f}", ""])
+        kind = "variant " * any(other["row"] == rule[0] for other in others)
+        ordered.append(["", f"baseline: {kind}{rule[0]}", f"{rule[1]:.1f}", ""])
     return ordered

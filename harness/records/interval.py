@@ -197,8 +197,8 @@ def score_interval(sample: Sample) -> Interval:
 def mean_interval(sample: Sample) -> Interval:
     """The interval of a mean that has no bounds, such as a loss, over seeds and test clusters.
 
-    Its squared half-width is `q^2 v` and what seeds add, where v is the variance of the mean over
-    test examples and q Student's quantile for the clusters that it was estimated from.
+    Its squared half-width is `q^2 v` and what seeds add. v is the variance of the mean over test
+    examples, q Student's quantile for the clusters from which it was estimated.
     """
     square = float(stdtrit(sample.freedom, UPPER)) ** 2
     half = (square * sample.examples + seed_square(sample, square)) ** 0.5

@@ -257,7 +257,8 @@ def _questions(of: Tables) -> list[Line]:
         pairs = of.pairs[of.pairs["question"] == question.name]
         columns = ["baseline", "baseline_value", "baseline_interval"]
         strongest = answers.loc[answers["baseline"] != "", columns].value_counts()
-        texts = [f"{name}: {number(value)} {ends}" for name, value, ends in strongest.index[:1]]
+        texts = [f"{'variant ' * (name in {*answers['row']})}{name}: {number(value)} {ends}"
+                 for name, value, ends in strongest.index[:1]]  # fmt: skip
         quick = fastest(of, question.name)
         named = [f"{row} ({ratio(line, time)})" for row, line in quick.items()]
         tied = sum(line[time] <= TIE * min(of_all[time] for of_all in quick.values())

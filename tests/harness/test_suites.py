@@ -269,7 +269,7 @@ def test_the_place_of_a_row_is_that_among_the_other_published_rows(file):
     page = text(
         {"row": "primal", "attention": "primal", "questions": [found], "layers": {}}, "here"
     )
-    assert "published by earlier code: 2 variants" in page
+    assert "published results of earlier code: 2 variants" in page
     assert "30.0 (published, by earlier code: 10.0)" in page
     lines = page.splitlines()
     for row, verdict in (("softmax", "able"), ("linear", "undecided"), ("primal", "unable")):
