@@ -1,8 +1,8 @@
 """Writes every generated file of this repository from its records: `python -m harness.pages`.
 
-With `--check` nothing is written. It names the files that are out of date or cannot be made here, as
-without an extra package, and exits 1 if there are any. Measurements are records, and this program
-makes none; `--fit` fits missing baselines.
+With `--check` nothing is written. It names the files that are out of date or cannot be made here,
+as without an extra package, and exits 1 if there are any. Measurements are records, and this
+program makes none; `--fit` fits missing baselines.
 """
 
 import csv
