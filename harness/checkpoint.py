@@ -37,8 +37,6 @@ PARTS = ("progress", "steps", "sums", "best_state", "model", "optimizer", "rando
 """The content of a checkpoint, by name."""
 
 WEIGHTS_NAME = re.compile(r"step-(\d+)\.pt")
-"""The name of a file of weights."""
-
 WEIGHTS_REMEDY = "make them again with: harness run --rerun --keep-checkpoints"
 
 

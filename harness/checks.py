@@ -20,7 +20,6 @@ from zoo.registry import UserError, unknown
 from zoo.variants import variants
 
 Row = dict[str, Any]
-"""The result of a check."""
 
 
 class Checks(NamedTuple):

@@ -23,8 +23,6 @@ WAVES = 8
 """Frequencies of a smooth input, from one period in the sequence on."""
 
 KINDS = ("random", "smooth")
-"""Generated inputs."""
-
 Layer = TypeVar("Layer", bound=Attention)
 
 

@@ -165,4 +165,3 @@ BUILDERS: Mapping[str, Callable[[RunSpec | Stack, Task], nn.Module]] = {
     "vision": build_vision,
     "decision": build_decision_transformer,
 }
-"""The builder of the model by its `kind`."""

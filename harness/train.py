@@ -25,7 +25,6 @@ OPTIMISERS: Mapping[str, Callable[..., torch.optim.Optimizer]] = {
     "adamw": partial(torch.optim.AdamW, fused=True),
     "radam": partial(torch.optim.RAdam, decoupled_weight_decay=True),
 }
-"""Optimisers by their names in a recipe."""
 
 Step = Annotated[int, Field(ge=0, lt=2**63)]
 

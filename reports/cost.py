@@ -44,10 +44,8 @@ CSV = table.values(
     "bytes_per_second", "over_limit", "limit_flops_per_second", "limit_bytes_per_second", "commit",
     seconds="seconds_median", ratio="ratio_median", memory="memory_bytes", **{"pass": "operation"},
 )  # fmt: skip
-"""The columns of the CSV file."""
 
 Cost = Mapping[Any, Any]
-"""A line of the frame."""
 
 LABEL = Column(name="label", heading="attention", text=lambda line: str(line["label"]))
 

@@ -42,7 +42,6 @@ CSV = values(
        "published_memory_over_first": "published_memory_over_softmax",
        "memory_ratio": "memory_over_sdpa_softmax"},
 )  # fmt: skip
-"""The columns of the CSV file."""
 
 TABLES = {
     "Seconds per 1,000 steps": "time", "Peak memory in GB": "memory",

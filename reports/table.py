@@ -26,7 +26,6 @@ PART = "*"
 """The mark of a score of a part of its runs."""
 
 Line = Mapping[Hashable, Any]
-"""A line of a table, by column."""
 
 
 def lines(frame: pd.DataFrame) -> list[Line]:

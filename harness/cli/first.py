@@ -40,8 +40,6 @@ SECONDS, TIMEOUT = 0.5, 60.0
 """Seconds of sampling for a length, and of its whole measurement at most."""
 
 HEAD = ("place", "attention", "accuracy, %", "verdict")
-"""The headings of the table of a question."""
-
 Document = dict[str, Any]
 
 

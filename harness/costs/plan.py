@@ -33,7 +33,6 @@ MODEL = "model"
 """The owner of the settings of that model."""
 
 SETTINGS = ("depth", "feed_forward", "head", "dropout", "recompute")
-"""Those that may be given."""
 
 
 LARGEST = 2**31

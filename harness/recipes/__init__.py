@@ -35,7 +35,6 @@ NAMES = ("smoke", "laptop", "paper")
 """The recipes of this package, from the smallest to the largest number of steps."""
 
 FOLDER = Path(__file__).parent
-"""Folder of their files."""
 
 
 class TaskRecipe(Frozen):

@@ -12,7 +12,6 @@ from harness.records.spec import TaskSpec
 from tasks.metric import Metric
 
 FOLDER = "baselines"
-"""The folder of these files in a store."""
 
 
 class TaskBaselines(Frozen):

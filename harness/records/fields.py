@@ -17,8 +17,6 @@ from pydantic import (
 )
 
 Count = Annotated[int, Field(ge=1, lt=2**63)]
-"""An integer of at least 1."""
-
 Probability = Annotated[float, Field(ge=0, lt=1)]
 """A dropout probability or a momentum."""
 
@@ -26,16 +24,9 @@ Precision = Literal["bf16", "fp32"]
 """The precision of matrix products."""
 
 Device = Literal["cpu", "cuda"]
-"""The kind of device that computes."""
-
 Fraction = Annotated[float, Field(ge=0, le=1)]
-"""An accuracy."""
-
 Positive = Annotated[float, Field(gt=0, lt=1e15)]
-"""A measured time, rate or ratio."""
-
 Seconds = Annotated[float, Field(ge=0, lt=1e15)]
-"""Elapsed time."""
 
 
 def _check_time(text: str) -> str:

@@ -21,7 +21,6 @@ from harness.records.record import Point
 from zoo.registry import UserError
 
 FOLDER = ".locks"
-"""The folder of locks and states in a store."""
 
 SECONDS_PER_STATE = 2.0
 """Minimum seconds between two writes of the step of a run."""

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FOLDER = Path(__file__).parents[1] / "recipes" / "suites"
-"""The suites of this package."""
-
 SUFFIX = ".toml"
 
 COLUMNS = (

@@ -27,7 +27,6 @@ Announce = Callable[[str], None]
 """Called with a line before a step that takes time."""
 
 Positive = Annotated[int, {"min": 1}]
-"""An option that is a count."""
 
 
 class Table(NamedTuple):

@@ -28,7 +28,6 @@ OF_A_SEED = [
     "dev", "loss", "train.lr", "train.steps", "best_step", "train_seconds", "machine", "started",
     "commit", "implementation", "outdated", "id",
 ]  # fmt: skip
-"""The columns of the table of seeds."""
 
 FASTEST, README_FIRST = 3, 3
 """The most rows that do not differ from the best that pages name; how many of the first rows of the
