@@ -22,7 +22,7 @@ def lessons(of: "Tables") -> list[str]:
     titles = {q.name: q.title for q in of.suite.questions if q.ceiling is not None}
     judged = of.answers[of.answers["verdict"].isin(DECIDED)]
     sentences = {
-        "Entries": _entries(of),
+        "Entries of the matrix": _entries(of),
         "Undecided": _undecided(judged),
         "Steps to the ceiling, medians of seeds": _steps(judged, titles),
         "The best scores where no ceiling is set": _scores(of, titles),
@@ -34,7 +34,7 @@ def lessons(of: "Tables") -> list[str]:
 def _entries(of: "Tables") -> str:
     """The number of entries that are finished, in part, and not run."""
     ran, part = has_runs(of.answers), of.answers["part"] != ""
-    counts = {"finished": ran & ~part, "part of the runs": part}
+    counts = {"finished": ran & ~part, "in part": part}
     texts = [f"{found.sum()} {name}" for name, found in counts.items()]
     return ", ".join([*texts, f"{len(of.missing)} not run"])
 

@@ -232,11 +232,11 @@ def test_an_entry_without_all_seeds_says_so_and_is_counted_as_a_part(suite_frame
     runs = one_rate[kept].assign(declared=runs["question"].map(declared(judged.suite)))
     of = tables(judged.suite, runs, baselines, costs, described())
     page = files(of, latex=True)
-    entries = {line[0]: line[1:7] for line in table_in(page["mine.md"].decode(), "Entries")}
+    entries = {line[0]: line[1:7] for line in table_in(page["mine.md"].decode(), "by result")}
     assert entries["question"] == ["able", "unable", "undecided", "finished", "part", "not run"]
     assert entries["recall"] == ["0", "0", "1", "1", "2", "1"]
     assert entries["copy"] == ["–", "–", "–", "3", "0", "1"]
-    assert "- Entries: 4 finished, 2 part of the runs, 2 not run." in page["mine.md"].decode()
+    assert "- Entries of the matrix: 4 finished, 2 in part, 2 not run." in page["mine.md"].decode()
     lines = {line[0]: line[1:3] for line in table_in(page["mine.md"].decode(), "## Causal")}
     assert lines["softmax"][0] == lines["primal"][0] == "–"
     assert lines["softmax"][1].endswith("; runs missing: 2 of 3 seeds</sub>")
@@ -251,7 +251,7 @@ def test_an_entry_without_all_seeds_says_so_and_is_counted_as_a_part(suite_frame
 
 def test_the_lessons_are_sentences_of_the_results(judged):
     assert lessons(judged) == [
-        "Entries: 7 finished, 0 part of the runs, 1 not run.",
+        "Entries of the matrix: 7 finished, 0 in part, 1 not run.",
         "Undecided: 1 of 4 verdicts, 25 %; 1 still improve at the end.",
         "Steps to the ceiling, medians of seeds: recall 1,000 (softmax).",
         "The best scores where no ceiling is set: copy: primal with 72.0 [70.8, 73.1], the "
@@ -274,14 +274,14 @@ def test_lessons_are_those_that_the_results_have(judged, found):
     able = able.assign(verdict=able["verdict"].replace("unable", "able"))
     steps = "recall 100 to 300 (softmax, linear[chunk=8], none)."
     assert lessons(judged._replace(answers=able))[2].endswith(steps)
-    # What is a part of the runs is no result.
+    # A part of the runs is no result.
     part = judged.answers.assign(verdict="runs missing", part="trial, 1 seed")
     assert [text.partition(":")[0] for text in lessons(judged._replace(answers=part))] == [
-        "Entries", "Primal-Attention, primal"
+        "Entries of the matrix", "Primal-Attention, primal"
     ]  # fmt: skip
     nothing = judged.answers.assign(verdict="", text="", status="")
     assert lessons(judged._replace(answers=nothing)) == [
-        "Entries: 0 finished, 0 part of the runs, 1 not run."
+        "Entries of the matrix: 0 finished, 0 in part, 1 not run."
     ]
 
 
@@ -344,6 +344,6 @@ def test_rows_without_a_result_are_counted_by_question_unless_they_lack_its_form
     found = tables(suite, without, baselines, costs, {**catalogue, "variants": variants})
     assert [*found.missing] == [("primal", "recall"), ("primal", "copy"), ("none", "copy")]
     page = files(found, latex=False)["mine.md"].decode()
-    entries = {line[0]: line[1:4] for line in table_in(page, "Entries")}
+    entries = {line[0]: line[1:4] for line in table_in(page, "by result")}
     assert entries["question"] == ["finished", "part", "not run"]
     assert (entries["recall"], entries["copy"]) == (["3", "0", "1"], ["1", "0", "2"])
