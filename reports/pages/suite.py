@@ -344,8 +344,8 @@ def readme_answer(of: Tables) -> str:
     """The fastest of the best rows of each question, as a list."""
     lines = [
         "Each line has up to three variants that are *able*, the fastest first. In brackets is "
-        "the time of training a layer of the same form, relative to softmax; times within 15 % of "
-        "the least, in bold, are a tie. It is measured at "
+        "the time of training a layer of the same form, relative to softmax. Times within 15 % of "
+        "the least, in bold, are a tie. They are measured at "
         f"{of.suite.cost.middle_length:,} tokens ({escape(of.setting)}); questions have other "
         "lengths.\n"
     ]
