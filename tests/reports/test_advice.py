@@ -318,7 +318,7 @@ def test_an_unable_row_is_left_out_and_an_undecided_one_is_named_as_such():
     assert "group 1, able" in lines["able"] and "group 1, undecided" in lines["open"]
     last = " ".join(text.rpartition("\n\n")[2].split())
     assert last.startswith("Use able for recall (able, 600 steps)") and "these verdicts" in last
-    assert "undecided: not every seed" in text
+    assert "Undecided: anything else" in text
     plain = table_with(row("a", 1, {1024: 1.0}))
     assert "undecided" not in advice_text(plain, query(), advise(plain, query()))
     assert "Undecided, no better than a baseline yet: new" in advice_text(of, query(), found)
