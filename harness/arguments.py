@@ -115,16 +115,21 @@ def names_in(texts: Sequence[str]) -> list[str]:
 
 
 def attentions_in(texts: Sequence[str]) -> list[str]:
-    """As `names_in`; the class at MODULE:CLASS becomes a variant with the name of the class."""
-    if ":" not in "".join(texts):
-        return names_in(texts)
+    """As `names_in`, then `registered`."""
+    return registered(names_in(texts))
+
+
+def registered(names: list[str]) -> list[str]:
+    """The names; the class at MODULE:CLASS becomes a variant with the name of the class."""
+    if ":" not in "".join(names):
+        return names
     from zoo.variants import variants
 
     # The class may be in the current folder, which an installed command does not search.
     sys.path.insert(0, "")
     return [
         "+".join(variants.name_class(part) if ":" in part else part for part in name.split("+"))
-        for name in names_in(texts)
+        for name in names
     ]
 
 

@@ -151,21 +151,23 @@ def spec_of(
     `announce` is called with one line before data are generated, which can take minutes. The other
     arguments are fields of `RunSpec`.
     """
+    composition, options = composed(question, attention, settings)
     depth = int(values.get("model.depth", question.model.depth))
     return RunSpec(
-        question=question, attention=attention, **options_of(question, attention, settings),
-        layers=Composition.parse(attention).layers(depth),
+        question=question, attention=attention, layers=composition.layers(depth), **options,
         values=dict(values), role=role, seed=seed, device=device,
         data={str(name): text for name, text in data_of(question.task, announce).digests.items()},
     )  # fmt: skip
 
 
-def options_of(question: Question, attention: str, settings: Settings) -> dict[str, Any]:
-    """The fields `options` and `overrides` of a run; raises as `spec_of`, and reads no data."""
+def composed(
+    question: Question, attention: str, settings: Settings
+) -> tuple[Composition, dict[str, Any]]:
+    """The stack of a run, and its fields `options` and `overrides`; no data are read."""
     composition = Composition.parse(attention)
     usual = recipes.options_of(question.variants, composition.names)
     options = {name: {**usual[name], **settings.get(name, {})} for name in composition.names}
-    return {
+    return composition, {
         "options": composition.changed(options),
         "overrides": composition.overrides(options, usual),
     }

@@ -29,8 +29,6 @@ from zoo.conformance import checks_for, configurations
 from zoo.registry import UserError
 from zoo.variants import variants
 
-"""Return whether a row has all seeds of a question, not only the first, by its chosen trial."""
-
 
 @dataclass(frozen=True)
 class Row:

@@ -13,7 +13,7 @@ from harness.costs import sweep
 from harness.data import data_of, forget
 from harness.interrupts import continued
 from harness.memory import matched
-from harness.questions import Fixed, Settings, options_of, question_of, require_used, spec_of
+from harness.questions import Fixed, Settings, composed, question_of, require_used, spec_of
 from harness.records.cost import CostRecord
 from harness.records.fields import Device
 from harness.records.frame import newest, of_records
@@ -21,7 +21,6 @@ from harness.records.record import Record
 from harness.records.spec import Question, RunSpec
 from harness.records.store import BaselineStore, Store
 from harness.runner import reason_of
-from zoo.composition import Composition
 from zoo.registry import UserError
 
 Outcomes = list[tuple[Record, bool]]
@@ -123,7 +122,7 @@ def _rows(
     """The runs of each variant on each task: its trials where fields are tuned."""
     device = environment.pick_device(comparison.device)
     declared, fixed = recipes.find(comparison.budget).question, replace(comparison, device=device)
-    names = {name for text in comparison.attention for name in Composition.parse(text).names}
+    names: set[str] = set()
     found: list[tuple[str, list[tuple[Question, Settings]]]] = []
     for task, attention in product(comparison.task or [declared.task if declared else TASK],
                                    comparison.attention):  # fmt: skip
@@ -132,7 +131,7 @@ def _rows(
             varied = tuning.varied(comparison.settings, path, values, task, attention)
         row = [(question_of(task, comparison.budget, of, fixed), of) for of in varied]
         for question, settings in row:
-            options_of(question, attention, settings)
+            names |= {*composed(question, attention, settings)[0].names}
         found.append((attention, row))
     require_used(comparison.settings, [question for _, row in found for question, _ in row], names)
     # Data are read when everything is known to be possible.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import torch
 
-from harness.arguments import attentions_in, names_in
+from harness.arguments import names_in, registered
 from harness.cli.process import Answer
 from harness.cli.progress import execution, fitting
 from harness.costs import measurement, sweep
@@ -53,7 +53,7 @@ def first(options: "RunOptions", name: str = SUITE) -> Answer:
     if options.engine == "local" and not options.workers and device == "cpu":
         workers = min(len(suite.first), os.cpu_count() or 1)
         options = replace(options, workers=workers, threads=options.threads or 1)
-    attentions = attentions_in(typed)
+    attentions = registered(typed)
     rows, typed = rows_of(suite, attentions, {}), dict(zip(attentions, typed, strict=True))
     questions, answers = [*map(suite.question, suite.first)], suites.published(suite)
     specs = _specs(name, questions, rows, answers, device)

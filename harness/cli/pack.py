@@ -2,14 +2,11 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from harness.arguments import registered
 from harness.cli.files import write_pages
 from harness.cli.process import Answer
 from zoo.registry import UserError
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +15,7 @@ class PackOptions:
 
     Attributes:
         suite: NAME or FILE.toml; by default every record of the store, of any kind.
-        attention: The row, as tables name it: primal[rank=8]; with --suite.
+        attention: The row, as tables name it: primal[rank=8], or MODULE:CLASS; with --suite.
         store: Folder of records.
         out: Folder of published records.
         as_json: Print one JSON document.
@@ -46,7 +43,8 @@ def pack(options: PackOptions) -> Answer:
     if bool(options.suite) != bool(options.attention):
         raise UserError("--suite and --attention name a row together; give both, or none of them")
     if options.suite:
-        row = rows.of_store(suite := find(options.suite), options.attention, store)
+        (label,) = registered([options.attention])
+        row = rows.of_store(suite := find(options.suite), label, store)
         if missing := [*rows.missing_runs(row)]:
             more = f" and {len(missing) - 1} more" * (len(missing) > 1)
             raise UserError(

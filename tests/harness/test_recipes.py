@@ -16,6 +16,7 @@ from tasks import names as task_names
 from tasks.registry import tasks
 from tasks.synthetic.base import SyntheticTask
 from tests.harness.conftest import requested
+from zoo.composition import Composition
 from zoo.registry import UserError
 from zoo.registry import options_of as declared
 from zoo.variants import variants
@@ -318,6 +319,13 @@ def test_the_options_of_a_last_layer_are_for_the_last_layer_only():
     assert options_of(resolved("nystrom+primal"))["primal"]["rank"] == 30
     assert options_of(resolved("primal"))["primal"]["rank"] == 20
     assert options_of(resolved("primal+softmax"))["primal"]["rank"] == 20
+
+
+def test_the_text_of_a_stack_is_parsed_once_for_a_run(monkeypatch):
+    parse, texts = Composition.parse, []
+    monkeypatch.setattr(Composition, "parse", lambda text: texts.append(text) or parse(text))
+    assert resolved("softmax+primal").layers == ("softmax", "primal")
+    assert texts == ["softmax+primal"]
 
 
 @pytest.mark.parametrize(

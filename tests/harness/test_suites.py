@@ -245,6 +245,12 @@ def test_a_class_of_a_file_is_a_row_once_its_checks_pass(
     # A certificate of the same source is checked once; none is written of a failure.
     call("run", "--suite", name, "--no-cost", "-a", "free_copy:AttentionFree")
     assert len(checked) == (1 if passed else 2)
+    store.folder.mkdir(exist_ok=True)
+    out = tmp_path / "out"
+    argv = ["pack", "--suite", name, "-a", "free_copy:AttentionFree", "--out", str(out)]
+    code, _, err = call(*argv)
+    assert (code == 0) == passed == ("no run of row 'AttentionFree'" not in err)
+    assert [path.name for path in out.rglob("*.jsonl")] == ["AttentionFree.jsonl"] * passed
 
 
 def test_the_place_of_a_row_is_that_among_the_other_published_rows(file):
