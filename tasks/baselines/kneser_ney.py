@@ -9,7 +9,7 @@ all orders but the highest the number of different tokens before it (its continu
 where c(h) is the sum of c(h w) over w, g(h) makes the sum 1, and p_0 is uniform over all classes.
 D is one of three discounts of each order, for counts of 1, 2 and more, from the numbers n_i of
 n-grams with count i: D_i = i - (i + 1) n_1 / (n_1 + 2 n_2) n_{i+1} / n_i. A history that is not in
-train is left out. Outside train a history begins with its window, as that of a model does.
+train is left out. Outside train a history begins with its window, as the context of a model does.
 
 All n-grams are looked up at once: the n-gram that ends at a position has a number, from the number
 of the (n-1)-gram before it and the token. `w` are the tokens of the other stream.
