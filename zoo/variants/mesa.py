@@ -41,6 +41,9 @@ Gates = Float[Tensor, "b h n 1"]
 LOWEST = 0.25
 """The lower bound of lambda."""
 
+GROUP = 16
+"""Chunks whose systems are in memory at a time."""
+
 
 @variants.register("mesa")
 class Mesa(CausalHeads):
@@ -118,7 +121,8 @@ def regress(
     states, state = from_state(chunk_states, decays, update, state)
     h, g = states.split([width, v.shape[-1]], dim=-1)
     decay, since = pairwise_decay(log_alpha), log_alpha.cumsum(-2).exp()
-    solutions, *_ = _Solve.apply(q, weighted, k, decay, since, h, penalty)
+    parts = zip(*(part.split(GROUP, 2) for part in (q, weighted, k, decay, since, h)), strict=True)
+    solutions = torch.cat([_Solve.apply(*part, penalty)[0] for part in parts], 2)
     sums = (solutions @ weighted.mT * decay) @ v + (solutions * since) @ g
     return from_blocks(sums, n), state
 
