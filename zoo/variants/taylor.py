@@ -88,5 +88,7 @@ def features(x: Float[Tensor, "*any e"]) -> Float[Tensor, "*any f"]:
     width = x.shape[-1]
     x = x * width**-0.25
     a, b = torch.triu_indices(width, width, device=x.device)
-    products = x[..., a] * x[..., b] * torch.where(a == b, 0.5, 1.0).to(x.dtype).sqrt()
+    scale = torch.where(a == b, 0.5, 1.0).to(x.dtype).sqrt()
+    # `index_select`: indexing and its gradient take 1.5 times the time.
+    products = x.index_select(-1, a) * x.index_select(-1, b) * scale
     return torch.cat([torch.ones_like(x[..., :1]), x, products], dim=-1)
