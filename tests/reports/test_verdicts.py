@@ -127,9 +127,15 @@ def test_a_question_without_a_ceiling_has_no_verdict():
 
 @pytest.mark.parametrize(
     ("scores", "expected"),
-    [([99, 99.5, 1], 100), ([99, 1, 99, 99], 300), ([1, 99, 1, 99], math.nan), ([], math.nan)],
+    [
+        ([99, 99.5, 1], 100),
+        ([99, 1, 99, 99], 300),
+        ([1, 99, 1], math.nan),
+        ([1, 99, 1, 99], 400),
+        ([], math.nan),
+    ],
 )
-def test_the_ceiling_is_reached_by_two_evaluations_in_a_row(scores, expected):
+def test_the_ceiling_is_reached_by_two_evaluations_in_a_row_or_by_the_last(scores, expected):
     steps = STEPS[: len(scores)].tolist()
     assert steps_to(steps, scores, 99.0) == pytest.approx(expected, nan_ok=True)
     assert steps_to(steps, [-score for score in scores], -99.0, -1) == pytest.approx(
