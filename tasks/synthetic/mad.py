@@ -76,9 +76,9 @@ class MotifRecall(SyntheticTask):
         every = np.full((count, self.max_len + 1), PAD, np.int64)
         targets = np.full((count, self.max_len + 1), NO_ANSWER, np.int64)
         # The numbers that decide each pair, and the last query.
-        draws = stream.uniform(count, self.max_len // 2, 6)
+        draws, motifs = stream.uniform(count, self.max_len // 2, 6), self._motifs()
         for row, (numbers, last) in enumerate(zip(draws, stream.uniform(count), strict=True)):
-            tokens, answers = self._example(numbers, float(last), train)
+            tokens, answers = self._example(motifs, numbers, float(last), train)
             every[row, -len(tokens) :], targets[row, -len(tokens) :] = tokens, answers
         if train:
             targets = np.where(every == PAD, NO_ANSWER, every)
@@ -86,10 +86,14 @@ class MotifRecall(SyntheticTask):
         return Examples(every[:, :-1], targets[:, 1:], positions)
 
     def _example(
-        self, draws: Float64[np.ndarray, "pairs 6"], last: float, train: bool
+        self,
+        motifs: tuple[list[list[Motif]], list[list[Motif]]],
+        draws: Float64[np.ndarray, "pairs 6"],
+        last: float,
+        train: bool,
     ) -> tuple[list[int], list[int]]:
         """The tokens of an example, at most one more than `max_len`, and the answers at each."""
-        keys, values = self._motifs()
+        keys, values = motifs
         tokens: list[int] = []
         answers: list[int] = []
         paired: dict[Motif, Motif] = {}

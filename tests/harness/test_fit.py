@@ -189,15 +189,10 @@ def test_training_ends_when_two_evaluations_in_a_row_reach_the_score(
     assert progress.step == last
 
 
-RECALL = {"mixture": "2/16x2,4/32", "vocabulary": 32, "train": 48, "dev": 8, "test": 8,
-          "probe": 4, "beyond": "6/48"}  # fmt: skip
-
-
 def test_a_batch_in_parts_of_equal_length_has_the_loss_and_gradient_of_the_whole(prepare):
-    settings = {"recall": RECALL, "model": {"dropout": 0.0}}
     gradients, losses = [], []
     for by_length in (False, True):
-        spec = requested("softmax", "recall", positions="none", **settings)
+        spec = requested("softmax", "recall", positions="none", model={"dropout": 0.0})
         trainer = prepare(with_train(spec, batch=16, parts_by_length=by_length))
         parts = trainer.read(0)
         assert [part.tokens.shape[-1] for part in parts] == ([16, 32] if by_length else [32])
@@ -211,7 +206,7 @@ def test_a_batch_in_parts_of_equal_length_has_the_loss_and_gradient_of_the_whole
 
 
 def test_a_record_has_the_scores_of_groups_of_dev_and_of_probes(run_here):
-    record = run_here(requested("softmax", "recall", positions="none", recall=RECALL))
+    record = run_here(requested("softmax", "recall", positions="none"))
     assert record.status == "ok", record.reason
     names = ["2 pairs in 16", "4 pairs in 32"]
     evaluated = [point for point in record.curve if point.dev is not None]
