@@ -1,6 +1,5 @@
 """Options: completed by the signature, converted from text, checked against types and bounds."""
 
-import inspect
 import json
 from pathlib import Path
 from typing import Annotated, Literal
@@ -174,9 +173,3 @@ RULES = [
 def test_a_value_out_of_range_is_rejected_with_its_rule(name, option, rule):
     with pytest.raises(UserError, match=rf"^{name}\.{rule}"):
         resolve(name, variants.find(name), option)
-
-
-@pytest.mark.parametrize("name", variants.names())
-def test_the_docstring_names_every_option(name):
-    text = (inspect.getdoc(variants.find(name).__init__) or "").replace("`", "")
-    assert all(f"{option}: " in text for option in options_of(variants.find(name)))
