@@ -4,12 +4,13 @@ import traceback
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from harness.environment import keep_freed_memory, use_threads
 from harness.records.locks import Lock, State
+from harness.records.record import Record
 from harness.records.spec import RunSpec
 from harness.records.store import Store
 from harness.runner import failure, run, save_record
@@ -20,16 +21,15 @@ class Result(NamedTuple):
     """The end of the execution of a run.
 
     Attributes:
-        state: `done` if the store holds the record, `busy` if another process executes the run,
-            `error` if no run can be executed.
+        record: that the store holds; None if another process executes the run, or with an `error`.
         new: whether the run was executed now.
-        message: the reason of an `error`.
+        error: the reason why no run can be executed.
         trace: the traceback of a run that failed; empty otherwise.
     """
 
-    state: Literal["done", "busy", "error"]
+    record: Record | None = None
     new: bool = False
-    message: str = ""
+    error: str = ""
     trace: str = ""
     warnings: tuple[str, ...] = ()
 
@@ -84,16 +84,16 @@ def execute(
         threads = left.threads
     with use_threads(threads), store.locked(spec, torch.get_num_threads()) as lock:
         if lock is None:
-            return Result("busy")
-        record = store.find(spec)
-        if record and record.started != before and record.status != "interrupted":
-            return Result("done")
+            return Result()
+        found = store.find(spec)
+        if found and found.started != before and found.status != "interrupted":
+            return Result(found)
         reported = Reported(lock, show)
         if failed:
-            save_record(failure(spec, store, failed), store)
+            record = save_record(failure(spec, store, failed), store, found)
         else:
-            run(spec, store, reported, keep_checkpoints=keep_checkpoints)
-        return Result("done", new=True, trace=reported.trace)
+            record = run(spec, store, reported, found=found, keep_checkpoints=keep_checkpoints)
+        return Result(record, new=True, trace=reported.trace)
 
 
 def execute_elsewhere(spec: RunSpec, folder: Path, threads: int, **how: Any) -> Result:
@@ -111,7 +111,7 @@ def execute_elsewhere(spec: RunSpec, folder: Path, threads: int, **how: Any) -> 
         try:
             result = execute(spec, Store(folder), **how)
         except UserError as error:
-            result = Result("error", message=str(error))
+            result = Result(error=str(error))
         except Exception:
-            result = Result("error", message=traceback.format_exc())
+            result = Result(error=traceback.format_exc())
     return result._replace(warnings=tuple(str(warned.message) for warned in caught))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from dataclasses import replace
 from functools import partial
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 
@@ -35,15 +35,31 @@ SECONDS_PER_LOOK = 1.0
 """Seconds between two looks at the runs of other processes."""
 
 
-def check(specs: Sequence[RunSpec], store: Store) -> list[RunSpec]:
-    """Reject bad input before the first run, and return the runs that are possible.
+class Asked(NamedTuple):
+    """A run that is asked for, with its record in the store, and whether that is its result."""
 
-    A variant that does not support a task is skipped with a warning, which gives the remedy.
+    spec: RunSpec
+    record: Record | None
+    is_done: bool
+
+
+def check(
+    specs: Sequence[RunSpec], store: Store, *, rerun: bool = False, keep_outdated: bool = False
+) -> list[Asked]:
+    """Find the record of each run, and reject bad input before the first run that is missing.
+
+    A record that is final is a result, unless it is of earlier code and not `keep_outdated`; with
+    `rerun` none is. A variant that does not support a task is left out with a warning, which gives
+    the remedy.
     """
-    runnable = []
+    runnable: list[Asked] = []
     reasons: dict[str, str | None] = {}
     for spec in specs:
-        store.find(spec)
+        record = store.find(spec)
+        is_final = record is not None and record.status in FINAL and not rerun
+        if record and is_final and (keep_outdated or not is_outdated(record)):
+            runnable.append(Asked(spec, record, True))
+            continue
         if (path := store.checkpoint(spec)).is_dir():
             raise UserError(
                 f"{path} is a folder, where the checkpoint of a run belongs; move it away"
@@ -53,7 +69,7 @@ def check(specs: Sequence[RunSpec], store: Store) -> list[RunSpec]:
             reasons[model] = _unsupported(spec)
         if not reasons[model]:
             _require_batch(spec)
-            runnable.append(spec)
+            runnable.append(Asked(spec, record, False))
     skipped = dict.fromkeys(reason for reason in reasons.values() if reason)
     if skipped and not runnable:
         raise Unsupported(next(iter(skipped)))
@@ -123,39 +139,34 @@ class NoView(View):
 
 
 def run_all(
-    specs: Sequence[RunSpec],
+    asked: Sequence[Asked],
     store: Store,
     resources: Resources,
     view: View,
     *,
     rerun: bool = False,
-    keep_outdated: bool = False,
     keep_checkpoints: bool = False,
 ) -> list[tuple[Record, bool]]:
-    """Execute every run that has no final record in the store; with `rerun` all, from the start.
-
-    A record of earlier code is replaced, unless `keep_outdated`.
+    """Execute every run that has no result yet; with `rerun` from the start. See `check`.
 
     A run that another command executes is left to it, and executed here if that ends before the run
-    does. A run whose process ends unexpectedly `ATTEMPTS` times fails. Runs are begun in the order
-    of `specs`. For `keep_checkpoints` see `harness.runner.run`.
+    does. A run whose process ends unexpectedly `ATTEMPTS` times fails. Runs are begun in their
+    order. For `keep_checkpoints` see `harness.runner.run`.
 
     Returns:
         The record of each run, and whether it was executed now.
     """
     store.remove_leftovers()
     grid = _Grid(store, resources, view, keep_checkpoints=keep_checkpoints)
-    for spec in specs:
-        record = store.find(spec)
-        is_final = record is not None and record.status in FINAL and not rerun
-        if record and is_final and (keep_outdated or not is_outdated(record)):
+    for spec, record, is_done in asked:
+        if record and is_done:
             grid.outcomes[spec.file_name] = record, False
         else:
             grid.add(spec, record, restart=rerun)
     view.begin(len(grid.outcomes) + len(grid.specs), len(grid.outcomes))
     if grid.specs:
         grid.execute()
-    return [grid.outcomes[spec.file_name] for spec in specs]
+    return [grid.outcomes[spec.file_name] for spec, *_ in asked]
 
 
 class _Grid:
@@ -235,16 +246,13 @@ class _Grid:
             return
         for message in result.warnings:
             warnings.warn(message, stacklevel=2)
-        if result.state == "error":
-            raise UserError(result.message)
-        if result.state == "busy":
+        if result.error:
+            raise UserError(result.error)
+        if result.record is None:
             self.others.add(name)
             return
-        record = self.store.find(self.specs[name])
-        if record is None:
-            raise UserError(f"{self.store.path(self.specs[name])} was deleted; run it again")
-        self.outcomes[name] = record, result.new
-        self.view.ended(record, result.trace)
+        self.outcomes[name] = result.record, result.new
+        self.view.ended(result.record, result.trace)
 
     def _died(self, name: str, why: str) -> Result | None:
         """Let another process execute the run, or record that it failed."""

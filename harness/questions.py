@@ -9,11 +9,10 @@ from typing import Any, Literal, TypeVar, get_args
 from harness import recipes
 from harness.data import data_of
 from harness.environment import pick_precision
-from harness.records import suites
 from harness.records.fields import Device, Frozen
 from harness.records.models import MODELS, Positions
 from harness.records.spec import Question, RunSpec, TaskSpec, TrainSpec, field_at
-from harness.records.suites import SuiteQuestion
+from harness.records.suites import Suite, SuiteQuestion
 from harness.records.toml_files import validated
 from tasks import Task, create
 from tasks.registry import tasks
@@ -70,13 +69,14 @@ USUAL = Fixed()
 
 
 def question_of(
-    task: str, recipe: str = "laptop", settings: Settings = NONE, fixed: Fixed = USUAL
-) -> Question:
+    task: str, recipe: str | recipes.Recipe = "laptop", settings: Settings = NONE,
+    fixed: Fixed = USUAL,
+) -> Question:  # fmt: skip
     """The question of a task with a recipe; no data are read.
 
     Args:
         task: its name, or the path of a table of texts and labels, such as ./FOLDER.
-        recipe: its name, or the path of a TOML file; the recipe of a question of a suite,
+        recipe: or its name, or the path of a TOML file; the recipe of a question of a suite,
             `laptop@2/copy`, fixes precision and positions.
         settings: fields of the model and of `TrainSpec`, and options of the task, which override
             the recipe's; options of variants are left to `spec_of`.
@@ -88,13 +88,13 @@ def question_of(
     precision = pick_precision(fixed.precision, fixed.device)
     # Before the recipe: the message for an unknown task lists the tasks.
     tasks.find(name)
-    found = recipes.find(recipe)
+    found = recipes.find(recipe) if isinstance(recipe, str) else recipe
     of_task = found.of_task(name)
     _require_known(found)
     path = {"path": task} if name != task else {}
     made = create(name, **{**of_task.options, **path, **settings.get(name, {})})
     if declared := found.question:
-        _require_declared(declared, fixed, recipe)
+        _require_declared(declared, fixed, found.name)
         positions, precision = declared.positions, declared.precision
     model, train, changes = _sections(
         made, of_task, f"recipe {found.name!r}: ", settings, positions,
@@ -110,8 +110,8 @@ def question_of(
     suite, _, of_suite = found.name.rpartition("/")
     is_changed = changes or settings.get(name) or fixed.grid or fixed.match or fixed.compiled
     if declared and not is_changed and fixed.tune == bool(declared.rates):
-        digest = recipes.declared(suites.find(recipe.rpartition("/")[0]))[of_suite]
-        return question.model_copy(update={"name": of_suite, "suite": suite, "declared": digest})
+        names = {"name": of_suite, "suite": suite, "declared": found.declared}
+        return question.model_copy(update=names)
     name = _name(question, changes, positions if not declared else "", fixed)
     return question.model_copy(update={"name": name})
 
@@ -127,11 +127,10 @@ def _is_compiled(recipe: recipes.TaskRecipe, fixed: Fixed) -> bool:
     return fixed.device == "cuda" and not by_length
 
 
-def of_suite(suite: str, name: str, device: Device) -> Question:
-    """A question of the suite of that name or file, with the grid of its rates."""
-    declared = suites.find(suite).question(name)
+def of_suite(suite: Suite, declared: SuiteQuestion, device: Device) -> Question:
+    """A question of a suite, with the grid of its rates."""
     fixed = Fixed(device=device, tune=bool(declared.rates))
-    return question_of(declared.task, f"{suite}/{name}", NONE, fixed)
+    return question_of(declared.task, recipes.of_question(suite, declared.name), NONE, fixed)
 
 
 def spec_of(

@@ -68,7 +68,7 @@ def results_in(
     runs, named = content.runs, {suite.key: suite for suite in map(find, shown.suites)}
     joint = content
     if shown.published and store.resolve() != stores.PUBLISHED.resolve():
-        joint = stores.content(stores.PUBLISHED, store)
+        joint = stores.content(stores.PUBLISHED) | content
     _require_variants(shown.attentions, joint.runs)
     of_suite, suites = np.array(runs.get("suite", ()), dtype=object), []
     is_other = of_suite == ""

@@ -26,6 +26,7 @@ from harness.runner import run
 from harness.suite import asked, has_form, layer_costs
 from harness.tuning import best, beyond
 from zoo.conformance import checks_for, configurations
+from zoo.contract import CAUSAL_SUFFIX
 from zoo.registry import UserError
 from zoo.variants import variants
 
@@ -135,8 +136,7 @@ def missing_runs(row: Row) -> Iterator[str]:
     """The runs that a row lacks: trials at each rate, and each seed at the chosen one."""
     for question in row.suite.questions:
         runs = [run for run in row.runs if run.spec.question.name == question.name]
-        attention, (_, task) = row.runs[0].spec.attention, asked(row.suite, question)
-        if not runs and not has_form(attention, causal=task.causal):
+        if not runs and not _has_form(row, causal=asked(row.suite, question)[1].causal):
             continue
         runs = [run for run in runs if run.status in FINAL]
         if not question.rates:
@@ -157,6 +157,17 @@ def missing_runs(row: Row) -> Iterator[str]:
                 for seed in question.seeds
                 if seed not in seeds
             )
+
+
+def _has_form(row: Row, *, causal: bool) -> bool:
+    """As `has_form`; the certificate of a variant that is not installed has its forms."""
+    forms = {
+        found.variant: {result.form for result in found.results}
+        for found in row.certificates
+        if found.variant not in variants.names()
+    }
+    is_certified = all(f"{name}{CAUSAL_SUFFIX * causal}" in of for name, of in forms.items())
+    return is_certified and has_form(row.runs[0].spec.attention, causal=causal)
 
 
 def repeat(row: Row, count: int) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from harness import checkpoint, provenance
 from harness.answers import by_cluster, roll_out
 from harness.costs.plan import of_run
 from harness.costs.reference import SDPA, softmax_by
-from harness.costs.work import counts, prepare, state_bytes_of
+from harness.costs.work import counts_of, state_bytes_of
 from harness.data import is_out_of_memory, restore
 from harness.environment import is_same_machine, merge_commits
 from harness.interrupts import Interrupts
@@ -103,12 +103,12 @@ class Attempt:
             raise UserError(f"{task.key} has no test answers; give train.best_on_test=false")
         # Without a trial of what is the fastest here: curves of two machines are alike.
         built = spec.model_copy(update={"options": softmax_by(SDPA, spec.options)})
-        step, _ = of_run(built, self.environment.device, self.environment.threads)
-        self.flops, self.backend = counts(step, prepare(step))
-        self.report("phase", "train")
         torch.manual_seed(spec.seed)
         model = build_model(built, task).to(device)
         self.parameters = trainable(model)
+        step, _ = of_run(built, self.environment.device, self.environment.threads)
+        self.flops, self.backend = counts_of(step, model)
+        self.report("phase", "train")
         trainer = Trainer(model, train, spec.train, spec.seed)
         if self.path.exists():
             self._resume(trainer)
@@ -204,11 +204,12 @@ def run(
     store: Store,
     report: Report = unreported,
     *,
+    found: Record | None = None,
     save_every: float = SAVE_EVERY,
     clock: Callable[[], float] = time.monotonic,
     keep_checkpoints: bool = False,
 ) -> Record:
-    """Train one run and write its record, however it ends.
+    """Train one run and write its record, however it ends; `found` is the one in the store.
 
     A run whose checkpoint is in the store is continued. During training Ctrl-C and SIGTERM take
     effect after the current step, when a checkpoint has been written. Checkpoints are also written
@@ -225,7 +226,7 @@ def run(
         except KeyboardInterrupt:
             reason = f"interrupted at step {attempt.progress.step}"
             attempt.interrupts.deferred = True
-            save_record(attempt.record("interrupted", reason), store)
+            save_record(attempt.record("interrupted", reason), store, found)
             raise
         except BaseException as error:
             # SystemExit as well: a variant must not end the process.
@@ -235,7 +236,7 @@ def run(
             if status == "failed" and not isinstance(error, UserError):
                 report("trace", traceback.format_exc())
         attempt.interrupts.deferred = True
-        record = save_record(record, store)
+        record = save_record(record, store, found)
         attempt.interrupts.raise_pending()
         return record
 
@@ -245,18 +246,19 @@ def failure(spec: RunSpec, store: Store, reason: str) -> Record:
     return Attempt(spec, store).record("failed", reason)
 
 
-def save_record(record: Record, store: Store) -> Record:
-    """Write a record, unless it would replace a finished one of the same code; return the one kept.
+def save_record(record: Record, store: Store, found: Record | None) -> Record:
+    """Write a record, unless `found`, that in the store, is finished and of the same code.
+
+    Return the one that is kept.
 
     An interrupted run replaces no finished one.
 
     The checkpoint is deleted if its status is in `FINAL`.
     """
-    existing = store.find(record.spec)
-    if record.status != "ok" and existing is not None and existing.status == "ok":
-        same_code = existing.implementations == record.implementations
+    if record.status != "ok" and found is not None and found.status == "ok":
+        same_code = found.implementations == record.implementations
         if same_code or record.status == "interrupted":
-            return existing
+            return found
     store.write(record)
     if record.status in FINAL:
         store.checkpoint(record.spec).unlink(missing_ok=True)

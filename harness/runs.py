@@ -121,15 +121,15 @@ def _rows(
 ) -> list[list[RunSpec]]:
     """The runs of each variant on each task: its trials where fields are tuned."""
     device = environment.pick_device(comparison.device)
-    declared, fixed = recipes.find(comparison.budget).question, replace(comparison, device=device)
+    recipe, fixed = recipes.find(comparison.budget), replace(comparison, device=device)
+    usual = recipe.question.task if recipe.question else TASK
     names: set[str] = set()
     found: list[tuple[str, list[tuple[Question, Settings]]]] = []
-    for task, attention in product(comparison.task or [declared.task if declared else TASK],
-                                   comparison.attention):  # fmt: skip
+    for task, attention in product(comparison.task or [usual], comparison.attention):
         varied: Sequence[Settings] = [comparison.settings]
         for path, values in comparison.over.items():
             varied = tuning.varied(comparison.settings, path, values, task, attention)
-        row = [(question_of(task, comparison.budget, of, fixed), of) for of in varied]
+        row = [(question_of(task, recipe, of, fixed), of) for of in varied]
         for question, settings in row:
             names |= {*composed(question, attention, settings)[0].names}
         found.append((attention, row))
@@ -163,11 +163,11 @@ def execute(specs: Sequence[RunSpec], how: Execution) -> Outcomes:
     """Check every run, then make those without a final record; see `harness.grid.run_all`."""
     environment.keep_freed_memory()
     store = Store(how.store)
-    runnable = grid.check(specs, store)
+    asked = grid.check(specs, store, rerun=how.rerun, keep_outdated=how.keep_outdated)
     store.require_writable()
     with how.shown.grid() as view, continued(by_same_command=not how.rerun):
         return grid.run_all(
-            runnable, store, how.resources, view, rerun=how.rerun, keep_outdated=how.keep_outdated,
+            asked, store, how.resources, view, rerun=how.rerun,
             keep_checkpoints=how.keep_checkpoints,
         )  # fmt: skip
 

@@ -2,9 +2,11 @@
 
 import shlex
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, reduce
 from itertools import chain
+from operator import or_
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -13,6 +15,7 @@ from zoo.registry import UserError
 if TYPE_CHECKING:
     import pandas as pd
 
+    from harness.records.cost import CostRecord
     from harness.records.record import Record
     from harness.records.store import Broken
 
@@ -24,41 +27,67 @@ PUBLISHED = Path(__file__).parent / "results"
 
 @dataclass(frozen=True)
 class Content:
-    """The records of stores, as frames; see `harness.records.frame`.
+    """The records of stores, and frames of them; see `harness.records.frame`.
 
     Attributes:
-        records: the runs, and `runs` as a frame.
+        records: the runs.
         broken: the files that are no records.
-        costs: the measurements of `harness cost`.
-        rules: the complete baselines of this version of the tasks.
+        measured: the measurements of `harness cost`.
     """
 
+    stores: "Sequence[Path]"
     records: "Sequence[Record]"
     broken: "Sequence[Broken]"
-    runs: "pd.DataFrame"
-    costs: "pd.DataFrame"
-    rules: "pd.DataFrame"
+    measured: "Sequence[CostRecord]"
+
+    def __or__(self, other: "Content") -> "Content":
+        """The content of both; of a run that both have, the record of `other`.
+
+        Costs are of the machines of `other`, if it has any.
+        """
+        machines = {record.spec.machine for record in other.measured or self.measured}
+        measured = [m for m in (*self.measured, *other.measured) if m.spec.machine in machines]
+        return Content(
+            [*self.stores, *other.stores], _last((*self.records, *other.records)),
+            [*self.broken, *other.broken], _last(measured),
+        )  # fmt: skip
+
+    @cached_property
+    def runs(self) -> "pd.DataFrame":
+        """The runs, with their costs."""
+        from harness.records.frame import of_records
+
+        return of_records(self.records, self.measured)
+
+    @cached_property
+    def costs(self) -> "pd.DataFrame":
+        """The measurements."""
+        from harness.records.frame import of_costs
+
+        return of_costs(self.measured)
+
+    @cached_property
+    def rules(self) -> "pd.DataFrame":
+        """The complete baselines of this version of the tasks."""
+        return rules_of(*self.stores)
+
+
+def _last(records: "Iterable[T]") -> list[T]:
+    """The last record of each specification, in the order of the first ones."""
+    of: dict[str, T] = {record.spec.id: record for record in records}  # type: ignore[attr-defined]
+    return [*of.values()]
 
 
 def content(*stores: Path, curves: bool = False) -> Content:
-    """The content of stores; of a run that several have, the record of the last one.
-
-    Costs are of the machines of the last store that has any.
-    """
-    from harness.records import frame
+    """The content of stores; see `Content.__or__`."""
     from harness.records.store import CostStore
 
-    runs, broken = zip(*(read(store, curves=curves) for store in stores), strict=True)
-    records = [*{record.spec.id: record for record in chain(*runs)}.values()]
-    costs = [with_warnings(CostStore.within(store).read())[0] for store in stores]
-    last = next(filter(None, reversed(costs)), [])
-    machines = {record.spec.machine for record in last}
-    measured = {record.spec.id: record for record in chain(*costs)
-                if record.spec.machine in machines}  # fmt: skip
-    return Content(
-        records, [*chain(*broken)], frame.of_records(records, measured.values()),
-        frame.of_costs([*measured.values()]), rules_of(*stores),
-    )  # fmt: skip
+    found = [
+        Content([store], *read(store, curves=curves),
+                with_warnings(CostStore.within(store).read())[0])
+        for store in stores
+    ]  # fmt: skip
+    return reduce(or_, found)
 
 
 def results_of(suite: str, *stores: Path, curves: bool = False) -> Content:

@@ -15,7 +15,7 @@ from harness.records.cost import CostSpec
 from harness.records.fields import Device
 from harness.records.models import Encoder
 from harness.records.spec import RunSpec
-from harness.records.suites import CostPlan, Suite, SuiteQuestion, SuiteRow, find
+from harness.records.suites import CostPlan, Suite, SuiteQuestion, SuiteRow
 from harness.tuning import trials
 from tasks import create
 from tasks.data.sources import ImportedTask
@@ -58,7 +58,7 @@ def rows_of(
 
 
 def specs_of(
-    suite: str, name: str, rows: Iterable[SuiteRow], device: Device,
+    suite: Suite, declared: SuiteQuestion, rows: Iterable[SuiteRow], device: Device,
     announce: Callable[[str], None] = lambda line: None,
 ) -> list[list[RunSpec]]:  # fmt: skip
     """The runs of each row that has the form which a question of a suite needs.
@@ -66,13 +66,13 @@ def specs_of(
     They are a trial at each point of the question's grid, with seed 0; without a grid one run. A
     row has the variants' causal or bidirectional form, and a layer for each variant.
     """
-    question, found = of_suite(suite, name, device), []
-    rotary = find(suite).question(name).rotary
+    question, found = of_suite(suite, declared, device), []
     for row in rows:
         if not has_form(row.attention, causal=data_of(question.task).task.causal):
             continue
         with suppress(Unsupported):
-            positions = {"model.positions": "rotary"} if row.attention in rotary else {}
+            is_rotary = row.attention in declared.rotary
+            positions = {"model.positions": "rotary"} if is_rotary else {}
             made = trials(question, row.attention, row.options, device, positions, announce)
             found.append(made)
     return found

@@ -56,7 +56,7 @@ def first(options: "RunOptions", name: str = SUITE) -> Answer:
     attentions = registered(typed)
     rows, typed = rows_of(suite, attentions, {}), dict(zip(attentions, typed, strict=True))
     questions, answers = [*map(suite.question, suite.first)], suites.published(suite)
-    specs = _specs(name, questions, rows, answers, device)
+    specs = _specs(suite, questions, rows, answers, device)
     outcomes = execute(specs, execution(options)) if specs else []
     runs = of_records(record for record, _ in outcomes)
     documents: list[Document] = [
@@ -77,7 +77,7 @@ def first(options: "RunOptions", name: str = SUITE) -> Answer:
 
 
 def _specs(
-    name: str, questions: Sequence[SuiteQuestion], rows: Sequence[SuiteRow],
+    suite: Suite, questions: Sequence[SuiteQuestion], rows: Sequence[SuiteRow],
     answers: pd.DataFrame, device: Device,
 ) -> list[RunSpec]:  # fmt: skip
     """A run of each row on each question that it has a form for, at its published rate.
@@ -87,7 +87,7 @@ def _specs(
     rates = answers.set_index(["row", "question"])["rate"].dropna().to_dict()
     specs = []
     for question in questions:
-        for trials in specs_of(name, question.name, rows, device):
+        for trials in specs_of(suite, question, rows, device):
             middle = trials[len(trials) // 2]
             if rate := rates.get((middle.row, question.name)):
                 specs += finals(at_rate(middle, rate), [SEED])

@@ -75,7 +75,7 @@ def _train(
 ) -> bool:  # fmt: skip
     """Make the runs of a question; return whether all have finished."""
     how, seeds = execution(replace(options, cost=False)), question.seeds
-    found = suites.specs_of(options.suite, question.name, rows, device, typer.echo)
+    found = suites.specs_of(suite, question, rows, device, typer.echo)
     if not found:
         return True
     if question.rates:

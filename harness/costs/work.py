@@ -89,13 +89,14 @@ def _layer_call(spec: CostSpec) -> TimedCall:
     return TimedCall(train, layer)
 
 
-def trainer_of(spec: CostSpec) -> Trainer:
-    """A new model of `spec`, on its task or on random tokens."""
+def trainer_of(spec: CostSpec, built: torch.nn.Module | None = None) -> Trainer:
+    """A new model of `spec`, or one that is built, on its task or on random tokens."""
     model = cast(Encoder, spec.model)
     if spec.task and spec.train:
         data = data_of(spec.task)
-        layers = Composition.parse(spec.attention).layers(model.depth)
-        built = build_model(Stack(model, layers, spec.options), data.task)
+        if built is None:
+            layers = Composition.parse(spec.attention).layers(model.depth)
+            built = build_model(Stack(model, layers, spec.options), data.task)
         split, recipe = data.splits["train"], spec.train
     else:
         tokens = torch.randint(1, VOCABULARY, (spec.batch, spec.length))
@@ -120,6 +121,21 @@ def counts(spec: CostSpec, timed: TimedCall) -> tuple[int, str]:
         train, backend = spec.train.model_copy(update={"compiled": False}), "compiled"
         timed = prepare(spec.model_copy(update={"train": train}))
     return flops(timed.call), backend
+
+
+def counts_of(spec: CostSpec, model: torch.nn.Module) -> tuple[int, str]:
+    """As `counts`, of a model that is built for a run; it and the generators do not change."""
+    train, before = (
+        cast(TrainSpec, spec.train),
+        {name: value.clone() for name, value in model.state_dict().items()},
+    )
+    plain = spec.model_copy(update={"train": train.model_copy(update={"compiled": False})})
+    with torch.random.fork_rng([] if spec.device == "cpu" else [torch.cuda.current_device()]):
+        torch.manual_seed(0)
+        trainer = trainer_of(plain, model)
+        found, backend = counts(plain, TimedCall(training_call(trainer), model))
+    model.load_state_dict(before)
+    return found, "compiled" if train.compiled else backend
 
 
 def state_bytes_of(model: torch.nn.Module) -> int | None:

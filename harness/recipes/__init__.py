@@ -104,6 +104,19 @@ class Recipe(Frozen):
         base = TaskRecipe(model=self.model, train=self.train, variants=self.variants)
         return recipe.override(base)
 
+    @property
+    def declared(self) -> str:
+        """The digest of the table of its question: equal where runs are of equal settings.
+
+        Options of variants do not count: they belong to a row. Empty without a question.
+        """
+        if self.question is None:
+            return ""
+        fields = {"name", "title", "asks", "note", "variants", "rotary", "seeds"}
+        table = self.question.model_dump(mode="json", exclude=fields)
+        table |= self.of_task(self.question.task).model_dump(mode="json", exclude={"variants"})
+        return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()[:16]
+
 
 def options_of(variants: Mapping[str, Table], names: Sequence[str]) -> dict[str, dict[str, Value]]:
     """Options of the variants of a composition, first to last, from the table of a recipe."""
@@ -152,25 +165,8 @@ def of_question(suite: Suite, name: str) -> Recipe:
 
 
 def declared(suite: Suite) -> dict[str, str]:
-    """The digest of the table of each question, by name: equal where runs are of equal settings.
-
-    Options of variants do not count: they belong to a row.
-    """
-    tables = {}
-    for name, recipe in of_suite(suite).items():
-        fields = {
-            "name",
-            "title",
-            "asks",
-            "note",
-            "variants",
-            "rotary",
-            "seeds",
-        }
-        table = suite.question(name).model_dump(mode="json", exclude=fields)
-        table |= recipe.model_dump(mode="json", exclude={"variants"})
-        tables[name] = hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()[:16]
-    return tables
+    """The digest of the table of each question, by name; see `Recipe.declared`."""
+    return {of.name: of_question(suite, of.name).declared for of in suite.questions}
 
 
 def of_suite(suite: Suite) -> dict[str, TaskRecipe]:

@@ -390,7 +390,7 @@ def test_a_recipe_is_printed_and_runs_from_a_file(call, output, store, outcomes,
 def test_a_run_that_fails_is_listed_with_its_reason_and_exit_code_1(
     call, store, outcomes, monkeypatch
 ):
-    monkeypatch.setattr("harness.runner.counts", raising(RuntimeError("boom")))
+    monkeypatch.setattr("harness.runner.counts_of", raising(RuntimeError("boom")))
     code, out, _ = call(*TINY, "-a", "softmax")
     assert code == 1 and "failed: RuntimeError: boom" in out.split("listops@")[-1]
     assert store.read()[0][0].status == "failed"

@@ -54,8 +54,8 @@ def test_a_run_gives_the_rows_of_its_table_and_the_paths_of_its_records(
 ):
     argv = (*TINY, "-a", "none,softmax", "--seeds", "0,1", "--json")
     # A library that prints.
-    counts = harness.runner.counts
-    monkeypatch.setattr("harness.runner.counts", lambda *a: print("noise") or counts(*a))
+    counts = harness.runner.counts_of
+    monkeypatch.setattr("harness.runner.counts_of", lambda *a: print("noise") or counts(*a))
     code, out, err = call(*argv)
     assert code == 0, err
     found = document(out)

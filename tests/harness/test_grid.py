@@ -36,9 +36,10 @@ def view() -> MagicMock:
 def grid(store, view):
     """Executes specs; returns of each the seed, the status, and whether it was executed."""
 
-    def make(*specs, engine="local", **how) -> list[tuple[int, str, bool]]:
+    def make(*specs, engine="local", rerun=False, **how) -> list[tuple[int, str, bool]]:
         resources = Resources(engine=engine, workers=1, threads=torch.get_num_threads())
-        outcomes = run_all(specs, store, resources, view, **how)
+        asked = check(specs, store, rerun=rerun, **how)
+        outcomes = run_all(asked, store, resources, view, rerun=rerun)
         return [(record.spec.seed, record.status, new) for record, new in outcomes]
 
     return make
@@ -126,7 +127,7 @@ def test_a_folder_in_place_of_a_checkpoint_is_rejected_before_training(tiny, sto
 def test_the_check_rejects_a_later_run_before_the_first_and_draws_no_random_number(tiny, store):
     state = torch.get_rng_state()
     specs = [tiny(), tiny("primal")]
-    assert check(specs, store) == specs
+    assert [asked.spec for asked in check(specs, store)] == specs
     assert torch.equal(torch.get_rng_state(), state)
     large = tiny("primal", settings={"model": {"feed_forward": 2**40}})
     with pytest.raises(UserError, match="GiB of memory"):
@@ -142,7 +143,7 @@ def test_a_variant_that_does_not_support_a_task_is_skipped(tiny, store):
     line = r"skipped: nystrom on copying@1\S*: nystrom is not causal; .*; or make the task bidirec"
     with pytest.warns(UserWarning, match=line + r".* --set copying.causal=false") as warned:
         runnable = check([specs[0], *specs], store)
-    assert runnable == specs[1:]
+    assert [asked.spec for asked in runnable] == specs[1:]
     assert len(warned) == 1
     settings = {"copying": {"causal": "false"}}
     assert check([requested("nystrom", "copying", **settings)], store)
@@ -217,8 +218,9 @@ def test_a_failure_replaces_a_finished_run_of_other_code_alone(tiny, store, grid
     assert grid(tiny(), rerun=True) == [(0, "ok", True)] and store.find(tiny()) == record
     store.write(record.model_copy(update={"implementations": OTHER_CODE[0]}))
     interrupted = failed.model_copy(update={"status": "interrupted"})
-    assert save_record(interrupted, store).status == "ok"
-    assert save_record(failed, store) == failed == store.find(tiny())
+    found = store.find(tiny())
+    assert save_record(interrupted, store, found).status == "ok"
+    assert save_record(failed, store, found) == failed == store.find(tiny())
 
 
 def test_a_checkpoint_of_other_code_is_not_continued(tiny, store, grid, interrupted, monkeypatch):

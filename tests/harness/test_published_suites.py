@@ -90,8 +90,9 @@ def test_zoology_has_the_published_mixture_tests_and_epochs():
 @pytest.mark.parametrize("name", ["laptop", "mad", "zoology", "chen2023-lra"])
 def test_every_question_of_a_suite_can_be_asked_on_a_gpu(name):
     compiled = {}
-    for question in find(name).questions:
-        train = of_suite(name, question.name, "cuda").train
+    suite = find(name)
+    for question in suite.questions:
+        train = of_suite(suite, question, "cuda").train
         assert train.compiled != train.parts_by_length
         compiled[train.parts_by_length] = train.compiled
     expected = {"zoology": {True: False}, "laptop": {True: False, False: True}}

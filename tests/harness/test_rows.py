@@ -3,9 +3,11 @@
 import json
 import math
 import shutil
+from dataclasses import replace
 
 import pytest
 
+from harness import rows
 from harness.records import suites
 from harness.records.answers import CorrectAnswers
 from harness.records.files import file_lines, line_of
@@ -113,6 +115,23 @@ def test_a_row_without_a_run_is_not_packed_and_its_file_fails(
     assert [check for check, passed in results(call, packed).items() if not passed] == ["complete"]
     assert "has no run of row 'linformer' of mine@3" in rejected(*PACK[:-1], "linformer")
     assert "give both" in rejected(*PACK[:3])
+
+
+@pytest.mark.parametrize(
+    ("forms", "complete"), [(["Mine"], True), (["Mine", "Mine, causal"], False)]
+)
+def test_a_row_that_is_not_installed_has_the_forms_of_its_certificate(forms, complete, runs):
+    """One question is causal, and the row has no run of it."""
+    row = rows.of_store(suites.find("mine"), ROW, runs.folder)
+    changes = {"attention": "Mine", "layers": ("Mine",), "options": {}, "overrides": {}}
+    own = [run.model_copy(update={"spec": run.spec.model_copy(update=changes)})
+           for run in row.runs if run.spec.question.name == "hard"]  # fmt: skip
+    checks = tuple(
+        committed()["primal"].results[0].model_copy(update={"form": form}) for form in forms
+    )
+    certificate = committed()["primal"].model_copy(update={"variant": "Mine", "results": checks})
+    found = rows.verify(replace(row, label="Mine", runs=own, certificates=[certificate]))
+    assert {of.check: of.passed for of in found}["complete"] == complete
 
 
 CHANGES = {

@@ -173,7 +173,7 @@ def test_every_row_of_the_laptop_suite_has_a_recipe_for_every_question(unread):
     for question, published in pairs:
         if "+" in published.attention and question.model["depth"] == 1:
             continue
-        asked = of_suite(suite.key, question.name, "cpu")
+        asked = of_suite(suite, question, "cpu")
         spec = spec_of(asked, published.attention, published.options)
         fixed = spec.model.positions, spec.train.precision, spec.train.lr
         assert fixed == (question.positions, question.precision, sorted(question.rates)[1])
@@ -183,8 +183,9 @@ def test_every_row_of_the_laptop_suite_has_a_recipe_for_every_question(unread):
 
 
 def test_the_trials_of_a_question_have_its_rates(unread):
-    question = suites.find("laptop").question("recall")
-    found = trials(of_suite("laptop", "recall", "cpu"), "primal", {}, "cpu")
+    suite = suites.find("laptop")
+    question = suite.question("recall")
+    found = trials(of_suite(suite, question, "cpu"), "primal", {}, "cpu")
     assert [trial.train.lr for trial in found] == sorted(question.rates)
 
 
@@ -400,7 +401,7 @@ def test_a_row_of_a_question_has_its_positions_and_ends_at_its_ceiling(tmp_path,
     )
     suite = suites.find(str(path))
     question = suite.questions[0]
-    found = specs_of(str(path), question.name, suite.rows, "cpu")
+    found = specs_of(suite, question, suite.rows, "cpu")
     positions = {of_row[0].row: {spec.model.positions for spec in of_row} for of_row in found}
     assert positions.pop("softmax") == {"rotary"}
     assert positions and all(value == {"none"} for value in positions.values())
