@@ -179,7 +179,7 @@ def test_a_run_whose_loss_explodes_has_diverged(tiny, store, run_here):
 
 
 @pytest.mark.parametrize(
-    ("phase", "steps"), [("build_model", 0), ("counts", 0), ("Attempt._evaluate", 4)]
+    ("phase", "steps"), [("build_model", 0), ("counts_of", 0), ("Attempt._evaluate", 4)]
 )
 @pytest.mark.parametrize("error", [RuntimeError("boom"), KeyboardInterrupt()])
 def test_a_run_that_ends_before_or_after_training_is_a_record_too(
