@@ -41,7 +41,7 @@ NOT_RUN: Mapping[str, Any] = {
 
 OF_PROBES = (
     "row", "question", "probe", "trained", "better", "mean", "low", "high", "text", "interval",
-    "seeds",
+    "seeds", "by_seed",
 )  # fmt: skip
 """The columns of results on further splits."""
 
@@ -109,7 +109,8 @@ class SuiteResults:
         Returns:
             A line for each row, question and probe, in the order of the task. Columns: `row`,
             `question`, `probe`; `trained`, whether dev has a part of this name, so that training
-            has such examples; and of `answers`, `better` to `seeds`.
+            has such examples; `by_seed`, the score of each seed; and of `answers`, `better` to
+            `seeds`.
         """
         lines = []
         for name, runs in self.seeds.groupby("question"):
@@ -119,7 +120,12 @@ class SuiteResults:
                 same = same.assign(sample=[found[probe] for found in same["probes"]])
                 of_probe = {"question": name, "probe": probe, "trained": probe in parts}
                 if of := question_results(same, NO_BASELINES):
-                    lines += [{**_line(of, row), **of_probe, "row": row} for row in of.scores]
+                    means = {row: of.metric.sign * s.means for row, s in of.samples.items()}
+                    lines += [
+                        {**_line(of, row), **of_probe, "row": row,
+                         "by_seed": [of.metric.value(mean) for mean in means.get(row, ())]}
+                        for row in of.scores
+                    ]  # fmt: skip
         return pd.DataFrame(lines, columns=[*OF_PROBES])
 
     def pairs(self) -> pd.DataFrame:

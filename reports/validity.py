@@ -8,8 +8,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
-from scipy.stats import kendalltau
+from scipy.stats import kendalltau, ttest_ind
 
 from reports import outdated, papers
 from reports.markdown import rendered
@@ -57,18 +58,20 @@ def orderings(
     Args:
         answers: of `reports.suite_results.SuiteResults`.
         probes: the same columns for further splits, by `probe`: `row`, `question`, `mean`, `low`,
-            `high`, `better`, `seeds`, `trained`.
+            `high`, `better`, `seeds`, `trained`, `by_seed`.
         pairs: the differences of rows on the same test examples; see `reports.statistics.pairs`.
         questions: whose orderings; empty for those of the answers.
 
     Returns:
         A line for each ordering: its fields; `first` and `second`, the means of the two rows;
         `difference`, positive if the order is the published one, with its 95 % interval, `low` to
-        `high`: of the pair, or else the sum of the intervals of both; `verdict`.
+        `high`: of the pair, or else the sum of the intervals of both; of a change `since` another
+        probe, Welch's over seeds; `verdict`.
     """
     chosen = {*(questions or answers["question"])}
+    empty = {"probe": "", "since": "", "explanation": "", "later": False}
     found = [
-        {"probe": "", "explanation": "", **ordering, **_compared(ordering, answers, probes, pairs)}
+        {**empty, **ordering, **_compared(ordering, answers, probes, pairs)}
         for ordering in published()
         if ordering["question"] in chosen
     ]
@@ -83,7 +86,7 @@ def _results(of: Mapping[str, str], answers: pd.DataFrame, probes: pd.DataFrame)
         return finished
     found = probes[(probes["probe"] == of["probe"]) & (probes["question"] == of["question"])]
     found = found[found["mean"].notna()].drop_duplicates("row").set_index("row")
-    found = found[["better", "mean", "low", "high", "seeds", "trained"]]
+    found = found[["better", "mean", "low", "high", "seeds", "trained", "by_seed"]]
     found = found.join(finished[["verdict"]], how="inner")
     # The ceiling of the question says nothing of a probe that training did not have.
     return found.assign(verdict=found["verdict"].where(found["trained"].astype(bool), ""))
@@ -97,18 +100,25 @@ def _compared(
     if not first or not second:
         nothing = dict.fromkeys(("first", "second", "difference", "low", "high"), math.nan)
         return {**nothing, "verdict": NOT_RUN}
+    sign = 1 if first["better"] == "higher" else -1
     of_question = pairs[pairs["question"] == ordering["question"]]
     pair = between(of_question, [(ordering["above"], ordering["below"])])
     low, high = _difference(first, second)
-    if len(pair) and "probe" not in ordering:
+    if since := ordering.get("since"):
+        before = _results({**ordering, "probe": since}, answers, probes)["by_seed"]
+        for name, line in (("above", first), ("below", second)):
+            line["by_seed"] = np.subtract(line["by_seed"], before[ordering[name]])
+            line["mean"] = line["by_seed"].mean()
+        test = ttest_ind(first["by_seed"], second["by_seed"], equal_var=False)
+        low, high = sorted(sign * end for end in test.confidence_interval())
+    elif len(pair) and "probe" not in ordering:
         ends = pair[["low", "high"]].iloc[0]
-        low, high = sorted(float(end) * (1 if first["better"] == "higher" else -1) for end in ends)
+        low, high = sorted(sign * float(end) for end in ends)
     verdict = UNDECIDED
     if first["verdict"] == second["verdict"] == ABLE:
         verdict = AT_CEILING
     elif min(first["seeds"], second["seeds"]) > 1:
         verdict = REPRODUCED if low > 0 else CONTRADICTED if high < 0 else UNDECIDED
-    sign = 1 if first["better"] == "higher" else -1
     return {
         "first": first["mean"], "second": second["mean"],
         "difference": sign * (first["mean"] - second["mean"]), "low": low, "high": high,
@@ -167,10 +177,13 @@ def sentence(found: pd.DataFrame) -> str:
     reproduced, contradicted, ceiling, undecided, not_run = (
         count.get(name, 0) for name in (REPRODUCED, CONTRADICTED, AT_CEILING, UNDECIDED, NOT_RUN)
     )
+    later = found["later"]
     return (
         f"Of {len(found)} published orderings that questions of {_file()['suite']} test, the "
         f"results reproduce {reproduced} and contradict {contradicted}. In {ceiling} both variants "
-        f"are able, where papers have a difference; undecided: {undecided}; not run: {not_run}."
+        f"are able, where papers have a difference; undecided: {undecided}; not run: {not_run}. "
+        f"{later.sum()} of them (†), {(found['verdict'][later] == REPRODUCED).sum()} reproduced, "
+        f"were chosen or changed after results were known."
     )
 
 

@@ -18,10 +18,11 @@ from zoo.composition import Composition
 def line(row, question, mean, half=1.0, better="higher", **more):
     return {"row": row, "question": question, "mean": mean, "low": mean - half,
             "high": mean + half, "better": better, "seeds": 3, "part": "", "verdict": "",
-            "trained": True, **more}  # fmt: skip
+            "trained": True, "by_seed": (mean - 1, mean, mean + 1), **more}  # fmt: skip
 
 
-PROBE = ["row", "question", "probe", "trained", "mean", "low", "high", "better", "seeds"]
+PROBE = ["row", "question", "probe", "trained", "mean", "low", "high", "better", "seeds",
+         "by_seed"]  # fmt: skip
 
 NONE = pd.DataFrame(columns=[*PROBE, "part", "verdict"])
 
@@ -44,13 +45,13 @@ NO_PAIRS = pd.DataFrame(columns=[*COLUMNS])
 def test_an_order_is_decided_by_variants_with_all_seeds_that_are_not_both_at_the_ceiling(
     first, second, verdict, probe
 ):
-    names = ("gated-delta", "softmax") if probe else ("delta", "gated-linear")
+    names = ("taylor", "linear") if probe else ("delta", "gated-linear")
     question = "recall" if probe else "fuzzy"
     answers = pd.DataFrame([
         line(row, question, mean, **more)
         for row, mean, more in zip(names, (55.0, 39.0), (first, second), strict=True)
     ])  # fmt: skip
-    probes = answers.assign(probe="32 pairs in 256").reindex(columns=PROBE)
+    probes = answers.assign(probe="64 pairs in 256").reindex(columns=PROBE)
     found = orderings(answers, probes, NO_PAIRS).set_index(["above", "below"])
     assert found.loc[names, "verdict"] == verdict
 
@@ -103,15 +104,35 @@ def test_the_interval_of_the_difference_on_the_same_examples_decides(
 
 
 def test_an_order_of_a_probe_is_read_from_it():
-    answers = pd.DataFrame([line(row, "recall", 50.0) for row in ("gated-delta", "softmax")])
+    rows = ("taylor", "linear", "performer")
+    answers = pd.DataFrame([line(row, "recall", 50.0) for row in rows])
     probes = pd.DataFrame([
-        line("softmax", "recall", 99.0, probe="32 pairs in 128"),
-        line("gated-delta", "recall", 90.0, probe="32 pairs in 256"),
-        line("softmax", "recall", 10.0, probe="32 pairs in 256"),
+        line("linear", "recall", 99.0, probe="32 pairs in 128"),
+        line("taylor", "recall", 90.0, probe="64 pairs in 256"),
+        line("linear", "recall", 10.0, probe="64 pairs in 256"),
     ]).reindex(columns=PROBE)  # fmt: skip
     found = orderings(answers, probes, NO_PAIRS).set_index(["above", "below"])
-    assert found.loc[("gated-delta", "softmax"), "difference"] == 80
+    assert found.loc[("taylor", "linear"), "difference"] == 80
     assert found.loc[("softmax", "performer"), "verdict"] == "not run"
+
+
+@pytest.mark.parametrize(
+    ("later", "verdict", "ends"),
+    [((95, 85, 89), "reproduced", (9, 12)), ((95, 75, 89), "undecided", (-6, 20))],
+)
+def test_a_change_is_of_each_seed(later, verdict, ends):
+    before, after = ({"probe": f"32 pairs in {n}"} for n in (128, 256))
+    answers = pd.DataFrame([line(row, "recall", 50.0) for row in ("gated-delta", "softmax")])
+    probes = pd.DataFrame([
+        line("gated-delta", "recall", 90.0, by_seed=(95, 85, 90), **before),
+        line("gated-delta", "recall", 90.0, by_seed=later, **after),
+        line("softmax", "recall", 99.0, by_seed=(99, 99, 99), **before),
+        line("softmax", "recall", 88.3, by_seed=(88, 88, 89), **after),
+    ]).reindex(columns=PROBE)  # fmt: skip
+    found = orderings(answers, probes, NO_PAIRS).set_index(["above", "below"])
+    found = found.loc[("gated-delta", "softmax")]
+    assert found["second"] == pytest.approx(-32 / 3) and found["verdict"] == verdict
+    assert (round(found["low"]), round(found["high"])) == ends
 
 
 def test_every_published_ordering_is_of_two_variants_and_has_its_sources():
@@ -192,7 +213,7 @@ def test_the_page_counts_the_verdicts_of_the_questions_of_the_suite(of):
     assert sentence(found) in text and "no explanation yet" in text
     (contradicted,) = [row for row in text.splitlines() if "no explanation yet" in row]
     assert "-20 [-22, -18]" in contradicted and "arxiv.org/abs/2406.06484" in contradicted
-    assert text.count("| too few |") == 2
+    assert text.count("| too few |") == 3
 
 
 def test_an_explanation_is_beside_its_contradiction_alone(of, monkeypatch):
