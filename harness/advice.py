@@ -7,6 +7,7 @@ from pathlib import Path
 
 from harness import stores
 from harness.catalogue import described
+from harness.records.fields import require_known
 from harness.records.suites import FOLDER, find
 from reports import advice
 from reports.suite_results import results
@@ -29,14 +30,8 @@ def ask(
         if not found:
             raise UserError(unknown(f"question of {chosen.key}", need, names))
         wanted |= dict.fromkeys(found)
-    if operation not in advice.PASSES:
-        raise UserError(unknown("pass", operation, advice.PASSES))
-    query: advice.Values = {
-        "length": length,
-        "pass": operation,
-        "memory": memory,
-        "needs": [*wanted],
-    }
+    require_known("pass", [operation], advice.PASSES)
+    query = {"length": length, "pass": operation, "memory": memory, "needs": [*wanted]}
     # The table of the published records, which `harness.pages` writes.
     path = FOLDER / f"{chosen.name}.json"
     if store or not path.exists():

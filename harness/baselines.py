@@ -60,11 +60,7 @@ def fit(
 
 
 def shallow_study(name: str) -> ShallowStudy:
-    """Fit every shallow model of a task of `STUDY_SETTINGS`, from the simplest to the richest.
-
-    They are the baselines of `tasks.baselines`, with the figures that a table leaves out: every
-    number of tokens, and n-grams of every order. Trees are boosted more slowly than there.
-    """
+    """Fit every shallow model of a task of `STUDY_SETTINGS`, the simplest first."""
     started, task = now(), create(name, **STUDY_SETTINGS[name])
     data, fitted = Data.of(task), []
     for label, fit in models(task).items():

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
@@ -99,10 +99,7 @@ def padded_length(longest: int) -> int:
 def in_order(
     split: Split, batch: int, by_length: bool
 ) -> Iterator[tuple[Int[Tensor, " b"], int | None]]:
-    """All examples of a split in batches, each with the length to pad it to; None: the task's.
-
-    The examples are in the order of the split, or of their length.
-    """
+    """All examples of a split in batches, by length or in its order, with the length to pad to."""
     order = torch.arange(len(split), device=split.targets.device)
     if not by_length:
         yield from ((examples, None) for examples in order.split(batch))
@@ -130,7 +127,6 @@ class PartsByLength:
     """
 
     def __init__(self, train: Split, order: ShuffledBatches) -> None:
-        """Prepare to read `train`, whose examples have one sequence each."""
         self.train, self.order = train, order
         # On the CPU, so that no step waits for the device.
         self.lengths = train.example_lengths().cpu()
@@ -140,24 +136,17 @@ class PartsByLength:
     def __call__(self, number: int) -> list[Batch]:
         """The parts of batch `number`."""
         examples = self.order.batch(number)
-        on_cpu = examples.cpu()
+        on_cpu, parts = examples.cpu(), []
         lengths = self.lengths[on_cpu]
-        return [self._part(examples, on_cpu, lengths == length, length)
-                for length in lengths.unique().tolist()]  # fmt: skip
-
-    def _part(
-        self, examples: Int[Tensor, " b"], on_cpu: Int[Tensor, " b"], chosen: Bool[Tensor, " b"],
-        length: int,
-    ) -> Batch:  # fmt: skip
-        batch = self.train.gather(examples[chosen.to(examples.device)], length)
-        batch = replace(batch, mask=None)
-        if self.targets is None or batch.target_positions is None:
-            return batch
-        most = int(self.targets[on_cpu[chosen]].max())
-        return replace(
-            batch, targets=batch.targets[:, :most],
-            target_positions=batch.target_positions[:, :most],
-        )  # fmt: skip
+        for length in lengths.unique().tolist():
+            chosen = lengths == length
+            batch = self.train.gather(examples[chosen.to(examples.device)], length)
+            targets, positions = batch.targets, batch.target_positions
+            if self.targets is not None and positions is not None:
+                most = int(self.targets[on_cpu[chosen]].max())
+                targets, positions = targets[:, :most], positions[:, :most]
+            parts.append(replace(batch, mask=None, targets=targets, target_positions=positions))
+        return parts
 
 
 class AugmentedImages:
@@ -205,7 +194,6 @@ class AugmentedImages:
         return next(self._ahead)
 
     def _finish(self, number: int, images: Images) -> Batch:
-        """The batch on the device, mixed."""
         device = self.train.targets.device
         tokens = torch.from_numpy(images).to(device)
         targets = self.train.targets[self.decoded.order.batch(number).to(device)]
@@ -215,12 +203,8 @@ class AugmentedImages:
         from timm.data.mixup import Mixup
 
         # The smoothing of labels belongs to the loss.
-        mix = Mixup(
-            augment.mixup,
-            augment.cutmix,
-            label_smoothing=0.0,
-            num_classes=self.train.classes,
-        )
+        classes = self.train.classes
+        mix = Mixup(augment.mixup, augment.cutmix, label_smoothing=0.0, num_classes=classes)
         with seeded(self.seed, number):
             tokens, targets = mix(tokens, targets)
         return Batch(tokens, None, targets)

@@ -169,7 +169,6 @@ def meanings(factory: type) -> dict[str, str]:
 
 
 def _type(annotation: Any) -> str:
-    """The type of an option with its bounds, or its choices."""
     from pydantic import TypeAdapter
 
     schema = TypeAdapter(annotation).json_schema()

@@ -19,10 +19,11 @@ from torch import Tensor, nn
 
 from harness.provenance import is_outdated
 from harness.records import files
+from harness.records.fields import require_known
 from harness.records.record import Record
 from harness.records.store import Store
 from harness.train import Progress, Trainer
-from zoo.registry import UserError, unknown
+from zoo.registry import UserError
 
 DAMAGE = (
     AssertionError, AttributeError, EOFError, LookupError, OSError, RuntimeError, TypeError,
@@ -71,8 +72,7 @@ def write(path: Path, state: Mapping[str, Any], what: str) -> None:
 def read(path: Path) -> Any:
     """Read a checkpoint; nothing of it is used before its SHA-256 is verified.
 
-    Raises:
-        DamagedError: the content is not the one that was written.
+    Raises DamagedError if the content is not the one that was written.
     """
     if not path.is_file():
         raise DamagedError(f"{path} is damaged: it is not a regular file")
@@ -92,16 +92,12 @@ def read(path: Path) -> Any:
 
 
 def load(
-    path: Path,
-    trainer: Trainer,
-    accepts: Callable[[Progress], bool] = lambda progress: True,
+    path: Path, trainer: Trainer, accepts: Callable[[Progress], bool] = lambda progress: True
 ) -> Progress | None:
     """Put `trainer` and the random generators in the saved state, and return the progress.
 
-    Nothing changes, and the result is None, where `accepts` is false of the progress.
-
-    Raises:
-        DamagedError: the content is not the one that was written.
+    Nothing changes, and the result is None, where `accepts` is false of the progress. Damage raises
+    as in `read`.
     """
     saved = read(path)
     state: dict[str, Any] = saved if isinstance(saved, dict) else {}
@@ -188,8 +184,7 @@ def kept_runs(store: Store, names: Sequence[str] = ()) -> Iterator[KeptRun]:
     """The runs of those names, or paths, or every run with saved weights."""
     recorded = [*store.entries()]
     wanted = [Path(name).name.removesuffix(".json") for name in names]
-    if wrong := [name for name in wanted if name not in recorded]:
-        raise UserError(unknown("run", wrong[0], recorded))
+    require_known("run", wanted, recorded)
     found = {name: find_weights(store.folder / "weights" / name) for name in wanted or recorded}
     without = [name for name in wanted if not found[name]]
     if without or not any(found.values()):

@@ -2,8 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -23,12 +22,7 @@ Row = dict[str, Any]
 
 
 class Checks(NamedTuple):
-    """Checks of a variant or a task.
-
-    Attributes:
-        kind: `variant` or `task`.
-        pairs: a form of the variant, or the task, with one of its checks.
-    """
+    """Checks of a `kind`, variant or task: forms of the variant, or the task, each with a check."""
 
     kind: str
     pairs: list[tuple[Any, Any]]
@@ -84,9 +78,13 @@ def results_of(checks: Checks, show: Show = lambda *result: None) -> list[Row]:
     """Run each check; `show` is called as it ends."""
     conformance, rows = conformance_of(checks.kind), []
     for count, (form, check) in enumerate(checks.pairs, 1):
-        before = perf_counter()
-        with _without_logs():
+        before, disabled = perf_counter(), logging.root.manager.disable
+        # The tracebacks of PyTorch's compiler: the result of a check has the error.
+        logging.disable(logging.ERROR)
+        try:
             result = conformance.run(check, form)
+        finally:
+            logging.disable(disabled)
         seconds = perf_counter() - before
         show(len(checks.pairs), count, seconds, form.label, result)
         rows.append(
@@ -117,6 +115,15 @@ def certify(name: str, checks: Checks, rows: Sequence[Row], store: Path) -> Path
     return certificates.write(certificate)
 
 
+def is_certified(name: str, certificate: Certificate | None) -> bool:
+    """Return whether a certificate is of the code of a registered variant and of all its checks."""
+    variant = variants.find(name)
+    forms, code = of_variants.configurations(name, variant), certified_digest(variant)
+    pairs = [(form.label, check.name) for form in forms for check in of_variants.checks_for(form)]
+    present = [(found.form, found.check) for found in certificate.results] if certificate else []
+    return certificate is not None and certificate.code == code != "" and present == pairs
+
+
 def require_passed(
     name: str, options: Mapping[str, Any], store: Path, show: Show, announce: Callable[[str], None]
 ) -> None:
@@ -124,12 +131,9 @@ def require_passed(
 
     A certificate is of the default options; it is written where all checks pass.
     """
-    checks = checks_of(name, options)
-    code = certified_digest(checks.pairs[0][0].variant)
-    found = CertificateStore.within(store).read_one(name)
-    names = [(form.label, check.name) for form, check in checks.pairs]
-    is_present = isinstance(found, Certificate) and found.passed and found.covers(code, names)
-    if is_present and not options:
+    checks, found = checks_of(name, options), CertificateStore.within(store).read_one(name)
+    certificate = found if isinstance(found, Certificate) and found.passed else None
+    if not options and is_certified(name, certificate):
         announce(f"{name}: its certificate is already present")
         return
     rows = results_of(checks, show)
@@ -138,16 +142,5 @@ def require_passed(
             f"{'; '.join(wrong)}: {len(wrong)} of {len(rows)} checks fail; correct {name}, or "
             "declare them in expected_failures"
         )
-    if code and not options:
+    if certified_digest(checks.pairs[0][0].variant) and not options:
         announce(str(certify(name, checks, rows, store)))
-
-
-@contextmanager
-def _without_logs() -> Iterator[None]:
-    """Without the tracebacks that PyTorch's compiler logs: the result of a check has the error."""
-    before = logging.root.manager.disable
-    logging.disable(logging.ERROR)
-    try:
-        yield
-    finally:
-        logging.disable(before)

@@ -74,11 +74,7 @@ class Classifier(nn.Module):
         classes: int,
         sequences: int,
     ) -> None:
-        """Build the model around `layers`, which have the same `Size`.
-
-        An example has 1 or 2 `sequences`: of tokens, where `channels` is 0; of a signal with that
-        many channels, where `vocabulary` is unused.
-        """
+        """An example has 1 or 2 `sequences`, of tokens or of a signal with so many `channels`."""
         super().__init__()
         size, flat = layers[0].size, model.pooling == "flatten"
         if flat and sequences != 1:
@@ -125,10 +121,7 @@ class Classifier(nn.Module):
         tokens: Int[Tensor, "b n"] | Float[Tensor, "b n f"],
         mask: Bool[Tensor, "b n"] | None,
     ) -> tuple[Float[Tensor, "b n d"], dict[str, Tensor]]:
-        """Return the normalised tokens of the last layer, and the auxiliary losses.
-
-        Each auxiliary loss is the mean over the layers that return it.
-        """
+        """Return the normalised tokens of the last layer, and the auxiliary losses."""
         x = self.token(tokens)
         if self.position is not None:
             x = x + self.position.weight[: tokens.shape[1]]

@@ -20,17 +20,10 @@ TOO_LARGE = ("array is too big", "Maximum allowed dimension")
 
 
 class Summary(NamedTuple):
-    """A summary of data whose splits may be released.
-
-    Attributes:
-        digests: SHA-256 of each split, by its name.
-        sizes: examples of each split, by its name.
-        has_target_positions: whether targets are at positions, rather than one for each example.
-    """
+    """A summary of data whose splits may be released: SHA-256 and examples of each split."""
 
     digests: Mapping[SplitName, str]
     sizes: Mapping[SplitName, int]
-    has_target_positions: bool
     metric: Metric
     dev_metric: Metric
 
@@ -71,7 +64,6 @@ class Data:
         return Summary(
             digests={name: split.digest() for name, split in splits.items()},
             sizes={name: len(split) for name, split in splits.items()},
-            has_target_positions=splits["test"].target_positions is not None,
             metric=splits["test"].answers.metric_of(classes),
             dev_metric=splits["dev"].answers.metric_of(classes),
         )

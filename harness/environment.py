@@ -136,7 +136,6 @@ def _by_name(environment: Environment) -> Mapping[str, object]:
 
 
 def _processor() -> str:
-    """Name of the processor, with the instruction set that torch uses."""
     capability = torch.backends.cpu.get_cpu_capability()
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []

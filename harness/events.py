@@ -19,9 +19,8 @@ def require_tensorboard() -> Any:
 def write_events(records: Iterable[Record], folder: Path) -> list[Path]:
     """Write the curve of each record to a folder, and return these folders.
 
-    The scalars are `loss`, `loss/NAME` for each auxiliary loss, and `dev accuracy` as a fraction,
-    against steps; the time of a point is the beginning of the run plus its seconds of
-    training. Event files of an earlier call for the same run are deleted.
+    The time of a point is the beginning of the run plus its seconds of training. Event files of an
+    earlier call for the same run are deleted.
     """
     writer_type = require_tensorboard()
     folders = []

@@ -80,9 +80,6 @@ def layers_of(
 
     Yields the step, the number of the layer from 1, the layer in evaluation mode, and its inputs on
     examples of dev.
-
-    Raises:
-        Unsupported: the run has no such layer.
     """
     data = restore(spec)
     model = build_model(spec, data.task).eval()
@@ -127,11 +124,7 @@ def spread_of_logits(layer: ProjectedAttention, x: Float[Tensor, "b n d"]) -> fl
 
 
 def projected(layer: Attention) -> ProjectedAttention:
-    """The layer, in evaluation mode.
-
-    Raises:
-        Unsupported: it has no projections for queries, keys and values.
-    """
+    """The layer in evaluation mode; `Unsupported` without projections to queries, keys, values."""
     if not isinstance(layer, ProjectedAttention) or layer.shared_qk:
         raise Unsupported(
             f"{layer.name()} has no separate queries, keys and values as softmax has; nothing says "
@@ -141,11 +134,7 @@ def projected(layer: Attention) -> ProjectedAttention:
 
 
 def alike(reference: ProjectedAttention, name: str, options: Mapping[str, Any]) -> Attention:
-    """A layer of the variant, of the size and with the projections of `reference`.
-
-    Raises:
-        Unsupported: it has no projections for queries, keys and values, or of another size.
-    """
+    """A layer of the variant, of the size and with the projections of `reference`."""
     size = reference.size
     layer = create(
         name, dim=size.dim, heads=size.heads, max_len=size.max_len, causal=size.causal,

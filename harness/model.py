@@ -59,10 +59,7 @@ class VisionModel(nn.Module):
 
 
 def build_vision(spec: RunSpec | Stack, task: Task) -> VisionModel:
-    """The model of a task of images; see `build_model`.
-
-    Everything but the attention layers is initialised as in DeiT.
-    """
+    """The model of a task of images; all but the attention layers is initialised as in DeiT."""
     if not isinstance(task, ImageTask):
         raise UserError(f"{task.key} is of images, but has no size and patch; define both")
     require_timm()

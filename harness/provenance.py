@@ -34,10 +34,9 @@ def implementations(names: Iterable[str]) -> dict[str, str]:
 
 
 def source_digest(variant: type) -> str:
-    """`MODULE:SHA-256` of the code of a variant; see `harness.records.sources.Sources.digest`.
+    """`MODULE:SHA-256` of the code of a variant, see `Sources.digest`; empty without source.
 
-    Empty where it has no source, as a class of `__main__`, such as of a notebook. The source of
-    another package is read each time: a run of it imports the file as it is then.
+    The source of another package is read each time: a run of it imports the file as it is then.
     """
     module = variant.__module__
     return _of_zoo(module) if module.startswith("zoo.") else Sources().digest(module)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar, get_args
@@ -9,7 +10,7 @@ from typing import Any, Literal, TypeVar, get_args
 from harness import recipes
 from harness.data import data_of
 from harness.environment import pick_precision
-from harness.records.fields import Device, Frozen
+from harness.records.fields import Device, Frozen, require_known
 from harness.records.models import MODELS, Positions
 from harness.records.spec import Question, RunSpec, TaskSpec, TrainSpec, field_at
 from harness.records.suites import Suite, SuiteQuestion
@@ -82,9 +83,8 @@ def question_of(
             the recipe's; options of variants are left to `spec_of`.
         fixed: the rest.
     """
-    if fixed.positions not in ("", *get_args(Positions)):
-        raise UserError(unknown("kind of positions", fixed.positions, get_args(Positions)))
     positions, name = fixed.positions or "learned", name_of(task)
+    require_known("kind of positions", [positions], get_args(Positions))
     precision = pick_precision(fixed.precision, fixed.device)
     # Before the recipe: the message for an unknown task lists the tasks.
     tasks.find(name)
@@ -117,10 +117,7 @@ def question_of(
 
 
 def _is_compiled(recipe: recipes.TaskRecipe, fixed: Fixed) -> bool:
-    """Return whether the model is compiled: on CUDA, unless batches have many lengths.
-
-    A compiled model is compiled again for each length.
-    """
+    """Return whether the model is compiled: on CUDA, unless batches have many lengths."""
     if fixed.compiled is not None:
         return fixed.compiled
     by_length = any(recipe.train.get(f"{name}_by_length") for name in ("bucket", "parts"))
@@ -245,9 +242,7 @@ def _values(question: Question, path: str, texts: Sequence[str]) -> tuple[Value,
 
 def _require_few(grid: Mapping[str, Sequence[Any]], least: int) -> None:
     """Reject a grid of fewer points than `least`, or of more than `MOST_POINTS`."""
-    count = 1 if grid else 0
-    for values in grid.values():
-        count *= len(values)
+    count = prod(map(len, grid.values())) if grid else 0
     if not least <= count <= MOST_POINTS and (grid or least):
         raise UserError(
             f"the grid has {count} points; give 2 to {MOST_POINTS}, for example "
@@ -304,11 +299,7 @@ def _section(
     kind: type[S], owner: str, recipe: Mapping[str, Any], settings: Settings, prefix: str,
     fixed: Mapping[str, Value],
 ) -> tuple[S, dict[str, Value]]:  # fmt: skip
-    """The fields of `owner`, which is `model` or `train`, and those that differ from the recipe's.
-
-    `recipe` holds the fields that the recipe gives, `fixed` those with an option of their own.
-    `prefix` names the recipe in messages.
-    """
+    """The fields of `owner`, `model` or `train`, and those that differ from the recipe's."""
     for name in fixed.keys() & recipe.keys():
         raise UserError(
             f"{prefix}{owner}.{name} belongs to no recipe; remove it and use {FLAGS[name]}"
@@ -346,7 +337,5 @@ def _override(value: Any, text: Any) -> Value:
 
 def _validated(kind: type[S], owner: str, values: Mapping[str, Any]) -> S:
     fields = {name: field for name, field in kind.model_fields.items() if name != "kind"}
-    for name in values.keys() - {"kind"}:
-        if name not in fields:
-            raise UserError(unknown(f"option of {owner}", name, fields))
+    require_known(f"option of {owner}", values.keys() - {"kind"}, fields)
     return validated(kind, dict(values), f"{owner}.", what="option")

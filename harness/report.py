@@ -12,6 +12,7 @@ import pandas as pd
 from harness import stores
 from harness.catalogue import described
 from harness.records import frame
+from harness.records.fields import require_known
 from harness.records.store import CostStore
 from harness.records.suites import Suite, find, names
 from reports import cost, leaderboard, papers
@@ -21,7 +22,7 @@ from reports.statistics import between, joined
 from reports.studies import study_files
 from reports.suite_results import is_of_suite
 from reports.text import frame_csv, text_table, without_nan
-from zoo.registry import UserError, unknown
+from zoo.registry import UserError
 
 if TYPE_CHECKING:
     from harness.records.record import Record
@@ -30,12 +31,9 @@ if TYPE_CHECKING:
 
 
 class Selection(NamedTuple):
-    """The part of a store that pages show.
+    """The part of a store that pages show: of these suites, variants and questions, or of all.
 
-    Attributes:
-        suites: names or files; empty for all, and the leaderboard.
-        published: whether suites have the published runs, too.
-        attentions, questions: empty for all.
+    Without suites the leaderboard is shown as well. `published` adds the published runs to suites.
     """
 
     suites: Sequence[str] = ()
@@ -69,7 +67,8 @@ def results_in(
     joint = content
     if shown.published and store.resolve() != stores.PUBLISHED.resolve():
         joint = stores.content(stores.PUBLISHED) | content
-    _require_variants(shown.attentions, joint.runs)
+    known = {*joint.runs.get("row", ()), *joint.runs.get("attention", ())}
+    require_known("variant of these runs", shown.attentions, known)
     of_suite, suites = np.array(runs.get("suite", ()), dtype=object), []
     is_other = of_suite == ""
     for key in named or sorted({*of_suite} - {""}):
@@ -89,14 +88,6 @@ def results_in(
     return Results(content, suites, leaderboard.leaderboard(board, content.rules), steps)
 
 
-def _require_variants(names: Sequence[str], runs: pd.DataFrame) -> None:
-    """Raise `UserError` for a name that no run has, as a variant or as a row."""
-    known = {*runs.get("row", ()), *runs.get("attention", ())}
-    for name in names:
-        if name not in known:
-            raise UserError(unknown("variant of these runs", name, known))
-
-
 def _tables(
     suite: Suite, content: stores.Content, shown: Selection, rows: Collection[str]
 ) -> Tables:
@@ -111,7 +102,6 @@ def _tables(
 
 
 def _step_tables(costs: pd.DataFrame, files: Sequence[str]) -> list[tuple[Suite, pd.DataFrame]]:
-    """Each suite whose results are costs of training steps, with these costs."""
     if costs.empty or not costs["level"].eq("step").any():
         return []
     from harness.suite import steps
@@ -192,9 +182,7 @@ def _pair(text: str, rows: set[str]) -> tuple[str, str]:
     names = split(text)
     if len(names) != 2 or names[0] == names[1]:
         raise UserError(f"--compare {text!r} names no two variants; give A,B")
-    for name in names:
-        if name not in rows:
-            raise UserError(unknown("variant of the tables", name, rows))
+    require_known("variant of the tables", names, rows)
     return names[0], names[1]
 
 

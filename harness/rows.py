@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import torch
 
 from harness import recipes
+from harness.checks import is_certified
 from harness.data import data_of
-from harness.provenance import certified_digest, is_foreign, is_outdated
+from harness.provenance import is_foreign, is_outdated
 from harness.questions import RATE
 from harness.records.certificate import Certificate
 from harness.records.cost import CostRecord
@@ -25,7 +26,6 @@ from harness.records.suites import Suite, SuiteRow, find
 from harness.runner import run
 from harness.suite import asked, has_form, layer_costs
 from harness.tuning import best, beyond
-from zoo.conformance import checks_for, configurations
 from zoo.contract import CAUSAL_SUFFIX
 from zoo.registry import UserError
 from zoo.variants import variants
@@ -81,11 +81,7 @@ def of_store(suite: Suite, label: str, store: Path) -> Row:
 
 
 def of_file(path: Path) -> Row:
-    """The records of the file of a row.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """The records of the file of a row; raises OSError if it cannot be read."""
     found: dict[str, list[Any]] = {"run": [], "cost": [], "certificate": []}
     for text in file_lines(path):
         if text.kind not in found:
@@ -152,11 +148,8 @@ def missing_runs(row: Row) -> Iterator[str]:
             rate = chosen.spec.values[RATE]
             seeds = {run.spec.seed for run in runs
                      if run.spec.role == "final" and run.spec.values[RATE] == rate}  # fmt: skip
-            yield from (
-                f"{question.name} {RATE}={rate} seed {seed}"
-                for seed in question.seeds
-                if seed not in seeds
-            )
+            missing = (seed for seed in question.seeds if seed not in seeds)
+            yield from (f"{question.name} {RATE}={rate} seed {seed}" for seed in missing)
 
 
 def _has_form(row: Row, *, causal: bool) -> bool:
@@ -166,8 +159,8 @@ def _has_form(row: Row, *, causal: bool) -> bool:
         for found in row.certificates
         if found.variant not in variants.names()
     }
-    is_certified = all(f"{name}{CAUSAL_SUFFIX * causal}" in of for name, of in forms.items())
-    return is_certified and has_form(row.runs[0].spec.attention, causal=causal)
+    is_listed = all(f"{name}{CAUSAL_SUFFIX * causal}" in of for name, of in forms.items())
+    return is_listed and has_form(row.runs[0].spec.attention, causal=causal)
 
 
 def repeat(row: Row, count: int) -> Iterator[Finding]:
@@ -223,7 +216,6 @@ def _label(cost: CostRecord) -> str:
 
 
 def _missing_costs(row: Row) -> Iterator[str]:
-    """The measurements that a row lacks, on any machine."""
     spec, options = row.runs[0].spec, dict[str, dict[str, Any]]()
     for path, value in spec.overrides.items():
         owner, _, name = path.partition(".")
@@ -239,9 +231,7 @@ def _wrong_certificates(row: Row) -> Iterator[str]:
     """The variants of other packages without a certificate of the installed code, all passed."""
     found = {certificate.variant: certificate for certificate in row.certificates}
     for name in row.runs[0].spec.variants:
-        if name in found or is_foreign([name]):
-            variant, forms = variants.find(name), configurations(name, variants.find(name))
-            expected = [(form.label, check.name) for form in forms for check in checks_for(form)]
-            one = found.get(name)
-            if not (one and one.passed and one.covers(certified_digest(variant), expected)):
-                yield name
+        one = found.get(name)
+        is_valid = one and one.passed and is_certified(name, one)
+        if not is_valid and (one or is_foreign([name])):
+            yield name

@@ -34,13 +34,10 @@ class DivergedError(ArithmeticError):
 
 
 class Evaluation(NamedTuple):
-    """A model's answers to a split.
+    """The predictions of a model for a split: the value of each, and the metric of their mean.
 
-    Attributes:
-        values: of each answer: (n,) or (n, a), as the targets of the split; see
-            `tasks.metrics.Measure`.
-        answered: number of targets; entries that are none are not counted.
-        metric: what their mean is.
+    Values are (n,) or (n, a), as the targets of the split; see `tasks.metrics.Measure`. `answered`
+    is the number of targets: entries that are none are not counted.
     """
 
     values: Shaped[Tensor, "n ..."]
@@ -65,14 +62,9 @@ class Evaluation(NamedTuple):
 
 
 class Trainer:
-    """A model with its optimiser and training data.
-
-    The model maps a batch of the split to the scores of its targets and the auxiliary losses by
-    name; see `harness.model`.
-    """
+    """A model of `harness.model` with its optimiser and training data."""
 
     def __init__(self, model: nn.Module, train: Split, spec: TrainSpec, seed: int) -> None:
-        """Prepare to train `model` on `train`, which are on the same device."""
         self.device = train.targets.device
         self.model, self.spec, self.train = model, spec, train
         self.forward = torch.compile(model, dynamic=False) if spec.compiled else model
@@ -161,8 +153,6 @@ class Progress(BaseModel):
     """The state of a run; with the state of the trainer, all that is needed to resume it.
 
     Attributes:
-        step: steps done.
-        seconds: seconds inside training steps.
         best: the score on dev of the best checkpoint so far; None before the first evaluation.
         best_step: the first step with that score.
         best_on_test: the best score on test so far; None unless the recipe asks for it.
@@ -198,18 +188,14 @@ def fit(
     test: Split | None = None,
     groups: Mapping[str, Tensor] = MappingProxyType({}),
 ) -> None:
-    """Train from `progress` to the last step, updating `progress`.
-
-    Training ends earlier where `spec.stop_at` is reached.
+    """Train from `progress` to the last step, or until `spec.stop_at` is reached.
 
     A curve has about a hundred points, and dev is evaluated `spec.evaluations` times; between
     points nothing synchronises with the device. `on_point` is called with every point, `save` after
     each evaluation and whenever it is due, when `progress` is complete; `save_is_due` after every
     other step. `test` is evaluated with dev for `Progress.best_on_test`; it selects nothing.
-    `groups` are the examples of parts of dev, whose scores each point has as well.
-
-    Raises:
-        DivergedError: a loss is not finite at a point of the curve.
+    `groups` are the examples of parts of dev, whose scores each point has as well. Raises
+    DivergedError if a loss is not finite at a point of the curve.
     """
     spec = trainer.spec
     evaluations = evaluation_steps(spec)
@@ -291,11 +277,7 @@ def _mean_losses(progress: Progress, steps: int) -> dict[str, float]:
 
 
 def _evaluate(trainer: Trainer, dev: Split, progress: Progress) -> Evaluation:
-    """Evaluate on dev; store in `progress` the best result so far, its step and its parameters.
-
-    Raises:
-        DivergedError: the score on dev is not finite.
-    """
+    """Evaluate on dev; store in `progress` the best result so far, its step and its parameters."""
     result = trainer.evaluate(dev)
     if not math.isfinite(result.mean):
         name = result.metric.name

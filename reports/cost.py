@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from harness.records.cost import batching_of
-from reports import outdated, table
-from reports.layer_costs import FORMS, crossover, exponent
+from reports import table
+from reports.layer_costs import FORMS, PASSES, Crossover, Exponent, crossover, exponent
 from reports.markdown import memory_of, rendered
 from reports.table import Column, Table, grid, headed
-from reports.text import NOTHING, number, plain, threads_of, whole_text, without_nan
+from reports.text import NOTHING, number, outdated_text, plain, threads_of, whole_text, without_nan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,8 +26,6 @@ MIB = 2**20
 
 REASON = 80
 """The most characters of a reason in a table."""
-
-NAMES = {"forward": "evaluation", "train": "training", "prefill": "prefill", "decode": "decoding"}
 
 SETTING = [
     "batching", "causal", "device", "dim", "heads", "level", "machine", "pass", "precision",
@@ -47,25 +45,24 @@ CSV = table.values(
 
 Cost = Mapping[Any, Any]
 
-LABEL = Column(name="label", heading="attention", text=lambda line: str(line["label"]))
+LABEL = Column(name="label", heading="attention")
 
 
-def _fitted(name: str, heading: str) -> Column:
-    """The column of an exponent or a crossover."""
-    return Column(name=name, heading=heading,
-                  text=lambda line: line[name].text if line[name] else NOTHING)  # fmt: skip
+def _fitted(fit: Exponent | Crossover | None) -> str:
+    return fit.text if fit else NOTHING
 
 
 ROWS = (
     LABEL,
-    Column(name="claim", heading="claim", text=lambda line: line["claim"]),
-    Column(name="computed_by", heading="computed by", text=lambda line: line["computed_by"]),
-    _fitted("time", "time exponent"), _fitted("memory", "{memory} exponent"),
-    _fitted("faster", "faster from"), _fitted("smaller", "smaller from"),
-    Column(name="over_limit", heading="× limit", text=lambda line: number(line["over_limit"])),
-    Column(name="state", heading="state of a sample (bytes)",
-           text=lambda line: whole_text(line["state"])),
-)  # fmt: skip
+    Column(name="claim", heading="claim"),
+    Column(name="computed_by", heading="computed by"),
+    Column(name="time", heading="time exponent", write=_fitted),
+    Column(name="memory", heading="{memory} exponent", write=_fitted),
+    Column(name="faster", heading="faster from", write=_fitted),
+    Column(name="smaller", heading="smaller from", write=_fitted),
+    Column(name="over_limit", heading="× limit", write=number),
+    Column(name="state", heading="state of a sample (bytes)", write=whole_text),
+)
 """The columns of the conclusions of a sweep, see `rows`."""
 
 
@@ -173,7 +170,7 @@ def files(costs: pd.DataFrame) -> dict[str, bytes]:
         }
         for title, sweep in found.items()
     ]  # fmt: skip
-    note = outdated.sentence(costs, "measurements")
+    note = outdated_text(costs, "measurements")
     page = rendered("cost.md.j2", sweeps=sections, outdated=note).encode()
     return {"cost.md": page, **style.table_with_images("cost", every, draw, found)}
 
@@ -203,7 +200,7 @@ def terminal(costs: pd.DataFrame) -> str:
         ], found)  # fmt: skip
         notes = [plain(text) for text in (references(sweep), *failures(sweep)) if text]
         sections.append("\n".join([plain(title), shown.terminal(), *notes]))
-    note = outdated.sentence(costs, "measurements")
+    note = outdated_text(costs, "measurements")
     return "\n\n".join(filter(None, [*sections, note])) or "no records"
 
 
@@ -281,7 +278,7 @@ def _title(cost: Cost) -> str:
     count = f", {threads_of(cost['threads'])}" if cost["device"] == "cpu" else ""
     of_task = f", {cost['task']}" * bool(cost["task"])
     return (
-        f"{NAMES[cost['pass']]}, {cost['level']}{of_task}{form}: {batch}, dim={cost['dim']}, "
+        f"{PASSES[cost['pass']]}, {cost['level']}{of_task}{form}: {batch}, dim={cost['dim']}, "
         f"heads={cost['heads']}{model}, {cost['precision']}; "
         f"{cost['machine']}{count}"
     )

@@ -21,6 +21,10 @@ CAUSAL = "causal"
 FORMS = (CAUSAL, "bidirectional")
 """The forms of a layer and of a question: a question is compared with costs of its form alone."""
 
+PASSES = {
+    "train": "training", "forward": "evaluation", "prefill": "prefill", "decode": "decoding",
+}  # fmt: skip
+
 PYTORCH = "PyTorch"
 """The `computed_by` of a layer without a fused kernel."""
 
@@ -144,15 +148,13 @@ def crossover(low: ByLength, high: ByLength) -> Crossover | None:
 
 
 def _crossing(ratios: ByLength) -> float:
-    """The length from which the ratios stay below 1: 0 where all are, infinite if the last is not.
-
-    Between two lengths the logarithm of the ratio is linear in the logarithm of the length.
-    """
+    """The length from which the ratios stay below 1: 0 if all are, infinite if the last is not."""
     points = _points(ratios)
     above = [position for position, (_, ratio) in enumerate(points) if ratio >= 1]
     if not above:
         return 0.0
     if above[-1] == len(points) - 1:
         return math.inf
+    # Linear in logarithms between two lengths.
     (before, start), (after, end) = np.log(points[above[-1] : above[-1] + 2]).tolist()
     return math.exp(before + start / (start - end) * (after - before))

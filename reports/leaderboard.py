@@ -1,6 +1,6 @@
 """The leaderboard: the results of runs of no suite, with a question for each task and recipe."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from textwrap import wrap
 from typing import Any, NamedTuple
@@ -10,13 +10,23 @@ import pandas as pd
 from harness.records.frame import TIMES, best_first
 from harness.records.record import Metric
 from harness.records.store import Broken
-from reports import outdated, shown
+from reports import shown
 from reports.markdown import escape, rendered
 from reports.statistics import LEVEL
 from reports.suite_results import SuiteResults, question_results
 from reports.table import Column, Line, Table, lines, values
 from reports.table import shown as columns_of
-from reports.text import NOTHING, WIDTH, frame_csv, number, plain, whole_text
+from reports.text import (
+    NOTHING,
+    WIDTH,
+    commits_in,
+    frame_csv,
+    left_out_text,
+    number,
+    outdated_text,
+    plain,
+    whole_text,
+)
 from reports.verdicts import NO_VERDICT
 
 FAILING_COVERAGE = {2: 42, 3: 62, 5: 82}
@@ -37,8 +47,8 @@ WITHOUT_SOFTMAX = "no softmax"
 """In place of a ratio to a softmax that had too little memory or time."""
 
 
-def _row(line: Line) -> str:
-    return f"{line['row']}{' (outdated)' * bool(line['outdated'])}"
+def _named(name: str) -> str:
+    return name or NOTHING
 
 
 def _score(line: Line) -> str:
@@ -49,13 +59,8 @@ def _score(line: Line) -> str:
     return "; ".join(filter(None, [f"{text} {line['interval']}", line["status"]]))
 
 
-def _dev(line: Line) -> str:
-    return NOTHING if pd.isna(line["dev"]) else f"{line['dev']:z,.{int(line['dev_digits'])}f}"
-
-
-def _best_on_test(line: Line) -> str:
-    best = line["best_on_test"]
-    return NOTHING if pd.isna(best) else metric_of(line).text(best)
+def _on(name: str, digits: str) -> Callable[[Line], str]:
+    return lambda line: NOTHING if pd.isna(line[name]) else f"{line[name]:z,.{int(line[digits])}f}"
 
 
 def metric_of(line: Line) -> Metric:
@@ -99,32 +104,33 @@ COLUMNS = (
     *values("setting", "task", "recipe", "data", "device", "machine", "match", "overrides",
             "options", "chosen", "train.precision", "metric", "unit", "better", "digits",
             "baseline", "dev_metric", "dev_digits", of="first"),
-    Column(name="row", heading="attention", text=_row, outputs=BOTH),
+    Column(name="row", heading="attention", outputs=BOTH,
+           text=lambda line: f"{line['row']}{' (outdated)' * bool(line['outdated'])}"),
     Column(name="mean", heading="test {metric} [95 % interval]", short="test", text=_score,
            outputs=BOTH),
-    Column(name="rank_group", heading="group", outputs=BOTH, only_if_any=True,
-           text=lambda line: line["rank_group"] or NOTHING),
+    Column(name="rank_group", heading="group", outputs=BOTH, only_if_any=True, write=_named),
     Column(name="best", heading="best", unit="%", short="best %", outputs=BOTH, only_if_any=True,
-           text=lambda line: whole_text(line["best"])),
+           write=whole_text),
     Column(name="seeds_at_baseline", heading="seeds at a baseline", outputs=PAGE, only_if_any=True,
            text=lambda line: _of(line["seeds_at_baseline"], line["seeds"])),
-    Column(name="dev", of="mean", heading="dev {dev_metric}", short="dev", text=_dev, outputs=BOTH),
+    Column(name="dev", of="mean", heading="dev {dev_metric}", short="dev", outputs=BOTH,
+           text=_on("dev", "dev_digits")),
     Column(name="best_on_test", of="mean", heading="best on test, chosen on test", outputs=PAGE,
-           text=_best_on_test, only_if_any=True),
+           text=_on("best_on_test", "digits"), only_if_any=True),
     Column(name="seeds", heading="seeds", text=_seeds, outputs=BOTH),
     Column(name="known_failures", of="first", heading="known check failures", outputs=PAGE,
-           text=lambda line: whole_text(line["known_failures"]), only_if_any=True),
+           write=whole_text, only_if_any=True),
     _cost("step_seconds", "time", "s / 1K steps", 1000, short="s/1K steps"),
     _cost("time_ratio", "time", "× fastest softmax", short="time ×"),
     Column(name="reference", of=SHARED, heading="fastest softmax", outputs=PAGE, only_if_any=True,
-           text=lambda line: line["reference"] or NOTHING),
+           write=_named),
     _cost("peak_bytes", "peak memory", "MiB", 1 / MIB),
     _cost("memory_ratio", "peak memory", "× SDPA softmax", short="peak memory ×"),
     _cost("tokens_per_second", "inference", "tokens / s"),
     _cost("inference_ratio", "inference time", "× fastest softmax"),
     Column(name="parameters", of="median", heading="parameters", text=_size, outputs=PAGE),
     Column(name="flops", of="median", heading="GFLOPs / step", outputs=PAGE,
-           text=lambda line: number(line["flops"] / GIGA)),
+           write=lambda flops: number(flops / GIGA)),
     *values("outdated", of="any"), *values("commit", of="first"),
     *values("test_examples", of="max"),
     *values(*(f"{name}.{end}" for name in TIMES for end in ("q1", "q3")), of=SHARED),
@@ -161,7 +167,7 @@ def leaderboard(runs: pd.DataFrame, baselines: pd.DataFrame) -> Leaderboard:
     selected = selected_of(every)
     found = results_of(selected, baselines)
     rows = rows_of(found) if len(selected) else selected
-    notes = outdated.counted(every["left_out"]), outdated.sentence(selected)
+    notes = left_out_text(every["left_out"]), outdated_text(selected)
     return Leaderboard(every, selected, rows, found.pairs(), baselines, *notes)
 
 
@@ -203,7 +209,6 @@ def rows_of(found: SuiteResults) -> pd.DataFrame:
 
 
 def _seeds_at_baseline(runs: pd.DataFrame, rows: pd.DataFrame) -> pd.Series:
-    """The finished seeds not better than the strongest baseline; NaN of a row that is one."""
     finished = runs[runs["score"].notna() & ~runs["baseline"]].set_index(["question", "row"])
     strongest = rows["baseline_value"].reindex(finished.index)
     behind = best_first(finished["score"] - strongest, finished["better"]) >= 0
@@ -236,7 +241,8 @@ def table(found: Leaderboard) -> pd.DataFrame:
     groups = found.runs.groupby(key)
     rows = found.rows.drop(columns=["train.precision", "setting", "text", "interval"])
     rows = rows.assign(kind="measured").join(groups[fields].first(), on=key)
-    rows = rows.join(groups["commit"].agg(_commits).rename("commits"), on=key)
+    commits = groups["commit"].agg(lambda texts: " ".join(commits_in(texts)))
+    rows = rows.join(commits.rename("commits"), on=key)
     shared = ["question", "task", "data", "metric", "unit", "better"]
     first = rows.drop_duplicates("question")[shared]
     rules = found.rules[["data", "name", "score"]].rename(columns={"name": "row", "score": "mean"})
@@ -290,7 +296,6 @@ def _section(found: Leaderboard, rows: pd.DataFrame) -> dict[str, Any]:
 
 
 def _verdict(rows: pd.DataFrame, pairs: pd.DataFrame, metric: Metric, *, has_rules: bool) -> str:
-    """The verdict on a question: separable pairs, and the rows that beat every baseline."""
     finished = rows[rows["text"] != ""]
     attention = finished[~finished["without_attention"]]
     strongest = attention.sort_values("baseline_value", ascending=metric.sign < 0)[-1:]
@@ -316,13 +321,8 @@ def environments(runs: pd.DataFrame) -> list[str]:
         + ", ".join(f"{name[9:]} {run[name]}" for name in packages if pd.notna(run[name]))
         for run in lines(runs)
     ]
-    commits = runs["commit"].groupby(machines).agg(_commits) if machines else pd.Series()
-    return [f"{machine}; commit {names.replace(' ', ', ')}" for machine, names in commits.items()]
-
-
-def _commits(texts: pd.Series) -> str:
-    """Each commit once, in order; `unknown` where there is none."""
-    return " ".join(sorted({name for text in texts for name in (text or "unknown").split(", ")}))
+    groups = runs["commit"].groupby(machines) if machines else ()
+    return [f"{machine}; commit {', '.join(commits_in(texts))}" for machine, texts in groups]
 
 
 def _wrapped(text: str) -> list[str]:

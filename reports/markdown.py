@@ -76,8 +76,7 @@ def block(text: str) -> str:
 def insert(page: str, mark: str, content: str) -> str:
     """`page` with `content` between the lines `<!-- mark -->` and `<!-- /mark -->`.
 
-    Raises:
-        ValueError: the page lacks one of the lines, or has one of them twice.
+    Raises ValueError if the page lacks one of the lines, or has one of them twice.
     """
     start, end = f"<!-- {mark} -->", f"<!-- /{mark} -->"
     lines = page.splitlines(keepends=True)

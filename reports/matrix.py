@@ -92,11 +92,11 @@ def columns(suite: Suite, form: str, questions: Sequence[SuiteQuestion]) -> list
         replace(ROW, outputs=NO_README),
         replace(ROW, heading=f"{form} attention", outputs=("readme",)),
         Column(name="answered", of=of_row("answered", "sum", names), heading="above baselines",
-               unit=f"of {len(names)}", text=lambda line: str(line["answered"]), descending=True,
-               outputs=() if judged else SCREENS),
+               unit=f"of {len(names)}", descending=True, outputs=() if judged else SCREENS),
         *values("finished", of=count([*judged], *verdicts.DECIDED)),
         Column(name="able", of=count([*judged], verdicts.ABLE), heading="able", unit="of finished",
-               text=_able, descending=True, outputs=SCREENS if judged else ()),
+               descending=True, outputs=SCREENS if judged else (), text=lambda line: (
+                   f"{line['able']} of {line['finished']}" if line["finished"] else NOTHING)),
         *(Column(name=verdict, heading=verdict, outputs=("readme",) if judged else (),
                  text=lambda line, verdict=verdict: _named(line, judged, verdict))
           for verdict in verdicts.DECIDED),
@@ -104,19 +104,18 @@ def columns(suite: Suite, form: str, questions: Sequence[SuiteQuestion]) -> list
         *_ratios(plan, "time", "ratio", "time"),
         *_ratios(plan, "memory", "memory_ratio", "peak memory"),
         Column(name="parameters", of=cost("train", middle, "parameters"), heading="parameters",
-               text=lambda line: whole_text(line["parameters"])),
+               write=whole_text),
         *is_causal * [
             Column(name="decode_seconds", of=cost("decode", last, "seconds"), outputs=()),
             Column(name="decode", of=cost("decode", last, "ratio"), heading="decode",
-                   unit=f"{last:,}", short="decode", text=lambda line: number(line["decode"]),
-                   outputs=SCREENS),
+                   unit=f"{last:,}", short="decode", write=number, outputs=SCREENS),
             Column(name="state_bytes", of=cost("decode", last, "state_bytes"), heading="state",
-                   unit="bytes", short="state", text=lambda line: whole_text(line["state_bytes"])),
+                   unit="bytes", short="state", write=whole_text),
         ],
         Column(name="computed_by", of=_computed_by, heading="computed by", outputs=PAGES,
-               text=lambda line: _text(line["computed_by"])),
+               write=lambda of: of if isinstance(of, str) else NOTHING),
         Column(name="known_failures", of=of_row("known_failures", "max"), heading="checks",
-               outputs=PAGES, text=_checks),
+               outputs=PAGES, write=_checks),
     ]  # fmt: skip
 
 
@@ -156,10 +155,6 @@ def _score(answer: Line) -> Cell | str:
                 answer["at_baseline"], answer["group"], bool(answer["part"]))  # fmt: skip
 
 
-def _able(line: Line) -> str:
-    return f"{line['able']} of {line['finished']}" if line["finished"] else NOTHING
-
-
 def _named(line: Line, titles: Mapping[str, str], verdict: str) -> str:
     """The titles of the questions on which a variant has a verdict."""
     found = (title for name, title in titles.items() if line["answers"][name]["verdict"] == verdict)
@@ -171,12 +166,7 @@ def _computed_by(source: Source) -> pd.Series:
     return train.reindex(columns=["row", "computed_by"]).groupby("row")["computed_by"].last()
 
 
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else NOTHING
-
-
-def _checks(line: Line) -> str:
-    failures = line["known_failures"]
+def _checks(failures: float) -> str:
     if failures != failures:
         return NOTHING
     return f"{failures:.0f} known failure{'s' * (failures > 1)}" if failures else "passed"
@@ -261,8 +251,7 @@ def of_probes(probes: pd.DataFrame) -> Table:
 def _solved(probes: pd.DataFrame) -> Column:
     """The column of `most_solved`, with the unit of the probes: `pairs at 90 %`."""
     unit = probes["probe"].iloc[0].split()[1]
-    return Column(name="solved", heading=f"{unit} at {SOLVED:.0f} %",
-                  text=lambda line: whole_text(line["solved"]))  # fmt: skip
+    return Column(name="solved", heading=f"{unit} at {SOLVED:.0f} %", write=whole_text)
 
 
 def at_equal_state(answers: pd.DataFrame, probes: pd.DataFrame) -> Table:
@@ -276,8 +265,7 @@ def at_equal_state(answers: pd.DataFrame, probes: pd.DataFrame) -> Table:
     found = found.join(most_solved(probes).rename("solved"), on=["question", "row"])
     return Table([
         ROW,
-        Column(name="state_bytes", heading="state of the model", unit="bytes",
-               text=lambda line: whole_text(line["state_bytes"])),
+        Column(name="state_bytes", heading="state of the model", unit="bytes", write=whole_text),
         Column(name="text", heading="score", text=lambda line: _score({**line, "group": 0})),
         _solved(probes),
     ], lines_of(found))  # fmt: skip

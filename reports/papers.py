@@ -13,11 +13,10 @@ import numpy as np
 import pandas as pd
 
 from harness.records.suites import Suite
-from reports import outdated
 from reports.cost import problem, text_of
 from reports.markdown import rendered
 from reports.table import ROW, Line, grid, headed, values
-from reports.text import NOTHING, WIDE, frame_csv, number, without_nan
+from reports.text import NOTHING, WIDE, frame_csv, number, outdated_text, without_nan
 
 STEP_SECONDS = 0.01
 """Seconds of a pass of a training step on a GPU, where nobody published any: a small model launches
@@ -230,7 +229,7 @@ def step_text(found: pd.DataFrame) -> str:
 
     shown = grid(found, corner, across, "question", text).terminal(WIDE)
     measured = found[found["status"].notna()]
-    return "\n\n".join(filter(None, [shown, outdated.sentence(measured, "measurements")]))
+    return "\n\n".join(filter(None, [shown, outdated_text(measured, "measurements")]))
 
 
 def _page(found: pd.DataFrame, suite: Suite) -> str:
@@ -248,7 +247,7 @@ def _page(found: pd.DataFrame, suite: Suite) -> str:
         "paper_costs.md.j2", suite=suite, of=measured.iloc[0].to_dict(), failed=failed,
         tables={title: _table(found, names) for title, names in columns.items()},
         over_softmax=_table(found, ratios), comparisons=[*_comparisons(found)],
-        outdated=outdated.sentence(measured, "measurements"),
+        outdated=outdated_text(measured, "measurements"),
     )  # fmt: skip
 
 

@@ -7,16 +7,15 @@ share `question.id`, device, machine and data.
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
 import pandas as pd
 
-from harness.records.frame import best_trials_first, is_newest
+from harness.records.frame import best_trials_first, dotted, is_newest
 from harness.records.record import FINAL
 from harness.records.spec import Question, label_of
-from reports import outdated
 from reports.table import Line, lines
 from reports.text import plain, threads_of, whole
 
@@ -81,13 +80,17 @@ def without_others(
 ) -> pd.DataFrame:
     """Mark as `left_out` the runs whose value is not the one that is shown of their group.
 
-    A rule is what is equal in a group, the column of the value, and the reason; see
-    `reports.outdated.newest`.
+    A rule is what is equal in a group, the column of the value, and the reason. A group is shown as
+    its last run that is not outdated has it, or as its last run, where all are outdated.
     """
+    ordered = runs.sort_values(
+        ["outdated", "started"], ascending=[True, False], kind="stable"
+    ).index
     runs = runs.copy()
     for keys, column, reason in rules:
-        others = ~outdated.newest(runs[runs["left_out"] == ""], keys, column)
-        runs.loc[others[others].index, "left_out"] = reason
+        left = runs.loc[ordered].query("left_out == ''")
+        shown = left.groupby([left[key] for key in keys])[column].transform("first")
+        runs.loc[left.index[left[column] != shown], "left_out"] = reason
     return runs
 
 
@@ -182,19 +185,13 @@ def _setting(run: Line, varied: str) -> str:
     of_rows, sentences = {varied, *json.loads(run["values"])}, []
     for part, title in (("model", "Model"), ("train", "Training")):
         fields = getattr(question, part)
-        changed = dict(_dotted(part, fields.model_dump(exclude_defaults=True, exclude={"kind"})))
+        changed = dotted(part, fields.model_dump(exclude_defaults=True, exclude={"kind"}))
         texts = {path: "of the row" if path in of_rows else _text(value)
-                 for path, value in _dotted(part, fields.model_dump())
+                 for path, value in dotted(part, fields.model_dump()).items()
                  if path in changed or path in of_rows}  # fmt: skip
         named = (f"{field_text(path)} {text}" for path, text in texts.items() if text)
         sentences.append(f"{title}: {', '.join(named)}.")
     return " ".join(sentences)
-
-
-def _dotted(prefix: str, fields: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for name, value in fields.items():
-        path = f"{prefix}.{name}"
-        yield from _dotted(path, value) if isinstance(value, Mapping) else [(path, value)]
 
 
 def _text(value: object) -> str:

@@ -158,7 +158,9 @@ def probability_of_best(samples: Sequence[Sample]) -> Array:
     factor = np.linalg.cholesky(covariance + jitter * np.eye(len(samples)))
     draws = rng.standard_normal((DRAWS, len(samples))) @ factor.T
     for place, row in enumerate(samples):
-        draws[:, place] += row.mean + row.seed_excess**0.5 * rng.standard_t(row.seeds - 1, DRAWS)
+        # The estimate of the variance due to seeds, sigma_a^2/k, may be negative.
+        deviation = max(row.between - row.interaction, 0.0) ** 0.5
+        draws[:, place] += row.mean + deviation * rng.standard_t(row.seeds - 1, DRAWS)
     return np.bincount(draws.argmax(1), minlength=len(samples)) / DRAWS
 
 

@@ -27,7 +27,8 @@ from harness.records.interval import (
 )
 from harness.records.record import Metric
 from harness.records.suites import Suite
-from reports import outdated, shown, statistics
+from reports import shown, statistics
+from reports.text import left_out_text
 from reports.verdicts import MISSING, NO_VERDICT
 from reports.verdicts import verdicts as judge
 
@@ -45,7 +46,6 @@ OF_PROBES = (
 )  # fmt: skip
 """The columns of results on further splits."""
 
-
 NO_BASELINES = pd.DataFrame(columns=["data", "name", "score"])
 
 
@@ -58,14 +58,14 @@ class SuiteResults:
         rows: the rows that are listed first, each with its variant.
         seeds: the runs that are results.
         left_out: what other runs there are, in one sentence; empty where there are none.
-        questions: the results of each question by its name; None without a finished run.
+        questions: the results of each question by its name.
         verdicts: of `reports.verdicts`.
     """
 
     key: str
     rows: Mapping[str, str]
     seeds: pd.DataFrame
-    questions: "Mapping[str, QuestionResults | None]"
+    questions: "Mapping[str, QuestionResults]"
     left_out: str = ""
     verdicts: pd.DataFrame = field(default_factory=lambda: judge(pd.DataFrame(), {}))
 
@@ -119,13 +119,13 @@ class SuiteResults:
                 same = runs[[probe in found for found in runs["probes"]]]
                 same = same.assign(sample=[found[probe] for found in same["probes"]])
                 of_probe = {"question": name, "probe": probe, "trained": probe in parts}
-                if of := question_results(same, NO_BASELINES):
-                    means = {row: of.metric.sign * s.means for row, s in of.samples.items()}
-                    lines += [
-                        {**_line(of, row), **of_probe, "row": row,
-                         "by_seed": [of.metric.value(mean) for mean in means.get(row, ())]}
-                        for row in of.scores
-                    ]  # fmt: skip
+                of = question_results(same, NO_BASELINES)
+                means = {row: of.metric.sign * s.means for row, s in of.samples.items()}
+                lines += [
+                    {**_line(of, row), **of_probe, "row": row,
+                     "by_seed": [of.metric.value(mean) for mean in means.get(row, ())]}
+                    for row in of.scores
+                ]  # fmt: skip
         return pd.DataFrame(lines, columns=[*OF_PROBES])
 
     def pairs(self) -> pd.DataFrame:
@@ -137,21 +137,19 @@ class SuiteResults:
         old = {(run.question, run.row) for run in self.seeds.itertuples() if run.outdated}
         tables = []
         for name, question in self.questions.items():
-            if question:
-                pairs = statistics.pairs(question.compared, question.metric)
-                rows = pairs[["first", "second"]].itertuples(index=False, name=None)
-                is_old = [any((name, row) in old for row in both) for both in rows]
-                tables.append(pairs.assign(table=self.key, question=name, outdated=is_old))
+            pairs = statistics.pairs(question.compared, question.metric)
+            rows = pairs[["first", "second"]].itertuples(index=False, name=None)
+            is_old = [any((name, row) in old for row in both) for both in rows]
+            tables.append(pairs.assign(table=self.key, question=name, outdated=is_old))
         return statistics.joined(tables)
 
     def probabilities_of_best(self) -> pd.Series:
         """The probability that a row has the best score of those compared, by question and row."""
         values = {}
         for name, question in self.questions.items():
-            compared = question.compared if question else {}
-            if len(compared) > 1:
-                shares = statistics.probability_of_best([*compared.values()])
-                values |= {(name, row): float(v) for row, v in zip(compared, shares, strict=True)}
+            if len(rows := question.compared) > 1:
+                shares = statistics.probability_of_best([*rows.values()])
+                values |= {(name, row): float(v) for row, v in zip(rows, shares, strict=True)}
         index = pd.MultiIndex.from_tuples([*values], names=["question", "row"])
         return pd.Series([*values.values()], index, dtype=float, name="best")
 
@@ -159,7 +157,8 @@ class SuiteResults:
 def results(runs: pd.DataFrame, suite: Suite, baselines: pd.DataFrame) -> SuiteResults:
     """The results of a suite, of frames of `harness.records.frame`; baselines of one version."""
     found = comparable(runs, suite)
-    seeds = shown.final_runs(found[found["left_out"] == ""], ["question", "row"])
+    kept = found[found["left_out"] == ""]
+    seeds = shown.final_runs(kept, ["question", "row"])
     questions = {
         question.name: question_results(seeds[seeds["question"] == question.name], baselines)
         for question in suite.questions
@@ -167,9 +166,7 @@ def results(runs: pd.DataFrame, suite: Suite, baselines: pd.DataFrame) -> SuiteR
     rows = {row.label: row.attention for row in suite.rows}
     ceilings = {q.name: q.ceiling for q in suite.questions if q.ceiling is not None}
     needed = {question.name: len(question.seeds) for question in suite.questions}
-    kept = found[found["left_out"] == ""]
-    verdicts = judge(kept, ceilings, needed)
-    note = outdated.counted(found["left_out"])
+    note, verdicts = left_out_text(found["left_out"]), judge(kept, ceilings, needed)
     return SuiteResults(suite.key, rows, seeds, questions, note, verdicts)
 
 
@@ -271,8 +268,7 @@ class QuestionResults:
 
     def rank_groups(self, rows: Collection[str]) -> dict[str, str]:
         """The rank groups of those rows that are compared; Holm's method counts all pairs."""
-        ranked = [row for row in self.compared if row in rows]
-        if not ranked:
+        if not (ranked := [row for row in self.compared if row in rows]):
             return {}
         separable = statistics.separable_pairs([*self.compared.values()])
         places = [row in ranked for row in self.compared]
@@ -280,11 +276,16 @@ class QuestionResults:
         return dict(zip(ranked, groups, strict=True))
 
 
-def question_results(runs: pd.DataFrame, baselines: pd.DataFrame) -> QuestionResults | None:
-    """The results of a question, of several versions of its data the latest; None without any."""
+NO_RESULTS = QuestionResults(
+    Metric(name="none", unit="", better="higher", digits=0), {}, {}, {}, frozenset(), {}
+)
+
+
+def question_results(runs: pd.DataFrame, baselines: pd.DataFrame) -> QuestionResults:
+    """The results of a question, of several versions of its data the latest."""
     finished = runs[runs["status"] == "ok"]
     if finished.empty:
-        return None
+        return NO_RESULTS
     latest = finished.sort_values("started").iloc[-1]
     finished = finished[finished["data"] == latest["data"]]
     fields = {name: latest[name] for name in ("unit", "better", "digits", "scale", "exponential")}
@@ -301,7 +302,7 @@ def question_results(runs: pd.DataFrame, baselines: pd.DataFrame) -> QuestionRes
     rules = {
         rule: in_unit(interval_like(metric.mean(score), [*samples.values()]), metric)
         if samples
-        else Interval(score, score, score, "examples")
+        else Interval(score, score, score)
         for rule, score in zip(same["name"], same["score"], strict=True)
     }
     # From here on more is better.
@@ -317,23 +318,21 @@ def _interval_of_scores(runs: pd.DataFrame, metric: Metric) -> Interval | None:
     return in_unit(interval(means, int(runs["test_examples"].iloc[0])), metric)
 
 
-def _answers(question: QuestionResults | None, runs: pd.DataFrame, rank_all: bool) -> pd.DataFrame:
-    """The results of one question, by row; see `SuiteResults.answers`."""
+def _answers(question: QuestionResults, runs: pd.DataFrame, rank_all: bool) -> pd.DataFrame:
     groups = runs.groupby("row")
     found = groups.agg(status=("status", _status), known_failures=("known_failures", "max"),
                        state_bytes=("state_bytes", "max"))  # fmt: skip
-    lines = {row: _line(question, row) for row in question.scores} if question else {}
+    lines = {row: _line(question, row) for row in question.scores}
     ranked = [row for row in lines if rank_all or lines[row]["answered"]]
     found = found.join(pd.DataFrame.from_dict(lines, orient="index"))
-    letters = question.rank_groups(ranked) if question else {}
-    return found.assign(rank_group=found.index.map(letters))
+    return found.assign(rank_group=found.index.map(question.rank_groups(ranked)))
 
 
 def _line(question: QuestionResults, row: str) -> dict[str, Any]:
     metric, baselines, score = question.metric, question.baselines(row), question.scores[row]
 
     def ends(interval: Interval) -> list[float]:
-        return sorted(metric.sign * end for end in interval[1:3])
+        return sorted(metric.sign * end for end in interval[1:])
 
     def text(interval: Interval) -> str:
         return f"[{metric.text(interval.low)}, {metric.text(interval.high)}]"

@@ -12,13 +12,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from reports import outdated
 from reports.figures import style
 from reports.leaderboard import metric_of, results_of, rows_of, selected_of
 from reports.markdown import escape, rendered
 from reports.shown import questions
 from reports.table import ROW, grid, lines
-from reports.text import NOTHING, whole, whole_text
+from reports.text import NOTHING, outdated_text, whole, whole_text
 
 MOST_TICKS = 6
 """Ticks of the axis of bytes, about."""
@@ -35,17 +34,16 @@ COLUMNS = [
 def files(
     runs: pd.DataFrame, baselines: pd.DataFrame, field: str, default: object = None
 ) -> dict[str, bytes]:
-    """The content of the page, the table and the figure of `sweeps`, by name.
+    """The page, the table and the figure of `sweeps`, by name.
 
-    Raises:
-        ValueError: no runs differ in the option alone.
+    Raises ValueError if no runs differ in the option alone.
     """
     found = sweeps(runs, baselines, field, default)
     if found.empty:
         raise ValueError(f"no two runs of the store differ in {field} alone")
     name = f"sweep_{field.replace('.', '_')}"
     sections = [_section(swept) for _, swept in found.groupby("question")]
-    note = outdated.sentence(found, "results")
+    note = outdated_text(found, "results")
     page = rendered("sweep.md.j2", field=field, sections=sections, outdated=note)
     table = style.table_with_images(name, found[COLUMNS], draw, found)
     return {f"{name}.md": page.encode(), **table}
@@ -150,7 +148,6 @@ def _states(axes: Axes, swept: pd.DataFrame, order: list[str]) -> None:
 
 
 def _section(swept: pd.DataFrame) -> dict[str, Any]:
-    """The section of a sweep: a line for each row, a column for each value."""
     values, corner = _in_order(swept), replace(ROW, heading=swept["field"].iloc[0])
     across = {value: str(value) for value in values}
     recurrent = swept[swept.groupby("row")["state_bytes"].transform("count") > 0]
@@ -183,6 +180,5 @@ def _in_order(swept: pd.DataFrame) -> list[object]:
 
 
 def _order(value: object) -> tuple[bool, float, str]:
-    """Numbers in order, then other values."""
     is_number = isinstance(value, int | float)
     return not is_number, float(value) if is_number else 0.0, str(value)

@@ -64,7 +64,8 @@ class Column:
         name: of its values in the frame and the CSV file.
         of: the source of its values; the module of the table says of which form.
         heading: with its `unit`, if it has one.
-        text: the text of a line.
+        write: gives the text of its value.
+        text: gives the text of a line, where that depends on more than the value.
         outputs: the outputs that show it.
         short: the heading on a terminal, if it is another.
         length: the number of tokens of a cost.
@@ -77,7 +78,8 @@ class Column:
     of: Any = None
     heading: str = ""
     unit: str = ""
-    text: Callable[[Line], str | Cell] = lambda line: ""
+    write: Callable[[Any], str | Cell] = str
+    text: Callable[[Line], str | Cell] | None = None
     outputs: Sequence[str] = OUTPUTS
     short: str = ""
     length: int = 0
@@ -92,11 +94,11 @@ class Column:
 
     def cell(self, line: Line) -> Cell:
         """The cell of a line."""
-        found = self.text(line)
+        found = self.text(line) if self.text else self.write(line[self.name])
         return Cell(found) if isinstance(found, str) else found
 
 
-ROW = Column(name="row", heading="attention", text=lambda line: str(line["row"]))
+ROW = Column(name="row", heading="attention")
 """The variant of a line."""
 
 
@@ -113,12 +115,9 @@ def shown(
         column
         for column in columns
         if output in column.outputs
-        and (frame is None or not column.only_if_any or _has_any(frame[column.name]))
-    ]
-
-
-def _has_any(values: pd.Series) -> bool:
-    return bool(values.replace("", 0).fillna(0).ne(0).any())
+        and (frame is None or not column.only_if_any
+             or frame[column.name].replace("", 0).fillna(0).ne(0).any())
+    ]  # fmt: skip
 
 
 class Table(NamedTuple):

@@ -21,6 +21,9 @@ CONTROLS = dict.fromkeys(
 WIDTH, WIDE = 100, 120
 """Characters of a line on a terminal, and of a wide table."""
 
+MOST_COMMITS = 8
+"""The most commits that a sentence names."""
+
 
 def number(value: float | None) -> str:
     """Three significant digits, or all before the point if there are more; a dash for no value."""
@@ -104,3 +107,30 @@ def frame_csv(frame: "pd.DataFrame") -> bytes:
 def digest(name: str, table: bytes) -> str:
     """Identifies a table; the figures that were drawn from it contain this text."""
     return f"{name}, SHA-256 {hashlib.sha256(table).hexdigest()}"
+
+
+def commits_in(texts: Iterable[str]) -> list[str]:
+    """Each commit once, in order; `unknown` where there is none."""
+    return sorted({name for text in texts for name in (text or "unknown").split(", ")})
+
+
+def left_out_text(reasons: "pd.Series") -> str:
+    """A sentence on the runs that are left out, by reason; empty where none is."""
+    counts = reasons[reasons != ""].value_counts(sort=False)
+    texts = [f"{count} {reason}" for reason, count in counts.items()]
+    return f"Left out of the runs: {', '.join(texts)}." if texts else ""
+
+
+def outdated_text(found: "pd.DataFrame", what: str = "runs") -> str:
+    """A sentence on the outdated part of a frame, with rows and commits; empty where none is."""
+    old = found[found["outdated"].eq(True)] if "outdated" in found else found[:0]
+    if old.empty:
+        return ""
+    every = commits_in(old["commit"])
+    more = f" and {len(every) - MOST_COMMITS} more" * (len(every) > MOST_COMMITS)
+    rows = sorted({*old["row"]}) if {*old["row"]} < {*found["row"]} else []
+    named = f" Variants: {', '.join(rows)}." if rows else ""
+    return (
+        f"{len(old):,} of {len(found):,} {what} are outdated: code or data have changed since."
+        f"{named} Commits: {', '.join(every[:MOST_COMMITS])}{more}."
+    )

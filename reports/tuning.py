@@ -11,12 +11,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from harness.records.frame import best_trials_first
-from reports import outdated
 from reports.figures import style
 from reports.markdown import rendered
 from reports.shown import failure, field_text
 from reports.table import ROW, Cell, Line, grid
-from reports.text import whole
+from reports.text import outdated_text, whole
 
 
 def files(runs: pd.DataFrame) -> dict[str, bytes]:
@@ -25,7 +24,7 @@ def files(runs: pd.DataFrame) -> dict[str, bytes]:
     if found.empty:
         return {}
     sections = [_section(of_question) for _, of_question in found.groupby("question")]
-    page = rendered("tuning.md.j2", studies=sections, outdated=outdated.sentence(found))
+    page = rendered("tuning.md.j2", studies=sections, outdated=outdated_text(found))
     return {"tuning.md": page.encode(), **style.images("tuning", None, draw, found)}
 
 
@@ -51,7 +50,6 @@ def draw(found: pd.DataFrame) -> Figure:
 
 
 def _section(trials: pd.DataFrame) -> dict[str, Any]:
-    """The table of a question: a line for each row, a column for each point of the grid."""
     first = trials.iloc[0]
     fields = json.loads(first["grid"])
     points = [dict(zip(fields, values, strict=True)) for values in product(*fields.values())]

@@ -12,9 +12,10 @@ import numpy as np
 import pandas as pd
 from scipy.stats import kendalltau, ttest_ind
 
-from reports import outdated, papers
+from reports import papers
 from reports.markdown import rendered
 from reports.statistics import between
+from reports.text import outdated_text
 from reports.verdicts import ABLE
 
 if TYPE_CHECKING:
@@ -129,10 +130,7 @@ def _compared(
 def _difference(
     first: Mapping[Hashable, Any], second: Mapping[Hashable, Any]
 ) -> tuple[float, float]:
-    """The least and the largest difference between two intervals, positive if the first is better.
-
-    Both intervals cover 95 %, so this one covers at least 95 %.
-    """
+    """The ends of the difference of two intervals of 95 %, positive if the first is better."""
     ends = first["low"] - second["high"], first["high"] - second["low"]
     return ends if first["better"] == "higher" else (-ends[1], -ends[0])
 
@@ -194,6 +192,6 @@ def page(of: "Tables") -> str:
     return rendered(
         "validity.md.j2", sentence=sentence(found), orderings=found.to_dict("records"),
         tables=tables.to_dict("records"), fewest=FEWEST, contradicted=CONTRADICTED,
-        note=outdated.sentence(of.seeds) if is_tested else "",
+        note=outdated_text(of.seeds) if is_tested else "",
         link=lambda text: ARXIV.sub(r"[\g<0>](https://arxiv.org/abs/\g<0>)", text),
     )  # fmt: skip

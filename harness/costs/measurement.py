@@ -41,11 +41,8 @@ def measure(spec: CostSpec, limits: Limits, seconds: float, timeout: float) -> M
     """Measure time, compared with the fastest softmax, and memory, compared with SDPA.
 
     Sampling takes about `seconds`. Where SDPA softmax would exceed `timeout` seconds, it is left
-    out.
-
-    Raises:
-        Unsupported: the variant has no such pass.
-        MemoryError, RuntimeError: the device has too little memory, or the variant fails.
+    out. Raises MemoryError or RuntimeError if the device has too little memory, or the variant
+    fails.
     """
     end, timer = time.monotonic() + timeout, timer_of(torch.device(spec.device))
     timed = prepare(spec)
@@ -158,10 +155,7 @@ def analytic_flops(spec: CostSpec, module: torch.nn.Module) -> int | None:
 
 
 def _bytes(spec: CostSpec, timed: TimedCall) -> tuple[int, int]:
-    """Bytes that a call of `memory_batch` samples allocates at most; and with their state.
-
-    `timed` has the batch of `spec`.
-    """
+    """Bytes that a call of `memory_batch` samples allocates at most; and with their state."""
     if (batch := memory_batch(spec)) != spec.batch:
         timed = prepare(spec.model_copy(update={"batch": batch}))
     timed.call()

@@ -18,12 +18,13 @@ from harness.records.cost import (
     batching_of,
     step_recipe,
 )  # fmt: skip
+from harness.records.fields import require_known
 from harness.records.models import Encoder
 from harness.records.spec import RunSpec
 from harness.records.toml_files import validated
 from zoo.composition import Composition
 from zoo.contract import Size, Unsupported
-from zoo.registry import UserError, Value, unknown
+from zoo.registry import UserError, Value
 from zoo.variants import variants
 
 RECIPE = "laptop"
@@ -67,10 +68,8 @@ class CostRequest:
 
 def resolved(request: CostRequest) -> CostRequest:
     """The sweep with the device and the precision of this machine in place of `auto`."""
-    named = [*(("pass", name, PASSES) for name in request.operations)]
-    for what, name, names in [*named, ("level", request.level, LEVELS)]:
-        if name not in names:
-            raise UserError(unknown(what, name, names))
+    require_known("pass", request.operations, PASSES)
+    require_known("level", [request.level], LEVELS)
     device = pick_device(request.device)
     return replace(request, device=device, precision=pick_precision(request.precision, device))
 
@@ -187,12 +186,9 @@ def _spec(
 
 
 def _model(request: CostRequest) -> Encoder:
-    """The model of the recipe `RECIPE` at this width."""
     recipe = recipes.find(RECIPE).of_task("scaling").model
     sizes = {"dim": request.dim, "heads": request.heads, "feed_forward": 2 * request.dim}
     options = request.settings.get(MODEL, {})
-    for name in options:
-        if name not in SETTINGS:
-            raise UserError(unknown(f"option of {MODEL}", name, SETTINGS))
+    require_known(f"option of {MODEL}", options, SETTINGS)
     values = {**recipe, **sizes, "positions": "learned", **options}
     return validated(Encoder, values, f"{MODEL}.", what="option")

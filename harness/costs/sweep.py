@@ -91,10 +91,7 @@ def _measure(measure: Callable[[], Measured], device: str, threads: int) -> Outc
 
 
 def _limit_memory() -> None:
-    """Let allocations fail beyond `SHARE` of the memory that is available now.
-
-    A lower limit of the user, by `ulimit -v`, stays.
-    """
+    """Let allocations fail beyond `SHARE` of the available memory, or a lower limit of the user."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     available = SHARE * psutil.virtual_memory().available
     limits = [int(psutil.Process().memory_info().vms + available), soft, hard]
@@ -113,11 +110,10 @@ def sweep(
 ) -> Iterator[tuple[CostRecord, bool]]:
     """Make every measurement without a final record, once; yield its record and whether it is new.
 
-    A record of earlier code is replaced, unless `keep_outdated`.
-
-    Measurements of a row are made from short to long. After one that does not end in `ok`, the
-    longer ones are skipped, and their records say so. Rows are in the order of their first ones;
-    with `rerun` those that have a final record are made, too.
+    A record of earlier code is replaced, unless `keep_outdated`. Measurements of a row are made
+    from short to long. After one that does not end in `ok`, the longer ones are skipped, and their
+    records say so. Rows are in the order of their first ones; with `rerun` those that have a final
+    record are made, too.
     """
     store.remove_partial_files()
     rows: dict[str, dict[str, CostSpec]] = {}

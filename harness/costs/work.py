@@ -27,12 +27,7 @@ VOCABULARY, CLASSES = 256, 10
 
 @dataclass(frozen=True)
 class TimedCall:
-    """A call whose cost is measured, and the module that it calls.
-
-    Attributes:
-        call: its result is discarded.
-        state_bytes: memory of the state of decoding; None without one.
-    """
+    """A call whose cost is measured, the module that it calls, and bytes of a state of decoding."""
 
     call: Callable[[], Any]
     module: torch.nn.Module
@@ -40,11 +35,7 @@ class TimedCall:
 
 
 def prepare(spec: CostSpec) -> TimedCall:
-    """Build what `spec` describes, with random parameters and inputs.
-
-    Raises:
-        Unsupported: the variant has no such pass.
-    """
+    """Build what `spec` describes, with random parameters and inputs."""
     torch.manual_seed(0)
     if spec.level == "layer":
         return _layer_call(spec)
@@ -54,11 +45,7 @@ def prepare(spec: CostSpec) -> TimedCall:
 
 
 def require_supported(spec: CostSpec) -> None:
-    """Reject a pass that a variant does not have, before anything is built.
-
-    Raises:
-        Unsupported: a variant lacks the form, or has no state to decode with.
-    """
+    """Reject a pass that a variant lacks, before anything is built."""
     for name in spec.options:
         variant = variants.find(name)
         variant.require_form(causal=spec.causal)

@@ -19,8 +19,8 @@ from typing import Any
 
 import torch
 
-from harness.records.fields import Device
-from zoo.registry import UserError, require_memory, unknown
+from harness.records.fields import Device, require_known
+from zoo.registry import UserError, require_memory
 
 WORKER_BYTES = 2**27
 """What a process takes that has imported PyTorch, at least."""
@@ -69,8 +69,7 @@ def resources(
     """The resources of runs; see `Resources`."""
     from harness.environment import pick_device
 
-    if engine not in names():
-        raise UserError(unknown("engine", engine, names()))
+    require_known("engine", [engine], names())
     if parameters and engine != "slurm":
         raise UserError("--slurm is for jobs of Slurm; give --engine slurm as well")
     if engine == "local":

@@ -69,7 +69,6 @@ class _Jobs(Executor):
             job.cancel(check=False)
 
     def _look(self) -> None:
-        """Give the results of jobs that have ended to their futures."""
         while not self.ended.wait(SECONDS_PER_LOOK):
             for job, future in [entry for entry in [*self.running] if entry[0].done()]:
                 self.running.remove((job, future))

@@ -16,11 +16,11 @@ import pandas as pd
 import typer
 
 from harness import baselines, catalogue, report, stores, studies
+from harness.checks import is_certified
 from harness.cli import first
 from harness.cli.files import within, write_pages
 from harness.pages import cards
 from harness.pages.variants import page as variants_page
-from harness.provenance import certified_digest
 from harness.records.certificate import Certificate
 from harness.records.store import CertificateStore, ShallowStore
 from harness.records.suites import find, names, published
@@ -31,7 +31,6 @@ from reports.pages import suite as suite_pages
 from reports.pages.certificates import certificates_page
 from reports.pages.findings import findings
 from reports.text import frame_csv
-from zoo.conformance import checks_for, configurations
 from zoo.registry import UserError, first_line
 from zoo.variants import variants
 
@@ -122,7 +121,7 @@ def _differs(file: Path, content: bytes) -> bool:
 
 
 def _is_close(first: bytes, second: bytes) -> bool:
-    """Return whether CSV files are equal, numbers to 1e-9: last digits depend on the libraries."""
+    """Return whether CSV files are equal, numbers to 1e-9: last digits depend on libraries."""
     tables = [[*csv.reader(text.decode().splitlines())] for text in (first, second)]
     if [*map(len, tables[0])] != [*map(len, tables[1])]:
         return False
@@ -143,14 +142,11 @@ def _stale_certificates(found: Mapping[str, Certificate]) -> Iterator[str]:
         if variant.unchecked:
             continue
         try:
-            forms = configurations(name, variant)
+            if not is_certified(name, found.get(name)):
+                remedy = f"harness check {name} --store results"
+                yield f"out of date: the certificate of {name}: {remedy}"
         except UserError as error:
             yield f"not checked: the certificate of {name}: {error}"
-            continue
-        expected = [(form.label, check.name) for form in forms for check in checks_for(form)]
-        certificate = found.get(name)
-        if not (certificate and certificate.covers(certified_digest(variant), expected)):
-            yield f"out of date: the certificate of {name}: harness check {name} --store results"
 
 
 def _studies(root: Path) -> Files:
@@ -162,10 +158,8 @@ def _studies(root: Path) -> Files:
 
 
 def _screen(root: Path) -> Files:
-    """The README with the output of the first command, placed among the current published rows.
-
-    `harness run --attention primal --json > results/screens/first.json` makes the file of it.
-    """
+    """The README with the output of the first command, placed among the current published rows."""
+    # From: harness run --attention primal --json > results/screens/first.json
     file = root / "results" / "screens" / "first.json"
     screen = json.loads(file.read_text("utf-8"))
     row, suite = screen["rows"][0], find(first.SUITE)

@@ -20,7 +20,7 @@ from harness.cli.files import within
 from harness.cli.progress import fitting
 from harness.data import Data, data_of
 from harness.questions import question_of
-from harness.records.baselines import TaskBaselines, missing
+from harness.records.baselines import FOLDER, TaskBaselines
 from harness.records.spec import TaskSpec
 from harness.records.store import BaselineStore
 from reports.markdown import block, rendered
@@ -176,7 +176,11 @@ def describe(task: Task, baselines_of: Callable[[TaskSpec], TaskBaselines | None
     data, setting = Data.of(task), {"setting": f"`{task.key}`"}
     found = baselines_of(spec := spec_of(task, data))
     if found is None:
-        return Description(task, "", f"no baselines; {missing(spec)}")
+        file = f"{FOLDER}/{spec.file_name}.json"
+        reason = f"{file} is missing, incomplete or not of this version's set of baselines"
+        return Description(
+            task, "", f"no baselines; {reason}; make it with: harness report --baselines"
+        )
     train, test = data.splits["train"], data.splits["test"]
     hashes = {*_hashes(train)}
     repeated = sum(sequence in hashes for sequence in _hashes(test))
@@ -198,7 +202,6 @@ def spec_of(task: Task, data: Data) -> TaskSpec:
 
 
 def _hashes(split: Split) -> Iterator[bytes]:
-    """A hash of the real tokens of each sequence."""
     kind = "<f4" if split.sequences.is_floating_point() else "<i4"
     for sequences, lengths in split.chunks():
         for sequence, length in zip(sequences.numpy().astype(kind), lengths.tolist(), strict=True):

@@ -24,9 +24,9 @@ from typing import Any
 from pydantic import Field
 
 from harness.records import suites
-from harness.records.fields import Frozen
+from harness.records.fields import Frozen, require_known
 from harness.records.suites import Suite, SuiteQuestion
-from harness.records.toml_files import Parts, Table, read_toml, validated
+from harness.records.toml_files import Parts, Table, merged, read_toml, validated
 from zoo.registry import UserError, Value, unknown
 
 SUFFIX = ".toml"
@@ -38,13 +38,10 @@ FOLDER = Path(__file__).parent
 
 
 class TaskRecipe(Frozen):
-    """The part of a recipe that is about one task.
+    """The part of a recipe that is about one task: fields of a model, of `TrainSpec`, and options.
 
-    Attributes:
-        extends: name of the shared recipe whose values this one overrides; empty for none.
-        model: fields of the models of `harness.records.models`.
-        train: fields of `TrainSpec`.
-        variants: options of variants, by variant; `+V` is V as the last layer of A+V.
+    It overrides the values of the shared recipe that it `extends`. In `variants`, options by
+    variant, `+V` is V as the last layer of A+V.
     """
 
     extends: str = ""
@@ -55,24 +52,14 @@ class TaskRecipe(Frozen):
 
     def override(self, base: "TaskRecipe") -> "TaskRecipe":
         """`base`, with the values of this recipe in place of values of the same name."""
-        return TaskRecipe(
-            options=base.options | self.options,
-            model=base.model | self.model,
-            train=base.train | self.train,
-            variants={
-                name: base.variants.get(name, {}) | self.variants.get(name, {})
-                for name in base.variants | self.variants
-            },
-        )
+        tables = merged(base.model_dump(), self.model_dump())
+        return TaskRecipe(**{**tables, "extends": ""})
 
 
 class Recipe(Frozen):
-    """A named recipe.
+    """A named recipe: fields of the models, of `TrainSpec`, and options of variants, on every task.
 
     Attributes:
-        model: fields of the models, on every task; a model takes the fields of its kind.
-        train: fields of `TrainSpec`, on every task.
-        variants: options of variants, on every task.
         other: the recipe of a task that `tasks` does not name; None where there is none.
         shared: recipes that the recipes of tasks may extend.
         question: the question of a suite whose recipe it is, which has its only task, and fixes
@@ -179,8 +166,7 @@ def of_suite(suite: Suite) -> dict[str, TaskRecipe]:
 
 def show(name: str) -> str:
     """The file of the recipe called `name`."""
-    if name not in NAMES:
-        raise UserError(unknown("recipe", name, NAMES))
+    require_known("recipe", [name], NAMES)
     return (FOLDER / f"{name}{SUFFIX}").read_text("utf-8")
 
 

@@ -1,13 +1,12 @@
-"""The answers of a run, its predictions of test targets, by cluster: bits, or sums of values."""
+"""The predictions of a run for test targets, by cluster: bits, or sums of values."""
 
 import base64
-import binascii
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field
 
 from harness.records.fields import Count, Frozen
 
@@ -18,14 +17,6 @@ MOST_ANSWERS = 10**9
 
 MOST_CLUSTERS = 10**7
 """Clusters of the largest test split whose values a record may have."""
-
-
-def _check_base64(text: str) -> str:
-    try:
-        base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise ValueError("it is not base64") from error
-    return text
 
 
 class CorrectAnswers(Frozen):
@@ -43,7 +34,7 @@ class CorrectAnswers(Frozen):
     """
 
     kind: Literal["bits"] = "bits"
-    bits: Annotated[str, AfterValidator(_check_base64)]
+    bits: str
     clusters: Annotated[tuple[tuple[Count, Count], ...], Field(min_length=1)]
 
     @classmethod
@@ -86,26 +77,21 @@ class CorrectAnswers(Frozen):
             start += size * clusters
         return np.concatenate(totals)
 
-    @model_validator(mode="after")
-    def _agree(self) -> "CorrectAnswers":
-        count, packed = self.count, base64.b64decode(self.bits)
+    def _check(self) -> None:
+        count, packed = self.count, base64.b64decode(self.bits, validate=True)
         if count > MOST_ANSWERS:
             raise ValueError(f"{count:,} answers are more than {MOST_ANSWERS:,}")
         if len(packed) != -(-count // 8):
             raise ValueError(f"{len(packed)} bytes do not hold {count} answers, one bit each")
         if int.from_bytes(packed) % 2 ** (-count % 8):
             raise ValueError(f"bits after the last of {count} answers are not 0")
-        return self
 
 
 class ClusterValues(Frozen):
-    """The sum of a value of each answer, cluster by cluster, such as the articles of a text.
+    """The sum of a value of each prediction, cluster by cluster, such as the articles of a text.
 
-    Runs on the same test split have the same clusters in the same order.
-
-    Attributes:
-        sizes: the number of answers of each cluster.
-        sums: the sum of their values: cross-entropies in nats, or the return of an episode.
+    Runs on the same test split have the same clusters in the same order. Values are cross-entropies
+    in nats, or the return of an episode; `sizes` are the numbers of predictions.
     """
 
     kind: Literal["values"] = "values"
@@ -130,11 +116,9 @@ class ClusterValues(Frozen):
         """The sum of the values of each cluster, (c,)."""
         return np.array(self.sums, dtype=np.float64)
 
-    @model_validator(mode="after")
-    def _agree(self) -> "ClusterValues":
+    def _check(self) -> None:
         if len(self.sizes) != len(self.sums):
             raise ValueError("sizes and sums have one number for each cluster")
-        return self
 
 
 Answers = Annotated[CorrectAnswers | ClusterValues, Field(discriminator="kind")]

@@ -33,21 +33,8 @@ class TaskBaselines(Frozen):
     environment: Environment
 
 
-def missing(spec: TaskSpec) -> str:
-    """The file that a table without baselines lacks, and the command that makes it."""
-    return (
-        f"{FOLDER}/{spec.file_name}.json is missing, incomplete or not of this version's set "
-        "of baselines; make it with: harness report --baselines"
-    )
-
-
 class ShallowModel(Frozen):
-    """One fitted model.
-
-    Attributes:
-        name: what it reads.
-        seconds: of its features and its fit.
-    """
+    """One fitted model by what it reads, with the seconds of its features and its fit."""
 
     name: str
     dev: Fraction
@@ -56,13 +43,7 @@ class ShallowModel(Frozen):
 
 
 class ShallowStudy(Frozen):
-    """Shallow models on one task, from the simplest to the richest.
-
-    Attributes:
-        task: the key of the task.
-        sizes: examples of each split.
-        digests: SHA-256 of each split.
-    """
+    """Shallow models on one task, the simplest first; sizes and digests (SHA-256) are of splits."""
 
     schema_version: Literal[1] = 1
     task: str

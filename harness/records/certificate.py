@@ -1,6 +1,5 @@
 """The certificate of a variant: the results of all of its checks, on one machine."""
 
-from collections.abc import Iterable
 from typing import Literal
 
 from harness.records.fields import Frozen, Time
@@ -8,10 +7,9 @@ from harness.records.record import Environment
 
 
 class CheckResult(Frozen):
-    """The result of one check.
+    """The result of one check of a form of a variant: `NAME`, or `NAME, causal`.
 
     Attributes:
-        form: the variant, with `, causal` for its causal form.
         passed: whether the outcome is as declared: a pass, or a failure that is expected.
         detail: the measured value that decided.
         expected_failure: the declared reason; empty where none is declared.
@@ -26,11 +24,7 @@ class CheckResult(Frozen):
 
 
 class Certificate(Frozen):
-    """The results of every check of a variant.
-
-    Attributes:
-        code: SHA-256 of its sources and of the checks, see `harness.provenance.certified_digest`.
-    """
+    """The results of all checks of a variant; `code`: see `harness.provenance.certified_digest`."""
 
     schema_version: Literal[1] = 1
     variant: str
@@ -38,11 +32,6 @@ class Certificate(Frozen):
     taken: Time
     environment: Environment
     results: tuple[CheckResult, ...]
-
-    def covers(self, code: str, checks: Iterable[tuple[str, str]]) -> bool:
-        """Return whether it is of that known source, and of these forms and checks in order."""
-        present = [(result.form, result.check) for result in self.results]
-        return self.code == code != "" and present == [*checks]
 
     @property
     def passed(self) -> bool:

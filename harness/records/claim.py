@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Literal
 
-from pydantic import model_validator
-
 from harness.records.fields import Device, Frozen, Positive, Quartiles, Seconds
 from harness.records.files import Text, line_of, read_lines, write_atomic
 from harness.records.record import Environment
@@ -40,13 +38,11 @@ class ClaimRecord(Frozen):
     seconds: Seconds
     environment: Environment
 
-    @model_validator(mode="after")
-    def _agree(self) -> "ClaimRecord":
+    def _check(self) -> None:
         if self.met != is_met(self.ratio, self.bound):
             raise ValueError("met is not what ratio and bound show")
         if (self.ratio is None) != bool(self.reason):
             raise ValueError("a record has a reason if and only if it has no ratio")
-        return self
 
 
 def is_met(ratio: Quartiles | None, bound: float | None) -> bool | None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from harness.records.fields import (
     Count,
@@ -48,11 +48,7 @@ CostStatus = Literal["ok", "out_of_memory", "timeout", "crashed", "failed", "ski
 
 
 def batching_of(text: str) -> tuple[str, int]:
-    """The unit of a batch, `batch` or `tokens`, and their number: of `8`, or of `tokens=16384`.
-
-    Raises:
-        ValueError: it is neither.
-    """
+    """The unit and the number of `8` (`batch`), or of `tokens=16384`; else a ValueError."""
     name, equals, count = text.rpartition("=")
     if (name, equals) not in (("", ""), ("tokens", "=")):
         raise ValueError(f"{text!r} is neither a number nor tokens=K")
@@ -77,7 +73,6 @@ class CostSpec(Identified):
         options: the options of each variant that differ from its defaults, by variant.
         overrides: those that differ from the defaults, by `VARIANT.OPTION`.
         length: tokens of a sample; of the prompt, where `operation` is `decode`.
-        batch: samples, each a sequence.
         batching: how the batch follows from the length: a number, or `tokens=K` for K tokens.
         causal: whether the layers are causal; always so for `prefill` and `decode`.
         model: the transformer; None where `level` is `layer`.
@@ -123,15 +118,13 @@ class CostSpec(Identified):
         any_machine = {"device": "cpu", "machine": "", "threads": 1, "precision": "fp32"}
         return self.model_copy(update=any_machine).id
 
-    @model_validator(mode="after")
-    def _agree(self) -> "CostSpec":
+    def _check(self) -> None:
         if (self.model is None) != (self.level == "layer"):
             raise ValueError("a model is given if and only if level is step")
         if self.operation in ("prefill", "decode") and not self.causal:
             raise ValueError(f"{self.operation} is causal; give causal=True")
         if (self.task is None) != (self.train is None) or (self.task and self.level != "step"):
             raise ValueError("task and train are given together, and where level is step")
-        return self
 
 
 def step_recipe(train: TrainSpec) -> TrainSpec:
@@ -151,12 +144,7 @@ def step_of(spec: RunSpec | CostSpec) -> str:
 
 
 class Limits(Frozen):
-    """The rates of the device, measured before the sweep.
-
-    Attributes:
-        bytes_per_second: of a copy of a large tensor, read and written bytes together.
-        flops_per_second: of a large matrix product in the precision of the measurement.
-    """
+    """The rates of the device: of a large copy, bytes read and written, and of a matrix product."""
 
     bytes_per_second: Positive
     flops_per_second: Positive
@@ -167,7 +155,6 @@ class Measured(Frozen):
 
     Attributes:
         seconds: of one call.
-        samples: timed calls.
         ratio: seconds over the seconds of softmax by `reference`, measured alternately; None where
             SDPA softmax has too little memory or time.
         no_ratio: why `ratio` is None; empty where it is given.
@@ -221,7 +208,6 @@ class CostRecord(Frozen):
     """One measurement of a cost sweep.
 
     Attributes:
-        schema_version: of this class; a record of another version is not read.
         reason: one line; empty where status is `ok`.
         seconds: of the whole measurement, the start of its process included.
         implementations: the digest of the code of each variant and of softmax, which it is compared
@@ -243,11 +229,9 @@ class CostRecord(Frozen):
     claims_linear: bool
     measured: Measured | None = None
 
-    @model_validator(mode="after")
-    def _finished(self) -> "CostRecord":
+    def _check(self) -> None:
         if (self.status == "ok") != (self.measured is not None):
             raise ValueError("a record has measurements if and only if its status is ok")
-        return self
 
     @property
     def implementation(self) -> str:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -15,6 +15,8 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
+
+from zoo.registry import UserError, unknown
 
 Count = Annotated[int, Field(ge=1, lt=2**63)]
 Probability = Annotated[float, Field(ge=0, lt=1)]
@@ -39,6 +41,13 @@ Time = Annotated[str, AfterValidator(_check_time)]
 """A date and time in UTC, ISO 8601."""
 
 
+def require_known(kind: str, names: Iterable[str], known: Collection[str]) -> None:
+    """Raise `UserError` for the first name that is not known."""
+    for name in names:
+        if name not in known:
+            raise UserError(unknown(kind, name, known))
+
+
 def now() -> str:
     """The time, to the second, as records have it."""
     return datetime.now(UTC).isoformat(timespec="seconds")
@@ -53,6 +62,14 @@ class Frozen(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    def _check(self) -> None:
+        """Raise `ValueError` if fields do not agree."""
+
+    @model_validator(mode="after")
+    def _checked(self) -> "Frozen":
+        self._check()
+        return self
 
     @model_serializer(mode="wrap")
     def _without_defaults(self, write: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
@@ -83,13 +100,11 @@ class Quartiles(Frozen):
     median: Positive
     q3: Positive
 
-    @model_validator(mode="after")
-    def _ordered(self) -> "Quartiles":
+    def _check(self) -> None:
         if not self.q1 <= self.median <= self.q3:
             raise ValueError(
                 f"q1={self.q1}, median={self.median} and q3={self.q3} are not in order"
             )
-        return self
 
     @classmethod
     def of(cls, values: Iterable[float]) -> "Quartiles":

@@ -10,14 +10,11 @@ import tempfile
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import psutil
-from pydantic import BaseModel, ValidationError
 
 from zoo.registry import UserError, in_one_line
-
-M = TypeVar("M", bound=BaseModel)
 
 CHECKSUM = re.compile(r'\{\n "checksum": "([0-9a-f]{16})",\n')
 """The beginning of the file of a record: 16 digits of the SHA-256 of all other lines."""
@@ -29,14 +26,11 @@ EDITED = "it was edited: its checksum is of other content"
 
 
 class Text(NamedTuple):
-    """The text of a record: a file, or a line of a file.
+    """The text of a record: a file, or a line of a file, without its checksum, kind and name.
 
-    Attributes:
-        line: number of the line; 0 of a file that is one record.
-        kind: of record; a run where a line is not a record, so that it is named once.
-        name: of the record; no other record of its kind in a store has it.
-        text: JSON without checksum, kind and name; empty where the text is not a record.
-        problem: what is wrong with the text; empty if nothing.
+    `line` is 0 of a file that is one record. A text that is not a record is empty, has kind `run`,
+    so that it is named once, and says its `problem`. No other record of a kind in a store has the
+    name.
     """
 
     file: Path
@@ -77,11 +71,7 @@ def read_file(path: Path, kind: str) -> Text:
 
 
 def read_lines(store: Path) -> list[Text]:
-    """Every line of the files `*.jsonl` of a store, and of its folders.
-
-    Raises:
-        OSError: a folder or a file cannot be read.
-    """
+    """Every line of the files `*.jsonl` of a store, and of its folders; OSError if unreadable."""
     files: list[Path] = []
     if store.is_dir():
         with os.scandir(store) as entries:
@@ -149,29 +139,22 @@ def save(path: Path, content: bytes, what: str) -> Path:
         ) from error
 
 
-def read_model(path: Path, kind: type[M]) -> M | None:
-    """The model in a JSON file; None where there is none, or the file is damaged."""
-    try:
-        # Opening a named pipe would block for ever.
-        return kind.model_validate_json(path.read_bytes()) if path.is_file() else None
-    except (OSError, ValidationError):
-        return None
-
-
 def write_all(contents: Mapping[Path, bytes]) -> list[Path]:
     """Write the content of every path to a hidden file, then rename all of these.
 
-    No file is changed unless all contents could be written.
-
-    Raises:
-        OSError: a file cannot be written; `filename` is its path.
+    No file is changed unless all contents could be written. Otherwise an OSError has the path of
+    the file that cannot be written as its `filename`.
     """
     process = f"{platform.node()}.{os.getpid()}.partial"
     partial = {path: path.with_name(f".{path.name}.{process}") for path in contents}
     path = Path()
     try:
         for path, content in contents.items():
-            _write(partial[path], content)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with partial[path].open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
             if path.is_dir():
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         for path in contents:
@@ -183,14 +166,6 @@ def write_all(contents: Mapping[Path, bytes]) -> list[Path]:
             error.filename = str(path)
         raise
     return list(contents)
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def remove_partial(folder: Path) -> None:

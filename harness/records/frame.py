@@ -15,7 +15,7 @@ from harness.records.baselines import TaskBaselines
 from harness.records.cost import CostRecord, CostSpec, Pass, step_of
 from harness.records.fields import Frozen, Quartiles
 from harness.records.interval import Sample, interval_of
-from harness.records.record import Point, Record
+from harness.records.record import Point, Record, origin_of
 from harness.records.sources import Sources, is_other_code, outdated
 from harness.records.spec import by_option, field_at, label_of
 from harness.records.store import BaselineStore, CostStore, Store, require_folder
@@ -143,7 +143,7 @@ def of_records(records: Iterable[Record], costs: Iterable[CostRecord] = ()) -> p
     found = pd.DataFrame([_run(record) | _steps(record, measured) for record in records])
     if found.empty:
         return found
-    found["outdated"] = outdated([record.origin for record in records])
+    found["outdated"] = outdated([*map(origin_of, records)])
     found[[*TEXTS_OF_RUNS]] = found[[*TEXTS_OF_RUNS]].fillna("").astype(str)
     of_steps = {name for names in OF_STEPS.values() for name in names} - {*TEXTS_OF_RUNS}
     times = {f"{name}{end}" for name in TIMES for end in (".q1", ".q3")}
@@ -161,7 +161,6 @@ def _key(record: Record | CostRecord, operation: Pass) -> tuple[str, ...]:
 
 
 def _steps(record: Record, costs: Mapping[tuple[str, ...], CostRecord]) -> Row:
-    """The columns `OF_STEPS` of a run."""
     row: Row = {}
     for operation, columns in OF_STEPS.items():
         cost = costs.get(_key(record, operation))
@@ -241,9 +240,9 @@ def _run(record: Record) -> Row:
     row = {name: field_at(record, path) for name, path in (OF_RUNS | OUTCOME).items()}
     return row | {
         "data": spec.task.file_name,
-        **_dotted("task", spec.task.options),
-        **_dotted("model", dict(spec.model)),
-        **_dotted("train", dict(spec.train)),
+        **dotted("task", spec.task.options),
+        **dotted("model", dict(spec.model)),
+        **dotted("train", dict(spec.train)),
         **by_option(record.options),
         "options": json.dumps(spec.options, sort_keys=True),
         "overrides": json.dumps(spec.overrides, sort_keys=True),
@@ -258,10 +257,10 @@ def _run(record: Record) -> Row:
         "evaluations": [(at.step, at.dev) for at in record.curve if at.dev is not None],
         "groups": next((at.groups for at in reversed(record.curve) if at.dev is not None), {}),
         "probes": {name: probe.sample for name, probe in final.probes.items()} if final else {},
-        **_dotted("probe", {n: p.score for n, p in final.probes.items()} if final else {}),
+        **dotted("probe", {n: p.score for n, p in final.probes.items()} if final else {}),
         "loss": point.loss if point else None,
-        **_dotted("losses", point.losses if point else {}),
-        **_dotted("versions", record.environment.versions),
+        **dotted("losses", point.losses if point else {}),
+        **dotted("versions", record.environment.versions),
         "known_failures": len(record.expected_failures),
         "expected_failures": dict(record.expected_failures),
     }
@@ -295,9 +294,10 @@ def _cost(record: CostRecord) -> Row:
     return row
 
 
-def _dotted(prefix: str, fields: Mapping[str, Any]) -> Row:
+def dotted(prefix: str, fields: Mapping[str, Any]) -> Row:
+    """Fields by their paths, `model.dim`; those of a field are one level below it."""
     columns: Row = {}
     for name, value in fields.items():
-        path = f"{prefix}.{name}"
-        columns |= _dotted(path, dict(value)) if isinstance(value, Frozen) else {path: value}
+        path, nested = f"{prefix}.{name}", isinstance(value, Frozen | Mapping)
+        columns |= dotted(path, dict(value)) if nested else {path: value}
     return columns

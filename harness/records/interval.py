@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean, stdev
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,17 +28,13 @@ Array = NDArray[np.float64]
 UPPER = 0.975
 """The quantile at the upper end of every interval: 95 % lie within."""
 
-Over = Literal["seeds and examples", "examples"]
-
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """The answers of runs that differ by seed only.
+    """The predictions of runs that differ by seed only.
 
-    Attributes:
-        totals: correct answers by seed and cluster, or the sums of another value of them, (k, c).
-        sizes: answers of each cluster, (c,).
-        bounded: whether the values of answers are 0 and 1.
+    `totals` are correct ones by seed and cluster, or sums of another value, (k, c); `sizes` those
+    of each cluster, (c,); they are `bounded` if the values are 0 and 1.
     """
 
     totals: Array
@@ -132,11 +128,6 @@ class Sample:
         return max(float(rest), 0.0) / freedom / self.answers**2
 
     @property
-    def seed_excess(self) -> float:
-        """Variance of the mean due to seeds, sigma_a^2/k; 0 where its estimate is negative."""
-        return max(self.between - self.interaction, 0.0)
-
-    @property
     def design(self) -> float:
         """Variance over test examples of one answer's weight: `examples` over p (1 - p).
 
@@ -150,15 +141,14 @@ class Sample:
 
 
 class Interval(NamedTuple):
-    """A mean accuracy in [0, 1] or a score, with its interval, and what the interval covers.
+    """A mean accuracy in [0, 1] or a score, with its interval.
 
-    `examples` is the sampling of the test split alone: the variation between seeds is not covered.
+    Of one run the interval is over test examples alone; of several, over seeds as well.
     """
 
     mean: float
     low: float
     high: float
-    over: Over
 
 
 def interval_of(sample: Sample, metric: Metric) -> Interval:
@@ -169,8 +159,7 @@ def interval_of(sample: Sample, metric: Metric) -> Interval:
 
 def in_unit(interval: Interval, metric: Metric) -> Interval:
     """An interval of means as an interval of scores."""
-    mean, low, high = map(metric.value, interval[:3])
-    return Interval(mean, low, high, interval.over)
+    return Interval(*map(metric.value, interval))
 
 
 def score_interval(sample: Sample) -> Interval:
@@ -190,8 +179,7 @@ def score_interval(sample: Sample) -> Interval:
     factor = square * sample.design
     if added := seed_square(sample, square):
         factor += added / (mean * (1 - mean))
-    low, high = score_ends(mean, factor)
-    return Interval(mean, low, high, _over(sample))
+    return Interval(mean, *score_ends(mean, factor))
 
 
 def mean_interval(sample: Sample) -> Interval:
@@ -202,7 +190,7 @@ def mean_interval(sample: Sample) -> Interval:
     """
     square = float(stdtrit(sample.freedom, UPPER)) ** 2
     half = (square * sample.examples + seed_square(sample, square)) ** 0.5
-    return Interval(sample.mean, sample.mean - half, sample.mean + half, _over(sample))
+    return Interval(sample.mean, sample.mean - half, sample.mean + half)
 
 
 def interval_like(mean: float, samples: Sequence[Sample]) -> Interval:
@@ -214,10 +202,10 @@ def interval_like(mean: float, samples: Sequence[Sample]) -> Interval:
     seeds = [replace(sample, totals=sample.totals[:1]) for sample in samples]
     square = float(ndtri(UPPER)) ** 2
     if samples[0].bounded:
-        low, high = score_ends(mean, square * float(np.median([seed.design for seed in seeds])))
-        return Interval(mean, low, high, "examples")
+        factor = square * float(np.median([seed.design for seed in seeds]))
+        return Interval(mean, *score_ends(mean, factor))
     half = (square * float(np.median([seed.examples for seed in seeds]))) ** 0.5
-    return Interval(mean, mean - half, mean + half, "examples")
+    return Interval(mean, mean - half, mean + half)
 
 
 def seed_square(sample: Sample, square: float) -> float:
@@ -234,10 +222,6 @@ def seed_square(sample: Sample, square: float) -> float:
         return 0.0
     t = float(stdtrit(sample.seeds - 1, UPPER))
     return max(t * t * sample.between - square * sample.interaction, 0.0)
-
-
-def _over(sample: Sample) -> Over:
-    return "seeds and examples" if sample.seeds > 1 else "examples"
 
 
 def score_ends(mean: float, factor: float) -> tuple[float, float]:
@@ -261,10 +245,10 @@ def interval(accuracies: Sequence[float], examples: int) -> Interval:
     low, high = wilson(mean, examples)
     runs = len(accuracies)
     if runs == 1:
-        return Interval(mean, low, high, "examples")
+        return Interval(mean, low, high)
     half = float(stdtrit(runs - 1, UPPER)) * stdev(accuracies) / runs**0.5
     low, high = max(0.0, min(low, mean - half)), min(1.0, max(high, mean + half))
-    return Interval(mean, low, high, "seeds and examples")
+    return Interval(mean, low, high)
 
 
 def wilson(accuracy: float, examples: int) -> tuple[float, float]:

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import filelock
 import psutil
+from pydantic import ValidationError
 
 from harness.records.fields import Count, Frozen, Time, now
-from harness.records.files import read_model, write_atomic
+from harness.records.files import write_atomic
 from harness.records.record import Point
 from zoo.registry import UserError
 
@@ -27,10 +28,9 @@ SECONDS_PER_STATE = 2.0
 
 
 class State(Frozen):
-    """The process that executes a run, and the progress of the run.
+    """The process that executes a run since a time, and the progress of the run.
 
     Attributes:
-        since: when it took the run.
         phase: the part of the run, in one or two words.
         point: the last one of the curve; None before the first one of this process.
         steps: of the whole run.
@@ -61,14 +61,9 @@ class State(Frozen):
 
 
 class Lock:
-    """The lock of a run that this process holds.
-
-    Attributes:
-        state: of the run.
-    """
+    """The lock of a run that this process holds, and its `state`."""
 
     def __init__(self, held: filelock.BaseFileLock, path: Path, state: State) -> None:
-        """Write `state` to `path`; `held` is the lock."""
         self.state, self._held, self._path, self._write_at = state, held, path, 0.0
         self.report()
 
@@ -144,7 +139,10 @@ class Locks:
 
     def state(self, name: str) -> State | None:
         """The state that the process which last took the run has written, if it is still there."""
-        return read_model(self._path(name, "json"), State)
+        path = self._path(name, "json")
+        with suppress(OSError, ValidationError):
+            # Opening a named pipe would block for ever.
+            return State.model_validate_json(path.read_bytes()) if path.is_file() else None
 
     def states(self) -> dict[str, State]:
         """The state of every run that has one, running or interrupted, by name."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from harness.records.fields import Count, Frozen, Probability
 
@@ -47,13 +47,11 @@ class SequenceModel(Transformer):
     recompute: Literal["none", "attention", "layer"] = "none"
     norm: Literal["pre", "post", "batch"] = "pre"
 
-    @model_validator(mode="after")
-    def _check_recomputation(self) -> "SequenceModel":
+    def _check(self) -> None:
         if self.norm == "batch" and self.recompute == "layer":
             raise ValueError(
                 "norm=batch with recompute=layer counts each batch twice; use recompute=attention"
             )
-        return self
 
 
 class Encoder(SequenceModel):
@@ -82,9 +80,8 @@ class Encoder(SequenceModel):
 class VisionTransformer(Transformer):
     """The model of images: see `harness.model`.
 
-    Attributes:
-        drop_path: probability of leaving out the last attention and feed-forward block for an
-            image; it falls linearly to 0 at the first layer (Huang et al., 2016, arXiv 1603.09382).
+    `drop_path` is the probability of leaving out the last attention and feed-forward block for an
+    image; it falls linearly to 0 at the first layer (Huang et al., 2016, arXiv 1603.09382).
     """
 
     kind: Literal["vision"] = "vision"

@@ -45,13 +45,10 @@ class Summary(BaseModel):
 
 
 class Entry(NamedTuple):
-    """A run of a store.
+    """A run of a store, why it failed, or what an interrupted run has saved.
 
-    Attributes:
-        status: `done` or `outdated` with a final status, by whether its code and data are current;
-            see `harness.records.sources.outdated`; `running`, `interrupted` or `failed` without.
-        reason: why it failed, or what an interrupted run has saved.
-        state: of the process that makes it, or has begun it.
+    Its status is `done` or `outdated` if it has a final status, by whether its code and data are
+    current; else `running`, `interrupted` or `failed`. `state` is of the process that has begun it.
     """
 
     status: str

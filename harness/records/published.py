@@ -8,37 +8,20 @@ from typing import Any, NamedTuple
 
 from harness.records.files import line_of, read_lines
 from harness.records.record import Record
-from harness.records.store import (
-    BaselineStore,
-    CertificateStore,
-    CostStore,
-    RecordStore,
-    ShallowStore,
-    Store,
-    StudyStore,
-)
+from harness.records.store import RecordStore
 from zoo.registry import UserError
 
 POINTS = 25
 """Points of a published curve, besides those at which dev was evaluated."""
 
-FILES: Mapping[type[RecordStore[Any]], str] = {
-    CostStore: "costs.jsonl", StudyStore: "studies.jsonl", CertificateStore: "certificates.jsonl",
-    BaselineStore: "baselines.jsonl", ShallowStore: "baselines.jsonl",
-}  # fmt: skip
-"""The file of the records of each kind but runs."""
-
-KINDS: Mapping[str, type[RecordStore[Any]]] = {kind.tag: kind for kind in (Store, *FILES)}
+KINDS: Mapping[str, type[RecordStore[Any]]] = {
+    kind.tag: kind for kind in RecordStore.__subclasses__()
+}
 """The store of each kind of line."""
 
 
 class Line(NamedTuple):
-    """A record to publish.
-
-    Attributes:
-        file: of the published records.
-        source: its file in a store.
-    """
+    """A record to publish: its file among the published records, and its `source` in a store."""
 
     file: str
     kind: str
@@ -66,7 +49,7 @@ def line(of: RecordStore[Any], record: Any, file: str = "") -> Line:
         file, record = file or file_of(record.spec.question.suite, record.spec.row), thin(record)
     name = of.name_of(record)
     text = line_of(of.tag, name, record.model_dump_json())
-    return Line(file or FILES[type(of)], of.tag, name, text, of.folder / f"{name}.json")
+    return Line(file or of.file, of.tag, name, text, of.folder / f"{name}.json")
 
 
 def every_line(store: Path) -> Iterator[Line]:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from harness.records.answers import Answers
 from harness.records.fields import Count, Frozen, Positive, Seconds, Time
@@ -23,7 +23,6 @@ class Point(Frozen):
     """One point of a run's curve.
 
     Attributes:
-        step: optimiser steps done.
         seconds: training time so far, evaluation excluded.
         loss: mean task loss since the last point.
         losses: mean of each auxiliary loss since the last point, weighted.
@@ -53,7 +52,6 @@ class Final(Frozen):
     Attributes:
         score: on the whole test split, evaluated once, in the unit of `Record.metric`.
         dev: the score of that checkpoint on dev, in the unit of `Record.dev_metric`.
-        best_step: its step.
         train_seconds: time inside training steps.
         seconds: of the whole run over all its processes: data, training, evaluation.
         sample: what the score is the mean of, from which runs are compared; None in records of
@@ -75,15 +73,10 @@ class Final(Frozen):
 
 
 class Environment(Frozen):
-    """The environment of a run.
+    """The environment of a run: the device that trained, its memory, threads of the CPU, versions.
 
-    Attributes:
-        device: name of the processor or GPU that trained.
-        threads: CPU threads that torch used.
-        memory_gib: memory of that device.
-        versions: by package; Python is one of them.
-        commit: of this project's checkout, with `+` where code differed; empty where unknown;
-            several where a run was continued at another commit.
+    `commit` is of this project's checkout, with `+` where code differed; empty where unknown;
+    several where a run was continued at another commit.
     """
 
     device: str
@@ -103,7 +96,6 @@ class Record(Frozen):
     """One run; every table and figure is made from records alone.
 
     Attributes:
-        schema_version: of this class; a record of another version is not read.
         reason: one line; empty where status is `ok`.
         implementations: the digest of the code of each variant; see `harness.records.sources`.
         files: SHA-256 of the file of a user that the task reads, by its path.
@@ -117,7 +109,6 @@ class Record(Frozen):
             each variant has only one, and in records of before it was stored.
         state_bytes: memory of the state of decoding, of one sequence and all layers; None where a
             layer is not causal or not recurrent, and in records of before it was stored.
-        curve: points in order of step.
         final: None where the run did not finish.
     """
 
@@ -147,11 +138,6 @@ class Record(Frozen):
         return current(implementation_of(self.implementations, self.spec.options))
 
     @property
-    def origin(self) -> Origin:
-        """Its code and data."""
-        return origin_of(self)
-
-    @property
     def selection(self) -> Metric:
         """The metric on dev, which selects the checkpoint."""
         return self.dev_metric or self.metric
@@ -162,23 +148,17 @@ class Record(Frozen):
         kept = [point for point in self.curve[:-1] if point.dev is not None]
         return self.model_copy(update={"curve": [*kept, *self.curve[-1:]]})
 
-    @model_validator(mode="after")
-    def _finished(self) -> "Record":
+    def _check(self) -> None:
         if (self.status == "ok") != (self.final is not None):
             raise ValueError("a record has final figures if and only if its status is ok")
-        return self
-
-    @model_validator(mode="after")
-    def _scores_agree(self) -> "Record":
         if self.final is None:
-            return self
+            return
         score, best, sample = self.final.score, self.final.best_on_test, self.final.sample
         if best is not None and self.metric.sign * (score - best) > 0:
             raise ValueError(f"best_on_test={best} is worse than score={score}")
         mean = self.metric.value(sample.mean) if sample else score
         if not math.isclose(mean, score, rel_tol=1e-9, abs_tol=1e-9):
             raise ValueError(f"its answers have the {self.metric.name} {mean}, not score={score}")
-        return self
 
 
 def origin_of(run: Any) -> Origin:

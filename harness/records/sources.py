@@ -50,8 +50,7 @@ class Sources:
     """The source files of modules, each read once."""
 
     def __init__(self) -> None:
-        self._direct: dict[str, tuple[str, tuple[str, ...]] | None] = {}
-        self._specs: dict[str, ModuleSpec | None] = {}
+        self._spec, self._read = cache(self._find), cache(self._read_now)
         self._digests: dict[str, str] = {}
 
     def digest(self, module: str) -> str:
@@ -95,36 +94,26 @@ class Sources:
         folder = file.parent.parent if spec.submodule_search_locations else file.parent
         return None if folder.name in INSTALLED else folder
 
-    def _read(self, module: str) -> tuple[str, tuple[str, ...]] | None:
+    def _read_now(self, module: str) -> tuple[str, tuple[str, ...]] | None:
         """The code of a module, and the modules that it imports; None where it has no source."""
-        if module not in self._direct:
-            spec = self._spec(module)
-            source, found = _source(spec) if spec else None, None
-            if spec and source is not None:
-                code = parse(source)
-                imports = (self._modules(spec.parent or "", *one) for one in code.imports)
-                found = code.text, tuple(sorted(name for names in imports for name in names))
-            self._direct[module] = found
-        return self._direct[module]
+        spec = self._spec(module)
+        source = _source(spec) if spec else None
+        if spec is None or source is None:
+            return None
+        code = parse(source)
+        imports = (self._modules(spec.parent or "", *one) for one in code.imports)
+        return code.text, tuple(sorted(name for names in imports for name in names))
 
     def _modules(self, parent: str, start: str, names: tuple[str, ...]) -> list[str]:
         with suppress(ImportError):
             start = resolve_name(start, parent)
-            modules = [path for name in names if self._is_module(path := f"{start}.{name}")]
+            paths = (f"{start}.{name}" for name in names)
+            modules = [path for path in paths if getattr(self._spec(path), "origin", None)]
             return modules if modules and len(modules) == len(names) else [start, *modules]
         return []  # from above its package
 
-    def _is_module(self, name: str) -> bool:
-        spec = self._spec(name)
-        return bool(spec and spec.origin)
-
-    def _spec(self, module: str) -> ModuleSpec | None:
-        """The specification of a module, without an import of it or its parents; None without."""
-        if module not in self._specs:
-            self._specs[module] = self._find(module)
-        return self._specs[module]
-
     def _find(self, module: str) -> ModuleSpec | None:
+        """The specification of a module, without an import of it or its parents; None without."""
         if module in sys.modules:
             return getattr(sys.modules[module], "__spec__", None)
         parent = module.rpartition(".")[0]
@@ -177,12 +166,8 @@ def is_other_code(implementation: str, sources: Sources) -> bool:
 class Origin(NamedTuple):
     """The code and the data of a run, which decide whether it is outdated.
 
-    Attributes:
-        implementation: the code; see `implementation_of`.
-        task: its key.
-        data: the name of its data.
-        files: SHA-256 of files of a user, by path.
-        started: when the run began.
+    `implementation` is of `implementation_of`, `data` is the name of its data, `files` has SHA-256
+    of files of a user by path.
     """
 
     implementation: str
@@ -280,20 +265,17 @@ def _tokens(source: str) -> Iterator[tuple[int, str]]:
         elif name in ("FSTRING_END", "TSTRING_END"):
             depth -= 1
             if depth == 0:
-                yield tokenize.STRING, _between(rows, start, token.end)
+                lines = rows[start[0] - 1 : token.end[0]]
+                lines[-1] = lines[-1][: token.end[1]]
+                yield tokenize.STRING, "".join([lines[0][start[1] :], *lines[1:]])
         elif depth == 0 and token.type not in (tokenize.COMMENT, tokenize.NL):
             yield token.type, token.string
 
 
-def _between(rows: list[str], start: tuple[int, int], end: tuple[int, int]) -> str:
-    lines = rows[start[0] - 1 : end[0]]
-    lines[-1] = lines[-1][: end[1]]
-    return "".join([lines[0][start[1] :], *lines[1:]])
-
-
 def _imports(line: list[str]) -> Iterator[Import]:
     for at in (place for place, text in enumerate(line) if text == "import"):
-        before = [*takewhile(_is_path, reversed(line[:at]))][::-1]
+        path = takewhile(lambda t: t != ";" and not keyword.iskeyword(t), reversed(line[:at]))
+        before = [*path][::-1]
         after = [text for text in takewhile(lambda t: t not in ";", line[at + 1 :])
                  if text not in "()"]  # fmt: skip
         parts = [part.split(" as ")[0] for part in " ".join(after).split(" , ")]
@@ -302,7 +284,3 @@ def _imports(line: list[str]) -> Iterator[Import]:
             yield "".join(before), tuple(part.strip(" ,") for part in parts)
         else:
             yield from ((part.replace(" ", ""), ()) for part in parts)
-
-
-def _is_path(text: str) -> bool:
-    return text != ";" and not keyword.iskeyword(text)

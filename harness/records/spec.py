@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from itertools import product
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from harness.records.fields import Count, Device, Frozen, Identified, Precision, Probability
 from harness.records.models import Model
@@ -37,7 +37,6 @@ class TrainSpec(Frozen):
     """The recipe of the optimiser.
 
     Attributes:
-        batch: examples per step.
         warmup: steps in which the rate rises linearly to `lr`; it then falls linearly to about 0,
             or as `schedule` says.
         lr: highest learning rate.
@@ -46,7 +45,6 @@ class TrainSpec(Frozen):
             place of `betas[0]`: the default of PyTorch's `OneCycleLR`.
         evaluations: number of evaluations on dev, evenly spaced, the last one after the last step.
         precision: of the matrix products; parameters and optimiser state are always fp32.
-        compiled: whether the model runs through `torch.compile`.
         bucket_by_length: whether a batch holds examples of similar length, padded to the longest of
             them and not to the length of the task.
         parts_by_length: whether the examples of a batch pass through the model in parts of equal
@@ -103,8 +101,7 @@ class TrainSpec(Frozen):
             raise ValueError("two numbers separated by a comma are needed, such as 0.9,0.98")
         return tuple(betas)
 
-    @model_validator(mode="after")
-    def _check_combinations(self) -> "TrainSpec":
+    def _check(self) -> None:
         if self.warmup > self.steps:
             raise ValueError(
                 f"warmup={self.warmup} exceeds steps={self.steps}; lower warmup or raise steps"
@@ -123,7 +120,6 @@ class TrainSpec(Frozen):
             )
         if self.bucket_by_length and self.parts_by_length:
             raise ValueError("bucket_by_length and parts_by_length are both true; use either")
-        return self
 
 
 class TaskSpec(Frozen):
@@ -156,7 +152,6 @@ class Question(Identified):
         suite: the suite whose question it is, as `laptop@2`; empty for a question of no suite.
         declared: the digest of the table of that suite; see `harness.recipes.declared`.
         task: without digests of data.
-        recipe: the name of the recipe that `model` and `train` came from.
         variants: the options that the recipe gives to variants, by variant; `+V` is V as the last
             layer of A+V.
         grid: the values of each tuned field of `model` and `train`, by its path, as `train.lr`;
@@ -186,14 +181,12 @@ class Question(Identified):
         values = product(*self.grid.values())
         return [dict(zip(self.grid, point, strict=True)) for point in values]
 
-    @model_validator(mode="after")
-    def _check_grid(self) -> "Question":
+    def _check(self) -> None:
         for path, values in self.grid.items():
             if path.partition(".")[0] not in ("model", "train") or field_at(self, path) is None:
                 raise ValueError(f"{path!r} is no field of model or train")
             if not values:
                 raise ValueError(f"{path!r} has no value in the grid")
-        return self
 
 
 class RunSpec(Identified):
@@ -201,7 +194,6 @@ class RunSpec(Identified):
 
     Attributes:
         attention: the variants as text: `A`, or `A+B` for layers of A with a last layer of B.
-        layers: the variant of each layer, first to last.
         options: the options of each variant that differ from its defaults, by variant.
         overrides: those that differ from the question's, by `VARIANT.OPTION`.
         values: the fields of model and train that were chosen for this run, by path: a point of the
@@ -271,14 +263,12 @@ class RunSpec(Identified):
         named = (path.partition(".")[::2] for path in self.values)
         return {name: self.values[f"{part}.{name}"] for owner, name in named if owner == part}
 
-    @model_validator(mode="after")
-    def _agree(self) -> "RunSpec":
+    def _check(self) -> None:
         if len(self.layers) != self.model.depth:
             raise ValueError(f"{len(self.layers)} layers are not depth={self.model.depth}")
         of_rows = {"model.feed_forward", "model.positions"}
         if unknown := self.values.keys() - {*self.question.grid, *of_rows}:
             raise ValueError(f"{min(unknown)!r} is no field of the question's grid")
-        return self
 
 
 def _difference(value: Value, other: Value) -> float:

@@ -56,12 +56,14 @@ class RecordStore(Generic[RecordT]):
     Attributes:
         kind: their class.
         tag: the kind of their lines.
+        file: of their lines; a run has the file of its row.
         subfolder: of the store, where their files are.
         remedy: for a file that is not a record; `name` is its name, `store` the store.
     """
 
     kind: type[RecordT]
     tag: str
+    file = ""
     subfolder = ""
     remedy = "move it away to run this again"
 
@@ -257,26 +259,27 @@ class Store(RecordStore[Record]):
 class CostStore(RecordStore[CostRecord]):
     """The records of cost sweeps."""
 
-    kind, tag, subfolder = CostRecord, "cost", "cost"
+    kind, tag, file, subfolder = CostRecord, "cost", "costs.jsonl", "cost"
     remedy = "move it away to measure this again"
 
 
 class StudyStore(RecordStore[StudyRecord]):
     """The records of studies, by study and subject."""
 
-    kind, tag, subfolder = StudyRecord, "study", "studies"
+    kind, tag, file, subfolder = StudyRecord, "study", "studies.jsonl", "studies"
 
 
 class BaselineStore(RecordStore[TaskBaselines]):
     """The baselines of tasks."""
 
-    kind, tag, subfolder = TaskBaselines, "baselines", FOLDER
+    kind, tag, file, subfolder = TaskBaselines, "baselines", "baselines.jsonl", FOLDER
 
 
 class CertificateStore(RecordStore[Certificate]):
     """The certificates of variants."""
 
-    kind, tag, subfolder = Certificate, "certificate", "certificates"
+    kind, tag, file = Certificate, "certificate", "certificates.jsonl"
+    subfolder = "certificates"
     remedy = "delete it, and run: harness check {name} --store {store}"
 
     def name_of(self, record: Certificate) -> str:
@@ -291,7 +294,7 @@ class CertificateStore(RecordStore[Certificate]):
 class ShallowStore(RecordStore[ShallowStudy]):
     """The studies of shallow models."""
 
-    kind, tag, subfolder = ShallowStudy, "shallow", "shallow"
+    kind, tag, file, subfolder = ShallowStudy, "shallow", "baselines.jsonl", "shallow"
     remedy = "move it away, and fit the models again"
 
     def name_of(self, record: ShallowStudy) -> str:

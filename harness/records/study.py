@@ -4,11 +4,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from harness.records.fields import Time
+from harness.records.fields import Frozen, Time
 from harness.records.record import Environment
-from harness.records.spec import Frozen, RunSpec
 from zoo.registry import Value
 
 if TYPE_CHECKING:
@@ -19,12 +18,10 @@ Row = Mapping[str, Cell]
 
 
 class StudySpec(Frozen):
-    """The identity of the result of a study.
+    """The identity of the result of a study: its subject, and the options that change the numbers.
 
-    Attributes:
-        subject: what it is about, as the name of a run or of a variant; it names the file, so that
-            a later result with other options replaces this one.
-        options: those that change the numbers.
+    The subject, such as a run or a variant, names the file: a result with other options replaces
+    it.
     """
 
     study: str
@@ -38,11 +35,9 @@ class StudySpec(Frozen):
 
 
 class StudyRecord(Frozen):
-    """The result of a study.
+    """The result of a study: the values of each column; one value where all rows have the same.
 
-    Attributes:
-        environment: where it was computed; None in a record that was made from an older table.
-        table: the values of each column; one value where all rows have the same.
+    The environment is None in a record that was made from an older table.
     """
 
     schema_version: Literal[1] = 1
@@ -51,11 +46,9 @@ class StudyRecord(Frozen):
     environment: Environment | None
     table: dict[str, Cell | tuple[Cell, ...]] = Field(min_length=1)
 
-    @model_validator(mode="after")
-    def _aligned(self) -> "StudyRecord":
+    def _check(self) -> None:
         if len({len(values) for values in self.table.values() if isinstance(values, tuple)}) != 1:
             raise ValueError("its columns have no length, or several")
-        return self
 
 
 def table_of(rows: Sequence[Row]) -> dict[str, Any]:
@@ -76,11 +69,3 @@ def frame_of(records: Iterable[StudyRecord]) -> "pd.DataFrame":
         frame.astype(dict.fromkeys(frame.columns[frame.isna().all()], float)) for frame in frames
     ]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
-
-
-def setting_of(spec: RunSpec, environment: Environment) -> str:
-    """The setting of the runs in a table of a study, as text: task, recipe, and machine."""
-    machine, threads = environment.device, environment.threads
-    if spec.device == "cpu":
-        machine += f", {threads} thread{'s' * (threads > 1)}"
-    return f"{spec.question.title}, {spec.device}: {machine}"

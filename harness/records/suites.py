@@ -21,13 +21,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from harness.records.cost import Pass
-from harness.records.fields import Count, Frozen, Precision
+from harness.records.fields import Count, Frozen, Precision, require_known
 from harness.records.models import Positions
 from harness.records.spec import by_option, label_of
-from harness.records.toml_files import Parts, Table, read_toml, validated
+from harness.records.toml_files import Parts, Table, merged, read_toml, validated
 from zoo.registry import UserError, Value, layers_in, unknown
 
 if TYPE_CHECKING:
@@ -50,7 +50,6 @@ class SuiteQuestion(Frozen):
     """A task with a recipe that separates variants.
 
     Attributes:
-        title: the heading of its column.
         asks: what a model must do, in one sentence.
         recipe: the recipe whose part for the task the other fields override; empty for none.
         model: fields of `ModelSpec`; `positions` is not among them.
@@ -61,7 +60,6 @@ class SuiteQuestion(Frozen):
             have `positions`.
         rates: values of `train.lr`; trials with seed 0 choose one by dev; empty for the rate
             of `recipe`.
-        seeds: of the runs at that rate.
         note: what is known of the question from other measurements; pages show it.
     """
 
@@ -84,8 +82,7 @@ class SuiteQuestion(Frozen):
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)]
     note: str = ""
 
-    @model_validator(mode="after")
-    def _check_seeds(self) -> "SuiteQuestion":
+    def _check(self) -> None:
         if not self.rates and not self.recipe:
             raise ValueError("rates is missing; set it, or recipe")
         for name, values in (("rates", self.rates), ("seeds", self.seeds)):
@@ -93,25 +90,17 @@ class SuiteQuestion(Frozen):
                 raise ValueError(f"{name}: a value is there twice; remove one")
         if self.rates and 0 in self.seeds:
             raise ValueError("seeds: seed 0 chooses the rate, so it is not counted; change it")
-        return self
 
 
 class SuiteRow(Frozen):
-    """A row of a suite.
-
-    Attributes:
-        attention: `A` or `A+B`.
-        options: those that differ from the recipes, by variant.
-    """
+    """A row of a suite: `A` or `A+B`, and the options that differ from the recipes, by variant."""
 
     attention: Annotated[str, Field(max_length=4096)]
     options: dict[str, dict[str, Value]] = Field(default={})
 
-    @model_validator(mode="after")
-    def _check_options(self) -> "SuiteRow":
+    def _check(self) -> None:
         if unused := self.options.keys() - {*layers_in(self.attention)}:
             raise ValueError(f"{self.attention} does not use {min(unused)!r}; remove its options")
-        return self
 
     @model_validator(mode="before")
     @classmethod
@@ -125,11 +114,9 @@ class SuiteRow(Frozen):
 
 
 class CostPlan(Frozen):
-    """The measurements of each row of a suite by `harness cost`: a layer.
+    """The measurements of a layer of each row of a suite by `harness cost`.
 
-    Attributes:
-        lengths: tokens of a sample.
-        batch: samples by pass: a number, or `tokens=K` for K tokens in all samples together.
+    `batch` has the samples by pass: a number, or `tokens=K` for K tokens in all samples together.
     """
 
     lengths: Annotated[tuple[Count, ...], Field(min_length=1)]
@@ -144,11 +131,9 @@ class CostPlan(Frozen):
         """The length by whose time the rows of a matrix are ordered."""
         return sorted(self.lengths)[len(self.lengths) // 2]
 
-    @model_validator(mode="after")
-    def _check_batches(self) -> "CostPlan":
+    def _check(self) -> None:
         if missing := set(self.passes) - self.batch.keys():
             raise ValueError(f"pass {min(missing)!r} has no batch; add it to cost.batch")
-        return self
 
 
 LAYERS = CostPlan(
@@ -159,19 +144,13 @@ LAYERS = CostPlan(
 
 
 class Suite(Frozen):
-    """A named set of questions, and the rows that are trained on them.
+    """A named set of questions, and the rows that are trained on them, in order; see the module.
 
     Attributes:
-        version: results of two versions are never compared.
-        title: the heading of its page.
-        rows: in the order in which they run.
-        questions: in the order of the columns.
         published: the sources of the published numbers of these questions and rows, in
             `reports/published`; of a number that several have, the first one counts.
-        weaknesses: what limits a comparison with these numbers; the page lists it.
         level: `run` for results that are runs, `step` for those that are the costs of training
             steps at the shapes of the questions.
-        cost: what is measured of each row.
         first: the questions of `harness run --attention A`, scored by accuracy; none of a file.
     """
 
@@ -186,19 +165,12 @@ class Suite(Frozen):
     cost: CostPlan = LAYERS
     first: tuple[str, ...] = ()
 
-    @field_validator("rows")
-    @classmethod
-    def _check_rows(cls, rows: tuple[SuiteRow, ...]) -> tuple[SuiteRow, ...]:
-        labels = [row.label for row in rows]
+    def _check(self) -> None:
+        labels = [row.label for row in self.rows]
         if twice := {label for label in labels if labels.count(label) > 1}:
             raise ValueError(f"row {min(twice)!r} is there twice; remove one")
-        return rows
-
-    @model_validator(mode="after")
-    def _check_first(self) -> "Suite":
         if unknown_names := {*self.first} - {question.name for question in self.questions}:
             raise ValueError(f"first: {min(unknown_names)!r} is no question; remove it")
-        return self
 
     @property
     def key(self) -> str:
@@ -208,8 +180,7 @@ class Suite(Frozen):
     def question(self, name: str) -> SuiteQuestion:
         """The question of that name."""
         questions = {question.name: question for question in self.questions}
-        if name not in questions:
-            raise UserError(unknown(f"question of {self.key}", name, questions))
+        require_known(f"question of {self.key}", [name], questions)
         return questions[name]
 
 
@@ -274,20 +245,10 @@ def _parse(name: str, tables: Table, label: str) -> Suite:
 
 
 def _completed(name: str, questions: Mapping[str, Table], shared: Table) -> Table:
-    """The table of a question, with the fields that it has of another one and of all."""
     table = dict(questions[name])
     extends = table.pop("extends", None)
     if extends is not None and "extends" in questions.get(extends, {"extends": ""}):
         raise UserError(f"question {name!r} extends {extends!r}; name one that extends none")
     for base in (questions[extends] if extends else {}, shared):
-        table = _over(base, table)
+        table = merged(base, table)
     return {**table, "name": name}
-
-
-def _over(base: Table, table: Table) -> Table:
-    """`base`, with the values of `table` in place of values of the same name, table by table."""
-    merged = {**base, **table}
-    for name in base.keys() & table.keys():
-        if isinstance(base[name], dict) and isinstance(table[name], dict):
-            merged[name] = _over(base[name], table[name])
-    return merged

@@ -66,6 +66,15 @@ def _require_small(value: Any, levels: int = DEPTH) -> None:
         _require_small(item, levels - 1)
 
 
+def merged(base: Table, table: Table) -> Table:
+    """`base`, with the values of `table` in place of values of the same name, table by table."""
+    found = {**base, **table}
+    for name in base.keys() & table.keys():
+        if isinstance(base[name], dict) and isinstance(table[name], dict):
+            found[name] = merged(base[name], table[name])
+    return found
+
+
 def validated(
     kind: type[F], values: Table, label: str, *, what: str = "part", parts: Parts | None = None
 ) -> F:
@@ -73,18 +82,14 @@ def validated(
     for name, value in values.items():
         items = value if isinstance(value, list) else [value]
         # pydantic takes a boolean for a number.
-        if any(isinstance(item, bool) for item in items) and not _takes_boolean(kind, name):
+        field = kind.model_fields.get(name)
+        takes_boolean = field is None or "bool" in repr(field.annotation)
+        if any(isinstance(item, bool) for item in items) and not takes_boolean:
             raise UserError(f"{label}{name}={value} is a boolean; give another value")
     try:
         return kind.model_validate(values)
     except ValidationError as error:
         raise UserError(f"{label}{_first_error(error, kind, what, parts or {})}") from error
-
-
-def _takes_boolean(kind: type[Frozen], name: str) -> bool:
-    """Return whether a field may be a boolean; an unknown one has another error."""
-    field = kind.model_fields.get(name)
-    return field is None or "bool" in repr(field.annotation)
 
 
 def _first_error(error: ValidationError, kind: type[Frozen], what: str, parts: Parts) -> str:

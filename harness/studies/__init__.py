@@ -7,7 +7,7 @@ is called, and the list of studies is the list of modules.
 import ast
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple, TypeVar
@@ -30,13 +30,10 @@ Positive = Annotated[int, {"min": 1}]
 
 
 class Table(NamedTuple):
-    """A table that is computed and stored at once.
+    """A table that is computed by `rows` and stored at once, as the record of a `subject`.
 
-    Attributes:
-        subject: names the record, which the result with other options replaces.
-        options: those that change the numbers.
-        rows: computes the rows.
-        since: a record of before that time is not used: when the run started that it is about.
+    A result with other `options` replaces it. A record of before `since`, when the run of which the
+    table is started, is not used.
     """
 
     subject: str
@@ -144,28 +141,3 @@ def find(name: str) -> type[Study]:
         raise UserError(unknown("study", name, summaries))
     import_extra(f"study {name}", f"{__name__}.{name}", "studies")
     return STUDIES[name]
-
-
-def variant_options(
-    name: str, set_: Sequence[str] | None, over: str = ""
-) -> list[dict[str, Value]]:
-    """The options of a variant that `--set` and `--over` give, one set for each value of `over`."""
-    from harness.arguments import settings_of, values_in
-    from zoo.registry import resolve
-    from zoo.variants import variants
-
-    variant, settings = variants.find(name), settings_of(set_)
-    varied = values_in("--over", [over] if over else [])
-    owners = {*settings, *(field.partition(".")[0] for field in varied)}
-    if others := sorted(owners - {name}):
-        raise UserError(f"{others[0]!r} is not the variant; give options of {name}")
-    fixed = settings.get(name, {})
-    sets: list[dict[str, str]] = [dict(fixed)]
-    for field, values in varied.items():  # one, at most
-        if (option := field.partition(".")[2]) in fixed:
-            raise UserError(
-                f"--set {field}={fixed[option]} gives an option that is varied; leave it out"
-            )
-        sets = [{**fixed, option: value} for value in values]
-    complete = [(options, resolve(name, variant, options)) for options in sets]
-    return [{name: whole[name] for name in options if name in whole} for options, whole in complete]

@@ -23,10 +23,11 @@ from harness.provenance import implementations
 from harness.records.spec import label_of
 from harness.records.store import Store
 from harness.records.study import Row
-from harness.studies import Announce, Panel, Positive, Section, Study, Table, study, variant_options
+from harness.studies import Announce, Panel, Positive, Section, Study, Table, study
 from zoo.contract import Attention
 from zoo.library import create
-from zoo.registry import UserError, Value
+from zoo.registry import UserError, Value, resolve
+from zoo.variants import variants
 from zoo.variants.softmax import Softmax
 
 LARGEST = 10_000
@@ -90,7 +91,7 @@ weight, whose share is *positive*. *Logits*: the standard deviation of q k^T / s
             rule = f"are not positive numbers of at most {LARGEST}, as 1,3"
             raise UserError(f"logits {self.logits!r} {rule}")
         self.require_layer_fits(max(lengths), self.samples, self.dim, self.heads)
-        chosen = variant_options(self.variant, self.set_, self.over)
+        chosen = options_of(self)
         runs = [*kept_runs(store, [self.run])] if self.run else []
 
         def rows(announce: Announce) -> Iterator[Row]:
@@ -128,6 +129,25 @@ weight, whose share is *positive*. *Logits*: the standard deviation of q k^T / s
             yield Panel(str(inputs), partial(_draw, rows), entries)
 
 
+def options_of(sizes: Approximation) -> list[dict[str, Value]]:
+    """The options of a variant that `--set` and `--over` give, a set for each value of `over`."""
+    name, settings = sizes.variant, arguments.settings_of(sizes.set_)
+    varied = arguments.values_in("--over", [sizes.over] if sizes.over else [])
+    owners = {*settings, *(field.partition(".")[0] for field in varied)}
+    if others := sorted(owners - {name}):
+        raise UserError(f"{others[0]!r} is not the variant; give options of {name}")
+    fixed = settings.get(name, {})
+    sets = [fixed]
+    for field, values in varied.items():  # one, at most
+        if (option := field.partition(".")[2]) in fixed:
+            raise UserError(
+                f"--set {field}={fixed[option]} gives an option that is varied; leave it out"
+            )
+        sets = [{**fixed, option: value} for value in values]
+    complete = [(options, resolve(name, variants.find(name), options)) for options in sets]
+    return [{name: whole[name] for name in options if name in whole} for options, whole in complete]
+
+
 def generated(
     sizes: Approximation, options: Options, kind: str, length: int, deviation: float
 ) -> Row:
@@ -145,11 +165,7 @@ def generated(
 
 
 def on_run(run: KeptRun, name: str, options: Options, samples: int) -> Iterator[Row]:
-    """The errors in each layer of a trained model of softmax, on the inputs that it has on dev.
-
-    Raises:
-        Unsupported: no layer of the run is softmax; see also `layer_inputs.alike`.
-    """
+    """The errors in each layer of a trained model of softmax, on the inputs that it has on dev."""
     spec, last = run.record.spec, max(run.files)
     layers = layer_inputs.layers_of(spec, {last: run.files[last]}, samples, Softmax)
     for _, number, layer, calls in layers:
@@ -168,9 +184,6 @@ def distances(
 
     Weights are the attention matrix; log weights are their logarithms less the mean in each row,
     over the pairs of tokens with a positive weight.
-
-    Raises:
-        Unsupported: the layer has no attention matrix.
     """
     direction = torch.randn(x.shape, generator=torch.Generator().manual_seed(1))
     (output, gradient), (exact, exact_gradient) = (

@@ -23,12 +23,13 @@ from torch import Tensor
 from harness import arguments, layer_inputs
 from harness.checkpoint import KeptRun, kept_runs
 from harness.provenance import implementations
+from harness.records.fields import require_known
 from harness.records.store import Store
 from harness.records.study import Row
 from harness.studies import Announce, Panel, Positive, Section, Study, Table, study
 from zoo import ksvd
 from zoo.library import create
-from zoo.registry import UserError, unknown
+from zoo.registry import UserError
 from zoo.variants.primal import Primal
 from zoo.variants.primal_forms import problem
 
@@ -109,8 +110,7 @@ Statements 24 and 25 of docs/primal.md say what the curves in the folder results
             )
         axes: list[Any] = [arguments.names_in([getattr(self, axis)]) for axis in CHOICES]
         for (axis, values), names in zip(CHOICES.items(), axes, strict=True):
-            if wrong := [name for name in names if name not in values]:
-                raise UserError(unknown(f"value of --{axis}", wrong[0], values))
+            require_known(f"value of --{axis}", names, values)
         seeds = arguments.seeds_in(self.seeds, range(2**31))
 
         def rows_of_all(announce: Announce) -> Iterator[Row]:
@@ -178,11 +178,7 @@ def recorded_steps(steps: int) -> list[int]:
 
 
 def on_run(run: KeptRun, samples: int, announce: Announce) -> Iterator[Row]:
-    """The states of each layer of Primal-Attention of a run, at its saved weights, on dev.
-
-    Raises:
-        Unsupported: the run has no such layer, or its weights differ from token to token.
-    """
+    """The states of each layer of Primal-Attention of a run, at its saved weights, on dev."""
     spec = run.record.spec
     layers = layer_inputs.layers_of(spec, run.files, samples, Primal, announce)
     for step, number, layer, calls in layers:

@@ -24,7 +24,7 @@ from harness.layer_inputs import Inputs, layers_of
 from harness.records.families import colour_of
 from harness.records.spec import RunSpec
 from harness.records.store import Store
-from harness.records.study import Row, setting_of
+from harness.records.study import Row
 from harness.studies import Announce, Panel, Positive, Section, Study, Table, study
 from zoo.contract import Attention, Unsupported
 
@@ -65,8 +65,11 @@ examples of dev: the mean over heads and samples, with the standard deviation ov
     def tables(self, store: Store) -> Iterator[Table]:
         """The spectra of each run."""
         for name, record, files in kept_runs(store, self.run or ()):
-            where = setting_of(record.spec, record.environment)
-            compute = partial(spectra, record.spec, files, self.samples, where)
+            spec, machine = record.spec, record.environment
+            where = f"{spec.question.title}, {spec.device}: {machine.device}"
+            if spec.device == "cpu":
+                where += f", {machine.threads} thread{'s' * (machine.threads > 1)}"
+            compute = partial(spectra, spec, files, self.samples, where)
             yield Table(name, {"samples": self.samples}, compute, record.started)
 
     @classmethod
@@ -140,7 +143,6 @@ def _row(*values: Any) -> Row:
 
 
 def _of_example(layer: Attention, call: Inputs, ranks: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Explained variance and effective rank: means over the heads and sequences of an example."""
     matrix = layer.matrix(call.x, call.x, call.mask)
     values = []
     for number, of_sequence in enumerate(matrix):
@@ -186,7 +188,6 @@ def _line(layer: pd.DataFrame, *, several: bool) -> dict[str, Any]:
 
 
 def _colours(group: pd.DataFrame) -> dict[str, Any]:
-    """The colour of each variant: its family's, lighter for each further one of a family."""
     names: dict[str, list[str]] = {}
     for name in group["attention"].unique():
         names.setdefault(colour_of(name.partition("[")[0]), []).append(name)

@@ -33,10 +33,11 @@ MOST_NEEDS = 4
 def advice_text(table: Values, query: Values, result: Values) -> str:
     """The result of a query as text; see `reports.advice.rules.advise`."""
     key, _ = setting_of(table, query)
+    uses = {of["row"]: [*map(PLACES.get, of["uses"])] for of in result["members"] if of["uses"]}
     return rendered(
         "advice.txt.j2", table=table, query=query, result=result,
         setting=table["setting"], label=label_of(key), members=_members(table, query, result, key),
-        listed=_listed, notes=table["notes"], uses=_uses(result),
+        listed=_listed, notes=table["notes"], uses=uses,
         judged=any(of for row in table["rows"] for of in row["verdicts"].values()),
         sentence=fill(recommendation(table, query, result), WIDE),
     ).rstrip("\n")  # fmt: skip
@@ -106,23 +107,12 @@ def choices(table: Values) -> Values:
     return {"lengths": lengths, "results": results}
 
 
-def _uses(result: Values) -> dict[str, list[str]]:
-    """The places where each row of the Pareto set can be used."""
-    return {
-        member["row"]: [PLACES[place] for place in member["uses"]]
-        for member in result["members"]
-        if member["uses"]
-    }
-
-
 def _listed(what: str, names: Sequence[str]) -> str:
-    """Names after a word, in lines of `WIDE`."""
     return fill(f"{what}: {', '.join(names)}", WIDE, subsequent_indent="  ",
                 break_long_words=False, break_on_hyphens=False)  # fmt: skip
 
 
 def _members(table: Values, query: Values, result: Values, key: str) -> str:
-    """The Pareto set as a table; empty without a member."""
     if not result["members"]:
         return ""
     used = [name for name in query["needs"] if name not in result["unanswered"]]

@@ -10,15 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reports import verdicts
-from reports.layer_costs import CAUSAL, FORMS
+from reports.layer_costs import CAUSAL, FORMS, PASSES
 from reports.text import NOTHING, number
 
 Values = dict[str, Any]
 """A mapping of plain values, as JSON holds it."""
-
-PASSES = {
-    "train": "training", "forward": "evaluation", "prefill": "prefill", "decode": "decoding",
-}  # fmt: skip
 
 CAUSAL_PASSES = ("prefill", "decode")
 
@@ -251,7 +247,6 @@ def _with_questions(row: Values, state: str | None) -> str:
 def _commands(
     table: Values, query: Values, groups: Mapping[str, Sequence[Values]], key: str
 ) -> list[str]:
-    """The commands that measure or run the rows that are left out for that reason."""
     setting, operation = table["setting"], query["pass"]
     names = ("dim", "heads", "precision", "device")
     fields = " ".join(f"--{name} {setting[name]}" for name in names if name in setting)
@@ -269,7 +264,6 @@ def _commands(
 
 
 def _selected(rows: Iterable[Values], names_of: Callable[[Values], Iterable[str]]) -> list[str]:
-    """The options that select rows, grouped by set of options."""
     by_options: dict[str, dict[str, None]] = {}
     for row in rows:
         options = "".join(f" --set {text}" for text in row["set"])

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from harness import recipes
 from harness.records.families import family_of, layer_counts
 from harness.records.suites import Suite
-from reports import outdated
 from reports.advice.rules import PASSES, Values, key_of, label_of
 from reports.layer_costs import crossover, forms_of, of_plan, preferred_first
 from reports.statistics import score_groups
+from reports.text import outdated_text
 from reports.verdicts import MISSING, UNABLE, UNDECIDED
 
 Points = dict[str, list[list[float]]]
@@ -63,7 +63,7 @@ def table(
         "units": units, "labels": {key: label_of(key) for key in every},
         "lengths": {key: sorted(map(int, found)) for key, found in lengths.items()},
         "setting": _setting(costs, suite), "rows": rows,
-        "notes": [*filter(None, (outdated.sentence(seeds), outdated.sentence(costs, "costs")))],
+        "notes": [*filter(None, (outdated_text(seeds), outdated_text(costs, "costs")))],
     }  # fmt: skip
 
 
@@ -71,7 +71,6 @@ def _rows(
     costs: pd.DataFrame, suite: Suite, traits: Mapping[str, Mapping[str, Any]],
     units: Mapping[str, str], depth: int, generator: np.random.Generator,
 ) -> Iterator[Values]:  # fmt: skip
-    """The measured costs of each row."""
     points_of = {str(label): _points(lines, units) for label, lines in costs.groupby("row")}
     for row in suite.rows:
         measured, variants = points_of.get(row.label, {}), [*layer_counts(row.attention)]
@@ -107,10 +106,7 @@ def _keys(costs: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def _points(costs: pd.DataFrame, units: Mapping[str, str]) -> Points:
-    """Length, time with quartiles, bytes and seconds of a sample, by setting and length.
-
-    Of several measurements the first of `reports.layer_costs.preferred_first` is used.
-    """
+    """Length, time with quartiles, bytes and seconds of a sample, by setting and length."""
     found: Points = {}
     for key, lines in _keys(preferred_first(costs)).items():
         unit = units[key]
@@ -161,7 +157,6 @@ def unfinished(costs: pd.DataFrame) -> dict[str, int]:
 
 
 def _setting(costs: pd.DataFrame, suite: Suite) -> Values:
-    """The common setting of the costs, with the options of the commands that measure more."""
     plan = suite.cost
     machine = costs[["device", "machine", "threads"]].head(1).to_dict("records")
     values: Values = {
@@ -175,12 +170,7 @@ def _add_question(
     rows: Sequence[Values], name: str, form: str, answers: pd.DataFrame, finals: pd.DataFrame,
     generator: np.random.Generator,
 ) -> None:  # fmt: skip
-    """State, group and drawn groups of every row in one question, which needs a form of a row.
-
-    `reports.statistics.score_groups` makes the groups. A drawn score is the mean of seeds drawn
-    with replacement; of one seed, it is drawn from the interval of its test split. Its group is
-    moved by the cuts that it has passed, which are between the means of successive groups.
-    """
+    """State, group and drawn groups of every row in one question, which needs a form of a row."""
     scored = answers[answers["mean"].notna()]
     above, sign = scored[scored["answered"]], -1.0 if (scored["better"] == "lower").any() else 1.0
     of_rows = score_groups(above)
@@ -195,6 +185,7 @@ def _add_question(
             continue
         answer = scored.loc[label]
         scores = finals.loc[finals["row"] == label, "score"].dropna().to_numpy(float)
+        # A drawn score is in the group of the row, moved by the cuts that it has passed.
         samples = sign * _resampled(scores, answer, generator)
         row["states"][name] = _state(answer) or missing
         row["verdicts"][name] = answer["verdict"]
@@ -220,7 +211,6 @@ def _state(answer: pd.Series) -> str:
 def _resampled(
     scores: NDArray[np.float64], answer: pd.Series, generator: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Draws of the mean of an answer, in its unit."""
     if len(scores) > 1 and scores.mean():
         seeds = answer["mean"] * scores / scores.mean()
         return generator.choice(seeds, (DRAWS, len(seeds))).mean(1)

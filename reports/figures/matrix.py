@@ -86,7 +86,6 @@ def _lanes(times: Mapping[str, float], able: Mapping[str, int]) -> list[Lane]:
 
 
 def _scales(axes: Axes, times: Sequence[float], lanes: Sequence[int]) -> None:
-    """The axis of time, with room for labels, and a band for each number of questions."""
     low, high = min(times) / 1.3, max(times) * 4
     axes.set(xscale="log", xlim=(low, high), ylim=(-0.8, len(lanes) - 0.2))
     at = style.ticks(low, high)

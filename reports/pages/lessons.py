@@ -32,7 +32,6 @@ def lessons(of: "Tables") -> list[str]:
 
 
 def _entries(of: "Tables") -> str:
-    """The number of entries that are finished, in part, and not run."""
     ran, part = has_runs(of.answers), of.answers["part"] != ""
     counts = {"finished": ran & ~part, "in part": part}
     texts = [f"{found.sum()} {name}" for name, found in counts.items()]
@@ -40,7 +39,6 @@ def _entries(of: "Tables") -> str:
 
 
 def _undecided(judged: pd.DataFrame) -> str:
-    """The share of undecided verdicts, and how many of their curves still improve."""
     found = judged[judged["verdict"] == UNDECIDED]
     rises = found[[*Rise._fields]].itertuples(index=False)
     rising = sum(Rise(*ends).is_rising for ends in rises)
@@ -76,7 +74,6 @@ def _scores(of: "Tables", titles: Mapping[str, str]) -> str:
 
 
 def _row(of: "Tables", row: str) -> str:
-    """The results of a row on each question, and its cost in each form."""
     found = of.answers[(of.answers["row"] == row) & (of.answers["text"] != "")]
     titles = {question.name: question.title for question in of.suite.questions}
     texts = [

@@ -7,7 +7,6 @@ from typing import Any
 
 from harness.records.claim import ClaimRecord, read
 from harness.records.fields import Device, Quartiles
-from harness.records.record import Environment
 from reports.markdown import escape_prose, rendered
 from reports.text import NOTHING, number, threads_of
 
@@ -47,12 +46,13 @@ def _device(
     name: str, records: Mapping[str, ClaimRecord], sections: Mapping[str, str]
 ) -> dict[str, Any]:
     every = [records[claim] for claim in sections if claim in records]
-    machines, of_sections = (
-        defaultdict[str, set[str]](set),
-        defaultdict[str, list[ClaimRecord]](list),
-    )
+    machines = defaultdict[str, set[str]](set)
+    of_sections = defaultdict[str, list[ClaimRecord]](list)
     for record in every:
-        machines[_machine(record.environment)].add(record.taken[:10])
+        on = record.environment
+        versions = ", ".join(f"{name} {on.versions[name]}" for name in ("python", "torch"))
+        machine = f"{on.device}, {threads_of(on.threads)}; {versions}"
+        machines[f"{machine}; commit {on.commit or 'unknown'}"].add(record.taken[:10])
         of_sections[sections[record.name]].append(record)
     return {
         "name": name, "machines": dict(sorted(machines.items())),
@@ -65,14 +65,7 @@ def _device(
     }  # fmt: skip
 
 
-def _machine(environment: Environment) -> str:
-    versions = ", ".join(f"{name} {environment.versions[name]}" for name in ("python", "torch"))
-    machine = f"{environment.device}, {threads_of(environment.threads)}; {versions}"
-    return f"{machine}; commit {environment.commit or 'unknown'}"
-
-
 def _names(records: Sequence[ClaimRecord], field: str) -> dict[str, list[str]]:
-    """The names of claims by a text that they share."""
     found = defaultdict[str, list[str]](list)
     for record in records:
         found[getattr(record, field)].append(record.name)

@@ -12,7 +12,7 @@ import pandas as pd
 from harness import recipes
 from harness.records.families import layer_counts
 from harness.records.suites import Suite, SuiteQuestion
-from reports import layer_costs, matrix, outdated, papers, suite_results
+from reports import layer_costs, matrix, papers, suite_results
 from reports.markdown import escape, rendered
 from reports.matrix import UPPER_BOUND, ratio
 from reports.pages.lessons import lessons
@@ -20,7 +20,7 @@ from reports.statistics import LEVEL, score_groups
 from reports.suite_results import has_runs
 from reports.table import Column, Line, Table, tex
 from reports.table import shown as columns_of
-from reports.text import NOTHING, WIDE, frame_csv, number, threads_of
+from reports.text import NOTHING, WIDE, frame_csv, number, outdated_text, threads_of
 from reports.verdicts import ABLE, DECIDED, MISSING
 
 OF_A_SEED = [
@@ -129,8 +129,8 @@ def tables(
     shown = [layer_costs.measured(costs, plan, form) for form in layer_costs.FORMS]
     of_layers = pd.concat(shown)
     notes = (
-        outdated.sentence(found.seeds),
-        outdated.sentence(of_layers[of_layers["row"].isin(answers["row"])], "costs"),
+        outdated_text(found.seeds),
+        outdated_text(of_layers[of_layers["row"].isin(answers["row"])], "costs"),
         found.left_out,
     )
     return Tables(
@@ -205,7 +205,6 @@ def _rendered(template: str, of: Tables) -> bytes:
 
 
 def _probe_tables(of: Tables) -> list[tuple[str, str]]:
-    """The tables of probes and of equal state, as titles and Markdown."""
     found = []
     for question in of.suite.questions:
         answers = of.answers[of.answers["question"] == question.name]
@@ -229,14 +228,12 @@ def steps(of: Tables) -> str:
 
 
 def _options(suite: Suite) -> str:
-    """The options of variants that the recipes of the questions set, as text."""
     every = (variant for question in suite.questions for variant in question.variants.items())
     texts = {name: ", ".join(map("{}={}".format, of, of.values())) for name, of in every}
     return "; ".join(map(" ".join, texts.items()))
 
 
 def _models(suite: Suite) -> str:
-    """The models of the questions as text, without those that have the model of a recipe."""
     titles: dict[str, list[str]] = {}
     for question in suite.questions:
         if {"depth", "dim", "heads"} <= question.model.keys():
@@ -278,15 +275,12 @@ def _questions(of: Tables) -> list[Line]:
 
 
 def _entry_columns(of: Tables) -> list[Column]:
-    """The columns of the entries of each question: how many have which verdict, and are run."""
     verdicts = [*DECIDED] if any(q.ceiling is not None for q in of.suite.questions) else []
-    headings = dict(zip((*verdicts, "finished", "part", "not_run"),
-                        (*verdicts, "finished", "part", "not run"), strict=True))  # fmt: skip
     return [
-        Column(name="title", heading="question", text=lambda line: line["title"]),
-        *(Column(name=name, heading=heading, text=lambda line, name=name: str(line[name]))
-          for name, heading in headings.items()),
-        Column(name="fastest", heading="fastest of the best", text=lambda line: line["fastest"]),
+        Column(name="title", heading="question"),
+        *(Column(name=name, heading=name.replace("_", " "))
+          for name in (*verdicts, "finished", "part", "not_run")),
+        Column(name="fastest", heading="fastest of the best"),
         Column(name="separable", heading="separable pairs",
                text=lambda line: f"{line['separable']} of {line['pairs']}"),
     ]  # fmt: skip
@@ -364,7 +358,6 @@ def readme_answer(of: Tables) -> str:
 
 
 def _best(of: Tables, about: Line) -> str:
-    """The fastest of the best rows of a question, else what is known of it, if anything."""
     if about["fastest"] != NOTHING:
         named = [*map(escape, about["fastest"].split(", "))]
         tied = about["tied"] or 1

@@ -21,6 +21,7 @@ from harness.records.frame import of_records
 from harness.records.record import Record
 from harness.records.suites import Suite
 from reports import advice, validity
+from reports.advice import Values
 from reports.layer_costs import CAUSAL
 from reports.pages.findings import conclusion, explain
 from reports.pages.lessons import lessons
@@ -30,8 +31,6 @@ from reports.text import CONTROLS, NOTHING, number, whole_text, without_nan
 FOLDER = Path(__file__).parent
 
 NAME = "index.html"
-
-Values = dict[str, Any]
 
 DIGITS = 4
 """Significant digits of a point of a curve."""
@@ -53,11 +52,13 @@ def site(
     cards, (orderings, _) = _cards(table, tables), validity.compared(tables)
     curves = _curves(records, suite)
     choices = advice.choices(table)
+    # The results of the advisor repeat each other.
+    packed = b64encode(zlib.compress(json.dumps(choices).encode(), 9)).decode()
     fields = ("row", "family", "points", "crossovers")
     shown = [{field: row[field] for field in fields} for row in table["rows"]]
     data = {
         "passes": advice.PASSES, "places": advice.PLACES, "table": {**table, "rows": shown},
-        "choices": _packed(choices), "most_needs": advice.MOST_NEEDS, "curves": curves,
+        "choices": packed, "most_needs": advice.MOST_NEEDS, "curves": curves,
         "families": [*families], "scores": _scores(cards.values(), suite),
     }  # fmt: skip
     # No text in it can close the script element.
@@ -83,13 +84,7 @@ def site(
     return page.translate(CONTROLS).encode()
 
 
-def _packed(values: Values) -> str:
-    """Values as JSON, deflated, in base64: results of the advisor repeat each other."""
-    return b64encode(zlib.compress(json.dumps(values).encode(), 9)).decode()
-
-
 def _cards(table: Values, tables: Tables) -> dict[str, Values]:
-    """For each row that was run: what the advisor knows, its results, the state if causal."""
     answer_of = without_nan(tables.answers.set_index(["row", "question"])).to_dict("index")
     costs = tables.matrix.get(CAUSAL, pd.DataFrame(columns=["state_bytes"]))
     states = without_nan(costs)["state_bytes"].to_dict()
@@ -139,7 +134,6 @@ def _curves(records: Iterable[Record], suite: Suite) -> Values:
 
 
 def _study(study: ShallowStudy) -> Values:
-    """The texts on a task of the Long Range Arena."""
     found = explain(study)
     return {
         "name": study.name, "conclusion": conclusion(study),

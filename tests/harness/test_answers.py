@@ -56,7 +56,7 @@ def test_buckets_of_similar_length_do_not_change_the_order_of_the_answers(tiny, 
 
 
 @pytest.mark.parametrize(("change", "message"), [
-    ({"bits": "pA"}, "not base64"), ({"bits": "pAA="}, "do not hold"),
+    ({"bits": "pA"}, "padding"), ({"bits": "pAA="}, "do not hold"),
     ({"bits": "pQ=="}, "are not 0"), ({"clusters": []}, "at least 1"),
     ({"clusters": [[3, 1]]}, "are not 0"), ({"clusters": [[0, 6]]}, "greater than or equal to 1"),
     ({"clusters": [[2**62, 2**62]]}, "more than"), ({"bits": "tA=="}, "accuracy 66"),

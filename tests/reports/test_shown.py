@@ -7,8 +7,8 @@ import pytest
 from harness.records import frame
 from harness.records.record import Record
 from reports.leaderboard import selected_of
-from reports.outdated import counted
 from reports.shown import failures, questions
+from reports.text import left_out_text
 from tests.reports.conftest import make_record
 
 RATES = (3e-4, 1e-3, 3e-3)
@@ -140,7 +140,7 @@ def test_of_trials_the_best_is_a_result_once_all_have_ended_without_a_final_run(
     ]
 
 
-def test_runs_of_an_older_version_of_a_task_or_other_code_are_left_out_and_counted():
+def test_runs_of_an_older_version_of_a_task_or_other_code_are_left_out_and_left_out_text():
     old = [make_record(key="text@9[max_len=512]", task="text", seed=n) for n in (0, 1)]
     new = [make_record("linear", key="text@10[max_len=512]", task="text"), make_record("primal")]
     other = make_record("primal", seed=1, implementation="mine:1", started="2020-01-01T00:00:00Z")
@@ -148,8 +148,11 @@ def test_runs_of_an_older_version_of_a_task_or_other_code_are_left_out_and_count
         assert rows(records) == ["linear", "primal"] and len(of_records(records)) == 2
     reasons = questions(frame.of_records([*old, *new, other]))["left_out"]
     text = "Left out of the runs: 1 of other code of the row, 2 of an older version of the task."
-    assert sorted(counted(reasons).split()) == sorted(text.split())
-    assert rows(old) == ["softmax"] and counted(questions(frame.of_records(old))["left_out"]) == ""
+    assert sorted(left_out_text(reasons).split()) == sorted(text.split())
+    assert (
+        rows(old) == ["softmax"]
+        and left_out_text(questions(frame.of_records(old))["left_out"]) == ""
+    )
 
 
 @pytest.mark.parametrize(
