@@ -1,22 +1,58 @@
-"""The functions of the package `harness`: comparisons from Python, as data frames."""
+"""The functions of the package `harness`: comparisons from Python, as data frames.
 
-from collections.abc import Mapping, Sequence
+They, and those of `FACE`, are all that the command line calls.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from zoo.registry import Value, checked
+from zoo.registry import UserError, Value, checked, unknown
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from harness.records.overview import Entry
+    from reports.advice import Values
+
+FACE: Mapping[str, str] = {
+    "harness.catalogue": "listed", "harness.checks": "examine", "harness.engines": "resources",
+    "harness.first": "first text=first_text", "harness.recipes": "show=recipe_text",
+    "harness.records.store": "require_folder", "harness.rows": "check_row",
+    "harness.records.suites": "find=suite_of show=suite_text",
+    "harness.report": "comparison matrix_of results_in selection summary"
+    " write_costs write_report write_site write_study write_sweep",
+    "harness.runs": "Comparison Execution Shown compare fit_baselines",
+    "harness.stores": "content require_records", "harness.studies": "find=study_of names=studies",
+    "harness.suite": "hours run_suite", "tasks.control.environment": "record",
+    "tasks.data.sources": "fetch_data import_all status=data_sets",
+    "tasks.data.trajectories": "write=write_trajectories",
+}  # fmt: skip
+"""Further functions and classes of commands, by module, each with the name that it has here."""
+
+NAMES = {
+    name.rpartition("=")[2]: f"{module}:{name.partition('=')[0]}"
+    for module, names in FACE.items()
+    for name in names.split()
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # Imported when it is used: the import of torch takes seconds.
+    return resolve_name(NAMES[name])
+
 
 Text = Annotated[str, Field(min_length=1)]
 Names = Text | Annotated[Sequence[Text], Field(min_length=1)]
 Folders = Text | Path | Annotated[Sequence[Text | Path], Field(min_length=1)]
 Seeds = Annotated[Sequence[Annotated[int, Field(ge=0, lt=2**32)]], Field(min_length=1)]
 Natural = Annotated[int, Field(ge=0)]
-Size = Annotated[int, Field(ge=1, lt=2**24)]
+Size = Annotated[int, Field(ge=1, le=2**24)]
 Lengths = Annotated[Sequence[Size], Field(min_length=1)]
 
 
@@ -74,12 +110,51 @@ def advise(
     Returns:
         See `reports.advice.rules.advise`; and the `query` and the `setting` of its costs.
     """
-    from harness.advice import ask
-
     names = [needs] if isinstance(needs, str) else needs
     folder = Path(store) if store else None
     table, query, result = ask(names, operation, length, memory, suite=suite, store=folder)
     return {"query": query, "setting": table["setting"], **result}
+
+
+def ask(
+    needs: Sequence[str], operation: str, length: int, memory: float | None = None, *,
+    suite: str = "laptop", store: Path | None = None,
+) -> "tuple[Values, Values, Values]":  # fmt: skip
+    """Return the table, the query and the result of `reports.advice.advise`; see `advise`.
+
+    Records are the published ones and those of `store`, whose costs replace the published ones.
+    """
+    import json
+    import shlex
+
+    from harness import stores
+    from harness.catalogue import described
+    from harness.records.suites import FOLDER, find
+    from reports import advice
+    from reports.suite_results import results
+
+    chosen = find(suite)
+    names = [question.name for question in chosen.questions]
+    wanted: dict[str, None] = {}
+    for need in needs:
+        found = [name for name in names if name == need or name.startswith(f"{need}-")]
+        if not found:
+            raise UserError(unknown(f"question of {chosen.key}", need, names))
+        wanted |= dict.fromkeys(found)
+    if operation not in advice.PASSES:
+        raise UserError(unknown("pass", operation, advice.PASSES))
+    query: Values = {"length": length, "pass": operation, "memory": memory, "needs": [*wanted]}
+    # The table of the published records, which `harness.pages` writes.
+    path = FOLDER / f"{chosen.name}.json"
+    if store or not path.exists():
+        content = stores.results_of(chosen.name, *stores.stores_of(store))
+        of = results(content.runs, chosen, content.rules)
+        table = advice.table(of.answers(), of.seeds, content.costs, chosen, described())
+    else:
+        table = json.loads(path.read_text("utf-8"))
+    # A suite of a user is named by its file.
+    table["suite"] = shlex.quote(suite if suite.endswith(".toml") else chosen.key)
+    return table, query, advice.advise(table, query)
 
 
 @checked
@@ -108,7 +183,7 @@ def run(
     """
     from harness.engines import resources
     from harness.records.frame import of_records
-    from harness.runs import Comparison, Execution, make, measure
+    from harness.runs import Comparison, Execution, compare
 
     names, tasks = map(_names, (attention, task))
     comparison = Comparison(
@@ -119,22 +194,27 @@ def run(
         store=Path(store), cost=cost,
         resources=resources(device=device, workers=workers, threads=threads),
     )  # fmt: skip
-    records = [record for record, _ in make(comparison, how)[0]]
-    return of_records(records, measure(records, how))
+    outcomes, costs, _ = compare(comparison, how)
+    return of_records([record for record, _ in outcomes], costs)
 
 
 @checked
 def cost(
-    attention: Names, lengths: Lengths = (256, 512, 1024, 2048, 4096), *, passes: Names = "train",
+    attention: str | Sequence[Text], lengths: Lengths = (256, 512, 1024, 2048, 4096), *,
+    passes: Names = "train",
     level: str = "layer", batch: Text = "1", dim: Size = 64, heads: Size = 2, causal: bool = False,
     precision: str = "auto", device: str = "auto", store: Text | Path = "runs",
-    seconds: Annotated[float, Field(ge=0)] = 3.0, rerun: bool = False,
+    seconds: Annotated[float, Field(ge=0)] = 3.0,
+    timeout: Annotated[float, Field(gt=0)] = 600.0, rerun: bool = False,
+    keep_outdated: bool = False, show: Callable[..., None] = lambda record, new: None,
+    settings: Mapping[str, Mapping[str, Value]] | None = None,
     **options: Mapping[str, Value],
 ) -> "pd.DataFrame":  # fmt: skip
     """Measure time and memory against the number of tokens, beside softmax; a row a measurement.
 
     Args:
-        attention: `A`, or several.
+        attention: `A`, or several; none to repeat, with `rerun`, what the store has of this
+            machine.
         lengths: tokens of a sample.
         passes: `forward`, `train`, `prefill`, `decode`, or several.
         level: `layer`, or `step` for a whole model.
@@ -146,22 +226,29 @@ def cost(
         device: `auto`, `cpu` or `cuda`.
         store: folder of the records; a measurement that it holds is not repeated.
         seconds: of sampling for a measurement, about.
+        timeout: seconds of a measurement, at most.
         rerun: whether to repeat them.
+        keep_outdated: whether measurements of earlier code are results.
+        show: called with each record as it is made, and whether it is new.
+        settings: as `options`, for names that are those of other arguments.
         options: by variant, or by `model` with level `step`.
 
     Returns:
         The columns of `docs/records.md`, section Costs; the last rows are of softmax.
     """
     from harness.costs.plan import CostRequest, measurements
-    from harness.costs.sweep import measure_all
+    from harness.costs.sweep import measure_all, present
     from harness.records.frame import of_costs
 
     specs = measurements(CostRequest(
         attentions=_names(attention), lengths=lengths, operations=_names(passes), level=level,
         batching=batch, dim=dim, heads=heads, causal=causal, precision=precision, device=device,
-        settings=options,
+        settings={**(settings or {}), **options},
+    )) if attention else present(Path(store), device, rerun=rerun)  # fmt: skip
+    return of_costs(measure_all(
+        specs, Path(store), seconds=seconds, timeout=timeout, rerun=rerun,
+        keep_outdated=keep_outdated, show=show,
     ))  # fmt: skip
-    return of_costs(measure_all(specs, Path(store), seconds=seconds, rerun=rerun))
 
 
 @checked
@@ -182,9 +269,48 @@ def check(
     """
     import pandas as pd
 
-    from harness.checks import checks_of, results_of
+    from harness.checks import examine
 
-    return pd.DataFrame(results_of(checks_of(name, options, fast=fast, only=only)))
+    settings = {name.rpartition(":")[2]: options} if options else {}
+    return pd.DataFrame(examine(name, settings, fast=fast, only=only)[0])
+
+
+def status(store: Path) -> "list[Entry]":
+    """Return the runs of a store that are done, running, interrupted, failed or outdated."""
+    from harness.records.overview import overview
+    from harness.records.store import Store, require_folder
+    from harness.stores import with_warnings
+
+    return with_warnings(overview(Store(require_folder(store))))[0]
+
+
+def pack(store: Path, out: Path, *, suite: str = "", row: str = "") -> tuple[list[Path], int]:
+    """Write the records of a store as lines; return the paths of the files, and the records.
+
+    Args:
+        store: folder of records; where it is `out`, its files are deleted.
+        out: folder of published records, which are merged.
+        suite: its name, or a TOML file; empty for every record of the store, of any kind.
+        row: of the suite, `primal[rank=8]` or MODULE:CLASS: its runs, costs and certificates.
+    """
+    from harness.arguments import registered
+    from harness.records.files import write_pages
+    from harness.records.published import every_line, merged
+    from harness.records.store import require_folder
+
+    require_folder(store)
+    if bool(suite) != bool(row):
+        raise UserError("--suite and --attention name a row together; give both, or none of them")
+    if suite:
+        from harness.rows import to_pack
+
+        lines = to_pack(suite, registered([row])[0], store).lines
+    else:
+        lines = [*every_line(store)]
+    written = write_pages(merged(lines, out))
+    for line in lines if out.resolve() == store.resolve() else ():
+        line.source.unlink(missing_ok=True)
+    return written, len(lines)
 
 
 def _names(names: Names) -> list[str]:

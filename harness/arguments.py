@@ -1,16 +1,17 @@
 """Options that several commands share, each declared once, and the parsers of their values.
 
-A command takes a dataclass, whose fields are its options: see `harness.cli.process.add_command`.
+See `harness.cli.options.add_command`.
 A value that is malformed, unknown or not possible is a `UserError`.
 """
 
+import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from zoo.registry import UserError
 
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
 
 MOST = 10_000
 """The most integers of a list, and trajectories of a file."""
+
+LONGEST = 2**24
+"""The most tokens of a sample, and the largest width."""
+
+LENGTHS = "256:16384 or 1000,2k"
+"""An example of lengths."""
 
 LONGEST_NAME = 4096
 """The most characters of a name: as of a path."""
@@ -42,20 +49,7 @@ class Stored:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Machine:
-    """The device and the precision.
-
-    Attributes:
-        device: auto, cpu or cuda.
-        precision: auto, bf16 or fp32; auto is fp32 on a CPU and bf16 on CUDA.
-    """
-
-    device: str = "auto"
-    precision: str = "auto"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Runs(Machine):
+class Runs:
     """The runs of a command, every variant on every task with every seed, and their engine.
 
     Attributes:
@@ -71,6 +65,8 @@ class Runs(Machine):
         workers: Runs at once; 0 is 1 on this machine, and all that have room elsewhere.
         threads: CPU threads of a run; 0 is a worker's share of this machine, 1 elsewhere.
         slurm: NAME=VALUE for Slurm, as partition=gpu; repeatable.
+        device: auto, cpu or cuda.
+        precision: auto, bf16 or fp32; auto is fp32 on a CPU and bf16 on CUDA.
     """
 
     attention: list[str] | None = None
@@ -84,6 +80,8 @@ class Runs(Machine):
     workers: Count = 0
     threads: Count = 0
     slurm: list[str] | None = None
+    device: str = "auto"
+    precision: str = "auto"
 
     def resources(self) -> "Resources":
         """The resources of the runs; raise `UserError` for what is malformed or not there."""
@@ -210,3 +208,32 @@ def _assignments(
                 f"{example}"
             )
         yield owner, name, value
+
+
+def meanings(factory: Callable[..., Any]) -> dict[str, str]:
+    """The help of each option: its description in docstrings of a function, or a class and bases.
+
+    That is an entry of a section, `name: text`, or a first line that begins with its name.
+    """
+    texts: dict[str, str] = {}
+    for owner in reversed(getattr(factory, "__mro__", (factory,))):
+        for documented in (owner, vars(owner).get("__init__")):
+            docstring = inspect.cleandoc(getattr(documented, "__doc__", None) or "")
+            found = re.findall(r"^ {4}(\w[\w, ]*): (.+(?:\n {8}.+)*)", docstring, re.MULTILINE)
+            found += re.findall(r"\A`(\w+)`: (.+)", docstring)
+            for names, text in found:
+                texts |= dict.fromkeys(names.split(", "), " ".join(text.split()).rstrip("."))
+    return texts
+
+
+def lengths_in(text: str) -> list[int]:
+    """Read `FIRST:LAST`, by doubling, or lengths separated by commas."""
+    span = re.fullmatch(r"(\w+):(\w+)", text)
+    listed = ",".join(span.groups()) if span else text
+    numbers = integers_in("lengths", listed, range(1, LONGEST + 1), LENGTHS)
+    if span is None:
+        return numbers
+    first, last = numbers[0], numbers[-1]
+    if last < first:
+        raise UserError(f"lengths {text!r} end before they begin; give for example {LENGTHS}")
+    return [first << n for n in range((last // first).bit_length())]

@@ -8,11 +8,14 @@ import inspect
 import json
 import re
 import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zoo.registry import UserError, entry_points, options_of
+from harness.arguments import meanings
+from zoo.registry import UserError, entry_points, options_of, unknown
 
 if TYPE_CHECKING:
     from zoo.contract import Attention
@@ -40,6 +43,36 @@ def described() -> dict[str, list[Any]]:
     if any(map(entry_points, ("zoo.variants", "tasks.tasks"))):
         return registered(plug_ins=True)
     return json.loads(BUILT_IN.read_text("utf-8"))
+
+
+def listed(name: str = "") -> Entry:
+    """As `described`, or the entry of that variant or task, with what is installed of its packages.
+
+    That is None for CUDA, which takes seconds to find out.
+    """
+    document = described()
+    entries = _entries(document)
+    if name and name not in entries:
+        # The generated file may be older than what it lists.
+        entries = _entries(registered(plug_ins=True))
+    for entry in entries.values():
+        entry["installed"] = {package: _is_installed(package) for package in entry["requires"]}
+    if name and name not in entries:
+        raise UserError(unknown("variant or task", name, entries))
+    return entries[name] if name else document
+
+
+def _entries(document: Mapping[str, Sequence[Any]]) -> dict[str, Entry]:
+    return {entry["name"]: entry for kind in ("tasks", "variants") for entry in document[kind]}
+
+
+def _is_installed(package: str) -> bool | None:
+    if package == "CUDA":
+        return None
+    try:
+        return bool(metadata.version(package))
+    except metadata.PackageNotFoundError:
+        return False
 
 
 def registered(plug_ins: bool) -> dict[str, list[Any]]:
@@ -150,22 +183,6 @@ def _options(factory: Any) -> list[Entry]:
         }
         for name, option in options_of(factory).items()
     ]
-
-
-def meanings(factory: type) -> dict[str, str]:
-    """The help of each option: its description in docstrings of a class and its bases.
-
-    That is an entry of a section, `name: text`, or a first line that begins with its name.
-    """
-    texts: dict[str, str] = {}
-    for owner in reversed(factory.__mro__):
-        for documented in (owner, vars(owner).get("__init__")):
-            docstring = inspect.cleandoc(getattr(documented, "__doc__", None) or "")
-            found = re.findall(r"^ {4}(\w[\w, ]*): (.+(?:\n {8}.+)*)", docstring, re.MULTILINE)
-            found += re.findall(r"\A`(\w+)`: (.+)", docstring)
-            for names, text in found:
-                texts |= dict.fromkeys(names.split(", "), " ".join(text.split()).rstrip("."))
-    return texts
 
 
 def _type(annotation: Any) -> str:

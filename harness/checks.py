@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from harness.environment import describe
@@ -32,6 +33,29 @@ Show = Callable[[int, int, float, str, Any], None]
 """Called with the number of all checks, of those that have ended, seconds, label and result."""
 
 
+def examine(
+    name: str, settings: Mapping[str, Mapping[str, Any]] = MappingProxyType({}), *,
+    fast: bool = False, only: Sequence[str] = (), store: Path | None = None,
+    show: Show = lambda *result: None,
+) -> tuple[list[Row], list[str], list[Path]]:  # fmt: skip
+    """Run every check of a variant or a task, or those in `only`; certify a variant to `store`.
+
+    `settings` are options of `name` by it; `show` is called as a check ends. Return the results,
+    the names of those that fail, and the certificate.
+    """
+    owner = name.rpartition(":")[2]
+    if store and (fast or only or settings):
+        raise UserError("a certificate has every check; leave --fast, --only and --set out")
+    if store and kind_of(name) == "task":
+        raise UserError(f"{name} is a task, which has no certificate; leave --store out")
+    if others := settings.keys() - {owner}:
+        raise UserError(f"--set {min(others)}: only {owner!r} is checked; set its options")
+    checks = checks_of(name, settings.get(owner, {}), fast=fast, only=only)
+    rows = results_of(checks, show)
+    certificates = [certify(owner, checks, rows, store)] if store else []
+    return rows, failed(rows, checks.kind), certificates
+
+
 def conformance_of(kind: str) -> Any:
     """The module of the checks of a `variant` or a `task`."""
     return of_tasks if kind == "task" else of_variants
@@ -55,9 +79,15 @@ def kind_of(name: str) -> str:
 def checks_of(
     name: str, options: Mapping[str, Any], *, fast: bool = False, only: Sequence[str] = ()
 ) -> Checks:
-    """The checks of a variant or a task that apply to it, or those named in `only`."""
+    """The checks of a variant or a task that apply to it, or those named in `only`.
+
+    An entry of `only` is a name, which may contain a comma, or names that are separated by commas.
+    """
     kind = kind_of(name)
     conformance = conformance_of(kind)
+    whole = {check.name for check in conformance.CHECKS}
+    listed = [[text] if text in whole else text.split(",") for text in only]
+    only = [check.strip() for names in listed for check in names]
     for check in only:
         conformance.require_check(check, "--only: ")
     label, located = name.rpartition(":")[2], conformance.locate(name)
@@ -142,5 +172,5 @@ def require_passed(
             f"{'; '.join(wrong)}: {len(wrong)} of {len(rows)} checks fail; correct {name}, or "
             "declare them in expected_failures"
         )
-    if certified_digest(checks.pairs[0][0].variant) and not options:
+    if not options and certified_digest(variants.find(name)):
         announce(str(certify(name, checks, rows, store)))

@@ -19,7 +19,7 @@ from harness.memory import require_fit
 from harness.model import build_model
 from harness.provenance import is_foreign, is_outdated
 from harness.records.locks import State
-from harness.records.record import FINAL, Record
+from harness.records.record import Record
 from harness.records.spec import RunSpec
 from harness.records.store import Store
 from zoo.contract import Unsupported
@@ -56,7 +56,7 @@ def check(
     reasons: dict[str, str | None] = {}
     for spec in specs:
         record = store.find(spec)
-        is_final = record is not None and record.status in FINAL and not rerun
+        is_final = record is not None and record.is_final and not rerun
         if record and is_final and (keep_outdated or not is_outdated(record)):
             runnable.append(Asked(spec, record, True))
             continue

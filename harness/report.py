@@ -2,7 +2,7 @@
 
 import re
 import warnings
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,9 +11,12 @@ import pandas as pd
 
 from harness import stores
 from harness.catalogue import described
+from harness.events import write_events
 from harness.records import frame
-from harness.records.fields import require_known
-from harness.records.store import CostStore
+from harness.records.fields import now, require_known
+from harness.records.files import require_writable, within, write_pages
+from harness.records.store import CostStore, ShallowStore, Store, StudyStore, require_folder
+from harness.records.study import StudyRecord, StudySpec, frame_of, table_of
 from harness.records.suites import Suite, find, names
 from reports import cost, leaderboard, papers
 from reports.pages import suite as suite_pages
@@ -25,9 +28,8 @@ from reports.text import frame_csv, text_table, without_nan
 from zoo.registry import UserError
 
 if TYPE_CHECKING:
-    from harness.records.record import Record
-    from harness.studies import Study
-    from harness.suite import Step
+    from harness.runs import Outcomes
+    from harness.studies import Study, Table
 
 
 class Selection(NamedTuple):
@@ -36,7 +38,7 @@ class Selection(NamedTuple):
     Without suites the leaderboard is shown as well. `published` adds the published runs to suites.
     """
 
-    suites: Sequence[str] = ()
+    suites: Sequence[Suite] = ()
     published: bool = False
     attentions: Sequence[str] = ()
     questions: Sequence[str] = ()
@@ -59,11 +61,38 @@ class Results(NamedTuple):
 ALL = Selection()
 
 
+def selection(
+    suites: Sequence[str], *, published: bool | None, attentions: Sequence[str] = (),
+    questions: Sequence[str] = (),
+) -> Selection:  # fmt: skip
+    """The part that is named: `suites` by name or file; attentions `A,B[x=1,y=2]` by commas.
+
+    `published` is None for the published runs where a suite of this package is named.
+    """
+    named = [*map(find, suites)]
+    keys = [suite.key for suite in named]
+    if twice := {key for key in keys if keys.count(key) > 1}:
+        raise UserError(f"--suite names {min(twice)} twice; rename a file, or leave one out")
+    every = {question.name for suite in named for question in suite.questions}
+    if named:
+        require_known("question", questions, every)
+    is_here = stores.PUBLISHED.is_dir()
+    if published and not is_here:
+        raise UserError(
+            f"--with-published is not possible: {stores.PUBLISHED} is not a folder; use a clone"
+            " of the repository"
+        )
+    if published is None:
+        published = is_here and any(suite.name in names() for suite in named)
+    shown = [name for text in attentions for name in split(text)]
+    return Selection(named, published, shown, questions)
+
+
 def results_in(
     content: stores.Content, shown: Selection = ALL, store: Path = stores.PUBLISHED
 ) -> Results:
     """Return the results in a store, whose content is given; see `Selection`."""
-    runs, named = content.runs, {suite.key: suite for suite in map(find, shown.suites)}
+    runs, named = content.runs, {suite.key: suite for suite in shown.suites}
     joint = content
     if shown.published and store.resolve() != stores.PUBLISHED.resolve():
         joint = stores.content(stores.PUBLISHED) | content
@@ -101,20 +130,15 @@ def _tables(
     )  # fmt: skip
 
 
-def _step_tables(costs: pd.DataFrame, files: Sequence[str]) -> list[tuple[Suite, pd.DataFrame]]:
+def _step_tables(costs: pd.DataFrame, more: Sequence[Suite]) -> list[tuple[Suite, pd.DataFrame]]:
     if costs.empty or not costs["level"].eq("step").any():
         return []
-    from harness.suite import steps
+    from harness.suite import step_frame, steps
 
-    of_steps = [suite for suite in map(find, [*names(), *files]) if suite.level == "step"]
+    every = {suite.key: suite for suite in (*map(find, names()), *more)}
+    of_steps = [suite for suite in every.values() if suite.level == "step"]
     found = [(s, step_frame(steps(s, s.questions, s.rows, "cpu"), costs)) for s in of_steps]
     return [(suite, measured) for suite, measured in found if len(measured)]
-
-
-def step_frame(steps: "Sequence[Step]", costs: pd.DataFrame) -> pd.DataFrame:
-    """The costs of training steps beside the published ones; see `reports.papers.step_costs`."""
-    wanted = [{**step._asdict(), "shape": step.spec.shape} for step in steps]
-    return papers.step_costs(pd.DataFrame(wanted).drop(columns="spec"), costs)
 
 
 def files_of(found: Results, *, latex: Collection[str] = ()) -> dict[str, bytes]:
@@ -133,12 +157,100 @@ def files_of(found: Results, *, latex: Collection[str] = ()) -> dict[str, bytes]
     return files
 
 
-def summary(records: "Sequence[Record]", store: Path) -> tuple[list[dict[Hashable, Any]], str]:
-    """The leaderboard of records, whose baselines are in a store: its lines, and as text."""
-    runs = frame.of_records(records, CostStore.within(store).read()[0])
+def write_report(
+    found: Results, folder: Path, *, latex: bool = False, curves: bool = False,
+    tensorboard: Path | None = None, tasks: Sequence[str] = (), attentions: Sequence[str] = (),
+) -> list[Path]:  # fmt: skip
+    """Write the pages of the results in a store to a folder; return their paths.
+
+    Args:
+        found: the results.
+        folder: of the pages.
+        latex: whether suites have a file for LaTeX; one that is there is written in any case.
+        curves: whether the curves of runs are drawn, too.
+        tensorboard: folder of these curves as event files.
+        tasks: of the curves; empty for all.
+        attentions: of the curves; empty for all.
+    """
+    names = {of.suite.name for of in found.suites}
+    # A file that is there already would be of older records.
+    files = files_of(found, latex={n for n in names if latex or (folder / f"{n}.tex").is_file()})
+    events: list[Path] = []
+    if curves or tensorboard:
+        from reports.curves import files as files_of_curves
+
+        runs = [run for run in found.content.records
+                if (not tasks or run.spec.task.name in tasks)
+                and (not attentions or run.spec.attention in attentions)]  # fmt: skip
+        if not any(run.curve for run in runs):
+            raise UserError(
+                f"store {str(found.content.stores[-1])!r} has no run with a curve and these names; "
+                "make one with: harness run"
+            )
+        events = write_events(runs, tensorboard) if tensorboard else []
+        files |= files_of_curves(frame.of_records(runs), frame.of_curves(runs))
+    require_writable(folder, str(folder), "give another --out")
+    return [*events, *write_pages(within(folder, files))]
+
+
+def write_site(suite: str, store: Path | None, out: Path) -> list[Path]:
+    """Write the page of a suite, of the published records or those of a store; its path."""
+    from reports.site import NAME, site
+
+    chosen, folder = find(suite), store or stores.stores_of(None)[0]
+    require_folder(folder)
+    require_writable(out, str(out), "give another --out")
+    found, studies = (
+        stores.results_of(chosen.name, folder, curves=True),
+        ShallowStore.within(folder),
+    )
+    of = tables(chosen, found.runs, found.rules, found.costs, described())
+    html = site(of, found.costs, described(), records=found.records, studies=studies.read_whole())
+    return write_pages({out / NAME: html})
+
+
+def write_costs(store: Path) -> list[Path]:
+    """Write the pages of the costs in a store; return their paths."""
+    every = stores.with_warnings(CostStore.within(store).read())[0]
+    return write_pages(within(store, cost.files(frame.of_costs(every))))
+
+
+def write_sweep(store: Path, field: str) -> list[Path]:
+    """Write a table and a figure of all runs of a store that differ in a field; their paths."""
+    from harness.tuning import default_of
+    from reports import sweep
+
+    found = stores.content(store)
+    try:
+        files = sweep.files(found.runs, found.rules, field, default_of(field))
+    except ValueError as error:
+        raise UserError(f"no page is written: {error}") from error
+    return write_pages(within(store, files))
+
+
+def summary(
+    outcomes: "Outcomes", store: Path
+) -> tuple[list[dict[Hashable, Any]], str, list[dict[Hashable, Any]]]:
+    """The leaderboard of runs, whose costs and baselines are in a store, and their ends.
+
+    They are its lines, its text, and a line for each run.
+    """
+    paths = Store(store)
+    runs = frame.of_records((record for record, _ in outcomes), CostStore.within(store).read()[0])
     found = leaderboard.leaderboard(runs, stores.rules_of(store))
     rows = without_nan(leaderboard.table(found)).to_dict("records")
-    return rows, leaderboard.terminal(found)
+    ends = runs[["attention", "task", "seed", "status", "reason", "outdated"]].to_dict("records")
+    for end, (record, new) in zip(ends, outcomes, strict=True):
+        end |= {"path": paths.path(record.spec), "new": new}
+    return rows, leaderboard.terminal(found), ends
+
+
+def matrix_of(suite: Suite, store: Path) -> Tables | None:
+    """The tables of a suite from the runs of a store; None without any."""
+    found = stores.content(store)
+    if suite.key not in {*found.runs.get("suite", ())}:
+        return None
+    return tables(suite, found.runs, found.rules, found.costs, described())
 
 
 def comparison(texts: Sequence[str], found: Results) -> tuple[pd.DataFrame, str]:
@@ -184,6 +296,40 @@ def _pair(text: str, rows: set[str]) -> tuple[str, str]:
         raise UserError(f"--compare {text!r} names no two variants; give A,B")
     require_known("variant of the tables", names, rows)
     return names[0], names[1]
+
+
+def write_study(
+    study: "Study", announce: Callable[[str], None]
+) -> tuple[list[dict[Hashable, Any]], list[Path]]:
+    """Make the results of a study that its store lacks, and write the pages of all that it has.
+
+    `announce` is called with a line before what takes time. Return the rows and the paths.
+    """
+    store = StudyStore.within(study.store)
+    made = [*study.tables(Store(study.store))]
+    store.require_writable()
+    store.remove_partial_files()
+    records = [_study_record(study, table, store, announce) for table in made]
+    files = write_pages(within(study.store, study_pages(type(study), study.store)))
+    return [row for record in records for row in frame_of([record]).to_dict("records")], files
+
+
+def _study_record(
+    study: "Study", table: "Table", store: StudyStore, announce: Callable[[str], None]
+) -> StudyRecord:
+    """The record of a table, made unless the store has it."""
+    from harness.environment import describe
+
+    subject, options, rows, since = table
+    spec = StudySpec(study=study.name, subject=subject, options=dict(options))
+    found = store.find(spec)
+    # Times in UTC of one format are ordered as texts are.
+    if found and not study.rerun and found.spec == spec and found.started >= since:
+        return found
+    started, columns = now(), table_of([*rows(lambda line: announce(f"{subject}: {line}"))])
+    record = StudyRecord(spec=spec, started=started, environment=describe("cpu"), table=columns)
+    store.write(record)
+    return record
 
 
 def study_pages(kind: "type[Study]", folder: Path) -> dict[str, bytes]:

@@ -1,9 +1,10 @@
 """A row of a suite as one file: packed from a store, verified, and trained again."""
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from harness.records.cost import CostRecord
 from harness.records.files import file_lines
 from harness.records.frame import of_records
 from harness.records.published import KINDS, Line, file_of, line
-from harness.records.record import FINAL, Record
+from harness.records.record import Record
 from harness.records.spec import label_of
 from harness.records.store import Broken, CertificateStore, CostStore, Store
 from harness.records.suites import Suite, SuiteRow, find
@@ -63,6 +64,18 @@ class Finding(NamedTuple):
     detail: str
 
 
+def to_pack(name: str, label: str, store: Path) -> Row:
+    """The row of a suite in a store; `UserError` where it lacks a run."""
+    row = of_store(suite := find(name), label, store)
+    if missing := [*missing_runs(row)]:
+        more = f" and {len(missing) - 1} more" * (len(missing) > 1)
+        raise UserError(
+            f"row {row.label!r} of {suite.key} is not complete, it lacks {missing[0]}{more}; "
+            f"make them with: harness run --suite {name} --store {store}"
+        )
+    return row
+
+
 def of_store(suite: Suite, label: str, store: Path) -> Row:
     """The records of a row in a store: runs, costs, and the certificates of its variants."""
     runs = [run for run in Store(store).read_whole()
@@ -80,10 +93,28 @@ def of_store(suite: Suite, label: str, store: Path) -> Row:
     )
 
 
+def check_row(
+    path: Path, count: int = 0, show: Callable[[Finding], None] = lambda finding: None
+) -> tuple[Row, list[Finding]]:
+    """Verify the file of a row, and train `count` of its runs again; `show` is called as each ends.
+
+    See `verify` and `repeat`.
+    """
+    row, found = of_file(path), list[Finding]()
+    for finding in chain(verify(row), repeat(row, count)):
+        show(finding)
+        found.append(finding)
+    return row, found
+
+
 def of_file(path: Path) -> Row:
     """The records of the file of a row; raises OSError if it cannot be read."""
     found: dict[str, list[Any]] = {"run": [], "cost": [], "certificate": []}
-    for text in file_lines(path):
+    try:
+        lines = file_lines(path)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}); give another file") from error
+    for text in lines:
         if text.kind not in found:
             raise UserError(
                 f"line {text.line} of {path} is a {text.kind}; a row has {', '.join(found)}"
@@ -134,7 +165,7 @@ def missing_runs(row: Row) -> Iterator[str]:
         runs = [run for run in row.runs if run.spec.question.name == question.name]
         if not runs and not _has_form(row, causal=asked(row.suite, question)[1].causal):
             continue
-        runs = [run for run in runs if run.status in FINAL]
+        runs = [run for run in runs if run.is_final]
         if not question.rates:
             seeds = {run.spec.seed for run in runs}
             yield from (f"{question.name} seed {s}" for s in question.seeds if s not in seeds)
@@ -231,7 +262,6 @@ def _wrong_certificates(row: Row) -> Iterator[str]:
     """The variants of other packages without a certificate of the installed code, all passed."""
     found = {certificate.variant: certificate for certificate in row.certificates}
     for name in row.runs[0].spec.variants:
-        one = found.get(name)
-        is_valid = one and one.passed and is_certified(name, one)
-        if not is_valid and (one or is_foreign([name])):
+        one, is_needed = found.get(name), name in found or is_foreign([name])
+        if is_needed and not (one and one.passed and is_certified(name, one)):
             yield name

@@ -18,7 +18,7 @@ from harness.environment import is_same_machine, merge_commits
 from harness.interrupts import Interrupts
 from harness.model import build_model, trainable
 from harness.records.fields import now
-from harness.records.record import FINAL, Final, Point, Probe, Record, Status
+from harness.records.record import Final, Point, Probe, Record, Status
 from harness.records.spec import RunSpec
 from harness.records.store import Store
 from harness.train import DivergedError, Progress, Trainer, fit
@@ -253,14 +253,14 @@ def save_record(record: Record, store: Store, found: Record | None) -> Record:
 
     An interrupted run replaces no finished one.
 
-    The checkpoint is deleted if its status is in `FINAL`.
+    The checkpoint is deleted if it is a result.
     """
     if record.status != "ok" and found is not None and found.status == "ok":
         same_code = found.implementations == record.implementations
         if same_code or record.status == "interrupted":
             return found
     store.write(record)
-    if record.status in FINAL:
+    if record.is_final:
         store.checkpoint(record.spec).unlink(missing_ok=True)
     return record
 

@@ -8,14 +8,16 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from harness import baselines, engines, environment, grid, recipes, tuning
+from harness import baselines, checks, engines, environment, grid, recipes, tuning
 from harness.costs import sweep
 from harness.data import data_of, forget
+from harness.events import require_tensorboard, write_events
 from harness.interrupts import continued
 from harness.memory import matched
 from harness.questions import Fixed, Settings, composed, question_of, require_used, spec_of
 from harness.records.cost import CostRecord
 from harness.records.fields import Device
+from harness.records.files import require_writable
 from harness.records.frame import newest, of_records
 from harness.records.record import Record
 from harness.records.spec import Question, RunSpec
@@ -42,6 +44,7 @@ class Shown:
         grid: the view of a grid, for as long as it runs.
         fitting: shows the progress of baselines, by their name.
         cost: shows a measurement that ends, and whether it was made now.
+        check: shows the result of a check of a variant.
     """
 
     line: Callable[[str], None] = lambda text: None
@@ -51,6 +54,7 @@ class Shown:
         lambda step, done, total: None
     )
     cost: Callable[[CostRecord, bool], None] = lambda record, new: None
+    check: checks.Show = lambda *result: None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +66,8 @@ class Execution:
         rerun: whether finished runs are repeated, from the start.
         keep_outdated: whether records of earlier code are results.
         keep_checkpoints: whether the weights of each evaluation are kept.
+        baselines: whether baselines of the tasks are fitted after the runs.
+        tensorboard: folder of the curves as event files; None for none.
     """
 
     store: Path = Path("runs")
@@ -70,7 +76,15 @@ class Execution:
     rerun: bool = False
     keep_outdated: bool = False
     keep_checkpoints: bool = False
+    baselines: bool = False
+    tensorboard: Path | None = None
     shown: Shown = field(default_factory=Shown)
+
+    @property
+    def of_costs(self) -> dict[str, Any]:
+        """The arguments of `harness.costs.sweep.measure_all`."""
+        fields = {"rerun": self.rerun, "keep_outdated": self.keep_outdated}
+        return {**fields, "show": self.shown.cost}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +106,22 @@ class Comparison(Fixed):
     settings: Settings = field(default_factory=dict)
     device: str = "auto"
     over: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+def compare(comparison: Comparison, how: Execution) -> tuple[Outcomes, list[CostRecord], bool]:
+    """Make the runs of a comparison, and their costs; return them, and whether all were made."""
+    if folder := how.tensorboard:
+        require_writable(folder, str(folder), "give another --tensorboard")
+        require_tensorboard()
+    outcomes, count = make(comparison, how)
+    records = [record for record, _ in outcomes]
+    if how.tensorboard:
+        write_events(records, how.tensorboard)
+    if how.baselines:
+        fit_baselines(records, how.store, how.shown)
+    costs = measure(records, how)
+    are_complete = len(records) == count and all(record.status == "ok" for record in records)
+    return outcomes, costs, are_complete and sweep.is_complete(costs)
 
 
 def make(comparison: Comparison, how: Execution) -> tuple[Outcomes, int]:
@@ -220,11 +250,7 @@ def measure(records: Sequence[Record], how: Execution) -> list[CostRecord]:
     """Measure the steps of finished runs, unless `how` leaves costs out."""
     if not how.cost:
         return []
-    with continued(by_same_command=not how.rerun):
-        return sweep.measure_runs(
-            records, Store(how.store), rerun=how.rerun, keep_outdated=how.keep_outdated,
-            show=how.shown.cost,
-        )  # fmt: skip
+    return sweep.measure_runs(records, Store(how.store), **how.of_costs)
 
 
 def fit_baselines(records: Sequence[Record], folder: Path, shown: Shown) -> bool:

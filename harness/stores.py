@@ -79,14 +79,15 @@ def _last(records: "Iterable[T]") -> list[T]:
 
 
 def content(*stores: Path, curves: bool = False) -> Content:
-    """The content of stores; see `Content.__or__`."""
-    from harness.records.store import CostStore
+    """The content of stores, see `Content.__or__`; without `curves` with the last points alone."""
+    from harness.records.store import CostStore, Store
 
-    found = [
-        Content([store], *read(store, curves=curves),
+    how = () if curves else (lambda record: record.without_curve,)
+    found = (
+        Content([store], *with_warnings(Store(store).read(*how)),
                 with_warnings(CostStore.within(store).read())[0])
         for store in stores
-    ]  # fmt: skip
+    )  # fmt: skip
     return reduce(or_, found)
 
 
@@ -98,14 +99,6 @@ def results_of(suite: str, *stores: Path, curves: bool = False) -> Content:
             f"{', '.join(map(str, stores))} has no run; make some with: harness run --suite {suite}"
         )
     return found
-
-
-def read(store: Path, *, curves: bool = True) -> "tuple[list[Record], list[Broken]]":
-    """Every record of a store; without `curves` with the last point of its curve alone."""
-    from harness.records.store import Store
-
-    how = () if curves else (lambda record: record.without_curve,)
-    return with_warnings(Store(store).read(*how))
 
 
 def rules_of(*stores: Path) -> "pd.DataFrame":

@@ -1,22 +1,33 @@
 """The runs and the measurements of a suite, from its questions and rows."""
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness import recipes
+import pandas as pd
+
+from harness import recipes, stores
+from harness.checks import require_passed
 from harness.costs.plan import CostRequest, measurements
+from harness.costs.reference import REFERENCE
+from harness.costs.sweep import is_complete, measure_all
 from harness.data import data_of
 from harness.environment import describe
-from harness.questions import of_suite
+from harness.provenance import is_foreign, is_outdated
+from harness.questions import NONE, Settings, of_suite
 from harness.records.cost import CostSpec
 from harness.records.fields import Device
+from harness.records.frame import of_costs
 from harness.records.models import Encoder
 from harness.records.spec import RunSpec
-from harness.records.suites import CostPlan, Suite, SuiteQuestion, SuiteRow
+from harness.records.store import CostStore, Store
+from harness.records.suites import CostPlan, Suite, SuiteQuestion, SuiteRow, find
+from harness.runs import Execution, execute, tune
 from harness.tuning import trials
+from reports import papers
 from tasks import create
 from tasks.data.sources import ImportedTask
 from tasks.registry import tasks
@@ -109,27 +120,12 @@ def missing_data(suite: Suite, questions: Iterable[SuiteQuestion]) -> dict[str, 
     return missing
 
 
-class Effort(NamedTuple):
-    """The runs of a row on a question.
+def efforts(suite: Suite) -> pd.DataFrame:
+    """A line for each row and question of a suite; no data are needed.
 
-    Attributes:
-        question, row, attention, task: as of `Step`.
-        runs: their number, trials included.
-        steps: of each of them, at most.
-        passes: of the model in a step: parts of equal length.
+    Columns: `question`, `row`, `attention`, `task`, as of `Step`; `runs`, their number, trials
+    included; `steps`, of each at most; `passes` of the model in a step: parts of equal length.
     """
-
-    question: str
-    row: str
-    attention: str
-    task: str
-    runs: int
-    steps: int
-    passes: int
-
-
-def efforts(suite: Suite) -> list[Effort]:
-    """The runs of a whole suite; no data are needed."""
     found = []
     for question in suite.questions:
         of_task, task = asked(suite, question)
@@ -143,8 +139,14 @@ def efforts(suite: Suite) -> list[Effort]:
         for row in suite.rows:
             if has_form(row.attention, causal=task.causal):
                 of_row = (question.name, row.label, row.attention, key, runs, steps, passes)
-                found.append(Effort(*of_row))
-    return found
+                found.append(of_row)
+    names = ("question", "row", "attention", "task", "runs", "steps", "passes")
+    return pd.DataFrame(found, columns=[*names])
+
+
+def hours(name: str) -> pd.DataFrame:
+    """The hours of a suite on a GPU, by question; see `reports.papers.gpu_hours`."""
+    return papers.gpu_hours(efforts(find(name))).reset_index()
 
 
 class Step(NamedTuple):
@@ -190,6 +192,12 @@ def steps(
     return found
 
 
+def step_frame(steps: Sequence[Step], costs: pd.DataFrame) -> pd.DataFrame:
+    """The costs of training steps beside the published ones; see `reports.papers.step_costs`."""
+    wanted = [{**step._asdict(), "shape": step.spec.shape} for step in steps]
+    return papers.step_costs(pd.DataFrame(wanted).drop(columns="spec"), costs)
+
+
 def costs(suite: Suite, rows: Sequence[SuiteRow], device: Device) -> list[CostSpec]:
     """The measurements of the rows of a suite, with the references of softmax."""
     return [spec for row in rows for spec in layer_costs(suite.cost, row, device)]
@@ -211,3 +219,91 @@ def layer_costs(plan: CostPlan, row: SuiteRow, device: Device) -> list[CostSpec]
         with suppress(Unsupported):
             specs += measurements(request)
     return specs
+
+
+def run_suite(
+    name: str, how: Execution, *, attentions: Sequence[str] = (), questions: Sequence[str] = (),
+    settings: Settings = NONE,
+) -> tuple[Suite, bool, pd.DataFrame | None]:  # fmt: skip
+    """Run what is missing of a suite, question by question, then measure what the rows cost.
+
+    Args:
+        name: of the suite, or its TOML file.
+        how: with what it is made; `cost` is whether rows are measured.
+        attentions: labels of rows, or variants; by default all rows.
+        questions: their names; by default all.
+        settings: options of variants, which make further rows.
+
+    Returns:
+        The suite, whether every run and every cost was made, and of a suite of training steps the
+        frame of `reports.papers.step_costs`.
+    """
+    suite, device = find(name), how.resources.device
+    chosen = [suite.question(name) for name in questions] or suite.questions
+    rows = rows_of(suite, attentions, settings)
+    if suite.level == "step":
+        # The rows of softmax, which the others are compared with, are always measured.
+        first = rows_of(suite, [suite.rows[0].attention], {})
+        found = steps(suite, chosen, (*first, *(row for row in rows if row not in first)), device)
+        measured = measure_all([step.spec for step in found], how.store, **how.of_costs)
+        return suite, is_complete(measured), step_frame(found, of_costs(measured))
+    missing = missing_data(suite, chosen)
+    for name, remedy in missing.items():
+        warnings.warn(f"missing data of {name}: {remedy}", stacklevel=2)
+    chosen = [question for question in chosen if question.name not in missing]
+    layers = costs(suite, rows, device) if how.cost and not suite.published else []
+    for spec in layers:
+        # Before any run: it rejects what cannot be measured after all of them, and bad files.
+        CostStore.within(how.store).find(spec)
+    _require_certificates(rows, how)
+    complete = True
+    for number, question in enumerate(chosen, 1):
+        how.shown.line(f"question {number} of {len(chosen)}: {question.title}")
+        complete &= _train(suite, question, rows, how)
+    if layers:
+        if running := Store(how.store).locks.running_here():
+            raise UserError(
+                f"nothing is measured while runs are in progress on this machine ({running}); "
+                f"measure later with: harness run --suite {suite.key} --store {how.store}"
+            )
+        copy_published(layers, how.store)
+        complete &= is_complete(measure_all(layers, how.store, **how.of_costs))
+    return suite, complete, None
+
+
+def _train(suite: Suite, question: SuiteQuestion, rows: Sequence[SuiteRow], how: Execution) -> bool:
+    """Make the runs of a question; return whether all have finished."""
+    found = specs_of(suite, question, rows, how.resources.device, how.shown.line)
+    if question.rates:
+        outcomes, count = tune(found, question.seeds, how, goes_beyond=True) if found else ([], 0)
+    else:
+        every = [spec.model_copy(update={"seed": n}) for (spec,) in found for n in question.seeds]
+        outcomes, count = execute(every, how) if every else [], len(every)
+    return len(outcomes) == count and all(record.status == "ok" for record, _ in outcomes)
+
+
+def copy_published(specs: Sequence[CostSpec], store: Path) -> None:
+    """Copy the published costs of softmax to a store that lacks them, of this machine and PyTorch.
+
+    They are rows beside the others: each measurement compares with softmax itself. A cost of
+    other code than now is not copied.
+    """
+    published, own = CostStore.within(stores.PUBLISHED), CostStore.within(store)
+    for spec in specs:
+        if spec.attention == REFERENCE and own.find(spec) is None:
+            record = published.find(spec)
+            here = describe(spec.device).versions["torch"]
+            if (
+                record and record.status == "ok" and not is_outdated(record)
+                and record.environment.versions["torch"] == here
+            ):  # fmt: skip
+                own.write(record)
+
+
+def _require_certificates(rows: Sequence[SuiteRow], how: Execution) -> None:
+    """Check the variants of other packages, whose claims no test of this one proves."""
+    for row in rows:
+        for name in Composition.parse(row.attention).names:
+            if is_foreign([name]):
+                options = row.options.get(name, {})
+                require_passed(name, options, how.store, how.shown.check, how.shown.line)

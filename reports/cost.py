@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from harness.records.cost import batching_of
+from harness.records.suites import find
 from reports import table
 from reports.layer_costs import FORMS, PASSES, Crossover, Exponent, crossover, exponent
 from reports.markdown import memory_of, rendered
@@ -112,6 +113,24 @@ def _row(costs: pd.DataFrame) -> dict[str, Any]:
         "over_limit": last.get("over_limit", math.nan),
         "state": last.get("state_bytes", math.nan) / last.get("batch", 1),
     }  # fmt: skip
+
+
+def hint(costs: pd.DataFrame) -> str:
+    """The options that measure the costs of the matrix of `laptop`; empty where they are set.
+
+    `costs` are the ones of a command, of one shape.
+    """
+    suite, ours = find("laptop"), costs.iloc[0]
+    plan, texts = suite.cost, list[str]()
+    compared = ours["level"] == "layer" and ours["device"] == "cpu"
+    for operation in plan.passes if compared else ():
+        wanted = {"precision": plan.precision, "dim": plan.dim, "heads": plan.heads}
+        flags = [f"--{name} {value}" for name, value in wanted.items() if value != ours[name]]
+        if plan.batch[operation] != ours["batching"]:
+            flags.insert(0, f"--batch {plan.batch[operation]}")
+        if operation in {*costs["pass"]} and flags:
+            texts.append(" ".join([f"--pass {operation}", *flags]))
+    return f"To compare with the matrix of {suite.key}: {'; '.join(texts)}" if texts else ""
 
 
 def failures(costs: pd.DataFrame) -> list[str]:

@@ -129,7 +129,7 @@ def gpu_hours(efforts: pd.DataFrame) -> pd.DataFrame:
     question, else `STEP_SECONDS` for each pass.
 
     Args:
-        efforts: a line for each row and question, with the fields of `harness.suite.Effort`.
+        efforts: a line for each row and question, see `harness.suite.efforts`.
 
     Returns:
         A line for each question, by name: `rows`, `runs`, `steps` (of a run), `passes` (of a step),

@@ -1,7 +1,13 @@
-"""The command line: `main` is the entry point; each subcommand is a module of this package."""
+"""The command line: `main` is the entry point; each subcommand is a module of this package.
 
+A command parses its options, calls `harness.api`, and prints.
+"""
+
+import os
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NoReturn
 
 from harness.interrupts import Interrupts, Terminated
@@ -12,13 +18,99 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
     `argv` are the arguments, by default the process's.
     """
-    try:
-        with Interrupts():
-            # Imported here, so that an interrupt during the imports is one line on stderr as well.
-            from harness.cli import commands, process
 
-            process.execute(lambda: commands.execute(sys.argv[1:] if argv is None else argv))
+    def command() -> int:
+        # Imported here, so that an interrupt during the imports is one line on stderr as well.
+        from harness.cli.commands import app
+        from harness.cli.process import invoke
+
+        return invoke(app, "harness", sys.argv[1:] if argv is None else argv)
+
+    execute(command)
+
+
+def execute(command: Callable[[], int]) -> NoReturn:
+    """Run `command` and exit with the code that it returns.
+
+    Bad input is one line on stderr and exit code 2. An interrupt is exit code 130, SIGTERM 143.
+    If a plug-in or a library tries to end the process, the exit code is 1.
+    """
+    # Otherwise the profiler that measures allocations writes messages to stderr.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    try:
+        with Interrupts(), warnings.catch_warnings():
+            warnings.showwarning = _show_once()
+            code, message = _outcome(command)
     except KeyboardInterrupt as error:
         code, what = (143, "terminated") if isinstance(error, Terminated) else (130, "interrupted")
-        sys.stderr.write(f"harness: {what}\n")
-        sys.exit(code)
+        notes = dict.fromkeys(getattr(error, "__notes__", ()))
+        message = "; ".join([f"harness: {what}", *notes])
+    if message:
+        _print_error(message)
+    sys.exit(code)
+
+
+def _outcome(command: Callable[[], int]) -> tuple[int, str]:
+    """The exit code of `command`, and what to print on stderr."""
+    from zoo.registry import UserError, in_one_line, printable
+
+    if sys.stdout is None:
+        return 2, "harness: standard output is closed; redirect it, for example to /dev/null"
+    try:
+        code = command()
+        sys.stdout.flush()
+        return code, ""
+    except UserError as error:
+        return 2, f"harness: {printable(str(error))}"
+    except BrokenPipeError:
+        return 1, ""
+    except OSError as error:
+        if error.filename is not None:
+            path = printable(os.fsdecode(error.filename))
+            return 2, f"harness: {path} cannot be used ({error.strerror}); give another path"
+        reason = _output_error("\n") or printable(in_one_line(error))
+        return 1, f"harness: {reason}"
+    except (Exception, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        # No command raises it: a plug-in that calls `sys.exit(0)` has not succeeded.
+        text = printable(in_one_line(error))
+        return 1, f"harness: a plug-in or library ended the command ({text})"
+    finally:
+        _output_error()
+
+
+def _output_error(text: str = "") -> str:
+    """Write `text` to stdout and flush it; return why that fails, as every later write does."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        # Otherwise the flush at exit fails as well.
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return f"standard output cannot be written ({error.strerror})"
+    return ""
+
+
+def _show_once() -> Callable[..., None]:
+    """A function that prints each warning once, as one line without its source location."""
+    printed: set[str] = set()
+
+    def show(message: Warning | str, *_: object) -> None:
+        from zoo.registry import printable
+
+        line = f"harness: warning: {printable(' '.join(str(message).split()))}"
+        if line not in printed:
+            printed.add(line)
+            _print_error(line)
+
+    return show
+
+
+def _print_error(line: str) -> None:
+    if sys.stderr is None:  # closed
+        return
+    with suppress(OSError):
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()

@@ -1,6 +1,5 @@
 """The commands, in the order in which the help lists them."""
 
-from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -10,8 +9,8 @@ from harness.cli.check import check
 from harness.cli.cost import cost
 from harness.cli.data import data
 from harness.cli.list import list_
+from harness.cli.options import add_command, group
 from harness.cli.pack import pack
-from harness.cli.process import add_command, group, invoke
 from harness.cli.report import report
 from harness.cli.run import run
 from harness.cli.site import site
@@ -23,11 +22,6 @@ for function in (run, status, cost, check, list_, report, advise, site, pack):
     add_command(app, function)
 app.add_typer(data, name="data")
 app.add_typer(study, name="study")
-
-
-def execute(argv: Sequence[str]) -> int:
-    """Run the command line; return the exit code."""
-    return invoke(app, "harness", argv)
 
 
 def _print_version(requested: bool) -> bool:

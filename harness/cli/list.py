@@ -1,15 +1,11 @@
 """`harness list`: the variants, the tasks, the recipes and the suites."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from importlib import metadata
 from textwrap import fill
 from typing import Annotated, Any
 
-from harness.catalogue import Entry, described, registered
 from harness.cli.process import Answer
 from reports.text import WIDTH, text_table
-from zoo.registry import UserError, unknown
 
 CLAIMS = {
     "bidirectional": "bidirectional",
@@ -22,52 +18,32 @@ CLAIMS = {
 """The claims that a variant makes or not, and how they are listed."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ListOptions:
-    """The options of `harness list`.
+def list_(
+    name: Annotated[str, {"argument": True}] = "", budget: str | None = None,
+    suite: str | None = None, as_json: bool = False,
+) -> Answer:  # fmt: skip
+    """List the variants, tasks, recipes and suites, or describe a variant, a task or a suite.
 
-    Attributes:
+    Args:
         name: A variant or a task: its options and what they mean; a suite: its runs and GPU hours.
         budget: Print this recipe as a TOML file, as a template.
         suite: Print this suite as a TOML file, as a template.
         as_json: Print one JSON document.
     """
+    from harness import api
 
-    name: Annotated[str, {"argument": True}] = ""
-    budget: str | None = None
-    suite: str | None = None
-    as_json: bool = False
-
-
-def list_(options: ListOptions) -> Answer:
-    """List the variants, tasks, recipes and suites, or describe a variant, a task or a suite."""
-    if options.budget is not None or options.suite is not None:
-        from harness import recipes
-        from harness.records.suites import FOLDER, SUFFIX, find
-
-        if options.budget is not None:
-            return Answer(recipes.show(options.budget).rstrip())
-        file = FOLDER / f"{find(options.suite or '').name}{SUFFIX}"
-        return Answer(file.read_text("utf-8").rstrip())
-    document, name = described(), options.name
+    if budget is not None:
+        return Answer(api.recipe_text(budget).rstrip())
+    if suite is not None:
+        return Answer(api.suite_text(suite).rstrip())
+    document = api.listed()
     suites = {suite.partition("@")[0] for suite in document["suites"]}
-    if name.endswith(".toml") or name.partition("@")[0] in suites:
-        return _of_suite(name, options.as_json)
-    entries = _entries(document)
-    if name and name not in entries:
-        # The generated file may be older than what it lists.
-        entries = _entries(registered(plug_ins=True))
-    for entry in entries.values():
-        entry["installed"] = {package: _is_installed(package) for package in entry["requires"]}
     if not name:
-        return Answer(document if options.as_json else listing(document))
-    if name not in entries:
-        raise UserError(unknown("variant or task", name, entries))
-    return Answer(entries[name] if options.as_json else details(entries[name]))
-
-
-def _entries(document: Mapping[str, Sequence[Any]]) -> dict[str, Entry]:
-    return {entry["name"]: entry for kind in ("tasks", "variants") for entry in document[kind]}
+        return Answer(document if as_json else listing(document))
+    if name.endswith(".toml") or name.partition("@")[0] in suites:
+        return _of_suite(name, as_json)
+    entry = api.listed(name)
+    return Answer(entry if as_json else details(entry))
 
 
 def listing(document: Mapping[str, Sequence[Any]]) -> str:
@@ -105,7 +81,7 @@ def listing(document: Mapping[str, Sequence[Any]]) -> str:
     return "\n\n".join(sections)
 
 
-def details(entry: Entry) -> str:
+def details(entry: Mapping[str, Any]) -> str:
     """A variant or a task as text: what it is, and its options."""
     if "version" in entry:
         names = ("classes", "length", "causal")
@@ -126,14 +102,10 @@ def details(entry: Entry) -> str:
 
 def _of_suite(name: str, as_json: bool) -> Answer:
     """The runs of a suite by question, and the hours that they take on one GPU."""
-    import pandas as pd
+    from harness import api
+    from reports.papers import STEP_SECONDS
 
-    from harness.records.suites import find
-    from harness.suite import efforts
-    from reports.papers import STEP_SECONDS, gpu_hours
-
-    suite = find(name)
-    found = gpu_hours(pd.DataFrame(efforts(suite))).reset_index()
+    suite, found = api.suite_of(name), api.hours(name)
     if as_json:
         return Answer({
             "suite": suite.key, "title": suite.title, "published": suite.published,
@@ -159,17 +131,7 @@ def _of_suite(name: str, as_json: bool) -> Answer:
     return Answer("\n\n".join(fill(t, WIDTH) if "\n" not in t else t for t in texts))
 
 
-def _is_installed(package: str) -> bool | None:
-    """Return whether a package is installed; None for CUDA, which takes seconds to find out."""
-    if package == "CUDA":
-        return None
-    try:
-        return bool(metadata.version(package))
-    except metadata.PackageNotFoundError:
-        return False
-
-
-def _needs(entry: Entry) -> list[str]:
+def _needs(entry: Mapping[str, Any]) -> list[str]:
     states = {True: " (installed)", False: " (not installed)", None: ""}
     texts = [f"{package}{states[installed]}" for package, installed in entry["installed"].items()]
     return [f"needs {', '.join(texts)}"] if texts else []

@@ -3,16 +3,14 @@
 from collections.abc import Collection
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from harness import arguments, stores
-from harness.cli.cost import exit_code
-from harness.cli.files import within, write_pages
+from harness import arguments
 from harness.cli.process import Answer
 from zoo.registry import UserError
 
 if TYPE_CHECKING:
-    from harness.runs import Comparison, Outcomes
+    from harness.runs import Execution, Outcomes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,11 +54,6 @@ class RunOptions(arguments.Stored, arguments.Runs):
             if field.name not in allowed and getattr(self, field.name) != field.default
         ]
 
-    def require_only(self, allowed: Collection[str], reason: str) -> None:
-        """Raise `UserError`, with the reason, where another option than those allowed is given."""
-        for flag in self.others(allowed):
-            raise UserError(f"{flag} is not possible: {reason}; leave it out")
-
 
 EXECUTION = {
     "attention", "cost", "store", "device", "engine", "workers", "threads", "slurm", "as_json",
@@ -80,46 +73,25 @@ def run(options: RunOptions) -> Answer:
     Each run is made once: commands on one store, of one machine or several, share its runs.
     Exit 1 if a run failed, or was skipped because the variant does not support the task.
     """
-    options.resources()  # rejects what this machine does not have
-    if options.suite:
-        options.require_only(SUITE, f"suite {options.suite} fixes it")
-        from harness.cli import suite
+    from harness import api
+    from harness.cli.progress import shown
 
-        return suite.run(options)
+    how = api.Execution(
+        store=options.store, resources=options.resources(), cost=options.cost,
+        rerun=options.rerun, keep_outdated=options.keep_outdated, baselines=True,
+        keep_checkpoints=options.keep_checkpoints, tensorboard=options.tensorboard, shown=shown(),
+    )  # fmt: skip
+    if options.suite:
+        for flag in options.others(SUITE):
+            raise UserError(f"{flag} is not possible: suite {options.suite} fixes it; leave it out")
+        return _suite(options, how)
     if not options.attention:
         raise UserError("no --attention is given; give for example --attention primal")
     if options.questions:
         raise UserError("--questions are of a suite; give --suite laptop as well")
     if not options.others(EXECUTION):
-        from harness.cli.first import first
-
-        return first(options)
-    from harness.cli import progress
-    from harness.events import require_tensorboard, write_events
-    from harness.records.files import require_writable
-    from harness.runs import fit_baselines, make, measure
-
-    if folder := options.tensorboard:
-        require_writable(folder, str(folder), "give another --tensorboard")
-        require_tensorboard()
-    how = progress.execution(options)
-    outcomes, count = make(comparison(options), how)
-    records = [record for record, _ in outcomes]
-    if options.tensorboard:
-        write_events(records, options.tensorboard)
-    fit_baselines(records, options.store, how.shown)
-    if options.over:
-        _write_sweep(options)
-    complete = len(records) == count and all(record.status == "ok" for record in records)
-    complete &= not exit_code(measure(records, how))
-    return Answer(_content(outcomes, options), 0 if complete else 1)
-
-
-def comparison(options: RunOptions) -> "Comparison":
-    """The runs that the options name."""
-    from harness.runs import Comparison
-
-    return Comparison(
+        return _first(options, how)
+    outcomes, _, is_complete = api.compare(api.Comparison(
         attention=arguments.attentions_in(options.attention or ()),
         task=arguments.names_in(options.task or ()), budget=options.budget,
         seeds=None if options.seeds is None else arguments.seeds_in(options.seeds),
@@ -128,45 +100,51 @@ def comparison(options: RunOptions) -> "Comparison":
         tune=options.tune, grid=arguments.values_in("--grid", options.grid),
         over=arguments.values_in("--over", [options.over] if options.over else []),
         match=options.match,
-    )  # fmt: skip
+    ), how)  # fmt: skip
+    return _answer(options, outcomes, int(not is_complete))
 
 
-def _write_sweep(options: RunOptions) -> None:
-    """Write a table and a figure of all runs of the store that differ in the option varied."""
-    from harness.tuning import default_of
-    from reports import sweep
-
-    field, found = options.over.partition("=")[0], stores.content(options.store)
-    try:
-        files = sweep.files(found.runs, found.rules, field, default_of(field))
-    except ValueError as error:
-        raise UserError(f"no page is written: {error}") from error
-    write_pages(within(options.store, files))
-
-
-def _content(outcomes: "Outcomes", options: RunOptions) -> Any:
+def _answer(options: RunOptions, outcomes: "Outcomes", code: int) -> Answer:
     """The record of each run, and the leaderboard of the records."""
-    from harness.provenance import is_outdated
-    from harness.records.store import Store
-    from harness.report import summary
+    from harness import api
 
-    store = Store(options.store)
-    rows, text = summary([record for record, _ in outcomes], options.store)
+    files = api.write_sweep(options.store, options.over.partition("=")[0]) if options.over else []
+    rows, text, runs = api.summary(outcomes, options.store)
     if options.as_json:
-        runs = [
-            {
-                "path": store.path(record.spec), "new": new, "attention": record.spec.attention,
-                "task": record.spec.task.key, "seed": record.spec.seed, "status": record.status,
-                "reason": record.reason,
-            }
-            for record, new in outcomes
-        ]  # fmt: skip
-        return {"rows": rows, "runs": runs}
+        return Answer({"rows": rows, "runs": runs}, code, files)
     present = {False: "already present", True: "of other code than now"}
-    paths = [
-        f"{store.path(record.spec)}"
-        + (not new) * f"  ({present[is_outdated(record)]}; run it again with --rerun)"
-        for record, new in outcomes
-    ]
-    after = f"leaderboard: harness report --store {options.store}"
-    return "\n".join([*paths, "", text, "", after])
+    note, after = "  ({}; run it again with --rerun)", "leaderboard: harness report --store"
+    paths = [f"{run['path']}" + note.format(present[run["outdated"]]) * (not run["new"])
+             for run in runs]  # fmt: skip
+    return Answer("\n".join([*paths, "", text, "", f"{after} {options.store}"]), code, files)
+
+
+def _first(options: RunOptions, how: "Execution") -> Answer:
+    """The place of each variant among the published rows, and the cost of a layer of it."""
+    from harness import api
+
+    found = api.first(arguments.names_in(options.attention or ()), how)
+    failed = any(of["failed"] for row in found["rows"] for of in row["questions"])
+    text = "\n\n".join(api.first_text(row, found["machine"]) for row in found["rows"])
+    return Answer(found if options.as_json else text, int(failed))
+
+
+def _suite(options: RunOptions, how: "Execution") -> Answer:
+    """The matrix of a suite, or its training steps beside the published ones."""
+    from harness import api
+    from reports import papers
+    from reports.pages.suite import terminal
+
+    suite, is_complete, found = api.run_suite(
+        options.suite, how, attentions=arguments.attentions_in(options.attention or ()),
+        questions=arguments.names_in([options.questions]) if options.questions else (),
+        settings=arguments.settings_of(options.set_),
+    )  # fmt: skip
+    code, after = int(not is_complete), f"\n\npages: harness report --store {options.store}"
+    if found is not None:
+        text = f"\n{papers.step_text(found)}{after}"
+        return Answer({"rows": papers.step_lines(found)} if options.as_json else text, code)
+    of = api.matrix_of(suite, options.store)
+    text = f"\n{terminal(of)}{after}" if of else "no run has finished"
+    answers = of.answers.to_dict("records") if of else []
+    return Answer({"answers": answers} if options.as_json else text, code)

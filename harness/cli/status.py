@@ -1,25 +1,25 @@
 """`harness status`: what runs, and what has ended, in a store."""
 
 from collections import Counter
+from pathlib import Path
 
-from harness.arguments import Stored
 from harness.cli.process import Answer
 from zoo.registry import printable
 
 
-def status(options: Stored) -> Answer:
+def status(store: Path = Path("runs"), as_json: bool = False) -> Answer:
     """Show which runs of a store are done, running, interrupted, failed or outdated.
 
     Runs of all machines that share the store count as running.
-    """
-    from harness.cli.progress import summary
-    from harness.records.overview import overview
-    from harness.records.store import Store, require_folder
-    from harness.stores import with_warnings
 
-    require_folder(options.store)
-    entries, broken = overview(Store(options.store))
-    with_warnings(([], broken))
+    Args:
+        store: Folder of records, a JSON file a run.
+        as_json: Print one JSON document; progress goes to stderr.
+    """
+    from harness import api
+    from harness.cli.console import summary
+
+    entries = api.status(store)
     counts = Counter(entry.status for entry in entries)
     rows = [
         {"status": status, "name": name, "reason": reason,
@@ -27,7 +27,7 @@ def status(options: Stored) -> Answer:
         for status, name, reason, state in entries
         if status != "done"
     ]  # fmt: skip
-    if options.as_json:
+    if as_json:
         return Answer({"done": counts["done"], "rows": rows})
     text = summary(counts["done"], len(entries), counts["running"], counts["failed"])
     old = counts["outdated"]

@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperGroup
 
-from harness import studies
-from harness.cli.files import within, write_pages
-from harness.cli.process import Answer, add_command, group
+from harness.cli.options import add_command, group
+from harness.cli.process import Answer
 
 if TYPE_CHECKING:
-    from harness.records.study import StudyRecord
-    from harness.studies import Study, Table
+    from harness.studies import Study
 
 
 class Studies(TyperGroup):
@@ -20,16 +18,22 @@ class Studies(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Their names."""
-        return [*studies.names()]
+        from harness import api
+
+        return [*api.studies()]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of a study; raises `UserError` where there is none."""
-        return command_of(studies.find(cmd_name))
+        from harness import api
+
+        return command_of(api.study_of(cmd_name))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """List the studies with their summaries, without importing them."""
+        from harness import api
+
         with formatter.section("Commands"):
-            formatter.write_dl([*studies.names().items()])
+            formatter.write_dl([*api.studies().items()])
 
 
 study = group(
@@ -41,8 +45,10 @@ def command_of(kind: "type[Study]") -> Any:
     """The command of a study: its fields are options."""
 
     def run(study: Any) -> Answer:
-        document = write(study)
-        return Answer(document if study.as_json else "")
+        from harness import api
+
+        rows, files = api.write_study(study, lambda line: typer.echo(line, err=True))
+        return Answer({"rows": rows, "files": files} if study.as_json else "", files=files)
 
     run.__annotations__["study"] = kind
     run.__name__ = kind.name
@@ -50,45 +56,3 @@ def command_of(kind: "type[Study]") -> Any:
     app = group()
     add_command(app, run)
     return typer.main.get_command(app)
-
-
-def write(study: "Study") -> dict[str, Any]:
-    """Make the results of a study that its store lacks, and write the pages of all that it has.
-
-    They are the `rows`, the paths the `files`.
-    """
-    from harness.records.store import Store, StudyStore
-    from harness.records.study import frame_of
-    from harness.report import study_pages
-
-    folder = study.store
-    store = StudyStore.within(folder)
-    tables = [*study.tables(Store(folder))]
-    store.require_writable()
-    store.remove_partial_files()
-    records = [_record(study, table, store) for table in tables]
-    files = write_pages(within(folder, study_pages(type(study), folder)))
-    rows = [row for record in records for row in frame_of([record]).to_dict("records")]
-    return {"rows": rows, "files": files}
-
-
-def _record(study: "Study", table: "Table", store: Any) -> "StudyRecord":
-    """The record of a table, made unless the store has it."""
-    from harness.environment import describe
-    from harness.records.fields import now
-    from harness.records.study import StudyRecord, StudySpec, table_of
-
-    subject, options, rows, since = table
-    spec = StudySpec(study=study.name, subject=subject, options=dict(options))
-    found = store.find(spec)
-    # Times in UTC of one format are ordered as texts are.
-    if found and not study.rerun and found.spec == spec and found.started >= since:
-        return found
-
-    def announce(line: str) -> None:
-        typer.echo(f"{subject}: {line}", err=True)
-
-    started, columns = now(), table_of([*rows(announce)])
-    record = StudyRecord(spec=spec, started=started, environment=describe("cpu"), table=columns)
-    store.write(record)
-    return record

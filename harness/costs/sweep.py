@@ -23,14 +23,15 @@ from harness.costs.plan import of_run
 from harness.costs.reference import REFERENCE
 from harness.data import is_out_of_memory
 from harness.engines.local import Processes
-from harness.environment import describe, keep_freed_memory
-from harness.interrupts import ending
+from harness.environment import describe, keep_freed_memory, pick_device
+from harness.interrupts import continued, ending
 from harness.provenance import implementations, is_outdated, options_of
 from harness.records.cost import CostRecord, CostSpec, CostStatus, Limits, Measured
 from harness.records.fields import now
 from harness.records.record import Record
 from harness.records.store import CostStore, Store
-from zoo.registry import in_one_line
+from harness.stores import with_warnings
+from zoo.registry import UserError, in_one_line
 from zoo.variants import variants
 
 SECONDS, TIMEOUT = 3.0, 600.0
@@ -164,10 +165,29 @@ def measure_all(
         found = limits(spec.device, spec.precision)
         return measure_in_process(spec, found, seconds=seconds, timeout=timeout)
 
-    for record, new in sweep(specs, store, measure, rerun=rerun, keep_outdated=keep_outdated):
-        show(record, new)
-        records.append(record)
+    with continued(by_same_command=not rerun):
+        for record, new in sweep(specs, store, measure, rerun=rerun, keep_outdated=keep_outdated):
+            show(record, new)
+            records.append(record)
     return records
+
+
+def present(folder: Path, device: str, *, rerun: bool) -> list[CostSpec]:
+    """The measurements of this machine that a store holds; `UserError` without any or `rerun`."""
+    here = describe(pick_device(device))
+    specs = [record.spec for record in with_warnings(CostStore.within(folder).read())[0]]
+    specs = [s for s in specs if (s.machine, s.threads) == (here.device, here.threads)]
+    if not rerun or not specs:
+        raise UserError(
+            "no --attention is given; give for example --attention primal, or --rerun to repeat "
+            f"the measurements of this machine; {folder} has {len(specs)} of them"
+        )
+    return [spec for spec in specs if not spec.superseded]
+
+
+def is_complete(records: Iterable[CostRecord]) -> bool:
+    """Return whether no process crashed or failed; too little memory or time is a result."""
+    return not any(record.status in ("crashed", "failed") for record in records)
 
 
 def measure_runs(runs: Iterable[Record], store: Store, **how: Any) -> list[CostRecord]:

@@ -1,6 +1,7 @@
 """The call that a measurement of cost times, as its specification describes it."""
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -112,10 +113,7 @@ def counts(spec: CostSpec, timed: TimedCall) -> tuple[int, str]:
 
 def counts_of(spec: CostSpec, model: torch.nn.Module) -> tuple[int, str]:
     """As `counts`, of a model that is built for a run; it and the generators do not change."""
-    train, before = (
-        cast(TrainSpec, spec.train),
-        {name: value.clone() for name, value in model.state_dict().items()},
-    )
+    train, before = cast(TrainSpec, spec.train), deepcopy(model.state_dict())
     plain = spec.model_copy(update={"train": train.model_copy(update={"compiled": False})})
     with torch.random.fork_rng([] if spec.device == "cpu" else [torch.cuda.current_device()]):
         torch.manual_seed(0)

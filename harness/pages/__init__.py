@@ -15,13 +15,12 @@ from pathlib import Path
 import pandas as pd
 import typer
 
-from harness import baselines, catalogue, report, stores, studies
+from harness import baselines, catalogue, first, report, stores, studies
 from harness.checks import is_certified
-from harness.cli import first
-from harness.cli.files import within, write_pages
 from harness.pages import cards
 from harness.pages.variants import page as variants_page
 from harness.records.certificate import Certificate
+from harness.records.files import within, write_pages
 from harness.records.store import CertificateStore, ShallowStore
 from harness.records.suites import find, names, published
 from reports import advice, validity
@@ -85,7 +84,8 @@ def main(options: PagesOptions) -> None:
             old = (file for file, content in files.items() if not is_current(file, content))
             lines += [f"out of date: {file}: python -m harness.pages" for file in old]
         else:
-            write_pages({file: files[file] for file in files if _differs(file, files[file])})
+            new = {file: files[file] for file in files if _differs(file, files[file])}
+            typer.echo("".join(f"{file}\n" for file in write_pages(new)), nl=False)
     others = [file for file in pages_of(root) if file not in written] if complete else []
     lines += [f"out of date: {file}: {remedy(file)}" for file in others]
     for line in lines:
@@ -211,7 +211,7 @@ def _reports(root: Path) -> Files:
         text = insert(text, name, suite_pages.readme_table(of))
         text = insert(text, f"{name}: the fastest of the best", suite_pages.readme_answer(of))
     (tested,) = [of for of in found.suites if of.suite.name == first.SUITE] or (
-        report.results_in(content, report.Selection(suites=(first.SUITE,))).suites
+        report.results_in(content, report.Selection(suites=(find(first.SUITE),))).suites
     )
     page = variants_page(content.costs, CertificateStore.within(store).by_variant())
     return {

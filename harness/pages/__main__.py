@@ -2,7 +2,9 @@
 
 import sys
 
-from harness.cli.process import add_command, execute, group, invoke
+from harness.cli import execute
+from harness.cli.options import add_command, group
+from harness.cli.process import invoke
 from harness.pages import main
 
 if __name__ == "__main__":

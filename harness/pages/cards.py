@@ -16,11 +16,11 @@ from PIL import Image
 
 import tasks
 from harness.baselines import fit
-from harness.cli.files import within
-from harness.cli.progress import fitting
+from harness.cli.console import fitting
 from harness.data import Data, data_of
 from harness.questions import question_of
 from harness.records.baselines import FOLDER, TaskBaselines
+from harness.records.files import within
 from harness.records.spec import TaskSpec
 from harness.records.store import BaselineStore
 from reports.markdown import block, rendered

@@ -168,6 +168,24 @@ def write_all(contents: Mapping[Path, bytes]) -> list[Path]:
     return list(contents)
 
 
+def within(folder: Path, files: Mapping[str, bytes]) -> dict[Path, bytes]:
+    """The files by their path in `folder`."""
+    return {folder / name: content for name, content in files.items()}
+
+
+def write_pages(files: Mapping[Path, bytes]) -> list[Path]:
+    """Write all files, or none of them; return their paths."""
+    for folder in {file.parent for file in files}:
+        remove_partial(folder)
+    try:
+        return write_all(files)
+    except OSError as error:
+        raise UserError(
+            f"{error.filename} cannot be written ({error.strerror}); nothing is changed; free "
+            "space, or give another folder"
+        ) from error
+
+
 def remove_partial(folder: Path) -> None:
     """Delete the `.partial` files of processes of this machine that no longer run, at any depth."""
     for path in folder.rglob(f".*.{glob.escape(platform.node())}.*.partial"):

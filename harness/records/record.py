@@ -138,6 +138,11 @@ class Record(Frozen):
         return current(implementation_of(self.implementations, self.spec.options))
 
     @property
+    def is_final(self) -> bool:
+        """Return whether it is a result, which is not made again."""
+        return self.status in FINAL
+
+    @property
     def selection(self) -> Metric:
         """The metric on dev, which selects the checkpoint."""
         return self.dev_metric or self.metric

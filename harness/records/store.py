@@ -22,7 +22,7 @@ from harness.records.files import (
     with_checksum,
 )
 from harness.records.locks import Lock, Locks
-from harness.records.record import FINAL, Record
+from harness.records.record import Record
 from harness.records.spec import RunSpec, TaskSpec
 from harness.records.study import StudyRecord, StudySpec
 from zoo.registry import UserError
@@ -249,7 +249,7 @@ class Store(RecordStore[Record]):
                 if not unused:
                     continue
                 record = self.read_one(name)
-                final = isinstance(record, Record) and record.status in FINAL
+                final = isinstance(record, Record) and record.is_final
                 if final and not checkpoint.is_dir():
                     checkpoint.unlink(missing_ok=True)
                 if not checkpoint.exists():

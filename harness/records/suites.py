@@ -206,6 +206,11 @@ def find(name: str) -> Suite:
     return suite
 
 
+def show(name: str) -> str:
+    """The file of a suite of this package."""
+    return (FOLDER / f"{find(name).name}{SUFFIX}").read_text("utf-8")
+
+
 def published(suite: Suite) -> "pd.DataFrame":
     """The published results of a suite of this package, a line for each row and question.
 

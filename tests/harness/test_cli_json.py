@@ -11,7 +11,8 @@ import typer
 
 import harness.runner
 from harness.arguments import Stored
-from harness.cli.process import Answer, add_command, invoke
+from harness.cli.options import add_command
+from harness.cli.process import Answer, invoke
 from harness.records.store import CostStore
 from tests.harness.test_cli import TINY
 from tests.reports.conftest import make_cost, make_record

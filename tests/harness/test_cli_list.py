@@ -10,7 +10,8 @@ import pytest
 
 import tasks
 from harness import recipes
-from harness.catalogue import BUILT_IN, meanings, paper_of, registered
+from harness.arguments import meanings
+from harness.catalogue import BUILT_IN, paper_of, registered
 from harness.cli.list import details
 from harness.pages import cards
 from harness.pages.cards import Description
@@ -80,7 +81,7 @@ def test_every_option_has_its_type_its_default_and_its_meaning(name):
 
 def test_what_the_generated_file_lacks_is_described(output, monkeypatch):
     older = {**DOCUMENT, "tasks": [task for task in DOCUMENT["tasks"] if task["name"] != "mqar"]}
-    monkeypatch.setattr("harness.cli.list.described", lambda: older)
+    monkeypatch.setattr("harness.catalogue.described", lambda: older)
     out = output("list", "mqar")
     assert out.startswith("mqar@")
 

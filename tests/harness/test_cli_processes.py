@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.process import execute
+from harness.cli import execute
 from harness.interrupts import Terminated, continued
 from harness.records.store import Store
 from harness.studies import names

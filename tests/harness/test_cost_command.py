@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 import harness
-from harness.cli.cost import lengths_in
+from harness.arguments import lengths_in
 from harness.records.store import CostStore
 from tests.harness.conftest import SMALL as TREES
 from zoo.registry import UserError

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from harness import events
-from harness.cli.progress import GridView, bars
+from harness.cli.grid_view import GridView, bars
 from harness.execution import Reported
 from tests.harness.specs import POINT, STATE, Clock
 from tests.reports.conftest import make_record

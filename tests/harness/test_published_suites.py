@@ -40,7 +40,7 @@ def cost_steps():
 )
 def test_a_suite_has_the_rows_and_questions_of_the_published_table(name, unit):
     suite = find(name)
-    keys = {effort.task for effort in efforts(suite)}
+    keys = {*efforts(suite)["task"]}
     numbers = pd.concat([published(task=key, unit=unit) for key in keys])
     assert {*numbers["reference"]} == {*suite.published}
     printed = {*zip(numbers["task"], numbers["attention"], strict=True)}
@@ -104,7 +104,7 @@ def test_every_question_of_a_suite_can_be_asked_on_a_gpu(name):
 )
 def test_gpu_hours_are_runs_times_steps_times_the_seconds_of_a_step(name, assumed):
     suite = find(name)
-    found = gpu_hours(pd.DataFrame(efforts(suite)))
+    found = gpu_hours(efforts(suite))
     assert [*found.index] == [question.name for question in suite.questions]
     for question in suite.questions:
         line = found.loc[question.name]
@@ -130,8 +130,8 @@ def test_rows_without_the_form_of_a_question_and_costs_of_steps_have_no_run(tmp_
     (tmp_path / "mine.toml").write_text(text)
     mine = find(str(tmp_path / "mine.toml"))
     assert len(mine.rows) == len(find("mad").rows) + 1
-    assert {*gpu_hours(pd.DataFrame(efforts(mine)))["rows"]} == {len(mine.rows) - 1}
-    assert {effort.runs for effort in efforts(COST)} == {0}
+    assert {*gpu_hours(efforts(mine))["rows"]} == {len(mine.rows) - 1}
+    assert {*efforts(COST)["runs"]} == {0}
 
 
 def test_a_suite_is_described_by_its_runs_and_gpu_hours(call):

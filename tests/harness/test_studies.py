@@ -9,9 +9,9 @@ import pytest
 
 from harness import studies
 from harness.cli import main
-from harness.cli import study as command
 from harness.records.store import StudyStore
 from harness.records.study import StudyRecord, frame_of, table_of
+from harness.report import write_study
 from harness.studies import Section, Study, Table
 from tests.harness.conftest import SMALL
 
@@ -105,8 +105,8 @@ def test_other_options_replace_the_result_of_the_same_subject(tmp_path):
             return ()
 
     for number in (2, 3):
-        document = command.write(Count(number=number, store=tmp_path))
-        assert len(document["rows"]) == number
+        rows, _ = write_study(Count(number=number, store=tmp_path), print)
+        assert len(rows) == number
     page = (tmp_path / "count.md").read_text("utf-8")
     assert page.startswith(
         "# Count\n\n## a&#124;b\n\ntext &lt;b&gt;\n\n| of | number | mean | range |"

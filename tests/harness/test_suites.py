@@ -1,5 +1,6 @@
 """Suites: their files, their recipes, and the runs that complete them."""
 
+import json
 from dataclasses import replace
 from itertools import product
 
@@ -8,19 +9,19 @@ import pytest
 
 import harness.suite
 from harness import recipes
-from harness.cli.first import _layers, first, place, text
-from harness.cli.process import Answer
-from harness.cli.report import ReportOptions, _selection
-from harness.cli.run import RunOptions
-from harness.cli.suite import _copy_published
+from harness.cli.progress import shown
 from harness.costs.sweep import Outcome
+from harness.engines import Resources
 from harness.environment import describe
+from harness.first import first, layers_of, place, text
 from harness.questions import of_suite, spec_of
 from harness.records import suites
 from harness.records.frame import of_records
 from harness.records.sources import Sources
 from harness.records.store import CostStore
-from harness.suite import specs_of
+from harness.report import selection
+from harness.runs import Execution
+from harness.suite import copy_published, specs_of
 from harness.tuning import trials
 from tests.conftest import ROOT
 from tests.harness.conftest import MEASURED
@@ -128,7 +129,7 @@ def test_a_malformed_suite_is_rejected_with_the_value(file, old, new, named):
 
 def test_two_suites_of_one_name_are_rejected(file):
     with pytest.raises(UserError, match="--suite names mine@3 twice; rename a file"):
-        _selection(ReportOptions(suite=[file(), file()]))
+        selection([file(), file()], published=None)
 
 
 def test_a_question_is_not_the_recipe_of_another_question(file):
@@ -304,10 +305,9 @@ def test_the_first_command_trains_at_the_published_rate_and_measures_a_layer(
     answers = answers.assign(baseline="", baseline_value=float("nan"), verdict="able")
     monkeypatch.setattr("harness.records.suites.published", lambda suite: answers)
     name = file("version = 3", 'version = 3\nfirst = ["easy", "hard"]')
-    options = RunOptions(
-        attention=["primal,linformer"], device="cpu", store=store.folder, workers=1, threads=1
-    )
-    answer = first(options, name)
+    how = Execution(store=store.folder, resources=Resources(workers=1, threads=1), shown=shown())
+    found = first(["primal", "linformer"], how, name)
+    printed = "\n\n".join(text(row, found["machine"]) for row in found["rows"])
     runs = of_records(store.read()[0])
     rates = runs.set_index(["row", "question"])["train.lr"].to_dict()
     # Without a published rate it is the middle one of the grid.
@@ -320,27 +320,27 @@ def test_the_first_command_trains_at_the_published_rate_and_measures_a_layer(
     assert runs.set_index(["row", "question"])["role"].to_dict() == {
         name: "final" if name == ("primal[rank=8]", "easy") else "" for name in rates
     }
-    assert answer.code == 0 and len(answer.content.splitlines()) <= 2 * 25
+    assert not any(of["failed"] for row in found["rows"] for of in row["questions"])
+    assert len(printed.splitlines()) <= 2 * 25
     # What the layer is measured with, and the matrix.
-    assert "1 sample" in answer.content and "16,384 tokens" in answer.content
+    assert "1 sample" in printed and "16,384 tokens" in printed
     stages = [line for line in capsys.readouterr().out.splitlines() if "cost of a layer" in line]
     # Of both forms of primal, and of the only one of linformer.
     assert len(stages) == 9 and stages[0].endswith(", 4,096 tokens (1 of 6)")
-    document = first(replace(options, attention=["primal"], as_json=True), name).content
-    layers = document["rows"][0]["layers"]
+    layers = first(["primal"], how, name)["rows"][0]["layers"]
     assert [[line["tokens"] for line in of_form] for of_form in layers.values()] == 2 * [
         [256, 1024, 4096]
     ]
-    (row,) = first(replace(options, attention=["primal"], as_json=True, cost=False), name).content[
-        "rows"
-    ]
+    (row,) = first(["primal"], replace(how, cost=False), name)["rows"]
     assert row["layers"] == {} and len(row["questions"]) == 2
 
 
 @pytest.mark.parametrize("options", [[], ["--no-cost"], ["--threads", "1"], ["--rerun"]])
 def test_a_variant_without_a_task_is_the_first_command(call, monkeypatch, options):
-    monkeypatch.setattr("harness.cli.first.first", lambda options: Answer("first"))
-    assert call("run", "--attention", "primal", *options) == (0, "first\n", "")
+    found = {"machine": "here", "rows": []}
+    monkeypatch.setattr("harness.first.first", lambda names, how: found)
+    code, out, err = call("run", "--attention", "primal", "--json", *options)
+    assert (code, json.loads(out), err) == (0, found, "")
 
 
 def test_hints_have_the_attention_as_it_was_typed():
@@ -358,7 +358,7 @@ def test_published_costs_of_softmax_of_this_pytorch_are_copied(tmp_path, monkeyp
     for record, versions in ((known, here), (other, {"torch": "0.1"}), (linear, here)):
         environment = record.environment.model_copy(update={"versions": versions})
         published.write(record.model_copy(update={"environment": environment}))
-    _copy_published([known.spec, other.spec, linear.spec], tmp_path / "own")
+    copy_published([known.spec, other.spec, linear.spec], tmp_path / "own")
     assert [record.spec for record in own.read()[0]] == [known.spec]
 
 
@@ -370,7 +370,7 @@ def test_the_first_command_has_the_costs_of_each_form_under_its_name(outcomes, m
     monkeypatch.setattr("harness.costs.sweep.measure_in_process", measure)
     suite = suites.find("laptop")
     (primal,) = (row for row in suite.rows if row.label == "primal")
-    layers = _layers(suite, primal, "cpu")
+    layers = layers_of(suite, primal, Execution())
     found = {form: {line["memory_ratio"] for line in lines} for form, lines in layers.items()}
     assert found == {"causal": {7.0}, "bidirectional": {3.0}}
     printed = text({"row": "primal", "questions": [], "device": "a CPU", "layers": layers}, "")

@@ -1,19 +1,17 @@
-"""`harness run --attention A`, without more: the place of a variant among the published ones."""
+"""The place of a variant among the published rows of a suite, and the cost of a layer of it."""
 
 import os
 import shlex
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import torch
 
-from harness.arguments import names_in, registered
-from harness.cli.process import Answer
-from harness.cli.progress import execution, fitting
+from harness.arguments import registered
 from harness.costs import measurement, sweep
-from harness.environment import describe, pick_device
+from harness.environment import describe
 from harness.records import suites
 from harness.records.cost import batching_of
 from harness.records.fields import Device
@@ -21,17 +19,17 @@ from harness.records.frame import of_records
 from harness.records.sources import Sources, is_other_code
 from harness.records.spec import RunSpec
 from harness.records.suites import Suite, SuiteQuestion, SuiteRow
-from harness.runs import execute
+from harness.runs import Execution, execute
 from harness.suite import layer_costs, rows_of, specs_of
 from harness.tuning import at_rate, finals
 from reports import verdicts
 from reports.layer_costs import FORMS
 from reports.text import text_table
 
-if TYPE_CHECKING:
-    from harness.cli.run import RunOptions
-
 SUITE, SEED = "laptop", 1
+"""The suite, and the seed of its runs."""
+
+HEAD = ("place", "attention", "accuracy, %", "verdict")
 
 LENGTHS = (256, 1024, 4096)
 """Tokens at which a layer is measured."""
@@ -39,41 +37,39 @@ LENGTHS = (256, 1024, 4096)
 SECONDS, TIMEOUT = 0.5, 60.0
 """Seconds of sampling for a length, and of its whole measurement at most."""
 
-HEAD = ("place", "attention", "accuracy, %", "verdict")
 Document = dict[str, Any]
 
 
-def first(options: "RunOptions", name: str = SUITE) -> Answer:
+def first(names: Sequence[str], how: Execution, suite: str = SUITE) -> Document:
     """Train each variant on the first questions of the suite, and measure a layer of it.
 
-    Without `cost` no layer is measured.
+    Without `how.cost` no layer is measured. `names` are variants, or MODULE:CLASS.
+
+    Returns:
+        The `machine`, and `rows`: a document for each, see `text`.
     """
-    suite, device, measured = suites.find(name), pick_device(options.device), options.cost
-    options, typed = replace(options, cost=False), names_in(options.attention or ())
-    if options.engine == "local" and not options.workers and device == "cpu":
-        workers = min(len(suite.first), os.cpu_count() or 1)
-        options = replace(options, workers=workers, threads=options.threads or 1)
-    attentions = registered(typed)
-    rows, typed = rows_of(suite, attentions, {}), dict(zip(attentions, typed, strict=True))
-    questions, answers = [*map(suite.question, suite.first)], suites.published(suite)
-    specs = _specs(suite, questions, rows, answers, device)
-    outcomes = execute(specs, execution(options)) if specs else []
+    of, device = suites.find(suite), how.resources.device
+    if how.resources.engine == "local" and not how.resources.workers and device == "cpu":
+        workers = min(len(of.first), os.cpu_count() or 1)
+        resources = replace(how.resources, workers=workers, threads=how.resources.threads or 1)
+        how = replace(how, resources=resources)
+    attentions = registered([*names])
+    rows, typed = rows_of(of, attentions, {}), dict(zip(attentions, names, strict=True))
+    questions, answers = [*map(of.question, of.first)], suites.published(of)
+    specs = _specs(of, questions, rows, answers, device)
+    outcomes = execute(specs, how) if specs else []
     runs = of_records(record for record, _ in outcomes)
-    documents: list[Document] = [
+    documents = [
         {
             "row": row.label,
             "attention": typed.get(row.label) or typed[row.attention],
             "questions": [place(row.label, question, runs, answers) for question in questions],
             "device": "a CPU" if device == "cpu" else "a GPU",
-            "layers": _layers(suite, row, device) if measured else {},
+            "layers": layers_of(of, row, how) if how.cost else {},
         }
         for row in rows
     ]
-    failed = any(found["failed"] for document in documents for found in document["questions"])
-    machine = f"{suite.key}; {describe(device).device}"
-    if options.as_json:
-        return Answer({"machine": machine, "rows": documents}, int(failed))
-    return Answer("\n\n".join(text(document, machine) for document in documents), int(failed))
+    return {"machine": f"{of.key}; {describe(device).device}", "rows": documents}
 
 
 def _specs(
@@ -145,9 +141,10 @@ def _curve(run: Mapping[Hashable, Any], question: SuiteQuestion) -> str:
     return verdicts.words(found).removeprefix(f"{verdicts.UNDECIDED}, ")
 
 
-def _layers(suite: Suite, row: SuiteRow, device: Device) -> dict[str, list[Document]]:
+def layers_of(suite: Suite, row: SuiteRow, how: Execution) -> dict[str, list[Document]]:
     """The cost of training a layer of a row over the fastest softmax, by form; none for A+B."""
     batch: Any = {"train": "1"}
+    device = how.resources.device
     changes = {"lengths": LENGTHS, "passes": ("train",), "batch": batch}
     specs = layer_costs(suite.cost.model_copy(update=changes), row, device)
     # Of several specifications of softmax the first is the row.
@@ -157,7 +154,7 @@ def _layers(suite: Suite, row: SuiteRow, device: Device) -> dict[str, list[Docum
         return {}
     rates = measurement.measure_limits(torch.device(device), suite.cost.precision, 0.1)
     found: dict[str, list[Document]] = {form: [] for form in FORMS}
-    with fitting(f"{row.label}, cost of a layer") as on_step:
+    with how.shown.fitting(f"{row.label}, cost of a layer") as on_step:
         for done, ((causal, length), spec) in enumerate(sorted(of_row.items(), reverse=True)):
             form = FORMS[0 if causal else 1]
             on_step(f"{form}, {length:,} tokens", done, len(of_row))
@@ -175,7 +172,7 @@ def _layers(suite: Suite, row: SuiteRow, device: Device) -> dict[str, list[Docum
 
 
 def text(document: Document, machine: str) -> str:
-    """The output for a row: at most 32 lines."""
+    """The document of a row as text: at most 32 lines."""
     row = document["row"]
     sections = [f"{row}, seed {SEED}, compared with the published results of {machine}"]
     if outdated := {name for found in document["questions"] for name in found.get("outdated", ())}:

@@ -1,0 +1,78 @@
+"""The options of a command, from the signature and the docstring of its function."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, fields, is_dataclass
+from functools import wraps
+from inspect import Parameter
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin
+
+import typer
+
+from harness.arguments import meanings
+from harness.cli.process import Command
+
+FLAGS = {"attention": ("--attention", "-a"), "task": ("--task", "-t"), "as_json": ("--json",)}
+"""The flags of options that have another one than their name."""
+
+
+def group(**options: Any) -> typer.Typer:
+    """A command that has commands."""
+    # Rich markup would add a tenth of a second to every start.
+    plain = {"add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False}
+    return typer.Typer(no_args_is_help=True, **plain, **options)
+
+
+def add_command(app: typer.Typer, function: Callable[..., Any]) -> None:
+    """Add a command; its options are the parameters of `function`, with the help of its docstring.
+
+    A dataclass as the only parameter has the options as its fields.
+    """
+    parameters = [*inspect.signature(function).parameters.values()]
+    kind: Any = parameters[0].annotation
+    found, of_class = [(p.name, p.annotation, p.default) for p in parameters], is_dataclass(kind)
+    if of_class:
+        found = [(f.name, f.type, Parameter.empty if f.default is MISSING else f.default)
+                 for f in fields(kind)]  # fmt: skip
+    texts = meanings(kind if of_class else function)
+
+    @wraps(function)
+    def command(**values: Any) -> Any:
+        return function(kind(**values)) if of_class else function(**values)
+
+    options = [option(name, of, default, texts[name]) for name, of, default in found]
+    command.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    command.__doc__ = inspect.cleandoc(function.__doc__ or "").partition("\n\nArgs:")[0]
+    app.command(name=function.__name__.rstrip("_"), cls=Command)(command)
+
+
+def option(field: str, kind: Any, default: Any, text: str) -> Parameter:
+    """The option of that name, type and default, whose docstring says `text` of it.
+
+    The type is a text, a number, a flag, a path, or a list of texts; `Annotated` adds arguments of
+    `typer.Option`, as `{"min": 1}`, and `{"argument": True}`, which needs no flag.
+    """
+    kind, *added = get_args(kind) if get_origin(kind) is Annotated else (kind,)
+    how: dict[str, Any] = {"help": f"{text}."} | {k: v for more in added for k, v in more.items()}
+    types, name = (kind, *get_args(kind)), field.strip("_").replace("_", "-")
+    flags = FLAGS.get(field, (f"--{name}",))
+    if Path in types:
+        how = {"parser": path, "metavar": "PATH"} | how
+    if bool in types and default is not False:
+        flags = (f"--{name}/--no-{name}",)
+    is_argument = how.pop("argument", False)
+    declared = typer.Argument(**how) if is_argument else typer.Option(*flags, **how)
+    annotation = Annotated[kind, declared]
+    return Parameter(field, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def path(text: str | Path) -> Path:
+    """Read a path, or a default.
+
+    Raises:
+        BadParameter: the text is empty, which would name the current folder.
+    """
+    if not str(text):
+        raise typer.BadParameter("the path is empty; give a path, or '.' for the current folder.")
+    return Path(text)
