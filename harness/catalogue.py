@@ -4,6 +4,7 @@ Without plug-ins that is the content of `list.json`, since the import of the var
 which takes seconds. `python -m harness.pages` writes that file.
 """
 
+import copy
 import inspect
 import json
 import re
@@ -50,7 +51,7 @@ def listed(name: str = "") -> Entry:
 
     That is None for CUDA, which takes seconds to find out.
     """
-    document = described()
+    document = copy.deepcopy(described())
     entries = _entries(document)
     if name and name not in entries:
         # The generated file may be older than what it lists.
