@@ -97,11 +97,16 @@ class Runs:
         )  # fmt: skip
 
 
+def split(text: str) -> list[str]:
+    """Split a text at its commas, but not in brackets: delta[negative=True,steps=2] is one name."""
+    return [name.strip() for name in re.split(r",(?![^\[(]*[\])])", text)]
+
+
 def names_in(texts: Sequence[str]) -> list[str]:
-    """Split at commas; each name once, in order."""
+    """Split at commas outside of brackets; each name once, in order."""
     names: dict[str, None] = {}
     for text in texts:
-        found = [part.strip() for part in text.split(",")]
+        found = split(text)
         if not all(found):
             raise UserError(f"{text!r} holds an empty name; separate names by single commas")
         if any(len(name) > LONGEST_NAME for name in found):

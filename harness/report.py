@@ -1,6 +1,5 @@
 """The pages of a store: what is shown of it, the results, the files, and comparisons of rows."""
 
-import re
 import warnings
 from collections.abc import Callable, Collection, Hashable, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from harness import stores
+from harness.arguments import split
 from harness.catalogue import described
 from harness.events import write_events
 from harness.records import frame
@@ -282,11 +282,6 @@ def comparison(texts: Sequence[str], found: Results) -> tuple[pd.DataFrame, str]
         found_texts += [f"{a.question}: {a.row}: {a.not_compared}" for a in missing.itertuples()]
     none = "; ".join(f"no table compares {first} with {second}" for first, second in named)
     return compared, "\n".join(found_texts) or none
-
-
-def split(text: str) -> list[str]:
-    """Split a text at its commas, but not in brackets: delta[negative=True,steps=2] is one name."""
-    return [name.strip() for name in re.split(r",(?![^\[(]*[\])])", text)]
 
 
 def _pair(text: str, rows: set[str]) -> tuple[str, str]:

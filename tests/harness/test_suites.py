@@ -9,6 +9,7 @@ import pytest
 
 import harness.suite
 from harness import recipes
+from harness.arguments import names_in
 from harness.cli.progress import shown
 from harness.costs.sweep import Outcome
 from harness.engines import Resources
@@ -166,6 +167,11 @@ def test_a_suite_that_is_not_there_is_rejected(name):
 
 
 @pytest.mark.slow
+def test_every_row_of_a_suite_is_named_by_its_label():
+    labels = [row.label for row in suites.find("laptop").rows]
+    assert "mamba2[expand=1,state=32]" in labels and names_in([",".join(labels)]) == labels
+
+
 def test_every_row_of_the_laptop_suite_has_a_recipe_for_every_question(unread):
     suite = suites.find("laptop")
     # A row and a question can disagree on the depth alone, or on options of variants.
