@@ -108,7 +108,7 @@ def check_row(
 
 
 def of_file(path: Path) -> Row:
-    """The records of the file of a row; raises OSError if it cannot be read."""
+    """The records of the file of a row."""
     found: dict[str, list[Any]] = {"run": [], "cost": [], "certificate": []}
     try:
         lines = file_lines(path)

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from itertools import chain
-from operator import or_
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -88,7 +87,8 @@ def content(*stores: Path, curves: bool = False) -> Content:
                 with_warnings(CostStore.within(store).read())[0])
         for store in stores
     )  # fmt: skip
-    return reduce(or_, found)
+    # From the last: costs are of its machines, whatever the stores before it have.
+    return reduce(lambda later, earlier: earlier | later, reversed([*found]))
 
 
 def results_of(suite: str, *stores: Path, curves: bool = False) -> Content:

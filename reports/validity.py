@@ -98,6 +98,8 @@ def _compared(
 ) -> dict[str, Any]:
     lines = _results(ordering, answers, probes).to_dict("index")
     first, second = (lines.get(ordering[name]) for name in ("above", "below"))
+    if first and second and "since" in ordering:
+        first, second = _changes(ordering, first, second, answers, probes)
     if not first or not second:
         nothing = dict.fromkeys(("first", "second", "difference", "low", "high"), math.nan)
         return {**nothing, "verdict": NOT_RUN}
@@ -105,11 +107,7 @@ def _compared(
     of_question = pairs[pairs["question"] == ordering["question"]]
     pair = between(of_question, [(ordering["above"], ordering["below"])])
     low, high = _difference(first, second)
-    if since := ordering.get("since"):
-        before = _results({**ordering, "probe": since}, answers, probes)["by_seed"]
-        for name, line in (("above", first), ("below", second)):
-            line["by_seed"] = np.subtract(line["by_seed"], before[ordering[name]])
-            line["mean"] = line["by_seed"].mean()
+    if "since" in ordering:
         test = ttest_ind(first["by_seed"], second["by_seed"], equal_var=False)
         low, high = sorted(sign * end for end in test.confidence_interval())
     elif len(pair) and "probe" not in ordering:
@@ -125,6 +123,20 @@ def _compared(
         "difference": sign * (first["mean"] - second["mean"]), "low": low, "high": high,
         "verdict": verdict,
     }  # fmt: skip
+
+
+def _changes(
+    ordering: Mapping[str, str], first: dict[Hashable, Any], second: dict[Hashable, Any],
+    answers: pd.DataFrame, probes: pd.DataFrame,
+) -> list[dict[Hashable, Any]]:  # fmt: skip
+    """Both results with the change of each seed since another probe; empty where one lacks it."""
+    before = _results({**ordering, "probe": ordering["since"]}, answers, probes)["by_seed"]
+    found = []
+    for name, line in (("above", first), ("below", second)):
+        seeds = before.get(ordering[name], ())
+        changes = np.subtract(line["by_seed"], seeds) if len(seeds) == len(line["by_seed"]) else []
+        found.append({**line, "by_seed": changes, "mean": np.mean(changes)} if len(changes) else {})
+    return found
 
 
 def _difference(

@@ -6,7 +6,6 @@ from typing import Annotated
 from harness import arguments
 from harness.cli.process import Answer
 
-FAILURES = ("crashed", "failed")
 """Outcomes of a measurement that are no results."""
 
 # A larger number exceeds the largest timeout of the operating system.
@@ -60,9 +59,11 @@ def cost(
         timeout=timeout, rerun=rerun, keep_outdated=keep_outdated,
         show=show_cost, settings=arguments.settings_of(set_),
     )  # fmt: skip
-    files, code = api.write_costs(store), int(measured["status"].isin(FAILURES).any())
+    files, rows = api.write_costs(store), costs.lines(measured)
+    # Too little memory or time is a result.
+    code = int(any(row["status"] in ("crashed", "failed") for row in rows))
     if as_json:
-        return Answer({"rows": costs.lines(measured), "files": files}, code, files)
+        return Answer({"rows": rows, "files": files}, code, files)
     texts = ["", costs.terminal(measured)]
     if attention and precision == "auto":
         used, kind = measured[["precision", "device"]].iloc[0]

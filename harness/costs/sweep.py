@@ -176,13 +176,16 @@ def present(folder: Path, device: str, *, rerun: bool) -> list[CostSpec]:
     """The measurements of this machine that a store holds; `UserError` without any or `rerun`."""
     here = describe(pick_device(device))
     specs = [record.spec for record in with_warnings(CostStore.within(folder).read())[0]]
-    specs = [s for s in specs if (s.machine, s.threads) == (here.device, here.threads)]
+    specs = [
+        spec for spec in specs
+        if (spec.machine, spec.threads) == (here.device, here.threads) and not spec.superseded
+    ]  # fmt: skip
     if not rerun or not specs:
         raise UserError(
             "no --attention is given; give for example --attention primal, or --rerun to repeat "
             f"the measurements of this machine; {folder} has {len(specs)} of them"
         )
-    return [spec for spec in specs if not spec.superseded]
+    return specs
 
 
 def is_complete(records: Iterable[CostRecord]) -> bool:

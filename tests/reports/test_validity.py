@@ -133,6 +133,8 @@ def test_a_change_is_of_each_seed(later, verdict, ends):
     found = found.loc[("gated-delta", "softmax")]
     assert found["second"] == pytest.approx(-32 / 3) and found["verdict"] == verdict
     assert (round(found["low"]), round(found["high"])) == ends
+    without = orderings(answers, probes[1:], NO_PAIRS).set_index(["above", "below"])
+    assert without.loc[("gated-delta", "softmax"), "verdict"] == "not run"
 
 
 def test_every_published_ordering_is_of_two_variants_and_has_its_sources():
