@@ -13,7 +13,7 @@ from harness.records.frame import costs
 from harness.records.suites import Suite, find
 from tests.conftest import ROOT
 
-ANSWERS, SEED = 400, 6
+ANSWERS, SEED = 400, 7
 """Answers of a run; and the seed, with which some rows answer both recall and parity."""
 
 ROWS = {

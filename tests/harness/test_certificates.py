@@ -155,7 +155,7 @@ def test_what_cannot_be_made_here_is_named_and_the_rest_is_checked(tmp_path, mon
 
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "other.md").write_text("of a generator that fails")
-    monkeypatch.setattr(pages, "configurations", missing)
+    monkeypatch.setattr(pages, "is_certified", missing)
     monkeypatch.setattr(pages, "GENERATORS", (missing, lambda root: {root / "page.md": b"new"}))
     with pytest.raises(pages.typer.Exit) as end:
         pages.main(pages.PagesOptions(check=True, root=tmp_path))

@@ -81,7 +81,7 @@ def test_the_record_has_the_cross_entropy_of_every_test_byte(text, store, run_he
     baselines = BaselineStore.within(store.folder)
     found = fit(spec.task, lambda _: restore(spec), baselines, lambda *_: None)
     assert sorted(found.scores.values())[1:] == [found.scores["unigram"], found.scores["chance"]]
-    _, text = summary([record], store.folder)
+    _, text, _ = summary([(record, True)], store.folder)
     assert "Kneser-Ney" in text and "bits per byte" in text
     baselines.write(found.model_copy(update={"version": found.version + 1}))
-    assert "Kneser-Ney" not in summary([record], store.folder)[1]
+    assert "Kneser-Ney" not in summary([(record, True)], store.folder)[1]

@@ -310,6 +310,7 @@ def file(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("always")
 def test_missing_data_are_named_and_the_other_questions_run_without_tuning(
     call, store, file, outcomes
 ):
