@@ -129,6 +129,7 @@ def ask(
 
     from harness import stores
     from harness.catalogue import described
+    from harness.records.fields import require_known
     from harness.records.suites import FOLDER, find
     from reports import advice
     from reports.suite_results import results
@@ -141,8 +142,7 @@ def ask(
         if not found:
             raise UserError(unknown(f"question of {chosen.key}", need, names))
         wanted |= dict.fromkeys(found)
-    if operation not in advice.PASSES:
-        raise UserError(unknown("pass", operation, advice.PASSES))
+    require_known("pass", [operation], advice.PASSES)
     query: Values = {"length": length, "pass": operation, "memory": memory, "needs": [*wanted]}
     # The table of the published records, which `harness.pages` writes.
     path = FOLDER / f"{chosen.name}.json"

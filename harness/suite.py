@@ -248,8 +248,8 @@ def run_suite(
         measured = measure_all([step.spec for step in found], how.store, **how.of_costs)
         return suite, is_complete(measured), step_frame(found, of_costs(measured))
     missing = missing_data(suite, chosen)
-    for name, remedy in missing.items():
-        warnings.warn(f"missing data of {name}: {remedy}", stacklevel=2)
+    for lacking, remedy in missing.items():
+        warnings.warn(f"missing data of {lacking}: {remedy}", stacklevel=2)
     chosen = [question for question in chosen if question.name not in missing]
     layers = costs(suite, rows, device) if how.cost and not suite.published else []
     for spec in layers:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from harness.records.cost import batching_of
+from harness.records.cost import FAILURES, batching_of
 from harness.records.suites import find
 from reports import table
 from reports.layer_costs import FORMS, PASSES, Crossover, Exponent, crossover, exponent
@@ -131,6 +131,11 @@ def hint(costs: pd.DataFrame) -> str:
         if operation in {*costs["pass"]} and flags:
             texts.append(" ".join([f"--pass {operation}", *flags]))
     return f"To compare with the matrix of {suite.key}: {'; '.join(texts)}" if texts else ""
+
+
+def is_complete(costs: pd.DataFrame) -> bool:
+    """Return whether no process crashed or failed; too little memory or time is a result."""
+    return not costs["status"].isin(FAILURES).any()
 
 
 def failures(costs: pd.DataFrame) -> list[str]:

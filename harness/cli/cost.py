@@ -6,8 +6,6 @@ from typing import Annotated
 from harness import arguments
 from harness.cli.process import Answer
 
-"""Outcomes of a measurement that are no results."""
-
 # A larger number exceeds the largest timeout of the operating system.
 Timeout = Annotated[float, {"min": 1, "max": 10**6}]
 
@@ -60,8 +58,7 @@ def cost(
         show=show_cost, settings=arguments.settings_of(set_),
     )  # fmt: skip
     files, rows = api.write_costs(store), costs.lines(measured)
-    # Too little memory or time is a result.
-    code = int(any(row["status"] in ("crashed", "failed") for row in rows))
+    code = int(not costs.is_complete(measured))
     if as_json:
         return Answer({"rows": rows, "files": files}, code, files)
     texts = ["", costs.terminal(measured)]

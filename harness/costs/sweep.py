@@ -26,7 +26,7 @@ from harness.engines.local import Processes
 from harness.environment import describe, keep_freed_memory, pick_device
 from harness.interrupts import continued, ending
 from harness.provenance import implementations, is_outdated, options_of
-from harness.records.cost import CostRecord, CostSpec, CostStatus, Limits, Measured
+from harness.records.cost import FAILURES, CostRecord, CostSpec, CostStatus, Limits, Measured
 from harness.records.fields import now
 from harness.records.record import Record
 from harness.records.store import CostStore, Store
@@ -190,7 +190,7 @@ def present(folder: Path, device: str, *, rerun: bool) -> list[CostSpec]:
 
 def is_complete(records: Iterable[CostRecord]) -> bool:
     """Return whether no process crashed or failed; too little memory or time is a result."""
-    return not any(record.status in ("crashed", "failed") for record in records)
+    return not any(record.status in FAILURES for record in records)
 
 
 def measure_runs(runs: Iterable[Record], store: Store, **how: Any) -> list[CostRecord]:

@@ -46,6 +46,9 @@ COMPUTED_BY = {
 CostStatus = Literal["ok", "out_of_memory", "timeout", "crashed", "failed", "skipped"]
 """How a measurement ended; `skipped`: a shorter length of the same row did not end in `ok`."""
 
+FAILURES: tuple[CostStatus, ...] = ("crashed", "failed")
+"""How a measurement ends that is no result."""
+
 
 def batching_of(text: str) -> tuple[str, int]:
     """The unit and the number of `8` (`batch`), or of `tokens=16384`; else a ValueError."""
