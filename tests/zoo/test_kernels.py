@@ -5,6 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from tests.zoo.oracle import FORMS, agree, complex_rotation, gradients, qkv
+from zoo import projection
 from zoo.kernels import causal_sum, collisions, sampled_tokens
 from zoo.kernels.collisions import Form, tiled
 from zoo.kernels.depthwise import BLOCK, convolve
@@ -85,6 +86,18 @@ def test_a_band_equals_a_grouped_convolution(n, taps):
     kernel = torch.randn(3, taps, dtype=torch.float64, requires_grad=True)
     expected = F.conv2d(v, kernel[:, None, :, None], padding=(taps // 2, 0), groups=3)
     agree(convolve(v, kernel), expected, v, kernel)
+
+
+@pytest.mark.parametrize("n", [1, 2, 4, 17])
+@pytest.mark.parametrize(("taps", "before"), [(4, 3), (5, 2), (16, 8), (3, 0)])
+def test_the_sum_of_shifted_tokens_is_the_convolution(n, taps, before):
+    u = torch.randn(2, n, 6, dtype=torch.float64, requires_grad=True)
+    kernel = torch.randn(taps, 6, dtype=torch.float64, requires_grad=True)
+    padded = F.pad(u.mT, (before, taps - 1 - before))
+    expected = F.conv1d(padded, kernel.mT[:, None], groups=6).mT
+    agree(projection.convolve(u, kernel, before, None), expected, u, kernel)
+    again = lambda *of: projection.convolve(*of, before, None)  # noqa: E731
+    assert torch.autograd.gradgradcheck(again, (u, kernel))
 
 
 @pytest.mark.parametrize("width", [8, 7, 1])

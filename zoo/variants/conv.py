@@ -53,9 +53,8 @@ class Convolution(Attention):
         return Attended(self.out(convolve(self.value(x), self.taps, before, mask)))
 
     def analytic_flops(self, n: int) -> int:
-        """See `Attention.analytic_flops`: the two projections, and the taps."""
-        taps, channels = self.taps.shape
-        return 2 * n * channels * (2 * self.size.dim + taps)
+        """See `Attention.analytic_flops`: the two projections; products by element do not count."""
+        return 4 * n * self.taps.shape[1] * self.size.dim
 
     def start(self, batch: int) -> State:
         """See `Attention.start`: the values of the last T - 1 tokens."""
