@@ -254,18 +254,25 @@ def _solved(probes: pd.DataFrame) -> Column:
     return Column(name="solved", heading=f"{unit} at {SOLVED:.0f} %", write=whole_text)
 
 
-def at_equal_state(answers: pd.DataFrame, probes: pd.DataFrame) -> Table:
-    """The results with probes of variants that have several sizes of state, in order of the size.
+def by_state(answers: pd.DataFrame, probes: pd.DataFrame) -> Table:
+    """The results with probes, in order of the bytes that a model keeps between two tokens.
 
-    `answers` and `probes` are of one question of `reports.suite_results.SuiteResults`.
+    `answers` and `probes` are of one question of `reports.suite_results.SuiteResults`. The hardest
+    probe has a column: the one of the most pairs. The table is empty where all states are equal.
     """
     found = answers[answers["state_bytes"].notna() & (answers["text"] != "")]
-    sizes = found.groupby("attention")["state_bytes"].transform("nunique")
-    found = found[sizes > 1].sort_values("state_bytes", kind="stable")
+    found = found.sort_values("state_bytes", kind="stable")
+    if found["state_bytes"].nunique() < 2:
+        found = found.iloc[:0]
+    hardest = probes["probe"].str.extract(r"^(\d+)", expand=False).astype(float).idxmax()
+    hardest = probes[probes["probe"] == (name := probes["probe"][hardest])].set_index("row")
     found = found.join(most_solved(probes).rename("solved"), on=["question", "row"])
+    found = found.join(hardest[["text", "interval"]].add_prefix("hardest_"), on="row")
     return Table([
         ROW,
         Column(name="state_bytes", heading="state of the model", unit="bytes", write=whole_text),
         Column(name="text", heading="score", text=lambda line: _score({**line, "group": 0})),
         _solved(probes),
+        Column(name="hardest_text", heading=name, text=lambda line: Cell(
+            line["hardest_text"], interval=line["hardest_interval"])),
     ], lines_of(found))  # fmt: skip

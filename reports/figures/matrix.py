@@ -25,8 +25,9 @@ Lane = tuple[int, list[str]]
 def draw(of: "Tables") -> Figure:
     """A panel for each form, in bands of the number of questions on which a variant is able.
 
-    A point is a variant with a time and a verdict. Without ceilings the bands are of the questions
-    on which it is better than every baseline.
+    A point is a variant with a time and a verdict; its label has the questions on which it is able
+    and those that are finished. Without ceilings the bands are of the questions on which it is
+    better than every baseline.
     """
     column = f"time.{of.suite.cost.middle_length}"
     has_verdicts = {form: any(q.ceiling is not None for q in of.questions(form))
@@ -52,7 +53,10 @@ def draw(of: "Tables") -> Figure:
                 text = style.GREY if colour == style.FAINT else colour
                 time = times[form][label]
                 axes.plot(time, lane, marker=marker or "o", markersize=6, color=colour)
-                axes.annotate(style.label(label), (time, lane), (5, 0), va="center",
+                name = style.label(label)
+                if has_verdicts[form]:
+                    name += f" {of_form['able'][label]}/{of_form['finished'][label]}"
+                axes.annotate(name, (time, lane), (5, 0), va="center",
                               textcoords="offset points", fontsize=8, color=text)  # fmt: skip
         _scales(axes, [1.0, *times[form].values()], [able for able, _ in lanes[form]])
         what = f"time of training a {form} layer of {of.suite.cost.middle_length:,} tokens"
@@ -81,7 +85,7 @@ def _lanes(times: Mapping[str, float], able: Mapping[str, int]) -> list[Lane]:
             lanes.append((able[label], []))
             ends.append(0.0)
         lanes[lane][1].append(label)
-        ends[lane] = start + LETTER * (len(label) + 3)
+        ends[lane] = start + LETTER * (len(label) + 7)
     return lanes
 
 

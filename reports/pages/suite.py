@@ -213,9 +213,9 @@ def _probe_tables(of: Tables) -> list[tuple[str, str]]:
             continue
         order = {row: place for place, row in enumerate(of.matrix[of.forms[question.name]].index)}
         ordered = probes.sort_values("row", key=lambda rows: rows.map(order), kind="stable")
-        sizes = matrix.at_equal_state(answers, probes)
+        states = matrix.by_state(answers, probes)
         found.append((f"{question.title}: each size", matrix.of_probes(ordered).markdown()))
-        found += [(f"{question.title}: at equal state", sizes.markdown())] if sizes.lines else []
+        found += [(f"{question.title}: by state", states.markdown())] if states.lines else []
     return found
 
 

@@ -10,8 +10,9 @@ import pytest
 from harness.catalogue import described
 from harness.recipes import declared
 from reports import advice
+from reports.figures.matrix import draw
 from reports.layer_costs import FORMS
-from reports.matrix import at_equal_state, most_solved
+from reports.matrix import by_state, most_solved
 from reports.pages.lessons import lessons
 from reports.pages.suite import fastest, files, readme_answer, readme_table, tables, terminal
 from reports.site import site
@@ -292,7 +293,7 @@ def test_probes_have_a_table_with_the_largest_trained_size_that_is_solved(judged
                     "pairs at 90 %"]  # fmt: skip
     solved = {line[0]: line[-1] for line in lines}
     assert solved == {"softmax": "8", "primal": "0", "linear[chunk=8]": "0", "none": "0"}
-    assert "at equal state" not in page
+    assert "by state" not in page
 
 
 @pytest.mark.parametrize(
@@ -314,24 +315,33 @@ def test_the_size_that_is_solved_is_the_largest_trained_one_of_at_least_90(
     assert found["recall", "a"] == pytest.approx(expected, nan_ok=True)
 
 
-def test_at_equal_state_are_variants_with_several_sizes_in_order_of_the_size(judged):
-    every = judged.answers.assign(
-        attention=["softmax", "linear", "linear", "none"] * 2,
-        state_bytes=[1e6, 512.0, 256.0, 0.0] * 2,
-    )
+def test_by_state_are_the_results_in_order_of_the_bytes_with_the_hardest_probe(judged):
+    every = judged.answers.assign(state_bytes=[1e6, 512.0, 256.0, np.nan] * 2)
     answers = every[every["question"] == "recall"]
-    _, lines = at_equal_state(answers, judged.probes)
+    _, lines = by_state(answers, judged.probes)
     assert [(line["row"], line["state_bytes"], line["solved"]) for line in lines] == [
-        ("linear[chunk=8]", 256, 0), ("primal", 512, 0),
+        ("linear[chunk=8]", 256, 0), ("primal", 512, 0), ("softmax", 1e6, 8),
     ]  # fmt: skip
     none = answers.assign(text=answers["text"].where(answers["row"] != "primal", ""))
-    assert at_equal_state(none, judged.probes)[1] == []
+    assert [line["row"] for line in by_state(none, judged.probes)[1]] == [
+        "linear[chunk=8]", "softmax",
+    ]  # fmt: skip
     same = answers.assign(state_bytes=512.0)
-    assert at_equal_state(same, judged.probes)[1] == []
+    assert by_state(same, judged.probes)[1] == []
     page = files(judged._replace(answers=every), latex=False)["mine.md"].decode()
-    head, _, *lines = table_in(page, "## recall: at equal state")
-    assert head[1:] == ["state of the model, bytes", "score", "pairs at 90 %"]
-    assert [line[1] for line in lines] == ["256", "512"]
+    head, _, *lines = table_in(page, "## recall: by state")
+    assert head[1:] == [
+        "state of the model, bytes", "score", "pairs at 90 %", "8 pairs in 64",
+    ]  # fmt: skip
+    each = {line[0]: line[2] for line in table_in(page, "## recall: each size")[2:]}
+    assert [(line[1], line[-1]) for line in lines] == [
+        ("256", each["linear[chunk=8]"]), ("512", each["primal"]), ("1,000,000", each["softmax"]),
+    ]  # fmt: skip
+
+
+def test_a_label_of_the_figure_has_the_able_and_the_finished_questions(judged):
+    labels = {text.get_text() for axes in draw(judged).axes for text in axes.texts}
+    assert {"softmax 1/1", "primal 0/1"} <= labels
 
 
 def test_rows_without_a_result_are_counted_by_question_unless_they_lack_its_form(suite_frames):
