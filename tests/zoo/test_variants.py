@@ -196,6 +196,31 @@ def test_the_gradients_of_the_systems_of_mesa_are_those_of_their_definition():
     assert torch.autograd.gradgradcheck(lambda *of: mesa._Solve.apply(*of)[0], inputs)
 
 
+def systems(n: int) -> list[Tensor]:
+    """H, queries, keys, weighted keys, log alpha and the penalty, as leaves."""
+    q, k = torch.randn(2, 2, HEADS, n, WIDTH).double()
+    gates = uniform(n, 1).log() / 16, uniform(n, 1)
+    h, log_alpha, beta = (x.expand(2, HEADS, -1, -1) for x in (torch.eye(WIDTH).double(), *gates))
+    parts = h, q, unit(k), beta * unit(k), log_alpha, 0.25 + torch.rand(HEADS, WIDTH).double()
+    return [x.clone().requires_grad_() for x in parts]
+
+
+@pytest.mark.parametrize("n", [1, 63, 100, 1000, 4097])
+def test_the_solutions_of_mesa_token_by_token_are_those_in_chunks(n):
+    inputs, definition = systems(n), partial(mesa.solve, chunk=32)
+    results = mesa._Solutions.apply(definition, *inputs), definition(*inputs)
+    # The system is symmetric, and so is what a gradient of its state can be.
+    slopes = torch.randn(2, HEADS, n, WIDTH).double(), torch.ones(2, HEADS, WIDTH, WIDTH).double()
+    found = [(*out, *torch.autograd.grad(out, inputs, slopes)) for out in results]
+    torch.testing.assert_close(*found, rtol=1e-12, atol=1e-12)
+
+
+def test_the_solutions_of_mesa_have_second_derivatives():
+    h, *leaves = systems(3)
+    kernel = partial(mesa._Solutions.apply, partial(mesa.solve, chunk=2), h.detach())
+    assert torch.autograd.gradgradcheck(lambda *of: kernel(*of)[0], leaves, fast_mode=True)
+
+
 @pytest.mark.parametrize("decay", [0.0, -0.6])
 def test_rwkv7_is_exact_in_fp32_at_the_slowest_and_the_fastest_decay(decay):
     r, k, v, erased = torch.randn(4, 1, 1, 300, WIDTH).double()

@@ -15,8 +15,15 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-OPTIONS: Any = {"nogil": True, "fastmath": {"reassoc", "contract", "nsz"}}
-"""Options of numba: sums may be reordered, so that they are computed by vector instructions."""
+OPTIONS: Any = {
+    "nogil": True, "fastmath": {"reassoc", "contract", "nsz"}, "error_model": "numpy",
+}  # fmt: skip
+"""Options of numba: sums may be reordered, so that they are computed by vector instructions, and no
+division raises an error."""
+
+LANES = 64
+"""Tokens whose systems are solved together: with fewer, tests for overlapping memory take longer
+than the vector instructions behind them."""
 
 
 def compiled(function: Callable[..., None]) -> Callable[..., None]:
@@ -236,3 +243,48 @@ def write_gradients(
                     d_erase[b, i, h, min(a, erases)] += key * d_erased
                     d_decay[b, i, h, min(a, decays)] += d_log
         copy_matrix(d_state, d_ends[block])
+
+
+@compiled
+def write_solutions(
+    q: Any, k: Any, v: Any, decay: Any, penalty: Any, out: Any, ends: Any, first: int, last: int
+) -> None:
+    """Write the x_i with (H_i + diag(penalty)) x_i = q_i, of H_i = decay_i H_(i-1) + v_i k_i^T.
+
+    Systems are symmetric and positive definite: elimination needs no pivots. Those of `LANES`
+    tokens are solved at a time, with tokens as the last axis. `ends` has H of each block, before
+    the first token and after the last.
+    """
+    n, heads, width = q.shape[1:]
+    rows, x = np.ones((width, width, LANES), q.dtype), np.empty((width, LANES), q.dtype)
+    ratio = np.empty(LANES, q.dtype)
+    for block in range(first, last):
+        b, h, state = block // heads, block % heads, ends[block]
+        for start in range(0, n, LANES):
+            size = min(LANES, n - start)
+            for t in range(size):
+                i = start + t
+                for a in range(width):
+                    value, factor, row = v[b, i, h, a], decay[b, i, h, a], state[a]
+                    for c in range(width):
+                        row[c] = factor * row[c] + value * k[b, i, h, c]
+                    for c in range(a, width):
+                        rows[a, c, t] = row[c]
+                    rows[a, a, t] += penalty[h, a]
+                    x[a, t] = q[b, i, h, a]
+            for a in range(width):
+                for later in range(a + 1, width):
+                    for t in range(LANES):
+                        ratio[t] = rows[a, later, t] / rows[a, a, t]
+                        x[later, t] -= ratio[t] * x[a, t]
+                    for c in range(later, width):
+                        for t in range(LANES):
+                            rows[later, c, t] -= ratio[t] * rows[a, c, t]
+            for a in range(width - 1, -1, -1):
+                for c in range(a + 1, width):
+                    for t in range(LANES):
+                        x[a, t] -= rows[a, c, t] * x[c, t]
+                for t in range(LANES):
+                    x[a, t] /= rows[a, a, t]
+                for t in range(size):
+                    out[b, start + t, h, a] = x[a, t]

@@ -9,9 +9,10 @@ Von Oswald et al., "MesaNet: Sequence Modeling by Locally Optimal Test-Time Trai
 
 G_i^T (H_i + diag(lambda))^(-1) is the matrix M of least sum of weighted squares |v_j - M k_j|^2,
 with the penalty lambda. The system of each token is solved directly, where the paper takes 30 steps
-of the conjugate gradient: it has e equations. In chunks: H_i in full, y_i from the products x_i .
-k_j with the solution x_i. Time O(n e^2 (chunk + e)), memory O(n e^2) per head, and a state of 2 e^2
-numbers.
+of the conjugate gradient: it has e equations. The output is the sum of (x_i . beta_j k_j) v_j,
+decayed, with the solution x_i: a recurrence (`zoo.kernels.recurrence`). On a CPU a compiled loop
+solves the systems, in time O(n e^3) and memory O(n e) per head; elsewhere they are made in chunks,
+in time O(n e^2 (chunk + e)) and memory O(n e^2). A state has 2 e^2 numbers.
 
 The convolution of `Size.short_conv` reads queries and keys, not values.
 
@@ -19,25 +20,31 @@ Deviations: gate, norm and output are as in `gated-linear`; the published layer 
 head, and no gate. Padded tokens are removed from the sequence.
 """
 
+from functools import partial
+from math import prod
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.flop_counter import register_flop_formula
 
 from zoo.contract import Count, Mask, Positions, Queries, Size, State, Tokens, Traits
 from zoo.gated import CausalHeads
+from zoo.kernels import eager
 from zoo.kernels.blocks import block_size, from_blocks, in_blocks
 from zoo.kernels.chunk_states import chunk_states, from_state, pairwise_decay
-from zoo.kernels.delta import sum_after
+from zoo.kernels.delta import chunks_after, sum_after
 from zoo.kernels.precision import full_precision, without_autocast
 from zoo.kernels.real_tokens import count_after, positions_after, zero_padding
-from zoo.spans import SPANS
+from zoo.kernels.recurrence import by_token, can_run, token_sums_after
+from zoo.kernels.threads import as_array, share
 from zoo.variants import variants
 
 Blocks = Float[Tensor, "b h t c e"]
 Gates = Float[Tensor, "b h n 1"]
+Sums = Float[Tensor, "b h e e"]
 LOWEST = 0.25
 """The lower bound of lambda."""
 
@@ -51,7 +58,7 @@ class Mesa(CausalHeads):
 
     family = "delta rule"
     traits = Traits.causal_only(linear=True, stochastic=False, recurrent=True)
-    spans = 2 * SPANS
+    spans = 0
 
     def __init__(self, size: Size, *, chunk: Count = 32) -> None:
         """`chunk`: tokens of a chunk; the result does not depend on it."""
@@ -110,21 +117,89 @@ class Mesa(CausalHeads):
 def regress(
     q: Queries, k: Queries, v: Queries, log_alpha: Gates, beta: Gates,
     penalty: Float[Tensor, "h e"], chunk: int, state: Tensor | None = None,
-) -> tuple[Queries, Any]:  # fmt: skip
-    """The outputs y_i, after [H, G] of tokens before if any; and then [H, G] after the last."""
-    n, width = q.shape[2], q.shape[3]
+) -> tuple[Queries, Tensor]:  # fmt: skip
+    """The outputs y_i, and [H, G] after the last token; `state` is that before the first, or 0."""
+    width = q.shape[-1]
+    state = q.new_zeros(*q.shape[:2], width, 2 * width) if state is None else state
+    (h, g), weighted = state.chunk(2, dim=-1), beta * k
+    inputs, definition = (h, q, k, weighted, log_alpha, penalty), partial(solve, chunk=chunk)
+    compiled = can_run(*inputs)
+    x, h = _Solutions.apply(definition, *inputs) if compiled else definition(*inputs)
+    sums, g = token_sums_after(partial(chunks_after, chunk=chunk), g, x, weighted, v, log_alpha)
+    return sums, torch.cat([h, g], dim=-1)
+
+
+def solve(
+    h: Sums, q: Queries, k: Queries, weighted: Queries, log_alpha: Gates,
+    penalty: Float[Tensor, "h e"], chunk: int,
+) -> tuple[Queries, Sums]:  # fmt: skip
+    """The solutions x_i, after H of the tokens before, and H after the last; in chunks."""
+    n = q.shape[2]
     chunk = block_size(chunk, n)
-    q, k, v, log_alpha, beta = (in_blocks(part, chunk) for part in (q, k, v, log_alpha, beta))
-    weighted = beta * k
-    update = (weighted * sum_after(log_alpha).exp()).mT @ torch.cat([k, v], dim=-1)
-    decays = log_alpha.sum(-2, keepdim=True).exp()
-    states, state = from_state(chunk_states, decays, update, state)
-    h, g = states.split([width, v.shape[-1]], dim=-1)
+    q, k, weighted, log_alpha = (in_blocks(part, chunk) for part in (q, k, weighted, log_alpha))
+    update = (weighted * sum_after(log_alpha).exp()).mT @ k
+    states, end = from_state(chunk_states, log_alpha.sum(-2, keepdim=True).exp(), update, h)
     decay, since = pairwise_decay(log_alpha), log_alpha.cumsum(-2).exp()
-    parts = zip(*(part.split(GROUP, 2) for part in (q, weighted, k, decay, since, h)), strict=True)
+    parts = zip(*(x.split(GROUP, 2) for x in (q, weighted, k, decay, since, states)), strict=True)
     solutions = torch.cat([_Solve.apply(*part, penalty)[0] for part in parts], 2)
-    sums = (solutions @ weighted.mT * decay) @ v + (solutions * since) @ g
-    return from_blocks(sums, n), state
+    return from_blocks(solutions, n), h if end is None else end
+
+
+class _Solutions(torch.autograd.Function):
+    """`solve` by compiled loops, which keep no system: the backward pass makes them again.
+
+    The gradient of S_i is -y_i x_i^T, where y_i solves S_i y_i = d x_i. The other gradients are
+    those of the recurrence y_i . (H_i x_i), times -1.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, definition: Any, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        h, q, k, weighted, log_alpha, penalty = inputs
+        x, end = torch.ops.zoo.solutions(h, q, k, weighted, log_alpha, penalty)
+        ctx.definition = definition
+        ctx.save_for_backward(*inputs, x)
+        return x, end
+
+    @staticmethod
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, d_x: Tensor, d_end: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        *inputs, x = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            again, slope = (
+                torch.cat([tokens.flatten(), last.flatten()])
+                for tokens, last in (ctx.definition(*inputs), (d_x, d_end))
+            )
+            return None, *eager.differentiable(again, tuple(inputs), slope)
+        h, _, k, weighted, log_alpha, penalty = inputs
+        y = torch.ops.zoo.solutions(h, d_x, k, weighted, log_alpha, penalty)[0]
+        d_h, _, d_k, d_weighted, d_decay = torch.ops.zoo.token_sums_backward(
+            -y, [x, k, weighted, log_alpha], h.new_empty(0), True, h.mT, d_end.mT
+        )
+        d_log_alpha = d_decay.sum(-1, keepdim=True)
+        return None, d_h.mT, y, d_k, d_weighted, d_log_alpha, -(x * y).sum((0, 2))
+
+
+@torch.library.custom_op("zoo::solutions", mutates_args=())
+def _solutions(
+    h: Tensor, q: Tensor, k: Tensor, weighted: Tensor, log_alpha: Tensor, penalty: Tensor
+) -> tuple[Tensor, Tensor]:
+    """`solve`, token by token."""
+    # Compilers take a while to import, and other variants need none.
+    from zoo.kernels.recurrence_loops import write_solutions
+
+    ends, tokens = h.flatten(0, 1).clone(), [by_token(x) for x in (q, k, weighted)]
+    out, decay = torch.empty_like(tokens[0]), log_alpha.exp().transpose(1, 2).expand_as(tokens[0])
+    arrays = [as_array(x) for x in (*tokens, decay, penalty, out, ends)]
+    share(write_solutions, len(ends), 1, *arrays)
+    return out.transpose(1, 2), ends.view_as(h)
+
+
+@register_flop_formula(torch.ops.zoo.solutions)
+def _flops(h: Any, q: Any, *_: Any, **__: Any) -> int:
+    """H is decayed and added to; a third of e^3 steps of elimination, and two of substitution."""
+    width = q[-1]
+    return prod(q) * (4 * width + width**2 // 3 + 2 * width)
 
 
 def _systems(
