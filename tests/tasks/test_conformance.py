@@ -45,6 +45,7 @@ DIGESTS = {
     "adding@2[train=300,dev=40,test=50]": "5ff3262f 17e47e36 22e35ee1",
     "copying@1[train=300,dev=40,test=50]": "5550c075 236c77d2 03c3a582",
     "induction@1[train=300,dev=40,test=50]": "dcd85620 3f359ccc f3adc047",
+    "histogram@1[train=300,dev=40,test=50]": "7697f92d 464307a0 8c0bc36a",
     "majority@1[train=300,dev=40,test=50]": "695380e0 043f8d3e 894dbc51",
     "modular-addition@2[train=300,dev=40,test=50]": "68c95697 9afa11fc 639e59b2",
     "mqar@4[train=300,dev=40,test=50]": "dc1fc5dc 48cd415e 4feeee04",

@@ -73,6 +73,7 @@ SOLVERS = {
     "majority": lambda sequence, task: min(
         (-amount, token - 1) for token, amount in Counter(sequence).items()
     )[1],
+    "histogram": lambda sequence, _: [sequence.count(token) - 1 for token in sequence],
     "parity": lambda sequence, _: sums(sequence, 2),
     "modular-addition": lambda sequence, task: sums(sequence, task.symbols),
     "s3": lambda sequence, _: permuted(sequence, [*permutations(range(3))]),
@@ -96,6 +97,8 @@ SETTINGS = [
     ("adding", {"levels": 200}),
     ("majority", {}),
     ("majority", {"symbols": 5, "max_len": 31}),
+    ("histogram", {}),
+    ("histogram", {"max_len": 9, "symbols": 200, "most": 20}),
     ("parity", {}),
     ("parity", {"train_len": 7, "max_len": 7}),
     ("modular-addition", {"symbols": 3, "train_len": 5, "max_len": 9}),
