@@ -282,7 +282,13 @@ def test_a_score_of_one_seed_is_drawn_from_its_interval_and_of_several_from_the_
 
 @pytest.mark.parametrize(
     ("need", "questions"),
-    [("bidirectional", ["bidirectional-copy", "bidirectional-recall"]), ("recall", ["recall"])],
+    [
+        (
+            "bidirectional",
+            ["bidirectional-copy", "bidirectional-recall", "bidirectional-histogram"],
+        ),
+        ("recall", ["recall"]),
+    ],
 )
 def test_a_need_is_every_question_that_its_name_begins(need, questions):
     assert harness.advise(need, 4096)["query"]["needs"] == questions
