@@ -35,8 +35,8 @@ SECONDS_PER_LOOK = 1.0
 """Seconds between two looks at the runs of other processes."""
 
 
-class Asked(NamedTuple):
-    """A run that is asked for, with its record in the store, and whether that is its result."""
+class Checked(NamedTuple):
+    """A run that can start, with its record in the store, and whether that is its result."""
 
     spec: RunSpec
     record: Record | None
@@ -45,20 +45,20 @@ class Asked(NamedTuple):
 
 def check(
     specs: Sequence[RunSpec], store: Store, *, rerun: bool = False, keep_outdated: bool = False
-) -> list[Asked]:
+) -> list[Checked]:
     """Find the record of each run, and reject bad input before the first run that is missing.
 
     A record that is final is a result, unless it is of earlier code and not `keep_outdated`; with
     `rerun` none is. A variant that does not support a task is left out with a warning, which gives
     the remedy.
     """
-    runnable: list[Asked] = []
+    runnable: list[Checked] = []
     reasons: dict[str, str | None] = {}
     for spec in specs:
         record = store.find(spec)
         is_final = record is not None and record.is_final and not rerun
         if record and is_final and (keep_outdated or not is_outdated(record)):
-            runnable.append(Asked(spec, record, True))
+            runnable.append(Checked(spec, record, True))
             continue
         if (path := store.checkpoint(spec)).is_dir():
             raise UserError(
@@ -69,7 +69,7 @@ def check(
             reasons[model] = _unsupported(spec)
         if not reasons[model]:
             _require_batch(spec)
-            runnable.append(Asked(spec, record, False))
+            runnable.append(Checked(spec, record, False))
     skipped = dict.fromkeys(reason for reason in reasons.values() if reason)
     if skipped and not runnable:
         raise Unsupported(next(iter(skipped)))
@@ -139,7 +139,7 @@ class NoView(View):
 
 
 def run_all(
-    asked: Sequence[Asked],
+    checked_runs: Sequence[Checked],
     store: Store,
     resources: Resources,
     view: View,
@@ -158,7 +158,7 @@ def run_all(
     """
     store.remove_leftovers()
     grid = _Grid(store, resources, view, keep_checkpoints=keep_checkpoints)
-    for spec, record, is_done in asked:
+    for spec, record, is_done in checked_runs:
         if record and is_done:
             grid.outcomes[spec.file_name] = record, False
         else:
@@ -166,7 +166,7 @@ def run_all(
     view.begin(len(grid.outcomes) + len(grid.specs), len(grid.outcomes))
     if grid.specs:
         grid.execute()
-    return [grid.outcomes[spec.file_name] for spec, *_ in asked]
+    return [grid.outcomes[spec.file_name] for spec, *_ in checked_runs]
 
 
 class _Grid:

@@ -25,7 +25,7 @@ from harness.records.spec import label_of
 from harness.records.store import Broken, CertificateStore, CostStore, Store
 from harness.records.suites import Suite, SuiteRow, find
 from harness.runner import run
-from harness.suite import asked, has_form, layer_costs
+from harness.suite import has_form, layer_costs, recipe_and_task
 from harness.tuning import best, beyond
 from zoo.contract import CAUSAL_SUFFIX
 from zoo.registry import UserError
@@ -163,7 +163,7 @@ def missing_runs(row: Row) -> Iterator[str]:
     """The runs that a row lacks: trials at each rate, and each seed at the chosen one."""
     for question in row.suite.questions:
         runs = [run for run in row.runs if run.spec.question.name == question.name]
-        if not runs and not _has_form(row, causal=asked(row.suite, question)[1].causal):
+        if not runs and not _has_form(row, causal=recipe_and_task(row.suite, question)[1].causal):
             continue
         runs = [run for run in runs if run.is_final]
         if not question.rates:
@@ -211,7 +211,7 @@ def repeat(row: Row, count: int) -> Iterator[Finding]:
             count -= 1
             yield _repeated(recorded)
     if count:
-        yield Finding("repeat", True, f"{count} runs less than asked: their data are not here")
+        yield Finding("repeat", True, f"{count} runs not repeated: their data are not here")
 
 
 def _repeated(recorded: Record) -> Finding:
@@ -252,8 +252,8 @@ def _missing_costs(row: Row) -> Iterator[str]:
         owner, _, name = path.partition(".")
         options.setdefault(owner, {})[name] = value
     present = {cost.spec.shape for cost in row.costs if not cost.spec.superseded}
-    asked = layer_costs(row.suite.cost, SuiteRow(attention=spec.attention, options=options), "cpu")
-    for cost in () if row.suite.published else asked:
+    due = layer_costs(row.suite.cost, SuiteRow(attention=spec.attention, options=options), "cpu")
+    for cost in () if row.suite.published else due:
         if cost.shape not in present and cost.attention == spec.attention:
             yield f"{cost.operation}{', causal' * cost.causal} at {cost.length}"
 

@@ -193,11 +193,11 @@ def execute(specs: Sequence[RunSpec], how: Execution) -> Outcomes:
     """Check every run, then make those without a final record; see `harness.grid.run_all`."""
     environment.keep_freed_memory()
     store = Store(how.store)
-    asked = grid.check(specs, store, rerun=how.rerun, keep_outdated=how.keep_outdated)
+    checked_runs = grid.check(specs, store, rerun=how.rerun, keep_outdated=how.keep_outdated)
     store.require_writable()
     with how.shown.grid() as view, continued(by_same_command=not how.rerun):
         return grid.run_all(
-            asked, store, how.resources, view, rerun=how.rerun,
+            checked_runs, store, how.resources, view, rerun=how.rerun,
             keep_checkpoints=how.keep_checkpoints,
         )  # fmt: skip
 

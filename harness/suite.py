@@ -89,7 +89,7 @@ def specs_of(
     return found
 
 
-def asked(suite: Suite, question: SuiteQuestion) -> tuple[recipes.TaskRecipe, Any]:
+def recipe_and_task(suite: Suite, question: SuiteQuestion) -> tuple[recipes.TaskRecipe, Any]:
     """The recipe and the task of a question; the class of a task that is made from a file."""
     of_task = recipes.of_question(suite, question.name).of_task(question.task)
     read = "path" in of_task.options
@@ -106,7 +106,7 @@ def missing_data(suite: Suite, questions: Iterable[SuiteQuestion]) -> dict[str, 
     """The command that gets the missing data of each question, by name."""
     missing = {}
     for question in questions:
-        of_task, task = asked(suite, question)
+        of_task, task = recipe_and_task(suite, question)
         path = str(of_task.options.get("path", ""))
         if path and not Path(path).is_file():
             missing[question.name] = f"put {path} here, a file of D4RL (docs/control.md)"
@@ -128,7 +128,7 @@ def efforts(suite: Suite) -> pd.DataFrame:
     """
     found = []
     for question in suite.questions:
-        of_task, task = asked(suite, question)
+        of_task, task = recipe_and_task(suite, question)
         key = question.task if isinstance(task, type) else task.key
         # Costs of training steps need no run.
         runs = (len(question.rates) + len(question.seeds)) * (suite.level == "run")
@@ -171,7 +171,7 @@ def steps(
     """The training steps of rows at the shapes of questions; no data are needed."""
     environment, found = describe(device), []
     for question in questions:
-        of_task, task = asked(suite, question)
+        of_task, task = recipe_and_task(suite, question)
         model = Encoder.model_validate({**of_task.model, "positions": question.positions})
         # Both sequences of an example pass through the encoder.
         batch = of_task.train["batch"] * task.sequences
