@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from tests.zoo.oracle import FORMS, agree, complex_rotation, gradients, qkv
 from zoo import projection
-from zoo.kernels import causal_sum, collisions, sampled_tokens
+from zoo.kernels import causal_sum, collisions, eager, sampled_tokens
 from zoo.kernels.collisions import Form, tiled
 from zoo.kernels.depthwise import BLOCK, convolve
 from zoo.kernels.rotary import apply_rotary
@@ -25,7 +25,25 @@ def sides(n: int, dtype=torch.float64) -> list[torch.Tensor]:
 def test_chunked_sums_and_gradients_are_those_of_the_definition(n, chunk):
     inputs = sides(n)
     out, expected = causal_sum.chunked(*inputs, chunk), causal_sum.plain(*inputs)
-    agree(out, expected, *inputs, outputs=(1e-10, 1e-10), slopes=(1e-10, 1e-10))
+    agree(out, expected, *inputs, outputs=(1e-12, 1e-12), slopes=(1e-12, 1e-12))
+
+
+@pytest.mark.parametrize("n", [1, 63, 100, 1000, 4097])
+def test_sums_after_a_state_and_all_gradients_are_those_of_every_device(n, monkeypatch):
+    leaves = [*sides(n), torch.randn(2, 3, 5, 4).double().requires_grad_()]
+    slopes = torch.randn(2, 3, n, 4).double(), torch.randn(2, 3, 5, 4).double()
+    found = []
+    for on_cpu in (True, False):
+        monkeypatch.setattr(eager, "on_cpu", lambda x, on_cpu=on_cpu: on_cpu)
+        out = causal_sum.total_after(*leaves, 32)
+        found.append((*out, *torch.autograd.grad(out, leaves, slopes)))
+    torch.testing.assert_close(*found, rtol=1e-12, atol=1e-11)
+
+
+def test_chunked_sums_have_second_derivatives():
+    leaves = [*sides(5), torch.randn(2, 3, 5, 4).double().requires_grad_()]
+    sums = lambda *of: causal_sum.total_after(*of, 2)  # noqa: E731
+    assert torch.autograd.gradgradcheck(sums, leaves, fast_mode=True)
 
 
 @pytest.mark.parametrize(("cut", "scale"), [(1, 0.0), (31, -1.0), (32, 1e6), (33, 1e6)])

@@ -13,12 +13,15 @@ the past is a state of f g numbers: further tokens continue from it.
 Axis letters beyond the contract's: `f` features, `g` the width of the summed values.
 """
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.contract import Keys, Queries
+from zoo.kernels import eager
 from zoo.kernels.blocks import block_size, from_blocks, in_blocks
 
 QueryFeatures = Float[Tensor, "b h n f"]
@@ -64,11 +67,8 @@ def plain(queries: QueryFeatures, keys: KeyFeatures, values: Values) -> Sums:
 
 def chunked(queries: QueryFeatures, keys: KeyFeatures, values: Values, chunk: int) -> Sums:
     """The result of `plain`, in linear time and memory."""
-    q, k, v = (in_blocks(x, block_size(chunk, x.shape[-2])) for x in (queries, keys, values))
-    states = k.mT @ v
-    # Shifted, and not `cumsum - states`: the rounding of that difference depends on the future.
-    past = F.pad(states, (0, 0, 0, 0, 1, 0))[:, :, :-1].cumsum(2)
-    return from_blocks((q @ k.mT).tril() @ v + q @ past, queries.shape[-2])
+    state = values.new_zeros(*keys.shape[:2], keys.shape[-1], values.shape[-1])
+    return total_after(queries, keys, values, state, chunk)[0]
 
 
 def mean_after(
@@ -87,9 +87,52 @@ def total_after(
     if n == 1:
         state = state + keys.mT * values
         return queries @ state, state
-    q, k, v = (in_blocks(x, block_size(chunk, n)) for x in (queries, keys, values))
+    blocks = [in_blocks(x, block_size(chunk, n)) for x in (queries, keys, values)]
+    if eager.on_cpu(queries):
+        # One copy of what has another order in memory, and not one for each product.
+        sums, state = _Chunks.apply(*(x.flatten(0, 2) for x in blocks), state)
+        return from_blocks(sums.unflatten(0, blocks[0].shape[:3]), n), state
+    q, k, v = blocks
     states = torch.cat([state[:, :, None], k.mT @ v], dim=2).cumsum(2)
     return from_blocks((q @ k.mT).tril() @ v + q @ states[:, :, :-1], n), states[:, :, -1]
+
+
+class _Chunks(torch.autograd.Function):
+    """`total_after` of the c tokens of all chunks, (b h t, c, f): sums are added in place.
+
+    States and gradients of chunks are added in one order: none depends on what comes later.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        weights, update = (q @ k.mT).tril_(), _by_head(k.mT @ v, state)
+        past = torch.cat([state[:, :, None], update[:, :, :-1]], dim=2).cumsum(2)
+        ctx.save_for_backward(q, k, v, state, weights, past)
+        sums = (weights @ v).baddbmm_(q, past.flatten(0, 2))
+        return sums, past[:, :, -1] + update[:, :, -1]
+
+    @staticmethod
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, d_sums: Tensor, d_after: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        q, k, v, state, weights, past = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            states = torch.cat([state[:, :, None], _by_head(k.mT @ v, state)], dim=2).cumsum(2)
+            sums = (q @ k.mT).tril() @ v + q @ states[:, :, :-1].flatten(0, 2)
+            joined = torch.cat([sums.flatten(), states[:, :, -1].flatten()])
+            slope = torch.cat([d_sums.flatten(), d_after.flatten()])
+            return eager.differentiable(joined, (q, k, v, state), slope)
+        update, slopes = _by_head(q.mT @ d_sums, state), (d_sums @ v.mT).tril_()
+        later = torch.cat([update[:, :, 1:], d_after[:, :, None]], dim=2)
+        future = later.flip(2).cumsum(2).flip(2)
+        d_state, future = future[:, :, 0] + update[:, :, 0], future.flatten(0, 2)
+        d_q = (slopes @ k).baddbmm_(d_sums, past.flatten(0, 2).mT)
+        d_k = (slopes.mT @ q).baddbmm_(v, future.mT)
+        return d_q, d_k, (weights.mT @ d_sums).baddbmm_(k, future), d_state
+
+
+def _by_head(states: Tensor, state: State) -> Float[Tensor, "b h t f g"]:
+    return states.unflatten(0, (*state.shape[:2], -1))
 
 
 def ratio(numerator: Queries, denominator: Float[Tensor, "b h n 1"]) -> Queries:
