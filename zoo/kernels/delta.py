@@ -82,12 +82,10 @@ def extend(
 def with_gates(
     q: Keys, k: Keys, v: Values, log_decay: Gate, erase: Gate | None, write: ValueGate | None
 ) -> tuple[Tensor, ...]:
-    """The inputs of `token_sums`: both gates, or none if b = 0 and values are as wide as keys."""
-    if erase is None and q.shape == v.shape:
+    """The inputs of `token_sums`: both gates, or none if b = 0."""
+    if erase is None:
         return q, k, v if write is None else write * v, log_decay
-    ones = q.new_ones(1, 1, 1, 1)
-    erase, write = (ones - ones if erase is None else erase), (ones if write is None else write)
-    return q, k, v, log_decay, erase, write
+    return q, k, v, log_decay, erase, q.new_ones(1, 1, 1, 1) if write is None else write
 
 
 def step(

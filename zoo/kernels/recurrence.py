@@ -116,7 +116,7 @@ def _sums(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The sums, the states that the backward pass needs, and the state after the last token."""
     q, v = inputs[0], inputs[2]
-    out = torch.zeros_like(by_token(v))
+    out = torch.empty_like(by_token(v))
     batch, n, heads, width = out.shape
     ends = _of_both_directions(state, q, v, causal)
     if len(inputs) == 4:
@@ -137,7 +137,7 @@ def _gradients(
     q, k, v, *gates = inputs
     d_ends = _of_both_directions(d_after, q, v, causal)
     if len(inputs) == 4:
-        slopes = [torch.zeros_like(by_token(q)) for _ in range(4)]
+        slopes = [torch.empty_like(by_token(x)) for x in (q, k, v, q)]
         starts = _of_both_directions(state, q, v, causal)
         _run("add_gradients", inputs, by_token(gradient), *slopes, starts, d_ends, causal=causal)
     else:

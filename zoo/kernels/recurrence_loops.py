@@ -5,8 +5,8 @@ block is one head of one sample: its state, (e, f), stays in the cache of a proc
 processes the blocks first to last - 1, so that several threads share its work. Its result does not
 depend on how they share it.
 
-Without gates a loop adds to its results. `backwards` runs over the tokens from the last to the
-first; with `strict` the sum of a token is without the token itself.
+`backwards` runs over the tokens from the last to the first; with `strict` the sum of a token is
+without the token itself, and is added to the result of the other direction.
 """
 
 from collections.abc import Callable
@@ -48,21 +48,23 @@ def add_sums(
     q: Any, k: Any, v: Any, decay: Any, out: Any, ends: Any, backwards: bool, strict: bool,
     first: int, last: int,
 ) -> None:  # fmt: skip
-    """Add the sums of every token to `out`.
+    """Write the sums of every token to `out`, or add them with `strict`.
 
     `ends` has the state of each direction, before the first token and after the last.
     """
-    n, heads, width = q.shape[1:]
+    (n, heads, width), size = q.shape[1:], v.shape[3]
     for block in range(first, last):
         b, h = block // heads, block % heads
         state = ends[1 if backwards else 0, block]
         for step in range(n):
             i = n - 1 - step if backwards else step
             value, y = v[b, i, h], out[b, i, h]
+            if not strict:
+                y[:] = 0
             for a in range(width):
                 query, key, factor, row = q[b, i, h, a], k[b, i, h, a], decay[b, i, h, a], state[a]
                 weight = query * (key - key) if strict else query * key
-                for c in range(width):
+                for c in range(size):
                     past = factor * row[c]
                     y[c] += query * past + weight * value[c]
                     row[c] = past + key * value[c]
@@ -73,14 +75,14 @@ def add_gradients(
     q: Any, k: Any, v: Any, decay: Any, gradient: Any, d_q: Any, d_k: Any, d_v: Any, d_decay: Any,
     starts: Any, d_ends: Any, backwards: bool, strict: bool, first: int, last: int,
 ) -> None:  # fmt: skip
-    """Add the gradients of `add_sums` to `d_q`, `d_k`, `d_v`, and of log decay to `d_decay`.
+    """Write the gradients of `add_sums`, of log decay too, or add them with `strict`.
 
     `starts` has the state of each direction before the first token, `d_ends` the gradient of the
     state after the last; in it is written the gradient of the state before the first.
     """
-    n, heads, width = q.shape[1:]
+    (n, heads, width), size = q.shape[1:], v.shape[3]
     direction = 1 if backwards else 0
-    state = np.empty((width, width), q.dtype)
+    state = np.empty((width, size), q.dtype)
     queries = np.empty((n, width), q.dtype)
     # The gradient of log decay is the sum of q d_q - k d_k over the tokens from here on, and of
     # the state after the last one times its gradient.
@@ -95,17 +97,20 @@ def add_gradients(
             )
         total[:] = 0
         for a in range(width):
-            for c in range(width):
+            for c in range(size):
                 total[a] += state[a, c] * d_end[a, c]
         copy_matrix(d_end, state)
         for step in range(n):
             i = step if backwards else n - 1 - step
             value, y, d_value = v[b, i, h], gradient[b, i, h], d_v[b, i, h]
+            if not strict:
+                for slope in (d_value, d_q[b, i, h], d_k[b, i, h], d_decay[b, i, h]):
+                    slope[:] = 0
             for a in range(width):
                 query, key, factor, row = q[b, i, h, a], k[b, i, h, a], decay[b, i, h, a], state[a]
                 d_key = query - query
                 read = d_key if strict else query
-                for c in range(width):
+                for c in range(size):
                     d_state = row[c] + read * y[c]
                     d_key += d_state * value[c]
                     d_value[c] += d_state * key
@@ -122,13 +127,11 @@ def _query_gradients(
     k: Any, v: Any, decay: Any, gradient: Any, state: Any, out: Any, strict: bool
 ) -> None:
     """Write the gradient of one query to `out`, and add its token to the state."""
-    width = len(k)
-    for a in range(width):
+    for a in range(len(k)):
         key, factor, row = k[a], decay[a], state[a]
-        written = key - key if strict else key
-        d_query = written
-        d_query -= written
-        for c in range(width):
+        d_query = key - key
+        written = d_query if strict else key
+        for c in range(len(v)):
             past = factor * row[c]
             d_query += (past + written * v[c]) * gradient[c]
             row[c] = past + key * v[c]
