@@ -8,6 +8,7 @@ norm, one group per head.
 
 from abc import abstractmethod
 
+import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -39,7 +40,7 @@ class GatedHeads(Attention):
         # over many tokens overflow fp16 before the norm, and not behind it.
         normed = F.layer_norm(heads.transpose(1, 2), heads.shape[-1:], eps=self.norm.eps)
         normed = normed.flatten(-2).to(gate.dtype)
-        return self.out(F.silu(gate) * (normed * self.norm.weight + self.norm.bias))
+        return self.out(F.silu(gate) * torch.addcmul(self.norm.bias, normed, self.norm.weight))
 
 
 class GatedAttention(GatedHeads, RecurrentAttention):

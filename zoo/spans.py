@@ -104,7 +104,9 @@ def _in_order(
     named = {**dict(part.named_parameters()), **dict(part.named_buffers())}
 
     def compute(*inputs: Any) -> tuple[Tensor, ...]:
-        return functional_call(part, named, inputs)
+        # A span of several samples has gaps: each product of matrices would copy it.
+        tokens, *rest = inputs
+        return functional_call(part, named, (tokens.contiguous(), *rest))
 
     spans = x.split(span_of(layer, x), 1)
     masks = [None] * len(spans) if real is None else real.split(span_of(layer, x), 1)

@@ -79,7 +79,8 @@ def gated_inputs(
     heads = layer.size.heads
     # fp32 at least: sums over many tokens, and exponentials of sums.
     with full_precision(projected, logits) as (u, logits):
-        q, k, v = u.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
+        # The gradients of `unbind` are joined in the order of `u`, without another copy.
+        q, k, v = (x.transpose(1, 2) for x in u.unflatten(-1, (3, heads, -1)).unbind(2))
         q = layer.apply_rotary(q * q.shape[-1] ** -0.5, positions)
         log_decay = F.logsigmoid(in_heads(logits, heads)) / temperature
         return Inputs(q, layer.apply_rotary(k, positions), v, log_decay)

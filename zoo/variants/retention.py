@@ -28,7 +28,7 @@ from zoo.gated import GatedAttention
 from zoo.kernels.precision import full_precision
 from zoo.kernels.rotary import apply_rotary
 from zoo.projection import Projected
-from zoo.recurrent import Inputs
+from zoo.recurrent import Inputs, in_heads
 from zoo.registry import UserError
 from zoo.variants import variants
 
@@ -54,12 +54,12 @@ class Retention(GatedAttention):
     def inputs(self, x: Tokens, projected: Projected, positions: Positions | None) -> Inputs:
         """See `RecurrentAttention.inputs`."""
         # fp32 at least: the state is a sum over many tokens.
-        with full_precision(projected.unflatten(-1, (3, self.size.heads, -1))) as (u,):
-            # One rotation for queries and keys.
-            rotated = apply_rotary(u[:, :, :2].flatten(2, 3).transpose(1, 2), positions)
-            q, k = rotated.chunk(2, dim=1)
-            gamma = log_gamma(self.size.heads).to(q)[None, :, None, None]
-            return Inputs(q * q.shape[-1] ** -0.5, k, u[:, :, 2].transpose(1, 2), gamma)
+        with full_precision(projected) as (u,):
+            # One rotation for queries and keys. Not slices, whose gradients are as large as `u`.
+            heads, (both, v) = self.size.heads, u.split([2 * self.size.dim, self.size.dim], dim=-1)
+            q, k = apply_rotary(in_heads(both, 2 * heads), positions).chunk(2, dim=1)
+            gamma = log_gamma(heads).to(q)[None, :, None, None]
+            return Inputs(q * q.shape[-1] ** -0.5, k, in_heads(v, heads), gamma)
 
 
 def log_gamma(heads: int) -> Float[Tensor, " h"]:
