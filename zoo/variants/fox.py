@@ -17,6 +17,8 @@ Deviations: the layer is FoX (LLaMA); FoX (Pro) adds shifts of keys and values, 
 queries, keys and the output. Projections have a bias. Padded tokens have f = 1 and no weight.
 """
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -33,7 +35,7 @@ from zoo.variants import variants
 from zoo.variants.softmax import FUSED
 
 Wide = Float[Tensor, "b h n w"]
-"""Queries or keys with the channels of the gate."""
+"""Queries or keys with the channels of the gate, or values and outputs with two zeros."""
 
 NEVER = -1e30
 """The logit of a padded key: beside any other key its weight is 0."""
@@ -61,14 +63,14 @@ class ForgettingAttention(ProjectedAttention):
         self.forget = nn.Linear(size.dim, size.heads)
         nn.init.zeros_(self.forget.bias)
 
-    def attend(self, q: Wide, k: Wide, v: Queries, mask: Mask | None) -> Queries:
-        """The output of each query; queries and keys have the channels of the gate."""
-        # Fused kernels need values as wide as keys.
-        v = F.pad(v, (0, 2))
-        heads = F.scaled_dot_product_attention(
+    def attend(self, q: Wide, k: Wide, v: Wide, mask: Mask | None) -> Wide:
+        """The output of each query. All have two more channels: those of the gate, and zeros.
+
+        Fused kernels need values as wide as keys.
+        """
+        return F.scaled_dot_product_attention(
             q, k, v, is_causal=True, scale=1.0, dropout_p=self.dropout
         )
-        return heads[..., :-2]
 
     def head_flops(self, n: int) -> int:
         """See `ProjectedAttention.head_flops`: scores and sums of the pairs of tokens."""
@@ -108,18 +110,27 @@ class ForgettingAttention(ProjectedAttention):
         # c is counted from the last cached token: of this one it is 0.
         before = decay.mT.masked_fill(~seen[:, None, :, None], NEVER)
         past = torch.cat([keys.to(k.dtype), torch.ones_like(before), before], dim=-1)
-        heads = key_value_cache.attend_after(
-            lambda q, k, v, _: self.attend(q, k, v, None), q, k, v, real, past, values, seen
-        )
+
+        def narrow(q: Wide, k: Wide, v: Queries, _: Any) -> Queries:
+            return self.attend(q, k, F.pad(v, (0, 2)), None)[..., :-2]
+
+        heads = key_value_cache.attend_after(narrow, q, k, v, real, past, values, seen)
         ends = torch.cat([decay + log_forget.sum(2, keepdim=True), sum_after(log_forget).mT], -1)
         return heads, (*cache, last_tokens(ends.mT, ends.shape[-1], real).mT)
 
     def _project(
         self, x: Tokens, context: Context, mask: Mask | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries and keys with the channels of the gate, and values."""
+        """Queries and keys with the channels of the gate, and values with zeros."""
         q, k, v = super()._project(x, context, mask)
-        return *self._with_gate(q, k, zero_padding(self._log_forget(x), mask), mask), v
+        q, k = self._with_gate(q, k, zero_padding(self._log_forget(x), mask), mask)
+        return q, k, F.pad(v, (0, 2))
+
+    def _merge(self, heads: Wide) -> Tokens:
+        # Zero weights for the zeros of `attend`: to cut these off, heads would be copied, and kept.
+        size, weight = self.size, self.out.weight
+        wide = F.pad(weight.unflatten(1, (size.heads, -1)), (0, heads.shape[-1] - size.head_dim))
+        return F.linear(heads.transpose(1, 2).flatten(-2), wide.flatten(1), self.out.bias)
 
     def _with_gate(
         self, q: Queries, k: Keys, log_forget: Tensor, mask: Mask | None
