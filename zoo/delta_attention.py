@@ -62,8 +62,8 @@ class DeltaAttention(RecurrentAttention):
             u = u.unflatten(-1, (-1, self.size.heads, self.size.head_dim))
             # Not slices, whose gradients are as large as `u`.
             q, *rest = u.unbind(2)
-            k, v = (torch.stack(rest[first::2], dim=2) for first in (0, 1))
-            q, k = unit(q, q.shape[-1] ** -0.5)[:, :, None], unit(k)
+            k, v = torch.stack([unit(key) for key in rest[::2]], dim=2), torch.stack(rest[1::2], 2)
+            q = unit(q, q.shape[-1] ** -0.5)[:, :, None]
             # The keys of all steps have the position of their token.
             q, k = (self.apply_rotary(part.flatten(2, 3).transpose(1, 2), positions)
                     for part in (q, k))  # fmt: skip

@@ -42,7 +42,7 @@ class RecurrentAttention(Attention):
         steps: steps of the recurrence for each token; the last one reads.
     """
 
-    spans = 2
+    spans: float = 2
     chunk: int = delta.CHUNK
     steps: int = 1
 

@@ -10,6 +10,7 @@ weights of one span are in memory at a time (Chen et al., 2016, arXiv 1604.06174
 
 from collections.abc import Callable
 from functools import wraps
+from math import ceil
 from typing import Any
 
 import torch
@@ -45,8 +46,8 @@ class _Span(nn.Module):
 def in_spans(forward: Callable[..., Attended]) -> Callable[..., Attended]:
     """Decorate `forward` of a layer: training on a CPU computes a long causal input in spans.
 
-    The attribute `spans` of the layer is their number, 0 for none. The layer has `extend`, and
-    neither dropout nor auxiliary losses.
+    The attribute `spans` of the layer is their number, 0 for none; with a fraction, such as 8/3,
+    the first is the short one. The layer has `extend`, and neither dropout nor auxiliary losses.
     """
 
     @wraps(forward)
@@ -69,14 +70,16 @@ def has_spans(layer: Any, x: Tokens, context: Context | None) -> bool:
 
 
 def span_of(layer: Any, x: Tokens) -> int:
-    """The tokens of a span of an input, a power of two; 0 for none.
+    """The tokens of a span of an input, 0 for none: a power of two, or a multiple of `LEAST`.
 
     An input has about `layer.spans`, so that memory relative to softmax, and the operations of a
     token, do not depend on the length.
     """
     if not layer.spans:
         return 0
-    part = -(-x.shape[1] // layer.spans)
+    part = ceil(x.shape[1] / layer.spans)
+    if layer.spans % 1:
+        return -(-part // LEAST) * LEAST
     return max(LEAST, 1 << (part - 1).bit_length())
 
 
@@ -108,8 +111,12 @@ def _in_order(
         tokens, *rest = inputs
         return functional_call(part, named, (tokens.contiguous(), *rest))
 
-    spans = x.split(span_of(layer, x), 1)
-    masks = [None] * len(spans) if real is None else real.split(span_of(layer, x), 1)
+    number, rest = divmod(x.shape[1], size := span_of(layer, x))
+    sizes, rest = [size] * number, [rest] * bool(rest)
+    # The last span is not computed again: it should not be the short one.
+    sizes = rest + sizes if layer.spans % 1 else sizes + rest
+    spans = x.split(sizes, 1)
+    masks = [None] * len(spans) if real is None else real.split(sizes, 1)
     for number, (tokens, mask) in enumerate(zip(spans, masks, strict=True), 1):
         # The backward pass begins with the last: it would compute at once what is stored here.
         call = recomputed if number < len(spans) else lambda function, *inputs: function(*inputs)

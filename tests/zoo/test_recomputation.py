@@ -205,6 +205,8 @@ def test_spans_have_the_outputs_and_gradients_of_the_whole(name, n, span, padded
     torch.testing.assert_close(of_real_tokens(), expected, rtol=1e-9, atol=1e-11)
     # The last span is not computed again, and a single one is the whole.
     assert len(seen) == -(-n // span) - 1
+    first = n % span or span if layer.spans % 1 else span
+    assert {tokens.shape[1] for tokens, *_ in seen[:1]} <= {first}
 
 
 @pytest.mark.parametrize("name", ["linear", "gated-delta", "gated-linear"])
@@ -252,9 +254,10 @@ def test_the_loss_of_spans_is_that_of_the_whole(options, padded, spans):
 
 @pytest.mark.parametrize(
     ("spans", "n", "expected"),
-    [(4, 512, 512), (4, 1024, 512), (4, 2049, 1024), (4, 4096, 1024), (8, 4096, 512), (0, 99, 0)],
-)
-def test_spans_are_powers_of_two_and_about_as_many_for_every_long_input(spans, n, expected):
+    [(4, 512, 512), (4, 1024, 512), (4, 2049, 1024), (4, 4096, 1024), (8, 4096, 512), (0, 99, 0),
+     (8 / 3, 600, 512), (8 / 3, 4096, 1536), (8 / 3, 4097, 2048)],
+)  # fmt: skip
+def test_spans_are_whole_blocks_and_about_as_many_for_every_long_input(spans, n, expected):
     assert spans_module.span_of(SimpleNamespace(spans=spans), torch.empty(1, n, 1)) == expected
 
 

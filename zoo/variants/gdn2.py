@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from zoo.contract import Identity, Size, Tokens
 from zoo.delta_attention import Decay, DeltaAttention, OutputGate, low_rank, sigmoid_gate
-from zoo.spans import SPANS
 from zoo.variants import variants
 from zoo.variants.kda import Kda
 
@@ -30,7 +29,7 @@ class Gdn2(DeltaAttention):
     """The delta rule with separate gates for what is erased and what is written."""
 
     identities = (Identity(other="kda", where="b = w = beta", prepare=_with_one_gate),)
-    spans = SPANS
+    spans = 8 / 3
 
     def __init__(self, size: Size, *, negative: bool = False, gate: OutputGate = "sigmoid") -> None:
         """Make the parameters.

@@ -24,7 +24,6 @@ from zoo.delta_attention import (
     sigmoid_gate,
     spread_heads,
 )
-from zoo.spans import SPANS
 from zoo.variants import variants
 from zoo.variants.gated_delta import GatedDelta
 
@@ -44,7 +43,7 @@ class Kda(DeltaAttention):
             other_options={"gate": "none"}, prepare=_with_equal_channels,
         ),
     )  # fmt: skip
-    spans = SPANS
+    spans = 8 / 3
 
     def __init__(self, size: Size, *, negative: bool = False, gate: OutputGate = "sigmoid") -> None:
         """Make the parameters.

@@ -24,7 +24,6 @@ from zoo.delta_attention import EPS, Decay
 from zoo.kernels.precision import full_precision, rms_norm
 from zoo.projection import Projected
 from zoo.recurrent import Heads, Inputs, RecurrentAttention, in_heads
-from zoo.spans import SPANS
 from zoo.variants import variants
 
 
@@ -34,7 +33,6 @@ class Mamba2(RecurrentAttention):
 
     family = "decay"
     traits = Traits.causal_only(linear=True, stochastic=False, recurrent=True)
-    spans = SPANS
 
     def __init__(self, size: Size, *, state: Count = 128, expand: Count = 2) -> None:
         """Make the parameters.
