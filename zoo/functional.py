@@ -79,14 +79,20 @@ def attention(
     if is_causal and n != m:
         raise Unsupported(f"causal {variant} got {n} queries and {m} keys; give as many of both")
     if enable_gqa:
-        if not (groups := key.shape[1]) or heads % groups or value.shape[1:2] != key.shape[1:2]:
-            raise UserError(f"{heads} heads of queries are no multiple of {groups} of keys and "
-                            "values; give a number that divides it")  # fmt: skip
-        key, value = (part.repeat_interleave(heads // part.shape[1], 1) for part in (key, value))
+        key, value = repeated(key, value, heads)
     shape = heads, width, m if max_len is None else max_len
     chosen = tuple(sorted(options.items()))
     core = build(variant, chosen, shape, dropout_p, dropout_p > 0, query.device, is_causal)
     return compute(core, query, key, value, mask, scale)
+
+
+def repeated(key: Tensor, value: Tensor, heads: int) -> tuple[Tensor, Tensor]:
+    """Keys and values, each head repeated for its group of heads of queries."""
+    if not (groups := key.shape[1]) or heads % groups or value.shape[1:2] != key.shape[1:2]:
+        raise UserError(f"{heads} heads of queries are no multiple of {groups} of keys and "
+                        "values; give a number that divides it")  # fmt: skip
+    key, value = (part.repeat_interleave(heads // groups, 1) for part in (key, value))
+    return key, value
 
 
 def projected_variant(name: str) -> type[ProjectedAttention]:
