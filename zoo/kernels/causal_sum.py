@@ -29,6 +29,7 @@ KeyFeatures = Float[Tensor, "b h m f"]
 Values = Float[Tensor, "b h m g"]
 Sums = Float[Tensor, "b h n g"]
 State = Float[Tensor, "b h f g"]
+Chunks = Float[Tensor, "bht c _"]
 
 
 def mean(
@@ -88,19 +89,23 @@ def total_after(
         state = state + keys.mT * values
         return queries @ state, state
     blocks = [in_blocks(x, block_size(chunk, n)) for x in (queries, keys, values)]
-    if eager.on_cpu(queries):
-        # One copy of what has another order in memory, and not one for each product.
-        sums, state = _Chunks.apply(*(x.flatten(0, 2) for x in blocks), state)
-        return from_blocks(sums.unflatten(0, blocks[0].shape[:3]), n), state
-    q, k, v = blocks
-    states = torch.cat([state[:, :, None], k.mT @ v], dim=2).cumsum(2)
-    return from_blocks((q @ k.mT).tril() @ v + q @ states[:, :, :-1], n), states[:, :, -1]
+    compute = _Chunks.apply if eager.on_cpu(queries) else _in_chunks
+    # One copy of what has another order in memory, and not one for each product.
+    q, k, v = (x.flatten(0, 2) for x in blocks)
+    sums, state = compute(q, k, v, state)
+    return from_blocks(sums.unflatten(0, blocks[0].shape[:3]), n), state
+
+
+def _in_chunks(q: Chunks, k: Chunks, v: Chunks, state: State) -> tuple[Chunks, State]:
+    """`total_after` of the c tokens of all chunks."""
+    states = torch.cat([state[:, :, None], _by_head(k.mT @ v, state)], dim=2).cumsum(2)
+    return (q @ k.mT).tril() @ v + q @ states[:, :, :-1].flatten(0, 2), states[:, :, -1]
 
 
 class _Chunks(torch.autograd.Function):
-    """`total_after` of the c tokens of all chunks, (b h t, c, f): sums are added in place.
+    """`_in_chunks`, whose sums are added in place.
 
-    States and gradients of chunks are added in one order: none depends on what comes later.
+    Gradients of states are added in one order: none depends on what comes before.
     """
 
     @staticmethod
@@ -117,10 +122,8 @@ class _Chunks(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         q, k, v, state, weights, past = ctx.saved_tensors
         if torch.is_grad_enabled():
-            states = torch.cat([state[:, :, None], _by_head(k.mT @ v, state)], dim=2).cumsum(2)
-            sums = (q @ k.mT).tril() @ v + q @ states[:, :, :-1].flatten(0, 2)
-            joined = torch.cat([sums.flatten(), states[:, :, -1].flatten()])
-            slope = torch.cat([d_sums.flatten(), d_after.flatten()])
+            again, slope = _in_chunks(q, k, v, state), (d_sums, d_after)
+            joined, slope = (torch.cat([x.flatten() for x in of]) for of in (again, slope))
             return eager.differentiable(joined, (q, k, v, state), slope)
         update, slopes = _by_head(q.mT @ d_sums, state), (d_sums @ v.mT).tril_()
         later = torch.cat([update[:, :, 1:], d_after[:, :, None]], dim=2)
