@@ -31,7 +31,7 @@ from zoo.kernels.feature_sum import Part
 from zoo.kernels.precision import TINY
 from zoo.kernels.real_tokens import count_after, positions_after, zero_padding
 from zoo.projected import ProjectedAttention
-from zoo.spans import SPANS, in_spans
+from zoo.spans import in_spans
 from zoo.variants import variants
 
 Sums = Float[Tensor, "b h _ e"]
@@ -45,7 +45,7 @@ class Cosine(ProjectedAttention):
     family = "kernel"
     # fp32 at least: squares overflow half precision, and the sums run over thousands of tokens.
     upcast = True
-    spans = SPANS
+    spans = 8 / 3
     forward = in_spans(ProjectedAttention.forward)
 
     def __init__(self, size: Size, *, chunk: Count = 64) -> None:

@@ -31,7 +31,7 @@ from zoo.kernels import causal_sum, feature_sum
 from zoo.kernels.feature_sum import Part
 from zoo.kernels.real_tokens import zero_padding
 from zoo.projected import ProjectedAttention
-from zoo.spans import SPANS, in_spans
+from zoo.spans import in_spans
 from zoo.variants import variants
 
 
@@ -43,7 +43,7 @@ class Linear(ProjectedAttention):
     family = "kernel"
     # fp32 at least: half precision is too coarse for sums over thousands of tokens.
     upcast = True
-    spans = SPANS
+    spans = 2
     forward = in_spans(ProjectedAttention.forward)
 
     def __init__(self, size: Size, *, chunk: Count = 64) -> None:
