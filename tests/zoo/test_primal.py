@@ -153,6 +153,17 @@ def test_sampled_positions_are_spread_evenly_over_the_real_tokens():
         assert sample == set(real[positions(len(real), 15)].tolist())
 
 
+def test_with_equal_directions_a_score_is_the_count_of_tokens_that_equal_its_own():
+    layer = build("dependent", 40, rank=1, rank_multi=40)
+    tokens = torch.randint(DIM // HEADS, (2, 40))
+    features = torch.nn.functional.one_hot(tokens, DIM // HEADS).double()
+    with torch.no_grad():
+        _, weights = layer.weights(features.repeat(1, 1, HEADS), None, layer.directions.fill_(1))
+    scores = torch.einsum("bnp,bchps->bnchs", features, weights)
+    counts = (tokens[:, :, None] == tokens[:, None]).sum(2).double()
+    torch.testing.assert_close(scores, counts[:, :, None, None, None].expand(scores.shape))
+
+
 def test_projections_auto_are_dependent_unless_causal():
     layer = Primal(size(max_len=50))
     assert (layer.projections, build("causal").projections) == ("dependent", "independent")
