@@ -92,13 +92,13 @@ def total_after(
     compute = _Chunks.apply if eager.on_cpu(queries) else _in_chunks
     # One copy of what has another order in memory, and not one for each product.
     q, k, v = (x.flatten(0, 2) for x in blocks)
-    sums, state = compute(q, k, v, state)
+    sums, state = compute(q, k, v, state, blocks[0].shape[2])
     return from_blocks(sums.unflatten(0, blocks[0].shape[:3]), n), state
 
 
-def _in_chunks(q: Chunks, k: Chunks, v: Chunks, state: State) -> tuple[Chunks, State]:
-    """`total_after` of the c tokens of all chunks."""
-    states = torch.cat([state[:, :, None], _by_head(k.mT @ v, state)], dim=2).cumsum(2)
+def _in_chunks(q: Chunks, k: Chunks, v: Chunks, state: State, t: int) -> tuple[Chunks, State]:
+    """`total_after` of the c tokens of all chunks, t a head."""
+    states = torch.cat([state[:, :, None], _by_head(k.mT @ v, state, t)], dim=2).cumsum(2)
     return (q @ k.mT).tril() @ v + q @ states[:, :, :-1].flatten(0, 2), states[:, :, -1]
 
 
@@ -109,8 +109,11 @@ class _Chunks(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        weights, update = (q @ k.mT).tril_(), _by_head(k.mT @ v, state)
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, state: Tensor, t: int
+    ) -> tuple[Tensor, Tensor]:
+        weights, update = (q @ k.mT).tril_(), _by_head(k.mT @ v, state, t)
+        ctx.t = t
         past = torch.cat([state[:, :, None], update[:, :, :-1]], dim=2).cumsum(2)
         ctx.save_for_backward(q, k, v, state, weights, past)
         sums = (weights @ v).baddbmm_(q, past.flatten(0, 2))
@@ -122,20 +125,20 @@ class _Chunks(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         q, k, v, state, weights, past = ctx.saved_tensors
         if torch.is_grad_enabled():
-            again, slope = _in_chunks(q, k, v, state), (d_sums, d_after)
+            again, slope = _in_chunks(q, k, v, state, ctx.t), (d_sums, d_after)
             joined, slope = (torch.cat([x.flatten() for x in of]) for of in (again, slope))
-            return eager.differentiable(joined, (q, k, v, state), slope)
-        update, slopes = _by_head(q.mT @ d_sums, state), (d_sums @ v.mT).tril_()
+            return *eager.differentiable(joined, (q, k, v, state), slope), None
+        update, slopes = _by_head(q.mT @ d_sums, state, ctx.t), (d_sums @ v.mT).tril_()
         later = torch.cat([update[:, :, 1:], d_after[:, :, None]], dim=2)
         future = later.flip(2).cumsum(2).flip(2)
         d_state, future = future[:, :, 0] + update[:, :, 0], future.flatten(0, 2)
         d_q = (slopes @ k).baddbmm_(d_sums, past.flatten(0, 2).mT)
         d_k = (slopes.mT @ q).baddbmm_(v, future.mT)
-        return d_q, d_k, (weights.mT @ d_sums).baddbmm_(k, future), d_state
+        return d_q, d_k, (weights.mT @ d_sums).baddbmm_(k, future), d_state, None
 
 
-def _by_head(states: Tensor, state: State) -> Float[Tensor, "b h t f g"]:
-    return states.unflatten(0, (*state.shape[:2], -1))
+def _by_head(states: Tensor, state: State, t: int) -> Float[Tensor, "b h t f g"]:
+    return states.unflatten(0, (*state.shape[:2], t))
 
 
 def ratio(numerator: Queries, denominator: Float[Tensor, "b h n 1"]) -> Queries:
