@@ -143,11 +143,7 @@ class Performer(ProjectedAttention):
         # product.
         if self.size.causal:
             c = (w.square().sum(-1) / 2 - HEADROOM).clamp_max(0.0)
-            keys = keys.sub_(c)
-            # With a c_m below 0 no exponent exceeds it.
-            if torch.compiler.is_compiling() or bool((c == 0).any()):
-                keys = keys.clamp_max(HEADROOM)
-            return queries.add_(c).softmax(-1), keys.exp_()
+            return queries.add_(c).softmax(-1), keys.sub_(c).clamp_max(HEADROOM).exp_()
         c = keys.detach().amax(-2, keepdim=True)
         c = c.masked_fill(c.isinf(), 0.0)
         return queries.add_(c).softmax(-1), keys.sub_(c).exp_()
