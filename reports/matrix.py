@@ -104,18 +104,24 @@ def columns(suite: Suite, form: str, questions: Sequence[SuiteQuestion]) -> list
         *_ratios(plan, "time", "ratio", "time"),
         *_ratios(plan, "memory", "memory_ratio", "peak memory"),
         Column(name="parameters", of=cost("train", middle, "parameters"), heading="parameters",
-               write=whole_text),
+               write=whole_text, note=f"of a layer, at {middle:,} tokens."),
         *is_causal * [
             Column(name="decode_seconds", of=cost("decode", last, "seconds"), outputs=()),
             Column(name="decode", of=cost("decode", last, "ratio"), heading="decode",
-                   unit=f"{last:,}", short="decode", write=number, outputs=SCREENS),
+                   unit=f"{last:,}", short="decode", write=number, outputs=SCREENS,
+                   note=f"the time of one token after {last:,}, relative to the fastest exact "
+                        "softmax."),
             Column(name="state_bytes", of=cost("decode", last, "state_bytes"), heading="state",
-                   unit="bytes", short="state", write=whole_text),
+                   unit="bytes", short="state", write=whole_text,
+                   note="what is kept between two tokens."),
         ],
         Column(name="computed_by", of=_computed_by, heading="computed by", outputs=PAGES,
-               write=lambda of: of if isinstance(of, str) else NOTHING),
+               write=lambda of: of if isinstance(of, str) else NOTHING,
+               note="in training, operations of PyTorch, loops that are compiled here, Triton, or "
+                    "a library (a package, or a fused kernel of PyTorch)."),
         Column(name="known_failures", of=of_row("known_failures", "max"), heading="checks",
-               outputs=PAGES, write=_checks),
+               outputs=PAGES, write=_checks,
+               note="passed, or the number of known failures; `docs/certificates.md` lists them."),
     ]  # fmt: skip
 
 

@@ -68,6 +68,7 @@ class Column:
         text: gives the text of a line, where that depends on more than the value.
         outputs: the outputs that show it.
         short: the heading on a terminal, if it is another.
+        note: the explanation below the table of a page.
         length: the number of tokens of a cost.
         descending: whether the site first sorts it from the most to the least.
         only_if_any: left out where no line has a value other than 0.
@@ -82,6 +83,7 @@ class Column:
     text: Callable[[Line], str | Cell] | None = None
     outputs: Sequence[str] = OUTPUTS
     short: str = ""
+    note: str = ""
     length: int = 0
     descending: bool = False
     only_if_any: bool = False

@@ -200,6 +200,12 @@ def _rendered(template: str, of: Tables) -> bytes:
         options=_options(of.suite),
         models=_models(of.suite),
         lessons=lessons(of),
+        legend={
+            column.heading: column.note
+            for form in of.matrix
+            for column in of.table(form, "page").columns
+            if column.note
+        },
         probe_tables=_probe_tables(of),
     ).encode()
 
