@@ -146,12 +146,12 @@ def ask(
     query: Values = {"length": length, "pass": operation, "memory": memory, "needs": [*wanted]}
     # The table of the published records, which `harness.pages` writes.
     path = FOLDER / f"{chosen.name}.json"
-    if store or not path.exists():
+    table = {} if store or not path.exists() else json.loads(path.read_text("utf-8"))
+    # The file may be older than the questions of the suite.
+    if {*table.get("forms", ())} != {*names}:
         content = stores.results_of(chosen.name, *stores.stores_of(store))
         of = results(content.runs, chosen, content.rules)
         table = advice.table(of.answers(), of.seeds, content.costs, chosen, described())
-    else:
-        table = json.loads(path.read_text("utf-8"))
     # A suite of a user is named by its file.
     table["suite"] = shlex.quote(suite if suite.endswith(".toml") else chosen.key)
     return table, query, advice.advise(table, query)
