@@ -61,7 +61,7 @@ class Runs:
         positions: learned, rotary or none; by default learned, or as --budget SUITE/QUESTION says.
         compile: torch.compile; by default on CUDA only.
         set_: NAME.OPTION=VALUE; NAME is a variant, a task, train or model; repeatable.
-        engine: Where runs are, as local, ray or slurm; see docs/grids.md.
+        engine: Engine of the runs, such as local, ray or slurm; see docs/grids.md.
         workers: Runs at once; 0 is 1 on this machine, and all that have room elsewhere.
         threads: CPU threads of a run; 0 is a worker's share of this machine, 1 elsewhere.
         slurm: NAME=VALUE for Slurm, as partition=gpu; repeatable.

@@ -236,7 +236,7 @@ def most_solved(probes: pd.DataFrame) -> pd.Series:
     The size is the number that the name of a probe begins with: 32 of `32 pairs in 128`. 0 if a row
     solves none, NaN if it has none.
     """
-    size = probes["probe"].str.extract(r"^(\d+)", expand=False).astype(float)
+    size = _sizes(probes)
     size = size.where(probes["mean"] >= SOLVED, 0.0).where(probes["trained"].astype(bool))
     return size.groupby([probes["question"], probes["row"]]).max()
 
@@ -247,11 +247,20 @@ def of_probes(probes: pd.DataFrame) -> Table:
     `probes` are of `reports.suite_results.SuiteResults`, in the order of rows.
     """
     names = probes.drop_duplicates("probe")[["probe", "trained"]].itertuples(index=False)
-    across = {name: name if trained else f"{name}, not trained" for name, trained in names}
+    across = {name: _heading(name, trained) for name, trained in names}
     found = grid(probes, ROW, across, "probe", lambda of: Cell(of["text"], interval=of["interval"]))
     solved = most_solved(probes).droplevel("question")
     lines = [{**line, "solved": solved[line["row"]]} for line in found.lines]
     return Table([*found.columns, _solved(probes)], lines)
+
+
+def _sizes(probes: pd.DataFrame) -> pd.Series:
+    """The number that the name of each probe begins with; NaN without one."""
+    return probes["probe"].str.extract(r"^(\d+)", expand=False).astype(float)
+
+
+def _heading(probe: str, trained: bool) -> str:
+    return probe if trained else f"{probe}, not trained"
 
 
 def _solved(probes: pd.DataFrame) -> Column:
@@ -270,15 +279,16 @@ def by_state(answers: pd.DataFrame, probes: pd.DataFrame) -> Table:
     found = found.sort_values("state_bytes", kind="stable")
     if found["state_bytes"].nunique() < 2:
         found = found.iloc[:0]
-    hardest = probes["probe"].str.extract(r"^(\d+)", expand=False).astype(float).idxmax()
-    hardest = probes[probes["probe"] == (name := probes["probe"][hardest])].set_index("row")
+    largest = probes.loc[_sizes(probes).fillna(0).idxmax()]
+    hardest = probes[probes["probe"] == largest["probe"]].set_index("row")
     found = found.join(most_solved(probes).rename("solved"), on=["question", "row"])
     found = found.join(hardest[["text", "interval"]].add_prefix("hardest_"), on="row")
+    found = found.fillna({"hardest_text": NOTHING, "hardest_interval": ""})
     return Table([
         ROW,
         Column(name="state_bytes", heading="state of the model", unit="bytes", write=whole_text),
         Column(name="text", heading="score", text=lambda line: _score({**line, "group": 0})),
         _solved(probes),
-        Column(name="hardest_text", heading=name, text=lambda line: Cell(
-            line["hardest_text"], interval=line["hardest_interval"])),
+        Column(name="hardest_text", heading=_heading(largest["probe"], largest["trained"]),
+               text=lambda line: Cell(line["hardest_text"], interval=line["hardest_interval"])),
     ], lines_of(found))  # fmt: skip

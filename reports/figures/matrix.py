@@ -25,9 +25,9 @@ Lane = tuple[int, list[str]]
 def draw(of: "Tables") -> Figure:
     """A panel for each form, in bands of the number of questions on which a variant is able.
 
-    A point is a variant with a time and a verdict; its label has the questions on which it is able
-    and those that are finished. Without ceilings the bands are of the questions on which it is
-    better than every baseline.
+    A point is a variant with a time and a verdict; its label has the numbers of questions on which
+    it is able and that are finished. Without ceilings the bands are of the questions on which it
+    is better than every baseline.
     """
     column = f"time.{of.suite.cost.middle_length}"
     has_verdicts = {form: any(q.ceiling is not None for q in of.questions(form))

@@ -127,8 +127,8 @@ class Majority(SyntheticTask):
 class Histogram(SyntheticTask):
     """How often the token of each position occurs in the sequence.
 
-    Token 1 + i is the symbol i, class c is the count c + 1. A symbol that occurs at all does so
-    with a count drawn from 1..most, until the sequence is full.
+    Token 1 + i is the symbol i, class c is the count c + 1. Each symbol of a sequence occurs 1 to
+    `most` times, with equal probability, and the last one until the sequence is full.
 
     Attributes:
         max_len: tokens per example.
@@ -139,8 +139,8 @@ class Histogram(SyntheticTask):
     name = "histogram"
     version = 1
     caveat = (
-        "The count of a token is more often large: a token of a count of 8 has 8 positions. "
-        "*majority* is right in about 22 %."
+        "Classes are unbalanced: a token that occurs 8 times has 8 positions. *majority* is right "
+        "in about 22 %."
     )
 
     max_len: int = 64

@@ -1,5 +1,7 @@
 """The advisor: its rules over a table that can be checked by hand, and its table of a store."""
 
+import json
+import shutil
 from itertools import product
 from typing import Any
 
@@ -286,6 +288,17 @@ def test_a_need_is_every_question_that_its_name_begins():
     assert {"bidirectional-copy", "bidirectional-recall"} <= {*both}
     for need, questions in (("bidirectional", both), ("recall", ["recall"])):
         assert harness.advise(need, 4096)["query"]["needs"] == questions
+
+
+def test_a_question_that_the_published_table_lacks_is_judged_from_the_records(
+    tmp_path, monkeypatch
+):
+    folder = shutil.copytree(suites.FOLDER, tmp_path / "suites")
+    older = json.loads((folder / "laptop.json").read_text("utf-8"))
+    del older["forms"]["bidirectional-recall"]
+    (folder / "laptop.json").write_text(json.dumps(older))
+    monkeypatch.setattr(suites, "FOLDER", folder)
+    assert "bidirectional-recall" in harness.advise("bidirectional", 4096)["query"]["needs"]
 
 
 def test_amounts_of_memory_are_read_and_shown():
