@@ -279,7 +279,7 @@ def by_state(answers: pd.DataFrame, probes: pd.DataFrame) -> Table:
     found = found.sort_values("state_bytes", kind="stable")
     if found["state_bytes"].nunique() < 2:
         found = found.iloc[:0]
-    largest = probes.loc[_sizes(probes).fillna(0).idxmax()]
+    largest = probes.iloc[int(_sizes(probes).fillna(0).argmax())]
     hardest = probes[probes["probe"] == largest["probe"]].set_index("row")
     found = found.join(most_solved(probes).rename("solved"), on=["question", "row"])
     found = found.join(hardest[["text", "interval"]].add_prefix("hardest_"), on="row")
