@@ -143,11 +143,12 @@ function advise({ length, pass, memory, needs }) {
     excluded: {}, commands: [], recommended: "" });
   const form = table.forms[needs[0]];
   if (!choices.lengths.length) return refuse("no cost is measured");
+  const twoForms = "a layer has one form, and this asks for two; ask for each by itself";
+  if (needs.some((name) => table.forms[name] !== form)) return refuse(twoForms);
   if (used.length > page.most_needs)
     return refuse(`more than ${page.most_needs} questions; harness advise takes any number`);
   const stored = choices.results[`${pass} ${length} ${used.join(",") || form}`];
-  if (!stored || needs.some((name) => table.forms[name] !== form))
-    return refuse("a layer has one form, and this asks for two; ask for each by itself");
+  if (!stored) return refuse(twoForms);
   const fits = (row) => memory === null || stored.memory[row] <= memory;
   const members = stored.members.filter(({ row }) => fits(row))
     .map((member) => ({ ...member, tied: member.tied.filter(fits) }));
