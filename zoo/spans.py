@@ -107,7 +107,7 @@ def _in_order(
     named = {**dict(part.named_parameters()), **dict(part.named_buffers())}
 
     def compute(*inputs: Any) -> tuple[Tensor, ...]:
-        # A span of several samples has gaps: each product of matrices would copy it.
+        # A span of several samples is not contiguous: each product of matrices would copy it.
         tokens, *rest = inputs
         return functional_call(part, named, (tokens.contiguous(), *rest))
 

@@ -25,9 +25,8 @@ Lane = tuple[int, list[str]]
 def draw(of: "Tables") -> Figure:
     """A panel for each form, in bands of the number of questions on which a variant is able.
 
-    A point is a variant with a time and a verdict; its label has the numbers of questions on which
-    it is able and that are finished. Without ceilings the bands are of the questions on which it
-    is better than every baseline.
+    A point is a variant with a time and a verdict; its label has the able and finished questions.
+    Without ceilings the bands are of questions on which a variant is better than every baseline.
     """
     column = f"time.{of.suite.cost.middle_length}"
     has_verdicts = {form: any(q.ceiling is not None for q in of.questions(form))
@@ -53,9 +52,8 @@ def draw(of: "Tables") -> Figure:
                 text = style.GREY if colour == style.FAINT else colour
                 time = times[form][label]
                 axes.plot(time, lane, marker=marker or "o", markersize=6, color=colour)
-                name = style.label(label)
-                if has_verdicts[form]:
-                    name += f" {of_form['able'][label]}/{of_form['finished'][label]}"
+                counts = f" {of_form['able'][label]}/{of_form['finished'][label]}"
+                name = style.label(label) + counts * has_verdicts[form]
                 axes.annotate(name, (time, lane), (5, 0), va="center",
                               textcoords="offset points", fontsize=8, color=text)  # fmt: skip
         _scales(axes, [1.0, *times[form].values()], [able for able, _ in lanes[form]])

@@ -140,7 +140,7 @@ class Histogram(SyntheticTask):
     version = 1
     caveat = (
         "Classes are unbalanced: a token that occurs 8 times has 8 positions. *majority* is right "
-        "in about 22 %."
+        "in about 20 %."
     )
 
     max_len: int = 64

@@ -10,7 +10,8 @@ needs no weights. All tokens: time O(n f g), memory O(f g). The past alone:
 A later token changes no earlier output, not even through rounding. The sum of `keys^T values` over
 the past is a state of f g numbers: further tokens continue from it.
 
-Axis letters beyond the contract's: `f` features, `g` the width of the summed values.
+Axis letters beyond the contract's: `f` features, `g` the width of the summed values, `t` chunks of
+a head, `c` tokens of a chunk, `bht` the chunks of all heads.
 """
 
 from typing import Any
@@ -105,7 +106,7 @@ def _in_chunks(q: Chunks, k: Chunks, v: Chunks, state: State, t: int) -> tuple[C
 class _Chunks(torch.autograd.Function):
     """`_in_chunks`, whose sums are added in place.
 
-    Gradients of states are added in one order: none depends on what comes before.
+    The gradient of a state is a sum over later chunks, from the last backwards.
     """
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""The loops of `zoo.kernels.recurrence`, compiled by numba.
+"""The loops of `zoo.kernels.recurrence` and of `zoo.variants.mesa`, compiled by numba.
 
 Arrays are (b, n, h, e), of values (b, n, h, f); decay and gates may have strides of zero. A
 block is one head of one sample: its state, (e, f), stays in the cache of a processor. A loop

@@ -24,7 +24,7 @@ def apply_rotary(
         positions = torch.arange(x.shape[-2], device=x.device)[None]
     pairs = x.shape[-1] // 2
     if eager.on_cpu(x) and (positions == positions[:1]).all():
-        positions = positions[:1]  # of all samples
+        positions = positions[:1]  # the angles of all samples are equal, and computed once
     # Double: in fp32 the error of the angle is 1e-3 from i = 16k on.
     theta = BASE ** -(torch.arange(pairs, dtype=torch.float64, device=x.device) / pairs)
     angle = positions[:, None, :, None] * theta

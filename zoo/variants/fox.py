@@ -64,7 +64,7 @@ class ForgettingAttention(ProjectedAttention):
         nn.init.zeros_(self.forget.bias)
 
     def attend(self, q: Wide, k: Wide, v: Wide, mask: Mask | None) -> Wide:
-        """The output of each query. All have two more channels: those of the gate, and zeros.
+        """The output of each query. Queries and keys have two channels for the gate, values zeros.
 
         Fused kernels need values as wide as keys.
         """

@@ -149,7 +149,7 @@ class _Solutions(torch.autograd.Function):
     """`solve` by compiled loops, which keep no system: the backward pass makes them again.
 
     The gradient of S_i is -y_i x_i^T, where y_i solves S_i y_i = d x_i. The other gradients are
-    those of the recurrence y_i . (H_i x_i), times -1.
+    the negative ones of the recurrence y_i . (H_i x_i).
     """
 
     @staticmethod
