@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from tasks import BASELINES_VERSION, Task, baselines, create, metrics
-from tasks.answers import Classes, Number
+from tasks.answers import Classes
 from tasks.baselines import context, fitting, grey_images, listops, tokens
 from tasks.contract import SPLITS, Split
 
@@ -88,11 +88,9 @@ def test_the_bag_solves_the_sum_of_two_marked_numbers():
 def test_a_bag_has_the_shares_of_the_real_tokens_of_every_sequence():
     split = Split(
         sequences=torch.tensor([[1, 2, 0, 3], [1, 2, 1, 2], [2, 3, 3, 3]], dtype=torch.uint8),
-        lengths=torch.tensor([2, 4, 1]).int(),
-        sequence_ids=torch.tensor([[0, 1], [2, 0]]).int(),
-        targets=torch.tensor([0, 1]),
-        padded=True,
-    )
+        lengths=torch.tensor([2, 4, 1]).int(), sequence_ids=torch.tensor([[0, 1], [2, 0]]).int(),
+        targets=torch.tensor([0, 1]), padded=True,
+    )  # fmt: skip
     shares = [[0, 0.5, 0.5, 0, 0, 0.5, 0.5, 0], [0, 0, 1, 0, 0, 0.5, 0.5, 0]]
     assert np.array_equal(tokens.bag_of_tokens(split, 4), 2 * np.array(shares))
 
@@ -143,14 +141,6 @@ def test_the_features_are_chosen_on_dev():
     found = fitting.best_on_dev(candidates, splits, 200)
     assert [*found] == ["first"] and found["first"] < 0.6
     assert candidates["first"](splits).dev == 1.0
-
-
-def test_every_second_example_keeps_its_sequences():
-    task = FirstToken(sequences=2)
-    split = task.load("test")
-    half = fitting.every(split, 2)
-    assert len(half) == 45 and half.targets.equal(split.targets[::2])
-    assert all(half.tokens(i) == split.tokens(2 * i) for i in range(45))
 
 
 def tree(text):
@@ -209,7 +199,7 @@ class WithShare(FirstToken):
         return {"share": lambda splits: len(splits["test"]) / 90}
 
 
-def test_trees_and_ngrams_and_baselines_of_the_task_are_fitted_where_train_is_not_small(
+def test_trees_ngrams_and_baselines_of_the_task_are_fitted_where_train_is_not_small(
     monkeypatch,
 ):
     monkeypatch.setattr(tokens, "POSITIONS", (2,))
@@ -285,19 +275,6 @@ def test_a_train_split_of_one_class_has_shallow_baselines():
     features = partial(tokens.bag_of_tokens, vocabulary=3)
     assert fitting.linear(features, splits).test == 0.75
     assert fitting.trees(features, splits).test == 0.75
-
-
-@dataclass(frozen=True, kw_only=True)
-class FirstNumber(FirstToken):
-    def load(self, split):
-        plain = super().load(split)
-        return replace(plain, targets=plain.targets.float(), answers=Number(0.4))
-
-
-def test_a_shallow_baseline_answers_with_a_number_where_the_target_is_one():
-    accuracies = compute(FirstNumber())
-    assert accuracies["first 16 tokens"] == 1.0
-    assert accuracies["bag of tokens"] < 0.6
 
 
 def symbols(sequence, task):
@@ -382,10 +359,3 @@ def test_a_class_is_that_of_the_equal_examples_of_train():
     assert tokens.same_in_train(tokens.sequences, splits) == 1.0
     counts = partial(tokens.bag_of_tokens, vocabulary=3)
     assert tokens.same_in_train(counts, splits) == pytest.approx(2 / 3)
-
-
-def test_a_table_of_counts_solves_majority_and_a_short_sequence_is_remembered():
-    accuracies = compute(create("majority", train=1000, dev=100, test=300, max_len=6))
-    assert accuracies["same counts in train"] == accuracies["same sequence in train"] == 1.0
-    accuracies = compute(create("majority", train=1000, dev=100, test=300, max_len=40))
-    assert accuracies["same counts in train"] > 0.99 > 0.8 > accuracies["same sequence in train"]

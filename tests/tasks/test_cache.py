@@ -71,16 +71,13 @@ def test_an_array_that_lost_its_end_in_its_header_is_damaged():
         cache.read("set@1", {"a": "int64 n"}, "make it again")
 
 
-@pytest.mark.parametrize(
-    ("arrays", "problem"),
-    [
-        ({"c": "int64 n"}, "c is missing"),
-        ({"a": "uint8 n"}, r"a is int64 \(5,\), 'uint8 n' expected"),
-        ({"a": "int64 n 2"}, r"a is int64 \(5,\), 'int64 n 2' expected"),
-        ({"b": "uint8 n 4"}, r"b is uint8 \(2, 3\), 'uint8 n 4' expected"),
-        ({"b": "uint8 n 3", "a": "int64 n"}, r"a is int64 \(5,\), 'int64 n' expected"),
-    ],
-)
+@pytest.mark.parametrize(("arrays", "problem"), [
+    ({"c": "int64 n"}, "c is missing"),
+    ({"a": "uint8 n"}, r"a is int64 \(5,\), 'uint8 n' expected"),
+    ({"a": "int64 n 2"}, r"a is int64 \(5,\), 'int64 n 2' expected"),
+    ({"b": "uint8 n 4"}, r"b is uint8 \(2, 3\), 'uint8 n 4' expected"),
+    ({"b": "uint8 n 3", "a": "int64 n"}, r"a is int64 \(5,\), 'int64 n' expected"),
+])  # fmt: skip
 def test_a_valid_file_with_other_arrays_is_an_error(arrays, problem):
     cache.write("set@1", ARRAYS)
     with pytest.raises(UserError, match=rf"not written by this version: {problem}; delete it"):
@@ -98,10 +95,8 @@ HEADERS = [
     b"{'descr': [], 'fortran_order': False, 'shape': (-5,)}\n",
     b"{'descr': {1: 2}, 'fortran_order': False, 'shape': (5,)}\n",
     b"{'descr': '<i8', 'fortran_order': False, 'shape': (5L,)\n",
-    b"{'descr': '<i8', 'fortran_order': False, 'shape': (10**9,) * 9}\n",
-    b"'\n",
-    b"\xff",
-]
+    b"{'descr': '<i8', 'fortran_order': False, 'shape': (10**9,) * 9}\n", b"'\n", b"\xff",
+]  # fmt: skip
 
 
 def archive_of(name: str, content: bytes, *changes: tuple[int, int, bytes], method=0) -> bytes:
@@ -120,22 +115,17 @@ def archive_of(name: str, content: bytes, *changes: tuple[int, int, bytes], meth
 ARRAY = npy(b"{'descr': '<i8', 'fortran_order': False, 'shape': (0,)}\n")
 MEMBERS = {
     **{f"header {i}": (npy(header),) for i, header in enumerate(HEADERS)},
-    "encrypted": (ARRAY, (6, 8, b"\x01")),
-    "method 99": (ARRAY, (8, 10, b"\x63")),
-    "no LZMA": (ARRAY, (8, 10, b"\x0e")),
-    "no LZMA either": (b"\x09\x04\x05", (8, 10, b"\x0e")),
-    "no deflate": (ARRAY, (8, 10, b"\x08")),
-    "no bzip2": (ARRAY, (8, 10, b"\x0c")),
-}
+    "encrypted": (ARRAY, (6, 8, b"\x01")), "method 99": (ARRAY, (8, 10, b"\x63")),
+    "no LZMA": (ARRAY, (8, 10, b"\x0e")), "no LZMA either": (b"\x09\x04\x05", (8, 10, b"\x0e")),
+    "no deflate": (ARRAY, (8, 10, b"\x08")), "no bzip2": (ARRAY, (8, 10, b"\x0c")),
+}  # fmt: skip
 """Contents and headers of members that decoders reject by errors of many types."""
 DAMAGED = {what: archive_of("x_train.npy", *member) for what, member in MEMBERS.items()}
 DAMAGED |= {"no archive": b"no archive", "empty": b""}
 
 
 @pytest.mark.parametrize("what", DAMAGED)
-def test_a_damaged_archive_is_one_line_in_the_cache_and_on_import(
-    home, images, what, tmp_path, declare
-):
+def test_a_damaged_archive_is_one_line_in_cache_and_import(home, images, what, tmp_path, declare):
     content = DAMAGED[what]
     home.mkdir(exist_ok=True)
     (home / "set@1.npz").write_bytes(content)
@@ -148,14 +138,11 @@ def test_a_damaged_archive_is_one_line_in_the_cache_and_on_import(
         Image.import_files(path)
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (os.mkfifo, "set@1.npz is not a regular file; remove it"),
-        (Path.mkdir, "set@1.npz is not a regular file; remove it"),
-        (lambda path: path.symlink_to(path.parent / "nowhere"), r"set@1 is not in .*; get it"),
-    ],
-)
+@pytest.mark.parametrize(("make", "message"), [
+    (os.mkfifo, "set@1.npz is not a regular file; remove it"),
+    (Path.mkdir, "set@1.npz is not a regular file; remove it"),
+    (lambda path: path.symlink_to(path.parent / "nowhere"), r"set@1 is not in .*; get it"),
+])  # fmt: skip
 def test_a_pipe_a_folder_or_a_broken_link_named_like_a_data_file_is_an_error(home, make, message):
     home.mkdir()
     make(home / "set@1.npz")

@@ -186,21 +186,18 @@ def test_reference_returns_are_those_given_then_those_of_the_file_then_those_of_
     assert Reference(-20.0, 80.0).denormalised(50.0) == 30.0
 
 
-@pytest.mark.parametrize(
-    ("content", "options", "message"),
-    [
-        ({}, {}, "names no environment"),
-        ({}, {"env": "InvertedPendulum-v5"}, "no reference returns are known"),
-        ({"states": 11, "actions": 3}, {"env": "HalfCheetah-v5"}, "17 and 6; give the right env"),
-        ({"states": 11, "actions": 3}, {"env": "Hopper-v5", "dev": 1.0}, "between 0 and 1"),
-        ({"states": 11, "actions": 3}, {"env": "Hopper-v5", "steps": 2}, "a trajectory of 3 steps"),
-        ({"lengths": (4,)}, {"env": "Hopper-v5"}, "one trajectory"),
-        ({}, {"env": "a", "reference": "3"}, "RANDOM,EXPERT"),
-        ({}, {"env": "a", "reference": "3,1"}, "must exceed"),
-        ({}, {"env": "a", "reference": "1,3", "episodes": 0}, "episodes"),
-        ({"largest": 1.5, "states": 11, "actions": 3}, {"env": "Hopper-v5"}, "1.5 times the bound"),
-    ],
-)
+@pytest.mark.parametrize(("content", "options", "message"), [
+    ({}, {}, "names no environment"),
+    ({}, {"env": "InvertedPendulum-v5"}, "no reference returns are known"),
+    ({"states": 11, "actions": 3}, {"env": "HalfCheetah-v5"}, "17 and 6; give the right env"),
+    ({"states": 11, "actions": 3}, {"env": "Hopper-v5", "dev": 1.0}, "between 0 and 1"),
+    ({"states": 11, "actions": 3}, {"env": "Hopper-v5", "steps": 2}, "a trajectory of 3 steps"),
+    ({"lengths": (4,)}, {"env": "Hopper-v5"}, "one trajectory"),
+    ({}, {"env": "a", "reference": "3"}, "RANDOM,EXPERT"),
+    ({}, {"env": "a", "reference": "3,1"}, "must exceed"),
+    ({}, {"env": "a", "reference": "1,3", "episodes": 0}, "episodes"),
+    ({"largest": 1.5, "states": 11, "actions": 3}, {"env": "Hopper-v5"}, "1.5 times the bound"),
+])  # fmt: skip
 def test_what_does_not_fit_is_rejected_in_one_line(tmp_path, content, options, message):
     largest = content.pop("largest", 1.0) if content else 1.0
     content = arrays(**content)

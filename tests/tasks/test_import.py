@@ -19,7 +19,6 @@ from tasks.data.corpus import in_split
 from tasks.data.files import Member
 from tasks.data.sources import ImportedTask, fetch_data
 from tasks.lra.image import Image
-from tasks.lra.listops import ListOps
 from tasks.lra.text import Text
 from tasks.registry import tasks
 from tests.tasks.conftest import file_of, packed_reviews
@@ -71,17 +70,14 @@ def write(name: str, content: bytes):
     return lambda folder: (folder / name).write_bytes(content)
 
 
-@pytest.mark.parametrize(
-    ("damage", "path", "message"),
-    [
-        (None, "nowhere", "nowhere does not exist; give the folder of imdb_train"),
-        (lambda f: (f / "new").mkdir(), "new", "new contains no known file; give the folder of"),
-        (write("a", b"x"), "a", r"a cannot be read \(ReadError"),
-        (lambda f: os.mkfifo(f / "pipe"), "pipe", "pipe is not a regular file; remove it or give"),
-        (replace_by_pipe, "", "0_2.txt is not a regular file; remove it"),
-        (write("../aclImdb_v1.tar.gz", b"x"), "../aclImdb_v1.tar.gz", r"has 1 bytes, \d+ expected"),
-    ],
-)
+@pytest.mark.parametrize(("damage", "path", "message"), [
+    (None, "nowhere", "nowhere does not exist; give the folder of imdb_train"),
+    (lambda f: (f / "new").mkdir(), "new", "new contains no known file; give the folder of"),
+    (write("a", b"x"), "a", r"a cannot be read \(ReadError"),
+    (lambda f: os.mkfifo(f / "pipe"), "pipe", "pipe is not a regular file; remove it or give"),
+    (replace_by_pipe, "", "0_2.txt is not a regular file; remove it"),
+    (write("../aclImdb_v1.tar.gz", b"x"), "../aclImdb_v1.tar.gz", r"has 1 bytes, \d+ expected"),
+])  # fmt: skip
 def test_other_files_than_the_known_ones_are_one_line_and_nothing_is_cached(
     reviews, rejected, damage, path, message
 ):
@@ -144,46 +140,14 @@ def test_a_failed_import_leaves_the_cache_as_it_was_and_another_repairs_it(revie
     assert Text.import_files(reviews.parent / "aclImdb_v1.tar.gz").read_bytes() == content
 
 
-def test_the_status_lists_what_is_cached_and_how_to_get_the_rest(images, tmp_path, monkeypatch):
-    path = Image.import_files(tmp_path / "packed")
-    ListOps(min_len=3, max_len=30, train=20, dev=5, test=5).load("dev")
-    entries = {entry.task: entry for entry in sources.status()}
-    assert entries["image"] == ("image", [path], "")
-    assert len(entries["listops"].paths) == 1
-    assert entries["text"].paths == []
-    assert entries["text"].how_to_get.startswith("run 'harness data fetch text', or ")
-    assert not any("\n" in entry.how_to_get for entry in entries.values())
-    monkeypatch.setattr(Image, "version", 2)
-    assert next(entry for entry in sources.status() if entry.task == "image").paths == []
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("image", "run 'harness data fetch image', or 'harness data import image PATH' with"),
-        ("retrieval", "run 'harness data import retrieval PATH' with the folder of lra_release"),
-    ],
-)
-def test_missing_data_are_an_error_with_command_and_public_original(name, message):
-    task = tasks.find(name)
-    with pytest.raises(UserError, match=message) as error:
-        task().load("train")
-    assert task.source.origin in str(error.value) and "\n" not in str(error.value)
-
-
 CUT = 320
 """Bytes after which a server closes the connection."""
 
 FAULTS = {
-    "absent": "404",
-    "page": "hash of downloaded file",
-    "short": "hash of downloaded file",
-    "cut": "IncompleteRead",
-    "corrupt": "hash of downloaded file",
-    "endless": r"more than \d+ bytes",
-    "slow": "timed out",
-    "unreachable": "Connection",
-}
+    "absent": "404", "page": "hash of downloaded file", "short": "hash of downloaded file",
+    "cut": "IncompleteRead", "corrupt": "hash of downloaded file",
+    "endless": r"more than \d+ bytes", "slow": "timed out", "unreachable": "Connection",
+}  # fmt: skip
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -1,7 +1,6 @@
 """WikiText: windows of a text, its splits and its files; Kneser-Ney n-grams by their definition."""
 
 import lzma
-import math
 import zipfile
 from collections import Counter
 
@@ -201,26 +200,6 @@ def test_discounts_are_those_of_chen_and_goodman():
 def test_no_discount_is_zero_or_negative(numbers):
     counts = np.repeat(np.arange(1, len(numbers) + 1), numbers)
     assert discounts(counts).tolist() == [0, 0.5, 1, 1.5]
-
-
-def test_the_order_is_chosen_on_dev_and_targets_after_the_end_are_left_out():
-    rng = np.random.default_rng(1)
-    texts = {"train": 4000, "dev": 300, "test": 301}
-    # Each token is the sum of the two before, or random.
-    splits = {}
-    for name, size in texts.items():
-        tokens = rng.integers(0, CLASSES, size)
-        for i in np.flatnonzero(rng.random(size) < 0.8)[2:]:
-            tokens[i] = (tokens[i - 1] + tokens[i - 2]) % CLASSES
-        splits[name] = windows(tokens, np.array([0]), 32, CLASSES + 1, "perplexity")
-    found = losses(splits, CLASSES)
-    assert [*found] == ["unigram", "Kneser-Ney 3-grams"]
-    assert found["unigram"] == pytest.approx(math.log(CLASSES), rel=0.02)
-    assert found["Kneser-Ney 3-grams"] < 0.75 * found["unigram"]
-    train = splits["train"].targets
-    again = [*cross_entropies(train[train >= 0].numpy(), splits["test"], CLASSES, 3)]
-    assert found["Kneser-Ney 3-grams"] == again[2]
-    assert int((splits["test"].targets >= 0).sum()) == 301
 
 
 def test_test_does_not_choose_the_order():

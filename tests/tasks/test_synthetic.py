@@ -81,30 +81,19 @@ SOLVERS = {
 }
 
 SETTINGS = [
-    ("copying", {}),
-    ("copying", {"max_len": 9, "count": 4, "symbols": 3}),
-    ("selective-copying", {}),
-    ("selective-copying", {"max_len": 300, "count": 5, "symbols": 40}),
-    ("selective-copying", {"max_len": 2048, "count": 256}),
-    ("compression", {}),
-    ("compression", {"max_len": 2, "symbols": 3}),
-    ("induction", {}),
-    ("induction", {"max_len": 3, "symbols": 2}),
-    ("induction", {"max_len": 64, "specials": 4}),
-    ("induction", {"max_len": 9, "symbols": 3, "specials": 4}),
-    ("adding", {}),
-    ("adding", {"max_len": 3, "levels": 2}),
-    ("adding", {"levels": 200}),
-    ("majority", {}),
-    ("majority", {"symbols": 5, "max_len": 31}),
-    ("histogram", {}),
-    ("histogram", {"max_len": 9, "symbols": 200, "most": 20}),
-    ("parity", {}),
+    ("copying", {}), ("copying", {"max_len": 9, "count": 4, "symbols": 3}),
+    ("selective-copying", {}), ("selective-copying", {"max_len": 300, "count": 5, "symbols": 40}),
+    ("selective-copying", {"max_len": 2048, "count": 256}), ("compression", {}),
+    ("compression", {"max_len": 2, "symbols": 3}), ("induction", {}),
+    ("induction", {"max_len": 3, "symbols": 2}), ("induction", {"max_len": 64, "specials": 4}),
+    ("induction", {"max_len": 9, "symbols": 3, "specials": 4}), ("adding", {}),
+    ("adding", {"max_len": 3, "levels": 2}), ("adding", {"levels": 200}), ("majority", {}),
+    ("majority", {"symbols": 5, "max_len": 31}), ("histogram", {}),
+    ("histogram", {"max_len": 9, "symbols": 200, "most": 20}), ("parity", {}),
     ("parity", {"train_len": 7, "max_len": 7}),
-    ("modular-addition", {"symbols": 3, "train_len": 5, "max_len": 9}),
-    ("s3", {}),
+    ("modular-addition", {"symbols": 3, "train_len": 5, "max_len": 9}), ("s3", {}),
     ("a5", {"max_len": 40}),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "options"), SETTINGS)
@@ -118,18 +107,12 @@ def test_an_independent_solver_finds_every_answer(name, options, part):
         assert actual == (pytest.approx(target, abs=1e-6) if name == "adding" else target)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"max_len": 512, "pairs": 64},
-        {"max_len": 512, "pairs": 64, "vocabulary": 520},
-        {"pairs": 2, "vocabulary": 6},
-        {"filler": "random"},
-        {"max_len": 512, "pairs": 64, "vocabulary": 520, "filler": "random"},
-        {"pairs": 2, "vocabulary": 6, "filler": "random"},
-    ],
-)
+@pytest.mark.parametrize("options", [
+    {}, {"max_len": 512, "pairs": 64}, {"max_len": 512, "pairs": 64, "vocabulary": 520},
+    {"pairs": 2, "vocabulary": 6}, {"filler": "random"},
+    {"max_len": 512, "pairs": 64, "vocabulary": 520, "filler": "random"},
+    {"pairs": 2, "vocabulary": 6, "filler": "random"},
+])  # fmt: skip
 def test_the_target_of_every_query_of_mqar_is_the_value_of_its_key(options):
     task, split = draw("mqar", **options)
     for sequence, target_positions, target in zip(

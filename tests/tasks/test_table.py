@@ -92,22 +92,19 @@ def test_a_split_column_is_used_as_it_is(tmp_path):
 PLAIN = [(f"{i}", "ab"[i % 2]) for i in range(8)]
 
 
-@pytest.mark.parametrize(
-    ("rows", "options", "message"),
-    [
-        (PLAIN, {"text": "body"}, "has no column 'body', only text, label; name the one to use"),
-        (PLAIN, {"split": "part"}, "has no column 'part'"),
-        ([], {}, "has no rows; give a header and rows"),
-        ([(f"{i}", "a") for i in range(8)], {}, "has one class only in 'label'"),
-        ([(f"{i}", f"{i}") for i in range(300)], {}, "has 300 classes in 'label', 256 is the max"),
-        (PLAIN[:5], {}, "has 2 different texts of class 'b', one for each of 3 splits needed"),
-        ([*PLAIN, ("", "a")], {}, "has no 'text' in row 9; fill or remove that row"),
-        ([*PLAIN[:2], ("x", "")], {}, "has no 'label' in row 3; fill or remove that row"),
-        (PLAIN, {"split": "label"}, "has 'a' in 'label'; give train, dev or"),
-        (PLAIN, {"dev": 0.5, "test": 0.5}, "table.dev=0.5 and table.test=0.5 must be above 0"),
-        (PLAIN, {"max_len": 0}, "table.max_len=0 must be at least 1"),
-    ],
-)
+@pytest.mark.parametrize(("rows", "options", "message"), [
+    (PLAIN, {"text": "body"}, "has no column 'body', only text, label; name the one to use"),
+    (PLAIN, {"split": "part"}, "has no column 'part'"),
+    ([], {}, "has no rows; give a header and rows"),
+    ([(f"{i}", "a") for i in range(8)], {}, "has one class only in 'label'"),
+    ([(f"{i}", f"{i}") for i in range(300)], {}, "has 300 classes in 'label', 256 is the max"),
+    (PLAIN[:5], {}, "has 2 different texts of class 'b', one for each of 3 splits needed"),
+    ([*PLAIN, ("", "a")], {}, "has no 'text' in row 9; fill or remove that row"),
+    ([*PLAIN[:2], ("x", "")], {}, "has no 'label' in row 3; fill or remove that row"),
+    (PLAIN, {"split": "label"}, "has 'a' in 'label'; give train, dev or"),
+    (PLAIN, {"dev": 0.5, "test": 0.5}, "table.dev=0.5 and table.test=0.5 must be above 0"),
+    (PLAIN, {"max_len": 0}, "table.max_len=0 must be at least 1"),
+])  # fmt: skip
 def test_a_table_that_cannot_be_used_is_one_line(tmp_path, rows, options, message):
     path = write(tmp_path / "my.csv", rows)
     with pytest.raises(UserError, match=message) as error:

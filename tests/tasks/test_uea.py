@@ -44,17 +44,9 @@ def member(text: str, name: str = "X_TRAIN.ts") -> Member:
 
 
 @pytest.mark.parametrize("name", ["X_TRAIN.ts", "X_TRAIN.ts.xz"])
-@pytest.mark.parametrize(
-    "header",
-    [
-        CAMEL,
-        LOWER,
-        "\xef\xbb\xbf" + CAMEL,
-        "\xef\xbb\xbf" + LOWER[25:],
-        CAMEL.replace("\n", "\r\n"),
-    ],
-    ids=["camel", "lower", "mark", "mark before a key", "CRLF"],
-)
+@pytest.mark.parametrize("header", [
+    CAMEL, LOWER, "\xef\xbb\xbf" + CAMEL, "\xef\xbb\xbf" + LOWER[25:], CAMEL.replace("\n", "\r\n"),
+], ids=["camel", "lower", "mark", "mark before a key", "CRLF"])  # fmt: skip
 def test_series_of_unequal_lengths_and_missing_values_are_read(header, name):
     read_file = read(member(header + ROWS, name))
     assert read_file.labels == ("b", "a") and read_file.targets == [1, 0]
@@ -63,37 +55,34 @@ def test_series_of_unequal_lengths_and_missing_values_are_read(header, name):
     np.testing.assert_array_equal(second, np.float32([[7, np.nan]]))
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (CAMEL, "X_TRAIN.ts has no series after @data"),
-        (CAMEL.replace("@data", ""), "has no line @data"),
-        (CAMEL.replace("@data\n", "1:2:a\n"), "line 9 is neither a key such as @data nor a comm"),
-        (CAMEL.replace("true b a", "false") + ROWS, "names no classes in @classLabel"),
-        (CAMEL.replace("@timeStamps false", "@timeStamps true"), "has time stamps, which are not"),
-        (CAMEL + "1,2:3:a\n", "line 10 has channels of 1 and 2 values"),
-        (CAMEL + "1:2:c\n", "line 10 ends in the class 'c', which is not in @classLabel"),
-        (CAMEL + "a\n", "line 10 has channels of no values"),
-        (CAMEL + "1:x:a\n", "line 10 has a value that is no number"),
-        (CAMEL + "1:1,:a\n", "line 10 has a value that is no number"),
-        (CAMEL + "1:inf:a\n", "line 10 has an infinite value"),
-        (CAMEL + "1:2:a\n1:2:3:a\n", "line 11 has 3 channels, the first series has 2"),
-        (CAMEL + "1:2", "line 10 ends in the class '2'"),
-        (CAMEL + "1_0:2:a\n", "line 10 has a value that is no number"),
-        (CAMEL + "\u00b2:2:a\n", "line 10 has a value that is no number"),
-        (CAMEL + "(0,1):(0,2):a\n", "line 10 has a value that is no number"),
-        (CAMEL + "1:1e99:a\n", "line 10 has an infinite value"),
-        (CAMEL + ":a\n", "line 10 has a value that is no number"),
-        (CAMEL + "1?:2:a\n", "line 10 has a value that is no number"),
-        (CAMEL + "@data\n", "line 10 ends in the class '@data'"),
-        (CAMEL.replace("@data\n", "@data 1:2:a\n"), "line 9 has values after @data; a series is"),
-        (CAMEL.replace("b a", "b a b") + ROWS, "names a class twice in @classLabel"),
-        (CAMEL.replace("b a", "b \xe9") + ROWS, "or one that is not UTF-8"),
-        (CAMEL.replace("b a", "b \x1b[2J") + ROWS, "which is not a line of text; rename it"),
-        (CAMEL.replace("b a", "b,a") + ROWS, "line 10 ends in the class 'a', which is not in"),
-        (CAMEL.replace("\n", "\r") + ROWS, "line 2 is neither a key"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), [
+    (CAMEL, "X_TRAIN.ts has no series after @data"),
+    (CAMEL.replace("@data", ""), "has no line @data"),
+    (CAMEL.replace("@data\n", "1:2:a\n"), "line 9 is neither a key such as @data nor a comm"),
+    (CAMEL.replace("true b a", "false") + ROWS, "names no classes in @classLabel"),
+    (CAMEL.replace("@timeStamps false", "@timeStamps true"), "has time stamps, which are not"),
+    (CAMEL + "1,2:3:a\n", "line 10 has channels of 1 and 2 values"),
+    (CAMEL + "1:2:c\n", "line 10 ends in the class 'c', which is not in @classLabel"),
+    (CAMEL + "a\n", "line 10 has channels of no values"),
+    (CAMEL + "1:x:a\n", "line 10 has a value that is no number"),
+    (CAMEL + "1:1,:a\n", "line 10 has a value that is no number"),
+    (CAMEL + "1:inf:a\n", "line 10 has an infinite value"),
+    (CAMEL + "1:2:a\n1:2:3:a\n", "line 11 has 3 channels, the first series has 2"),
+    (CAMEL + "1:2", "line 10 ends in the class '2'"),
+    (CAMEL + "1_0:2:a\n", "line 10 has a value that is no number"),
+    (CAMEL + "\u00b2:2:a\n", "line 10 has a value that is no number"),
+    (CAMEL + "(0,1):(0,2):a\n", "line 10 has a value that is no number"),
+    (CAMEL + "1:1e99:a\n", "line 10 has an infinite value"),
+    (CAMEL + ":a\n", "line 10 has a value that is no number"),
+    (CAMEL + "1?:2:a\n", "line 10 has a value that is no number"),
+    (CAMEL + "@data\n", "line 10 ends in the class '@data'"),
+    (CAMEL.replace("@data\n", "@data 1:2:a\n"), "line 9 has values after @data; a series is"),
+    (CAMEL.replace("b a", "b a b") + ROWS, "names a class twice in @classLabel"),
+    (CAMEL.replace("b a", "b \xe9") + ROWS, "or one that is not UTF-8"),
+    (CAMEL.replace("b a", "b \x1b[2J") + ROWS, "which is not a line of text; rename it"),
+    (CAMEL.replace("b a", "b,a") + ROWS, "line 10 ends in the class 'a', which is not in"),
+    (CAMEL.replace("\n", "\r") + ROWS, "line 2 is neither a key"),
+])  # fmt: skip
 def test_a_damaged_file_is_one_line_that_names_the_place(text, message):
     with pytest.raises(UserError, match=message) as error:
         read(member(text))
@@ -276,14 +265,10 @@ def test_the_sources_give_the_sizes_of_the_sets(name):
     assert names in (set(), {f"{archive}_TRAIN.ts", f"{archive}_TEST.ts"}) and len(SETS) == 10
 
 
-@pytest.mark.parametrize(
-    ("name", "lengths"),
-    [
-        ("handwriting", (152, 152)),
-        ("japanese-vowels", (7, 26)),
-        ("uwave-gesture-library", (315, 315)),
-    ],
-)
+@pytest.mark.parametrize(("name", "lengths"), [
+    ("handwriting", (152, 152)), ("japanese-vowels", (7, 26)),
+    ("uwave-gesture-library", (315, 315)),
+])  # fmt: skip
 def test_the_real_sets_have_the_published_sizes(name, lengths, real_data: Path):
     import_all(f"uea-{name}", real_data)
     task = create(f"uea-{name}")
