@@ -61,14 +61,10 @@ class Scenario(NamedTuple):
 
 
 SCENARIOS = {
-    "equal seeds": Scenario(),
-    "sd 1": Scenario(1),
-    "sd 5": Scenario(5),
-    "fail 0.1": Scenario(1, 0.1),
-    "fail 0.3": Scenario(1, 0.3),
-    "fail 0.5": Scenario(1, 0.5),
+    "equal seeds": Scenario(), "sd 1": Scenario(1), "sd 5": Scenario(5),
+    "fail 0.1": Scenario(1, 0.1), "fail 0.3": Scenario(1, 0.3), "fail 0.5": Scenario(1, 0.5),
     "fail 0.5, 12 rows": Scenario(1, 0.5, 12),
-}
+}  # fmt: skip
 TWO_LEVELS = Scenario(1, 0.5, above=20)
 
 

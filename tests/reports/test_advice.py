@@ -97,14 +97,11 @@ def test_between_two_lengths_costs_are_linear_in_logarithms_and_nowhere_else():
 
 def test_rows_without_evidence_runs_or_costs_are_left_out_with_the_reason():
     rows = (
-        row("ok", 1, {1024: 1.0}),
-        row("rule", 1, {1024: 1.0}, states={"recall": "baseline"}),
-        row("new", 1, {1024: 1.0}, states={"recall": "missing"}),
-        row("slow", 1, {}),
-        row("stopped", 1, {}, unfinished={"train": 512}),
-        row("future", 1, {1024: 1.0}, causal=0),
+        row("ok", 1, {1024: 1.0}), row("rule", 1, {1024: 1.0}, states={"recall": "baseline"}),
+        row("new", 1, {1024: 1.0}, states={"recall": "missing"}), row("slow", 1, {}),
+        row("stopped", 1, {}, unfinished={"train": 512}), row("future", 1, {1024: 1.0}, causal=0),
         row("past", 1, {1024: 1.0}, bidirectional=0, states={"recall": "impossible"}),
-    )
+    )  # fmt: skip
     found = advise(table_with(*rows), query())
     assert found["excluded"] == {
         "no form for it": ["past"], "no evidence": ["rule"], "not run": ["new"],
@@ -290,9 +287,7 @@ def test_a_need_is_every_question_that_its_name_begins():
         assert harness.advise(need, 4096)["query"]["needs"] == questions
 
 
-def test_a_question_that_the_published_table_lacks_is_judged_from_the_records(
-    tmp_path, monkeypatch
-):
+def test_a_question_that_the_published_table_lacks_is_judged_from_records(tmp_path, monkeypatch):
     folder = shutil.copytree(suites.FOLDER, tmp_path / "suites")
     older = json.loads((folder / "laptop.json").read_text("utf-8"))
     del older["forms"]["bidirectional-recall"]
@@ -345,9 +340,7 @@ def test_an_unable_row_is_left_out_and_an_undecided_one_is_named_as_such():
         ("runs missing", "ok", "runs missing"),
     ],
 )  # fmt: skip
-def test_the_state_of_a_row_on_a_question_is_its_verdict_unless_it_learned_it(
-    verdict, learned, others
-):
+def test_the_state_of_a_row_is_its_verdict_unless_it_learned_the_question(verdict, learned, others):
     suite, runs, baselines = suite_frames()
     found = results(runs, suite, baselines)
     before, answers = found.answers(), found.answers().assign(verdict=verdict)

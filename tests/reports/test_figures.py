@@ -8,7 +8,6 @@ from xml.etree import ElementTree
 import matplotlib as mpl
 import pandas as pd
 import pytest
-from markdown_it import MarkdownIt
 from matplotlib.colors import to_hex
 
 from harness.catalogue import described
@@ -22,7 +21,6 @@ from reports.pages.suite import files, tables
 from reports.shown import questions
 from reports.studies import study_files
 from tests.reports.conftest import make_cost, make_record
-from tests.reports.test_leaderboard import HOSTILE
 from tests.reports.test_shown import RATES
 from tests.reports.test_sweep import NO_RULES, on_pairs, trial
 
@@ -180,23 +178,6 @@ def test_every_figure_can_be_saved_for_any_text_and_has_the_same_bytes_again(nam
     ElementTree.fromstring(image)
     # No text is a formula.
     assert "漢字".encode() in image and rb"$\foo{$" in image
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("text", HOSTILE[::4])
-def test_pages_of_studies_hold_their_tables_alone(text):
-    frame = pd.DataFrame({"name": [text], "value": [1.0]})
-
-    def draw(axes):
-        axes.plot([0, 1], [0, 1], label=text)
-        axes.set_xticks([0], [text])
-
-    found = study_files("a", "# Head\n", [(text, frame, text)], [(text, draw, 1)], frame)
-    ElementTree.fromstring(found["a.svg"])
-    tokens = MarkdownIt("commonmark").enable("table").parse(found["a.md"].decode())
-    types = {t.type for token in tokens for t in (token, *(token.children or ()))}
-    assert not types & {"html_block", "html_inline", "image", "link_open", "code_block", "fence"}
-    assert [token.tag for token in tokens if token.type == "heading_open"] == ["h1", "h2"]
 
 
 def trained(seed: int, *points: tuple[int, float, float, float | None], **fields) -> Record:

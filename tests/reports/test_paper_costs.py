@@ -63,11 +63,6 @@ def test_the_page_the_table_and_the_terminal_are_the_approved_ones():
     assert papers.step_lines(found)[1]["task"] == "listops@1"
 
 
-def test_a_second_row_of_softmax_is_no_published_one():
-    found = steps(naive(), cost("softmax", options=SDPA), cost())
-    assert found["published_time"].notna().tolist() == [True, False, True]
-
-
 def test_without_a_first_row_nothing_is_over_it():
     found = steps(naive(status="out_of_memory"), cost(ratio=None), task="text@2")
     assert found[["time_over_first", "memory_over_first"]].isna().all(axis=None)

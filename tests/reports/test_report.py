@@ -75,9 +75,7 @@ def test_a_report_writes_the_files_of_the_suites_that_are_named(call, suite, tmp
     assert "linear[chunk=8]" in out and "listops" not in out
 
 
-def test_runs_with_changed_settings_are_a_question_of_their_own(
-    call, suite_records, tmp_path, built_in
-):
+def test_runs_with_changed_settings_are_another_question(call, suite_records, tmp_path, built_in):
     run, steps = suite_records[0], {"steps": 20, "warmup": 2}
     train = run.spec.train.model_copy(update=steps)
     name = "mqar@1, recipe mine@1/recall with train.steps=20, train.warmup=2"
@@ -92,9 +90,7 @@ def test_runs_with_changed_settings_are_a_question_of_their_own(
     assert len(titles) == 1 and "mine@1/recall with train.steps=20, train.warmup=2" in titles[0]
 
 
-def test_the_runs_of_a_user_stand_among_the_published_ones(
-    call, suite_records, tmp_path, monkeypatch, built_in
-):
+def test_runs_of_a_user_are_among_published(call, suite_records, tmp_path, monkeypatch, built_in):
     monkeypatch.setattr(stores, "PUBLISHED", tmp_path / "runs")
     mine = Store(tmp_path / "other")
     for record in suite_records:

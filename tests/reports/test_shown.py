@@ -46,21 +46,12 @@ def test_runs_are_in_order_of_seed_and_the_later_of_two_records_of_a_run_is_used
         assert found["score"].tolist() == [70, 50, 50]
 
 
-@pytest.mark.parametrize(
-    ("change", "count"),
-    [
-        ({"key": "listops@1[max_len=9]"}, 2),
-        ({"budget": "laptop"}, 2),
-        ({"device": "cpu"}, 2),
-        ({"machine": "NVIDIA H200"}, 2),
-        ({"overrides": {"train.lr": 0.1}}, 2),
-        ({"overrides": {"primal.rank": 8}}, 1),
-        ({"threads": 4}, 1),
-        ({"train": {"precision": "fp32"}}, 2),
-        ({"role": "final"}, 2),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("change", "count"), [
+    ({"key": "listops@1[max_len=9]"}, 2), ({"budget": "laptop"}, 2), ({"device": "cpu"}, 2),
+    ({"machine": "NVIDIA H200"}, 2), ({"overrides": {"train.lr": 0.1}}, 2),
+    ({"overrides": {"primal.rank": 8}}, 1), ({"threads": 4}, 1),
+    ({"train": {"precision": "fp32"}}, 2), ({"role": "final"}, 2),
+], ids=str)  # fmt: skip
 def test_runs_of_other_tasks_recipes_and_processors_are_other_questions(change, count):
     assert len(titles([make_record("softmax"), make_record("primal", **change)])) == count
 
@@ -72,6 +63,9 @@ def test_other_grids_are_other_questions_and_equal_titles_name_the_identity():
     )  # fmt: skip
     grids = [tuned(role="final"), tuned("primal", rates=RATES[1:], role="final")]
     assert len({*titles(two)}) == len({*titles(grids)}) == 2
+
+
+RANKS = [{"primal.rank": rank} for rank in (20, 30)]
 
 
 def test_a_title_names_threads_overrides_and_what_is_matched():
@@ -87,25 +81,6 @@ def test_a_title_names_threads_overrides_and_what_is_matched():
         f"listops@1, recipe paper, parameters matched, {machine}",
         f"text@1, recipe paper, {machine}",
     ]
-
-
-def test_a_setting_has_every_field_that_is_not_at_a_default_and_what_is_of_the_row():
-    train = {"precision": "fp32", "compiled": True, "augment": {"mixup": 0.8}}
-    records = [matched(train=train), tuned("primal", role="final", model={"positions": "rotary"})]
-    found = dict(of_records(records)[["attention", "setting"]].values.tolist())
-    model = "dropout 0.1, attention dropout 0, classifier width 128, positions"
-    rest = "betas 0.9 and 0.999, eps 1e-06, weight decay 0, validation evaluations 10, precision"
-    assert found == {
-        "softmax": "Model: depth 2, width 64, heads 2, feed-forward width of the row, "
-        f"{model} learned. Training: batch 32, steps 5,000, warm-up steps 1,000, learning rate "
-        f"0.0001, {rest} fp32, compiled yes, mixup 0.8.",
-        "primal": f"Model: depth 2, width 64, heads 2, feed-forward width 128, {model} rotary. "
-        "Training: batch 32, steps 5,000, warm-up steps 1,000, learning rate of the row, "
-        f"{rest} bf16.",
-    }
-
-
-RANKS = [{"primal.rank": rank} for rank in (20, 30)]
 
 
 @pytest.mark.parametrize(

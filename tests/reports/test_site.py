@@ -110,9 +110,7 @@ def test_the_page_is_one_small_file(path: Path):
 
 
 @pytest.mark.slow
-def test_the_page_and_the_command_give_the_same_advice_to_200_queries(
-    content: SimpleNamespace, open_page: Any
-):
+def test_page_and_command_give_the_same_advice_to_queries(content: SimpleNamespace, open_page: Any):
     generator, of = np.random.default_rng(7), content.tables
     values = table(of.answers, of.seeds, content.costs, of.suite, content.catalogue)
     lengths = choices(values)["lengths"]

@@ -74,14 +74,6 @@ def test_the_best_rows_overlap_with_the_best_mean_whichever_way_is_better(found,
     assert {row: line["time.512"] for row, line in best.items()} == expected
 
 
-def test_of_the_best_rows_the_fastest_is_the_first(found):
-    assert [*fastest(found, "copy")] == ["primal", "softmax"]
-    faster = found.matrix["bidirectional"].copy()
-    faster.loc["softmax", "time.512"] = 0.1
-    of = found._replace(matrix={**found.matrix, "bidirectional": faster})
-    assert [*fastest(of, "copy")] == ["softmax", "primal"]
-
-
 @pytest.mark.parametrize(("form", "other"), [FORMS, FORMS[::-1]])
 def test_every_cost_is_of_the_form_of_its_question(suite_frames, form, other):
     suite, runs, baselines, costs = suite_frames
@@ -117,9 +109,7 @@ def test_a_cost_that_is_missing_in_a_form_is_not_the_cost_of_the_other_form(suit
 
 
 @pytest.mark.parametrize(("computed_by", "bound"), [("PyTorch", True), ("Triton", False)])
-def test_a_ratio_of_pytorch_operations_is_marked_as_an_upper_bound(
-    suite_frames, computed_by, bound
-):
+def test_a_ratio_of_pytorch_operations_is_marked_as_a_bound(suite_frames, computed_by, bound):
     suite, runs, baselines, costs = suite_frames
     costs = costs.assign(computed_by=computed_by)
     of = tables(suite, runs, baselines, costs, described())
@@ -304,9 +294,7 @@ def test_probes_have_a_table_with_the_largest_trained_size_that_is_solved(judged
         ((80, 20, 0), (True, True, True), 0), ((95, 95, 95), (False, False, False), np.nan),
     ],
 )  # fmt: skip
-def test_the_size_that_is_solved_is_the_largest_trained_one_of_at_least_90(
-    means, trained, expected
-):
+def test_the_solved_size_is_the_largest_trained_one_of_at_least_90(means, trained, expected):
     probes = pd.DataFrame({
         "row": "a", "question": "recall", "mean": means, "trained": trained,
         "probe": ["4 pairs in 32", "8 pairs in 64", "16 pairs in 64"],

@@ -155,13 +155,6 @@ def test_the_interval_of_a_baseline_counts_and_every_baseline_does(suite_frames,
     assert found.loc[("recall", "none"), "mean"] > 90 and not found.loc["recall", "answered"].any()
 
 
-def test_without_baselines_nothing_is_answered_or_ranked(suite_frames):
-    suite, runs, baselines, _ = suite_frames
-    found = results(runs, suite, baselines[:0]).answers()
-    assert not found["answered"].any() and not found["at_baseline"].any()
-    assert set(found["rank_group"]) == {""} and found["mean"].notna().sum() == 7
-
-
 def test_the_pairs_of_a_question_are_of_its_compared_rows(suite_frames):
     suite, runs, baselines, _ = suite_frames
     found = results(runs, suite, baselines).pairs()
@@ -221,10 +214,8 @@ def test_an_option_that_a_question_gives_a_variant_is_one_of_its_settings(suite_
     assert is_of_suite(changed.assign(overrides=overrides), suite).all()
 
 
-@pytest.mark.parametrize("change", [{"machine": "elsewhere"}, {"ratio": np.nan}, {"heads": 4}])
-def test_a_faster_measurement_in_another_setting_or_without_a_ratio_is_not_used(
-    suite_frames, change
-):
+@pytest.mark.parametrize("change", [{"machine": "elsewhere"}, {"ratio": np.nan}, {"batching": "7"}])
+def test_a_faster_cost_in_another_setting_or_without_a_ratio_is_not_used(suite_frames, change):
     suite, runs, baselines, costs = suite_frames
     other = costs[(costs["row"] == "primal") & (costs["length"] == 512) & ~costs["causal"]]
     both = pd.concat([other.assign(**({"ratio": 0.01, "seconds": 0.01} | change)), costs])
@@ -252,13 +243,6 @@ def test_an_outdated_measurement_is_used_only_without_another_and_named(suite_fr
         values = advice.table(of.answers, of.seeds, found, suite, described())
         points = {row["row"]: row["points"] for row in values["rows"]}["primal"]["train"]
         assert {point[0]: point[1] for point in points}[512] == expected
-
-
-def test_a_cost_of_another_batch_is_not_in_the_matrix(suite_frames):
-    suite, runs, baselines, costs = suite_frames
-    changed = costs.assign(batching=costs["batching"].mask(costs["row"] == "primal", "7"))
-    without = matrix(results(runs, suite, baselines).answers(), changed, suite, FORMS)["causal"]
-    assert without.loc["primal", ["time.512", "state_bytes"]].isna().all()
 
 
 def test_published_answers_are_read_as_they_were_written(suite_frames, tmp_path, monkeypatch):

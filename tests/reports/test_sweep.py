@@ -12,7 +12,6 @@ from reports import tuning
 from reports.shown import questions
 from reports.sweep import files, sweeps, values_of
 from tests.reports.conftest import changed, make_record, snapshot
-from tests.reports.test_leaderboard import SIZES, language
 from tests.reports.test_shown import RATES, tuned
 
 pytestmark = pytest.mark.usefixtures("unrendered")
@@ -64,19 +63,6 @@ def test_another_setting_is_no_part_of_a_sweep(other):
     assert of([*LADDER, on_pairs("softmax", 32, **other)], "task.pairs") == FOUND
 
 
-def test_threads_are_no_part_of_the_setting_of_a_sweep():
-    def depth(number, threads=2):
-        changed = {"model": {"depth": number}, "overrides": {"model.depth": number}}
-        return make_record(device="cpu", threads=threads, **changed)
-
-    runs = [depth(1, 1), depth(4), depth(8)]
-    found = sweeps(frame.of_records(runs), NO_RULES, "model.depth")
-    assert found[["row", "value"]].values.tolist() == [
-        ["softmax", 1], ["softmax", 4], ["softmax", 8],
-    ]  # fmt: skip
-    assert "1 or 2 threads" in found["question"].iloc[0]
-
-
 def test_fields_of_the_model_and_options_of_variants_are_swept():
     widths = [
         make_record(model={"dim": dim}, overrides={"model.dim": dim} if dim != 64 else {})
@@ -104,15 +90,6 @@ def test_the_files_hold_every_score_state_and_strongest_baseline():
         ("linear", "4", "70.0", ""), ("linear", "8", "", "diverged: loss is nan"),
         ("linear", "16", "45.0", ""),
     ]  # fmt: skip
-
-
-def test_sweeps_show_the_metric():
-    widths = [language("softmax", 0, [1.1] * len(SIZES), model={"dim": 128}),
-            language("softmax", 0, [1.2] * len(SIZES))]  # fmt: skip
-    found = sweeps(frame.of_records(widths), NO_RULES, "model.dim")
-    assert found["mean"].tolist() == pytest.approx([1.7312, 1.5870], abs=1e-4)
-    page = files(frame.of_records(widths), NO_RULES, "model.dim")["sweep_model_dim.md"].decode()
-    assert "Test bits per byte with" in page
 
 
 def test_a_store_without_a_sweep_makes_no_page():

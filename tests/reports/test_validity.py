@@ -29,18 +29,13 @@ NONE = pd.DataFrame(columns=[*PROBE, "part", "verdict"])
 NO_PAIRS = pd.DataFrame(columns=[*COLUMNS])
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "verdict"),
-    [
-        ({}, {"part": "trial, 1 seed", "seeds": 1}, "not run"),
-        ({"part": "2 of 3 seeds", "seeds": 2}, {}, "not run"),
-        ({}, {"seeds": 1}, "undecided"),
-        ({"seeds": 1}, {}, "undecided"),
-        ({"seeds": 2}, {"seeds": 2}, "reproduced"),
-        ({"verdict": "able"}, {"verdict": "able"}, "not reproduced: both able"),
-        ({"verdict": "able"}, {"verdict": "undecided"}, "reproduced"),
-    ],
-)
+@pytest.mark.parametrize(("first", "second", "verdict"), [
+    ({}, {"part": "trial, 1 seed", "seeds": 1}, "not run"),
+    ({"part": "2 of 3 seeds", "seeds": 2}, {}, "not run"), ({}, {"seeds": 1}, "undecided"),
+    ({"seeds": 1}, {}, "undecided"), ({"seeds": 2}, {"seeds": 2}, "reproduced"),
+    ({"verdict": "able"}, {"verdict": "able"}, "not reproduced: both able"),
+    ({"verdict": "able"}, {"verdict": "undecided"}, "reproduced"),
+])  # fmt: skip
 @pytest.mark.parametrize("probe", [False, True])
 def test_an_order_is_decided_by_variants_with_all_seeds_that_are_not_both_at_the_ceiling(
     first, second, verdict, probe
@@ -56,17 +51,13 @@ def test_an_order_is_decided_by_variants_with_all_seeds_that_are_not_both_at_the
     assert found.loc[names, "verdict"] == verdict
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "better", "verdict", "ends"),
-    [
-        (55.0, 39.0, "higher", "reproduced", (14, 18)),
-        (39.0, 55.0, "higher", "contradicted", (-18, -14)),
-        (40.0, 39.0, "higher", "undecided", (-1, 3)),
-        (3.0, 6.0, "lower", "reproduced", (1, 5)),
-        (6.0, 3.0, "lower", "contradicted", (-5, -1)),
-        (3.0, math.nan, "lower", "not run", (math.nan, math.nan)),
-    ],
-)
+@pytest.mark.parametrize(("first", "second", "better", "verdict", "ends"), [
+    (55.0, 39.0, "higher", "reproduced", (14, 18)),
+    (39.0, 55.0, "higher", "contradicted", (-18, -14)),
+    (40.0, 39.0, "higher", "undecided", (-1, 3)), (3.0, 6.0, "lower", "reproduced", (1, 5)),
+    (6.0, 3.0, "lower", "contradicted", (-5, -1)),
+    (3.0, math.nan, "lower", "not run", (math.nan, math.nan)),
+])  # fmt: skip
 def test_an_order_is_reproduced_where_the_intervals_are_apart(first, second, better, verdict, ends):
     answers = pd.DataFrame([
         line("delta", "fuzzy", first, better=better),
@@ -87,9 +78,7 @@ def test_an_order_is_reproduced_where_the_intervals_are_apart(first, second, bet
     ("lower", (-0.5, 1.5), "undecided", (-1.5, 0.5)),
 ])  # fmt: skip
 @pytest.mark.parametrize("mirrored", [False, True])
-def test_the_interval_of_the_difference_on_the_same_examples_decides(
-    better, ends, verdict, expected, mirrored
-):
+def test_the_interval_of_the_difference_decides(better, ends, verdict, expected, mirrored):
     rows = ["delta", "gated-linear"]
     answers = pd.DataFrame([line(row, "fuzzy", 40.0, better=better) for row in rows])
     first, second = rows[::-1] if mirrored else rows
@@ -155,16 +144,10 @@ def test_a_published_table_is_read_for_every_entry_and_its_rows_are_variants():
         Composition.parse(row)
 
 
-@pytest.mark.parametrize(
-    ("means", "tau"),
-    [
-        ([1.0, 2.0, 3.0, 4.0], -1.0),
-        ([4.0, 3.0, 2.0, 1.0], 1.0),
-        ([2.0, 1.0, 3.0, 4.0], -2 / 3),
-        ([2.0, 2.0, 2.0, 2.0], math.nan),
-        ([4.0, 3.0, 2.0], math.nan),
-    ],
-)
+@pytest.mark.parametrize(("means", "tau"), [
+    ([1.0, 2.0, 3.0, 4.0], -1.0), ([4.0, 3.0, 2.0, 1.0], 1.0), ([2.0, 1.0, 3.0, 4.0], -2 / 3),
+    ([2.0, 2.0, 2.0, 2.0], math.nan), ([4.0, 3.0, 2.0], math.nan),
+])  # fmt: skip
 def test_kendalls_tau_is_of_the_better_rows_first_and_needs_four_of_them(means, tau):
     # Of the first published table of language: perplexities of 34.1, 35.5, 38.3 and 39.6.
     rows = ["performer", "linear", "delta", "softmax"]

@@ -57,21 +57,12 @@ SOLVER = [("softmax", "solved", 0, False), ("softmax", "solved", 1, True)]
 
 
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize(
-    ("kinds", "expected"),
-    [
-        (["solved", "solved"], ABLE),
-        (["late", "late"], UNDECIDED),
-        (["rising", "rising"], UNDECIDED),
-        (["plateau", "plateau"], UNABLE),
-        (["chance", "chance"], UNABLE),
-        (["chance", "rising"], UNDECIDED),
-        (["solved", "chance"], UNDECIDED),
-        (["stops with the rate", "stops with the rate"], UNDECIDED),
-        (["nearly", "nearly"], UNDECIDED),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("kinds", "expected"), [
+    (["solved", "solved"], ABLE), (["late", "late"], UNDECIDED), (["rising", "rising"], UNDECIDED),
+    (["plateau", "plateau"], UNABLE), (["chance", "chance"], UNABLE),
+    (["chance", "rising"], UNDECIDED), (["solved", "chance"], UNDECIDED),
+    (["stops with the rate", "stops with the rate"], UNDECIDED), (["nearly", "nearly"], UNDECIDED),
+], ids=str)  # fmt: skip
 def test_a_row_is_judged_by_all_of_its_curves(kinds, expected, seed):
     runs = [("mine", kind, 10 * seed + n, n > 0) for n, kind in enumerate([kinds[0], *kinds])]
     found = verdicts(frame(*SOLVER, *runs), CEILINGS).set_index("row")
@@ -101,9 +92,7 @@ def test_an_entry_has_a_verdict_once_all_of_its_seeds_have_ended(kind, needed, v
         "1 of 2 trials"), (2, ["ok", "diverged"], "trial, 1 seed"), (2, ["diverged"] * 2, ""),
     ],
 )  # fmt: skip
-def test_a_part_of_the_trials_is_named_and_a_row_whose_trials_all_failed_is_finished(
-    points, statuses, part
-):
+def test_a_part_of_trials_is_named_and_a_row_of_failed_trials_is_finished(points, statuses, part):
     runs = frame(*(("mine", "chance", seed, False) for seed in range(len(statuses))))
     grid = str({"train.lr": [*range(points)]}).replace("'", '"')
     runs = runs.assign(status=statuses, point=[*map(str, range(len(statuses)))], grid=grid)
@@ -125,16 +114,10 @@ def test_a_question_without_a_ceiling_has_no_verdict():
     assert found[["verdict", "part"]].values.tolist() == [["", ""]]
 
 
-@pytest.mark.parametrize(
-    ("scores", "expected"),
-    [
-        ([99, 99.5, 1], 100),
-        ([99, 1, 99, 99], 300),
-        ([1, 99, 1], math.nan),
-        ([1, 99, 1, 99], 400),
-        ([], math.nan),
-    ],
-)
+@pytest.mark.parametrize(("scores", "expected"), [
+    ([99, 99.5, 1], 100), ([99, 1, 99, 99], 300), ([1, 99, 1], math.nan), ([1, 99, 1, 99], 400),
+    ([], math.nan),
+])  # fmt: skip
 def test_the_ceiling_is_reached_by_two_evaluations_in_a_row_or_by_the_last(scores, expected):
     steps = STEPS[: len(scores)].tolist()
     assert steps_to(steps, scores, 99.0) == pytest.approx(expected, nan_ok=True)
