@@ -59,9 +59,7 @@ def test_every_section_has_an_example():
 # PyTorch's compiler warns about code of PyTorch.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("code", EXAMPLES)
-def test_the_examples_of_a_section_run(
-    code, tmp_path, monkeypatch, capsys, request, no_type_checks
-):
+def test_examples_of_a_section_run(code, tmp_path, monkeypatch, capsys, request, no_type_checks):
     if "from transformers" in code:
         request.getfixturevalue("transformers")
     monkeypatch.chdir(tmp_path)

@@ -210,9 +210,7 @@ UNBOUND = {
 
 
 @pytest.mark.parametrize(("face", "argument"), CASES)
-def test_a_wrong_argument_is_answered_in_one_line(
-    face, argument, tmp_path, monkeypatch, no_type_checks
-):
+def test_a_wrong_argument_is_one_line(face, argument, tmp_path, monkeypatch, no_type_checks):
     monkeypatch.chdir(tmp_path)
     function, valid, wrong = FACES[face]
     for value in wrong[argument]:

@@ -46,19 +46,15 @@ BAD = {
     "sofmax": "unknown attention variant 'sofmax'; did you mean 'softmax'",
     "softmax+": "names 1 variants, not one or two; give A or A",
     "softmax+primal+softmax": "names 3 variants, not one or two; give A or A",
-    "softmax*3+": "the end in place of a variant",
-    "softmax*+primal": "'\\+' is no count",
-    "softmax*0": "'0' is no count",
-    "softmax*2000": "'2000' is no count",
-    "(softmax*40)*40": "'40' is no count",
-    "softmax*2**3": "'\\*' is no count",
-    "(softmax+primal": "a parenthesis is not closed",
-    "softmax*2)": "unexpected '\\)'",
+    "softmax*3+": "the end in place of a variant", "softmax*+primal": "'\\+' is no count",
+    "softmax*0": "'0' is no count", "softmax*2000": "'2000' is no count",
+    "(softmax*40)*40": "'40' is no count", "softmax*2**3": "'\\*' is no count",
+    "(softmax+primal": "a parenthesis is not closed", "softmax*2)": "unexpected '\\)'",
     "()*2": "'\\)' in place of a variant",
     "primal+primal": "'primal\\+primal' names primal twice; give 'primal'",
     "softmax+primal": r"depth=1 is less than the 2 variants of softmax\+primal",
     "primal*3+softmax": "depth=1 is no multiple of the 4 layers .* depth=4",
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("text", BAD)

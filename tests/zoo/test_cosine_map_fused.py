@@ -66,9 +66,7 @@ def test_kernels_equal_the_definition_forward_and_backward(n, maps, padded, with
     padded=st.booleans(),
     with_gram=st.booleans(),
 )
-def test_kernels_equal_the_definition_at_every_shape(
-    batch, n, dim, groups, width, shared, padded, with_gram
-):
+def test_kernels_are_exact_at_every_shape(batch, n, dim, groups, width, shared, padded, with_gram):
     maps = 1 if shared else batch
     leaves = inputs(n, maps=maps, width=width, batch=batch, dim=dim, groups=groups)
     compare(leaves, groups, padding(batch, n) if padded else None, with_gram)
@@ -127,7 +125,7 @@ def test_the_layer_by_triton_is_the_folded_one(padded):
     torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
 
 
-def test_triton_is_rejected_for_double_precision_transforms_and_widths_without_a_kernel(
+def test_triton_rejects_double_precision_transforms_and_widths_without_a_kernel(
     monkeypatch,
 ):
     module, x = layer("triton"), torch.randn(2, 9, DIM, device=DEVICE)

@@ -99,9 +99,7 @@ def test_two_operations_count_per_product_forward_and_for_each_gradient(step, pr
 
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize(("backend", "products"), [("naive", 2 + 4), ("sdpa", 2 + 5)])
-def test_attention_counts_its_products_and_the_scores_that_sdpa_recomputes(
-    backend, products, padded
-):
+def test_attention_counts_products_and_the_scores_that_sdpa_recomputes(backend, products, padded):
     b, h, n, e = 2, 2, 9, 4
     layer = Softmax(Size(dim=h * e, heads=h, max_len=n, causal=False, dropout=0.0), backend=backend)
     q, k, v = torch.randn(3, b, h, n, e, requires_grad=True).unbind()

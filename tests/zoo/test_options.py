@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import Field
 
-from zoo.registry import UserError, changed, options_of, require_at_least, resolve
+from zoo.registry import UserError, changed, options_of, resolve
 from zoo.variants import variants
 
 COSTS = Path(__file__).parents[2] / "results" / "costs.jsonl"
@@ -112,12 +112,6 @@ def test_options_that_a_factory_cannot_take_are_rejected(factory, options, messa
 def test_bounds_and_postponed_annotations_are_evaluated():
     assert resolve("cut", bounded, {"depth": "9", "speed": "1e-3"}) == {"depth": 9, "speed": 1e-3}
     assert resolve("cut", postponed, {"depth": "3"}) == {"depth": 3, "teeth": "wide"}
-
-
-def test_an_option_below_its_bound_is_rejected():
-    require_at_least(1, "cut", depth=1, speed=2)
-    with pytest.raises(UserError, match=r"^cut\.speed=0 must be at least 1; raise it$"):
-        require_at_least(1, "cut", depth=1, speed=0)
 
 
 WITHOUT_COST = {

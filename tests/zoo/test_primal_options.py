@@ -25,16 +25,6 @@ def test_the_literal_form_computes_scores_in_full_precision_under_autocast_as_pu
     assert {name for name, _ in in_half_precision(lambda: layer(x, x, None))} == {"addmm"}
 
 
-@pytest.mark.parametrize("form", ["dependent", "independent", "causal"])
-@pytest.mark.parametrize("backend", ["literal", "folded"])
-def test_evaluation_gives_the_same_tokens_and_no_loss(backend, form):
-    layer, x = build(form, backend=backend), torch.randn(2, 30, DIM).double()
-    assert layer.backend_for(x) == backend
-    trained, evaluated = layer(x, x, None), layer.eval()(x, x, None)
-    assert set(trained.losses) == {"ksvd"} and dict(evaluated.losses) == {}
-    assert torch.equal(evaluated.tokens, trained.tokens)
-
-
 CHOICES = [
     (False, "", {}, "folded"), (True, "", {}, "triton"), (True, "no kernel", {}, "folded"),
     (True, "", {"causal": True}, "folded"), (True, "", {"rotary": True}, "folded"),
@@ -42,9 +32,7 @@ CHOICES = [
 
 
 @pytest.mark.parametrize(("on_cuda", "failure", "changes", "expected"), CHOICES)
-def test_auto_is_triton_on_cuda_where_a_trial_succeeds(
-    monkeypatch, on_cuda, failure, changes, expected
-):
+def test_auto_is_triton_where_a_trial_succeeds(monkeypatch, on_cuda, failure, changes, expected):
     monkeypatch.setattr(cosine_map, "triton_failure", lambda *_: failure)
     monkeypatch.setattr(torch.Tensor, "is_cuda", on_cuda)
     assert Primal(size(**changes)).backend_for(torch.zeros(1, 3, DIM)) == expected
@@ -57,9 +45,7 @@ def test_auto_is_triton_on_cuda_where_a_trial_succeeds(
     ("", "", {"rotary": True}, "computes neither .* nor rotary .*; give backend=auto"),
     ("", "", {"feature_map": "relu"}, "computes .* nor a feature map other than cosine, .*"),
 ])  # fmt: skip
-def test_triton_by_name_is_rejected_where_it_cannot_run(
-    monkeypatch, missing, failure, options, message
-):
+def test_triton_is_rejected_where_it_cannot_run(monkeypatch, missing, failure, options, message):
     monkeypatch.setattr(cosine_map, "missing_for_triton", lambda: missing)
     monkeypatch.setattr(cosine_map, "triton_failure", lambda *_: failure)
     x = torch.zeros(1, 3, DIM)

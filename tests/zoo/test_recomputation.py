@@ -115,9 +115,7 @@ def samples(monkeypatch):
 @pytest.mark.slow_after(6)
 @pytest.mark.parametrize(("n", "padded"), [(1, False), (63, True), (300, False)])
 @pytest.mark.parametrize("name", CHOSEN)
-def test_sample_by_sample_outputs_and_gradients_are_those_of_the_definition(
-    name, n, padded, samples
-):
+def test_sample_by_sample_outputs_and_gradients_are_of_the_definition(name, n, padded, samples):
     layer = zoo.create(name, dim=12, heads=2, max_len=n).double()
     x = torch.randn(3, n, 12, dtype=torch.float64).requires_grad_()
     mask = masks(n) if padded else None
@@ -130,9 +128,7 @@ def test_sample_by_sample_outputs_and_gradients_are_those_of_the_definition(
     assert len(seen) == again.get(name, 2)
 
 
-def test_every_thread_has_a_head_and_gradients_are_those_at_replaced_parameters(
-    samples, monkeypatch
-):
+def test_each_thread_has_a_head_and_gradients_are_of_replaced_parameters(samples, monkeypatch):
     layer = zoo.create("retention", dim=12, heads=2, max_len=20).double()
     x, named = torch.randn(5, 20, 12, dtype=torch.float64), layer.named_parameters()
     replaced = {key: torch.randn_like(value).requires_grad_() for key, value in named}

@@ -230,9 +230,7 @@ def test_layers_of_a_composition_decode():
 @pytest.mark.parametrize(("pieces", "in_parallel"), [
     ([32, 32, 16, 16, 3, 1], True), ([64, 36], True), ([5, 40, 55], False),
 ])  # fmt: skip
-def test_log_linear_continues_in_parallel_after_multiples_of_a_power_of_two(
-    pieces, in_parallel, monkeypatch
-):
+def test_log_linear_continues_in_parallel_after_powers_of_two(pieces, in_parallel, monkeypatch):
     sizes = {"dim": 8, "heads": 2, "max_len": 100, "causal": True, "short_conv": 3, "rotary": True}
     layer = zoo.create("log-linear", **sizes, levels=6, chunk=8).double()
     x, outputs, stepped = torch.randn(2, 100, 8, dtype=torch.float64), [], []

@@ -140,9 +140,7 @@ def test_plug_ins_are_listed_and_found_or_the_error_says_why_not(tools, plug_ins
     ("zsaw", "'zsaw' from .*:Useless is ignored"),
     *((name, "is ignored: a name may contain letters, digits, .*rename") for name in INVALID),
 ])  # fmt: skip
-def test_a_plug_in_with_a_taken_or_invalid_name_is_ignored_with_one_warning(
-    tools, plug_ins, name, reason
-):
+def test_a_plug_in_with_a_taken_or_invalid_name_is_ignored(tools, plug_ins, name, reason):
     plug_ins(("zsaw", f"{__name__}:Saw"), (name, f"{__name__}:Useless"))
     for listing in (tools.names, tools.items):
         with pytest.warns(UserWarning, match=reason) as warned:
