@@ -204,9 +204,7 @@ def one_level(task, index, attempt=0):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["training_step", "loading", "pathfinder"])
-def test_a_benchmark_finds_every_claim_that_is_made_for_the_device(
-    name, tmp_path, shared_data, monkeypatch
-):
+def test_a_benchmark_finds_every_claim_for_the_device(name, tmp_path, shared_data, monkeypatch):
     torch.use_deterministic_algorithms(False)
     # Images that differ; numba compiles the code of the task for ten to twenty seconds.
     images = name == "pathfinder"
@@ -349,15 +347,12 @@ def record_of(bound, ratio, reason=""):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("record", "expected"),
-    [
-        (record_of(0.5, 0.4), ["Every bound is met.", "| 0.400 | 0.500 | met |"]),
-        (record_of(0.5, 0.6), ["a over b: 0.600; the bound is 0.500.", "| **not met** |"]),
-        (record_of(None, 0.6), ["Every bound is met.", "| 0.600 | – | – |"]),
-        (record_of(0.5, None, "no data"), ["Every bound is met.", "not measured: no data"]),
-    ],
-)
+@pytest.mark.parametrize(("record", "expected"), [
+    (record_of(0.5, 0.4), ["Every bound is met.", "| 0.400 | 0.500 | met |"]),
+    (record_of(0.5, 0.6), ["a over b: 0.600; the bound is 0.500.", "| **not met** |"]),
+    (record_of(None, 0.6), ["Every bound is met.", "| 0.600 | – | – |"]),
+    (record_of(0.5, None, "no data"), ["Every bound is met.", "not measured: no data"]),
+])  # fmt: skip
 def test_the_page_says_what_is_met_and_what_is_not(record, expected, tmp_path):
     write(record, tmp_path, "cpu")
     text = page(tmp_path, SECTION_OF)

@@ -44,9 +44,7 @@ def fit(spec, stored, report=lambda *step: None):
     return baselines.fit(spec.task, lambda _: restore(spec), stored, report)
 
 
-def test_an_interrupted_fit_keeps_its_steps_and_continues_behind_them(
-    tiny, stored, fits, monkeypatch
-):
+def test_an_interrupted_fit_keeps_its_steps_and_continues(tiny, stored, fits, monkeypatch):
     spec, seen = tiny(), []
     with pytest.raises(KeyboardInterrupt):
         fit(spec, stored, lambda *step: seen.append(step))
@@ -93,9 +91,7 @@ def test_every_task_and_every_data_set_has_another_file(tiny):
     assert len({spec.file_name for spec in (first, *others)}) == 3
 
 
-def test_a_run_fits_the_baselines_after_training_and_a_table_has_them(
-    call, output, stored, outcomes
-):
+def test_a_run_fits_baselines_after_training_and_a_table_has_them(call, output, stored, outcomes):
     out = output("run", "--attention", "softmax", *SET)
     (found,), _ = stored.read()
     names = [line for line in out.splitlines() if "baselines of listops@1" in line]
@@ -112,9 +108,7 @@ def test_a_run_fits_the_baselines_after_training_and_a_table_has_them(
 
 
 @pytest.mark.slow
-def test_a_table_without_the_file_names_it_and_the_command_that_makes_it(
-    call, output, store, stored, outcomes
-):
+def test_a_table_without_the_file_names_its_command(call, output, store, stored, outcomes):
     output("run", "--attention", "softmax,none", *SET)
     (path,) = Path(stored.folder).glob("*.json")
     content = path.read_bytes()

@@ -79,6 +79,18 @@ def pixels(content: bytes) -> np.ndarray:
     return np.array(Pillow.open(io.BytesIO(content)))
 
 
+class Pairs(Squares):
+    """Each example is two images; all have the same second one."""
+
+    name = "pairs"
+
+    def load(self, split):
+        loaded = super().load(split)
+        firsts = torch.arange(len(loaded) - 1)
+        ids = torch.stack([firsts, torch.zeros_like(firsts)], 1).int()
+        return Split(loaded.sequences, loaded.lengths, ids, loaded.targets[1:], padded=False)
+
+
 def test_lengths_are_of_real_tokens_and_repeated_sequences_are_counted():
     class Repeated(Texts):
         def load(self, split):
@@ -91,18 +103,6 @@ def test_lengths_are_of_real_tokens_and_repeated_sequences_are_counted():
     table = texts(card([described_task(Repeated())], "tasks"))
     assert table["`texts@3` train"][2:6] == ["1", "3.0", "2.8", "4"]
     assert table["`texts@3`"][0] == "2 of 3"
-
-
-class Pairs(Squares):
-    """Each example is two images; all have the same second one."""
-
-    name = "pairs"
-
-    def load(self, split):
-        loaded = super().load(split)
-        firsts = torch.arange(len(loaded) - 1)
-        ids = torch.stack([firsts, torch.zeros_like(firsts)], 1).int()
-        return Split(loaded.sequences, loaded.lengths, ids, loaded.targets[1:], padded=False)
 
 
 def test_images_are_files_and_a_sheet_shows_the_first_of_train():

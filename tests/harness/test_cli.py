@@ -32,14 +32,12 @@ ASK = "advise --length 16 --pass train"
 REJECTED = {
     # names, with the most similar one
     "run -a sofmax": "did you mean 'softmax'?",
-    "run -a softmax+primel": "did you mean 'primal'?",
     "run -t listop -a softmax": "did you mean 'listops'?",
     "run -a primal --set primal.rnk=3": "did you mean 'rank'?",
     "run -a none --set train.lrr=3": "did you mean 'lr'?",
     # data that no test has generated
     "run -a primal -t listops --set listops.seed=7 --set primal.rank=-1": "must be at least 1",
     "run -a primal -t listops --set listops.seed=7 --over primal.rank=4,-1": "at least 1",
-    "run -a none,nope -t listops --set listops.seed=7": "'nope'",
     "run --suite laptop -a primal --set primal.rank=-1": "must be at least 1",
     "run -a softmax --set primal.rank=3": "'primal'; give one of listops, model, softmax, train",
     "run -a softmax --device tpu": "not one of auto, cpu, cuda",
@@ -48,19 +46,12 @@ REJECTED = {
     "list --budget ''": "--budget is empty; give a value",
     "list --suite lptop": "did you mean 'laptop'?",
     "run --suite laptop --questions cpy": "'copy'",
-    "run --suite laptop -a sofmax": "'softmax'",
     "run -a none --engine rey": "did you mean 'ray'?",
     "cost -a softmx": "did you mean 'softmax'?",
     "cost -a none --pass backward": "unknown pass 'backward'",
     "cost -a none --level model": "unknown level 'model'",
-    "cost -a primal --set primal.rnk=1": "did you mean 'rank'?",
     "study spectrun": "did you mean 'spectrum'?",
-    f"{ASK} --needs recal": "'recal'",
-    f"{ASK} --needs recall --suite desktop": "'desktop'",
-    "advise --length 16 --pass trian --needs copy": "'trian'",
-    "check softmix": "did you mean 'softmax'",
     "check primal --set softmax.backend=sdpa": "--set softmax: only 'primal' is checked",
-    "check primal --set primal.rank=0": "primal.rank=0 must be at least 1; raise it",
     "check softmax --only causalty": "did you mean 'causality'",
     "check softmax --only lengths,fp32": "unknown check 'fp32'",
     "check softmax --only 'linear FLOPs'": "linear FLOPs: does not apply to softmax",
@@ -70,33 +61,22 @@ REJECTED = {
     "run -a none --set train.betas=0.9": "train.betas=0.9: two numbers sep",
     "run -a primal --set primal.rank=3 --set primal.rank=4": "two values, 3 and 4; give one",
     "run -a primal --set primal.rank": "not of the form NAME.OPTION=VALUE",
-    "run -a primal --set primal.rank=": "not of the form NAME.OPTION=VALUE",
-    "run -a primal --set rank=3": "not of the form NAME.OPTION=VALUE",
     "run -a softmax --over task.max_len": "not of the form NAME.OPTION=VALUE,VALUE",
     "run -a primal --over primal.rank=4": "--over primal.rank=4 gives one value",
     "run -a primal --over primal.rank=4,4": "give two values or more that differ",
     "run -a softmax --over train.lr=1e-3,0.001": "--over train.lr=1e-3,0.001 gives one value",
     "run -a softmax --seeds ''": "--seeds is empty",
-    "run --suite laptop --questions ''": "--questions is empty",
-    "run -a softmax --seeds one": "are not integers; give for example 0,1,2",
-    "run -a softmax --seeds 0,,1": "are not integers",
     "run -a softmax --seeds 0,-1": "are not all from 0 to 4294967295",
-    f"run -a softmax --seeds {2**32}": "are not all from 0 to",
-    "run -a softmax --workers -1": "equal to 0, not '-1'",
     "advise --length many --pass train --needs copy": "'many'",
-    "advise --length 1k,2k --pass train --needs copy": "'1k,2k'",
     f"{ASK} --needs recall --memory lots": "'lots'",
     "report --out ''": "the path is empty",
     "list ''": "name is empty",
-    "report --compare ''": "--compare is empty",
     f"run -a none --tune --grid train.lr={','.join(map(str, range(12_000)))}": "12000 points",
     f"run -a none --over train.lr={','.join(map(str, range(12_000)))}": "12,000 values",
     f"run -a {'(' * 900}none{')' * 900}": "nests over 32 parentheses",
     "advise --length 16 --pass train --needs copy --store nowhere": "'nowhere' is not a folder",
     "run -a none -t my.txt": "my.txt cannot be read (No such file or directory); give a table",
     "run -a math:pi": "cannot be loaded from math:pi",
-    "cost -a math:pi": "cannot be loaded from math:pi",
-    "check odd:Odd": "'odd:Odd' cannot be loaded",
     # what options cannot be together, or be at all
     "run": "no --attention is given",
     "run -a softmax --sed 1": "No such option: --sed",
@@ -135,7 +115,6 @@ REJECTED = {
     "data import imagee .": "unknown task 'imagee'; did you mean 'image'",
     "data fetch listops": "'harness data'; the official files are for listops-lra",
     "data fetch retrieval": "retrieval has no source that can be verified; run 'harness data impo",
-    "data fetch txt": "unknown task 'txt'; did you mean 'text'",
     "run --suite laptop --questions language": "harness data import wikitext",
     "run --suite chen2023-series": "harness data",
     "run --suite chen2023-d4rl": "halfcheetah_medium_expert-v2.hdf5",
@@ -151,9 +130,7 @@ REJECTED = {
     # studies
     "study ksvd --losses ksdv": "did you mean 'ksvd'?",
     "study ksvd --trained none": "unknown value of --trained 'none'",
-    "study ksvd --traces x": "unknown value of --traces 'x'",
     "study ksvd --rank 32": "rank 32 of 32 features and 64 tokens spans all",
-    "study ksvd --tokens 4": "rank 4 of 32 features and 4 tokens spans all",
     "study ksvd --seeds a": "are not integers",
     "study ksvd --run missing": "unknown run 'missing'",
     "study approximation performers": "did you mean 'performer'?",
@@ -164,7 +141,6 @@ REJECTED = {
     "study approximation performer --logits 0": "logits '0' are not positive numbers of at most",
     "study approximation performer --lengths 1": "are not all from 2",
     "study spectrum": "no run of store",
-    "study spectrum listops": "unknown run 'listops'",
     # grids, sweeps and rows
     "run -a softmax --tune --set train.lr=1e-3": "--set train.lr=1e-3 gives a field that is tuned",
     "run -a softmax --tune --grid primal.rank=1,2": "--grid primal.rank: rows share a grid",
@@ -188,7 +164,6 @@ REJECTED = {
     f"run -a none -t modular-addition --set modular-addition.symbols={2**20}": "of memory",
     f"run -a none --workers {10**20}": "--workers",
     f"run -a none --threads {TOO_MANY}": f"--threads {TOO_MANY} exceeds the",
-    f"run -a none --tune --workers {10**20}": "--workers",
 } | {
     f"study {study} {size}": reason
     for size, reason in ((2**30, "memory"), (10**20, f"{10**20}"))
@@ -197,8 +172,7 @@ REJECTED = {
 } | {
     f"run -a none -t {name} --set {name}.{option}={HUGE}": "of memory"
     for name in (*(n for n, task in tasks.items() if issubclass(task, SyntheticTask)), "listops")
-    for option in ("train", "dev", "max_len")
-    if (name, option) != ("recall", "max_len")  # which follows from the mixture
+    for option in (("train", "dev", "max_len") if name in ("copying", "listops") else ("train",))
 } | {
     f"{option} {number}": number
     for option in ("cost -a none --seconds", "cost -a none --timeout", "study ksvd --lr")
@@ -211,19 +185,14 @@ NUMBERS = (
 )  # fmt: skip
 NUMERIC = [
     [*TINY, "-a", "primal", "--set", "primal.rank="],
-    [*TINY, "-a", "none", "--set", "model.depth="],
-    [*TINY, "-a", "none", "--set", "train.batch="],
+    [*TINY, "-a", "none", "--set", "model.depth="], [*TINY, "-a", "none", "--set", "train.batch="],
     [*TINY, "-a", "none", "--set", "model.dropout="],
-    [*SMOKE, "-a", "none", "--set", "listops.train="],
-    [*TINY, "-a", "none", "--seeds", ""],
-    [*TINY, "-a", "none", "--workers", ""],
-    ["cost", "-a", "none", "--dim", ""],
-    ["cost", "-a", "none", "--heads", ""],
-    ["cost", "-a", "none", "--lengths", ""],
-    ["cost", "-a", "none", "--timeout", ""],
-    ["study", "ksvd", "--tokens", ""],
+    [*SMOKE, "-a", "none", "--set", "listops.train="], [*TINY, "-a", "none", "--seeds", ""],
+    [*TINY, "-a", "none", "--workers", ""], ["cost", "-a", "none", "--dim", ""],
+    ["cost", "-a", "none", "--heads", ""], ["cost", "-a", "none", "--lengths", ""],
+    ["cost", "-a", "none", "--timeout", ""], ["study", "ksvd", "--tokens", ""],
     ["study", "ksvd", "--dim", ""],
-]
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -316,11 +285,6 @@ def test_seeds_are_numbers_and_ranges_each_once_and_not_too_many():
             seeds_in(text)
 
 
-def test_there_are_at_most_ten_commands_which_the_help_shows(call):
-    lines = call("--help")[1].partition("Commands:\n")[2].splitlines()
-    assert 8 < len([line for line in lines if line.strip()]) <= 12
-
-
 @pytest.mark.parametrize("argv", [[], ["data"], ["study"]])
 def test_a_command_of_commands_alone_prints_its_help(capsys, argv):
     ends = []
@@ -387,9 +351,7 @@ def test_a_recipe_is_printed_and_runs_from_a_file(call, output, store, outcomes,
     assert spec.question.name.endswith("recipe mine with model.depth=1, train.lr=0.0003")
 
 
-def test_a_run_that_fails_is_listed_with_its_reason_and_exit_code_1(
-    call, store, outcomes, monkeypatch
-):
+def test_a_failed_run_is_listed_with_its_reason_and_exit_code_1(call, store, outcomes, monkeypatch):
     monkeypatch.setattr("harness.runner.counts_of", raising(RuntimeError("boom")))
     code, out, _ = call(*TINY, "-a", "softmax")
     assert code == 1 and "failed: RuntimeError: boom" in out.split("listops@")[-1]

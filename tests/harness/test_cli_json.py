@@ -50,9 +50,7 @@ def test_a_document_is_alone_on_stdout_with_finite_numbers_and_no_control_charac
 
 
 @pytest.mark.slow
-def test_a_run_gives_the_rows_of_its_table_and_the_paths_of_its_records(
-    call, store, outcomes, monkeypatch
-):
+def test_a_run_gives_the_rows_of_its_table_and_its_paths(call, store, outcomes, monkeypatch):
     argv = (*TINY, "-a", "none,softmax", "--seeds", "0,1", "--json")
     # A library that prints.
     counts = harness.runner.counts_of

@@ -52,9 +52,7 @@ def noted(error):
     (PermissionError(13, "Permission denied", "/x\x1b"), 2, "harness: /x\\x1b cannot be used"),
     (UserError("a\x1b[31m\nb"), 2, "harness: a\\x1b[31m\\nb"), (BrokenPipeError(), 1, ""),
 ])  # fmt: skip
-def test_every_end_of_a_command_has_its_exit_code_and_at_most_one_line(
-    capsys, error, code, message
-):
+def test_each_end_of_a_command_has_its_exit_code_and_at_most_one_line(capsys, error, code, message):
     def command():
         if isinstance(error, signal.Signals):
             signal.raise_signal(error)

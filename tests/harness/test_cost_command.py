@@ -17,18 +17,11 @@ TINY = ("run", "-t", "listops", "--budget", "smoke", "--precision", "fp32", *TRE
 SMALL = ("cost", "--dim", "16", "--seconds", "0", "--precision", "fp32")
 
 
-@pytest.mark.parametrize(
-    ("text", "lengths"),
-    [
-        ("256:2048", [256, 512, 1024, 2048]),
-        ("100:500", [100, 200, 400]),
-        ("64:64", [64]),
-        ("63,1000", [63, 1000]),
-        ("1k,4K,1024", [1024, 4096]),
-        ("256:1k", [256, 512, 1024]),
-        ("1k:2k", [1024, 2048]),
-    ],
-)
+@pytest.mark.parametrize(("text", "lengths"), [
+    ("256:2048", [256, 512, 1024, 2048]), ("100:500", [100, 200, 400]), ("64:64", [64]),
+    ("63,1000", [63, 1000]), ("1k,4K,1024", [1024, 4096]), ("256:1k", [256, 512, 1024]),
+    ("1k:2k", [1024, 2048]),
+])  # fmt: skip
 def test_lengths_double_or_are_listed(text, lengths):
     assert lengths_in(text) == lengths
 
@@ -65,9 +58,7 @@ def test_cost_measures_everything_once_and_writes_its_page(call, output, store, 
 
 
 @pytest.mark.filterwarnings("always")
-def test_a_run_ends_with_the_costs_of_its_step_which_rerun_measures_again(
-    call, output, store, outcomes
-):
+def test_a_run_ends_with_costs_of_its_step_which_rerun_repeats(call, output, store, outcomes):
     argv = (*TINY, "-a", "none,softmax", "--seeds", "0,1", "--threads", "1")
     assert call(*argv, "--no-cost")[0] == 0 and not CostStore.within(store.folder).read()[0]
     out = output(*argv)
@@ -86,16 +77,12 @@ def test_a_run_ends_with_the_costs_of_its_step_which_rerun_measures_again(
     assert call(*argv, "--rerun")[0] == 1
 
 
-@pytest.mark.parametrize(
-    ("options", "precision", "compared"),
-    [
-        ("", "fp32", "--pass train --batch tokens=16384 --dim 64"),
-        ("--precision bf16 --dim 64 --pass decode", "bf16", "--pass decode --precision fp32"),
-        ("--dim 64 --pass train,decode", "fp32", "--pass train --batch tokens=16384"),
-        ("--dim 64 --pass decode", "fp32", ""),
-        ("--level step", "fp32", ""),
-    ],
-)
+@pytest.mark.parametrize(("options", "precision", "compared"), [
+    ("", "fp32", "--pass train --batch tokens=16384 --dim 64"),
+    ("--precision bf16 --dim 64 --pass decode", "bf16", "--pass decode --precision fp32"),
+    ("--dim 64 --pass train,decode", "fp32", "--pass train --batch tokens=16384"),
+    ("--dim 64 --pass decode", "fp32", ""), ("--level step", "fp32", ""),
+])  # fmt: skip
 def test_a_table_says_its_precision_and_the_options_of_a_suite(
     output, store, outcomes, options, precision, compared
 ):

@@ -114,9 +114,7 @@ def test_a_backend_that_cannot_run_is_no_reference(calls, naive):
         ({"level": "step", "model": encoder(depth=3)}, 3 * 3 * 4 * 2 * 64 * 64 - 1, False),
     ],
 )  # fmt: skip
-def test_the_formula_is_tried_where_its_weights_take_a_quarter_of_the_memory(
-    fields, share, tried, monkeypatch
-):
+def test_the_formula_is_tried_up_to_a_quarter_of_the_memory(fields, share, tried, monkeypatch):
     monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=4 * share))
     spec = COST.model_copy(update=fields)
     assert reference.candidates(spec) == ["sdpa", "naive"][: 1 + tried]
@@ -208,9 +206,7 @@ def test_a_reference_that_would_exceed_the_timeout_is_left_out(calls, clock, mon
         ("forward", "step", "fp32", 3 * 2 * 4 * 64 * 16 + 4 * 15),
     ],
 )
-def test_required_bytes_are_in_the_precision_and_of_every_layer(
-    operation, level, precision, expected
-):
+def test_required_bytes_have_the_precision_and_every_layer(operation, level, precision, expected):
     depth = type("Model", (), {"depth": 3})() if level == "step" else None
     spec = COST.model_copy(update={"operation": operation, "model": depth, "precision": precision})
     state = 100 if operation == "decode" else None
@@ -329,13 +325,13 @@ def test_the_device_is_synchronised_before_and_after_each_call(monkeypatch):
 def test_the_interval_of_a_median_covers_it_in_95_percent_of_samples():
     generator = torch.Generator().manual_seed(0)
     covered = 0
-    for _ in range(2000):
+    for _ in range(500):
         sample = torch.empty(101).exponential_(generator=generator).sort().values
         # The order statistics that `relative_uncertainty` uses: 101 / 2 -+ 0.98 sqrt(101).
         covered += bool(sample[40] <= torch.tensor(2.0).log() <= sample[61])
         expected = (sample[61] - sample[40]) / 2 / sample[50]
         assert relative_uncertainty(sample.tolist()) == pytest.approx(expected.item())
-    assert 0.94 < covered / 2000 < 0.98
+    assert 0.94 < covered / 500 < 0.98
 
 
 def test_a_trial_gives_the_least_time_of_each_call_that_can_run():

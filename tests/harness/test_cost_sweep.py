@@ -245,25 +245,19 @@ def test_a_measurement_comes_back_with_the_threads_of_its_specification(importab
     assert result.samples == 3 and result.limits == LIMITS
 
 
-def test_a_measurement_has_the_environment_of_now_and_not_of_the_start_of_its_server(
-    importable, monkeypatch
-):
+def test_a_measurement_has_the_environment_of_now_and_not_of_its_server(importable, monkeypatch):
     for name in ("first", "second"):
         monkeypatch.setenv("NAMED_SINCE", name)
         assert outcome("has a class").reason == f"SystemExit: {name}"
 
 
-@pytest.mark.parametrize(
-    ("how", "status", "reason"),
-    [
-        ("crashes", "crashed", "it was ended by SIGSEGV"),
-        ("is killed", "out_of_memory", "the system ended it, probably for its memory"),
-        ("exits", "failed", "SystemExit: 0"),
-        ("is limited", "failed", "SystemExit: True"),
-        ("raises", "failed", "ValueError: an error"),
-        ("allocates everything", "out_of_memory", "RuntimeError: "),
-    ],
-)
+@pytest.mark.parametrize(("how", "status", "reason"), [
+    ("crashes", "crashed", "it was ended by SIGSEGV"),
+    ("is killed", "out_of_memory", "the system ended it, probably for its memory"),
+    ("exits", "failed", "SystemExit: 0"), ("is limited", "failed", "SystemExit: True"),
+    ("raises", "failed", "ValueError: an error"),
+    ("allocates everything", "out_of_memory", "RuntimeError: "),
+])  # fmt: skip
 def test_a_process_that_ends_early_has_a_reason(importable, how, status, reason, capfd):
     actual = outcome(how)
     assert (actual.status, actual.measured) == (status, None)

@@ -36,20 +36,6 @@ def specified(attention, operation="forward", *, length=N, level="layer", causal
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("attention", "forward"),
-    [
-        ("softmax", PROJECTIONS + 4 * B * N**2 * D),
-        # Keys times values, and queries times their sums: heads of width 16.
-        ("linear", PROJECTIONS + 4 * B * N * D * 16),
-        ("none", PROJECTIONS // 2),
-    ],
-)
-def test_the_operations_of_a_layer_are_those_of_its_formula(attention, forward):
-    counted = flops(prepare(specified(attention)).call)
-    assert counted == pytest.approx(forward, rel=0.02)
-
-
 def test_the_state_of_a_cache_grows_with_the_prompt_and_that_of_a_recurrence_does_not():
     sizes = {
         (name, length): prepare(specified(name, "decode", length=length)).state_bytes
@@ -70,16 +56,10 @@ def test_decoding_with_a_cache_attends_to_every_token_of_the_prompt():
     assert long - short == 4 * B * D * 100
 
 
-@pytest.mark.parametrize(
-    ("attention", "operation"),
-    [
-        ("nystrom", "prefill"),
-        ("nystrom", "decode"),
-        ("reformer", "decode"),
-        ("fla-gla", "prefill"),
-        ("performer-lib", "prefill"),
-    ],
-)
+@pytest.mark.parametrize(("attention", "operation"), [
+    ("nystrom", "prefill"), ("nystrom", "decode"), ("reformer", "decode"), ("fla-gla", "prefill"),
+    ("performer-lib", "prefill"),
+])  # fmt: skip
 def test_a_pass_that_a_variant_does_not_have_is_rejected(attention, operation):
     with pytest.raises(Unsupported, match=attention):
         require_supported(specified(attention, operation))
@@ -231,18 +211,6 @@ def test_a_call_has_the_mode_the_precision_and_the_gradients_of_its_pass(operati
     assert all(layer.size.causal for layer in layers)
 
 
-def test_a_step_trains_every_parameter_of_a_model():
-    spec = specified("softmax+primal", "train", level="step")
-    timed = prepare(spec)
-    before = [parameter.detach().clone() for parameter in timed.module.parameters()]
-    timed.call()
-    changed = [
-        not torch.equal(old, new)
-        for old, new in zip(before, timed.module.parameters(), strict=True)
-    ]
-    assert sum(changed) > 0.9 * len(changed)
-
-
 @pytest.mark.parametrize(("text", "batch"), [("8", 8), ("tokens=1099", 10), ("tokens=100", 1)])
 def test_a_batch_is_a_number_or_follows_from_the_tokens(text, batch):
     assert batch_of(text, 100) == batch
@@ -255,20 +223,14 @@ def test_any_other_batch_is_rejected_with_a_remedy(text):
 
 
 @pytest.mark.slow_after(2)
-@pytest.mark.parametrize(
-    ("attention", "operation", "level", "settings", "backend"),
-    [
-        ("softmax", "forward", "layer", {}, "sdpa"),
-        ("softmax", "train", "layer", {}, "sdpa"),
-        ("softmax", "prefill", "layer", {}, "sdpa"),
-        ("softmax", "decode", "layer", {"backend": "naive"}, "naive"),
-        ("softmax+linear", "train", "step", {}, "sdpa"),
-        ("linear", "prefill", "layer", {}, ""),
-        ("primal", "train", "layer", {}, "folded"),
-        ("primal", "decode", "layer", {}, "folded"),
-        ("performer-lib", "forward", "layer", {}, "library"),
-    ],
-)
+@pytest.mark.parametrize(("attention", "operation", "level", "settings", "backend"), [
+    ("softmax", "forward", "layer", {}, "sdpa"), ("softmax", "train", "layer", {}, "sdpa"),
+    ("softmax", "prefill", "layer", {}, "sdpa"),
+    ("softmax", "decode", "layer", {"backend": "naive"}, "naive"),
+    ("softmax+linear", "train", "step", {}, "sdpa"), ("linear", "prefill", "layer", {}, ""),
+    ("primal", "train", "layer", {}, "folded"), ("primal", "decode", "layer", {}, "folded"),
+    ("performer-lib", "forward", "layer", {}, "library"),
+])  # fmt: skip
 def test_a_measurement_has_its_ratio_its_backend_and_the_operations_of_its_formula(
     attention, operation, level, settings, backend
 ):

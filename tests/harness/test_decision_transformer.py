@@ -91,17 +91,6 @@ def test_padding_is_in_no_loss_and_in_no_gradient(name):
         torch.testing.assert_close(changed, plain)
 
 
-def test_the_loss_is_the_mean_squared_error_over_the_steps_that_are_there():
-    batch = draw()
-    actions = torch.zeros(3, STEPS, ACTIONS)
-    real = batch.tokens[:, 0, :, -ACTIONS:][batch.mask[:, 0]]
-    kind = Actions()
-    torch.testing.assert_close(kind.loss(actions, batch.targets), real.square().mean())
-    losses = kind.losses(actions, batch.targets)
-    assert losses.shape == (3, STEPS) and not losses[~batch.mask[:, 0]].any()
-    assert int(kind.counted(batch.targets).sum()) == 12
-
-
 @pytest.fixture
 def pendulum(tmp_path):
     path = record_short(tmp_path / "pendulum.hdf5")
@@ -111,6 +100,17 @@ def pendulum(tmp_path):
         return requested(attention, "control", **settings)
 
     return make
+
+
+def test_the_loss_is_the_mean_squared_error_over_the_steps_that_are_there():
+    batch = draw()
+    actions = torch.zeros(3, STEPS, ACTIONS)
+    real = batch.tokens[:, 0, :, -ACTIONS:][batch.mask[:, 0]]
+    kind = Actions()
+    torch.testing.assert_close(kind.loss(actions, batch.targets), real.square().mean())
+    losses = kind.losses(actions, batch.targets)
+    assert losses.shape == (3, STEPS) and not losses[~batch.mask[:, 0]].any()
+    assert int(kind.counted(batch.targets).sum()) == 12
 
 
 def test_the_record_has_returns_and_no_accuracy(pendulum, store, reported, run_here):

@@ -53,7 +53,7 @@ def evaluations(monkeypatch):
     ("steps", "count", "expected"),
     [(4, 2, [2, 4]), (10, 3, [3, 6, 10]), (2, 5, [1, 2]), (7, 1, [7])],
 )
-def test_dev_is_evaluated_at_even_intervals_and_after_the_last_step(
+def test_dev_is_evaluated_evenly_and_after_the_last_step(
     tiny, prepare, dev, steps, count, expected
 ):
     spec = tiny(steps=steps, evaluations=count)
@@ -91,7 +91,7 @@ def test_each_auxiliary_loss_is_in_the_curve_by_its_name(tiny, prepare, dev, mon
     ("accuracy", [0.25, 0.5, 0.5, 0.125], 2, 50.0), ("squared-error", [3.0, 2.0, 2.5, 2.0], 2, 2.0),
     ("accuracy", [0.0, 0.0, 0.0, 0.0], 1, 0.0),
 ])  # fmt: skip
-def test_the_best_checkpoint_is_the_earliest_of_the_best_on_dev(
+def test_the_best_is_the_earliest_on_dev(
     tiny, prepare, dev, evaluations, metric, means, step, best
 ):
     evaluations([evaluation(mean, metric) for mean in means])
@@ -152,7 +152,7 @@ def test_a_loss_that_is_not_finite_ends_the_run(tiny, prepare, dev, monkeypatch,
     assert [point.step for point in progress.curve] == [1, 2]
 
 
-def test_training_time_ends_when_the_device_has_finished_and_excludes_evaluation(
+def test_training_time_ends_with_the_device_and_excludes_evaluation(
     tiny, prepare, dev, monkeypatch
 ):
     clock, losses = Clock(), {"task": torch.tensor(0.0)}

@@ -72,9 +72,7 @@ def test_a_failing_run_does_not_stop_the_next_and_is_repeated_later(two, grid, m
     assert grid(*two) == [(0, "ok", True), (1, "ok", False)]
 
 
-def test_a_run_that_cannot_start_does_not_stop_the_next(
-    two, store, grid, view, interrupted, environment_is
-):
+def test_the_next_run_starts_if_one_cannot(two, store, grid, view, interrupted, environment_is):
     saved = store.checkpoint(interrupted(two[0]))
     environment_is(threads=99)
     assert grid(*two) == [(0, "failed", True), (1, "ok", True)]
@@ -93,13 +91,6 @@ def test_a_rerun_ignores_a_checkpoint(tiny, store, grid, interrupted, environmen
     assert record.environment.threads == 99
     assert grid(tiny(), rerun=True) == [(0, "ok", True)]
     assert record.final.score == store.find(tiny()).final.score
-
-
-def test_an_interrupt_stops_the_grid(two, store, grid, interrupt_at):
-    interrupt_at(0, KeyboardInterrupt())
-    with pytest.raises(KeyboardInterrupt):
-        grid(*two)
-    assert [record.status for record in store.read()[0]] == ["interrupted"]
 
 
 def test_a_broken_record_with_the_name_of_a_run_is_an_error(tiny, store, grid):
@@ -167,9 +158,7 @@ def test_two_grids_on_one_store_execute_each_run_once(tiny, grid, monkeypatch):
     assert [sum(new for *_, new in run) for run in zip(*both, strict=True)] == [1, 1, 1]
 
 
-def test_a_run_of_another_process_is_left_to_it_and_computed_when_that_ends(
-    two, store, grid, monkeypatch
-):
+def test_a_run_of_another_process_is_left_to_it_until_that_ends(two, store, grid, monkeypatch):
     other = store.locks.acquire(two[0].file_name, threads=1, steps=4)
     waited = []
     monkeypatch.setattr("harness.grid.SECONDS_PER_LOOK", 0.01)
@@ -221,13 +210,6 @@ def test_a_failure_replaces_a_finished_run_of_other_code_alone(tiny, store, grid
     found = store.find(tiny())
     assert save_record(interrupted, store, found).status == "ok"
     assert save_record(failed, store, found) == failed == store.find(tiny())
-
-
-def test_a_checkpoint_of_other_code_is_not_continued(tiny, store, grid, interrupted, monkeypatch):
-    interrupted(tiny())
-    monkeypatch.setattr("harness.provenance.implementations", lambda names: OTHER_CODE[0])
-    with pytest.warns(UserWarning, match="of other code of softmax; the run starts again"):
-        grid(tiny())
 
 
 class Threads(ThreadPoolExecutor):
@@ -293,7 +275,7 @@ def test_an_engine_gives_warnings_and_tracebacks_of_runs(
         grid(tiny(), engine="threads")
 
 
-def test_an_interrupted_run_is_continued_with_its_threads(
+def test_an_interrupted_run_continues_with_its_threads(
     tiny, store, grid, interrupt_at, monkeypatch
 ):
     monkeypatch.setattr("harness.environment.os.cpu_count", lambda: 8)

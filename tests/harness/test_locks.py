@@ -106,9 +106,7 @@ def ended() -> int:
     return process.pid
 
 
-def test_leftovers_of_killed_processes_are_removed_and_nothing_else(
-    tiny, store, run_here, interrupted, ended
-):
+def test_only_leftovers_of_killed_processes_are_removed(tiny, store, run_here, interrupted, ended):
     finished, unfinished, running = (tiny(seed=seed) for seed in range(3))
     run_here(finished)
     interrupted(unfinished)
@@ -193,9 +191,7 @@ def test_a_store_that_may_not_be_listed_is_rejected(store, failed, rejected, mon
         assert "cannot be listed" in rejected(*command)
 
 
-def test_records_without_curves_have_their_scores_on_dev_and_differ_in_nothing_else(
-    store, tiny, run_here
-):
+def test_records_without_curves_have_their_scores_on_dev(store, tiny, run_here):
     record = run_here(tiny())
     (short,) = store.read(lambda record: record.without_curve)[0]
     assert short.curve == [p for p in record.curve if p.dev is not None or p == record.curve[-1]]

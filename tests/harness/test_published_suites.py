@@ -1,6 +1,7 @@
 """The suites of published tables and set-ups: rows, recipes, missing data, what they show."""
 
 import csv
+import hashlib
 import json
 import re
 from collections import Counter
@@ -10,17 +11,16 @@ import pandas as pd
 import pytest
 
 from harness import recipes
-from harness.provenance import options_of
-from harness.questions import of_suite
+from harness.questions import of_suite, spec_of
 from harness.records.frame import of_records
 from harness.records.store import CostStore
 from harness.records.suites import FOLDER, find
 from harness.suite import efforts, missing_data, steps
 from reports.papers import STEP_SECONDS, gpu_hours, published
-from tasks import create
+from tasks import names
 from tasks.registry import tasks
 from tasks.uea.series import SeriesTask
-from zoo.composition import Composition
+from tests.harness.conftest import requested
 
 COST = find("chen2023-cost")
 QUICK = ("run", "--suite", "chen2023-cost", "--questions", "retrieval")
@@ -49,42 +49,31 @@ def test_a_suite_has_the_rows_and_questions_of_the_published_table(name, unit):
     assert rows < attentions if name == "mad" else rows == attentions
 
 
-def test_mad_has_the_published_grid_and_epochs():
-    suite = find("mad")
-    for question in suite.questions:
-        train = recipe_of(suite, question.name).train
-        assert question.rates == (1e-4, 5e-4, 1e-3)
-        examples = create(question.task, **question.options).train
-        assert examples == (256 if question.name == "memorise" else 12_800)
-        assert train["batch"] == 128 and train["batch"] * train["steps"] == 200 * examples
-    options = {q.name: create(q.task, **q.options) for q in suite.questions}
-    assert {name: (task.max_len, task.classes) for name, task in options.items()} == {
-        "in-context": (128, 17), "fuzzy": (128, 16), "noisy": (128, 33), "copy": (256, 14),
-        "memorise": (32, 128), "compress": (32, 15),
-    }  # fmt: skip
-    keys = [[*map(len, options[name]._motifs())] for name in ("in-context", "noisy")]
-    assert keys == [[1, 1], [1, 1]]
-    of_one = [*zip(*(map(len, sizes) for sizes in options["noisy"]._motifs()), strict=True)]
-    assert of_one == [(8, 8)]
+ROWS = ("softmax", "primal", "softmax+primal", "nystrom", "performer", "reformer")
+DIGESTS = {
+    "listops": "152fd0c6c144", "text": "b14db07b8e56", "retrieval": "35cd25f35eee",
+    "image": "4226b71010f7", "pathfinder": "11ac7e3ecc19", "wikitext": "1f3f91311d7c",
+    "chen2023-lra": "7f656622f745", "chen2023-series": "6ab2268261e0",
+    "chen2023-cost": "48d30ed49788", "chen2023-d4rl": "9f00d9aea9ff", "mad": "bc4114de4587",
+    "zoology": "91a6937b3011", "laptop": "e0f3122d7468",
+}  # fmt: skip
+"""Of the settings that were compared with the papers and the code of their authors."""
 
 
-def test_zoology_has_the_published_mixture_tests_and_epochs():
-    suite = find("zoology")
-    train = recipe_of(suite, "width-64").train
-    task = create("recall", **suite.questions[0].options)
-    per_weight = task.train // sum(rung.weight for rung in task.trained)
-    assert [(r.tokens, r.pairs, r.weight * per_weight) for r in task.trained] == [
-        (64, 4, 100_000), (128, 8, 20_000), (256, 16, 20_000), (256, 32, 20_000), (256, 64, 20_000),
-    ]  # fmt: skip
-    probes = {(len(p), p.sequences.shape[1], p.targets.shape[1]) for p in task.probes().values()}
-    tested = [(64, 4), (64, 8), (64, 16), (128, 32), (256, 64), (512, 128), (1024, 256)]
-    assert probes >= {(1000, *sizes) for sizes in tested}
-    assert task.vocabulary == 8192
-    assert train["steps"] == 32 * (task.train // train["batch"]) and train["batch"] == 256
-    assert {question.model["dim"] for question in suite.questions} == {64, 128, 256}
-    # One layer of a mechanism, behind a convolution.
-    layers = [Composition.parse(row.attention).layers(2) for row in suite.rows]
-    assert Counter(first for first, _ in layers) == {"conv": len(layers) - 1, "none": 1}
+@pytest.mark.parametrize("name", DIGESTS)
+def test_a_published_set_up_is_the_one_that_was_compared_with_its_source(name, unread):
+    if name == "chen2023-d4rl":  # whose task reads its file
+        found = recipes.declared(find(name)).values()
+    elif name == "chen2023-cost":
+        found = [step.spec.id for step in cost_steps()]
+    elif name == "laptop" or name in names():
+        request = ("listops", name) if name == "laptop" else (name, "paper")
+        found = [requested(row, request[0], recipe=request[1]).id for row in ROWS]
+    else:
+        rows = [f"conv+{row}" for row in ROWS[:2]] if name == "zoology" else ROWS
+        questions = [of_suite(find(name), question, "cpu") for question in find(name).questions]
+        found = [spec_of(question, row).id for question in questions for row in rows]
+    assert hashlib.sha256("".join(found).encode()).hexdigest().startswith(DIGESTS[name])
 
 
 @pytest.mark.parametrize("name", ["laptop", "mad", "zoology", "chen2023-lra"])
@@ -153,8 +142,8 @@ def test_a_suite_is_described_by_its_runs_and_gpu_hours(call):
 FEW = "train = 300, dev = 20, test = 20"
 TINY = {
     r"steps = \d+": "steps = 3", r"evaluations = \d+": "evaluations = 1",
-    r"rates = .*": "rates = [1e-4, 1e-3]", r"seeds = .*": "seeds = [1]",
-    r"batch = \d+": "batch = 32", "feed_forward = 512": "feed_forward = 8",
+    r"rates = .*\n": "", r"warmup = (\d+)": r"warmup = \1\nlr = 1e-3", r"seeds = .*": "seeds = [1]",
+    "bf16": "fp32", r"batch = \d+": "batch = 32", "feed_forward = 512": "feed_forward = 8",
     "depth = 2, dim = 128, heads = 8": "depth = 1, dim = 16, heads = 2",
     r"(motif = 1|vocabulary = 33|symbols = 14)(, train = 12800)? }": rf"\1, {FEW} }}",
     r'task = "compression"|task = "fuzzy-recall"(?=\n\n)': rf"\g<0>\noptions = {{ {FEW} }}",
@@ -182,13 +171,12 @@ def tiny(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mad", "zoology"])
-def test_every_question_of_a_suite_trains_a_few_steps(call, store, tiny, name, monkeypatch):
-    monkeypatch.setattr("harness.tuning.MOST_BEYOND", 0)
+def test_every_question_of_a_suite_trains_a_few_steps(call, store, tiny, name):
     file, attention = tiny(name), {"mad": "softmax", "zoology": "conv+softmax"}[name]
     code, _, err = call("run", "--suite", file, "-a", attention, "--device", "cpu", "--no-cost")
     assert code == 0, err
     runs = of_records(store.read()[0])
-    assert Counter(runs["question"]) == {question.name: 3 for question in find(file).questions}
+    assert Counter(runs["question"]) == {question.name: 1 for question in find(file).questions}
     assert {*runs["status"]} == {"ok"}
     assert call("report", "--suite", file)[0] == 0
     page = (store.folder / f"tiny-{name}.md").read_text()
@@ -200,7 +188,7 @@ def test_every_question_of_a_suite_trains_a_few_steps(call, store, tiny, name, m
         assert runs.set_index("question")["model.positions"].eq("rotary").all()
     else:
         assert "gated-delta 98.4" in page
-        assert runs["probe.256 pairs in 1024"].notna().sum() >= 3
+        assert runs["probe.256 pairs in 1024"].notna().all()
 
 
 def test_every_time_series_and_every_data_set_of_d4rl_is_a_question():
@@ -221,39 +209,6 @@ def test_every_time_series_and_every_data_set_of_d4rl_is_a_question():
     assert suite.question("hopper-medium").options == {
         "path": "hopper_medium-v2.hdf5", "env": "Hopper-v5",
     }  # fmt: skip
-
-
-@pytest.mark.parametrize("name", ["lra", "series", "d4rl"])
-def test_a_question_has_the_recipe_of_the_paper(name):
-    suite = find(f"chen2023-{name}")
-    for question in suite.questions:
-        recipe = recipe_of(suite, question.name)
-        paper = recipes.find("paper").of_task(question.task)
-        assert (recipe.model, recipe.train) == (paper.model, paper.train)
-        names = ["softmax", "performer"]
-        assert recipes.options_of(recipe.variants, names) == recipes.options_of(
-            paper.variants, names
-        )
-
-
-def test_the_steps_have_the_shapes_and_options_of_the_published_runs():
-    specs = {(step.question, step.row): step.spec for step in cost_steps()}
-    questions = {question for question, _ in specs}
-    primal = {question: specs[question, "primal"] for question in questions}
-    # Retrieval has 32 examples of two documents.
-    assert {question: (spec.batch, spec.length) for question, spec in primal.items()} == {
-        "listops": (32, 2000), "text": (32, 4000), "retrieval": (64, 4000),
-        "image": (256, 1024), "pathfinder": (256, 1024),
-    }  # fmt: skip
-    ranks = {question: options_of(spec)["primal"]["rank"] for question, spec in primal.items()}
-    assert ranks == {"listops": 20, "text": 20, "retrieval": 30, "image": 30, "pathfinder": 30}
-    assert options_of(specs["text", "nystrom"])["nystrom"]["landmarks"] == 64
-    assert options_of(specs["text", "softmax[backend=naive]"])["softmax"]["backend"] == "naive"
-    model = primal["text"].model
-    assert model and (model.depth, model.dim, model.heads, model.dropout) == (2, 64, 2, 0.1)
-    # Steps of the same shape are one measurement.
-    assert primal["image"].id == primal["pathfinder"].id
-    assert len({spec.id for spec in primal.values()}) == 4
 
 
 def test_every_published_cost_has_a_step():
@@ -311,9 +266,7 @@ def file(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("always")
-def test_missing_data_are_named_and_the_other_questions_run_without_tuning(
-    call, store, file, outcomes
-):
+def test_missing_data_are_named_and_other_questions_run_untuned(call, store, file, outcomes):
     code, _, err = call("run", "--suite", file)
     assert code == 0, err
     assert "missing data of image: run 'harness data fetch image'" in " ".join(err.split())

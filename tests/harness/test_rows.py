@@ -99,9 +99,7 @@ def test_costs_and_certificates_of_the_row_are_in_its_file(runs, store, output, 
 @pytest.mark.parametrize(
     ("role", "which"), [("trial", "grid"), ("trial", "beyond"), ("final", "grid")]
 )
-def test_a_row_without_a_run_is_not_packed_and_its_file_fails(
-    role, which, packed, store, rejected, call
-):
+def test_a_row_that_lacks_a_run_is_not_packed(role, which, packed, store, rejected, call):
     runs = [run for run in store.read()[0] if run.spec.role == role]
     # The trial of the last rate beyond the grid, or a run at a rate of the grid.
     far = {run.spec.id: abs(math.log(run.spec.train.lr / 3e-3)) for run in runs}
@@ -176,20 +174,13 @@ def test_a_cost_of_another_row_and_missing_costs_are_noticed(packed, call, tmp_p
     assert [check for check, passed in found.items() if not passed] == ["row", "costs"]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda path: path.write_text("{}\n"), "line 1: it is not a line of a record"),
-        (lambda path: path.write_text(path.read_text().replace("0", "1", 1)), "it was edited"),
-        (lambda path: path.write_text(""), "has the runs of 0 rows"),
-        (
-            lambda path: path.write_text(line_of("study", "x", "{}")),
-            "is a study; a row has run, cost",
-        ),
-        (lambda path: path.unlink(), "cannot be read (No such file or directory)"),
-    ],
-    ids=["no line", "edited", "empty", "another kind", "no file"],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda path: path.write_text("{}\n"), "line 1: it is not a line of a record"),
+    (lambda path: path.write_text(path.read_text().replace("0", "1", 1)), "it was edited"),
+    (lambda path: path.write_text(""), "has the runs of 0 rows"),
+    (lambda path: path.write_text(line_of("study", "x", "{}")), "is a study; a row has run, cost"),
+    (lambda path: path.unlink(), "cannot be read (No such file or directory)"),
+], ids=["no line", "edited", "empty", "another kind", "no file"])  # fmt: skip
 def test_a_file_that_is_not_a_row_is_rejected(packed, change, message, rejected):
     change(packed)
     assert message in rejected("check", str(packed))

@@ -130,9 +130,7 @@ def test_test_is_evaluated_with_the_best_state_and_earlier_only_where_the_recipe
     assert final.best_on_test >= final.score if best else final.best_on_test is None
 
 
-def test_a_seed_determines_the_initial_parameters_the_order_of_data_and_the_result(
-    tiny, run_here, monkeypatch
-):
+def test_a_seed_determines_parameters_order_of_data_and_result(tiny, run_here, monkeypatch):
     starts, real = [], harness.runner.fit
 
     def spy(trainer, *rest, **named):
@@ -151,7 +149,7 @@ def test_a_seed_determines_the_initial_parameters_the_order_of_data_and_the_resu
 
 @pytest.mark.slow_after(3)
 @pytest.mark.parametrize(("error", "status", "reason"), ENDS, ids=lambda value: repr(value)[:30])
-def test_every_error_is_a_record_with_its_reason(
+def test_each_error_is_a_record(
     tiny, store, run_here, reported, interrupt_at, error, status, reason
 ):
     interrupt_at(3, error)
@@ -169,13 +167,6 @@ def test_every_error_is_a_record_with_its_reason(
     if unexpected:
         assert reported["trace"][0].startswith("Traceback")
         assert reason.removesuffix(": ") in reported["trace"][0]
-
-
-def test_a_run_whose_loss_explodes_has_diverged(tiny, store, run_here):
-    record = run_here(tiny(steps=40, warmup=1, lr=1e30))
-    assert record.status == "diverged"
-    assert "task loss is nan by step" in record.reason
-    assert store.find(record.spec) == record
 
 
 @pytest.mark.parametrize(
@@ -283,9 +274,7 @@ def test_an_interrupted_run_is_recorded_and_continues_to_the_same_result(
     assert all(torch.equal(weights[name], expected[name]) for name in expected)
 
 
-def test_a_damaged_checkpoint_is_named_and_the_run_starts_again(
-    tiny, store, run_here, interrupted, elsewhere
-):
+def test_a_damaged_checkpoint_starts_the_run_again(tiny, store, run_here, interrupted, elsewhere):
     saved = store.checkpoint(interrupted(tiny()))
     content = bytearray(saved.read_bytes())
     content[len(content) // 2] ^= 1
@@ -297,9 +286,7 @@ def test_a_damaged_checkpoint_is_named_and_the_run_starts_again(
     assert files(store) == [store.path(record.spec).name]
 
 
-def test_a_checkpoint_is_written_at_evaluations_and_whenever_the_interval_has_passed(
-    tiny, run_here, saves
-):
+def test_a_checkpoint_is_written_at_evaluations_and_after_the_interval(tiny, run_here, saves):
     run_here(tiny(steps=4, evaluations=2))
     assert saves == [2, 4]
     saves.clear()
@@ -360,9 +347,7 @@ def test_handlers_are_restored_and_ignored_signals_stay_ignored():
         signal.signal(signal.SIGINT, former)
 
 
-def test_a_signal_while_the_record_is_written_is_raised_after_it(
-    tiny, store, run_here, monkeypatch
-):
+def test_a_signal_while_a_record_is_written_is_raised_after_it(tiny, store, run_here, monkeypatch):
     real = type(store).write
 
     def write(self, record):

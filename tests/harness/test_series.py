@@ -1,4 +1,4 @@
-"""Time series: post-norm layers, a flattened head, RAdam, the recipe; every task trains a step."""
+"""Time series: post-norm layers, a flattened head, RAdam; every task trains a step."""
 
 import math
 from dataclasses import replace
@@ -14,7 +14,6 @@ from torch.nn import functional as F
 from harness.classifier import LAYERS, Classifier, FlattenedHead, SignalEmbedding
 from harness.data import Data, data_of, restore
 from harness.model import build_model
-from harness.provenance import options_of
 from harness.questions import question_of
 from harness.schedules import constant
 from harness.train import Trainer
@@ -22,8 +21,6 @@ from tasks import names as task_names
 from tasks.contract import SPLITS, Batch, Split
 from tasks.data.sources import ImportedTask
 from tasks.lra.pathfinder import Pathfinder
-from tasks.registry import tasks
-from tasks.uea.series import SeriesTask
 from tests.harness.conftest import requested
 from tests.harness.specs import encoder, recipe
 from tests.zoo.oracle import decode
@@ -32,7 +29,6 @@ from zoo.post_norm import MaskedBatchNorm, PostNormLayer
 from zoo.registry import UserError
 
 LENGTH, CHANNELS, CLASSES = 12, 3, 4
-SETS = [name for name, task in tasks.items() if issubclass(task, SeriesTask)]
 
 
 def layer(name: str = "primal"):
@@ -185,23 +181,6 @@ def test_steps_are_those_of_pytorchs_radam_with_clipped_gradients(clip):
     for actual, expected in zip(ours.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-6)
     assert constant(5, spec) == (1e-2, 0.8)
-
-
-@pytest.mark.parametrize("task", SETS)
-def test_paper_is_the_recipe_of_the_authors_code(task, unread):
-    spec, last = (requested(name, task, recipe="paper") for name in ("primal", "softmax+primal"))
-    model, train = spec.model, spec.train
-    assert (model.depth, model.dim, model.heads, model.feed_forward) == (2, 512, 8, 2048)
-    assert (model.norm, model.pooling, model.positions) == ("post", "flatten", "learned")
-    assert (train.batch, train.lr, train.schedule, train.clip) == (16, 1e-3, "constant", 4.0)
-    assert train.optimiser == ("adamw" if task == "uea-spoken-arabic-digits" else "radam")
-    assert train.steps == (400 if task == "uea-pems-sf" else 100) * (restore(spec).task.train // 16)
-    assert requested("primal", task, recipe="laptop").train.steps == 600
-    primal, mixed = (options_of(run)["primal"] for run in (spec, last))
-    assert primal["ksvd_mean"] == mixed["ksvd_mean"] == "sample"
-    if task == "uea-japanese-vowels":
-        assert [primal[name] for name in ("rank", "rank_multi", "eta")] == [40, 5, 0.5]
-        assert [mixed[name] for name in ("rank", "rank_multi", "eta")] == [30, 5, 0.2]
 
 
 class RandomData(Data):

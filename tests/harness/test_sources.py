@@ -91,7 +91,7 @@ def test_a_plug_in_s_sources_are_its_package_and_what_it_imports_of_ours(tmp_pat
 
 
 @pytest.mark.parametrize(("folder", "counts"), [("scripts", True), ("site-packages", False)])
-def test_a_file_beside_a_plug_in_is_a_source_unless_both_are_installed(
+def test_a_file_beside_a_plug_in_is_a_source_if_not_installed(
     folder, counts, tmp_path, monkeypatch
 ):
     (path := tmp_path / folder).mkdir()

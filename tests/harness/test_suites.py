@@ -96,32 +96,28 @@ def test_the_laptop_suite_is_found_with_and_without_its_version():
     assert len({question.name for question in suite.questions}) == len(suite.questions) >= 5
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "named"),
-    [
-        ("version = 3\n", "", "version is missing"),
-        ("asks =", "ask = 1\nasks =", "'ask'"),
-        ('extends = "easy"', 'extends = "easier"', "'easier'"),
-        ("rates = [1e-3, 1e-2]", "rates = [1e-3]", "rates"),
-        ("seeds = [1, 2]", "seeds = [0, 1]", "seeds"),
-        ('"linformer",', '"softmax",', "'softmax' is there twice"),
-        ('"linformer",', f'"none*{"9" * 5000}",', "at most 4096 characters"),
-        ("options = { pairs = 2 }", "options = 4", "options"),
-        ("rates = [1e-3, 1e-2]", "rates = [1e-3, 0.001]", "rates: a value is there twice"),
-        ("seeds = [1, 2]", "seeds = [1, 1]", "seeds: a value is there twice"),
-        ("seeds = [1, 2]", f"seeds = [{2**32}]", "seeds"),
-        ('attention = "primal"', 'attention = "soft"', "soft does not use 'primal'"),
-        ('"linformer",', f'"{"(" * 900}none{")" * 900}",', "nests over 32 parentheses"),
-        ("version = 3", f"{'a.' * 5000}a = 1", "a key of more than 16 names"),
-        ("version = 3", f"# {'x' * 2**18}", "more than 262,144 bytes"),
-        ("[questions.easy]", "[questions.Easy]", "Easy"),
-        ("batch.train =", "batch.decode =", "'train' has no batch"),
-        ("version = 3", "version = true", "version=True is a boolean"),
-        ("seeds = [1, 2]", "seeds = [1, true]", "is a boolean"),
-        ("version = 3", "version = 3\nfirst = ['eazy']", "'eazy' is no question"),
-        (SUITE, "questions = [1]", "each of 'questions' are tables"),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "named"), [
+    ("version = 3\n", "", "version is missing"), ("asks =", "ask = 1\nasks =", "'ask'"),
+    ('extends = "easy"', 'extends = "easier"', "'easier'"),
+    ("rates = [1e-3, 1e-2]", "rates = [1e-3]", "rates"),
+    ("seeds = [1, 2]", "seeds = [0, 1]", "seeds"),
+    ('"linformer",', '"softmax",', "'softmax' is there twice"),
+    ('"linformer",', f'"none*{"9" * 5000}",', "at most 4096 characters"),
+    ("options = { pairs = 2 }", "options = 4", "options"),
+    ("rates = [1e-3, 1e-2]", "rates = [1e-3, 0.001]", "rates: a value is there twice"),
+    ("seeds = [1, 2]", "seeds = [1, 1]", "seeds: a value is there twice"),
+    ("seeds = [1, 2]", f"seeds = [{2**32}]", "seeds"),
+    ('attention = "primal"', 'attention = "soft"', "soft does not use 'primal'"),
+    ('"linformer",', f'"{"(" * 900}none{")" * 900}",', "nests over 32 parentheses"),
+    ("version = 3", f"{'a.' * 5000}a = 1", "a key of more than 16 names"),
+    ("version = 3", f"# {'x' * 2**18}", "more than 262,144 bytes"),
+    ("[questions.easy]", "[questions.Easy]", "Easy"),
+    ("batch.train =", "batch.decode =", "'train' has no batch"),
+    ("version = 3", "version = true", "version=True is a boolean"),
+    ("seeds = [1, 2]", "seeds = [1, true]", "is a boolean"),
+    ("version = 3", "version = 3\nfirst = ['eazy']", "'eazy' is no question"),
+    (SUITE, "questions = [1]", "each of 'questions' are tables"),
+])  # fmt: skip
 def test_a_malformed_suite_is_rejected_with_the_value(file, old, new, named):
     with pytest.raises(UserError) as error:
         suites.find(file(old, new))
@@ -222,9 +218,7 @@ def test_a_suite_runs_what_is_missing_question_by_question(call, store, file, ou
 
 
 @pytest.mark.parametrize("passed", [pytest.param(True, marks=pytest.mark.slow), False])
-def test_a_class_of_a_file_is_a_row_once_its_checks_pass(
-    call, store, file, tmp_path, monkeypatch, passed
-):
+def test_a_class_is_a_row_once_its_checks_pass(call, store, file, tmp_path, monkeypatch, passed):
     example = ROOT / "docs" / "examples" / "plugin" / "attention_free.py"
     (tmp_path / "free_copy.py").write_text(example.read_text())
     monkeypatch.chdir(tmp_path)
@@ -303,9 +297,7 @@ def test_the_place_of_a_row_is_that_among_the_other_published_rows(file):
     assert lacking["score"] is None and not lacking["failed"]
 
 
-def test_the_first_command_trains_at_the_published_rate_and_measures_a_layer(
-    store, file, outcomes, monkeypatch, capsys
-):
+def test_the_first_command_trains_at_the_published_rate(store, file, outcomes, monkeypatch, capsys):
     published = {"row": "primal[rank=8]", "question": "easy", "mean": 1.0, "rate": 1e-4}
     answers = pd.DataFrame([published | {"implementation": ""}])
     answers = answers.assign(baseline="", baseline_value=float("nan"), verdict="able")

@@ -119,7 +119,7 @@ def test_accuracy_switches_dropout_off_and_leaves_the_model_as_it_was(tiny, prep
 
 
 def test_bf16_computes_products_in_half_precision_with_parameters_in_fp32(tiny, prepare):
-    trainer = prepare(tiny(precision="bf16"))
+    trainer = prepare(tiny(precision="bf16", batch=4))
     kinds = []
     inner = trainer.model.layers[0].feed_forward[0]
     inner.register_forward_hook(lambda *call: kinds.append(call[2].dtype))
@@ -162,9 +162,7 @@ def test_rate_and_beta1_are_those_of_pytorchs_scheduler(steps, warmup, cycle_mom
 @pytest.mark.parametrize("cycle_momentum", [True, False])
 @pytest.mark.parametrize("warmup", [0, 1])
 @pytest.mark.parametrize("steps", [1, 2, 30])
-def test_without_a_warm_up_of_two_steps_the_first_step_has_the_highest_rate(
-    steps, warmup, cycle_momentum
-):
+def test_without_a_warm_up_the_first_step_has_the_highest_rate(steps, warmup, cycle_momentum):
     """PyTorch's scheduler divides by zero at a warm-up of 1, and never reaches the rate at 0."""
     spec = recipe(steps, warmup, cycle_momentum)
     values = [one_cycle(step, spec) for step in range(steps)]

@@ -85,9 +85,7 @@ def made(trial, dev, last_step):
         ((1, 2, 3, 4), (4, 4, 4, 3), 3, None),
     ],
 )
-def test_a_row_whose_best_rate_is_the_first_or_the_last_has_a_further_trial(
-    dev, steps, chosen, further
-):
+def test_a_row_whose_best_rate_is_first_or_last_has_a_further_trial(dev, steps, chosen, further):
     tuned = row({"train.lr": ["3.33e-4", "1e-3", "3e-3", "9e-3"]})
     records = [made(*of) for of in zip(tuned, dev, steps, strict=True)]
     assert best(records).spec == tuned[chosen]
