@@ -142,8 +142,8 @@ def test_a_suite_is_described_by_its_runs_and_gpu_hours(call):
 FEW = "train = 300, dev = 20, test = 20"
 TINY = {
     r"steps = \d+": "steps = 3", r"evaluations = \d+": "evaluations = 1",
-    r"rates = .*\n": "", r"warmup = (\d+)": r"warmup = \1\nlr = 1e-3", r"seeds = .*": "seeds = [1]",
-    "bf16": "fp32", r"batch = \d+": "batch = 32", "feed_forward = 512": "feed_forward = 8",
+    r"rates = .*": 'recipe = "smoke"', r"seeds = .*": "seeds = [1]", "bf16": "fp32",
+    r"batch = \d+": "batch = 32", "feed_forward = 512": "feed_forward = 8",
     "depth = 2, dim = 128, heads = 8": "depth = 1, dim = 16, heads = 2",
     r"(motif = 1|vocabulary = 33|symbols = 14)(, train = 12800)? }": rf"\1, {FEW} }}",
     r'task = "compression"|task = "fuzzy-recall"(?=\n\n)': rf"\g<0>\noptions = {{ {FEW} }}",
