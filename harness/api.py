@@ -6,6 +6,7 @@ They, and those of `FACE`, are all that the command line calls.
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from pkgutil import resolve_name
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
@@ -19,13 +20,14 @@ if TYPE_CHECKING:
     from reports.advice import Values
 
 FACE: Mapping[str, str] = {
-    "harness.catalogue": "listed", "harness.checks": "examine", "harness.engines": "resources",
+    "harness.catalogue": "listed", "harness.checks": "examine",
+    "harness.costs.plan": "CostRequest", "harness.engines": "resources",
     "harness.first": "first text=first_text", "harness.recipes": "show=recipe_text",
     "harness.records.store": "require_folder", "harness.rows": "check_row",
     "harness.records.suites": "find=suite_of show=suite_text",
     "harness.report": "comparison matrix_of results_in selection summary"
     " write_costs write_report write_site write_study write_sweep",
-    "harness.runs": "Comparison Execution Shown compare fit_baselines",
+    "harness.runs": "Comparison Execution Shown compare fit_baselines measured",
     "harness.stores": "content require_records", "harness.studies": "find=study_of names=studies",
     "harness.suite": "hours run_suite", "tasks.control.environment": "record",
     "tasks.data.sources": "fetch_data import_all status=data_sets",
@@ -72,24 +74,17 @@ def load(store: Folders = "runs") -> "pd.DataFrame":
 def matrix(suite: Text = "laptop", store: Folders | None = None) -> "pd.DataFrame":
     """Return the matrix of a suite, a row for each variant that was run.
 
-    Args:
-        suite: its name, or a TOML file.
-        store: a folder of records, or several; None for the published records.
-
-    Returns:
-        The columns of `reports.matrix.matrix`, with the form before each name:
-        `causal.recall`, `causal.time.4096`, `bidirectional.time.4096`; and `outdated`, whether a
-        run of the row is.
+    `suite` is its name or a TOML file; `store` a folder of records, or several, None for the
+    published. Columns are those of `reports.matrix.matrix` with the form before each name,
+    `causal.recall`, `bidirectional.time.4096`; and `outdated`, whether a run of the row is.
     """
     from harness import stores
-    from harness.catalogue import described
     from harness.records.store import require_folder
     from harness.records.suites import find
-    from reports.pages.suite import tables
+    from harness.report import tables_of
 
     folders = [*map(require_folder, _folders(store or ()))] or stores.stores_of(None)
-    found, of = stores.results_of(suite, *folders), find(suite)
-    return tables(of, found.runs, found.rules, found.costs, described()).joined
+    return tables_of(find(suite), stores.results_of(suite, *folders)).joined
 
 
 @checked
@@ -120,10 +115,7 @@ def ask(
     needs: Sequence[str], operation: str, length: int, memory: float | None = None, *,
     suite: str = "laptop", store: Path | None = None,
 ) -> "tuple[Values, Values, Values]":  # fmt: skip
-    """Return the table, the query and the result of `reports.advice.advise`; see `advise`.
-
-    Records are the published ones and those of `store`, whose costs replace the published ones.
-    """
+    """Return table, query and result of `advise`; costs of `store` replace the published ones."""
     import json
     import shlex
 
@@ -201,20 +193,20 @@ def run(
 @checked
 def cost(
     attention: str | Sequence[Text], lengths: Lengths = (256, 512, 1024, 2048, 4096), *,
-    passes: Names = "train",
-    level: str = "layer", batch: Text = "1", dim: Size = 64, heads: Size = 2, causal: bool = False,
-    precision: str = "auto", device: str = "auto", store: Text | Path = "runs",
-    seconds: Annotated[float, Field(ge=0)] = 3.0,
-    timeout: Annotated[float, Field(gt=0)] = 600.0, rerun: bool = False,
-    keep_outdated: bool = False, show: Callable[..., None] = lambda record, new: None,
-    settings: Mapping[str, Mapping[str, Value]] | None = None,
+    passes: Names = "train", level: str = "layer", batch: Text = "1", dim: Size = 64,
+    heads: Size = 2, causal: bool = False, precision: str = "auto", device: str = "auto",
+    store: Text | Path = "runs", rerun: bool = False, keep_outdated: bool = False,
+    seconds: Annotated[float, Field(ge=0)] = 3.0, timeout: Annotated[float, Field(gt=0)] = 600.0,
+    show: Callable[..., None] = lambda record, new: None,
+    settings: Mapping[str, Mapping[str, Value]] = MappingProxyType({}),
     **options: Mapping[str, Value],
 ) -> "pd.DataFrame":  # fmt: skip
     """Measure time and memory against the number of tokens, beside softmax; a row a measurement.
 
+    The columns are in `docs/records.md`, section Costs; the last rows are of softmax.
+
     Args:
-        attention: `A`, or several; none to repeat, with `rerun`, what the store has of this
-            machine.
+        attention: `A`, or several; none, with `rerun`, repeats what this machine has measured.
         lengths: tokens of a sample.
         passes: `forward`, `train`, `prefill`, `decode`, or several.
         level: `layer`, or `step` for a whole model.
@@ -232,22 +224,17 @@ def cost(
         show: called with each record as it is made, and whether it is new.
         settings: as `options`, for names that are those of other arguments.
         options: by variant, or by `model` with level `step`.
-
-    Returns:
-        The columns of `docs/records.md`, section Costs; the last rows are of softmax.
     """
-    from harness.costs.plan import CostRequest, measurements
-    from harness.costs.sweep import measure_all, present
-    from harness.records.frame import of_costs
+    from harness.costs.plan import CostRequest
+    from harness.runs import Execution, Shown, measured
 
-    specs = measurements(CostRequest(
+    return measured(CostRequest(
         attentions=_names(attention), lengths=lengths, operations=_names(passes), level=level,
         batching=batch, dim=dim, heads=heads, causal=causal, precision=precision, device=device,
-        settings={**(settings or {}), **options},
-    )) if attention else present(Path(store), device, rerun=rerun)  # fmt: skip
-    return of_costs(measure_all(
-        specs, Path(store), seconds=seconds, timeout=timeout, rerun=rerun,
-        keep_outdated=keep_outdated, show=show,
+        settings={**settings, **options},
+    ), Execution(
+        store=Path(store), seconds=seconds, timeout=timeout, rerun=rerun,
+        keep_outdated=keep_outdated, shown=Shown(cost=show),
     ))  # fmt: skip
 
 
@@ -287,11 +274,9 @@ def status(store: Path) -> "list[Entry]":
 def pack(store: Path, out: Path, *, suite: str = "", row: str = "") -> tuple[list[Path], int]:
     """Write the records of a store as lines; return the paths of the files, and the records.
 
-    Args:
-        store: folder of records; where it is `out`, its files are deleted.
-        out: folder of published records, which are merged.
-        suite: its name, or a TOML file; empty for every record of the store, of any kind.
-        row: of the suite, `primal[rank=8]` or MODULE:CLASS: its runs, costs and certificates.
+    `out` has published records, which are merged; where it is `store`, its files are deleted.
+    `row`, as `primal[rank=8]` or MODULE:CLASS, is of `suite`, and packed with its costs and
+    certificates; without both, every record of the store is.
     """
     from harness.arguments import registered
     from harness.records.files import write_pages

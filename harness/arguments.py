@@ -1,8 +1,4 @@
-"""Options that several commands share, each declared once, and the parsers of their values.
-
-See `harness.cli.options.add_command`.
-A value that is malformed, unknown or not possible is a `UserError`.
-"""
+"""The options that commands share, and the parsers of options: a wrong value is a `UserError`."""
 
 import inspect
 import re
@@ -18,7 +14,6 @@ from zoo.registry import UserError
 if TYPE_CHECKING:
     from harness.engines import Resources
 
-
 MOST = 10_000
 """The most integers of a list, and trajectories of a file."""
 
@@ -32,59 +27,58 @@ LONGEST_NAME = 4096
 """The most characters of a name: as of a path."""
 
 
-Count = Annotated[int, {"min": 0}]
-
-
 @dataclass(frozen=True, kw_only=True)
-class Stored:
-    """The options of a command that reads a store.
-
-    Attributes:
-        store: Folder of records, a JSON file a run.
-        as_json: Print one JSON document; progress goes to stderr.
-    """
-
-    store: Path = Path("runs")
-    as_json: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Runs:
-    """The runs of a command, every variant on every task with every seed, and their engine.
+class Shared:
+    """The options that training and measuring share.
 
     Attributes:
         attention: A, A+B, MODULE:CLASS, or A,B,...; repeatable.
+        set_: NAME.OPTION=VALUE; NAME is a variant, a task, train or model; repeatable.
+        precision: auto, bf16 or fp32; auto is fp32 on a CPU and bf16 on CUDA.
+        device: auto, cpu or cuda.
+        rerun: Repeat what is finished, from the beginning.
+        keep_outdated: Use finished runs and costs of earlier code or checks as they are; by default
+            they are repeated.
+    """
+
+    attention: list[str] | None = None
+    set_: list[str] | None = None
+    precision: str = "auto"
+    device: str = "auto"
+    rerun: bool = False
+    keep_outdated: bool = False
+    store: Path = Path("runs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runs(Shared):
+    """The questions of runs, and their engine.
+
+    Attributes:
         task: TASK or TASK,TASK,...; repeatable; by default listops, or as --budget SUITE/QUESTION
             says.
         budget: Recipe: smoke, laptop, paper, a TOML file, or SUITE/QUESTION: laptop@2/copy.
         seeds: Seeds and ranges: 0-2,7; by default 0, with --tune 1-5.
         positions: learned, rotary or none; by default learned, or as --budget SUITE/QUESTION says.
         compile: torch.compile; by default on CUDA only.
-        set_: NAME.OPTION=VALUE; NAME is a variant, a task, train or model; repeatable.
         engine: Engine of the runs, such as local, ray or slurm; see docs/grids.md.
         workers: Runs at once; 0 is 1 on this machine, and all that have room elsewhere.
         threads: CPU threads of a run; 0 is a worker's share of this machine, 1 elsewhere.
         slurm: NAME=VALUE for Slurm, as partition=gpu; repeatable.
-        device: auto, cpu or cuda.
-        precision: auto, bf16 or fp32; auto is fp32 on a CPU and bf16 on CUDA.
     """
 
-    attention: list[str] | None = None
     task: list[str] | None = None
     budget: str = "laptop"
     seeds: str | None = None
     positions: str = ""
     compile: bool | None = None
-    set_: list[str] | None = None
     engine: str = "local"
-    workers: Count = 0
-    threads: Count = 0
+    workers: Annotated[int, {"min": 0}] = 0
+    threads: Annotated[int, {"min": 0}] = 0
     slurm: list[str] | None = None
-    device: str = "auto"
-    precision: str = "auto"
 
     def resources(self) -> "Resources":
-        """The resources of the runs; raise `UserError` for what is malformed or not there."""
+        """The resources of the runs."""
         from harness.engines import resources
 
         parameters = {n: value for n, _, value in (t.partition("=") for t in self.slurm or ())}

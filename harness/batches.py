@@ -121,10 +121,7 @@ def reader(train: Split, order: ShuffledBatches, spec: TrainSpec, seed: int) -> 
 
 
 class PartsByLength:
-    """The examples of a batch in parts of equal length, the shortest first, without padding.
-
-    Target positions behind the last target of a part are left out.
-    """
+    """The examples of a batch in parts of equal length, without padding and unused positions."""
 
     def __init__(self, train: Split, order: ShuffledBatches) -> None:
         self.train, self.order = train, order
@@ -152,9 +149,9 @@ class PartsByLength:
 class AugmentedImages:
     """Augmented batches of images, which depend on the seed and the number of the batch alone.
 
-    While batches are read in order, processes decode the next ones, one process less than this one
-    has threads. The batch that was read last is kept: a step that is repeated to measure its time
-    does not decode again.
+    While batches are read in order, processes decode the next ones, one less than this one has
+    threads. The last batch is kept: a step that is repeated to measure its time does not decode
+    again.
     """
 
     def __init__(self, train: ImageSplit, spec: TrainSpec, seed: int) -> None:
@@ -234,10 +231,7 @@ class DecodedBatches(Dataset):
 
 @contextmanager
 def seeded(*key: int) -> Iterator[None]:
-    """Seed the generators of Python, numpy and PyTorch on the CPU from `key`; then restore them.
-
-    timm draws from all three.
-    """
+    """Seed Python, numpy and PyTorch (CPU), of which timm draws, from `key`; then restore them."""
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     value = int(np.random.SeedSequence(key).generate_state(1)[0])
     random.seed(value)

@@ -1,9 +1,8 @@
 """Numbers that each variant computes, and the earlier code that computes the same.
 
-A change of the code of a variant outdates its records. Runs stay current where the changed code has
-the same outputs, losses and gradients as before: `python -m harness.behaviour` compares them, and
-writes the digests of the code before and now to `behaviour.json`. Costs are outdated all the same.
-See `docs/decisions/0096-code-that-computes-the-same.md`.
+Runs stay current where changed code has the same outputs, losses and gradients as before: `python
+-m harness.behaviour` compares them, and writes the digests of the code to `behaviour.json`. See
+`docs/decisions/0096-code-that-computes-the-same.md`.
 """
 
 import json

@@ -1,7 +1,6 @@
 """The registered variants and tasks with their options, names of recipes and of suites.
 
-Without plug-ins that is the content of `list.json`, since the import of the variants imports torch,
-which takes seconds. `python -m harness.pages` writes that file.
+Without plug-ins that is the content of `list.json`: the import of the variants takes seconds.
 """
 
 import copy
@@ -12,16 +11,14 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib import metadata
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.arguments import meanings
+from harness.records.families import LISTED
 from zoo.registry import UserError, entry_points, options_of, unknown
 
 if TYPE_CHECKING:
     from zoo.contract import Attention
-
-BUILT_IN = Path(__file__).with_name("list.json")
 
 BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 """The bounds of a number in a JSON schema."""
@@ -43,14 +40,11 @@ def described() -> dict[str, list[Any]]:
     """Every variant and task with its options, and the names of recipes and suites."""
     if any(map(entry_points, ("zoo.variants", "tasks.tasks"))):
         return registered(plug_ins=True)
-    return json.loads(BUILT_IN.read_text("utf-8"))
+    return json.loads(LISTED.read_text("utf-8"))
 
 
 def listed(name: str = "") -> Entry:
-    """As `described`, or the entry of that variant or task, with what is installed of its packages.
-
-    That is None for CUDA, which takes seconds to find out.
-    """
+    """As `described`, or the entry of a variant or task, with what is installed of its packages."""
     document = copy.deepcopy(described())
     entries = _entries(document)
     if name and name not in entries:

@@ -70,17 +70,11 @@ def write(path: Path, state: Mapping[str, Any], what: str) -> None:
 
 
 def read(path: Path) -> Any:
-    """Read a checkpoint; nothing of it is used before its SHA-256 is verified.
-
-    Raises DamagedError if the content is not the one that was written.
-    """
+    """Read a checkpoint, or raise `DamagedError`; nothing is used before its SHA-256 is right."""
     if not path.is_file():
         raise DamagedError(f"{path} is damaged: it is not a regular file")
-    try:
-        with path.open("rb") as file:
-            data = file.read()
-    except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror}); make it readable") from error
+    with files.usable(path, "read", "make it readable"):
+        data = path.read_bytes()
     content = data[:-TRAILER]
     if data[-TRAILER:] != _trailer(content):
         raise DamagedError(f"{path} is damaged: it does not have the SHA-256 in its last line")
@@ -94,11 +88,7 @@ def read(path: Path) -> Any:
 def load(
     path: Path, trainer: Trainer, accepts: Callable[[Progress], bool] = lambda progress: True
 ) -> Progress | None:
-    """Put `trainer` and the random generators in the saved state, and return the progress.
-
-    Nothing changes, and the result is None, where `accepts` is false of the progress. Damage raises
-    as in `read`.
-    """
+    """Restore `trainer` and the generators; None where `accepts` is false of the progress."""
     saved = read(path)
     state: dict[str, Any] = saved if isinstance(saved, dict) else {}
     if missing := [part for part in PARTS if part not in state]:

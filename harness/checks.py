@@ -40,8 +40,7 @@ def examine(
 ) -> tuple[list[Row], list[str], list[Path]]:  # fmt: skip
     """Run every check of a variant or a task, or those in `only`; certify a variant to `store`.
 
-    `settings` are options of `name` by it; `show` is called as a check ends. Return the results,
-    the names of those that fail, and the certificate.
+    `settings` are options by name. Return the results, what fails, and the certificate.
     """
     owner = name.rpartition(":")[2]
     if store and (fast or only or settings):
@@ -81,7 +80,7 @@ def checks_of(
 ) -> Checks:
     """The checks of a variant or a task that apply to it, or those named in `only`.
 
-    An entry of `only` is a name, which may contain a comma, or names that are separated by commas.
+    An entry of `only` is a name, which may contain a comma, or names separated by commas.
     """
     kind = kind_of(name)
     conformance = conformance_of(kind)
@@ -157,10 +156,7 @@ def is_certified(name: str, certificate: Certificate | None) -> bool:
 def require_passed(
     name: str, options: Mapping[str, Any], store: Path, show: Show, announce: Callable[[str], None]
 ) -> None:
-    """Run every check of a registered variant, unless the store has its certificate.
-
-    A certificate is of the default options; it is written where all checks pass.
-    """
+    """Run every check of a registered variant without a certificate; write one if all pass."""
     checks, found = checks_of(name, options), CertificateStore.within(store).read_one(name)
     certificate = found if isinstance(found, Certificate) and found.passed else None
     if not options and is_certified(name, certificate):

@@ -1,9 +1,7 @@
 """The transformer encoder around a variant: embedding, layers, and a classifier head.
 
 The model of the published LRA runs (Chen et al., 2023; Xiong et al., 2021), with one difference:
-the mean over tokens, which is the input of the head, excludes padding. For a task with target
-positions, the inputs of the head are the tokens at these positions instead. Time series have
-post-norm layers and a head that reads all tokens at their positions: options of `Encoder`.
+the mean over tokens, which the head reads, excludes padding. Other heads are options of `Encoder`.
 """
 
 import math

@@ -29,10 +29,7 @@ class Summary(NamedTuple):
 
 
 class Data:
-    """The data of a task, read and hashed on first use.
-
-    Splits of one task at a time are in memory; digests and sizes are cached.
-    """
+    """The data of a task, read on first use; splits of one task at a time are in memory."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -93,10 +90,7 @@ _TASKS: dict[str, Task] = {}
 
 
 def data_of(spec: TaskSpec, announce: Callable[[str], None] = lambda line: None) -> Data:
-    """The data of a task, which are read when they are used.
-
-    `announce` is called with one line before data are generated, which can take minutes.
-    """
+    """The data of a task; `announce` is called with a line before they are generated."""
     name = json.dumps([spec.name, spec.options])
     if name not in _TASKS:
         _TASKS[name] = create(spec.name, **spec.options)

@@ -119,10 +119,7 @@ def merge_commits(
 
 
 def keep_freed_memory() -> None:
-    """Make the C library cache freed memory, as PyTorch does on a GPU; only glibc can.
-
-    See docs/decisions/0015-freed-memory-is-not-returned.md.
-    """
+    """Make glibc cache freed memory; see docs/decisions/0015-freed-memory-is-not-returned.md."""
     with suppress(AttributeError, OSError, TypeError):
         mallopt = ctypes.CDLL(None).mallopt
         for setting, value in MALLOC.items():

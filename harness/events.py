@@ -5,9 +5,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from harness.records.files import usable
 from harness.records.record import Record
 from tasks.data.extras import import_extra
-from zoo.registry import UserError
 
 
 def require_tensorboard() -> Any:
@@ -17,22 +17,16 @@ def require_tensorboard() -> Any:
 
 
 def write_events(records: Iterable[Record], folder: Path) -> list[Path]:
-    """Write the curve of each record to a folder, and return these folders.
-
-    The time of a point is the beginning of the run plus its seconds of training. Event files of an
-    earlier call for the same run are deleted.
-    """
+    """Write the curve of each record in place of its earlier events; return the folders."""
     writer_type = require_tensorboard()
     folders = []
     for record in records:
         path = folder / record.spec.file_name
-        try:
+        with usable(path, "written", "give another"):
             for old in path.glob("events.out.tfevents.*"):
                 old.unlink()
             with writer_type(str(path)) as writer:
                 _write(record, writer)
-        except OSError as error:
-            raise UserError(f"{path} cannot be written ({error.strerror}); give another") from error
         folders.append(path)
     return folders
 

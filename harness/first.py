@@ -41,13 +41,7 @@ Document = dict[str, Any]
 
 
 def first(names: Sequence[str], how: Execution, suite: str = SUITE) -> Document:
-    """Train each variant on the first questions of the suite, and measure a layer of it.
-
-    Without `how.cost` no layer is measured. `names` are variants, or MODULE:CLASS.
-
-    Returns:
-        The `machine`, and `rows`: a document for each, see `text`.
-    """
+    """Train each variant on the first questions of the suite, and measure a layer; see `text`."""
     of, device = suites.find(suite), how.resources.device
     if how.resources.engine == "local" and not how.resources.workers and device == "cpu":
         workers = min(len(of.first), os.cpu_count() or 1)
@@ -104,24 +98,18 @@ def place(row: str, question: SuiteQuestion, runs: pd.DataFrame, answers: pd.Dat
         return found | {"score": None, "reason": run["reason"], "failed": True}
     lines = answers[answers["question"] == question.name]
     others = lines[lines["row"] != row].sort_values("mean", ascending=False, kind="stable")
-    above, score = int((others["mean"] > run["score"]).sum()), run["score"]
+    score = run["score"]
+    place = 1 + int((others["mean"] > score).sum())
+    ranked = others.assign(place=[n for n in range(1, len(others) + 2) if n != place])
     before = next(iter(lines[lines["row"] == row].to_dict("records")), {})
     rules = others[others["baseline"] != ""].set_index("baseline")["baseline_value"].to_dict()
     sources, code = Sources(), dict(zip(lines["row"], lines["implementation"], strict=True))
     outdated = [name for name, text in code.items() if is_other_code(text, sources)]
     return found | {
         "score": score,
-        "place": above + 1,
+        "place": place,
         "of": len(others) + 1,
-        "others": [
-            {
-                "place": n + (n > above),
-                "row": other["row"],
-                "mean": other["mean"],
-                "verdict": other["verdict"],
-            }
-            for n, other in enumerate(others.to_dict("records"), 1)
-        ],
+        "others": ranked[["place", "row", "mean", "verdict"]].to_dict("records"),
         "published": before.get("mean"),
         "verdict": before.get("verdict", ""),
         "curve": run.get("curve") or _curve(run, question),

@@ -14,7 +14,6 @@ import torch
 from harness.data import is_out_of_memory, restore
 from harness.engines import Resources, start
 from harness.environment import use_threads
-from harness.execution import Result, execute, execute_elsewhere
 from harness.memory import require_fit
 from harness.model import build_model
 from harness.provenance import is_foreign, is_outdated
@@ -22,6 +21,7 @@ from harness.records.locks import State
 from harness.records.record import Record
 from harness.records.spec import RunSpec
 from harness.records.store import Store
+from harness.runner import Result, execute, execute_elsewhere
 from zoo.contract import Unsupported
 from zoo.registry import UserError, build, in_one_line
 
@@ -48,9 +48,8 @@ def check(
 ) -> list[Checked]:
     """Find the record of each run, and reject bad input before the first run that is missing.
 
-    A record that is final is a result, unless it is of earlier code and not `keep_outdated`; with
-    `rerun` none is. A variant that does not support a task is left out with a warning, which gives
-    the remedy.
+    A final record is a result, unless it is of earlier code and not `keep_outdated`; with `rerun`
+    none is. A variant that does not support a task is left out with a warning.
     """
     runnable: list[Checked] = []
     reasons: dict[str, str | None] = {}
@@ -150,11 +149,8 @@ def run_all(
     """Execute every run that has no result yet; with `rerun` from the start. See `check`.
 
     A run that another command executes is left to it, and executed here if that ends before the run
-    does. A run whose process ends unexpectedly `ATTEMPTS` times fails. Runs are begun in their
-    order. For `keep_checkpoints` see `harness.runner.run`.
-
-    Returns:
-        The record of each run, and whether it was executed now.
+    does. A run whose process ends unexpectedly `ATTEMPTS` times fails. Return the record of each
+    run, and whether it was executed now.
     """
     store.remove_leftovers()
     grid = _Grid(store, resources, view, keep_checkpoints=keep_checkpoints)

@@ -15,20 +15,15 @@ SECONDS_PER_IMPORT = 0.02
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM arrived.
-
-    Code that does not catch KeyboardInterrupt does not catch this, for example
-    `zoo.conformance.run`.
-    """
+    """SIGTERM arrived; code that does not catch KeyboardInterrupt does not catch this."""
 
 
 class Interrupts:
     """A context manager: inside, SIGINT raises KeyboardInterrupt, SIGTERM raises Terminated.
 
     While `deferred` is true, the first signal is stored in `pending`; the second one raises. An
-    import, and pydantic, would ignore the error or raise another one: the first signal raises when
-    they have ended, at the latest when the context ends.
-    Outside the main thread, and for signals that the process ignores, no handler is installed.
+    import, and pydantic, would lose the error: the signal raises when they have ended. No handler
+    is installed outside the main thread, and for signals that the process ignores.
     """
 
     def __init__(self) -> None:

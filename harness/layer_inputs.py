@@ -78,8 +78,7 @@ def layers_of(
 ) -> Iterator[tuple[int, int, Layer, list[Inputs]]]:  # fmt: skip
     """The layers of class `kind` of a run, at the weights of `files`, which are by step.
 
-    Yields the step, the number of the layer from 1, the layer in evaluation mode, and its inputs on
-    examples of dev.
+    Yields the step, the number of the layer from 1, the layer, and its inputs on examples of dev.
     """
     data = restore(spec)
     model = build_model(spec, data.task).eval()

@@ -1,8 +1,4 @@
-"""The parameters of models: the memory that they take at least, and models of equal size.
-
-For models of equal size a variant has the feed-forward width at which it has the parameters of
-softmax.
-"""
+"""The parameters of models: the least memory that they take, and models with those of softmax."""
 
 import torch
 

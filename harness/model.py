@@ -19,10 +19,7 @@ from zoo.registry import UserError
 
 
 def build_model(spec: RunSpec | Stack, task: Task) -> nn.Module:
-    """The model that `spec` describes, initialised from the default generator.
-
-    It maps a batch of the task to the scores of its targets and the auxiliary losses by name.
-    """
+    """The model of a run: from a batch to the scores of its targets and auxiliary losses."""
     return BUILDERS[spec.model.kind](spec, task)
 
 
@@ -109,10 +106,7 @@ class DecisionTransformer(nn.Module):
         action_dim: int,
         max_steps: int,
     ) -> None:
-        """Build the model around `layers`, which are causal and have the same `Size`.
-
-        A state has `state_dim` values, an action `action_dim` (a), an episode at most `max_steps`.
-        """
+        """Build the model around causal `layers` of one `Size`."""
         super().__init__()
         dim = layers[0].size.dim
         self.time = nn.Embedding(max_steps, dim)

@@ -36,7 +36,7 @@ def implementations(names: Iterable[str]) -> dict[str, str]:
 def source_digest(variant: type) -> str:
     """`MODULE:SHA-256` of the code of a variant, see `Sources.digest`; empty without source.
 
-    The source of another package is read each time: a run of it imports the file as it is then.
+    That of another package is read each time: a run imports the file as it is then.
     """
     module = variant.__module__
     return _of_zoo(module) if module.startswith("zoo.") else Sources().digest(module)

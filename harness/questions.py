@@ -49,9 +49,8 @@ class Fixed:
     Attributes:
         precision: `auto` for fp32 on a CPU and bf16 on CUDA, or for that of a question of a suite.
         positions: empty for learned ones, or for those of a question of a suite.
-        compiled: whether the model runs through `torch.compile`; None for on CUDA only.
-        tune: whether each row chooses fields on dev.
-        grid: their values as text, by path; by default learning rates.
+        compiled: None for on CUDA only.
+        grid: the values of fields as text, by path; by default learning rates.
         match: `parameters`, or empty; see `Question`.
     """
 
@@ -75,13 +74,9 @@ def question_of(
 ) -> Question:  # fmt: skip
     """The question of a task with a recipe; no data are read.
 
-    Args:
-        task: its name, or the path of a table of texts and labels, such as ./FOLDER.
-        recipe: or its name, or the path of a TOML file; the recipe of a question of a suite,
-            `laptop@2/copy`, fixes precision and positions.
-        settings: fields of the model and of `TrainSpec`, and options of the task, which override
-            the recipe's; options of variants are left to `spec_of`.
-        fixed: the rest.
+    `task` is a name, or the path of a table of texts and labels; `recipe` a name, the path of a
+    TOML file, or a question of a suite, `laptop@2/copy`, which fixes precision and positions.
+    `settings` override the recipe's; options of variants are left to `spec_of`.
     """
     positions, name = fixed.positions or "learned", name_of(task)
     require_known("kind of positions", [positions], get_args(Positions))
@@ -144,8 +139,6 @@ def spec_of(
     """A run of a variant on a question; the data of the task are read, once a process.
 
     `settings` are options by variant, which override the question's; other variants' are ignored.
-    `announce` is called with one line before data are generated, which can take minutes. The other
-    arguments are fields of `RunSpec`.
     """
     composition, options = composed(question, attention, settings)
     depth = int(values.get("model.depth", question.model.depth))

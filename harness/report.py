@@ -33,10 +33,7 @@ if TYPE_CHECKING:
 
 
 class Selection(NamedTuple):
-    """The part of a store that pages show: of these suites, variants and questions, or of all.
-
-    Without suites the leaderboard is shown as well. `published` adds the published runs to suites.
-    """
+    """The part of a store that pages show; without suites all, and the leaderboard as well."""
 
     suites: Sequence[Suite] = ()
     published: bool = False
@@ -65,10 +62,7 @@ def selection(
     suites: Sequence[str], *, published: bool | None, attentions: Sequence[str] = (),
     questions: Sequence[str] = (),
 ) -> Selection:  # fmt: skip
-    """The part that is named: `suites` by name or file; attentions `A,B[x=1,y=2]` by commas.
-
-    `published` is None for the published runs where a suite of this package is named.
-    """
+    """The part that is named; `published` is None for with a suite of this package alone."""
     named = [*map(find, suites)]
     keys = [suite.key for suite in named]
     if twice := {key for key in keys if keys.count(key) > 1}:
@@ -109,7 +103,12 @@ def results_in(
         if suite.level == "run":
             is_row = is_of_suite(runs, suite).to_numpy()
             is_other |= (of_suite == key) & ~is_row
-            suites.append(_tables(suite, joint, shown, {*runs["row"][is_row]} if len(runs) else ()))
+            every, added = joint.runs, {*runs["row"][is_row]} if len(runs) else set()
+            rows = {*every.loc[every["suite"] == suite.key, "row"]} if len(every) else set()
+            suites.append(tables_of(
+                suite, joint, attentions=shown.attentions, questions=shown.questions,
+                added=added if rows > added else (),
+            ))  # fmt: skip
     board = runs[is_other & (not named)] if len(runs) else runs
     if shown.attentions and len(board):
         board = board[board["attention"].isin(shown.attentions)]
@@ -117,17 +116,9 @@ def results_in(
     return Results(content, suites, leaderboard.leaderboard(board, content.rules), steps)
 
 
-def _tables(
-    suite: Suite, content: stores.Content, shown: Selection, rows: Collection[str]
-) -> Tables:
-    """Return the tables of a suite; `rows` are those with runs of a user."""
-    runs = content.runs
-    every = {*runs.loc[runs["suite"] == suite.key, "row"]} if len(runs) else set()
-    added = rows if every > {*rows} else ()
-    return tables(
-        suite, content.runs, content.rules, content.costs, described(),
-        attentions=shown.attentions, questions=shown.questions, added=added,
-    )  # fmt: skip
+def tables_of(suite: Suite, content: stores.Content, **shown: Collection[str]) -> Tables:
+    """Return the tables of a suite; `shown` are of `reports.pages.suite.tables`."""
+    return tables(suite, content.runs, content.rules, content.costs, described(), **shown)
 
 
 def _step_tables(costs: pd.DataFrame, more: Sequence[Suite]) -> list[tuple[Suite, pd.DataFrame]]:
@@ -163,14 +154,9 @@ def write_report(
 ) -> list[Path]:  # fmt: skip
     """Write the pages of the results in a store to a folder; return their paths.
 
-    Args:
-        found: the results.
-        folder: of the pages.
-        latex: whether suites have a file for LaTeX; one that is there is written in any case.
-        curves: whether the curves of runs are drawn, too.
-        tensorboard: folder of these curves as event files.
-        tasks: of the curves; empty for all.
-        attentions: of the curves; empty for all.
+    Suites have a file for LaTeX with `latex`, or where it is there already. With `curves`, the
+    curves of runs of `tasks` and `attentions` (none for all) are drawn; `tensorboard` is their
+    event folder.
     """
     names = {of.suite.name for of in found.suites}
     # A file that is there already would be of older records.
@@ -197,15 +183,11 @@ def write_site(suite: str, store: Path | None, out: Path) -> list[Path]:
     """Write the page of a suite, of the published records or those of a store; its path."""
     from reports.site import NAME, site
 
-    chosen, folder = find(suite), store or stores.stores_of(None)[0]
-    require_folder(folder)
+    chosen, folder = find(suite), require_folder(store or stores.stores_of(None)[0])
     require_writable(out, str(out), "give another --out")
-    found, studies = (
-        stores.results_of(chosen.name, folder, curves=True),
-        ShallowStore.within(folder),
-    )
-    of = tables(chosen, found.runs, found.rules, found.costs, described())
-    html = site(of, found.costs, described(), records=found.records, studies=studies.read_whole())
+    found = stores.results_of(chosen.name, folder, curves=True)
+    of, studies = tables_of(chosen, found), ShallowStore.within(folder).read_whole()
+    html = site(of, found.costs, described(), records=found.records, studies=studies)
     return write_pages({out / NAME: html})
 
 
@@ -231,10 +213,7 @@ def write_sweep(store: Path, field: str) -> list[Path]:
 def summary(
     outcomes: "Outcomes", store: Path
 ) -> tuple[list[dict[Hashable, Any]], str, list[dict[Hashable, Any]]]:
-    """The leaderboard of runs, whose costs and baselines are in a store, and their ends.
-
-    They are its lines, its text, and a line for each run.
-    """
+    """The leaderboard of runs, its text, and a line for each run; `store` has their costs."""
     paths = Store(store)
     runs = frame.of_records((record for record, _ in outcomes), CostStore.within(store).read()[0])
     found = leaderboard.leaderboard(runs, stores.rules_of(store))
@@ -248,9 +227,7 @@ def summary(
 def matrix_of(suite: Suite, store: Path) -> Tables | None:
     """The tables of a suite from the runs of a store; None without any."""
     found = stores.content(store)
-    if suite.key not in {*found.runs.get("suite", ())}:
-        return None
-    return tables(suite, found.runs, found.rules, found.costs, described())
+    return tables_of(suite, found) if suite.key in {*found.runs.get("suite", ())} else None
 
 
 def comparison(texts: Sequence[str], found: Results) -> tuple[pd.DataFrame, str]:
@@ -296,10 +273,7 @@ def _pair(text: str, rows: set[str]) -> tuple[str, str]:
 def write_study(
     study: "Study", announce: Callable[[str], None]
 ) -> tuple[list[dict[Hashable, Any]], list[Path]]:
-    """Make the results of a study that its store lacks, and write the pages of all that it has.
-
-    `announce` is called with a line before what takes time. Return the rows and the paths.
-    """
+    """Make the results of a study that its store lacks, and write its pages; rows and paths."""
     store = StudyStore.within(study.store)
     made = [*study.tables(Store(study.store))]
     store.require_writable()

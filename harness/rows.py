@@ -17,7 +17,7 @@ from harness.provenance import is_foreign, is_outdated
 from harness.questions import RATE
 from harness.records.certificate import Certificate
 from harness.records.cost import CostRecord
-from harness.records.files import file_lines
+from harness.records.files import file_lines, usable
 from harness.records.frame import of_records
 from harness.records.published import KINDS, Line, file_of, line
 from harness.records.record import Record
@@ -96,10 +96,7 @@ def of_store(suite: Suite, label: str, store: Path) -> Row:
 def check_row(
     path: Path, count: int = 0, show: Callable[[Finding], None] = lambda finding: None
 ) -> tuple[Row, list[Finding]]:
-    """Verify the file of a row, and train `count` of its runs again; `show` is called as each ends.
-
-    See `verify` and `repeat`.
-    """
+    """Verify the file of a row, and train `count` of its runs again; `show` is called each time."""
     row, found = of_file(path), list[Finding]()
     for finding in chain(verify(row), repeat(row, count)):
         show(finding)
@@ -110,10 +107,8 @@ def check_row(
 def of_file(path: Path) -> Row:
     """The records of the file of a row."""
     found: dict[str, list[Any]] = {"run": [], "cost": [], "certificate": []}
-    try:
+    with usable(path, "read", "give another file"):
         lines = file_lines(path)
-    except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror}); give another file") from error
     for text in lines:
         if text.kind not in found:
             raise UserError(

@@ -1,10 +1,11 @@
-"""One run: from a specification to a record; every error of a run becomes a record as well."""
+"""One run, by one process at a time: from a specification to a record, of errors as well."""
 
 import time
 import traceback
 import warnings
 from collections.abc import Callable
-from typing import Any, Literal, cast
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 
@@ -14,10 +15,11 @@ from harness.costs.plan import of_run
 from harness.costs.reference import SDPA, softmax_by
 from harness.costs.work import counts_of, state_bytes_of
 from harness.data import is_out_of_memory, restore
-from harness.environment import is_same_machine, merge_commits
+from harness.environment import is_same_machine, keep_freed_memory, merge_commits, use_threads
 from harness.interrupts import Interrupts
 from harness.model import build_model, trainable
 from harness.records.fields import now
+from harness.records.locks import Lock, State
 from harness.records.record import Final, Point, Probe, Record, Status
 from harness.records.spec import RunSpec
 from harness.records.store import Store
@@ -212,12 +214,10 @@ def run(
     """Train one run and write its record, however it ends; `found` is the one in the store.
 
     A run whose checkpoint is in the store is continued. During training Ctrl-C and SIGTERM take
-    effect after the current step, when a checkpoint has been written. Checkpoints are also written
-    after each evaluation and every `save_every` seconds by `clock`. With `keep_checkpoints` the
-    weights before training and at each evaluation stay in the store; see `Store.weights`.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C, or SIGTERM; the record has status `interrupted`.
+    effect after the current step, when a checkpoint has been written; then KeyboardInterrupt is
+    raised, and the record is `interrupted`. Checkpoints are also written after each evaluation and
+    every `save_every` seconds. With `keep_checkpoints` the weights at each evaluation stay in the
+    store.
     """
     attempt = Attempt(spec, store, report, save_every, clock, keep_checkpoints)
     with attempt.interrupts:
@@ -249,11 +249,8 @@ def failure(spec: RunSpec, store: Store, reason: str) -> Record:
 def save_record(record: Record, store: Store, found: Record | None) -> Record:
     """Write a record, unless `found`, that in the store, is finished and of the same code.
 
-    Return the one that is kept.
-
-    An interrupted run replaces no finished one.
-
-    The checkpoint is deleted if it is a result.
+    An interrupted run replaces no finished one. Return the record that is kept; the checkpoint of a
+    result is deleted.
     """
     if record.status != "ok" and found is not None and found.status == "ok":
         same_code = found.implementations == record.implementations
@@ -270,3 +267,90 @@ def reason_of(error: BaseException) -> str:
     if isinstance(error, DivergedError | UserError):
         return str(error)
     return in_one_line(error)
+
+
+class Result(NamedTuple):
+    """The end of the execution of a run.
+
+    Attributes:
+        record: that the store holds; None if another process executes the run, or with an `error`.
+        error: the reason why no run can be executed.
+        trace: the traceback of a run that failed now.
+    """
+
+    record: Record | None = None
+    new: bool = False
+    error: str = ""
+    trace: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+class Reported:
+    """Writes the state of a run beside its lock; passes it to `show`, whose errors are warnings."""
+
+    def __init__(self, lock: Lock, show: Callable[[State], None]) -> None:
+        self.lock, self.show, self.trace = lock, show, ""
+
+    def __call__(self, what: str, value: Any) -> None:
+        """Report as `harness.runner.Report`, and keep a traceback for the result."""
+        if what == "trace":
+            self.trace = value
+            return
+        self.lock.report(**{what: value})
+        try:
+            self.show(self.lock.state)
+        except (Exception, SystemExit) as error:
+            self.show = nothing
+            warnings.warn(f"progress is not shown ({in_one_line(error)})", stacklevel=2)
+
+
+def nothing(state: State) -> None:
+    """Show nothing."""
+
+
+def execute(
+    spec: RunSpec,
+    store: Store,
+    *,
+    before: str = "",
+    failed: str = "",
+    show: Callable[[State], None] = nothing,
+    keep_checkpoints: bool = False,
+) -> Result:
+    """Execute a run that no other process executes and that has no new outcome.
+
+    An interrupted run of this machine is continued with the threads of the process that began it. A
+    record in the store is the outcome if its run did not begin at `before` and was not interrupted.
+    With a reason in `failed` the run is recorded as failed instead. `show` is called with each new
+    state. Raises KeyboardInterrupt on Ctrl-C and SIGTERM.
+    """
+    left, threads = store.locks.state(spec.file_name), torch.get_num_threads()
+    if left is not None and left.is_of_this_host and store.checkpoint(spec).exists():
+        threads = left.threads
+    with use_threads(threads), store.locked(spec, torch.get_num_threads()) as lock:
+        if lock is None:
+            return Result()
+        found = store.find(spec)
+        if found and found.started != before and found.status != "interrupted":
+            return Result(found)
+        reported = Reported(lock, show)
+        if failed:
+            record = save_record(failure(spec, store, failed), store, found)
+        else:
+            record = run(spec, store, reported, found=found, keep_checkpoints=keep_checkpoints)
+        return Result(record, new=True, trace=reported.trace)
+
+
+def execute_elsewhere(spec: RunSpec, folder: Path, threads: int, **how: Any) -> Result:
+    """Call `execute` in a process of an engine; the result has its errors and warnings."""
+    keep_freed_memory()
+    torch.set_num_threads(threads)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            result = execute(spec, Store(folder), **how)
+        except UserError as error:
+            result = Result(error=str(error))
+        except Exception:
+            result = Result(error=traceback.format_exc())
+    return result._replace(warnings=tuple(str(warned.message) for warned in caught))

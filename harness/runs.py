@@ -8,8 +8,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from harness import baselines, checks, engines, environment, grid, recipes, tuning
 from harness.costs import sweep
+from harness.costs.plan import CostRequest, measurements
 from harness.data import data_of, forget
 from harness.events import require_tensorboard, write_events
 from harness.interrupts import continued
@@ -18,7 +21,7 @@ from harness.questions import Fixed, Settings, composed, question_of, require_us
 from harness.records.cost import CostRecord
 from harness.records.fields import Device
 from harness.records.files import require_writable
-from harness.records.frame import newest, of_records
+from harness.records.frame import newest, of_costs, of_records
 from harness.records.record import Record
 from harness.records.spec import Question, RunSpec
 from harness.records.store import BaselineStore, Store
@@ -63,16 +66,19 @@ class Execution:
 
     Attributes:
         cost: whether to measure time and memory after the runs.
+        seconds: of sampling for a measurement, about; `timeout` of a measurement, at most.
         rerun: whether finished runs are repeated, from the start.
         keep_outdated: whether records of earlier code are results.
         keep_checkpoints: whether the weights of each evaluation are kept.
         baselines: whether baselines of the tasks are fitted after the runs.
-        tensorboard: folder of the curves as event files; None for none.
+        tensorboard: folder of the curves as event files.
     """
 
     store: Path = Path("runs")
     resources: engines.Resources = field(default_factory=engines.Resources)
     cost: bool = True
+    seconds: float = sweep.SECONDS
+    timeout: float = sweep.TIMEOUT
     rerun: bool = False
     keep_outdated: bool = False
     keep_checkpoints: bool = False
@@ -83,19 +89,16 @@ class Execution:
     @property
     def of_costs(self) -> dict[str, Any]:
         """The arguments of `harness.costs.sweep.measure_all`."""
-        fields = {"rerun": self.rerun, "keep_outdated": self.keep_outdated}
-        return {**fields, "show": self.shown.cost}
+        names = ("seconds", "timeout", "rerun", "keep_outdated")
+        return {name: getattr(self, name) for name in names} | {"show": self.shown.cost}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison(Fixed):
-    """Runs of every variant on every task with every seed.
+    """Runs of every variant on every task with every seed; see `harness.run`.
 
     Attributes:
-        task: names; none for `TASK`, or for the task of the question that `budget` names.
-        seeds: None for `SEEDS`, or with `tune` for `TUNED_SEEDS`.
         budget: the recipe.
-        settings: options by owner.
         over: a field with the values at which each run is made; empty for none.
     """
 
@@ -208,23 +211,20 @@ def tune(
 ) -> tuple[Outcomes, int]:  # fmt: skip
     """Make the trials of each row in `rows`, then its runs with `seeds` at the chosen point.
 
-    With `goes_beyond` rows have the further trials of `tuning.beyond`.
-
-    Returns:
-        The records of the runs at the chosen points, and the trials of rows without a finished
-        trial; and their number if none is skipped or fails.
+    With `goes_beyond` rows have the further trials of `tuning.beyond`. Return the records at the
+    chosen points, and the trials of rows without a finished one; and their number if none is
+    skipped or fails.
     """
     of_rows: list[list[Record]] = [[] for _ in rows]
     missing = [[*row] for row in rows]
     while any(missing):
         made = execute([trial for row in missing for trial in row], how)
         trials = {record.spec.id: record for record, _ in made}
-        missing = [
-            _further(
-                records, [trials[trial.id] for trial in row if trial.id in trials], goes_beyond
-            )
-            for records, row in zip(of_rows, missing, strict=True)
-        ]
+        for records, row in zip(of_rows, missing, strict=True):
+            new = [trials[trial.id] for trial in row if trial.id in trials]
+            records += new
+            further = tuning.beyond(records) if goes_beyond and new else None
+            row[:] = [further] if further else []
     finals, ended, expected = [], [], 0
     for records in of_rows:
         chosen = tuning.best(records)
@@ -239,18 +239,20 @@ def tune(
     return [*outcomes, *((trial, False) for trial in ended)], expected
 
 
-def _further(records: list[Record], new: Sequence[Record], goes_beyond: bool) -> list[RunSpec]:
-    """The trial that follows the `records` of a row with the `new` ones, which are added."""
-    records += new
-    trial = tuning.beyond(records) if goes_beyond and new else None
-    return [trial] if trial else []
-
-
 def measure(records: Sequence[Record], how: Execution) -> list[CostRecord]:
     """Measure the steps of finished runs, unless `how` leaves costs out."""
     if not how.cost:
         return []
     return sweep.measure_runs(records, Store(how.store), **how.of_costs)
+
+
+def measured(request: CostRequest, how: Execution) -> pd.DataFrame:
+    """Make the measurements of a sweep; without variants, repeat those of a store."""
+    if request.attentions:
+        specs = measurements(request)
+    else:
+        specs = sweep.present(how.store, request.device, rerun=how.rerun)
+    return of_costs(sweep.measure_all(specs, how.store, **how.of_costs))
 
 
 def fit_baselines(records: Sequence[Record], folder: Path, shown: Shown) -> bool:

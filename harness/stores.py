@@ -26,13 +26,7 @@ PUBLISHED = Path(__file__).parent / "results"
 
 @dataclass(frozen=True)
 class Content:
-    """The records of stores, and frames of them; see `harness.records.frame`.
-
-    Attributes:
-        records: the runs.
-        broken: the files that are no records.
-        measured: the measurements of `harness cost`.
-    """
+    """The records of stores as frames; `broken` are files that are no records, `measured` costs."""
 
     stores: "Sequence[Path]"
     records: "Sequence[Record]"

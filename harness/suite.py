@@ -74,8 +74,7 @@ def specs_of(
 ) -> list[list[RunSpec]]:  # fmt: skip
     """The runs of each row that has the form which a question of a suite needs.
 
-    They are a trial at each point of the question's grid, with seed 0; without a grid one run. A
-    row has the variants' causal or bidirectional form, and a layer for each variant.
+    They are a trial at each point of the question's grid, with seed 0; without a grid one run.
     """
     question, found = of_suite(suite, declared, device), []
     for row in rows:
@@ -150,13 +149,7 @@ def hours(name: str) -> pd.DataFrame:
 
 
 class Step(NamedTuple):
-    """The training step of a row at the shape of a question.
-
-    Attributes:
-        question, row, attention, task: the names of the question and of the row, its variant, and
-            the key of the task.
-        spec: what is measured; several steps may share one.
-    """
+    """The training step of a row at the shape of a question; several may share a `spec`."""
 
     question: str
     row: str
@@ -198,16 +191,8 @@ def step_frame(steps: Sequence[Step], costs: pd.DataFrame) -> pd.DataFrame:
     return papers.step_costs(pd.DataFrame(wanted).drop(columns="spec"), costs)
 
 
-def costs(suite: Suite, rows: Sequence[SuiteRow], device: Device) -> list[CostSpec]:
-    """The measurements of the rows of a suite, with the references of softmax."""
-    return [spec for row in rows for spec in layer_costs(suite.cost, row, device)]
-
-
 def layer_costs(plan: CostPlan, row: SuiteRow, device: Device) -> list[CostSpec]:
-    """The measurements of a row: of a layer in each form, so none of a composition.
-
-    Forms and passes that the row lacks are left out.
-    """
+    """The measurements of a row: of a layer in each form that it has, so none of a composition."""
     specs: list[CostSpec] = []
     is_layer = len(Composition.parse(row.attention).names) == 1
     for operation, causal in product(plan.passes if is_layer else (), (False, True)):
@@ -227,31 +212,21 @@ def run_suite(
 ) -> tuple[Suite, bool, pd.DataFrame | None]:  # fmt: skip
     """Run what is missing of a suite, question by question, then measure what the rows cost.
 
-    Args:
-        name: of the suite, or its TOML file.
-        how: with what it is made; `cost` is whether rows are measured.
-        attentions: labels of rows, or variants; by default all rows.
-        questions: their names; by default all.
-        settings: options of variants, which make further rows.
-
-    Returns:
-        The suite, whether every run and every cost was made, and of a suite of training steps the
-        frame of `reports.papers.step_costs`.
+    `name` may be a TOML file, `attentions` labels of rows or variants; `settings`, options of
+    variants, make further rows. Return the suite, whether every run and every cost was made, and of
+    a suite of training steps the frame of `reports.papers.step_costs`.
     """
     suite, device = find(name), how.resources.device
     chosen = [suite.question(name) for name in questions] or suite.questions
     rows = rows_of(suite, attentions, settings)
     if suite.level == "step":
-        # The rows of softmax, which the others are compared with, are always measured.
-        first = rows_of(suite, [suite.rows[0].attention], {})
-        found = steps(suite, chosen, (*first, *(row for row in rows if row not in first)), device)
-        measured = measure_all([step.spec for step in found], how.store, **how.of_costs)
-        return suite, is_complete(measured), step_frame(found, of_costs(measured))
+        return suite, *_measure_steps(suite, chosen, rows, how)
     missing = missing_data(suite, chosen)
     for lacking, remedy in missing.items():
         warnings.warn(f"missing data of {lacking}: {remedy}", stacklevel=2)
     chosen = [question for question in chosen if question.name not in missing]
-    layers = costs(suite, rows, device) if how.cost and not suite.published else []
+    measured_rows = rows if how.cost and not suite.published else ()
+    layers = [spec for row in measured_rows for spec in layer_costs(suite.cost, row, device)]
     for spec in layers:
         # Before any run: it rejects what cannot be measured after all of them, and bad files.
         CostStore.within(how.store).find(spec)
@@ -271,6 +246,17 @@ def run_suite(
     return suite, complete, None
 
 
+def _measure_steps(
+    suite: Suite, questions: Sequence[SuiteQuestion], rows: Sequence[SuiteRow], how: Execution
+) -> tuple[bool, pd.DataFrame]:
+    """Measure training steps, and always those of softmax, which the others are compared with."""
+    first = rows_of(suite, [suite.rows[0].attention], {})
+    every = (*first, *(row for row in rows if row not in first))
+    found = steps(suite, questions, every, how.resources.device)
+    measured = measure_all([step.spec for step in found], how.store, **how.of_costs)
+    return is_complete(measured), step_frame(found, of_costs(measured))
+
+
 def _train(suite: Suite, question: SuiteQuestion, rows: Sequence[SuiteRow], how: Execution) -> bool:
     """Make the runs of a question; return whether all have finished."""
     found = specs_of(suite, question, rows, how.resources.device, how.shown.line)
@@ -283,20 +269,14 @@ def _train(suite: Suite, question: SuiteQuestion, rows: Sequence[SuiteRow], how:
 
 
 def copy_published(specs: Sequence[CostSpec], store: Path) -> None:
-    """Copy the published costs of softmax to a store that lacks them, of this machine and PyTorch.
-
-    They are rows beside the others: each measurement compares with softmax itself. A cost of
-    other code than now is not copied.
-    """
+    """Copy the published costs of softmax of this machine, PyTorch and code to a store."""
     published, own = CostStore.within(stores.PUBLISHED), CostStore.within(store)
     for spec in specs:
         if spec.attention == REFERENCE and own.find(spec) is None:
             record = published.find(spec)
             here = describe(spec.device).versions["torch"]
-            if (
-                record and record.status == "ok" and not is_outdated(record)
-                and record.environment.versions["torch"] == here
-            ):  # fmt: skip
+            is_current = record and record.status == "ok" and not is_outdated(record)
+            if record and is_current and record.environment.versions["torch"] == here:
                 own.write(record)
 
 

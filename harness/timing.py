@@ -1,9 +1,4 @@
-"""The timer of every measurement: calls timed alternately, so that other load affects all of them.
-
-`wall_clock` times a call as a run takes it, the device synchronised before and after;
-`kernel_clock` the work of a GPU alone. `sample` takes a number of rounds, or as many as a median
-needs.
-"""
+"""The timer of every measurement: calls timed alternately, so that load affects all of them."""
 
 import math
 import time
@@ -93,8 +88,8 @@ def sample(
     """Seconds of one call in every round, for each of `calls`, after two rounds of warm-up.
 
     There are `rounds` of one call each, or as many as make the medians certain. No round begins
-    after `seconds` by `clock`, once there are `LEAST_ROUNDS`; and a call is repeated within
-    a sample until this takes `shortest` seconds.
+    after `seconds`, once there are `LEAST_ROUNDS`; a call is repeated until a sample takes
+    `shortest`.
     """
     start = clock()
     for call in calls:
@@ -119,8 +114,7 @@ def sample(
 def short_trial(makers: Mapping[Key, Callable[[], Call]], timer: Timer) -> dict[Key, float]:
     """Seconds of the fastest calls, the least of a few, timed alternately: to choose one of them.
 
-    Left out are calls that do not fit in memory, or that this machine does not support. Each is
-    called twice or four times; further calls are for those that are not much slower than another.
+    Left out are calls that do not fit in memory, or that this machine does not support.
     """
     calls: dict[Key, Call] = {}
     first: dict[Key, float] = {}

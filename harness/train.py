@@ -1,4 +1,4 @@
-"""Training: the training step, evaluation, and the loop over steps."""
+"""Training: the schedules of a step, the step, evaluation, and the loop over steps."""
 
 import math
 import time
@@ -16,7 +16,6 @@ from harness.batches import ShuffledBatches, in_order, reader
 from harness.records.fields import Seconds
 from harness.records.record import Environment, Point
 from harness.records.spec import TrainSpec
-from harness.schedules import SCHEDULES
 from harness.timing import synchronise
 from tasks.contract import Split
 from tasks.metric import Metric
@@ -26,7 +25,53 @@ OPTIMISERS: Mapping[str, Callable[..., torch.optim.Optimizer]] = {
     "radam": partial(torch.optim.RAdam, decoupled_weight_decay=True),
 }
 
+MOMENTUM = (0.85, 0.95)
+"""Lowest and highest beta1 of a cycle, the defaults of PyTorch's `OneCycleLR`."""
+
 Step = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+def one_cycle(step: int, spec: TrainSpec) -> tuple[float, float]:
+    """A linear rise from lr / 25 to lr at step `warmup - 1`, then a fall to lr / 250,000.
+
+    With `cycle_momentum` beta1 falls from 0.95 to 0.85 and rises again over the same steps;
+    otherwise it is `betas[0]`. For a warm-up of two steps or more this is
+    `torch.optim.lr_scheduler.OneCycleLR` with linear annealing; with less, where that divides by
+    zero, the first step has the highest rate.
+    """
+    peak, last = max(spec.warmup - 1, 0), spec.steps - 1
+    lowest = MOMENTUM[0] if spec.cycle_momentum else spec.betas[0]
+    highest = MOMENTUM[1] if spec.cycle_momentum else spec.betas[0]
+    if step <= peak:
+        weight = step / peak if peak else 1.0
+        return _lerp(spec.lr / 25, spec.lr, weight), _lerp(highest, lowest, weight)
+    weight = (step - peak) / (last - peak)
+    return _lerp(spec.lr, spec.lr / 250_000, weight), _lerp(lowest, highest, weight)
+
+
+def cosine(step: int, spec: TrainSpec) -> tuple[float, float]:
+    """As DeiT (Touvron et al., 2021, arXiv 2012.12877), by step and not by epoch.
+
+    The rate rises linearly from lr / 1,000 to lr in `warmup` steps, and then follows a cosine over
+    all steps, which ends at lr / 100.
+    """
+    if step < spec.warmup:
+        return _lerp(spec.lr / 1000, spec.lr, step / spec.warmup), spec.betas[0]
+    weight = (1 - math.cos(math.pi * step / spec.steps)) / 2
+    return _lerp(spec.lr, spec.lr / 100, weight), spec.betas[0]
+
+
+def constant(step: int, spec: TrainSpec) -> tuple[float, float]:
+    """The recipe's rate; in `warmup` steps it rises linearly, from `lr / warmup` at the first."""
+    return spec.lr * min((step + 1) / max(spec.warmup, 1), 1.0), spec.betas[0]
+
+
+SCHEDULES = {"one-cycle": one_cycle, "cosine": cosine, "constant": constant}
+"""Learning rate and beta1 of a step, by the name in a recipe."""
+
+
+def _lerp(start: float, end: float, weight: float) -> float:
+    return start + (end - start) * weight
 
 
 class DivergedError(ArithmeticError):
@@ -36,8 +81,8 @@ class DivergedError(ArithmeticError):
 class Evaluation(NamedTuple):
     """The predictions of a model for a split: the value of each, and the metric of their mean.
 
-    Values are (n,) or (n, a), as the targets of the split; see `tasks.metrics.Measure`. `answered`
-    is the number of targets: entries that are none are not counted.
+    Values are (n,) or (n, a), as the targets; see `tasks.metrics.Measure`. `answered` counts
+    targets.
     """
 
     values: Shaped[Tensor, "n ..."]
@@ -153,13 +198,10 @@ class Progress(BaseModel):
     """The state of a run; with the state of the trainer, all that is needed to resume it.
 
     Attributes:
-        best: the score on dev of the best checkpoint so far; None before the first evaluation.
-        best_step: the first step with that score.
+        best: the score on dev at `best_step`, with the parameters `best_state`.
         best_on_test: the best score on test so far; None unless the recipe asks for it.
         elapsed: seconds since the start of the run, over all processes.
         environment: that in which the run was started.
-        implementations: the digest of the code of each variant; see `harness.provenance`.
-        best_state: the model's parameters at `best_step`.
         sums: the sum of each loss since the last point of the curve.
     """
 
@@ -190,12 +232,10 @@ def fit(
 ) -> None:
     """Train from `progress` to the last step, or until `spec.stop_at` is reached.
 
-    A curve has about a hundred points, and dev is evaluated `spec.evaluations` times; between
-    points nothing synchronises with the device. `on_point` is called with every point, `save` after
-    each evaluation and whenever it is due, when `progress` is complete; `save_is_due` after every
-    other step. `test` is evaluated with dev for `Progress.best_on_test`; it selects nothing.
-    `groups` are the examples of parts of dev, whose scores each point has as well. Raises
-    DivergedError if a loss is not finite at a point of the curve.
+    Between points, about a hundred, nothing synchronises with the device. `on_point` is called with
+    every point, `save` after each evaluation and whenever it is due, when `progress` is complete.
+    On `test`, evaluated with dev, nothing is selected; `groups` are parts of dev with scores of
+    their own. Raises DivergedError if a loss is not finite at a point of the curve.
     """
     spec = trainer.spec
     evaluations = evaluation_steps(spec)

@@ -1,8 +1,6 @@
 """Runs in which fields are varied: trials at the points of a grid, and sweeps of one option.
 
-Tuning makes a trial at every point of the grid, then runs at the point that is best on dev. Every
-row of a question has the same grid: docs/decisions/0028-tuning.md. In a suite a row goes on beyond
-it while the last rate is the best: docs/decisions/0094-laptop-2.md.
+See docs/decisions/0028-tuning.md, and 0094-laptop-2.md for rates beyond the grid.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -59,8 +57,8 @@ def best(records: Iterable[Record]) -> Record | None:
 def beyond(records: Sequence[Record]) -> RunSpec | None:
     """A trial at a further learning rate, where the best trial has the lowest or the highest.
 
-    It is as far from the best rate as the neighbour of that. None where a lower and a higher rate
-    are worse, `MOST_BEYOND` trials are beyond the grid, or the best trial solved the question.
+    It is as far from the best rate as the neighbour of that. None where `MOST_BEYOND` trials are
+    beyond the grid, or the best trial solved the question.
     """
     chosen = best(records)
     rates = sorted({record.spec.train.lr for record in records})
@@ -95,10 +93,7 @@ def require_other_seeds(seeds: Sequence[int]) -> None:
 def varied(
     settings: Settings, field: str, values: Sequence[str], task: str, attention: str
 ) -> list[Settings]:
-    """The settings at each value of the field `NAME.OPTION`.
-
-    NAME is `task`, `model`, `train`, or a task or variant of the run.
-    """
+    """The settings at each value of `NAME.OPTION`; NAME is `task`, or an owner of the run."""
     name, _, option = field.partition(".")
     owner, names = name_of(task) if name == TASK else name, Composition.parse(attention).names
     if owner not in (*SHARED, name_of(task), *names):
@@ -117,7 +112,7 @@ def varied(
 
 
 def require_several(specs: Sequence[RunSpec], field: str, values: Sequence[str]) -> None:
-    """Raise UserError where the runs of one variant at the values of a field are all equal."""
+    """Reject a sweep whose runs of one variant are all equal."""
     if len({spec.id for spec in specs}) < 2:
         raise UserError(
             f"--over {field}={','.join(values)} gives one value, but runs of a sweep differ in it; "

@@ -9,7 +9,7 @@ from zoo.registry import UserError
 
 def advise(
     length: str, pass_: str, needs: str, memory: str = "", suite: str = "laptop",
-    store: Path | None = None, as_json: bool = False,
+    store: Path | None = None,
 ) -> Answer:  # fmt: skip
     """Say which variants to use: those that no other beats in accuracy, time and memory at once.
 
@@ -24,7 +24,6 @@ def advise(
             any.
         suite: NAME, NAME@VERSION or a TOML file.
         store: Records in addition to the published ones.
-        as_json: Print one JSON document; progress goes to stderr.
     """
     from harness import api
     from reports.advice import advice_text, bytes_in
@@ -40,6 +39,5 @@ def advise(
     table, query, result = api.ask(
         arguments.names_in([needs]), pass_, lengths[0], limit, suite=suite, store=store
     )
-    if as_json:
-        return Answer({"query": query, "setting": table["setting"], **result})
-    return Answer(advice_text(table, query, result))
+    document = {"query": query, "setting": table["setting"], **result}
+    return Answer(advice_text(table, query, result), document)

@@ -14,7 +14,6 @@ from zoo.registry import UserError, printable
 def check(
     name: Annotated[str, {"argument": True}], set_: list[str] | None = None, fast: bool = False,
     only: list[str] | None = None, store: Path | None = None, repeat: int = 0,
-    as_json: bool = False,
 ) -> Answer:  # fmt: skip
     """Run every check of a variant that its traits require, or of a task; exit 1 if one fails.
 
@@ -25,12 +24,11 @@ def check(
         only: Names of checks, separated by commas; repeatable.
         store: Write the certificate to this store.
         repeat: Train this many runs of a published row again, and compare their scores.
-        as_json: Print one JSON document; progress goes to stderr.
     """
     if name.endswith(".jsonl"):
         if store or fast or only or set_:
             raise UserError(f"{name} is the file of a row; leave all options but --repeat out")
-        return _check_row(Path(name), repeat, as_json=as_json)
+        return _check_row(Path(name), repeat)
     if repeat:
         raise UserError(f"--repeat trains runs of a published row; {name} is none, leave it out")
     from harness import api
@@ -44,10 +42,10 @@ def check(
     outcome = f"{len(wrong)} of {len(rows)} checks fail" if wrong else "all checks pass"
     which = f": {'; '.join(wrong)}" if wrong else ""
     text = f"{outcome}, in {perf_counter() - start:.1f} s{' with --fast' * fast}{which}"
-    return Answer({"rows": rows} if as_json else text, int(bool(wrong)), files)
+    return Answer(text, {"rows": rows}, int(bool(wrong)), files)
 
 
-def _check_row(path: Path, repeat: int, *, as_json: bool) -> Answer:
+def _check_row(path: Path, repeat: int) -> Answer:
     """Verify the file of a published row; exit 1 if it is not as a new one would be."""
     from harness import api
 
@@ -58,8 +56,7 @@ def _check_row(path: Path, repeat: int, *, as_json: bool) -> Answer:
         if failed
         else f"row {row.label} of {row.suite.key}: {len(row.lines)} records, all checks pass"
     )
-    content = {"rows": [finding._asdict() for finding in found]}
-    return Answer(content if as_json else text, int(bool(failed)))
+    return Answer(text, {"rows": [finding._asdict() for finding in found]}, int(bool(failed)))
 
 
 def _show_finding(finding: Any) -> None:

@@ -16,22 +16,17 @@ Episodes = Annotated[int, {"min": 1, "max": MOST}]
 Seed = Annotated[int, {"min": 0, "max": 2**32 - 1}]
 
 
-def list_(as_json: bool = False) -> Answer:
-    """Print which data sets are present and where, and how to get those that are missing.
-
-    Args:
-        as_json: Print one JSON document; progress goes to stderr.
-    """
+def list_() -> Answer:
+    """Print which data sets are present and where, and how to get those that are missing."""
     from harness import api
 
-    if as_json:
-        return Answer({"rows": [data_set._asdict() for data_set in api.data_sets()]})
+    found = [*api.data_sets()]
     lines = [
         f"{data_set.task}: {line}"
-        for data_set in api.data_sets()
+        for data_set in found
         for line in data_set.paths or [f"missing; {data_set.how_to_get}"]
     ]
-    return Answer("\n".join(lines))
+    return Answer("\n".join(lines), {"rows": [data_set._asdict() for data_set in found]})
 
 
 def import_(task: Task, path: File) -> None:

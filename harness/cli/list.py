@@ -20,7 +20,7 @@ CLAIMS = {
 
 def list_(
     name: Annotated[str, {"argument": True}] = "", budget: str | None = None,
-    suite: str | None = None, as_json: bool = False,
+    suite: str | None = None,
 ) -> Answer:  # fmt: skip
     """List the variants, tasks, recipes and suites, or describe a variant, a task or a suite.
 
@@ -28,7 +28,6 @@ def list_(
         name: A variant or a task: its options and what they mean; a suite: its runs and GPU hours.
         budget: Print this recipe as a TOML file, as a template.
         suite: Print this suite as a TOML file, as a template.
-        as_json: Print one JSON document.
     """
     from harness import api
 
@@ -39,11 +38,11 @@ def list_(
     document = api.listed()
     suites = {suite.partition("@")[0] for suite in document["suites"]}
     if not name:
-        return Answer(document if as_json else listing(document))
+        return Answer(listing(document), document)
     if name.endswith(".toml") or name.partition("@")[0] in suites:
-        return _of_suite(name, as_json)
+        return _of_suite(name)
     entry = api.listed(name)
-    return Answer(entry if as_json else details(entry))
+    return Answer(details(entry), entry)
 
 
 def listing(document: Mapping[str, Sequence[Any]]) -> str:
@@ -100,17 +99,16 @@ def details(entry: Mapping[str, Any]) -> str:
     return "\n".join([*lines, "", text_table(head, rows) if rows else "no options"])
 
 
-def _of_suite(name: str, as_json: bool) -> Answer:
+def _of_suite(name: str) -> Answer:
     """The runs of a suite by question, and the hours that they take on one GPU."""
     from harness import api
     from reports.papers import STEP_SECONDS
 
     suite, found = api.suite_of(name), api.hours(name)
-    if as_json:
-        return Answer({
-            "suite": suite.key, "title": suite.title, "published": suite.published,
-            "step_seconds": STEP_SECONDS, "questions": found.to_dict("records"),
-        })  # fmt: skip
+    document = {
+        "suite": suite.key, "title": suite.title, "published": suite.published,
+        "step_seconds": STEP_SECONDS, "questions": found.to_dict("records"),
+    }  # fmt: skip
     lines = [
         [line["question"], *(f"{line[name]:,}" for name in ("rows", "runs", "steps")),
          f"{line['hours']:,.1f}",
@@ -128,7 +126,8 @@ def _of_suite(name: str, as_json: bool) -> Answer:
         "launches of kernels; a batch in parts has several. Runs: a trial at each rate, and each "
         "seed at the best one; trials beyond the rates are not counted. Several GPUs: --workers.",
     ]
-    return Answer("\n\n".join(fill(t, WIDTH) if "\n" not in t else t for t in texts))
+    text = "\n\n".join(fill(t, WIDTH) if "\n" not in t else t for t in texts)
+    return Answer(text, document)
 
 
 def _needs(entry: Mapping[str, Any]) -> list[str]:

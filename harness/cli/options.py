@@ -11,7 +11,13 @@ from typing import Annotated, Any, get_args, get_origin
 import typer
 
 from harness.arguments import meanings
-from harness.cli.process import Command
+from harness.cli.process import Answer, Command
+
+TEXTS = {
+    "store": "Folder of records, a JSON file a run",
+    "as_json": "Print one JSON document; progress goes to stderr",
+}
+"""The help of options that many commands have."""
 
 FLAGS = {"attention": ("--attention", "-a"), "task": ("--task", "-t"), "as_json": ("--json",)}
 """The flags of options that have another one than their name."""
@@ -27,20 +33,23 @@ def group(**options: Any) -> typer.Typer:
 def add_command(app: typer.Typer, function: Callable[..., Any]) -> None:
     """Add a command; its options are the parameters of `function`, with the help of its docstring.
 
-    A dataclass as the only parameter has the options as its fields.
+    A dataclass as the only parameter has the options as its fields. A command with an `Answer` has
+    `--json` as well.
     """
     parameters = [*inspect.signature(function).parameters.values()]
-    kind: Any = parameters[0].annotation
+    kind: Any = parameters[0].annotation if parameters else None
     found, of_class = [(p.name, p.annotation, p.default) for p in parameters], is_dataclass(kind)
     if of_class:
         found = [(f.name, f.type, Parameter.empty if f.default is MISSING else f.default)
                  for f in fields(kind)]  # fmt: skip
-    texts = meanings(kind if of_class else function)
+    texts = TEXTS | meanings(kind if of_class else function)
 
     @wraps(function)
-    def command(**values: Any) -> Any:
+    def command(*, as_json: bool = False, **values: Any) -> Any:
         return function(kind(**values)) if of_class else function(**values)
 
+    if inspect.signature(function).return_annotation is Answer:
+        found.append(("as_json", bool, False))
     options = [option(name, of, default, texts[name]) for name, of, default in found]
     command.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
     command.__doc__ = inspect.cleandoc(function.__doc__ or "").partition("\n\nArgs:")[0]

@@ -7,7 +7,6 @@ from harness.cli.process import Answer
 
 def pack(
     suite: str = "", attention: str = "", store: Path = Path("runs"), out: Path = Path("results"),
-    as_json: bool = False,
 ) -> Answer:  # fmt: skip
     """Write a row of a suite to one file, SUITE/ROW.jsonl, which a pull request publishes.
 
@@ -19,11 +18,9 @@ def pack(
         attention: The row, as tables name it: primal[rank=8], or MODULE:CLASS; with --suite.
         store: Folder of records.
         out: Folder of published records.
-        as_json: Print one JSON document.
     """
     from harness import api
 
     files, count = api.pack(store, out, suite=suite, row=attention)
     text = f"{count} records; check a row with: harness check FILE.jsonl"
-    document = {"files": files, "records": count}
-    return Answer(document if as_json else text, files=files)
+    return Answer(text, {"files": files, "records": count}, files=files)

@@ -22,12 +22,14 @@ class Answer(NamedTuple):
     """What a command prints at its end.
 
     Attributes:
-        content: text, or with `--json` a document.
+        text: what is printed.
+        document: what is printed in its place with `--json`; the text where it is None.
         code: the exit code.
         files: that were written; with `--json` they are printed on stderr.
     """
 
-    content: Any = ""
+    text: str = ""
+    document: Any = None
     code: int = 0
     files: Sequence[Path] = ()
 
@@ -48,11 +50,12 @@ class Command(TyperCommand):
                 typer.echo(printable(str(file)))
         if answer is None:
             return
-        text = answer.content
+        text = answer.text
         if as_json:
             from pydantic_core import to_jsonable_python
 
-            finite = to_jsonable_python(text, inf_nan_mode="null")
+            document = text if answer.document is None else answer.document
+            finite = to_jsonable_python(document, inf_nan_mode="null")
             text = json.dumps(finite, indent=2, allow_nan=False)
         if text:
             typer.echo("\n".join(map(printable, text.split("\n"))))

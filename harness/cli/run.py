@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(arguments.Stored, arguments.Runs):
+class RunOptions(arguments.Runs):
     """The options of `harness run`.
 
     Attributes:
@@ -27,9 +27,6 @@ class RunOptions(arguments.Stored, arguments.Runs):
         suite: Run what is missing of a suite: laptop, or a TOML file.
         questions: Of the suite, separated by commas; by default all.
         cost: Measure time and memory after the runs, once for all seeds and learning rates.
-        rerun: Repeat finished runs, from the beginning.
-        keep_outdated: Use finished runs and costs of earlier code or checks as they are; by default
-            they are repeated.
         keep_checkpoints: Keep the weights of each evaluation.
         tensorboard: Folder for the curves as event files of TensorBoard.
     """
@@ -41,8 +38,6 @@ class RunOptions(arguments.Stored, arguments.Runs):
     suite: str = ""
     questions: str = ""
     cost: bool = True
-    rerun: bool = False
-    keep_outdated: bool = False
     keep_checkpoints: bool = False
     tensorboard: Path | None = None
 
@@ -56,8 +51,8 @@ class RunOptions(arguments.Stored, arguments.Runs):
 
 
 EXECUTION = {
-    "attention", "cost", "store", "device", "engine", "workers", "threads", "slurm", "as_json",
-    "rerun", "keep_outdated",
+    "attention", "cost", "store", "device", "engine", "workers", "threads", "slurm", "rerun",
+    "keep_outdated",
 }  # fmt: skip
 """The options of the first command."""
 
@@ -77,8 +72,8 @@ def run(options: RunOptions) -> Answer:
     from harness.cli.progress import shown
 
     how = api.Execution(
-        store=options.store, resources=options.resources(), cost=options.cost,
-        rerun=options.rerun, keep_outdated=options.keep_outdated, baselines=True,
+        store=options.store, resources=options.resources(), cost=options.cost, rerun=options.rerun,
+        keep_outdated=options.keep_outdated, baselines=True,
         keep_checkpoints=options.keep_checkpoints, tensorboard=options.tensorboard, shown=shown(),
     )  # fmt: skip
     if options.suite:
@@ -110,13 +105,12 @@ def _answer(options: RunOptions, outcomes: "Outcomes", code: int) -> Answer:
 
     files = api.write_sweep(options.store, options.over.partition("=")[0]) if options.over else []
     rows, text, runs = api.summary(outcomes, options.store)
-    if options.as_json:
-        return Answer({"rows": rows, "runs": runs}, code, files)
     present = {False: "already present", True: "of other code than now"}
     note, after = "  ({}; run it again with --rerun)", "leaderboard: harness report --store"
     paths = [f"{run['path']}" + note.format(present[run["outdated"]]) * (not run["new"])
              for run in runs]  # fmt: skip
-    return Answer("\n".join([*paths, "", text, "", f"{after} {options.store}"]), code, files)
+    text = "\n".join([*paths, "", text, "", f"{after} {options.store}"])
+    return Answer(text, {"rows": rows, "runs": runs}, code, files)
 
 
 def _first(options: RunOptions, how: "Execution") -> Answer:
@@ -126,7 +120,7 @@ def _first(options: RunOptions, how: "Execution") -> Answer:
     found = api.first(arguments.names_in(options.attention or ()), how)
     failed = any(of["failed"] for row in found["rows"] for of in row["questions"])
     text = "\n\n".join(api.first_text(row, found["machine"]) for row in found["rows"])
-    return Answer(found if options.as_json else text, int(failed))
+    return Answer(text, found, int(failed))
 
 
 def _suite(options: RunOptions, how: "Execution") -> Answer:
@@ -143,8 +137,8 @@ def _suite(options: RunOptions, how: "Execution") -> Answer:
     code, after = int(not is_complete), f"\n\npages: harness report --store {options.store}"
     if found is not None:
         text = f"\n{papers.step_text(found)}{after}"
-        return Answer({"rows": papers.step_lines(found)} if options.as_json else text, code)
+        return Answer(text, {"rows": papers.step_lines(found)}, code)
     of = api.matrix_of(suite, options.store)
     text = f"\n{terminal(of)}{after}" if of else "no run has finished"
     answers = of.answers.to_dict("records") if of else []
-    return Answer({"answers": answers} if options.as_json else text, code)
+    return Answer(text, {"answers": answers}, code)

@@ -5,9 +5,7 @@ from pathlib import Path
 from harness.cli.process import Answer
 
 
-def site(
-    out: Path, suite: str = "laptop", store: Path | None = None,
-) -> Answer:  # fmt: skip
+def site(out: Path, suite: str = "laptop", store: Path | None = None) -> Answer:
     """Write index.html: the matrix of a suite, the advisor, charts and a card for each variant.
 
     It needs no other file and no network.
@@ -19,4 +17,5 @@ def site(
     """
     from harness import api
 
-    return Answer(files=api.write_site(suite, store, out))
+    files = api.write_site(suite, store, out)
+    return Answer(document={"files": files}, files=files)

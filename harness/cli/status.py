@@ -7,14 +7,10 @@ from harness.cli.process import Answer
 from zoo.registry import printable
 
 
-def status(store: Path = Path("runs"), as_json: bool = False) -> Answer:
+def status(store: Path = Path("runs")) -> Answer:
     """Show which runs of a store are done, running, interrupted, failed or outdated.
 
     Runs of all machines that share the store count as running.
-
-    Args:
-        store: Folder of records, a JSON file a run.
-        as_json: Print one JSON document; progress goes to stderr.
     """
     from harness import api
     from harness.cli.console import summary
@@ -27,8 +23,6 @@ def status(store: Path = Path("runs"), as_json: bool = False) -> Answer:
         for status, name, reason, state in entries
         if status != "done"
     ]  # fmt: skip
-    if as_json:
-        return Answer({"done": counts["done"], "rows": rows})
     text = summary(counts["done"], len(entries), counts["running"], counts["failed"])
     old = counts["outdated"]
     more = f", {old} outdated: code or data have changed since" * bool(old)
@@ -38,4 +32,4 @@ def status(store: Path = Path("runs"), as_json: bool = False) -> Answer:
         if state := row["state"]:
             what = f"since {state['since']}; process {state['pid']} of {state['host']}"
         lines.append(printable(f"{row['status']:11}  {row['name']}  {what}".rstrip()))
-    return Answer("\n".join(lines))
+    return Answer("\n".join(lines), {"done": counts["done"], "rows": rows})

@@ -48,7 +48,7 @@ def command_of(kind: "type[Study]") -> Any:
         from harness import api
 
         rows, files = api.write_study(study, lambda line: typer.echo(line, err=True))
-        return Answer({"rows": rows, "files": files} if study.as_json else "", files=files)
+        return Answer("", {"rows": rows, "files": files}, files=files)
 
     run.__annotations__["study"] = kind
     run.__name__ = kind.name

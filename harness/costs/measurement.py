@@ -40,9 +40,8 @@ SIDE = {"cpu": 1024, "cuda": 8192}
 def measure(spec: CostSpec, limits: Limits, seconds: float, timeout: float) -> Measured:
     """Measure time, compared with the fastest softmax, and memory, compared with SDPA.
 
-    Sampling takes about `seconds`. Where SDPA softmax would exceed `timeout` seconds, it is left
-    out. Raises MemoryError or RuntimeError if the device has too little memory, or the variant
-    fails.
+    Where SDPA softmax would exceed `timeout` seconds, it is left out. Raises MemoryError or
+    RuntimeError if the device has too little memory, or the variant fails.
     """
     end, timer = time.monotonic() + timeout, timer_of(torch.device(spec.device))
     timed = prepare(spec)
@@ -117,11 +116,7 @@ def _memory(spec: CostSpec, timed: TimedCall, softmax: TimedCall | None) -> dict
 
 
 def memory_batch(spec: CostSpec) -> int:
-    """The samples of the call whose memory is measured: one where the batch differs by length.
-
-    All lengths of a row use one batch size: a variant that computes the batch in parts takes less
-    memory for each of more samples.
-    """
+    """The samples of the call whose memory is measured: one where the batch differs by length."""
     return spec.batch if batching_of(spec.batching)[0] == "batch" else 1
 
 
@@ -164,10 +159,7 @@ def _bytes(spec: CostSpec, timed: TimedCall) -> tuple[int, int]:
 
 
 def measure_limits(device: torch.device, precision: str, seconds: float = 1.0) -> Limits:
-    """The rates of a large copy and of a large product in that precision, by their medians.
-
-    Sampling takes about `seconds`.
-    """
+    """The rates of a large copy and of a large product in that precision, by their medians."""
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     count, side = COPIED_BYTES[device.type] // 4, SIDE[device.type]
     # Not zeros: pages that were never written are all one page, which the cache holds.

@@ -42,14 +42,10 @@ LARGEST = 2**31
 
 @dataclass(frozen=True, kw_only=True)
 class CostRequest:
-    """A sweep before defaults are filled in.
+    """A sweep before defaults are filled in; the fields are those of `harness.cost`.
 
     Attributes:
-        attentions: each `A`, or `A+B` where `level` is `step`.
-        operations: passes.
-        batching: a number, or `tokens=K` for K tokens in all samples together.
-        causal: whether evaluation and training are causal; prefill, decoding, and variants that are
-            causal only, always are.
+        causal: prefill, decoding, and variants that are causal only, always are.
         settings: options by variant; by `model` for the model, where `level` is `step`.
     """
 
@@ -66,20 +62,15 @@ class CostRequest:
     settings: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
 
 
-def resolved(request: CostRequest) -> CostRequest:
-    """The sweep with the device and the precision of this machine in place of `auto`."""
-    require_known("pass", request.operations, PASSES)
-    require_known("level", [request.level], LEVELS)
-    device = pick_device(request.device)
-    return replace(request, device=device, precision=pick_precision(request.precision, device))
-
-
 def measurements(request: CostRequest) -> list[CostSpec]:
     """The measurements of a sweep; SDPA softmax and softmax by its formula are rows of every sweep.
 
     A variant that has no such pass is left out with a warning.
     """
-    request = resolved(request)
+    require_known("pass", request.operations, PASSES)
+    require_known("level", [request.level], LEVELS)
+    device = pick_device(request.device)
+    request = replace(request, device=device, precision=pick_precision(request.precision, device))
     _check(request)
     named = [(name, request.settings) for name in request.attentions]
     references = [(REFERENCE, {REFERENCE: {"backend": kind}}) for kind in (SDPA, NAIVE)]

@@ -1,7 +1,6 @@
-"""The reference of every cost: the fastest exact softmax of the same call and precision.
+"""The reference of every cost: time of the fastest exact softmax, memory of SDPA softmax.
 
-Times are compared with the fastest exact softmax, memory with SDPA softmax; see
-docs/decisions/0045-the-fastest-softmax-is-the-reference.md.
+See docs/decisions/0045-the-fastest-softmax-is-the-reference.md.
 """
 
 from collections.abc import Mapping

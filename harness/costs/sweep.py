@@ -1,7 +1,4 @@
-"""A cost sweep: the measurements of every row, from short to long, each with a record.
-
-Each is made in a separate process, so that what it allocates, caches or breaks ends with it.
-"""
+"""A cost sweep: every row from short to long, each measurement in a process that ends with it."""
 
 import resource
 import signal
@@ -57,10 +54,7 @@ def measure_in_process(
     timeout: float,
     measure: Callable[[CostSpec, Limits, float, float], Measured] = measurement.measure,
 ) -> Outcome:
-    """Measure in a new process, which is killed after `timeout` seconds.
-
-    `measure`, a function of a module, does the work there; see `harness.costs.measurement`.
-    """
+    """Measure in a new process, which is killed after `timeout` seconds."""
     processes, work = Processes(), partial(measure, spec, limits, seconds, timeout)
     call = processes.submit(_measure, work, spec.device, spec.threads)
     try:
@@ -111,10 +105,9 @@ def sweep(
 ) -> Iterator[tuple[CostRecord, bool]]:
     """Make every measurement without a final record, once; yield its record and whether it is new.
 
-    A record of earlier code is replaced, unless `keep_outdated`. Measurements of a row are made
-    from short to long. After one that does not end in `ok`, the longer ones are skipped, and their
-    records say so. Rows are in the order of their first ones; with `rerun` those that have a final
-    record are made, too.
+    A record of earlier code is not final, unless `keep_outdated`; with `rerun` none is. After a
+    measurement that does not end in `ok`, the longer ones of its row are skipped, and their records
+    say so.
     """
     store.remove_partial_files()
     rows: dict[str, dict[str, CostSpec]] = {}
@@ -149,11 +142,7 @@ def measure_all(
     keep_outdated: bool = False,
     show: Callable[[CostRecord, bool], None] = lambda record, new: None,
 ) -> list[CostRecord]:
-    """Measure what has no record in a folder of runs, or all with `rerun`.
-
-    `seconds` of sampling and `timeout` are of each measurement, the former about. `show` is called
-    with each record as it is made, and whether it is new.
-    """
+    """Measure what has no record in a folder of runs; see `sweep` and `harness.cost`."""
     store, records = CostStore.within(folder), []
     store.require_writable()
 
@@ -194,11 +183,7 @@ def is_complete(records: Iterable[CostRecord]) -> bool:
 
 
 def measure_runs(runs: Iterable[Record], store: Store, **how: Any) -> list[CostRecord]:
-    """Measure the steps of finished runs of this machine; see `measure_all` for `how`.
-
-    Each shape is measured once, with the threads of its runs, whatever their seeds and rates are.
-    Nothing is measured beside runs that are in progress on this machine: a warning says so.
-    """
+    """Measure each step of finished runs of this machine once; see `measure_all` for `how`."""
     specs: list[CostSpec] = []
     for run in runs:
         machine, threads = run.environment.device, run.environment.threads

@@ -33,7 +33,7 @@ class Resources:
     Attributes:
         workers: runs at once; 0 for as many as there is room for, which is 1 on this machine.
         threads: CPU threads of a run; 0 for a share of this machine's, or 1 of another machine.
-        device: the kind on which runs are trained; with `cuda` each has a GPU.
+        device: with `cuda` each run has a GPU.
         isolated: whether the process of a run executes no other run.
         parameters: of Slurm's jobs, such as `partition` and `time`, by name.
     """

@@ -22,7 +22,7 @@ import torch
 from harness.engines import Resources
 from harness.interrupts import ending, ignore_interrupts
 
-PRELOADED = ("harness.execution", "harness.costs.sweep", "torch._dynamo")
+PRELOADED = ("harness.runner", "harness.costs.sweep", "torch._dynamo")
 """Modules of runs and measurements; the last, to count operations, takes seconds to import."""
 
 
@@ -40,10 +40,7 @@ class Processes(Executor):
     """
 
     def __init__(self, gpus: Sequence[str] = ()) -> None:
-        """Prepare; nothing is started yet.
-
-        Each process uses one of `gpus`, names for `CUDA_VISIBLE_DEVICES`, the least used one.
-        """
+        """Each process uses the least used one of `gpus`, names for `CUDA_VISIBLE_DEVICES`."""
         self.calls: dict[str, int] = dict.fromkeys(gpus, 0)
         self.running: dict[Future[Any], BaseProcess] = {}
 

@@ -25,10 +25,9 @@ SHARED = ("timeout_min", "mem_gb", "name", "stderr_to_stdout")
 
 
 def create(resources: Resources, store: Path) -> Executor:
-    """Prepare; nothing is submitted yet.
+    """Prepare; nothing is submitted yet. The folder `store` is on a file system of all machines.
 
-    `resources.parameters` are options of `sbatch`, such as `partition`, and of submitit, such as
-    `timeout_min`. The folder `store` is on a file system of all machines.
+    `resources.parameters` are options of `sbatch`, such as `partition`, and of submitit.
     """
     submitit: Any = import_extra("--engine slurm", "submitit", "slurm")
     jobs = submitit.AutoExecutor(folder=store.absolute() / ".jobs")
@@ -48,10 +47,7 @@ def create(resources: Resources, store: Path) -> Executor:
 
 
 class _Jobs(Executor):
-    """A job of Slurm for each call; its scripts and logs are in the store.
-
-    Where there is no Slurm, a job is a process of this machine.
-    """
+    """A job of Slurm for each call, with logs in the store; without Slurm, a process here."""
 
     def __init__(self, jobs: Any) -> None:
         self.jobs, self.running, self.ended = jobs, [], threading.Event()
@@ -79,10 +75,7 @@ class _Jobs(Executor):
 
 
 class Requeued:
-    """A function as a job of Slurm calls it.
-
-    Before its time limit it writes a checkpoint, and is queued again.
-    """
+    """A function as a job of Slurm calls it; before its time limit it is queued again."""
 
     def __init__(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:
         self.call = fn, args, kwargs

@@ -51,10 +51,7 @@ class Example(NamedTuple):
 
 
 class Description(NamedTuple):
-    """A task at one setting, with its target, tables of texts by column, and examples by title.
-
-    `missing` says how to get the data where there are none; then there are no tables.
-    """
+    """A task at one setting, with tables and examples; `missing` says how to get its data."""
 
     task: Task
     target: str
@@ -119,10 +116,7 @@ def page_of(sections: Sequence[str]) -> str:
 
 
 def card(described: Sequence[Description], folder: str) -> str:
-    """The card of a task as Markdown, of its settings; the defaults come first.
-
-    `folder` has the images; it is relative to the page.
-    """
+    """The card of a task as Markdown: its settings, the defaults first; `folder` has images."""
     task, present = described[0].task, [setting for setting in described if not setting.missing]
     owners = inspect.getmodule(type(task)), type(task)
     titles = ((inspect.getdoc(owner) or "").partition("\n")[0] for owner in owners)
@@ -166,10 +160,7 @@ def _properties(described: Description) -> Row:
 
 
 def describe(task: Task, baselines_of: Callable[[TaskSpec], TaskBaselines | None]) -> Description:
-    """Load all splits of a task that are in the cache or need none, and describe them.
-
-    `baselines_of` gives its baselines, None where they are not known. Damaged data are a UserError.
-    """
+    """Load all splits of a task that are in the cache or need none, and describe them."""
     if isinstance(task, CachedTask) and not task.is_cached():
         target = f"one of {task.classes:,} classes" if task.classes > 1 else "a number"
         return Description(task, target, task.how_to_get())
@@ -276,10 +267,7 @@ def _correct(task: Task, split: Split, example: int) -> str:
 
 
 def png(rows: Sequence[Sequence[Sequence[int]]]) -> bytes:
-    """A PNG file of rows of square grey images of one size, each as 0 to 255 in raster order.
-
-    A last row of fewer images is filled with black.
-    """
+    """A PNG file of rows of square grey images of one size; a short last row ends black."""
     side = math.isqrt(len(rows[0][0]))
     grid = np.zeros((len(rows), len(rows[0]), side, side), np.uint8)
     for i, row in enumerate(rows):

@@ -27,8 +27,7 @@ def page(costs: pd.DataFrame, certificates: Mapping[str, Certificate]) -> str:
 def training_crossovers(costs: pd.DataFrame) -> tuple[dict[str, list[str]], str]:
     """The length from which training a layer costs less than softmax, in the largest sweep.
 
-    By variant the length for time and the one for memory, from the fastest of its rows; and what
-    was measured. Both are empty without such a sweep.
+    By variant the length for time and the one for memory, of its fastest row; and the setting.
     """
     trained = costs.query("`pass` == 'train' and level == 'layer'") if len(costs) else costs
     if not (found := cost.sweeps(trained)):

@@ -38,11 +38,7 @@ FOLDER = Path(__file__).parent
 
 
 class TaskRecipe(Frozen):
-    """The part of a recipe that is about one task: fields of a model, of `TrainSpec`, and options.
-
-    It overrides the values of the shared recipe that it `extends`. In `variants`, options by
-    variant, `+V` is V as the last layer of A+V.
-    """
+    """The part of a recipe about one task; it overrides the shared recipe that it `extends`."""
 
     extends: str = ""
     options: Table = Field(default={})
@@ -61,9 +57,7 @@ class Recipe(Frozen):
 
     Attributes:
         other: the recipe of a task that `tasks` does not name; None where there is none.
-        shared: recipes that the recipes of tasks may extend.
-        question: the question of a suite whose recipe it is, which has its only task, and fixes
-            positions and precision; None of a file.
+        question: of a suite, whose only task `tasks` has, and which fixes positions and precision.
     """
 
     name: str
@@ -115,10 +109,7 @@ PARTS: Parts = dict.fromkeys(("tasks", "other", "shared"), TaskRecipe)
 
 
 def find(name: str) -> Recipe:
-    """The recipe of that name, or the one in the TOML file of that path.
-
-    The recipe of a question of a suite is `laptop@2/copy`.
-    """
+    """The recipe of that name, in the TOML file of that path, or of a question, `laptop@2/copy`."""
     suite, _, question = name.rpartition("/")
     if suite and not name.endswith(SUFFIX):
         return of_question(suites.find(suite), question)

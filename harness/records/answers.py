@@ -23,14 +23,13 @@ class CorrectAnswers(Frozen):
     """The correct and the wrong answers of a test split, cluster by cluster.
 
     A cluster holds the answers that refer to one sequence: they depend on each other, so that the
-    clusters, and not the answers, are a sample. Runs on the same test split have the same clusters
-    and answers in the same order.
+    clusters, and not the answers, are a sample. Runs on the same test split have the same clusters.
 
     Attributes:
-        bits: base64 of a bit for each answer, 1 for a correct one, the first in the highest bit of
-            the first byte; the unused bits of the last byte are 0.
+        bits: base64 of a bit for each answer, 1 for a correct one, from the highest bit of a byte;
+            the unused bits of the last byte are 0.
         clusters: pairs of a number of answers and the number of successive clusters that have as
-            many: `((8, 1000),)` for 1,000 sequences of 8 answers each.
+            many.
     """
 
     kind: Literal["bits"] = "bits"
@@ -90,8 +89,7 @@ class CorrectAnswers(Frozen):
 class ClusterValues(Frozen):
     """The sum of a value of each prediction, cluster by cluster, such as the articles of a text.
 
-    Runs on the same test split have the same clusters in the same order. Values are cross-entropies
-    in nats, or the return of an episode; `sizes` are the numbers of predictions.
+    Values are cross-entropies in nats, or the return of an episode; `sizes` count predictions.
     """
 
     kind: Literal["values"] = "values"

@@ -1,7 +1,4 @@
-"""Results on a task without attention: its baselines, and the study of shallow models.
-
-Both belong to the task and its data, not to a run: a folder has one file of them for each.
-"""
+"""Results on a task without attention: its baselines, and the study of shallow models."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -19,8 +16,8 @@ class TaskBaselines(Frozen):
 
     Attributes:
         version: of the set of baselines that the code has: `tasks.BASELINES_VERSION`.
-        scores: on test, by name, in its unit.
-        left: steps that are not fitted yet, in order; empty where the set is complete.
+        scores: on test, by name.
+        left: steps that are not fitted yet, in order.
     """
 
     schema_version: Literal[2] = 2

@@ -16,12 +16,10 @@ class ClaimRecord(Frozen):
     """A claim with what was measured.
 
     Attributes:
-        bound: of the claim, as are `name`, `what` and `limit`; None for a comparison.
+        bound: as `name`, `what` and `limit` of the claim; None for a comparison.
         setting: shapes, precision and rounds, in words.
         ratio: its quartiles over rounds; None where it cannot be measured, for a `reason`.
-        met: whether the median is at most the bound; None without a bound or a ratio.
         figures: what the ratios were computed from, by name with its unit.
-        taken: UTC, ISO 8601; the measurement took `seconds`.
     """
 
     schema_version: Literal[1] = 1

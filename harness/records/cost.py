@@ -73,13 +73,11 @@ class CostSpec(Identified):
 
     Attributes:
         attention: the variant, or `A+B` where `level` is `step`.
-        options: the options of each variant that differ from its defaults, by variant.
-        overrides: those that differ from the defaults, by `VARIANT.OPTION`.
+        options: those that differ from the defaults, by variant; in `overrides` by
+            `VARIANT.OPTION`.
         length: tokens of a sample; of the prompt, where `operation` is `decode`.
         batching: how the batch follows from the length: a number, or `tokens=K` for K tokens.
-        causal: whether the layers are causal; always so for `prefill` and `decode`.
-        model: the transformer; None where `level` is `layer`.
-        revision: of the timed call; see `REVISIONS`.
+        model: None where `level` is `layer`.
         task: of a step of a run, without digests of data; None for random tokens.
         train: the recipe of a step of a run, with the values of `STEP`.
     """
@@ -158,23 +156,18 @@ class Measured(Frozen):
 
     Attributes:
         seconds: of one call.
-        ratio: seconds over the seconds of softmax by `reference`, measured alternately; None where
-            SDPA softmax has too little memory or time.
-        no_ratio: why `ratio` is None; empty where it is given.
+        ratio: seconds over those of softmax by `reference`, measured alternately; None where SDPA
+            softmax has too little memory or time, as `no_ratio` says.
         peak_bytes: peak of the memory that one call of `memory_batch` samples allocates.
-        memory_ratio: `memory_bytes` over the bytes of SDPA softmax; None where `ratio` is.
+        memory_ratio: `memory_bytes`, which include the state, over those of SDPA softmax.
         flops: floating-point operations in matrix products of one call, counted.
-        analytic_flops: by the variant's formula; None where it does not state them, and for a
-            model or a decoded token.
+        analytic_flops: by the variant's formula; None where it does not state them, and for a model
+            or a decoded token.
         backend: the implementation that computed the layers; empty where the variant has only one.
         required_bytes: bytes that any layer of this shape reads and writes in one call.
-        state_bytes: memory of the state between two tokens, all samples together; None where the
-            operation is not `decode`.
+        state_bytes: memory of the state between two tokens of `decode`, all samples together.
         reference: the backend of the fastest exact softmax in this precision; empty without one.
-        memory_batch: samples of the call whose memory is measured.
-        memory_bytes: what that call allocates at most, and its state.
-        softmax_parameters: of the layer or model with softmax; None where `ratio` is, and in
-            records of before it was stored.
+        softmax_parameters: of the layer or model with softmax; None in earlier records.
     """
 
     seconds: Quartiles
@@ -199,8 +192,7 @@ class Measured(Frozen):
     def over_limit(self) -> float:
         """Seconds over the least that the device needs for the required bytes and the operations.
 
-        The operations are the variant's: an algorithm with fewer has a lower limit. What an
-        implementation computes again is left out where the formula's operations are known.
+        What an implementation computes again is left out where the formula's operations are known.
         """
         transfer = self.required_bytes / self.limits.bytes_per_second
         flops = min(self.flops, self.analytic_flops or self.flops)
@@ -208,16 +200,12 @@ class Measured(Frozen):
 
 
 class CostRecord(Frozen):
-    """One measurement of a cost sweep.
+    """One measurement of a cost sweep; see `harness.records.record.Record` for fields of both.
 
     Attributes:
-        reason: one line; empty where status is `ok`.
         seconds: of the whole measurement, the start of its process included.
-        implementations: the digest of the code of each variant and of softmax, which it is compared
-            with; see `harness.records.sources`.
-        options: every option of every variant, by variant, with those that have their default.
+        implementations: the digest of the code of each variant, and of softmax.
         claims_linear: whether the variants claim time and memory linear in the length.
-        measured: None where status is not `ok`.
     """
 
     schema_version: Literal[3] = 3
@@ -252,10 +240,7 @@ class CostRecord(Frozen):
 
     @property
     def computed_by(self) -> str:
-        """`PyTorch`, `compiled loops`, `Triton` or `library`; joined by `+` for A+B.
-
-        A library is a package, or a fused kernel of PyTorch.
-        """
+        """`PyTorch`, `compiled loops`, `Triton` or `library`, also of PyTorch; by `+` for A+B."""
         # A decoded token is computed by PyTorch operations, whatever computes a sequence.
         if self.measured is None or self.spec.operation == "decode":
             return "" if self.measured is None else "PyTorch"

@@ -57,8 +57,7 @@ class Frozen(BaseModel):
     """An immutable model that rejects unknown fields and numbers that are not finite.
 
     It is written without the fields that have their default, so that a field that is added later
-    changes neither files nor identities of before. A tag, which has one possible value (`kind`,
-    `schema_version`), is always written.
+    changes no identity of before. A tag, which has one possible value (`kind`), is always written.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

@@ -7,7 +7,8 @@ import os
 import platform
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -29,8 +30,7 @@ class Text(NamedTuple):
     """The text of a record: a file, or a line of a file, without its checksum, kind and name.
 
     `line` is 0 of a file that is one record. A text that is not a record is empty, has kind `run`,
-    so that it is named once, and says its `problem`. No other record of a kind in a store has the
-    name.
+    so that it is named once, and says its `problem`.
     """
 
     file: Path
@@ -108,15 +108,23 @@ def _checksum(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def require_writable(folder: Path, what: str, remedy: str) -> None:
-    """Create a folder, or raise UserError: `what` cannot be written; it ends with `remedy`."""
+@contextmanager
+def usable(what: object, verb: str, remedy: str) -> Iterator[None]:
+    """Raise an OSError inside as a `UserError`: `what`, or its file, cannot be `verb`."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
+        yield
     except OSError as error:
         is_file = isinstance(error, FileExistsError)
-        reason = f"{folder} is a file" if is_file else error.strerror
-        raise UserError(f"{what} cannot be written ({reason}); {remedy}") from error
+        reason = f"{error.filename} is a file" if is_file else error.strerror
+        message = f"{what or error.filename} cannot be {verb} ({reason}); {remedy}"
+        raise UserError(message) from error
+
+
+def require_writable(folder: Path, what: str, remedy: str) -> None:
+    """Create a folder, or raise UserError: `what` cannot be written; it ends with `remedy`."""
+    with usable(what, "written", remedy):
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
 
 
 def write_atomic(path: Path, content: bytes) -> Path:
@@ -130,20 +138,14 @@ def write_atomic(path: Path, content: bytes) -> Path:
 
 def save(path: Path, content: bytes, what: str) -> Path:
     """`write_atomic` into a store; `what` names the file in a message."""
-    try:
+    with usable(f"{what} {path}", "written", "free space, or give another --store"):
         return write_atomic(path, content)
-    except OSError as error:
-        raise UserError(
-            f"{what} {path} cannot be written ({error.strerror}); free space, or give another "
-            "--store"
-        ) from error
 
 
 def write_all(contents: Mapping[Path, bytes]) -> list[Path]:
     """Write the content of every path to a hidden file, then rename all of these.
 
-    No file is changed unless all contents could be written. Otherwise an OSError has the path of
-    the file that cannot be written as its `filename`.
+    No file is changed unless all could be written; else an OSError has the `filename` that cannot.
     """
     process = f"{platform.node()}.{os.getpid()}.partial"
     partial = {path: path.with_name(f".{path.name}.{process}") for path in contents}
@@ -177,13 +179,8 @@ def write_pages(files: Mapping[Path, bytes]) -> list[Path]:
     """Write all files, or none of them; return their paths."""
     for folder in {file.parent for file in files}:
         remove_partial(folder)
-    try:
+    with usable("", "written", "nothing is changed; free space, or give another folder"):
         return write_all(files)
-    except OSError as error:
-        raise UserError(
-            f"{error.filename} cannot be written ({error.strerror}); nothing is changed; free "
-            "space, or give another folder"
-        ) from error
 
 
 def remove_partial(folder: Path) -> None:

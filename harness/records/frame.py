@@ -1,7 +1,6 @@
 """Records as pandas data frames: a row a run, a row a measurement of cost.
 
-Every table, figure and page starts from these. Columns are the fields of the record, with a dot for
-each level, `model.dim`; see `docs/records.md`.
+Columns are the fields of the record, `model.dim`; see `docs/records.md`.
 """
 
 import json
@@ -97,10 +96,7 @@ OF_COSTS = {
 
 
 def frame(*folders: Path | str) -> pd.DataFrame:
-    """The runs of stores, a row each; files that are no record are left out.
-
-    Of a run or a cost that several stores have, the record of the last one counts.
-    """
+    """The runs of stores, a row each; of one that several have, the record of the last counts."""
     found = [require_folder(Path(folder)) for folder in folders]
     records = (record for folder in found for record in Store(folder).read()[0])
     measured = (cost for folder in found for cost in CostStore.within(folder).read()[0])
@@ -173,9 +169,8 @@ def _steps(record: Record, costs: Mapping[tuple[str, ...], CostRecord]) -> Row:
 def best_trials_first(trials: pd.DataFrame) -> pd.DataFrame:
     """Trials in order of their score on dev, the best first, those without one last.
 
-    Those that ended at the score that solves the question are before the others, in order of their
-    steps. Of equal ones the one nearest to the recipe is better, then the first by the text of its
-    point.
+    Those that ended at the score that solves the question come first, by their steps. Of equal ones
+    the one nearest to the recipe is better, then the first by the text of its point.
     """
     is_early = trials["dev"].notna() & (trials["last_step"] < trials["train.steps"])
     ended = trials["last_step"].where(is_early)
@@ -202,11 +197,7 @@ def best_first(scores: pd.Series, better: pd.Series) -> pd.Series:
 
 
 def of_curves(records: Iterable[Record]) -> pd.DataFrame:
-    """A row for each point of the curves of runs.
-
-    Columns: `id`, `machine`, `started`, of the run; `step`, `seconds` (of training),
-    `loss`, `losses` (the auxiliary ones, a mapping), `dev` (NaN where it was not evaluated).
-    """
+    """A row for each point of curves: its fields, and `id`, `machine`, `started` of the run."""
     rows = [
         (run.spec.id, run.environment.device, run.started, *dict(point).values())
         for run in records
@@ -217,10 +208,7 @@ def of_curves(records: Iterable[Record]) -> pd.DataFrame:
 
 
 def of_costs(records: Iterable[CostRecord]) -> pd.DataFrame:
-    """A row for each measurement; the columns are in `docs/records.md`, section Costs.
-
-    A measurement of another call than the one that its pass names now has none.
-    """
+    """A row for each measurement of a call as it is now; see `docs/records.md`, section Costs."""
     found = pd.DataFrame([_cost(record) for record in records if not record.spec.superseded])
     if found.empty:
         return found

@@ -171,9 +171,8 @@ def score_interval(sample: Sample) -> Interval:
 
     where g p (1 - p) is the variance due to test examples for an accuracy of p, z the normal
     quantile, and f p (1 - p) what seeds add: see `seed_square`. Where seeds agree it is Wilson's
-    interval with the design effect of clusters in g. Where they dominate it is Student's, except
-    that its middle is nearer to 1/2: seeds vary less near 0 and 1. It lies within [0, 1], and has a
-    width where all answers are correct or all seeds agree.
+    interval with the design effect of clusters in g. Where they dominate it is Student's, nearer to
+    1/2.
     """
     mean, square = sample.mean, float(ndtri(UPPER)) ** 2
     factor = square * sample.design

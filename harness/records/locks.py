@@ -1,8 +1,7 @@
 """Locks of runs: at most one process computes a run; and the state of those in progress.
 
-A lock is one of the operating system on a file of the hidden folder `.locks` of a store. It ends
-with its process, however that ends, so that no lock is left over. Beside it is a small file with
-the state of the run, for `harness status`. See docs/grids.md for file systems of several machines.
+A lock is one of the operating system on a file of the hidden folder `.locks` of a store, and ends
+with its process. Beside it is the state of the run. See docs/grids.md for file systems.
 """
 
 import os
@@ -17,9 +16,8 @@ import psutil
 from pydantic import ValidationError
 
 from harness.records.fields import Count, Frozen, Time, now
-from harness.records.files import write_atomic
+from harness.records.files import usable, write_atomic
 from harness.records.record import Point
-from zoo.registry import UserError
 
 FOLDER = ".locks"
 
@@ -33,7 +31,6 @@ class State(Frozen):
     Attributes:
         phase: the part of the run, in one or two words.
         point: the last one of the curve; None before the first one of this process.
-        steps: of the whole run.
     """
 
     host: str
@@ -156,14 +153,9 @@ class Locks:
 
     def _lock(self, name: str, *, wait: bool = False) -> filelock.BaseFileLock | None:
         path = self._path(name, "lock")
-        try:
+        with usable(path, "locked", "give a --store on a file system with locks (flock)"):
             self.folder.mkdir(parents=True, exist_ok=True)
             return _try(path, wait)
-        except OSError as error:
-            raise UserError(
-                f"{path} cannot be locked ({error.strerror}); give a --store on a file system with "
-                "locks (flock)"
-            ) from error
 
     def _path(self, name: str, suffix: str) -> Path:
         return self.folder / f"{name}.{suffix}"

@@ -14,10 +14,8 @@ class Transformer(Frozen):
     """The fields that all transformers around a variant have.
 
     Attributes:
-        dim: width of tokens, embeddings and layers.
-        feed_forward: hidden width of the feed-forward block.
-        dropout: probability after the embedding, after each attention, and after both linear
-            layers of each feed-forward block.
+        dropout: probability after the embedding, each attention and both linear layers of each
+            feed-forward block.
         attention_dropout: probability of dropping an attention weight, where a variant has them.
     """
 
@@ -33,14 +31,11 @@ class SequenceModel(Transformer):
     """A transformer of our layers.
 
     Attributes:
-        short_conv: taps of the convolution behind the projections of queries, keys and values: with
-            4, of this token and the three before it; where the model is not causal, the next odd
-            number of taps, centred; 0 for none. See `zoo.projection`.
-        recompute: what each layer computes again in the backward pass instead of storing it:
-            nothing, the attention, or the whole layer; see `zoo.encoder`.
-        norm: `pre` normalises the input of each attention and feed-forward block (layer norm);
-            `post` and `batch` the sums behind them (layer norm and batch norm); see
-            `zoo.post_norm`.
+        short_conv: taps of the convolution behind the projections of queries, keys and values; 0
+            for none. See `zoo.projection`.
+        recompute: what each layer computes again in the backward pass instead of storing it.
+        norm: `pre` normalises the input of each block (layer norm); `post` and `batch` the sums
+            behind them (layer norm and batch norm); see `zoo.post_norm`.
     """
 
     short_conv: Annotated[int, Field(ge=0, lt=2**31)] = 0
@@ -61,13 +56,11 @@ class Encoder(SequenceModel):
         head: hidden width of the classifier; 0 for a linear one.
         positions: `learned` adds a vector to each token; `rotary` rotates queries and keys; `none`
             leaves the order to causality, convolutions and decay.
-        pooling: `mean` gives the classifier the mean of the tokens; `flatten` all tokens in order,
-            without a hidden layer; `decode` gives several answers from the vectors at their target
-            positions and from their numbers, see `AnswerDecoder` there. In both, `head` has no
-            meaning.
-        embedding_std: standard deviation of the initial embeddings of tokens and positions. With
-            0.02, the published value of LRA, the layers behind the first see little of a token
-            itself; see docs/decisions/0093-embeddings.md.
+        pooling: `mean` gives the classifier the mean of the tokens; `flatten` all tokens in order;
+            `decode` the vectors at target positions, see `AnswerDecoder` there. Of both, `head` has
+            no meaning.
+        embedding_std: standard deviation of the initial embeddings of tokens and positions; see
+            docs/decisions/0093-embeddings.md.
     """
 
     kind: Literal["encoder"] = "encoder"

@@ -24,10 +24,8 @@ class Point(Frozen):
 
     Attributes:
         seconds: training time so far, evaluation excluded.
-        loss: mean task loss since the last point.
-        losses: mean of each auxiliary loss since the last point, weighted.
-        dev: the score on the whole dev split, of `Record.dev_metric`; None where it was not
-            evaluated.
+        loss: mean task loss since the last point; `losses` are the auxiliary ones, weighted.
+        dev: the score on the whole dev split; None where it was not evaluated.
         groups: the scores on parts of dev, by name; see `tasks.Task.groups`.
     """
 
@@ -50,15 +48,13 @@ class Final(Frozen):
     """The outcome of a finished run, at the checkpoint that was best on dev.
 
     Attributes:
-        score: on the whole test split, evaluated once, in the unit of `Record.metric`.
-        dev: the score of that checkpoint on dev, in the unit of `Record.dev_metric`.
+        score: on the whole test split, evaluated once; of `Record.metric`, as `best_on_test`.
+        dev: the score of that checkpoint on dev, of `Record.dev_metric`.
         train_seconds: time inside training steps.
         seconds: of the whole run over all its processes: data, training, evaluation.
-        sample: what the score is the mean of, from which runs are compared; None in records of
-            before it was stored.
-        probes: the results on further splits, by name.
-        best_on_test: the best score on test of all evaluations, which is no result: it is chosen on
-            test. None unless the recipe asks for it.
+        sample: what the score is the mean of; None in earlier records.
+        best_on_test: the best of all evaluations, which is no result: it is chosen on test. None
+            unless the recipe asks for it.
     """
 
     score: float
@@ -101,15 +97,13 @@ class Record(Frozen):
         files: SHA-256 of the file of a user that the task reads, by its path.
         expected_failures: checks that its variants are expected to fail, `VARIANT: CHECK`, each
             with its reason.
-        is_baseline: whether no variant of the run is attention, so that its score is a baseline.
         options: every option of every variant, by variant, with those that have their default.
         dev_metric: what the scores on dev are; None where they are of `metric`.
-        flops: floating-point operations in matrix products of one training step; None likewise.
+        flops: floating-point operations in matrix products of one training step.
         backend: the implementations that computed the attention layers, or `compiled`; empty where
-            each variant has only one, and in records of before it was stored.
+            each variant has only one, and in earlier records.
         state_bytes: memory of the state of decoding, of one sequence and all layers; None where a
-            layer is not causal or not recurrent, and in records of before it was stored.
-        final: None where the run did not finish.
+            layer is not causal or not recurrent, and in earlier records.
     """
 
     schema_version: Literal[4] = 4

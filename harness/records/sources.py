@@ -67,9 +67,9 @@ class Sources:
         """The code of a module, and of the modules of `packages` that it imports, by name.
 
         Modules beside it, or beside its package, count as well, unless they are installed; imports
-        in functions count, and so do imports of the modules imported. A module that a program names
-        in another way, such as by `import_module`, is not found; nor is what
-        `zoo/__init__.py` imports on first use. Nothing is imported.
+        in functions and of imported modules count. Not found are modules that a program names in
+        another way, as by `import_module`, and what `zoo/__init__.py` imports on first use. Nothing
+        is imported.
         """
         found: dict[str, str] = {}
         left, folder = [module], self._folder(module)

@@ -22,7 +22,7 @@ class Augment(Frozen):
     """The augmentation of images in training.
 
     Attributes:
-        transform: `none`, a random `crop`, or as `deit`; see `tasks.data.images`.
+        transform: see `tasks.data.images`.
         mixup: alpha of mixup (Zhang et al., 2018, arXiv 1710.09412); 0 for none.
         cutmix: alpha of CutMix (Yun et al., 2019, arXiv 1905.04899); 0 for none. With both, each
             batch has one of them.
@@ -37,32 +37,25 @@ class TrainSpec(Frozen):
     """The recipe of the optimiser.
 
     Attributes:
-        warmup: steps in which the rate rises linearly to `lr`; it then falls linearly to about 0,
-            or as `schedule` says.
-        lr: highest learning rate.
-        betas: the optimiser's, also accepted as text, `0.9,0.98`.
+        warmup: steps in which the rate rises linearly to `lr`; then `schedule` says its course.
+        betas: also accepted as text, `0.9,0.98`.
         cycle_momentum: whether beta1 falls from 0.95 to 0.85 during warm-up and rises again, in
             place of `betas[0]`: the default of PyTorch's `OneCycleLR`.
         evaluations: number of evaluations on dev, evenly spaced, the last one after the last step.
         precision: of the matrix products; parameters and optimiser state are always fp32.
-        bucket_by_length: whether a batch holds examples of similar length, padded to the longest of
-            them and not to the length of the task.
+        bucket_by_length: whether a batch holds examples of similar length, padded to their longest.
         parts_by_length: whether the examples of a batch pass through the model in parts of equal
             length, without padding; the loss is the same as without parts.
-        stop_at: the score on dev at which training ends, when two evaluations in a row reach it;
-            None to train to the last step.
-        optimiser: `adamw`, or `radam` (Liu et al., 2020, arXiv 1908.03265) with decoupled decay.
-        schedule: `one-cycle` as described at `warmup`, `cosine` to a hundredth of `lr`, or
-            `constant`.
+        stop_at: the score on dev at which training ends, when two evaluations in a row reach it.
+        optimiser: `radam`: Liu et al., 2020, arXiv 1908.03265, with decoupled decay.
+        schedule: see `SCHEDULES` of `harness.train`.
         clip: largest norm of the gradient of all parameters; 0 for no limit.
-        best_on_test: whether test is evaluated whenever dev is, and the best score is
-            recorded, as some published runs report it. It selects nothing.
+        best_on_test: whether test is evaluated whenever dev is, and the best score is recorded, as
+            some published runs report it. It selects nothing.
         decay: what `weight_decay` applies to: `all` parameters, or only `matrices`, which excludes
-            vectors, such as biases, norms and rates of decay, what a variant names in `undecayed`,
-            and the positions and class token of images.
+            vectors, what a variant names in `undecayed`, and positions and class token of images.
         label_smoothing: weight of the uniform distribution in the target of the loss.
-        augment: of images; the name of a transform, as `crop`, is short for it alone; None for
-            none.
+        augment: of images; the name of a transform, as `crop`, is short for it alone.
     """
 
     batch: Count
@@ -127,9 +120,8 @@ class TaskSpec(Frozen):
 
     Attributes:
         key: `name@version[option=value,...]`, with the options that differ from the defaults.
-        options: every option of the task.
-        digests: SHA-256 of each split, by its name; see `tasks.contract.Split.digest`. A question
-            has none: its data may not be read yet.
+        digests: SHA-256 of each split, by its name; none of a question, whose data may not be read
+            yet.
     """
 
     name: str
@@ -149,9 +141,8 @@ class Question(Identified):
 
     Attributes:
         name: its name in a suite, else its task and recipe with what differs from the recipe.
-        suite: the suite whose question it is, as `laptop@2`; empty for a question of no suite.
+        suite: as `laptop@2`; empty for a question of no suite.
         declared: the digest of the table of that suite; see `harness.recipes.declared`.
-        task: without digests of data.
         variants: the options that the recipe gives to variants, by variant; `+V` is V as the last
             layer of A+V.
         grid: the values of each tuned field of `model` and `train`, by its path, as `train.lr`;
@@ -200,8 +191,6 @@ class RunSpec(Identified):
             grid, the width of a matched model, or the positions of the published set-up.
         role: `trial` for a run whose score on dev chooses, and whose score on test is not used;
             `final` for a run at the chosen point; empty without a grid.
-        seed: determines initial parameters, data order and all other random numbers of the run.
-        device: the kind of device; part of the identity because cost is part of the outcome.
         data: SHA-256 of each split of the task, by its name.
     """
 
@@ -280,10 +269,7 @@ def _difference(value: Value, other: Value) -> float:
 
 
 def field_at(spec: object, path: str) -> Any:
-    """The field of a specification by its path, as `train.augment.mixup`; None where it has none.
-
-    A kind of model, for example, has no field of the other kinds.
-    """
+    """The field of a specification by its path, as `train.augment.mixup`; None without one."""
     for name in path.split("."):
         spec = getattr(spec, name, None)
     return spec

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -19,6 +19,7 @@ from harness.records.files import (
     remove_partial,
     require_writable,
     save,
+    usable,
     with_checksum,
 )
 from harness.records.locks import Lock, Locks
@@ -54,10 +55,8 @@ class RecordStore(Generic[RecordT]):
     A record that is a file counts before a line of the same name; see `harness.records.files`.
 
     Attributes:
-        kind: their class.
         tag: the kind of their lines.
         file: of their lines; a run has the file of its row.
-        subfolder: of the store, where their files are.
         remedy: for a file that is not a record; `name` is its name, `store` the store.
     """
 
@@ -96,15 +95,12 @@ class RecordStore(Generic[RecordT]):
     def find(self, spec: Spec) -> RecordT | None:
         """The record of `spec`, if the store holds one."""
         path = self.path(spec)
-        try:
-            path.lstat()
-        except (FileNotFoundError, NotADirectoryError):
-            if spec.file_name not in self._lines():
-                return None
-        except OSError as error:
-            raise UserError(
-                f"{path} cannot be read ({error.strerror}); give another --store"
-            ) from error
+        with usable(path, "read", "give another --store"):
+            try:
+                path.lstat()
+            except (FileNotFoundError, NotADirectoryError):
+                if spec.file_name not in self._lines():
+                    return None
         return self.require(spec.file_name)
 
     def require(self, name: str) -> RecordT:
@@ -130,10 +126,7 @@ class RecordStore(Generic[RecordT]):
     def read(
         self, shorten: Callable[[RecordT], RecordT] = lambda record: record
     ) -> tuple[list[RecordT], list[Broken]]:
-        """Every record, in order of name, and every file or line that is not a record.
-
-        `shorten` reduces each record.
-        """
+        """Every record by name, reduced by `shorten`, and every file or line that is none."""
         records: list[RecordT] = []
         broken: list[Broken] = []
         for entry in self.entries().values():
@@ -151,26 +144,20 @@ class RecordStore(Generic[RecordT]):
     def entries(self) -> dict[str, Path | Text]:
         """The file or the line of every record by its name, in order of the names of files."""
         found: dict[str, Path | Text] = {**self._lines()}
-        try:
+        with self._listed():
             # Not `Path.glob`, for which a folder that may not be listed is empty.
             files = self.folder.iterdir() if self.folder.is_dir() else ()
             found |= {file.stem: file for file in files if file.suffix == ".json"}
-        except OSError as error:
-            raise self._unlisted(error) from error
         return {name: found[name] for name in sorted(found, key=lambda name: f"{name}.json")}
 
     def _lines(self) -> dict[str, Text]:
         """The lines of this kind, by the name of their record."""
-        try:
+        with self._listed():
             return {line.name: line for line in read_lines(self.root) if line.kind == self.tag}
-        except OSError as error:
-            raise self._unlisted(error) from error
 
-    def _unlisted(self, error: OSError) -> UserError:
-        return UserError(
-            f"store {str(self.folder)!r} cannot be listed ({error.strerror}); change its "
-            "permissions, or give another --store"
-        )
+    def _listed(self) -> AbstractContextManager[None]:
+        remedy = "change its permissions, or give another --store"
+        return usable(f"store {str(self.folder)!r}", "listed", remedy)
 
     def read_one(self, name: str) -> RecordT | Broken:
         """The record of a name, or why it is none."""
@@ -224,10 +211,7 @@ class Store(RecordStore[Record]):
 
     @contextmanager
     def locked(self, spec: RunSpec, threads: int) -> Iterator[Lock | None]:
-        """The lock of a run with that many threads; None where another process holds it.
-
-        The state of the run is kept where it has a checkpoint to continue from.
-        """
+        """The lock of a run; None where it is held. Its state stays where it has a checkpoint."""
         lock = self.locks.acquire(spec.file_name, threads=threads, steps=spec.train.steps)
         try:
             yield lock

@@ -18,11 +18,7 @@ Row = Mapping[str, Cell]
 
 
 class StudySpec(Frozen):
-    """The identity of the result of a study: its subject, and the options that change the numbers.
-
-    The subject, such as a run or a variant, names the file: a result with other options replaces
-    it.
-    """
+    """The identity of a result: its subject, which names the file, and its options."""
 
     study: str
     subject: str

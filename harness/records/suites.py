@@ -52,14 +52,12 @@ class SuiteQuestion(Frozen):
     Attributes:
         asks: what a model must do, in one sentence.
         recipe: the recipe whose part for the task the other fields override; empty for none.
-        model: fields of `ModelSpec`; `positions` is not among them.
-        train: fields of `TrainSpec`; `precision` is not among them.
         variants: options of variants, by variant; `+V` is V as the last layer of A+V.
-        ceiling: the score on dev that solves it, at which training ends; None without one.
+        ceiling: the score on dev that solves it, at which training ends.
         rotary: the attentions that have rotary positions, as in their published set-up; the others
             have `positions`.
-        rates: values of `train.lr`; trials with seed 0 choose one by dev; empty for the rate
-            of `recipe`.
+        rates: values of `train.lr`; trials with seed 0 choose one by dev; empty for that of
+            `recipe`.
         note: what is known of the question from other measurements; pages show it.
     """
 
@@ -114,10 +112,7 @@ class SuiteRow(Frozen):
 
 
 class CostPlan(Frozen):
-    """The measurements of a layer of each row of a suite by `harness cost`.
-
-    `batch` has the samples by pass: a number, or `tokens=K` for K tokens in all samples together.
-    """
+    """The measurements of a layer of each row of a suite; `batch` is as of `harness cost`."""
 
     lengths: Annotated[tuple[Count, ...], Field(min_length=1)]
     passes: Annotated[tuple[Pass, ...], Field(min_length=1)]
@@ -147,10 +142,7 @@ class Suite(Frozen):
     """A named set of questions, and the rows that are trained on them, in order; see the module.
 
     Attributes:
-        published: the sources of the published numbers of these questions and rows, in
-            `reports/published`; of a number that several have, the first one counts.
-        level: `run` for results that are runs, `step` for those that are the costs of training
-            steps at the shapes of the questions.
+        published: the sources in `reports/published`; of a number in several, the first one counts.
         first: the questions of `harness run --attention A`, scored by accuracy; none of a file.
     """
 
@@ -215,8 +207,7 @@ def published(suite: Suite) -> "pd.DataFrame":
     """The published results of a suite of this package, a line for each row and question.
 
     Columns: as `answers` of `reports.suite_results.SuiteResults`; `rate`, the `train.lr` that
-    trials chose; `implementation`, the code of the runs, empty where unknown. `python -m
-    harness.pages` writes the file.
+    trials chose; `implementation`, the code of the runs. `python -m harness.pages` writes the file.
     """
     import pandas as pd
 

@@ -28,10 +28,7 @@ F = TypeVar("F", bound=Frozen)
 
 
 def read_toml(path: Path, label: str, remedy: str) -> Table:
-    """The tables of a file, whose name without its suffix is a name in records.
-
-    `label` names the file in messages; `remedy` says how a user gets such a file.
-    """
+    """The tables of a file, `label` in messages; `remedy` says how a user gets such a file."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", path.stem):
         raise UserError(
             f"{label}: a {label.split()[0]}'s name holds up to 64 letters, digits, '-', '_' and "

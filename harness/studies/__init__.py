@@ -1,7 +1,6 @@
 """Studies: each is one module of this package, with what it computes, its table and its plot.
 
-`@study` registers the class of a module; `harness study NAME` runs it. A study is imported when it
-is called, and the list of studies is the list of modules.
+The list of studies is the list of modules; each is imported when it is called.
 """
 
 import ast
@@ -12,7 +11,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple, TypeVar
 
-from harness.arguments import Stored
 from tasks.data.extras import import_extra
 from zoo.registry import UserError, Value, require_memory, unknown
 
@@ -32,8 +30,7 @@ Positive = Annotated[int, {"min": 1}]
 class Table(NamedTuple):
     """A table that is computed by `rows` and stored at once, as the record of a `subject`.
 
-    A result with other `options` replaces it. A record of before `since`, when the run of which the
-    table is started, is not used.
+    A result with other `options`, or of before `since`, the start of its run, is not used.
     """
 
     subject: str
@@ -62,13 +59,14 @@ class Panel(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Study(Stored, ABC):
+class Study(ABC):
     """A study: its fields are the options of its command, and its docstring is their help.
 
     Attributes:
         rerun: Compute again what the store has.
     """
 
+    store: Path = Path("runs")
     rerun: bool = False
     name: ClassVar[str]
     head: ClassVar[str]

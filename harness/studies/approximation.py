@@ -151,10 +151,7 @@ def options_of(sizes: Approximation) -> list[dict[str, Value]]:
 def generated(
     sizes: Approximation, options: Options, kind: str, length: int, deviation: float
 ) -> Row:
-    """The errors on generated inputs, at one length and standard deviation of logits.
-
-    Projections are of a new layer of softmax; its queries are scaled to give the logits.
-    """
+    """The errors on generated inputs of a new softmax; its queries are scaled for the logits."""
     torch.manual_seed(0)
     softmax = create("softmax", dim=sizes.dim, heads=sizes.heads, max_len=length)
     reference = layer_inputs.projected(softmax)
@@ -180,11 +177,7 @@ def on_run(run: KeptRun, name: str, options: Options, samples: int) -> Iterator[
 def distances(
     layer: Attention, reference: Attention, x: Float[Tensor, "1 n d"]
 ) -> tuple[dict[str, tuple[float, float]], float]:
-    """The errors of one sample: each squared, and what it is relative to; the positive share.
-
-    Weights are the attention matrix; log weights are their logarithms less the mean in each row,
-    over the pairs of tokens with a positive weight.
-    """
+    """The errors of one sample: each squared, and what it is relative to; the positive share."""
     direction = torch.randn(x.shape, generator=torch.Generator().manual_seed(1))
     (output, gradient), (exact, exact_gradient) = (
         _output_and_gradient(which, x, direction) for which in (layer, reference)

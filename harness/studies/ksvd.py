@@ -267,10 +267,7 @@ def bases(
 
 
 def alignments(layer: Primal, x: Float[Tensor, "b n d"]) -> tuple[float, float]:
-    """Mean squared cosines of the principal angles of queries and of keys, over samples and heads.
-
-    They are in [0, 1].
-    """
+    """Mean squared cosines of the principal angles of queries and keys, over samples and heads."""
     scores, singular, _ = bases(layer, x)
     squares = (scores.mT @ singular).square().sum((-2, -1)) / singular.shape[-1]
     left, right = squares.mean((0, 2)).clamp_max(1).tolist()

@@ -10,7 +10,6 @@ import pytest
 import typer
 
 import harness.runner
-from harness.arguments import Stored
 from harness.cli.options import add_command
 from harness.cli.process import Answer, invoke
 from harness.records.store import CostStore
@@ -26,7 +25,7 @@ def document(text):
 @pytest.mark.parametrize(
     ("content", "argv", "out", "err"),
     [
-        ("a table\x1b", [], "progress\na table\\x1b\n", ""),
+        (None, [], "progress\na table\\x1b\n", ""),
         (
             {"a": [math.nan, -math.inf, Path("x"), 0.1]}, ["--json"], [None, None, "x", 0.1],
             "progress\n",
@@ -37,9 +36,10 @@ def document(text):
 def test_a_document_is_alone_on_stdout_with_finite_numbers_and_no_control_character(
     capsys, content, argv, out, err
 ):
-    def command(options: Stored) -> Answer:
+    def command(store: Path = Path("runs")) -> Answer:
+        """Print the progress and the outcome."""
         print("progress")
-        return Answer(content, 3)
+        return Answer("a table\x1b", content, 3)
 
     app = typer.Typer()
     add_command(app, command)

@@ -11,12 +11,12 @@ import pytest
 import tasks
 from harness import recipes
 from harness.arguments import meanings
-from harness.catalogue import BUILT_IN, paper_of, registered
+from harness.catalogue import paper_of, registered
 from harness.cli.list import details
 from harness.pages import cards
 from harness.pages.cards import Description
 from harness.pages.variants import HEAD, rows
-from harness.records.families import family_of
+from harness.records.families import LISTED, family_of
 from tasks.registry import tasks as task_registry
 from tests.certificates import committed
 from tests.conftest import ROOT
@@ -26,7 +26,7 @@ from zoo.traits import Traits
 from zoo.variants import variants
 
 PLUGIN = ROOT / "docs" / "examples" / "plugin"
-DOCUMENT = json.loads(BUILT_IN.read_text("utf-8"))
+DOCUMENT = json.loads(LISTED.read_text("utf-8"))
 ENTRIES = {entry["name"]: entry for entry in (*DOCUMENT["variants"], *DOCUMENT["tasks"])}
 
 

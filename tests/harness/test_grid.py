@@ -12,12 +12,11 @@ import torch
 import harness.runner
 from harness.engines import Resources
 from harness.environment import use_threads
-from harness.execution import execute
 from harness.grid import ATTEMPTS, View, check, run_all
 from harness.memory import matched, parameters
 from harness.questions import spec_of
 from harness.records.frame import of_records
-from harness.runner import failure, save_record
+from harness.runner import execute, failure, save_record
 from harness.train import DivergedError
 from tests.harness.conftest import TREES, requested
 from tests.harness.specs import raising
@@ -270,7 +269,7 @@ def test_an_engine_gives_warnings_and_tracebacks_of_runs(
         assert grid(tiny(), engine="threads") == [(0, "failed", True)]
     (record, trace) = view.ended.call_args.args
     assert record == store.find(tiny()) and "RuntimeError: boom" in trace
-    monkeypatch.setattr("harness.execution.run", raising(UserError("the disk is full")))
+    monkeypatch.setattr("harness.runner.run", raising(UserError("the disk is full")))
     with pytest.raises(UserError, match="the disk is full"):
         grid(tiny(), engine="threads")
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from harness import events
 from harness.cli.grid_view import GridView, bars
-from harness.execution import Reported
+from harness.runner import Reported
 from tests.harness.specs import POINT, STATE, Clock
 from tests.reports.conftest import make_record
 

@@ -15,8 +15,7 @@ from harness.classifier import LAYERS, Classifier, FlattenedHead, SignalEmbeddin
 from harness.data import Data, data_of, restore
 from harness.model import build_model
 from harness.questions import question_of
-from harness.schedules import constant
-from harness.train import Trainer
+from harness.train import Trainer, constant
 from tasks import names as task_names
 from tasks.contract import SPLITS, Batch, Split
 from tasks.data.sources import ImportedTask

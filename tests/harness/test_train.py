@@ -12,8 +12,7 @@ from torch.optim.lr_scheduler import OneCycleLR
 from harness.data import restore
 from harness.model import build_model
 from harness.records.spec import TrainSpec
-from harness.schedules import constant, cosine, one_cycle
-from harness.train import Trainer
+from harness.train import Trainer, constant, cosine, one_cycle
 from tasks.answers import NextTokens, Number
 from tasks.contract import Split
 from tests.harness.specs import recipe
