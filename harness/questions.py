@@ -140,7 +140,7 @@ def spec_of(
 
     `settings` are options by variant, which override the question's; other variants' are ignored.
     """
-    composition, options = composed(question, attention, settings)
+    composition, options = composed(question.variants, attention, settings)
     depth = int(values.get("model.depth", question.model.depth))
     return RunSpec(
         question=question, attention=attention, layers=composition.layers(depth), **options,
@@ -150,11 +150,11 @@ def spec_of(
 
 
 def composed(
-    question: Question, attention: str, settings: Settings
+    recipe: Mapping[str, Mapping[str, Any]], attention: str, settings: Settings
 ) -> tuple[Composition, dict[str, Any]]:
-    """The stack of a run, and its fields `options` and `overrides`; no data are read."""
+    """The stack of a run with a recipe's options, and its fields `options` and `overrides`."""
     composition = Composition.parse(attention)
-    usual = recipes.options_of(question.variants, composition.names)
+    usual = recipes.options_of(recipe, composition.names)
     options = {name: {**usual[name], **settings.get(name, {})} for name in composition.names}
     return composition, {
         "options": composition.changed(options),

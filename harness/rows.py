@@ -21,7 +21,6 @@ from harness.records.files import file_lines, usable
 from harness.records.frame import of_records
 from harness.records.published import KINDS, Line, file_of, line
 from harness.records.record import Record
-from harness.records.spec import label_of
 from harness.records.store import Broken, CertificateStore, CostStore, Store
 from harness.records.suites import Suite, SuiteRow, find
 from harness.runner import run
@@ -85,7 +84,7 @@ def of_store(suite: Suite, label: str, store: Path) -> Row:
             f"store {str(store)!r} has no run of row {label!r} of {suite.key}; make them with: "
             f"harness run --suite {suite.name} --attention {label.partition('[')[0]}"
         )
-    costs = [cost for cost in CostStore.within(store).read_whole() if _label(cost) == label]
+    costs = [cost for cost in CostStore.within(store).read_whole() if cost.spec.row == label]
     certificates = CertificateStore.within(store).by_variant()
     names = runs[0].spec.variants
     return Row(
@@ -137,7 +136,7 @@ def verify(row: Row) -> Iterator[Finding]:
     data = {(run.spec.question.name, *sorted(run.spec.data.items())) for run in row.runs}
     names = [name for name, *_ in data]
     yield _finding("data", {n for n in names if names.count(n) > 1}, "of several data")
-    strangers = {_label(cost) for cost in row.costs} - {row.label}
+    strangers = {cost.spec.row for cost in row.costs} - {row.label}
     strangers |= {found.variant for found in row.certificates} - {*row.runs[0].spec.variants}
     yield _finding("row", strangers, "of another row")
     missing = [*missing_runs(row)]
@@ -235,10 +234,6 @@ def _finding(check: str, wrong: Any, what: str) -> Finding:
     texts = sorted(wrong)
     more = f" and {len(texts) - 3} more" * (len(texts) > 3)
     return Finding(check, not texts, f"{', '.join(texts[:3])}{more}: {what}" if texts else "")
-
-
-def _label(cost: CostRecord) -> str:
-    return label_of(cost.spec.attention, cost.spec.overrides)
 
 
 def _missing_costs(row: Row) -> Iterator[str]:

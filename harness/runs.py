@@ -164,7 +164,7 @@ def _rows(
             varied = tuning.varied(comparison.settings, path, values, task, attention)
         row = [(question_of(task, recipe, of, fixed), of) for of in varied]
         for question, settings in row:
-            names |= {*composed(question, attention, settings)[0].names}
+            names |= {*composed(question.variants, attention, settings)[0].names}
         found.append((attention, row))
     require_used(comparison.settings, [question for _, row in found for question, _ in row], names)
     # Data are read when everything is known to be possible.

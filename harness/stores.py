@@ -75,7 +75,7 @@ def content(*stores: Path, curves: bool = False) -> Content:
     """The content of stores, see `Content.__or__`; without `curves` with the last points alone."""
     from harness.records.store import CostStore, Store
 
-    how = () if curves else (lambda record: record.without_curve,)
+    how = () if curves else (lambda record: record.thinned(),)
     found = (
         Content([store], *with_warnings(Store(store).read(*how)),
                 with_warnings(CostStore.within(store).read())[0])

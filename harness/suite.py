@@ -17,7 +17,7 @@ from harness.costs.sweep import is_complete, measure_all
 from harness.data import data_of
 from harness.environment import describe
 from harness.provenance import is_foreign, is_outdated
-from harness.questions import NONE, Settings, of_suite
+from harness.questions import NONE, Settings, composed, of_suite
 from harness.records.cost import CostSpec
 from harness.records.fields import Device
 from harness.records.frame import of_costs
@@ -169,17 +169,12 @@ def steps(
         # Both sequences of an example pass through the encoder.
         batch = of_task.train["batch"] * task.sequences
         for row in rows:
-            composition = Composition.parse(row.attention)
-            options = recipes.options_of(of_task.variants, composition.names)
+            options = composed(of_task.variants, row.attention, row.options)[1]["options"]
             spec = CostSpec(
-                attention=row.attention,
-                options=composition.changed(
-                    {v: {**usual, **row.options.get(v, {})} for v, usual in options.items()}
-                ),
-                level="step", operation="train", length=task.max_len, batch=batch,
-                batching=str(batch), dim=model.dim, heads=model.heads, causal=task.causal,
-                model=model, precision=question.precision, device=device,
-                machine=environment.device, threads=environment.threads,
+                attention=row.attention, options=options, level="step", operation="train",
+                length=task.max_len, batch=batch, batching=str(batch), dim=model.dim,
+                heads=model.heads, causal=task.causal, model=model, precision=question.precision,
+                device=device, machine=environment.device, threads=environment.threads,
             )  # fmt: skip
             found.append(Step(question.name, row.label, row.attention, task.key, spec))
     return found

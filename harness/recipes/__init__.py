@@ -99,10 +99,12 @@ class Recipe(Frozen):
         return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def options_of(variants: Mapping[str, Table], names: Sequence[str]) -> dict[str, dict[str, Value]]:
+def options_of(
+    variants: Mapping[str, Mapping[str, Any]], names: Sequence[str]
+) -> dict[str, dict[str, Value]]:
     """Options of the variants of a composition, first to last, from the table of a recipe."""
     later = {name: variants.get(f"+{name}", {}) for name in names[1:]}
-    return {name: variants.get(name, {}) | later.get(name, {}) for name in names}
+    return {name: {**variants.get(name, {}), **later.get(name, {})} for name in names}
 
 
 PARTS: Parts = dict.fromkeys(("tasks", "other", "shared"), TaskRecipe)

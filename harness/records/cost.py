@@ -22,7 +22,7 @@ from harness.records.fields import (
 from harness.records.models import Model
 from harness.records.record import Environment
 from harness.records.sources import implementation_of
-from harness.records.spec import RunSpec, TaskSpec, TrainSpec
+from harness.records.spec import RunSpec, TaskSpec, TrainSpec, label_of
 from zoo.registry import Value
 
 Level = Literal["layer", "step"]
@@ -106,6 +106,11 @@ class CostSpec(Identified):
     def superseded(self) -> bool:
         """Return whether another call was timed than the one that the pass names now."""
         return self.revision != REVISIONS.get(self.operation, 1)
+
+    @property
+    def row(self) -> str:
+        """Its row in tables: `primal[rank=8]`."""
+        return label_of(self.attention, self.overrides)
 
     @property
     def file_name(self) -> str:

@@ -90,7 +90,7 @@ OF_COSTS = {
     "threads": "spec.threads", "options": "options", "status": "status", "reason": "reason",
     "linear": "claims_linear", "computed_by": "computed_by", "started": "started",
     "commit": "environment.commit", "implementation": "implementation", "shape": "spec.shape",
-    "task": "spec.task.key", "id": "spec.id",
+    "task": "spec.task.key", "id": "spec.id", "row": "spec.row",
 }  # fmt: skip
 """Columns of a cost that are a field of its record."""
 
@@ -265,7 +265,6 @@ def _quartiles(name: str, values: Quartiles | None) -> Row:
 def _cost(record: CostRecord) -> Row:
     spec, measured = record.spec, record.measured
     row = {name: field_at(record, path) for name, path in OF_COSTS.items()} | {
-        "row": label_of(spec.attention, spec.overrides),
         "label": label_of(spec.attention, by_option(spec.options)),
         "model": spec.model.model_dump(exclude={"kind", "dim", "heads"}) if spec.model else {},
         **by_option(record.options),

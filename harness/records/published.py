@@ -36,17 +36,11 @@ def file_of(suite: str, row: str) -> str:
     return "/".join(re.sub(r"[^\w.@+-]+", "-", name).strip("-") for name in names) + ".jsonl"
 
 
-def thin(run: Record) -> Record:
-    """The run with the last point, the points with a score on dev, and about `POINTS` others."""
-    every, last = max(1, len(run.curve) // POINTS), len(run.curve) - 1
-    kept = (p for i, p in enumerate(run.curve) if i % every == 0 or i == last or p.dev is not None)
-    return run.model_copy(update={"curve": [*kept]})
-
-
 def line(of: RecordStore[Any], record: Any, file: str = "") -> Line:
     """The line of a record, in `file` or in the one of its kind."""
     if isinstance(record, Record):
-        file, record = file or file_of(record.spec.question.suite, record.spec.row), thin(record)
+        file = file or file_of(record.spec.question.suite, record.spec.row)
+        record = record.thinned(POINTS)
     name = of.name_of(record)
     text = line_of(of.tag, name, record.model_dump_json())
     return Line(file or of.file, of.tag, name, text, of.folder / f"{name}.json")

@@ -141,10 +141,10 @@ class Record(Frozen):
         """The metric on dev, which selects the checkpoint."""
         return self.dev_metric or self.metric
 
-    @property
-    def without_curve(self) -> "Record":
-        """The record with the evaluations and the last point of its curve alone."""
-        kept = [point for point in self.curve[:-1] if point.dev is not None]
+    def thinned(self, points: int = 0) -> "Record":
+        """The record with the evaluations, the last point and about `points` others of a curve."""
+        shown = range(0, len(self.curve), max(1, len(self.curve) // points)) if points else ()
+        kept = [p for i, p in enumerate(self.curve[:-1]) if p.dev is not None or i in shown]
         return self.model_copy(update={"curve": [*kept, *self.curve[-1:]]})
 
     def _check(self) -> None:
