@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from benchmarks.claims import Result, Setup
-from harness.costs.plan import CostRequest, measurements, of_run
-from harness.costs.reference import reference_of
+from harness.costs.plan import CostRequest, measurements, of_run, reference_of
 from harness.costs.sweep import measure_all
 from harness.environment import describe
 from harness.questions import Fixed, question_of, spec_of

@@ -2,7 +2,7 @@
 
 import torch
 
-from harness.costs.reference import REFERENCE
+from harness.costs.plan import REFERENCE
 from harness.data import restore
 from harness.environment import memory_of
 from harness.model import build_model, trainable

@@ -11,8 +11,7 @@ import torch
 
 from harness import checkpoint, provenance
 from harness.answers import by_cluster, roll_out
-from harness.costs.plan import of_run
-from harness.costs.reference import SDPA, softmax_by
+from harness.costs.plan import SDPA, of_run, softmax_by
 from harness.costs.work import counts_of, state_bytes_of
 from harness.data import is_out_of_memory, restore
 from harness.environment import is_same_machine, keep_freed_memory, merge_commits, use_threads

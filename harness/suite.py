@@ -11,8 +11,7 @@ import pandas as pd
 
 from harness import recipes, stores
 from harness.checks import require_passed
-from harness.costs.plan import CostRequest, measurements
-from harness.costs.reference import REFERENCE
+from harness.costs.plan import REFERENCE, CostRequest, measurements
 from harness.costs.sweep import is_complete, measure_all
 from harness.data import data_of
 from harness.environment import describe

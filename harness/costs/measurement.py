@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from harness.costs.reference import REFERENCE, SDPA, candidates, reference_of, softmax_by
+from harness.costs.plan import REFERENCE, SDPA, candidates, reference_of, softmax_by
 from harness.costs.work import TimedCall, counts, prepare
 from harness.data import is_out_of_memory
 from harness.model import trainable

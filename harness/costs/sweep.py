@@ -16,8 +16,7 @@ import psutil
 import torch
 
 from harness.costs import measurement
-from harness.costs.plan import of_run
-from harness.costs.reference import REFERENCE
+from harness.costs.plan import REFERENCE, of_run
 from harness.data import is_out_of_memory
 from harness.engines.local import Processes
 from harness.environment import describe, keep_freed_memory, pick_device

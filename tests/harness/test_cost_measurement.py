@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from harness.costs import measurement, reference
+from harness.costs import measurement, plan
 from harness.costs.work import TimedCall
 from harness.records.cost import Limits
 from harness.records.fields import Quartiles
@@ -117,12 +117,12 @@ def test_a_backend_that_cannot_run_is_no_reference(calls, naive):
 def test_the_formula_is_tried_up_to_a_quarter_of_the_memory(fields, share, tried, monkeypatch):
     monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=4 * share))
     spec = COST.model_copy(update=fields)
-    assert reference.candidates(spec) == ["sdpa", "naive"][: 1 + tried]
+    assert plan.candidates(spec) == ["sdpa", "naive"][: 1 + tried]
 
 
 def test_auto_is_the_fastest_backend_and_is_timed_once(calls, clock):
     calls["naive"] = call_of(clock, 0.001, 7)
-    spec = reference.reference_of(COST, "auto")
+    spec = plan.reference_of(COST, "auto")
     calls["softmax"] = calls["sdpa"]  # without the option
     cost = measured(spec)
     assert cost.seconds.median == pytest.approx(0.001)
@@ -134,17 +134,17 @@ def test_auto_is_the_fastest_backend_and_is_timed_once(calls, clock):
 
 def test_sdpa_by_name_has_its_time_and_not_that_of_the_fastest(calls, clock):
     calls["naive"] = call_of(clock, 0.001, 7)
-    cost = measured(reference.reference_of(COST, "sdpa"))
+    cost = measured(plan.reference_of(COST, "sdpa"))
     assert cost.ratio is not None and cost.ratio.median == pytest.approx(3)
     assert (cost.memory_ratio, cost.reference) == (1, "naive")
 
 
 def test_auto_is_one_backend_in_every_layer_of_a_composition():
     options = {"softmax": {}, "primal": {"rank": 2}}
-    assert reference.softmax_by("naive", options)["softmax"] == {"backend": "naive"}
+    assert plan.softmax_by("naive", options)["softmax"] == {"backend": "naive"}
     named = {"softmax": {"backend": "sdpa"}}
-    assert reference.softmax_by("naive", named) == named
-    assert reference.softmax_by("naive", {"primal": {}}) == {"primal": {}}
+    assert plan.softmax_by("naive", named) == named
+    assert plan.softmax_by("naive", {"primal": {}}) == {"primal": {}}
 
 
 def test_quartiles_are_those_of_the_values_and_ratios_are_pairwise():

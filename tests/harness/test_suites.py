@@ -150,7 +150,7 @@ def test_a_file_that_is_no_record_of_costs_is_rejected_before_the_first_run(file
     suite = suites.find(file())
     costs = CostStore.within(store.folder)
     costs.require_writable()
-    path = costs.path(harness.suite.costs(suite, suite.rows[:1], "cpu")[0])
+    path = costs.path(harness.suite.layer_costs(suite.cost, suite.rows[0], "cpu")[0])
     path.write_text("{}")
     line = rejected("run", "--suite", file(), "-a", suite.rows[0].attention)
     assert path.name in line and line.endswith("move it away to measure this again")
@@ -381,7 +381,8 @@ def test_the_first_command_has_the_costs_of_each_form_under_its_name(outcomes, m
 
 def test_a_suite_measures_both_forms_of_a_layer_that_has_both():
     suite = suites.find("laptop")
-    specs = harness.suite.costs(suite, suite.rows, "cpu")
+    rows = (harness.suite.layer_costs(suite.cost, row, "cpu") for row in suite.rows)
+    specs = [spec for row in rows for spec in row]
     planned = {
         name: {(s.operation, s.causal, s.length) for s in specs if s.attention == name}
         for name in ("hgrn2", "conv", "delta", "linformer")
