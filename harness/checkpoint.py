@@ -42,7 +42,7 @@ WEIGHTS_REMEDY = "make them again with: harness run --rerun --keep-checkpoints"
 
 
 class DamagedError(UserError):
-    """A file does not have the content that was written to it."""
+    """A file does not have the content that was written to it, or is of no use here."""
 
 
 def save(path: Path, trainer: Trainer, progress: Progress) -> None:
@@ -86,9 +86,9 @@ def read(path: Path) -> Any:
 
 
 def load(
-    path: Path, trainer: Trainer, accepts: Callable[[Progress], bool] = lambda progress: True
-) -> Progress | None:
-    """Restore `trainer` and the generators; None where `accepts` is false of the progress."""
+    path: Path, trainer: Trainer, rejects: Callable[[Progress], str] = lambda progress: ""
+) -> Progress:
+    """Restore `trainer` and the generators, unless `rejects` gives a reason for `DamagedError`."""
     saved = read(path)
     state: dict[str, Any] = saved if isinstance(saved, dict) else {}
     if missing := [part for part in PARTS if part not in state]:
@@ -97,8 +97,8 @@ def load(
     with _problem(path, "its progress or its number of steps is not possible in this run"):
         progress = Progress.model_validate_json(state["progress"])
         _check_steps(progress, state["steps"], trainer.spec.steps)
-    if not accepts(progress):
-        return None
+    if reason := rejects(progress):
+        raise DamagedError(f"{path} is {reason}")
     with _problem(path, "its sums of losses are not tensors by name"):
         progress.sums = _to_device(trainer.device, state["sums"])
     with _problem(path, "its best weights have other names or shapes than this model's"):

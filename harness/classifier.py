@@ -7,7 +7,7 @@ the mean over tokens, which the head reads, excludes padding. Other heads are op
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -15,10 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from harness.records.models import Encoder, Model, SequenceModel, Transformer
-from harness.records.spec import RunSpec
 from tasks import Task
 from tasks.contract import Batch
-from zoo.composition import build
 from zoo.contract import Attention, Size
 from zoo.encoder import EncoderLayer
 from zoo.post_norm import PostNormLayer
@@ -239,11 +237,10 @@ class Stack(NamedTuple):
     options: Mapping[str, Mapping[str, Value]]
 
 
-def build_classifier(spec: RunSpec | Stack, task: Task) -> Classifier:
-    """The model of a task of sequences that `spec` describes; see `harness.model.build_model`."""
-    model = cast(Encoder, spec.model)
+def build_classifier(layers: Sequence[Attention], model: Encoder, task: Task) -> Classifier:
+    """The model of a task of sequences."""
     return Classifier(
-        build(spec.layers, size_of(model, task), spec.options),
+        layers,
         model,
         vocabulary=task.vocabulary,
         channels=task.channels,

@@ -1,7 +1,7 @@
 """The model of a run, chosen by what an example of its task is."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -20,7 +20,8 @@ from zoo.registry import UserError
 
 def build_model(spec: RunSpec | Stack, task: Task) -> nn.Module:
     """The model of a run: from a batch to the scores of its targets and auxiliary losses."""
-    return BUILDERS[spec.model.kind](spec, task)
+    layers = build(spec.layers, size_of(spec.model, task), spec.options)
+    return BUILDERS[spec.model.kind](layers, spec.model, task)
 
 
 def trainable(model: nn.Module) -> int:
@@ -55,15 +56,15 @@ class VisionModel(nn.Module):
         return whole.forward_head(whole.norm(x)), mean_losses(layer_losses)
 
 
-def build_vision(spec: RunSpec | Stack, task: Task) -> VisionModel:
+def build_vision(
+    layers: Sequence[Attention], model: specs.VisionTransformer, task: Task
+) -> VisionModel:
     """The model of a task of images; all but the attention layers is initialised as in DeiT."""
     if not isinstance(task, ImageTask):
         raise UserError(f"{task.key} is of images, but has no size and patch; define both")
     require_timm()
     from timm.models.vision_transformer import VisionTransformer
 
-    model = cast(specs.VisionTransformer, spec.model)
-    layers = build(spec.layers, size_of(model, task), spec.options)
     transformer: Any = VisionTransformer(
         img_size=task.size,
         patch_size=task.patch,
@@ -139,11 +140,12 @@ class DecisionTransformer(nn.Module):
         return self.head(self.norm(x[:, 1::3])), losses
 
 
-def build_decision_transformer(spec: RunSpec | Stack, task: Task) -> DecisionTransformer:
-    """The model of a task of trajectories that `spec` describes; see `build_model`."""
-    model = cast(specs.DecisionTransformer, spec.model)
+def build_decision_transformer(
+    layers: Sequence[Attention], model: specs.DecisionTransformer, task: Task
+) -> DecisionTransformer:
+    """The model of a task of trajectories."""
     return DecisionTransformer(
-        build(spec.layers, size_of(model, task), spec.options),
+        layers,
         model,
         state_dim=task.channels - STATES - task.classes,
         action_dim=task.classes,
@@ -151,7 +153,7 @@ def build_decision_transformer(spec: RunSpec | Stack, task: Task) -> DecisionTra
     )
 
 
-BUILDERS: Mapping[str, Callable[[RunSpec | Stack, Task], nn.Module]] = {
+BUILDERS: Mapping[str, Callable[[Sequence[Attention], Any, Task], nn.Module]] = {
     "encoder": build_classifier,
     "vision": build_vision,
     "decision": build_decision_transformer,

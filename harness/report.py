@@ -62,7 +62,7 @@ def selection(
     suites: Sequence[str], *, published: bool | None, attentions: Sequence[str] = (),
     questions: Sequence[str] = (),
 ) -> Selection:  # fmt: skip
-    """The part that is named; `published` is None for with a suite of this package alone."""
+    """The part that is named; by default with the published runs of a suite of this package."""
     named = [*map(find, suites)]
     keys = [suite.key for suite in named]
     if twice := {key for key in keys if keys.count(key) > 1}:

@@ -120,23 +120,18 @@ class Attempt:
 
     def _resume(self, trainer: Trainer) -> None:
         """Continue from the checkpoint of an earlier process of this machine and this code."""
-        problem = f"{self.path} is of another machine"
 
-        def accepts(progress: Progress) -> bool:
-            nonlocal problem
+        def rejects(progress: Progress) -> str:
             if progress.implementations != self.implementations:
-                problem = f"{self.path} is of other code of {self.spec.attention}"
-                return False
-            return is_same_machine(self.environment, progress.environment)
+                return f"of other code of {self.spec.attention}"
+            is_here = is_same_machine(self.environment, progress.environment)
+            return "" if is_here else "of another machine"
 
         try:
-            progress = checkpoint.load(self.path, trainer, accepts)
+            self.progress = checkpoint.load(self.path, trainer, rejects)
         except checkpoint.DamagedError as error:
-            progress, problem = None, str(error)
-        if progress is None:
-            warnings.warn(f"{problem}; the run starts again from the beginning", stacklevel=2)
+            warnings.warn(f"{error}; the run starts again from the beginning", stacklevel=2)
             return
-        self.progress = progress
         self.start -= self.progress.elapsed
         self.environment = merge_commits(
             self.progress.environment or self.environment,

@@ -138,8 +138,11 @@ def make(comparison: Comparison, how: Execution) -> tuple[Outcomes, int]:
         raise UserError(f"--match {comparison.match!r} is not possible; give parameters")
     usual = TUNED_SEEDS if comparison.tune else SEEDS
     seeds = usual if comparison.seeds is None else comparison.seeds
-    if comparison.tune:
-        tuning.require_other_seeds(seeds)
+    if comparison.tune and tuning.TRIAL_SEED in seeds:
+        raise UserError(
+            f"seed {tuning.TRIAL_SEED} chooses the point of the grid, so it is not counted; give "
+            "for example --seeds 1,2,3"
+        )
     rows = _rows(comparison, seeds, how.shown.line)
     if comparison.tune:
         return tune(rows, seeds, how)

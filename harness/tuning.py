@@ -81,15 +81,6 @@ def finals(chosen: RunSpec, seeds: Sequence[int]) -> list[RunSpec]:
     return [chosen.model_copy(update={"seed": seed, "role": "final"}) for seed in seeds]
 
 
-def require_other_seeds(seeds: Sequence[int]) -> None:
-    """Reject the seed of the trials."""
-    if TRIAL_SEED in seeds:
-        raise UserError(
-            f"seed {TRIAL_SEED} chooses the point of the grid, so it is not counted; give for "
-            "example --seeds 1,2,3"
-        )
-
-
 def varied(
     settings: Settings, field: str, values: Sequence[str], task: str, attention: str
 ) -> list[Settings]:

@@ -49,7 +49,11 @@ def _check_row(path: Path, repeat: int) -> Answer:
     """Verify the file of a published row; exit 1 if it is not as a new one would be."""
     from harness import api
 
-    row, found = api.check_row(path, repeat, _show_finding)
+    def show(finding: Any) -> None:
+        text = f"{'ok  ' if finding.passed else 'FAIL'} {finding.check}: {finding.detail}"
+        typer.echo(printable(text.removesuffix(": ")))
+
+    row, found = api.check_row(path, repeat, show)
     failed = [finding.check for finding in found if not finding.passed]
     text = (
         f"{', '.join(failed)}: {len(failed)} of {len(found)} checks fail"
@@ -57,8 +61,3 @@ def _check_row(path: Path, repeat: int) -> Answer:
         else f"row {row.label} of {row.suite.key}: {len(row.lines)} records, all checks pass"
     )
     return Answer(text, {"rows": [finding._asdict() for finding in found]}, int(bool(failed)))
-
-
-def _show_finding(finding: Any) -> None:
-    text = f"{'ok  ' if finding.passed else 'FAIL'} {finding.check}: {finding.detail}"
-    typer.echo(printable(text.removesuffix(": ")))

@@ -75,7 +75,7 @@ class _Jobs(Executor):
 
 
 class Requeued:
-    """A function as a job of Slurm calls it; before its time limit it is queued again."""
+    """A function in a job of Slurm; before its limit it writes a checkpoint and is queued again."""
 
     def __init__(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:
         self.call = fn, args, kwargs
