@@ -195,15 +195,14 @@ class AugmentedImages:
         tokens = torch.from_numpy(images).to(device)
         targets = self.train.targets[self.decoded.order.batch(number).to(device)]
         augment = self.spec.augment
-        if augment is None or not (augment.mixup or augment.cutmix):
-            return Batch(tokens, None, targets)
-        from timm.data.mixup import Mixup
+        if augment and (augment.mixup or augment.cutmix):
+            from timm.data.mixup import Mixup
 
-        # The smoothing of labels belongs to the loss.
-        classes = self.train.classes
-        mix = Mixup(augment.mixup, augment.cutmix, label_smoothing=0.0, num_classes=classes)
-        with seeded(self.seed, number):
-            tokens, targets = mix(tokens, targets)
+            # The smoothing of labels belongs to the loss.
+            classes = self.train.classes
+            mix = Mixup(augment.mixup, augment.cutmix, label_smoothing=0.0, num_classes=classes)
+            with seeded(self.seed, number):
+                tokens, targets = mix(tokens, targets)
         return Batch(tokens, None, targets)
 
 

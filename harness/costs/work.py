@@ -41,8 +41,11 @@ def prepare(spec: CostSpec) -> TimedCall:
     if spec.level == "layer":
         return _layer_call(spec)
     trainer = trainer_of(spec)
-    call = training_call if spec.operation == "train" else inference_call
-    return TimedCall(call(trainer), trainer.model)
+    if spec.operation == "train":
+        return TimedCall(training_call(trainer), trainer.model)
+    batch = trainer.train.gather(trainer.order.batch(0))
+    call = _evaluation(spec, trainer.model, lambda: trainer.scores(batch))
+    return TimedCall(call, trainer.model)
 
 
 def require_supported(spec: CostSpec) -> None:
@@ -59,10 +62,9 @@ def _layer_call(spec: CostSpec) -> TimedCall:
     if spec.operation == "decode":
         return _decoding(spec, layer)
     x = torch.randn(spec.batch, spec.length, spec.dim, device=spec.device)
-    if spec.operation == "prefill":
-        return TimedCall(_evaluation(spec, layer, lambda: layer.prefill(x)), layer)
     if spec.operation != "train":
-        return TimedCall(_evaluation(spec, layer, lambda: layer(x)), layer)
+        forward = layer.prefill if spec.operation == "prefill" else layer
+        return TimedCall(_evaluation(spec, layer, lambda: forward(x)), layer)
     x.requires_grad_()
     upstream = torch.randn_like(x)
 
@@ -136,18 +138,6 @@ def training_call(trainer: Trainer) -> Call:
     def call() -> None:
         trainer.model.train()
         trainer.step(0)
-
-    return call
-
-
-def inference_call(trainer: Trainer) -> Call:
-    """The evaluation of one batch, without gradients."""
-    batch = trainer.train.gather(trainer.order.batch(0))
-
-    @torch.inference_mode()
-    def call() -> None:
-        trainer.model.eval()
-        trainer.scores(batch)
 
     return call
 

@@ -25,11 +25,9 @@ from pydantic import Field
 
 from harness.records import suites
 from harness.records.fields import Frozen, require_known
-from harness.records.suites import Suite, SuiteQuestion
+from harness.records.suites import SUFFIX, Suite, SuiteQuestion
 from harness.records.toml_files import Parts, Table, merged, read_toml, validated
 from zoo.registry import UserError, Value, unknown
-
-SUFFIX = ".toml"
 
 NAMES = ("smoke", "laptop", "paper")
 """The recipes of this package, from the smallest to the largest number of steps."""
