@@ -6,7 +6,6 @@ They, and those of `FACE`, are all that the command line calls.
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from pkgutil import resolve_name
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
@@ -198,7 +197,7 @@ def cost(
     store: Text | Path = "runs", rerun: bool = False, keep_outdated: bool = False,
     seconds: Annotated[float, Field(ge=0)] = 3.0, timeout: Annotated[float, Field(gt=0)] = 600.0,
     show: Callable[..., None] = lambda record, new: None,
-    settings: Mapping[str, Mapping[str, Value]] = MappingProxyType({}),
+    settings: Mapping[str, Mapping[str, Value]] | None = None,
     **options: Mapping[str, Value],
 ) -> "pd.DataFrame":  # fmt: skip
     """Measure time and memory against the number of tokens, beside softmax; a row a measurement.
@@ -231,7 +230,7 @@ def cost(
     return measured(CostRequest(
         attentions=_names(attention), lengths=lengths, operations=_names(passes), level=level,
         batching=batch, dim=dim, heads=heads, causal=causal, precision=precision, device=device,
-        settings={**settings, **options},
+        settings={**(settings or {}), **options},
     ), Execution(
         store=Path(store), seconds=seconds, timeout=timeout, rerun=rerun,
         keep_outdated=keep_outdated, shown=Shown(cost=show),
@@ -244,15 +243,9 @@ def check(
 ) -> "pd.DataFrame":
     """Run every check of a variant that its traits require, or of a task; a row for each.
 
-    Args:
-        name: a variant or a task, or MODULE:CLASS.
-        fast: whether to leave out long inputs, large batches and the compiler.
-        only: names of checks; by default all.
-        options: of the variant or the task.
-
-    Returns:
-        `name` with its form, `check`, its `group`, `passed`, `seconds`, and `detail`, the number
-        that decided.
+    `name` may be MODULE:CLASS; `fast` leaves out long inputs, large batches and the compiler;
+    `only` names checks; `options` are of the variant or the task. Columns: `name` with its form,
+    `check`, its `group`, `passed`, `seconds`, and `detail`, the number that decided.
     """
     import pandas as pd
 

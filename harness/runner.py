@@ -264,12 +264,9 @@ def reason_of(error: BaseException) -> str:
 
 
 class Result(NamedTuple):
-    """The end of the execution of a run.
+    """The end of the execution of a run; without record and `error` another process executes it.
 
-    Attributes:
-        record: that the store holds; None if another process executes the run, or with an `error`.
-        error: the reason why no run can be executed.
-        trace: the traceback of a run that failed now.
+    `trace` is the traceback of a run that failed now.
     """
 
     record: Record | None = None

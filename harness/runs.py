@@ -41,13 +41,7 @@ SEEDS, TUNED_SEEDS = (0,), (1, 2, 3, 4, 5)
 class Shown:
     """Functions that show runs in progress; by default they show nothing.
 
-    Attributes:
-        line: shows a line of text.
-        trials: shows the records of the trials of a row, and the one that is chosen.
-        grid: the view of a grid, for as long as it runs.
-        fitting: shows the progress of baselines, by their name.
-        cost: shows a measurement that ends, and whether it was made now.
-        check: shows the result of a check of a variant.
+    `trials` gets the records of the trials of a row, and the one that is chosen.
     """
 
     line: Callable[[str], None] = lambda text: None
@@ -62,16 +56,12 @@ class Shown:
 
 @dataclass(frozen=True, kw_only=True)
 class Execution:
-    """The way in which runs are made.
+    """The way in which runs are made; see the options of `harness run`.
 
     Attributes:
-        cost: whether to measure time and memory after the runs.
         seconds: of sampling for a measurement, about; `timeout` of a measurement, at most.
-        rerun: whether finished runs are repeated, from the start.
         keep_outdated: whether records of earlier code are results.
-        keep_checkpoints: whether the weights of each evaluation are kept.
         baselines: whether baselines of the tasks are fitted after the runs.
-        tensorboard: folder of the curves as event files.
     """
 
     store: Path = Path("runs")

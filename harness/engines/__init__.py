@@ -28,12 +28,9 @@ WORKER_BYTES = 2**27
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """The resources of the runs of a grid.
+    """The resources of the runs of a grid; see the options of `harness run`.
 
     Attributes:
-        workers: runs at once; 0 for as many as there is room for, which is 1 on this machine.
-        threads: CPU threads of a run; 0 for a share of this machine's, or 1 of another machine.
-        device: with `cuda` each run has a GPU.
         isolated: whether the process of a run executes no other run.
         parameters: of Slurm's jobs, such as `partition` and `time`, by name.
     """

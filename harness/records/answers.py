@@ -26,10 +26,8 @@ class CorrectAnswers(Frozen):
     clusters, and not the answers, are a sample. Runs on the same test split have the same clusters.
 
     Attributes:
-        bits: base64 of a bit for each answer, 1 for a correct one, from the highest bit of a byte;
-            the unused bits of the last byte are 0.
-        clusters: pairs of a number of answers and the number of successive clusters that have as
-            many.
+        bits: base64 of a bit for each answer, 1 if correct, from the highest of a byte; the rest 0.
+        clusters: pairs of a number of answers and the number of successive clusters with as many.
     """
 
     kind: Literal["bits"] = "bits"

@@ -12,12 +12,9 @@ FOLDER = "baselines"
 
 
 class TaskBaselines(Frozen):
-    """The baselines of a task on given data.
+    """The baselines of a task on given data; `left` are steps that are not fitted yet, in order.
 
-    Attributes:
-        version: of the set of baselines that the code has: `tasks.BASELINES_VERSION`.
-        scores: on test, by name.
-        left: steps that are not fitted yet, in order.
+    `version` is of the set of baselines that the code has: `tasks.BASELINES_VERSION`.
     """
 
     schema_version: Literal[2] = 2

@@ -7,13 +7,7 @@ from harness.records.record import Environment
 
 
 class CheckResult(Frozen):
-    """The result of one check of a form of a variant: `NAME`, or `NAME, causal`.
-
-    Attributes:
-        passed: whether the outcome is as declared: a pass, or a failure that is expected.
-        detail: the measured value that decided.
-        expected_failure: the declared reason; empty where none is declared.
-    """
+    """The result of one check of a form, as `NAME, causal`; `passed` where it is as declared."""
 
     form: str
     group: str
