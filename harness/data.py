@@ -11,7 +11,7 @@ from harness.records.spec import RunSpec, TaskSpec
 from tasks import Task, create
 from tasks.contract import SPLITS, Split, SplitName
 from tasks.data.sources import GeneratedTask
-from tasks.metric import Metric
+from tasks.metrics import Metric
 from zoo.registry import UserError, in_one_line
 from zoo.variants import variants
 

@@ -18,7 +18,7 @@ from harness.records.record import Environment, Point
 from harness.records.spec import TrainSpec
 from harness.timing import synchronise
 from tasks.contract import Split
-from tasks.metric import Metric
+from tasks.metrics import Metric
 
 OPTIMISERS: Mapping[str, Callable[..., torch.optim.Optimizer]] = {
     "adamw": partial(torch.optim.AdamW, fused=True),

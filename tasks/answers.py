@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from typing_extensions import override
 
 from tasks import metrics
-from tasks.metric import Metric
+from tasks.metrics import Metric
 from zoo.registry import UserError
 
 Scores = Float[Tensor, "*answers classes"]
@@ -70,12 +70,7 @@ class Answers(ABC):
 
 @dataclass(frozen=True)
 class Classes(Answers):
-    """One of several classes: cross-entropy; the answer is the class of the highest score.
-
-    Attributes:
-        smoothing: weight of the uniform distribution in the target of the loss.
-        measure: see `Answers`.
-    """
+    """One of several classes: cross-entropy; the answer is the class of the highest score."""
 
     no_target: ClassVar[int] = -100
     """A target that is none."""

@@ -49,10 +49,7 @@ CEILING = 0.999
 
 
 class Result(NamedTuple):
-    """The result of a check: whether a task keeps a promise, and which, or how it is broken.
-
-    No task declares that it breaks one.
-    """
+    """The result of a check: whether a task keeps a promise, and which, or how it is broken."""
 
     check: str
     passed: bool
@@ -62,13 +59,7 @@ class Result(NamedTuple):
 
 @dataclass(frozen=True)
 class Subject:
-    """A task with small splits, unless `options` give their sizes.
-
-    Attributes:
-        label: the name for messages.
-        factory: the class of the task.
-        options: the options that are not at their defaults.
-    """
+    """A task with small splits, unless `options` give their sizes."""
 
     label: str
     factory: type[Task]
@@ -307,10 +298,7 @@ def require_check(name: str, where: str = "") -> None:
 def checks_for(
     subject: Subject, *, fast: bool = False, only: Collection[str] = ()
 ) -> Iterator[Check]:
-    """The checks of a task, in order: the fast ones, or those named in `only`, if any.
-
-    That of seeds is for tasks that draw their data. Tasks of own data draw at most their splits.
-    """
+    """The checks of a task, in order: the fast ones, or those named in `only`, if any."""
     options = options_of(subject.factory)
     draws = "seed" in options and "path" not in options
     return (

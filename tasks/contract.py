@@ -36,6 +36,9 @@ class Score(NamedTuple):
 Baseline: TypeAlias = Callable[[Splits], float | Score]
 """Fits a model without attention to train; gives the mean on test, or those on dev and test."""
 
+Minimum: TypeAlias = int | tuple[int, str]
+"""The least value of an option, and the reason, if it needs one."""
+
 NO_ANSWER = -1
 """The target of an entry without a class."""
 
@@ -168,9 +171,11 @@ class Split:
             sha256.update(_bytes(sequences[positions < lengths[:, None]]))
         return sha256.hexdigest()
 
-    def chunks(self) -> Iterator[tuple[Shaped[Tensor, "k l *f"], Int[Tensor, " k"]]]:
-        """All sequences with their lengths, `CHUNK` at a time, in order."""
-        return zip(self.sequences.split(CHUNK), self.lengths.split(CHUNK), strict=True)
+    def chunks(
+        self, size: int = CHUNK
+    ) -> Iterator[tuple[Shaped[Tensor, "k l *f"], Int[Tensor, " k"]]]:
+        """All sequences with their lengths, `size` at a time, in order."""
+        return zip(self.sequences.split(size), self.lengths.split(size), strict=True)
 
 
 def _bytes(numbers: Shaped[Tensor, "..."]) -> bytes:
@@ -182,7 +187,7 @@ class Task(ABC):
 
     A subclass is a dataclass, `@dataclass(frozen=True, kw_only=True)`, whose fields are its
     options. The other attributes are class attributes; those that follow from the options are set
-    in `__post_init__`.
+    in `__post_init__`. The entries of this docstring and of a subclass's are the help of options.
 
     Attributes:
         name: the registered name, without version.
@@ -290,10 +295,11 @@ class Task(ABC):
         """Set attributes that follow from the options; for `__post_init__` of a frozen class."""
         vars(self).update(attributes)
 
-    def _require(self, **minima: int) -> None:
+    def _require(self, **minima: Minimum) -> None:
         """Reject options below these bounds, empty splits and a negative `seed`."""
         for option, bound in {**minima, "train": 1, "dev": 1, "test": 1, "seed": 0}.items():
-            require_at_least(bound, self.name, **{option: getattr(self, option)})
+            minimum, reason = bound if isinstance(bound, tuple) else (bound, "")
+            require_at_least(minimum, self.name, reason, **{option: getattr(self, option)})
         examples = sum(getattr(self, name) for name in SPLITS)
         # A token takes a byte at least, padding included.
         require_memory(

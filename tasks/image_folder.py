@@ -1,9 +1,4 @@
-"""Image folder: a user's colour images, one folder a class, such as ImageNet.
-
->>> import tasks
->>> task = tasks.create("image-folder", path="/data/imagenet", size=224)
->>> train = task.load("train")
-"""
+"""Image folder: a user's colour images, one folder a class, such as ImageNet."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,11 +28,11 @@ class ImageFolder(Task):
 
     Attributes:
         path: the folder.
-        size: pixels of an image along each side.
-        patch: pixels of a patch along each side.
         dev: share of dev.
         test: share of test, without a folder of it.
         seed: seed of the splits.
+        size: pixels of an image along each side.
+        patch: pixels of a patch along each side.
     """
 
     name = "image-folder"

@@ -2,11 +2,6 @@
 
 A file is read as it was written, or rejected: no cell is guessed to be a number, a date or missing.
 
-* CSV: quoted as in RFC 4180; every row has as many cells as the header.
-* TSV: a quotation mark is a character like any other, unless `quoted`; a cell has no line break.
-* JSON lines: one object a line.
-* Parquet: needs pyarrow.
-
 `.gz`, `.bz2` and `.xz` follow the suffix of a compressed file. A folder is read as the rows of its
 files, in the order of their names; hidden files, and files of other kinds, are ignored.
 """
@@ -19,12 +14,11 @@ import lzma
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from datetime import date
 from decimal import Decimal
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -78,8 +72,6 @@ class Rows(NamedTuple):
 
     Attributes:
         texts: in UTF-8, or tokens of the type `TOKEN`.
-        tokens: whether they are tokens.
-        labels: the name of the class of each row.
         splits: the split of each row; empty where none is given.
         names: the classes in order.
     """
@@ -118,13 +110,23 @@ def read_rows(files: tuple[Stamp, ...], columns: tuple[str, str, str], quoted: b
     """
     used = [column for column in columns if column]
     of_files = [] if columns[2] or len(files) == 1 else _splits_of([file for file, *_ in files])
+    readers: Mapping[str, Callable[[Path, Sequence[str]], Iterator[Sequence[Any]]]] = {
+        ".csv": partial(_delimited, separator=",", quoted=True),
+        ".tsv": partial(_delimited, separator="\t", quoted=quoted),
+        ".jsonl": _json, ".ndjson": _json, ".parquet": _parquet,
+    }  # fmt: skip
     rows: list[tuple[Any, ...]] = []
     splits: list[SplitName] = []
     types: dict[str, type] = {}
     for number, (file, *_) in enumerate(files):
         before = len(rows)
-        with decoding(file, "correct it, and save it as UTF-8"), _long_cells():
-            for cells in _reader(file, quoted)(file, used):
+        with decoding(file, "correct it, and save it as UTF-8"):
+            if (kind := _kind(file)) not in readers:
+                raise UserError(
+                    f"{file} is not a table: {', '.join(SUFFIXES)}, or compressed as .csv.gz; "
+                    "convert or rename it"
+                )
+            for cells in readers[kind](file, used):
                 rows.append(_row(file, len(rows) - before + 1, used, cells, types))
         if len(rows) == before:
             raise UserError(f"{file} has no rows; give a header and rows of texts and labels")
@@ -173,10 +175,7 @@ def _splits_in(owner: Path, place: str, values: Sequence[str]) -> list[SplitName
 def _row(
     file: Path, row: int, columns: Sequence[str], cells: Sequence[Any], types: dict[str, type]
 ) -> Any:
-    """The text of a row, in bytes, its label and its split, if any.
-
-    UserError where a cell is empty, or of another type than those of its column before it.
-    """
+    """The text of a row, in bytes, its label and its split, if any."""
     for place, (column, cell) in enumerate(zip(columns, cells, strict=True)):
         found = type(cell)
         if cell is None or cell != cell or (not cell and found in SIZED):
@@ -213,24 +212,6 @@ def _bytes(file: Path, row: int, column: str, cell: Any) -> bytes:
     )
 
 
-Reader: TypeAlias = Callable[[Path, Sequence[str]], Iterator[Sequence[Any]]]
-
-
-def _reader(file: Path, quoted: bool) -> Reader:
-    """The function that gives the cells of the columns of each row."""
-    tsv = partial(_delimited, separator="\t", quoted=quoted)
-    readers: Mapping[str, Reader] = {
-        ".csv": partial(_delimited, separator=",", quoted=True), ".tsv": tsv,
-        ".jsonl": _json, ".ndjson": _json, ".parquet": _parquet,
-    }  # fmt: skip
-    if not (kind := _kind(file)):
-        raise UserError(
-            f"{file} is not a table: {', '.join(SUFFIXES)}, or compressed as .csv.gz; convert or "
-            "rename it"
-        )
-    return readers[kind]
-
-
 def _opened(file: Path, newline: str | None) -> Any:
     opener = COMPRESSED.get(file.suffix.lower(), open)
     return opener(file, "rt", encoding="utf-8-sig", newline=newline)
@@ -240,45 +221,32 @@ def _delimited(
     file: Path, columns: Sequence[str], *, separator: str, quoted: bool
 ) -> Iterator[Sequence[str]]:
     quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+    csv.field_size_limit(LONGEST_CELL)
     with _opened(file, newline="") as lines:
         rows = csv.reader(lines, delimiter=separator, quoting=quoting, strict=True)
-        whole = _unbroken(file, rows)
-        header = next(whole, [])
-        if not header:
-            raise UserError(f"{file} is empty; give a header and rows of texts and labels")
-        chosen = _indices(file, header, columns)
-        for row in whole:
-            if row and len(row) != len(header):
-                raise UserError(
-                    f"{file} has {len(row)} cells in line {rows.line_num}, its header has "
-                    f"{len(header)}; quote texts that contain its separator, or remove it"
-                )
-            if separator == "\t" and any("\n" in cell or "\r" in cell for cell in row):
-                raise UserError(
-                    f"{file} has a cell with a line break before line {rows.line_num + 1}; remove "
-                    "it, or give the table as CSV"
-                )
-            if row:
-                yield [row[index] for index in chosen]
-
-
-def _unbroken(file: Path, rows: Any) -> Iterator[list[str]]:
-    try:
-        yield from rows
-    except csv.Error as error:
-        raise UserError(
-            f"{file} cannot be read in line {rows.line_num} ({error}); double the quotation marks "
-            "within quotes"
-        ) from error
-
-
-@contextmanager
-def _long_cells() -> Iterator[None]:
-    before = csv.field_size_limit(LONGEST_CELL)
-    try:
-        yield
-    finally:
-        csv.field_size_limit(before)
+        try:
+            header = next(rows, [])
+            if not header:
+                raise UserError(f"{file} is empty; give a header and rows of texts and labels")
+            chosen = _indices(file, header, columns)
+            for row in rows:
+                if row and len(row) != len(header):
+                    raise UserError(
+                        f"{file} has {len(row)} cells in line {rows.line_num}, its header has "
+                        f"{len(header)}; quote texts that contain its separator, or remove it"
+                    )
+                if separator == "\t" and any("\n" in cell or "\r" in cell for cell in row):
+                    raise UserError(
+                        f"{file} has a cell with a line break before line {rows.line_num + 1}; "
+                        "remove it, or give the table as CSV"
+                    )
+                if row:
+                    yield [row[index] for index in chosen]
+        except csv.Error as error:
+            raise UserError(
+                f"{file} cannot be read in line {rows.line_num} ({error}); double the quotation "
+                "marks within quotes"
+            ) from error
 
 
 def _indices(file: Path, header: Sequence[str], columns: Sequence[str]) -> list[int]:

@@ -1,9 +1,4 @@
-"""Table: a user's texts and labels, read byte by byte.
-
->>> import tasks
->>> task = tasks.create("table", path="reviews.csv", text="review", label="sentiment")
->>> train = task.load("train")
-"""
+"""Table: a user's texts and labels, read byte by byte."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "zoo": ("zoo",),
     "tasks": ("tasks", "zoo.registry"),
     "harness": ("harness", "zoo", "tasks"),
-    "harness.records": ("harness.records", "tasks.metric", "zoo.registry"),
+    "harness.records": ("harness.records", "tasks.metrics", "zoo.registry"),
     **dict.fromkeys(
         (
             "harness.api",

@@ -6,7 +6,7 @@ from typing import Literal
 from harness.records.fields import Count, Fraction, Frozen, Seconds, Time
 from harness.records.record import Environment
 from harness.records.spec import TaskSpec
-from tasks.metric import Metric
+from tasks.metrics import Metric
 
 FOLDER = "baselines"
 

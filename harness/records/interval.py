@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri, stdtrit
 
 from harness.records.answers import ClusterValues, CorrectAnswers
-from tasks.metric import Metric
+from tasks.metrics import Metric
 
 Array = NDArray[np.float64]
 

@@ -10,7 +10,7 @@ from harness.records.answers import Answers
 from harness.records.fields import Count, Frozen, Positive, Seconds, Time
 from harness.records.sources import Origin, current, implementation_of
 from harness.records.spec import RunSpec
-from tasks.metric import Metric
+from tasks.metrics import Metric
 from zoo.registry import Value
 
 Status = Literal["ok", "diverged", "out_of_memory", "failed", "interrupted"]

@@ -1,18 +1,6 @@
 """Baselines: scores on test that are reached without attention.
 
-* Constant answers: see `Answers.baselines`.
-* Where an example has one target, classifiers by scikit-learn that are fitted to train and chosen
-  on dev. A linear model (logistic regression where the target is a class, ridge regression where it
-  is a number) on how often each token occurs: *bag of tokens*, up to `tokens.BAG_SIZE`. Boosted
-  trees on the *first* and on the *last k tokens*, k of `tokens.POSITIONS` chosen on dev, and on the
-  first 8 and last 8.
-  A logistic regression on *n-grams*, n of `tokens.ORDERS` chosen on dev, where that takes seconds.
-  Where the target is a number, or train is shorter than `FEW`: a linear model on the first 16
-  tokens instead. Images have the bag of tokens only.
-* What a task adds: see `Task.shallow_baselines`. For signals there is nothing else.
-* Where an example has target positions and contains the answers, rules that do not look for what is
-  asked: see `context`.
-* Where the target is the next token at every position, n-gram models: see `kneser_ney`.
+docs/tasks.md describes each; `FEW`, `FIRST` and the constants of the modules say when it is fitted.
 
 Each is a mean of `Answers.values` on test: an accuracy in [0, 1], a mean cross-entropy in nats, or
 a normalised return. Fitted models and rules give single answers, and are left out where the metric

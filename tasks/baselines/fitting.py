@@ -49,10 +49,7 @@ def best_of(models: Iterable[Any], inputs: Mapping[str, Any], splits: Splits) ->
 
 
 def trees(features: Features, splits: Splits, rate: float = RATE) -> Score:
-    """Boosted trees on numbers of at most 8 bits, their rounds chosen on dev.
-
-    At a lower learning rate they are more accurate, and take longer.
-    """
+    """Boosted trees on numbers of at most 8 bits, their rounds chosen on dev."""
     from sklearn.dummy import DummyClassifier
     from sklearn.ensemble import HistGradientBoostingClassifier
 

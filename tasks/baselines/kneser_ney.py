@@ -81,11 +81,8 @@ class NGrams(NamedTuple):
     A history is numbered as the (n-1)-gram that it is; -1 is none.
 
     Attributes:
-        histories: of each n-gram.
         positions: where each n-gram ends, once.
-        counts: how often each n-gram occurs in train.
         numbers: the n-gram that ends at each position.
-        other_history: the history of each position of the other stream.
     """
 
     histories: Int64[np.ndarray, " grams"]
@@ -98,10 +95,7 @@ class NGrams(NamedTuple):
     def of(
         cls, tokens: Tokens, train: int, starts: Tokens, classes: int, shorter: "NGrams | None"
     ) -> "NGrams":
-        """The n-grams of the next order after `shorter`; of order 1 after None.
-
-        The first `train` tokens are train, and a window begins at each of `starts`.
-        """
+        """The n-grams of the next order after `shorter`; of order 1 after None."""
         history = np.zeros_like(tokens)
         if shorter:
             history = np.roll(shorter.numbers, 1)

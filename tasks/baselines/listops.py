@@ -26,7 +26,23 @@ def tree_features(split: Split, *, subtrees: bool, deeper: bool) -> UInt8[np.nda
     features = []
     for sequences, lengths in split.chunks():
         tokens = sequences.numpy() * (np.arange(sequences.shape[1]) < lengths.numpy()[:, None])
-        features.append(_chunk_features(tokens, subtrees, deeper))
+        operators = (tokens >= FIRST_OPERATOR) & (tokens < FIRST_OPERATOR + len(OPERATORS))
+        after = np.cumsum(operators.astype(np.int8) - (tokens == CLOSE), axis=1, dtype=np.int16)
+        depth = after - operators
+        roots = operators & (depth == 1)
+        count = roots.sum(1, keepdims=True, dtype=np.uint8)
+        columns = [tokens[:, :1], count, _counts(tokens, depth == 1, DIGITS)]
+        if subtrees:
+            columns.append(_counts(tokens, roots, OPERATOR_TOKENS))
+        if deeper:
+            # The operator of the subtree that a position is in, where it is in one.
+            latest = np.maximum.accumulate(np.where(roots, np.arange(tokens.shape[1]), 0), axis=1)
+            operator = np.take_along_axis(tokens, latest, axis=1)
+            columns += [
+                _counts(tokens, (depth == 2) & (operator == root), DIGITS)
+                for root in OPERATOR_TOKENS
+            ]
+        features.append(np.concatenate(columns, axis=1))
     return np.concatenate(features)[split.sequence_ids[:, 0].numpy()]
 
 
@@ -38,27 +54,6 @@ SETS: Mapping[str, Features] = {
 """Sets of features by name; each `+` is in addition to those before it."""
 
 MODELS = {name: partial(trees, features) for name, features in SETS.items()}
-
-
-def _chunk_features(
-    tokens: UInt8[np.ndarray, "c l"], subtrees: bool, deeper: bool
-) -> UInt8[np.ndarray, "c f"]:
-    operators = (tokens >= FIRST_OPERATOR) & (tokens < FIRST_OPERATOR + len(OPERATORS))
-    after = np.cumsum(operators.astype(np.int8) - (tokens == CLOSE), axis=1, dtype=np.int16)
-    depth = after - operators
-    roots = operators & (depth == 1)
-    count = roots.sum(1, keepdims=True, dtype=np.uint8)
-    columns = [tokens[:, :1], count, _counts(tokens, depth == 1, DIGITS)]
-    if subtrees:
-        columns.append(_counts(tokens, roots, OPERATOR_TOKENS))
-    if deeper:
-        # The operator of the subtree that a position is in, where it is in one.
-        latest = np.maximum.accumulate(np.where(roots, np.arange(tokens.shape[1]), 0), axis=1)
-        operator = np.take_along_axis(tokens, latest, axis=1)
-        columns += [
-            _counts(tokens, (depth == 2) & (operator == root), DIGITS) for root in OPERATOR_TOKENS
-        ]
-    return np.concatenate(columns, axis=1)
 
 
 def _counts(

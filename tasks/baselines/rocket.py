@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Float32
+from jaxtyping import Bool, Float32
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -62,13 +62,17 @@ def convolutions(split: Split) -> Float32[np.ndarray, "n features"]:
     length, channels = split.sequences.shape[1:]
     generator = torch.Generator().manual_seed(0)
     groups = list(kernels(length, channels, generator))
-    chunk = max(1, min(CHUNK, VALUES // (WIDTH * length)))
-    rows = [
-        torch.cat([_features(signals.mT, lengths, group) for group in groups], dim=1)
-        for signals, lengths in zip(
-            split.sequences.split(chunk), split.lengths.split(chunk), strict=True
-        )
-    ]
+    rows = []
+    for signals, lengths in split.chunks(max(1, min(CHUNK, VALUES // (WIDTH * length)))):
+        inputs, features = signals.mT.where(_mask(length, lengths)[:, None], 0.0), []
+        for weights, bias, dilation, padding in groups:
+            out = F.conv1d(inputs, weights, bias, 1, padding, dilation)
+            span = (weights.shape[2] - 1) * dilation
+            counts = (lengths + 2 * padding - span).clamp(1, out.shape[2])
+            mask = _mask(out.shape[2], counts)[:, None]
+            positive = ((out > 0) & mask).sum(2) / counts[:, None]
+            features += [out.where(mask, -torch.inf).amax(2), positive]
+        rows.append(torch.cat(features, dim=1))
     return torch.cat(rows)[split.sequence_ids[:, 0].long()].numpy()
 
 
@@ -108,18 +112,6 @@ def ridge(splits: Splits) -> Score:
     penalties = (10.0**power for power in range(3, -4, -1))
     models = (RidgeClassifier(alpha=alpha).fit(inputs["train"], targets) for alpha in penalties)
     return best_of(models, inputs, splits)
-
-
-def _features(
-    signals: Float[Tensor, "n f l"], lengths: Tensor, group: Kernels
-) -> Float[Tensor, "n features"]:
-    signals = signals.where(_mask(signals.shape[2], lengths)[:, None], 0.0)
-    out = F.conv1d(signals, group.weights, group.bias, 1, group.padding, group.dilation)
-    span = (group.weights.shape[2] - 1) * group.dilation
-    counts = (lengths + 2 * group.padding - span).clamp(1, out.shape[2])
-    mask = _mask(out.shape[2], counts)[:, None]
-    positive = ((out > 0) & mask).sum(2) / counts[:, None]
-    return torch.cat([out.where(mask, -torch.inf).amax(2), positive], dim=1)
 
 
 def _mask(length: int, lengths: Tensor) -> Bool[Tensor, "n l"]:

@@ -48,10 +48,7 @@ def bag_of_tokens(split: Split, vocabulary: int) -> Float64[np.ndarray, "n f"]:
 
 
 def ngrams(split: Split, vocabulary: int, order: int) -> csr_array:
-    """log(1 + count) of each run of `order` tokens, hashed, in rows of Euclidean length 1.
-
-    Of an example of several sequences, the first is read.
-    """
+    """log(1 + count) of each run of `order` tokens, hashed, in rows of Euclidean length 1."""
     size = min(vocabulary**order, 1 << BITS)
     chunks = []
     for sequences, lengths in split.chunks():
@@ -109,10 +106,7 @@ def end_tokens(split: Split, count: int) -> Int32[np.ndarray, "n k"]:
 
 
 def ngram_accuracies(splits: Splits, vocabulary: int, classes: int) -> dict[str, float]:
-    """Test accuracy of a logistic regression on n-grams of the order that is best on dev.
-
-    None where train has more tokens than `NGRAM_WORK` allows, or an example several sequences.
-    """
+    """Test accuracy of a logistic regression on n-grams of the order that is best on dev."""
     train = splits["train"]
     work = int(train.lengths.sum()) * classes
     if train.sequence_ids.shape[1] > 1 or work > NGRAM_WORK:

@@ -6,10 +6,6 @@ the return that followed (*return-to-go*), the state and the action, which is th
 
 Test has no targets: an example is the first step of an episode with a fixed seed, and the test is
 the return of a model's actions from there; see docs/decisions/0036-control.md.
-
->>> import tasks
->>> task = tasks.create("control", path="pendulum.hdf5")
->>> train = task.load("train")
 """
 
 import math
@@ -84,16 +80,16 @@ class Control(Task):
 
     Attributes:
         path: the file.
-        env: the environment, such as Hopper-v5; empty where the file names it.
-        reference: returns of a random and an expert policy, `RANDOM,EXPERT`; empty for the file's,
-            or else D4RL's.
         context: k, steps of a window.
-        target: target return of a rollout, normalised.
-        scale: returns-to-go are divided by it.
         steps: the most steps of an episode.
         episodes: rollouts of test.
         dev: share of the trajectories in dev.
         seed: seed of the splits.
+        env: the environment, such as Hopper-v5; empty where the file names it.
+        reference: returns of a random and an expert policy, `RANDOM,EXPERT`; empty for the file's,
+            or else D4RL's.
+        target: target return of a rollout, normalised.
+        scale: returns-to-go are divided by it.
     """
 
     name = "control"

@@ -21,13 +21,7 @@ REFERENCE_EPISODES = 20
 
 
 class Environment:
-    """An environment whose observations and actions are vectors.
-
-    Attributes:
-        name: in the registry of gymnasium.
-        states: s, values of an observation.
-        bound: (a,), the largest action; the smallest is its negative.
-    """
+    """An environment whose observations and actions are vectors."""
 
     def __init__(self, name: str) -> None:
         """Build the environment; nothing is rendered, and no display is needed."""
@@ -59,12 +53,7 @@ class Environment:
         return np.asarray(observation, np.float32)
 
     def step(self, action: Action) -> tuple[Observation, float, bool, bool]:
-        """Take an action, clipped to [-1, 1].
-
-        Returns:
-            The next observation, the reward, and whether the episode ended in a terminal state, or
-            by the environment's limit of steps.
-        """
+        """Take an action, clipped to [-1, 1]; the flags: a terminal state, the limit of steps."""
         scaled = (np.clip(action, -1, 1) * self.bound).astype(np.float32)
         observation, reward, terminated, truncated, _ = self._env.step(scaled)
         return np.asarray(observation, np.float32), float(reward), terminated, truncated

@@ -92,10 +92,7 @@ def windows(data: Trajectories, chosen: Bool[np.ndarray, " e"], scale: Scale, le
 def episodes(
     observations: Float[np.ndarray, "e s"], target: float, scale: Scale, length: int
 ) -> Split:
-    """A window of `length` steps for the first observation of each episode; `target` is a return.
-
-    Its action is 0, and its targets are NaN.
-    """
+    """A window for the first observation of each episode; `target` is a return."""
     count, actions = len(observations), len(scale.actions)
     sequences = torch.zeros(count, length, STATES + observations.shape[1] + actions)
     sequences[:, 0, RETURN] = target / scale.returns

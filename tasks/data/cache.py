@@ -12,7 +12,7 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import numpy as np
@@ -58,11 +58,8 @@ def find_all(name: str) -> list[Path]:
 def read(key: str, arrays: Mapping[str, str], how_to_get: str) -> list[np.ndarray]:
     """Arrays of the data set `key`, after the whole file has been verified.
 
-    Args:
-        key: the data set.
-        arrays: the type and shape of each array by name, as in `"uint8 n 1024"`; a letter is the
-            same number in all of them.
-        how_to_get: the remedy of every error.
+    `arrays` has the type and shape of each array by name, as in `"uint8 n 1024"`; a letter is the
+    same number in all of them. `how_to_get` is the remedy of every error.
     """
     remove_partial()
     path = data_home() / f"{key}.npz"
@@ -78,8 +75,16 @@ def read(key: str, arrays: Mapping[str, str], how_to_get: str) -> list[np.ndarra
             file.seek(0)
             with np.load(file, allow_pickle=False) as content:
                 stored = {name: content[name] for name in arrays if name in content}
-    if problem := _difference(stored, arrays):
-        raise UserError(f"{path} was not written by this version: {problem}; {remedy}")
+    with jaxtyped("context"):  # a letter is the same number in all arrays
+        for name, form in arrays.items():
+            dtype, _, shape = form.partition(" ")
+            array, of_shape = stored.get(name), cast(Any, Shaped[np.ndarray, shape])
+            found = "missing" if array is None else f"{array.dtype.name} {array.shape}"
+            if not isinstance(array, of_shape) or not array.dtype.name.startswith(dtype):
+                raise UserError(
+                    f"{path} was not written by this version: {name} is {found}, {form!r} "
+                    f"expected; {remedy}"
+                )
     return [*stored.values()]
 
 
@@ -130,17 +135,3 @@ def remove_partial() -> None:
         for path in data_home().glob(".*.partial"):
             if time.time() - path.stat().st_mtime > LOCK_TIMEOUT:
                 path.unlink(missing_ok=True)
-
-
-def _difference(stored: Mapping[str, np.ndarray], expected: Mapping[str, str]) -> str:
-    """The first array that is not as expected, for a message; empty where there is none."""
-    with jaxtyped("context"):  # a letter is the same number in all arrays
-        for name, specification in expected.items():
-            if name not in stored:
-                return f"{name} is missing"
-            array = stored[name]
-            dtype, _, shape = specification.partition(" ")
-            of_shape: Any = Shaped[np.ndarray, shape]
-            if not (isinstance(array, of_shape) and array.dtype.name.startswith(dtype)):
-                return f"{name} is {array.dtype.name} {array.shape}, {specification!r} expected"
-    return ""

@@ -30,12 +30,14 @@ Stamp: TypeAlias = tuple[Path, int, int]
 LARGEST = 1 << 30
 """Bytes of a file, at most, unless its size is known."""
 
+SMALL_FILE = 1 << 26
+"""Bytes of a line, or of a small file, so that a damaged one cannot fill the memory."""
+
 
 class File(NamedTuple):
     """A published file whose content is known.
 
     Attributes:
-        name: its usual name.
         size: bytes; 0 where it is not published.
         digest: `ALGORITHM:HEX`.
         url: the address to download it from; empty where it is only recognised.
@@ -60,8 +62,6 @@ class Source:
     """The source of the data of a task.
 
     Attributes:
-        title: what the data are.
-        origin: address of the public original.
         terms: licence, and whom to cite.
         give: the folder or archive to give, for a message.
         pattern: regular expression of the last folders and the name of the files to read.
@@ -86,10 +86,7 @@ class Source:
         return tuple(file for file in self.files if file.url)
 
     def verify(self, arrays: Mapping[str, np.ndarray], location: str) -> None:
-        """Raise UserError on another number of examples, or another digest of an array.
-
-        `arrays` were made from the files at `location`; `SPLIT_targets` has one item per example.
-        """
+        """Raise UserError on another number of examples, or another digest of an array."""
         for split, expected in self.examples.items():
             if (count := len(arrays.get(f"{split}_targets", ()))) != expected:
                 problem = f"contains {count} examples in {split}, {expected} expected"
@@ -125,7 +122,7 @@ class Member(NamedTuple):
         """All bytes of a file; raises UserError where it has more than `limit`."""
         return _limited(self.stream.read(limit + 1), limit, self.location)
 
-    def lines(self, limit: int) -> Iterator[tuple[str, bytes]]:
+    def lines(self, limit: int = SMALL_FILE) -> Iterator[tuple[str, bytes]]:
         """The location of each line, and its bytes; raises UserError on more than `limit` bytes."""
         for number, line in enumerate(iter(lambda: self.stream.readline(limit + 1), b""), 1):
             location = f"{self.location}, line {number}"
@@ -134,13 +131,7 @@ class Member(NamedTuple):
 
 @dataclass
 class SourceFiles:
-    """The files of a source, one after the other; each closes when the next opens.
-
-    Attributes:
-        source: whose files they are.
-        path: a folder that contains them at any depth, an archive, or one of them.
-        location: the location of the latest file; as text, it is the object.
-    """
+    """The files of a source, one after the other; each closes when the next opens."""
 
     source: Source
     path: Path
@@ -221,10 +212,7 @@ def system_errors(
 def decoding(
     location: object, remedy: str = "get it again", of_system: str = "give another PATH"
 ) -> Iterator[None]:
-    """Turn any error of a decoder inside into a UserError: the file at `location` is damaged.
-
-    `of_system` is the remedy where the system cannot read the file.
-    """
+    """Turn any error of a decoder inside into a UserError: the file at `location` is damaged."""
     try:
         yield
     except UserError:

@@ -81,13 +81,7 @@ class Listing:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageSplit(Split):
-    """A split whose images are read when a batch is gathered; `sequences` hold no tokens.
-
-    Attributes:
-        files: the images.
-        classes: number of classes.
-        pixels: height and width of an image in a batch.
-    """
+    """A split whose images are read when a batch is gathered; `sequences` hold no tokens."""
 
     files: Listing
     classes: int
@@ -144,35 +138,30 @@ def list_images(root: Path, part: str, classes: Sequence[str]) -> Listing:
     """The images of the folders `root/part/CLASS`; part may be empty."""
     rows: list[tuple[bytes, int, int]] = []
     for target, name in enumerate(classes):
-        folder = root / part / name
-        found = [entry for entry in _entries(folder) if _is_image(entry)]
-        if not found:
-            raise UserError(
-                f"{folder} has no image ({', '.join(SUFFIXES)}); add some, or remove the folder"
-            )
-        for entry in sorted(found, key=lambda entry: entry.name):
+        folder, before = root / part / name, len(rows)
+        for entry in _entries(folder):
+            if _is_folder(entry):
+                raise UserError(
+                    f"{entry.path} is a folder in that of a class; move its images out of it"
+                )
+            if entry.name.lower().endswith(UNREAD):
+                raise UserError(
+                    f"{entry.path} is no image of a format that is read ({', '.join(SUFFIXES)}); "
+                    "convert or remove it"
+                )
+            if not entry.name.lower().endswith(SUFFIXES):
+                continue
+            if not entry.is_file(follow_symlinks=False):
+                require_regular(Path(entry.path))
             with system_errors(entry.path):
                 size = entry.stat().st_size
             rows.append((os.fsencode(Path(part, name, entry.name)), size, target))
-    names, sizes, targets = zip(*rows, strict=True)
-    return Listing(
-        root=str(root), names=np.array(names), sizes=np.array(sizes), targets=np.array(targets)
-    )
-
-
-def _is_image(entry: os.DirEntry[str]) -> bool:
-    """Return whether the file of a class is an image; UserError if of a format not read."""
-    if _is_folder(entry):
-        raise UserError(f"{entry.path} is a folder in that of a class; move its images out of it")
-    name = entry.name.lower()
-    if name.endswith(UNREAD):
-        raise UserError(
-            f"{entry.path} is no image of a format that is read ({', '.join(SUFFIXES)}); convert "
-            "or remove it"
-        )
-    if name.endswith(SUFFIXES) and not entry.is_file(follow_symlinks=False):
-        require_regular(Path(entry.path))
-    return name.endswith(SUFFIXES)
+        if len(rows) == before:
+            raise UserError(
+                f"{folder} has no image ({', '.join(SUFFIXES)}); add some, or remove the folder"
+            )
+    names, sizes, targets = map(np.array, zip(*rows, strict=True))
+    return Listing(root=str(root), names=names, sizes=sizes, targets=targets)
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -201,9 +190,10 @@ def decode(path: Path) -> Any:
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    """The entries of a folder that are not hidden."""
+    """The entries of a folder that are not hidden, by name."""
     with system_errors(folder), os.scandir(folder) as entries:
-        return [entry for entry in entries if entry.name[0] != "."]
+        visible = [entry for entry in entries if entry.name[0] != "."]
+    return sorted(visible, key=lambda entry: entry.name)
 
 
 @cache

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Int64
 from typing_extensions import override
 
-from tasks.contract import SplitName, Task
+from tasks.contract import Minimum, SplitName, Task
 from tasks.data import cache
 from tasks.data.files import File, Source, SourceFiles, decoding, system_errors
 from tasks.registry import tasks
@@ -58,10 +58,7 @@ class CachedTask(Task):
         return cache.read(self.cache_key, names, self.how_to_get())
 
     def subset(self, split: SplitName, indices: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " c"]:
-        """As many evenly spaced indices of a split as the option of its name says.
-
-        Sorted classes keep their shares.
-        """
+        """As many evenly spaced indices of a split as the option of its name says."""
         count = getattr(self, split)
         if not 1 <= count <= len(indices):
             raise UserError(
@@ -71,11 +68,7 @@ class CachedTask(Task):
 
 
 class ImportedTask(CachedTask):
-    """A task whose data are made from known files, which a user has or downloads.
-
-    Attributes:
-        source: the files.
-    """
+    """A task whose data are made from known files, which a user has or downloads."""
 
     source: ClassVar[Source]
 
@@ -99,10 +92,7 @@ class ImportedTask(CachedTask):
 
     @classmethod
     def import_files(cls, path: Path) -> Path:
-        """Verify the files at `path`, convert them, and cache the result, whose path is returned.
-
-        `path` is a folder that contains them at any depth, an archive, or the only file itself.
-        """
+        """Verify the files at `path`, convert them, and cache the result; return its path."""
         files = SourceFiles(cls.source, path)
         cache.require_writable()
         with decoding(files):
@@ -121,7 +111,7 @@ class GeneratedTask(CachedTask):
         """The arrays to cache, by that many threads: for the same options always the same."""
 
     @override
-    def _require(self, **minima: int) -> None:
+    def _require(self, **minima: Minimum) -> None:
         super()._require(**minima)
         if self.seed >= 2**32:
             raise UserError(f"{self.name}.seed={self.seed} must be below 2**32={2**32}; lower it")

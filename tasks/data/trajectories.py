@@ -1,14 +1,8 @@
 """Files of trajectories: HDF5 in the forms of D4RL and of Minari.
 
-* D4RL (Fu et al., 2020, arXiv 2004.07219): arrays of all steps, `observations`, `actions`,
-  `rewards`, `terminals` and `timeouts`. A trajectory ends where one of the last two is 1; steps
-  after the last end are left out. Where there are `next_observations`, they must be the
-  observations of the next step, except at an end.
-* Minari: a group `episode_0`, `episode_1`, ... for each trajectory, with `observations` (one more
-  than steps), `actions`, `rewards`, `terminations` and `truncations`.
-
-Only arrays of numbers that the file itself stores are read: none in another file, which an external
-link, external storage or a virtual array names. No object is unpickled.
+docs/control.md describes both; D4RL is from Fu et al., 2020, arXiv 2004.07219. Only arrays
+of numbers that the file itself stores are read: none in another file, which an external link,
+external storage or a virtual array names. No object is unpickled.
 """
 
 import re
@@ -39,10 +33,8 @@ class Trajectories(NamedTuple):
     Attributes:
         observations: (v, s), the state before each step.
         actions: (v, a), as the environment takes them.
-        rewards: (v,).
         ends: (e,), the first step after each trajectory, ascending; the last is v.
         terminal: (e,), whether a trajectory ended by a terminal state, not by a limit of steps.
-        attributes: what the file has of `ATTRIBUTES`.
     """
 
     observations: Float32[np.ndarray, "v s"]
@@ -99,13 +91,27 @@ def write(path: Path, trajectories: Trajectories) -> None:
 def _read(file: Path, modified: int, size: int) -> Trajectories:
     h5py: Any = import_extra("trajectories", "h5py", "control")
     with decoding(file), h5py.File(file, "r") as content:
-        _require_no_external_link(file, content)
-        attributes = _attributes(file, content.attrs)
+        # A link to another file, at any depth, is not followed: a named pipe would block for ever.
+        # h5py replaces errors that the function raises.
+        if name := content.visititems_links(
+            lambda name, link: None if isinstance(link, h5py.HardLink | h5py.SoftLink) else name
+        ):
+            raise UserError(f"{file}: {name} is a link to another file; copy it into this one")
+        attributes: dict[str, str | float] = {}
+        for name, kind in ATTRIBUTES.items():
+            if name not in content.attrs:
+                continue
+            value = content.attrs[name]
+            if not isinstance(value, kind) or (kind is float and not np.isfinite(value)):
+                raise UserError(
+                    f"{file}: attribute {name} is {value!r}, {kind.__name__} needed; correct it"
+                )
+            attributes[name] = kind(value)
         names = [name for name in content if re.fullmatch(r"episode_\d+", name)]
         if not names:
-            return _d4rl(file, content, attributes)
+            return _trajectories(file, content, "d4rl", attributes)
         names.sort(key=lambda name: int(name.removeprefix("episode_")))
-        episodes = [_minari(file, content[name]) for name in names]
+        episodes = [_trajectories(file, content[name], "minari", {}) for name in names]
     shapes = {(part.observations.shape[1], part.actions.shape[1]) for part in episodes}
     if len(shapes) > 1:
         raise UserError(f"{file} has episodes of several widths; give one environment's file")
@@ -115,10 +121,7 @@ def _read(file: Path, modified: int, size: int) -> Trajectories:
 def _array(
     file: Path, group: Any, name: str, axes: int, count: int | None = None, kind: Any = np.float32
 ) -> np.ndarray:
-    """The array of a group, with `axes` axes, and `count` rows where that is given, as a `kind`.
-
-    UserError where there is none, or it is of other numbers or of another shape.
-    """
+    """The array of a group, with `axes` axes, and `count` rows where that is given, as a `kind`."""
     found, label = group.get(name), f"{file} {group.name.strip('/')}".strip()
     if found is None or not hasattr(found, "dtype") or found.dtype.kind not in "biuf":
         raise UserError(
@@ -140,91 +143,34 @@ def _array(
     raise UserError(f"{label}: {problem}")
 
 
-def _require_no_external_link(file: Path, content: Any) -> None:
-    """Follow no link of the file, at any depth, to another: a named pipe would block for ever."""
-    h5py: Any = import_extra("trajectories", "h5py", "control")
-
-    def external(name: str, link: Any) -> str | None:  # h5py replaces errors that it raises
-        return None if isinstance(link, h5py.HardLink | h5py.SoftLink) else name
-
-    if name := content.visititems_links(external):
-        raise UserError(f"{file}: {name} is a link to another file; copy it into this one")
-
-
-def _marks(file: Path, group: Any, form: str, count: int) -> list[Bool[np.ndarray, " v"]]:
-    """True where the two arrays that end a trajectory are 1."""
+def _trajectories(file: Path, group: Any, form: str, attributes: Attributes) -> Trajectories:
+    """The steps of a group up to its last end; of Minari it is an episode, which ends with it."""
+    rewards = _array(file, group, "rewards", 1, kind=np.float64)
+    count, is_episode = len(rewards), form == "minari"
     marks = [_array(file, group, name, 1, count) for name in ENDS[form]]
     for name, values in zip(ENDS[form], marks, strict=True):
         if (wrong := np.flatnonzero((values != 0) & (values != 1))).size:
             raise UserError(f"{file}: {name} is {values[wrong[0]]:g} at step {wrong[0]}; mark by 1")
-    return [values == 1 for values in marks]
-
-
-def _d4rl(file: Path, group: Any, attributes: Attributes) -> Trajectories:
-    rewards = _array(file, group, "rewards", 1, kind=np.float64)
-    count = len(rewards)
-    terminal, truncated = _marks(file, group, "d4rl", count)
-    ends = np.flatnonzero(terminal | truncated) + 1
+    is_end = np.arange(1, count + 1) == count if is_episode else (marks[0] + marks[1]) > 0
+    ends = np.flatnonzero(is_end) + 1
     if not len(ends):
         raise UserError(f"{file}: terminals and timeouts mark no end; mark the last steps")
-    observations = _array(file, group, "observations", 2, count)
-    if "next_observations" in group:
+    observations = _array(file, group, "observations", 2, count + is_episode)[:count]
+    if "next_observations" in group and not is_episode:
         following = _array(file, group, "next_observations", 2, count)
-        _require_continued(file, observations, following, terminal | truncated)
-    return Trajectories(
-        observations[: ends[-1]],
-        _array(file, group, "actions", 2, count)[: ends[-1]],
-        rewards[: ends[-1]],
-        ends,
-        terminal[ends - 1],
-        attributes,
-    )
-
-
-def _require_continued(
-    file: Path,
-    observations: Float32[np.ndarray, "v s"],
-    following: Float32[np.ndarray, "v t"],
-    is_end: Bool[np.ndarray, " v"],
-) -> None:
-    """Raise UserError where `following` is not the next observation, and no end is marked."""
-    if following.shape != observations.shape:
-        raise UserError(
-            f"{file}: next_observations has shape {following.shape}, {observations.shape} expected"
-            "; correct it"
-        )
-    close = np.isclose(following[:-1], observations[1:], rtol=1e-4, atol=1e-5).all(1)
-    if (broken := np.flatnonzero(~close & ~is_end[:-1])).size:
-        raise UserError(
-            f"{file}: next_observations of step {broken[0]} is not the observation of the next "
-            "step, and terminals and timeouts mark no end there; mark the ends of trajectories"
-        )
-
-
-def _minari(file: Path, group: Any) -> Trajectories:
-    """One episode; it ends with its last step, whatever its flags are."""
-    rewards = _array(file, group, "rewards", 1, kind=np.float64)
-    count = len(rewards)
-    terminal, _ = _marks(file, group, "minari", count)
-    return Trajectories(
-        _array(file, group, "observations", 2, count + 1)[:-1],
-        _array(file, group, "actions", 2, count),
-        rewards,
-        np.array([count]),
-        terminal[-1:],
-        {},
-    )
-
-
-def _attributes(file: Path, found: Mapping[str, Any]) -> Attributes:
-    attributes: dict[str, str | float] = {}
-    for name, kind in ATTRIBUTES.items():
-        if name not in found:
-            continue
-        value = found[name]
-        if not isinstance(value, kind) or (kind is float and not np.isfinite(value)):
+        if following.shape != observations.shape:
             raise UserError(
-                f"{file}: attribute {name} is {value!r}, {kind.__name__} needed; correct it"
+                f"{file}: next_observations has shape {following.shape}, {observations.shape} "
+                "expected; correct it"
             )
-        attributes[name] = kind(value)
-    return attributes
+        close = np.isclose(following[:-1], observations[1:], rtol=1e-4, atol=1e-5).all(1)
+        if (broken := np.flatnonzero(~close & ~is_end[:-1])).size:
+            raise UserError(
+                f"{file}: next_observations of step {broken[0]} is not the observation of the next "
+                "step, and terminals and timeouts mark no end there; mark the ends of trajectories"
+            )
+    actions, steps = _array(file, group, "actions", 2, count), slice(ends[-1])
+    terminal = marks[0][ends - 1] == 1
+    return Trajectories(
+        observations[steps], actions[steps], rewards[steps], ends, terminal, attributes
+    )

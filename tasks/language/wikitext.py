@@ -4,20 +4,17 @@ Merity et al., 2016, arXiv 1609.07843: the published text of words, in which rar
 and numbers are divided as in `1 @,@ 000`. A token is a byte of this text, or a word: the text
 between spaces, and `<eos>` at the end of each line, as in the published numbers.
 
-By default train and dev are of the published valid file, whose numbers are none of WikiText-103.
-Words that are not among the most frequent of train are `<unk>`, in every split: perplexities are
-compared at the same vocabulary and train only. See docs/decisions/0032-language-models.md.
+Splits, windows and their losses: docs/decisions/0032-language-models.md.
 """
 
 import lzma
 import re
-from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import torch
@@ -51,15 +48,13 @@ FILES = ("train", "valid", "test")
 class WikiText(ImportedTask):
     """The next token at each position; train is the published valid text if not `splits=official`.
 
-    Windows of `max_len` tokens do not overlap: each byte or word of dev and test is predicted once,
-    from 1 to `max_len` tokens before it, half of that on average. Windows cross the borders of
-    articles, as in fairseq. Token 0 comes before the first token of a split.
+    Windows do not overlap, and cross the borders of articles. Token 0 comes before the first.
 
     Attributes:
         level: whether a token is a byte or a word.
+        max_len: tokens of a window: the context length.
         splits: `valid` for train and dev from the published valid file; `official` for the
             published splits, which need the train file.
-        max_len: tokens of a window: the context length.
         words: classes where a token is a word: `<unk>` and the most frequent ones of train.
         train, dev, test: evenly spaced windows in the split of that name; 0 for all windows.
     """
@@ -90,8 +85,9 @@ class WikiText(ImportedTask):
         starts = article_starts(text)
         classes = text.astype(np.int64)
         if self.level == "words":
-            texts = np.split(text, starts[1:])
-            articles = [self._vocabulary().classes(article.tobytes()) for article in texts]
+            numbers = {word: number for number, word in enumerate(self._words())}
+            words = (words_of(article.tobytes()) for article in np.split(text, starts[1:]))
+            articles = [np.fromiter((numbers.get(w, 0) for w in of), np.int64) for of in words]
             classes = np.concatenate(articles)
             starts = np.cumsum([0, *map(len, articles[:-1])])
         measure = "bits-per-byte" if self.level == "bytes" else "perplexity"
@@ -106,7 +102,8 @@ class WikiText(ImportedTask):
     def class_name(self, target: int) -> str:
         """The character of an ASCII byte, its number, or the word."""
         if self.level == "words":
-            return self._vocabulary().name(target)
+            words = self._words()  # train may have fewer than there are classes
+            return words[target].decode() if target < len(words) else f"<none {target}>"
         character = chr(target)
         return character if target < 128 and character.isprintable() else f"0x{target:02x}"
 
@@ -146,9 +143,10 @@ class WikiText(ImportedTask):
         cut = starts[len(starts) - max(1, len(starts) // DEV_SHARE)]
         return text[:cut] if split == "train" else text[cut:]
 
-    def _vocabulary(self) -> "Vocabulary":
+    def _words(self) -> list[bytes]:
+        """The most frequent words of train, by class; `<unk>` is class 0."""
         data = cache.find(self.cache_key)
-        return vocabulary_of(self, data and stamp(str(data), self.how_to_get()))
+        return _vocabulary(self, data and stamp(str(data), self.how_to_get()))
 
 
 def article_starts(text: UInt8[np.ndarray, " v"]) -> Int[np.ndarray, " articles"]:
@@ -171,14 +169,9 @@ def windows(
     window is predicted from j + 1 tokens, the last of the window before it included. After the end
     of the stream, targets are -1 and tokens arbitrary: a causal model needs no mask.
 
-    Args:
-        classes: the tokens of the stream, as classes.
-        articles: where each article begins, ascending, from 0 on. A window belongs to the one that
-            contains its first target; the windows of an article are a cluster.
-        length: l.
-        vocabulary: its size, which decides the integer type.
-        measure: a name in `tasks.metrics`.
-        chosen: the numbers of the windows; a slice of all makes no copy.
+    `articles` is where each article begins, ascending, from 0 on. A window belongs to the one that
+    contains its first target; the windows of an article are a cluster. `chosen` are the numbers of
+    the windows; a slice of all makes no copy.
     """
     count = -(-len(classes) // length)
     dtype = next(t for t in (np.uint8, np.int16, np.int32) if vocabulary <= np.iinfo(t).max + 1)
@@ -198,40 +191,19 @@ def windows(
     )
 
 
-class Vocabulary(NamedTuple):
-    """The most frequent words of train, by class; `<unk>` is class 0."""
-
-    numbers: Mapping[bytes, int]
-    names: list[str]
-
-    @classmethod
-    def of(cls, text: bytes, size: int) -> "Vocabulary":
-        """`<unk>` and the `size - 1` most frequent other words, the first of equal ones first."""
-        counts = Counter(word for line in words_of(text) for word in line)
-        counts.pop(UNKNOWN, None)
-        words = [UNKNOWN, *(word for word, _ in counts.most_common(size - 1))]
-        names = [word.decode() for word in words]
-        return cls({word: number for number, word in enumerate(words)}, names)
-
-    def name(self, target: int) -> str:
-        """A class as text, also where train has fewer words than there are classes."""
-        return self.names[target] if target < len(self.names) else f"<none {target}>"
-
-    def classes(self, text: bytes) -> Int[np.ndarray, " words"]:
-        """The class of every word."""
-        numbers, found = self.numbers, array("i")
-        for line in words_of(text):
-            found.extend(numbers.get(word, 0) for word in line)
-        return np.array(found, np.int64)
-
-
-def words_of(text: bytes) -> Iterator[list[bytes]]:
-    """The words of each line, the end of the line included."""
+def words_of(text: bytes) -> Iterator[bytes]:
+    """The words of a text, with the end of each line."""
     for line in BytesIO(text):
-        yield [*line.split(), END_OF_LINE]
+        yield from (*line.split(), END_OF_LINE)
+
+
+def most_frequent(text: bytes, count: int) -> list[bytes]:
+    """`<unk>` and the `count - 1` most frequent other words, the first of equal ones first."""
+    counts = Counter(words_of(text))
+    counts.pop(UNKNOWN, None)
+    return [UNKNOWN, *(word for word, _ in counts.most_common(count - 1))]
 
 
 @lru_cache(maxsize=1)  # once for the splits of a run, or after another import of its data
-def vocabulary_of(task: WikiText, data: Stamp | None) -> Vocabulary:
-    """The vocabulary of a task, whose data are in that file."""
-    return Vocabulary.of(task.text("train").tobytes(), task.words)
+def _vocabulary(task: WikiText, data: Stamp | None) -> list[bytes]:
+    return most_frequent(task.text("train").tobytes(), task.words)

@@ -19,16 +19,13 @@ from typing_extensions import override
 from tasks.baselines.grey_images import PIXEL_MODELS
 from tasks.contract import Baseline, Split, SplitName
 from tasks.data.corpus import in_split, official
-from tasks.data.files import SourceFiles, source_of
+from tasks.data.files import SMALL_FILE, SourceFiles, source_of
 from tasks.data.sources import ImportedTask
 from tasks.registry import tasks
 from zoo.registry import UserError, require_at_least
 
 SIDE = 32
 PIXELS = SIDE**2
-
-FILE_LIMIT = 50_000_000
-"""Bytes of a file, at most."""
 
 
 @tasks.register("image")
@@ -80,13 +77,10 @@ class Image(ImportedTask):
 
     @classmethod
     def convert(cls, files: SourceFiles) -> dict[str, np.ndarray]:
-        """Of the repacked file, or of the official binary batches.
-
-        A batch holds records of a label and three planes.
-        """
+        """Of the repacked file, or of the official binary batches."""
         arrays, batches = {}, {}
         for file in files:
-            content = file.read(FILE_LIMIT)
+            content = file.read(SMALL_FILE)
             if file.name.endswith(".npz"):
                 with np.load(io.BytesIO(content), allow_pickle=False) as packed:
                     for split in ("train", "test"):

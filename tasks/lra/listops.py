@@ -27,7 +27,7 @@ from tasks.data.files import SourceFiles, damaged, source_of
 from tasks.data.sources import CachedTask, GeneratedTask, ImportedTask
 from tasks.lra import listops_trees as trees
 from tasks.registry import tasks
-from zoo.registry import UserError, require_at_least
+from zoo.registry import UserError
 
 BLOCK = 4096
 """Roots drawn from one stream of random numbers; changing it changes the data of every seed."""
@@ -37,9 +37,6 @@ MAX_EMPTY_BLOCKS = 256
 
 OFFICIAL_LENGTH = 2000
 """Tokens of an official tree, at most."""
-
-LINE_LIMIT = 1 << 20
-"""Bytes of a line of an official file; a tree of 2,000 tokens has at most 20,000."""
 
 WORDS = {str(digit): trees.FIRST_DIGIT + digit for digit in range(10)} | {
     f"[{name}": trees.FIRST_OPERATOR + number for number, name in enumerate(trees.OPERATORS)
@@ -101,27 +98,13 @@ class ListOps(TreeTask, GeneratedTask):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        self._require(min_len=0)
-        reason = f"2 above min_len={self.min_len}"
-        require_at_least(self.min_len + 2, "listops", reason, max_len=self.max_len)
+        least = self.min_len + 2, f"2 above min_len={self.min_len}"
+        self._require(min_len=0, max_len=least)
 
     @override
     def generate(self, workers: int) -> dict[str, np.ndarray]:
-        sizes = {split: getattr(self, split) for split in SPLITS}
-        distinct = self._distinct(sum(sizes.values()), workers)
-        # The most frequent trees are drawn first: without a shuffle they would all be in train. The
-        # last number tells its stream from those that draw.
-        order = _stream(self.seed, 0, 1).random(len(distinct)).argsort(kind="stable")
-        shuffled = iter([distinct[index] for index in order])
-        arrays = {}
-        for split, size in sizes.items():
-            sequences, targets = zip(*islice(shuffled, size), strict=True)
-            arrays |= Corpus.of(sequences, targets).arrays(split)
-        return arrays
-
-    def _distinct(self, needed: int, workers: int) -> list[tuple[bytes, int]]:
+        needed, empty_blocks = self.train + self.dev + self.test, 0
         distinct: dict[bytes, int] = {}
-        empty_blocks = 0
         with ThreadPoolExecutor(workers) as pool:
             blocks = (pool.map(self.draw, range(i, i + workers)) for i in count(0, workers))
             for block in chain.from_iterable(blocks):
@@ -135,7 +118,15 @@ class ListOps(TreeTask, GeneratedTask):
                 f"listops has {len(distinct)} distinct trees of more than {self.min_len} and fewer "
                 f"than {self.max_len} tokens, {needed} needed; widen the lengths or use fewer"
             )
-        return list(distinct.items())[:needed]
+        drawn = list(distinct.items())[:needed]
+        # The most frequent trees are drawn first: without a shuffle they would all be in train. The
+        # last number tells its stream from those that draw.
+        order = _stream(self.seed, 0, 1).random(needed).argsort(kind="stable")
+        shuffled, arrays = iter([drawn[index] for index in order]), {}
+        for split in SPLITS:
+            sequences, targets = zip(*islice(shuffled, getattr(self, split)), strict=True)
+            arrays |= Corpus.of(sequences, targets).arrays(split)
+        return arrays
 
     def draw(self, block: int) -> Corpus:
         """Draw one block of roots, and keep the trees of the right length, duplicates included."""
@@ -175,7 +166,7 @@ class OfficialListOps(TreeTask, ImportedTask):
         arrays = {}
         for file in files:
             split = {"train": "train", "val": "dev", "test": "test"}[file.name[6:-4]]
-            lines = file.lines(LINE_LIMIT)
+            lines = file.lines()
             for location, header in islice(lines, 1):
                 if header.rstrip(b"\r\n") != b"Source\tTarget":
                     raise damaged(location, "is not the header Source, Target")
@@ -205,10 +196,7 @@ def _stream(*seeds: int) -> np.random.Generator:
 
 
 def tokenise(source: str) -> UInt8[np.ndarray, " l"]:
-    """The tokens of a tree in the published form `( ( ( [MAX 1 ) 2 ) ] )`; UserError for others.
-
-    Round brackets, which only pair what is between them, are dropped; every `]` is a token.
-    """
+    """The tokens of a tree in the published form `( ( ( [MAX 1 ) 2 ) ] )`; UserError for others."""
     words = [word for word in source.split() if word not in ("(", ")")]
     for word in words:
         if word not in WORDS:

@@ -57,10 +57,7 @@ def draw_trees(
 def draw_tree(
     rng: np.random.Generator, max_len: int, tokens: UInt8[np.ndarray, " space"]
 ) -> tuple[int, int]:
-    """Draw one tree into `tokens`; return its length and value, or (0, 0) if it is too long.
-
-    Drawing stops as soon as the shortest tree that can still result has max_len tokens.
-    """
+    """Draw one tree into `tokens`; return its length and value, or (0, 0) if it is too long."""
     starts = np.empty(DEPTH, np.int64)  # position of the operator of each unfinished node
     children = np.empty(DEPTH, np.int64)
     complete = np.empty(DEPTH, np.int64)  # how many of its children are

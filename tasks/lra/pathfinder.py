@@ -6,11 +6,8 @@ two discs on ends of the long ones. One token per pixel in raster order, the lev
 is "the same". For the rules see `tasks.lra.pathfinder_drawing`, for the parameters
 `tasks.lra.pathfinder_tables`.
 
-Sizes are 32 (Pathfinder), 64 and 128 (Path-X) pixels; a snake has 14 paddles in the hard set, 9 in
-the intermediate and 6 in the easy one. The parameters of each size are the arena's; paddles are 2
-pixels long at size 32 and 5 at 64 and 128. At size 128 the gap between paddles is 2 or 3 pixels,
-drawn per image. Each distractor has a third of a snake's paddles; together they have about 20, 22
-and 35 at 32, 64 and 128 pixels.
+Sizes are 32 (Pathfinder), 64 and 128 (Path-X) pixels, with the parameters of the arena; a snake has
+14 paddles in the hard set, 9 in the intermediate and 6 in the easy one.
 
 Deviations: the arena publishes one set; here sets are drawn from a seed, by the same rules, side
 effects included (docs/decisions/0014-pathfinder-follows-the-original-rules.md). In the easy and
@@ -35,7 +32,7 @@ from typing_extensions import override
 from tasks.baselines.grey_images import DISC_MODELS
 from tasks.contract import SPLITS, Baseline, Split, SplitName
 from tasks.data.extras import import_extra
-from tasks.data.files import Member, SourceFiles, damaged, source_of
+from tasks.data.files import SMALL_FILE, Member, SourceFiles, damaged, source_of
 from tasks.data.sources import CachedTask, GeneratedTask, ImportedTask
 from tasks.lra import pathfinder_drawing as drawing
 from tasks.lra.pathfinder_tables import SCALES, drawing_tables
@@ -47,21 +44,9 @@ BLOCK = 64
 
 OFFICIAL_SIDE = 32
 
-FILE_LIMIT = 1 << 20
-"""Bytes of an official image or list; a list of 1,000 images has about 60,000."""
-
 
 class Drawing(NamedTuple):
-    """One image, and how it was made.
-
-    Attributes:
-        pixels: (h, h), levels.
-        target: 1 where both discs lie on one snake, else 0.
-        paddles: (p, 3), see `drawing.draw`.
-        discs: (2, 2), the centres (y, x) of the discs.
-        attempts: attempts at the pair of snakes.
-        margin: gap between paddles.
-    """
+    """One image, and how it was made: see `drawing.draw`; `margin` is the gap between paddles."""
 
     pixels: UInt8[np.ndarray, "h h"]
     target: int
@@ -138,7 +123,14 @@ class Pathfinder(SnakeTask, GeneratedTask):
             finally:
                 # On an interrupt, do not wait for blocks that have not begun.
                 pool.shutdown(cancel_futures=True)
-        self._redraw_repeated(pixels, targets)
+        digests: set[bytes] = set()
+        for index, image in enumerate(pixels):  # no image occurs twice
+            attempt = 0
+            while (digest := blake2b(image.tobytes(), digest_size=16).digest()) in digests:
+                attempt += 1
+                other = self.draw(index, attempt)
+                image[:], targets[index] = other.pixels, other.target
+            digests.add(digest)
         return _cut(pixels, targets, [self.train, self.train + self.dev])
 
     def draw(self, index: int, attempt: int = 0) -> Drawing:
@@ -153,18 +145,6 @@ class Pathfinder(SnakeTask, GeneratedTask):
         paddles, discs = np.empty((most_paddles, 3), np.int64), np.empty((2, 2), np.int64)
         target, count, attempts = drawing.draw(rng, tables, pixels, paddles, discs)
         return Drawing(pixels, target, paddles[:count], discs, attempts, margin)
-
-    def _redraw_repeated(
-        self, pixels: UInt8[np.ndarray, "n h h"], targets: UInt8[np.ndarray, " n"]
-    ) -> None:
-        digests: set[bytes] = set()
-        for index, image in enumerate(pixels):
-            attempt = 0
-            while (digest := blake2b(image, digest_size=16).digest()) in digests:
-                attempt += 1
-                other = self.draw(index, attempt)
-                image[:], targets[index] = other.pixels, other.target
-            digests.add(digest)
 
 
 @tasks.register("pathfinder-lra")
@@ -235,7 +215,7 @@ def _cut(
 
 def _image(file: Member) -> UInt8[np.ndarray, "h h"]:
     pil: Any = import_extra("pathfinder-lra", "PIL.Image", "vision")
-    content = io.BytesIO(file.read(FILE_LIMIT))
+    content = io.BytesIO(file.read(SMALL_FILE))
     with pil.open(content, formats=["PNG"]) as image:
         if image.mode == "L" and image.size == (OFFICIAL_SIDE, OFFICIAL_SIDE):
             return np.array(image)
@@ -245,7 +225,7 @@ def _image(file: Member) -> UInt8[np.ndarray, "h h"]:
 
 def _list(file: Member) -> list[tuple[str, int]]:
     entries = []
-    for location, line in file.lines(FILE_LIMIT):
+    for location, line in file.lines():
         if line.startswith(b"\x93NUMPY"):
             raise damaged(file.location, "is a NumPy array, text expected")
         fields = line.split()

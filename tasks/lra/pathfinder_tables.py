@@ -43,14 +43,13 @@ ANGLES = 360
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """The parameters of one window size.
+    """The parameters of one window size; lengths are in pixels.
 
     Attributes:
-        paddle: length L of a paddle in pixels.
-        thickness: its thickness in pixels.
-        margins: gaps m between paddles in pixels; one is drawn for each image.
-        tail_distance: distance of the two tails in pixels.
-        radius: radius of a disc in pixels.
+        paddle: length L of a paddle.
+        margins: gaps m between paddles; one is drawn for each image.
+        tail_distance: of the two tails.
+        radius: of a disc.
         continuity: factor of a turn in its weight: a larger one makes snakes straighter.
         contrast: level of the two snakes; a disc has 1.
         clutter: level of the distractors.
@@ -92,11 +91,6 @@ class Tables(NamedTuple):
     `o` pixels of a disc's, `c` pixels of a neighbourhood, `k` at most so many pixels.
 
     Attributes:
-        size: side of the window.
-        contour: paddles of a snake.
-        distractor_contour: paddles of a distractor.
-        distractors: number of them.
-        tail_distance, contrast, clutter: see `Scale`.
         compass: (sin, cos) of each integer angle.
         heads: possible positions of a head, from its pivot.
         lines: a paddle's image, its start in the centre: an integer angle's tail, or a head.

@@ -29,9 +29,6 @@ from zoo.registry import UserError
 TEXT_BYTES = 10_000
 """Bytes of a text that are cached."""
 
-LINE_LIMIT = 1 << 26
-"""Bytes of a line, so that a damaged file cannot fill the memory."""
-
 COLUMNS = ("label", "id1", "id2", "text1", "text2")
 LABELS = {b"0": 0, b"0.0": 0, b"1": 1, b"1.0": 1}
 
@@ -96,7 +93,7 @@ class Retrieval(ByteTask, ImportedTask):
         targets: dict[str, list[int]] = {split: [] for split in SPLITS}
         for file in files:
             split = {"train": "train", "eval": "dev", "test": "test"}[file.name.split(".")[1]]
-            for location, line in file.lines(LINE_LIMIT):
+            for location, line in file.lines():
                 texts, target = _parse(line, location)
                 uses[split] += [numbers.setdefault(text, len(numbers)) for text in texts]
                 targets[split].append(target)

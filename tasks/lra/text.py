@@ -22,13 +22,10 @@ from typing_extensions import override
 
 from tasks.contract import Split, SplitName
 from tasks.data.corpus import FIELDS, FIRST_BYTE, ByteTask, Corpus, in_split, official
-from tasks.data.files import SourceFiles, damaged, source_of
+from tasks.data.files import SMALL_FILE, SourceFiles, damaged, source_of
 from tasks.data.sources import ImportedTask
 from tasks.registry import tasks
 from zoo.registry import require_at_least
-
-REVIEW_LIMIT = 1 << 20
-"""Bytes of a review; the longest of the data set has 13,704."""
 
 REVIEW = re.compile(r"(train|test)/(neg|pos)/(\d+)_\d+\.txt")
 """The path of a review in the official folder."""
@@ -77,7 +74,7 @@ class Text(ByteTask, ImportedTask):
                     reviews[row["label"], number] = row["text"].encode()
             elif match := REVIEW.fullmatch(file.name):
                 split, label, number = match.groups()
-                splits[split][int(label == "pos"), int(number)] = file.read(REVIEW_LIMIT)
+                splits[split][int(label == "pos"), int(number)] = file.read(SMALL_FILE)
             else:
                 raise damaged(file.location, "is not named NUMBER_RATING.txt")
         arrays = {}

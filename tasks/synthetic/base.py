@@ -14,7 +14,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from tasks.answers import CLASSES, Answers
-from tasks.contract import NO_ANSWER, SPLITS, Split, SplitName, Task
+from tasks.contract import NO_ANSWER, SPLITS, Minimum, Split, SplitName, Task
 from zoo.registry import UserError
 
 FIRST_SYMBOL = 2
@@ -46,18 +46,14 @@ class Stream:
         with probability exp(-count**2 / 2 / bound): where that is small, all integers are shuffled.
         """
         if bound <= 4 * count or count**2 > 8 * bound:
-            return self._shuffled(count, bound, rows)
+            values, step = np.empty((rows, count), np.int64), max(1, SHUFFLED // bound)
+            for first in range(0, rows, step):
+                keys = self.uniform(min(step, rows - first), bound)
+                values[first : first + step] = keys.argsort(1, kind="stable")[:, :count]
+            return values
         values = self.integers(bound, rows, count)
         while len(repeating := np.flatnonzero((np.diff(np.sort(values)) == 0).any(1))):
             values[repeating] = self.integers(bound, len(repeating), count)
-        return values
-
-    def _shuffled(self, count: int, bound: int, rows: int) -> Int[np.ndarray, "rows count"]:
-        values = np.empty((rows, count), np.int64)
-        step = max(1, SHUFFLED // bound)
-        for first in range(0, rows, step):
-            keys = self.uniform(min(step, rows - first), bound)
-            values[first : first + step] = keys.argsort(1, kind="stable")[:, :count]
         return values
 
 
@@ -65,8 +61,6 @@ class Examples(NamedTuple):
     """Generated examples.
 
     Attributes:
-        sequences: (n, l), tokens without padding.
-        targets: (n,) or (n, a).
         target_positions: (n, a); None where an example has one target.
         lengths: (n,), the real tokens of each; None where no sequence is padded.
     """
@@ -82,10 +76,13 @@ class SyntheticTask(Task):
     """A task that draws its examples.
 
     Attributes:
-        vocabulary_option: the option that determines the vocabulary size.
-        answers: the kind of the targets.
+        max_len: tokens per example.
+        vocabulary: vocabulary size.
+        causal: whether the model is causal.
         train, dev, test: examples in the split of that name.
         seed: seed of every draw.
+        vocabulary_option: the option that determines the vocabulary size.
+        answers: the kind of the targets.
     """
 
     vocabulary_option: ClassVar[str] = "symbols"
@@ -117,7 +114,7 @@ class SyntheticTask(Task):
         return Split.single(tokens, lengths, targets, positions, self.answers)
 
     @override
-    def _require(self, **minima: int) -> None:
+    def _require(self, **minima: Minimum) -> None:
         super()._require(**minima)
         if self.vocabulary > 2**15:  # tokens are stored in 16 bits
             option = self.vocabulary_option
@@ -132,9 +129,8 @@ class SymbolTask(SyntheticTask):
     """A task whose answers are symbols of the sequence; the tokens below `FIRST_SYMBOL` are none.
 
     Attributes:
-        special: the word of each token that is no symbol.
-        max_len: tokens per example.
         symbols: number of different symbols.
+        special: the word of each token that is no symbol.
     """
 
     special: ClassVar[tuple[str, str]]

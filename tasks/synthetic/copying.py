@@ -14,7 +14,6 @@ from typing_extensions import override
 
 from tasks.registry import tasks
 from tasks.synthetic.base import FIRST_SYMBOL, Examples, Stream, SymbolTask
-from zoo.registry import require_at_least
 
 BLANK, REQUEST = 0, 1
 
@@ -25,7 +24,6 @@ class CopyTask(SymbolTask):
 
     Attributes:
         count: symbols to repeat.
-        causal: whether the model is causal.
     """
 
     special = ("blank", "request")
@@ -35,9 +33,7 @@ class CopyTask(SymbolTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_at_least(1, self.name, count=self.count)
-        reason = f"2 for each of count={self.count}"
-        require_at_least(2 * self.count, self.name, reason, max_len=self.max_len)
+        self._require(count=1, max_len=(2 * self.count, f"2 for each of count={self.count}"))
 
     @override
     def draw(self, stream: Stream, count: int) -> Examples:

@@ -24,17 +24,12 @@ from tasks.baselines import tokens
 from tasks.contract import Baseline
 from tasks.registry import tasks
 from tasks.synthetic.base import Examples, Stream, SyntheticTask
-from zoo.registry import require_at_least
 
 
 @tasks.register("adding")
 @dataclass(frozen=True, kw_only=True)
 class Adding(SyntheticTask):
     """Token 1 + i is the number i / (levels - 1); the same number marked is `levels` higher.
-
-    As a marked number has another token, the sum is linear in how often each token occurs: the
-    baseline *bag of tokens* solves it. The task tests whether a model can be optimised to find two
-    tokens among many at any length, not whether it moves information between positions.
 
     Attributes:
         max_len: numbers per example.
@@ -85,7 +80,6 @@ class Majority(SyntheticTask):
     Token 1 + i is the symbol i.
 
     Attributes:
-        max_len: tokens per example.
         symbols: number of different symbols, and of classes.
     """
 
@@ -131,7 +125,6 @@ class Histogram(SyntheticTask):
     `most` times, with equal probability, and the last one until the sequence is full.
 
     Attributes:
-        max_len: tokens per example.
         symbols: number of different symbols, at least `max_len`.
         most: the largest count, and the number of classes.
     """
@@ -149,9 +142,8 @@ class Histogram(SyntheticTask):
 
     def __post_init__(self) -> None:
         self._derive(classes=self.most, vocabulary=1 + self.symbols)
-        self._require(max_len=2, most=2)
         reason = f"the number of symbols that max_len={self.max_len} tokens can have"
-        require_at_least(self.max_len, self.name, reason, symbols=self.symbols)
+        self._require(max_len=2, most=2, symbols=(self.max_len, reason))
 
     @override
     def draw(self, stream: Stream, count: int) -> Examples:
@@ -182,13 +174,7 @@ class Histogram(SyntheticTask):
 @tasks.register("scaling")
 @dataclass(frozen=True, kw_only=True)
 class Scaling(SyntheticTask):
-    """Random tokens and random classes: no model can exceed chance.
-
-    Attributes:
-        max_len: tokens per example.
-        vocabulary: vocabulary size.
-        causal: whether the model is causal.
-    """
+    """Random tokens and random classes: no model can exceed chance."""
 
     name = "scaling"
     version = 1

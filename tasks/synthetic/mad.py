@@ -22,7 +22,7 @@ from tasks.answers import SomeClasses
 from tasks.contract import NO_ANSWER, SPLITS, Split, SplitName, Task
 from tasks.registry import tasks
 from tasks.synthetic.base import FIRST_SYMBOL, Examples, Stream, SymbolTask, SyntheticTask
-from zoo.registry import UserError, require_at_least
+from zoo.registry import UserError
 
 PAD = 0
 """The token before the first pair; keys, values and noise follow it in this order."""
@@ -33,52 +33,64 @@ END = 1
 Motif = tuple[int, ...]
 
 
-class MotifRecall(SyntheticTask):
-    """Keys and values of one to `motif` tokens, each key with one value; then a key once more.
+@tasks.register("fuzzy-recall")
+@dataclass(frozen=True, kw_only=True)
+class FuzzyRecall(SyntheticTask):
+    """Recall of motifs of up to three tokens.
 
-    Train is next-token prediction at every position. On dev and test the answers are the values of
-    keys that occurred before, and keys have `motif` tokens.
+    Keys and values have one to `motif` tokens, and each key one value; then a key follows once
+    more. Train is next-token prediction at every position. On dev and test the answers are the
+    values of keys that occurred before, and keys have `motif` tokens.
+
+    Attributes:
+        vocabulary: vocabulary size: a token for padding, keys, values, and noise.
+        motif: the most tokens of a key or of a value.
+        noise: share of pairs in whose place there is noise.
+        noise_tokens: how many tokens of the vocabulary are noise.
     """
 
+    name = "fuzzy-recall"
+    version = 1
+    vocabulary_option = "vocabulary"
     answers = SomeClasses()
+    caveat = "A rule that answers with any value token is right in one of as many as there are."
 
-    max_len: int
-    vocabulary: int
-    motif: int
-    noise: float
-    noise_tokens: int
+    max_len: int = 128
+    vocabulary: int = 16
+    motif: int = 3
+    noise: float = 0.0
+    noise_tokens: int = 0
+    train: int = 12_800
     causal = True
 
     def __post_init__(self) -> None:
         self._derive(classes=self.vocabulary)
-        self._require(motif=1, noise_tokens=0)
         if not 0 <= self.noise < 1:
             raise UserError(f"{self.name}.noise={self.noise} is no share below 1; lower it")
         if self.noise and not self.noise_tokens:
             raise UserError(f"{self.name}.noise={self.noise} needs noise_tokens; give 1 or more")
-        least = 1 + 2 * self.motif + self.noise_tokens
         reason = f"{self.motif} keys and values each, noise_tokens={self.noise_tokens} and 1 more"
-        require_at_least(least, self.name, reason, vocabulary=self.vocabulary)
-        reason = f"two pairs of motif={self.motif}"
-        require_at_least(4 * self.motif, self.name, reason, max_len=self.max_len)
+        self._require(
+            motif=1, noise_tokens=0, vocabulary=(1 + 2 * self.motif + self.noise_tokens, reason),
+            max_len=(4 * self.motif, f"two pairs of motif={self.motif}"),
+        )  # fmt: skip
 
     @override
     def load(self, split: SplitName) -> Split:
         stream = Stream(self.seed, SPLITS.index(split))
-        return self.split_of(self._draw(stream, getattr(self, split), split == "train"))
+        return self.split_of(self.draw(stream, getattr(self, split), train=split == "train"))
 
     @override
-    def draw(self, stream: Stream, count: int) -> Examples:
-        return self._draw(stream, count, True)
-
-    def _draw(self, stream: Stream, count: int, train: bool) -> Examples:
-        """Examples of train, whose targets are all next tokens, or of another split."""
+    def draw(self, stream: Stream, count: int, *, train: bool = True) -> Examples:
         every = np.full((count, self.max_len + 1), PAD, np.int64)
         targets = np.full((count, self.max_len + 1), NO_ANSWER, np.int64)
         # The numbers that decide each pair, and the last query.
-        draws, motifs = stream.uniform(count, self.max_len // 2, 6), self._motifs()
-        for row, (numbers, last) in enumerate(zip(draws, stream.uniform(count), strict=True)):
-            tokens, answers = self._example(motifs, numbers, float(last), train)
+        draws, lasts = stream.uniform(count, self.max_len // 2, 6), stream.uniform(count)
+        # The keys and the values of each size, from 1 on.
+        keys, values = ([[*permutations(tokens, n + 1)] for n in range(self.motif)]
+                        for tokens in self._kinds[:2])  # fmt: skip
+        for row, (numbers, last) in enumerate(zip(draws, lasts, strict=True)):
+            tokens, answers = self._example(keys, values, numbers, float(last), train)
             every[row, -len(tokens) :], targets[row, -len(tokens) :] = tokens, answers
         if train:
             targets = np.where(every == PAD, NO_ANSWER, every)
@@ -87,15 +99,14 @@ class MotifRecall(SyntheticTask):
 
     def _example(
         self,
-        motifs: tuple[list[list[Motif]], list[list[Motif]]],
+        keys: list[list[Motif]],
+        values: list[list[Motif]],
         draws: Float64[np.ndarray, "pairs 6"],
         last: float,
         train: bool,
     ) -> tuple[list[int], list[int]]:
         """The tokens of an example, at most one more than `max_len`, and the answers at each."""
-        keys, values = motifs
-        tokens: list[int] = []
-        answers: list[int] = []
+        tokens, answers, noise = list[int](), list[int](), self._kinds[2]
         paired: dict[Motif, Motif] = {}
         for is_noise, key_size, value_size, key_draw, value_draw, noise_draw in draws.tolist():
             size = int(key_size * self.motif) if train else self.motif - 1
@@ -105,8 +116,7 @@ class MotifRecall(SyntheticTask):
             if len(tokens) + 4 * self.motif > self.max_len + 1:
                 break
             if is_noise < self.noise and paired:
-                first = self.vocabulary - self.noise_tokens
-                found = [first + int(noise_draw * 7919 * (n + 1)) % self.noise_tokens
+                found = [noise[int(noise_draw * 7919 * (n + 1)) % len(noise)]
                          for n in range(len(key) + len(value))]  # fmt: skip
                 tokens += found
                 answers += [NO_ANSWER] * len(found)
@@ -119,14 +129,12 @@ class MotifRecall(SyntheticTask):
         key = _pick([*paired], last)
         return [*tokens, *key, *paired[key]], [*answers, *[NO_ANSWER] * len(key), *paired[key]]
 
-    def _motifs(self) -> tuple[list[list[Motif]], list[list[Motif]]]:
-        """The keys and the values of each size, from 1 on."""
-        count = (self.vocabulary - 1 - self.noise_tokens) // 2
-        last = self.vocabulary - self.noise_tokens
-        sizes = range(1, self.motif + 1)
-        keys, values = range(1, 1 + count), range(1 + count, last)
-        return ([[*permutations(keys, n)] for n in sizes],
-                [[*permutations(values, n)] for n in sizes])  # fmt: skip
+    @property
+    def _kinds(self) -> tuple[range, range, range]:
+        """The tokens of keys, of values and of noise, in this order behind `PAD`."""
+        noise = self.vocabulary - self.noise_tokens
+        value = 1 + (noise - 1) // 2
+        return range(1, value), range(value, noise), range(noise, self.vocabulary)
 
     @override
     def candidates(self, split: Split) -> Int[Tensor, "n c"]:
@@ -135,21 +143,16 @@ class MotifRecall(SyntheticTask):
         The answer to a query is the next token of the sequence. A value is therefore hidden where
         it is an answer, on train everywhere; on dev and test it stays where its key was first.
         """
-        tokens, first = split.sequences.long(), 1 + (self.vocabulary - 1 - self.noise_tokens) // 2
-        is_value = (tokens >= first) & (tokens < self.vocabulary - self.noise_tokens)
+        tokens, values = split.sequences.long(), self._kinds[1]
+        is_value = (tokens >= values.start) & (tokens < values.stop)
         # The answer at a position is the token behind it.
         is_value[:, 1:] &= split.targets[:, :-1] == NO_ANSWER
         return tokens.masked_fill(~is_value, NO_ANSWER)
 
     def word(self, token: int) -> str:
         """`k`, `v` or `n` with a number, of a key, a value or noise; `pad`."""
-        if token == PAD:
-            return "pad"
-        count = (self.vocabulary - 1 - self.noise_tokens) // 2
-        if token <= count:
-            return f"k{token}"
-        first = self.vocabulary - self.noise_tokens
-        return f"v{token - count}" if token < first else f"n{token - first + 1}"
+        kinds = zip("kvn", self._kinds, strict=True)
+        return next((f"{k}{1 + of.index(token)}" for k, of in kinds if token in of), "pad")
 
     @override
     def class_name(self, target: int) -> str:
@@ -160,56 +163,18 @@ def _pick(motifs: list[Motif], draw: float) -> Motif:
     return motifs[int(draw * len(motifs))]
 
 
-@tasks.register("fuzzy-recall")
-@dataclass(frozen=True, kw_only=True)
-class FuzzyRecall(MotifRecall):
-    """Recall of motifs of up to three tokens.
-
-    Attributes:
-        max_len: tokens per example.
-        vocabulary: vocabulary size: a token for padding, keys, values, and noise.
-        motif: the most tokens of a key or of a value.
-        noise: share of pairs in whose place there is noise.
-        noise_tokens: how many tokens of the vocabulary are noise.
-    """
-
-    name = "fuzzy-recall"
-    version = 1
-    vocabulary_option = "vocabulary"
-    caveat = "A rule that answers with any value token is right in one of as many as there are."
-
-    max_len: int = 128
-    vocabulary: int = 16
-    motif: int = 3
-    noise: float = 0.0
-    noise_tokens: int = 0
-    train: int = 12_800
-
-
 @tasks.register("noisy-recall")
 @dataclass(frozen=True, kw_only=True)
-class NoisyRecall(MotifRecall):
-    """Recall of single tokens, with noise in place of a fifth of the pairs.
-
-    Attributes:
-        max_len: tokens per example.
-        vocabulary: vocabulary size: a token for padding, keys, values, and noise.
-        motif: the most tokens of a key or of a value.
-        noise: share of pairs in whose place there is noise.
-        noise_tokens: how many tokens of the vocabulary are noise.
-    """
+class NoisyRecall(FuzzyRecall):
+    """Recall of single tokens, with noise in place of a fifth of the pairs."""
 
     name = "noisy-recall"
     version = 1
-    vocabulary_option = "vocabulary"
-    caveat = FuzzyRecall.caveat
 
-    max_len: int = 128
     vocabulary: int = 32
     motif: int = 1
     noise: float = 0.2
     noise_tokens: int = 16
-    train: int = 12_800
 
 
 @tasks.register("memorise")
@@ -223,7 +188,6 @@ class Memorise(SyntheticTask):
     Attributes:
         max_len: tokens per example, two for each key.
         vocabulary: vocabulary size: half of it keys, but for the token of the places.
-        causal: whether the model is causal.
     """
 
     name = "memorise"
@@ -238,8 +202,7 @@ class Memorise(SyntheticTask):
 
     def __post_init__(self) -> None:
         self._derive(classes=self.vocabulary // 2)
-        self._require(max_len=2)
-        require_at_least(4, self.name, "two keys and two values", vocabulary=self.vocabulary)
+        self._require(max_len=2, vocabulary=(4, "two keys and two values"))
 
     @override
     def draw(self, stream: Stream, count: int) -> Examples:
@@ -272,8 +235,6 @@ class Compression(SymbolTask):
 
     Attributes:
         max_len: tokens per example, the last one included.
-        symbols: number of different symbols.
-        causal: whether the model is causal.
     """
 
     name = "compression"
@@ -288,7 +249,7 @@ class Compression(SymbolTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_at_least(2, self.name, "a symbol and the last token", max_len=self.max_len)
+        self._require(max_len=(2, "a symbol and the last token"))
 
     @override
     def draw(self, stream: Stream, count: int) -> Examples:

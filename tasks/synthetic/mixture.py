@@ -55,8 +55,6 @@ class Recall(SyntheticTask):
     Attributes:
         mixture: the rungs of train, dev and test, PAIRS/TOKENSxWEIGHT: weights are shares of train.
         beyond: further rungs of the probes; empty for none.
-        vocabulary: vocabulary size.
-        causal: whether the model is causal.
         probe: examples of each probe.
     """
 

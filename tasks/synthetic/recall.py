@@ -14,7 +14,7 @@ from tasks.baselines import context
 from tasks.contract import NO_ANSWER, Baseline, Split
 from tasks.registry import tasks
 from tasks.synthetic.base import FIRST_SYMBOL, Examples, Stream, SymbolTask, SyntheticTask
-from zoo.registry import UserError, require_at_least
+from zoo.registry import UserError
 
 SPECIAL = 1
 """Induction's token between symbols; its token 0 does not occur."""
@@ -32,7 +32,6 @@ class Induction(SymbolTask):
 
     Attributes:
         specials: number of special tokens.
-        causal: whether the model is causal.
     """
 
     name = "induction"
@@ -51,14 +50,19 @@ class Induction(SymbolTask):
         # All but the first special token follow the symbols.
         self._derive(classes=self.symbols)
         self._derive(vocabulary=FIRST_SYMBOL + self.symbols + self.specials - 1)
-        self._require(symbols=2, specials=1)
-        reason = f"2 for each of specials={self.specials} and 1 more"
-        require_at_least(2 * self.specials + 1, "induction", reason, max_len=self.max_len)
+        least = 2 * self.specials + 1, f"2 for each of specials={self.specials} and 1 more"
+        self._require(symbols=2, specials=1, max_len=least)
 
     @override
     def draw(self, stream: Stream, count: int) -> Examples:
         symbols = stream.integers(self.symbols, count, self.max_len)
-        positions = self._special_positions(stream, count)
+        # A symbol follows each special token, before the last position.
+        if self.specials == 1:
+            positions = stream.integers(self.max_len - 2, count)[:, None]
+        else:
+            pairs, spare = divmod(self.max_len - 1, 2)
+            positions = 2 * stream.distinct(self.specials, pairs, count)
+            positions += stream.integers(spare + 1, count, 1)
         tokens = np.arange(self.specials) + FIRST_SYMBOL + self.symbols - 1
         tokens[0] = SPECIAL
         sequences = FIRST_SYMBOL + symbols
@@ -77,10 +81,7 @@ class Induction(SymbolTask):
         return super().candidates(split).masked_fill(self._is_special(split), NO_ANSWER)
 
     def shallow_baselines(self) -> Mapping[str, Baseline]:
-        """The symbols after the special tokens, whichever is asked.
-
-        Where the query is matched with its special token, one of them is the answer.
-        """
+        """The symbols after the special tokens, whichever is asked."""
         return {
             "random after a special token": partial(context.random, self._following),
             "most frequent after a special token": partial(
@@ -103,14 +104,6 @@ class Induction(SymbolTask):
         number = token - FIRST_SYMBOL - self.symbols
         return f"special{number + 2}" if number >= 0 else super().word(token)
 
-    def _special_positions(self, stream: Stream, count: int) -> Int[np.ndarray, "n specials"]:
-        """The position of each special token; a symbol follows it, before the last position."""
-        if self.specials == 1:
-            return stream.integers(self.max_len - 2, count)[:, None]
-        pairs, spare = divmod(self.max_len - 1, 2)
-        positions = 2 * stream.distinct(self.specials, pairs, count)
-        return positions + stream.integers(spare + 1, count, 1)
-
 
 @tasks.register("mqar")
 @dataclass(frozen=True, kw_only=True)
@@ -130,11 +123,8 @@ class MultiQueryRecall(SyntheticTask):
     gives the first key the slot that was drawn first (see `caveat`).
 
     Attributes:
-        max_len: tokens per example.
         pairs: key-value pairs, and queries, per example.
-        vocabulary: vocabulary size.
         filler: what the positions hold that are neither a pair nor a query: zero or random.
-        causal: whether the model is causal.
     """
 
     name = "mqar"
@@ -159,26 +149,36 @@ class MultiQueryRecall(SyntheticTask):
         if vocabulary % 2:
             raise UserError(f"mqar.vocabulary={vocabulary} must be even; add one")
         self._derive(classes=vocabulary // 2)
-        self._require(pairs=1)
-        require_at_least(4 * pairs, "mqar", f"4 for each of pairs={pairs}", max_len=self.max_len)
         # Token 0 is no key. So at least one token is left for a random filler.
-        reason = f"2 for each of pairs={pairs} and 2 more"
-        require_at_least(2 * pairs + 2, "mqar", reason, vocabulary=vocabulary)
+        least = 2 * pairs + 2, f"2 for each of pairs={pairs} and 2 more"
+        tokens = 4 * pairs, f"4 for each of pairs={pairs}"
+        self._require(pairs=1, max_len=tokens, vocabulary=least)
 
     @override
     def draw(self, stream: Stream, count: int) -> Examples:
         keys = 1 + stream.distinct(self.pairs, self.classes - 1, count)
         values = stream.distinct(self.pairs, self.classes, count)
         pairs = np.stack([keys, self.classes + values], axis=2).reshape(count, -1)
-        if self.filler == "random":
-            sequences = self._other_tokens(stream, pairs)
-        else:
-            sequences = np.zeros((count, self.max_len), np.int64)
+        sequences = np.zeros((count, self.max_len), np.int64)
+        if self.filler == "random":  # tokens from 1 on, none of them in the pairs of the example
+            free = self.vocabulary - 1 - pairs.shape[1]
+            # 16 bits hold every token, and take a quarter of the time.
+            others = 1 + stream.integers(free, count, self.max_len).astype(np.int16)
+            for used in np.sort(pairs.astype(np.int16), axis=1).T[..., None]:
+                others += others >= used
+            sequences[:] = others
         sequences[:, : 2 * self.pairs] = pairs
         # Slots come in the order of their draws, the dense ones first: no key may go with a draw.
         order = stream.distinct(self.pairs, self.pairs, count)
-        slots = np.take_along_axis(self._query_slots(stream, count), order, axis=1)
-        target_positions = 2 * self.pairs + 2 * slots
+        # Slot i is position 2 i after the pairs; its weight is x^(a - 1) with the published a =
+        # 0.01, x the distance to the pairs.
+        slots = np.arange(1, (self.max_len - 2 * self.pairs) // 2 + 1)
+        weights = slots ** (0.01 - 1)
+        # The smallest of exponential variables of these rates: a weighted draw without replacement
+        # (Efraimidis and Spirakis, 2006).
+        times = -np.log1p(-stream.uniform(count, len(slots))) / weights
+        chosen = times.argsort(1, kind="stable")[:, : self.pairs]
+        target_positions = 2 * self.pairs + 2 * np.take_along_axis(chosen, order, axis=1)
         np.put_along_axis(sequences, target_positions, keys, axis=1)
         return Examples(sequences, values, target_positions)
 
@@ -195,24 +195,3 @@ class MultiQueryRecall(SyntheticTask):
     @override
     def class_name(self, target: int) -> str:
         return f"v{target}"
-
-    def _other_tokens(
-        self, stream: Stream, tokens: Int[np.ndarray, "n used"]
-    ) -> Int[np.ndarray, "n l"]:
-        """Tokens from 1 on, none of them in the same row of `tokens`."""
-        free = self.vocabulary - 1 - tokens.shape[1]
-        # 16 bits hold every token, and take a quarter of the time.
-        others = 1 + stream.integers(free, len(tokens), self.max_len).astype(np.int16)
-        for used in np.sort(tokens.astype(np.int16), axis=1).T[..., None]:
-            others += others >= used
-        return others.astype(np.int64)
-
-    def _query_slots(self, stream: Stream, count: int) -> Int[np.ndarray, "n pairs"]:
-        """The slot of each query, all different; slot i is position 2 i after the pairs."""
-        slots = np.arange(1, (self.max_len - 2 * self.pairs) // 2 + 1)
-        # x^(a - 1) with the published a = 0.01, x the distance to the pairs.
-        weights = slots ** (0.01 - 1)
-        # The smallest of exponential variables of these rates: a weighted draw without replacement
-        # (Efraimidis and Spirakis, 2006).
-        times = -np.log1p(-stream.uniform(count, len(slots))) / weights
-        return times.argsort(1, kind="stable")[:, : self.pairs]

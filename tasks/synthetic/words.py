@@ -4,8 +4,7 @@ A recurrence solves them with a state of one element. The limits of models of co
 Merrill and Sabharwal, 2023, arXiv 2207.00729; Merrill et al., 2024, arXiv 2404.08819. Linear
 recurrences need negative eigenvalues for parity: Grazzi et al., 2024, arXiv 2411.12537. Sequences
 have `train_len` tokens in train and `max_len` in dev and test, which have answers at the positions
-behind `train_len` alone: a model that has learned the product continues there, and a model that has
-learned the positions of train does not.
+behind `train_len` alone.
 
 Token 1 + i is element i; the answer at a position is the number of the product.
 """
@@ -30,10 +29,9 @@ class WordProblem(SyntheticTask):
     """The running product in a finite group.
 
     Attributes:
-        elements: the permutations that are the group, the unit first.
         train_len: tokens per example of train.
         max_len: tokens per example of dev and test.
-        causal: whether the model is causal.
+        elements: the permutations that are the group, the unit first.
     """
 
     caveat = (
@@ -51,9 +49,8 @@ class WordProblem(SyntheticTask):
     def __post_init__(self) -> None:
         order = len(self.products())
         self._derive(classes=order, vocabulary=1 + order)
-        self._require(train_len=1)
         reason = f"the tokens of train, train_len={self.train_len}"
-        require_at_least(self.train_len, self.name, reason, max_len=self.max_len)
+        self._require(train_len=1, max_len=(self.train_len, reason))
 
     def products(self) -> Int[np.ndarray, "order order"]:
         """The number of each product, by its factors: the left one is applied first."""

@@ -13,7 +13,9 @@ import re
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, make_dataclass
+from functools import lru_cache
 from importlib import resources
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,11 +25,20 @@ from typing_extensions import override
 
 from tasks.baselines import rocket
 from tasks.contract import Baseline, Split, SplitName, Task
-from tasks.data.corpus import DEV_SEED, official
-from tasks.data.files import SourceFiles, damaged, source_of
+from tasks.data.corpus import DEV_SEED, MAX_CLASSES, official
+from tasks.data.files import (
+    Member,
+    SourceFiles,
+    Stamp,
+    damaged,
+    decoding,
+    source_of,
+    stamp,
+    system_errors,
+)
 from tasks.data.sources import ImportedTask
 from tasks.registry import tasks
-from tasks.uea.ts_format import read
+from tasks.uea.ts_format import Recordings, read
 from zoo.registry import UserError, require_at_least, require_memory
 
 DEV_SHARE = 5
@@ -35,6 +46,8 @@ DEV_SHARE = 5
 
 SHOWN_CHANNELS, SHOWN_POINTS = 3, 12
 """What is shown of a series as text."""
+
+FILE = re.compile(r"([^.].*)_(TRAIN|TEST)\.ts(?:\.xz)?", re.IGNORECASE)
 
 OPTIONS = ("max_len", "train", "dev", "test")
 
@@ -79,13 +92,24 @@ class Signals(Task):
         """Linear models of statistics and of random convolutions."""
         return rocket.MODELS
 
+    def subset(self, split: SplitName, indices: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " c"]:
+        """The indices of a split that are used: all."""
+        return indices
+
     @abstractmethod
+    def _series(self, part: SplitName) -> tuple[Series, UInt8[np.ndarray, " n"]]:
+        """The series of TRAIN or of TEST, and their classes."""
+
     def _filled(self, split: SplitName) -> tuple[Series, UInt8[np.ndarray, " n"]]:
         """The series of a split, truncated and without missing values, and their classes."""
+        series, targets = self._series(official(split))
+        indices = np.arange(len(targets)) if split == "test" else hold_out(targets)[split]
+        chosen = self.subset(split, indices)
+        return [filled(series[index][: self.max_len]) for index in chosen], targets[chosen]
 
 
 @dataclass(frozen=True, kw_only=True)
-class SeriesTask(Signals, ImportedTask):
+class SeriesTask(ImportedTask, Signals):
     """A set of the archive; its subclasses give its name and sizes.
 
     Attributes:
@@ -124,12 +148,10 @@ class SeriesTask(Signals, ImportedTask):
         return arrays
 
     @override
-    def _filled(self, split: SplitName) -> tuple[Series, UInt8[np.ndarray, " n"]]:
+    def _series(self, part: SplitName) -> tuple[Series, UInt8[np.ndarray, " n"]]:
         fields = {"values": f"float32 v {self.channels}", "ends": "int64 s", "targets": "uint8 s"}
-        values, ends, targets = self.arrays(fields, official(split))
-        indices = np.arange(len(targets)) if split == "test" else hold_out(targets)[split]
-        chosen, series = self.subset(split, indices), np.split(values, ends[:-1])
-        return [filled(series[index][: self.max_len]) for index in chosen], targets[chosen]
+        values, ends, targets = self.arrays(fields, part)
+        return np.split(values, ends[:-1]), targets
 
 
 def hold_out(targets: UInt8[np.ndarray, " n"]) -> Mapping[str, Int64[np.ndarray, " count"]]:
@@ -169,6 +191,91 @@ def normalised(series: Float32[np.ndarray, "l f"], scale: Scale) -> Float32[np.n
     """A series in standard deviations from the mean; 0 in a channel without any value."""
     values = (series.astype(np.float64) - scale.mean) / scale.deviation
     return np.nan_to_num(values, nan=0.0).astype(np.float32)
+
+
+@tasks.register("series")
+@dataclass(frozen=True, kw_only=True)
+class SeriesFolder(Signals):
+    """Time series of one channel or several, in `NAME_TRAIN.ts` and `NAME_TEST.ts` of a folder.
+
+    TEST is test, which is read once; a fifth of TRAIN is dev. Missing values and normalisation are
+    those of the sets of the archive: see the module.
+
+    Attributes:
+        path: the folder; each file may be compressed by xz.
+        points: time points to which a series is truncated; 0 for those of the longest.
+    """
+
+    name = "series"
+    version = 1
+
+    path: str
+    points: int = 0
+
+    def __post_init__(self) -> None:
+        """Read the files; raise UserError where an option or a file cannot be used."""
+        require_at_least(0, self.name, points=self.points)
+        train, test = _read(*_files(self.path))
+        longest = max(map(len, train.series + test.series))
+        self._derive(
+            classes=len(train.labels),
+            channels=train.series[0].shape[1],
+            max_len=min(self.points or longest, longest),
+        )
+
+    def class_name(self, target: int) -> str:
+        """The name in the header."""
+        return _read(*_files(self.path))[0].labels[target]
+
+    @override
+    def _series(self, part: SplitName) -> tuple[Series, UInt8[np.ndarray, " n"]]:
+        found = _read(*_files(self.path))[part == "test"]
+        return found.series, np.array(found.targets, np.uint8)
+
+
+def _files(path: str) -> tuple[Stamp, Stamp]:
+    """The files of train and of test, each with what its content is cached by."""
+    with system_errors(path):
+        found = [(file, FILE.fullmatch(file.name)) for file in sorted(Path(path).iterdir())]
+    files = [(file, match[1], match[2].upper()) for file, match in found if match]
+    parts = sorted(part for *_, part in files)
+    if parts != ["TEST", "TRAIN"] or files[0][1] != files[1][1]:
+        names = ", ".join(file.name for file, *_ in files) or "none"
+        raise UserError(
+            f"{path} has of the files NAME_TRAIN.ts and NAME_TEST.ts of one set: {names}; give a "
+            "folder with both"
+        )
+    of_part = {part: stamp(str(file), "its target") for file, _, part in files}
+    return of_part["TRAIN"], of_part["TEST"]
+
+
+@lru_cache(maxsize=1)  # a run builds its task several times
+def _read(train: Stamp, test: Stamp) -> tuple[Recordings, Recordings]:
+    of_train, of_test = _recordings(train[0]), _recordings(test[0])
+    for what, first, other in (
+        ("classes", of_train.labels, of_test.labels),
+        ("channels", of_train.series[0].shape[1], of_test.series[0].shape[1]),
+    ):
+        if first != other:
+            raise UserError(
+                f"{test[0]} has other {what} than {train[0].name}: {other}, not {first}; give both "
+                "of one set"
+            )
+    if not 2 <= len(of_train.labels) <= MAX_CLASSES:
+        raise UserError(
+            f"{train[0]} has {len(of_train.labels)} classes; give 2 to {MAX_CLASSES} in @classLabel"
+        )
+    if len(of_train.targets) < DEV_SHARE:
+        raise UserError(
+            f"{train[0]} has {len(of_train.targets)} series; give at least {DEV_SHARE}, one of "
+            "them for dev"
+        )
+    return of_train, of_test
+
+
+def _recordings(file: Path) -> Recordings:
+    with decoding(file, "correct it"), file.open("rb") as stream:
+        return read(Member(file.name, str(file), stream))
 
 
 def make_task(row: Mapping[str, str]) -> type[SeriesTask]:

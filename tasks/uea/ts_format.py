@@ -21,9 +21,6 @@ from tasks.data.corpus import class_order
 from tasks.data.files import Member, damaged
 from zoo.registry import UserError
 
-LINE_LIMIT = 1 << 24
-"""Bytes of a line, so that a damaged file cannot fill the memory; PEMS-SF has lines of 1 MB."""
-
 COMMENTS = ("#", "%")
 MISSING = "?"
 
@@ -59,7 +56,7 @@ def read(file: Member) -> Recordings:
 
 def _text(file: Member) -> Iterator[tuple[str, str]]:
     """Location and text of each line that is neither empty nor a comment."""
-    for location, line in file.lines(LINE_LIMIT):
+    for location, line in file.lines():
         # Comments of published files have damaged characters; anything else is ASCII.
         text = line.decode("utf-8", "replace").removeprefix("\ufeff").strip()
         if text and not text.startswith(COMMENTS):

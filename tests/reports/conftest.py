@@ -16,7 +16,7 @@ from harness.records.cost import CostRecord, step_recipe
 from harness.records.record import Record
 from harness.records.sources import Sources
 from harness.records.suites import Suite, find
-from tasks.metric import Metric
+from tasks.metrics import Metric
 
 MIB = 2**20
 

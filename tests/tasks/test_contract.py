@@ -14,7 +14,7 @@ from tasks.contract import Split
 from tasks.lra.listops import tokenise
 from tasks.lra.retrieval import Retrieval
 from tasks.lra.text import Text
-from tasks.metric import Metric
+from tasks.metrics import Metric
 from zoo.registry import UserError
 
 

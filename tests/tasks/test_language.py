@@ -11,7 +11,7 @@ import torch
 import tasks
 from tasks.baselines.kneser_ney import cross_entropies, discounts, losses, order_probabilities
 from tasks.contract import SPLITS
-from tasks.language.wikitext import Vocabulary, WikiText, windows
+from tasks.language.wikitext import WikiText, most_frequent, windows
 from tests.tasks.conftest import TEST, TRAIN, VALID, article, require_conformance
 from zoo.registry import UserError
 
@@ -74,8 +74,8 @@ def test_words_that_are_not_in_the_vocabulary_of_train_are_unknown(imported):
 
 
 def test_a_vocabulary_has_as_many_words_as_asked_and_unknown_once():
-    names = Vocabulary.of(b"a <unk> a <unk> <unk> \nb a b c d \n", 4).names
-    assert names == ["<unk>", "a", "<eos>", "b"]
+    names = most_frequent(b"a <unk> a <unk> <unk> \nb a b c d \n", 4)
+    assert names == [b"<unk>", b"a", b"<eos>", b"b"]
 
 
 def test_a_vocabulary_may_have_fewer_words_than_classes(imported):

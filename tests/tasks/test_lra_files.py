@@ -13,13 +13,14 @@ import pytest
 import torch
 
 from tasks.data import cache
+from tasks.data.files import SMALL_FILE
 from tasks.data.sources import ImportedTask, import_all
 from tasks.language.wikitext import WikiText
 from tasks.lra.image import Image, to_grey
 from tasks.lra.listops import OfficialListOps, tokenise
 from tasks.lra.pathfinder import OfficialPathfinder
 from tasks.lra.retrieval import Retrieval
-from tasks.lra.text import REVIEW_LIMIT, Text
+from tasks.lra.text import Text
 from tasks.registry import tasks
 from tests.tasks.conftest import REVIEWS, pack, packed_reviews, require_conformance
 from zoo.registry import UserError
@@ -380,7 +381,7 @@ DAMAGED = [
     ("reviews", "test/pos/3.txt", b"fine", "test.pos.3.txt is not named NUMBER_RATING.txt"),
     ("reviews", "test/neg/0_2.txt", b"caf\xe9", "test_values made from .* has SHA256"),
     ("reviews", "train/neg/20_1.txt", b"fine", "contains 41 examples in train, 40 expected"),
-    ("reviews", "test/neg/0_2.txt", b"x" * (REVIEW_LIMIT + 1), "has more than 1048576 bytes"),
+    ("reviews", "test/neg/0_2.txt", lambda _: b"x" * (SMALL_FILE + 1), "has more than 67108864"),
     ("packed", "imdb_test.jsonl.xz", first(label=1), "test_values made from .* has SHA256"),
     ("packed", "imdb_test.jsonl.xz", first(text="Other."), "test_values made from .* has SHA256"),
     ("packed", "imdb_test.jsonl.xz", first(text="removed"), "cannot be read .KeyError"),
