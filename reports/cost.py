@@ -1,8 +1,4 @@
-"""Costs against the number of tokens: page, figure, tables, from a frame of `harness cost`.
-
-A sweep is the costs that may be compared: of one pass, shape, precision and machine. Its rows are
-variants with their options, its columns lengths.
-"""
+"""Costs against the number of tokens: page, figure, tables, from a frame of `harness cost`."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -68,11 +64,7 @@ ROWS = (
 
 
 def sweeps(costs: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """The sweeps by their title, in order of level, pass and machine.
-
-    Lines are in order of `label` and length. More columns: `title`; `sample_seconds` and
-    `sample_memory` (bytes), of one sample; `flops_per_second`, `bytes_per_second`.
-    """
+    """The sweeps by their title, in order of level, pass and machine."""
     if costs.empty:
         return {}
     found = costs.assign(
@@ -88,12 +80,7 @@ def sweeps(costs: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def rows(sweep: pd.DataFrame) -> pd.DataFrame:
-    """The conclusions of a sweep for each row, by label.
-
-    Columns: `attention`, `claim`, `computed_by`; `time` and `memory`, the exponents; `faster` and
-    `smaller`, the crossovers; `longest`, the longest measured length; there `seconds`, `over_limit`
-    and `state` (bytes of a sample).
-    """
+    """The conclusions of a sweep for each row, by label."""
     found = {label: _row(costs) for label, costs in sweep.groupby("label")}
     return pd.DataFrame.from_dict(found, orient="index")
 
@@ -116,10 +103,7 @@ def _row(costs: pd.DataFrame) -> dict[str, Any]:
 
 
 def hint(costs: pd.DataFrame) -> str:
-    """The options that measure the costs of the matrix of `laptop`; empty where they are set.
-
-    `costs` are the ones of a command, of one shape.
-    """
+    """The options that measure the costs of the matrix of `laptop`; empty where they are set."""
     suite, ours = find("laptop"), costs.iloc[0]
     plan, texts = suite.cost, list[str]()
     compared = ours["level"] == "layer" and ours["device"] == "cpu"
@@ -187,7 +171,13 @@ def files(costs: pd.DataFrame) -> dict[str, bytes]:
     every = headed(pd.concat(found.values()), CSV)
     sections = [
         {
-            "title": title, "rows": _conclusions(sweep), "references": references(sweep),
+            "title": title, "references": references(sweep),
+            "rows": Table([
+                replace(of, heading=of.heading.format(memory=memory_of(sweep["pass"].iloc[0])))
+                for of in ROWS
+            ], table.lines(rows(sweep).rename_axis("label").reset_index())).markdown(
+                align_right=False
+            ),
             "time": _table(sweep, "seconds", 1000, "ratio"),
             "memory": _table(sweep, "memory", 1 / MIB, "memory_ratio"),
             "failures": failures(sweep), "memory_name": memory_of(sweep["pass"].iloc[0]),
@@ -229,10 +219,7 @@ def terminal(costs: pd.DataFrame) -> str:
 
 
 def draw(found: Mapping[str, pd.DataFrame]) -> "Figure":
-    """Two panels for each sweep of three measured lengths or more, up to `MOST_PANELS` in all.
-
-    They show time and memory of one sample against its tokens, both logarithmic.
-    """
+    """Two panels for each sweep of three measured lengths or more, up to `MOST_PANELS` in all."""
     from reports.figures import style
 
     kinds = [
@@ -306,13 +293,6 @@ def _title(cost: Cost) -> str:
         f"heads={cost['heads']}{model}, {cost['precision']}; "
         f"{cost['machine']}{count}"
     )
-
-
-def _conclusions(sweep: pd.DataFrame) -> str:
-    memory = memory_of(sweep["pass"].iloc[0])
-    columns = [replace(of, heading=of.heading.format(memory=memory)) for of in ROWS]
-    found = rows(sweep).rename_axis("label").reset_index()
-    return Table(columns, table.lines(found)).markdown(align_right=False)
 
 
 def _grid(

@@ -37,10 +37,7 @@ def curves(runs: pd.DataFrame, points: pd.DataFrame) -> pd.DataFrame:
 
 
 def over_seeds(points: pd.DataFrame, value: str) -> pd.DataFrame:
-    """The mean of a value over the seeds that reached a step, with its range, by row and step.
-
-    Columns: `attention`, `row`, `step`; `seconds`, their mean; `mean`, `low`, `high`.
-    """
+    """The mean of a value over the seeds that reached a step, with its range, by row and step."""
     groups = points.dropna(subset=value).groupby(["attention", "row", "step"], as_index=False)
     return groups.agg(
         seconds=("seconds", "mean"), mean=(value, "mean"), low=(value, "min"), high=(value, "max")

@@ -41,10 +41,7 @@ FITTED = 4
 
 
 def forms_of(suite: Suite, tasks: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """The form of each question, of `FORMS`, by name.
-
-    `tasks` are as `harness list --json` has them.
-    """
+    """The form of each question, of `FORMS`, by name."""
     causal, of = {task["name"]: task["causal"] for task in tasks}, recipes.of_suite(suite)
     return {
         q.name: FORMS[0 if of[q.name].options.get("causal", causal.get(q.task)) else 1]
@@ -63,10 +60,7 @@ def of_plan(costs: pd.DataFrame, plan: CostPlan) -> pd.DataFrame:
 
 
 def measured(costs: pd.DataFrame, plan: CostPlan, form: str) -> pd.DataFrame:
-    """The costs of `of_plan` that were measured in a form of `FORMS`, at the lengths of the plan.
-
-    Of several measurements of a row the first of `preferred_first` is used.
-    """
+    """The costs of `of_plan` that were measured in a form, at the lengths of the plan."""
     found = of_plan(costs, plan)
     found = found[found["length"].isin(plan.lengths) & (found["status"] == "ok")]
     found = found[found["causal"].astype(bool) == (form == CAUSAL)]

@@ -146,10 +146,6 @@ class Leaderboard(NamedTuple):
     Attributes:
         every: the runs with their questions and rows; see `reports.shown.questions`.
         runs: those that are shown.
-        pairs: the differences between `rows`; see `reports.statistics`.
-        rules: the baselines of the tasks; see `harness.records.frame.baselines`.
-        older: the runs that are left out, in one line.
-        outdated: the shown runs that are outdated, in one sentence.
     """
 
     every: pd.DataFrame
@@ -203,17 +199,13 @@ def rows_of(found: SuiteResults) -> pd.DataFrame:
         runs=("seed", "size"), run_seeds=("seed", lambda seeds: " ".join(map(str, seeds))),
     ))  # fmt: skip
     rows["status"] = groups[[*runs]].apply(shown.failures)
-    rows["seeds_at_baseline"] = _seeds_at_baseline(runs, rows)
-    rows = rows.assign(order=best_first(rows["mean"], rows["better"])).reset_index()
-    return rows.sort_values(["question", "order", "row"], ignore_index=True).drop(columns="order")
-
-
-def _seeds_at_baseline(runs: pd.DataFrame, rows: pd.DataFrame) -> pd.Series:
-    finished = runs[runs["score"].notna() & ~runs["baseline"]].set_index(["question", "row"])
+    finished = runs[runs["score"].notna() & ~runs["baseline"]].set_index(key)
     strongest = rows["baseline_value"].reindex(finished.index)
     behind = best_first(finished["score"] - strongest, finished["better"]) >= 0
-    behind = behind.where(strongest.notna())
-    return behind.astype(float).groupby(level=[0, 1]).sum(min_count=1)
+    behind = behind.where(strongest.notna()).astype(float)
+    rows["seeds_at_baseline"] = behind.groupby(level=[0, 1]).sum(min_count=1)
+    rows = rows.assign(order=best_first(rows["mean"], rows["better"])).reset_index()
+    return rows.sort_values(["question", "order", "row"], ignore_index=True).drop(columns="order")
 
 
 def files(found: Leaderboard, broken: Sequence[Broken]) -> dict[str, bytes]:

@@ -94,16 +94,22 @@ def insert(page: str, mark: str, content: str) -> str:
 def rendered(template: str, **values: Any) -> str:
     """A template of `reports/templates` with values; a name that it lacks is an error.
 
-    Filters: `md` escapes a text for Markdown, `number` and `whole` write a number or a dash; the
-    function `table` makes a table of Markdown, and `nothing` is the dash.
+    Filters: `md` escapes a text for Markdown, `note` makes a paragraph of a text that is not empty,
+    `number` and `whole` write a number or a dash; `table` is the function, `nothing` the dash.
     """
     environment = Environment(
         loader=PackageLoader("reports"), undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
-    environment.filters |= {"md": escape, "number": number, "whole": whole_text}
+    environment.filters |= {
+        "md": escape, "note": _note, "number": number, "whole": whole_text,
+    }  # fmt: skip
     environment.globals |= {"table": table, "nothing": NOTHING}
     return environment.get_template(template).render(**values)
+
+
+def _note(text: str) -> str:
+    return f"{escape(text)}\n\n" if text else ""
 
 
 def memory_of(operation: str) -> str:

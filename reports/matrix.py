@@ -45,35 +45,26 @@ def answer(question: str, name: str) -> Of:
 
 def of_row(name: str, how: str, questions: Sequence[str] = ()) -> Of:
     """An aggregate over the results of a row, on all questions or on these."""
-
-    def values(source: Source) -> pd.Series:
-        found = source.answers
-        found = found[found["question"].isin(questions)] if questions else found
-        return found.groupby("row")[name].agg(how)
-
-    return values
+    return lambda source: (
+        source.answers[source.answers["question"].isin(questions or source.answers["question"])]
+        .groupby("row")[name].agg(how)
+    )  # fmt: skip
 
 
 def count(questions: Sequence[str], *named: str) -> Of:
     """The number of these questions on which a variant has one of the named verdicts."""
-
-    def values(source: Source) -> pd.Series:
-        found = source.answers
-        has = found["question"].isin(questions) & found["verdict"].isin(named)
-        return has.groupby(found["row"]).sum()
-
-    return values
+    return lambda source: (
+        (source.answers["question"].isin(questions) & source.answers["verdict"].isin(named))
+        .groupby(source.answers["row"]).sum()
+    )  # fmt: skip
 
 
 def cost(operation: str, length: int, name: str) -> Of:
     """A column of `harness.records.frame.of_costs` of one pass and length."""
-
-    def values(source: Source) -> pd.Series:
-        costs = source.costs[source.costs["pass"] == operation]
-        costs = costs[costs["length"] == length].set_index("row")
-        return costs.reindex(columns=[name])[name]
-
-    return values
+    return lambda source: (
+        source.costs[(source.costs["pass"] == operation) & (source.costs["length"] == length)]
+        .set_index("row").reindex(columns=[name])[name]
+    )  # fmt: skip
 
 
 def ratio(line: Mapping[Any, Any], name: str) -> str:
@@ -115,7 +106,10 @@ def columns(suite: Suite, form: str, questions: Sequence[SuiteQuestion]) -> list
                    unit="bytes", short="state", write=whole_text,
                    note="what is kept between two tokens."),
         ],
-        Column(name="computed_by", of=_computed_by, heading="computed by", outputs=PAGES,
+        Column(name="computed_by", heading="computed by", outputs=PAGES,
+               of=lambda source: source.costs[source.costs["pass"] == "train"]
+               .sort_values("length").reindex(columns=["row", "computed_by"])
+               .groupby("row")["computed_by"].last(),
                write=lambda of: of if isinstance(of, str) else NOTHING,
                note="in training, operations of PyTorch, loops that are compiled here, Triton, or "
                     "a library (a package, or a fused kernel of PyTorch)."),
@@ -167,11 +161,6 @@ def _named(line: Line, titles: Mapping[str, str], verdict: str) -> str:
     return "; ".join(found) or NOTHING
 
 
-def _computed_by(source: Source) -> pd.Series:
-    train = source.costs[source.costs["pass"] == "train"].sort_values("length")
-    return train.reindex(columns=["row", "computed_by"]).groupby("row")["computed_by"].last()
-
-
 def _checks(failures: float) -> str:
     if failures != failures:
         return NOTHING
@@ -181,17 +170,7 @@ def _checks(failures: float) -> str:
 def matrix(
     answers: pd.DataFrame, costs: pd.DataFrame, suite: Suite, forms: Mapping[str, str]
 ) -> dict[str, pd.DataFrame]:
-    """The matrix of each form that questions of a suite have, by row, in order of families.
-
-    A row is left out where it has results or costs of the other form alone. The arguments are made
-    by `SuiteResults.answers`, `harness.records.frame.of_costs` and `layer_costs.forms_of`.
-
-    Returns:
-        The values of `columns`, by their names. Costs are of a layer of this form; `time`,
-        `memory` and `decode` are relative to softmax; `decode`, `decode_seconds` and `state_bytes`
-        are of one token at the longest length. For each question its name (the mean), `NAME.low`
-        and so on.
-    """
+    """The matrix of each form that questions of a suite have, by row, in order of families."""
     order = answers.drop_duplicates("row").set_index("row")["attention"].map(order_of)
     order = order.sort_values(kind="stable").index
     found, has_any = {}, {}
@@ -242,10 +221,7 @@ def most_solved(probes: pd.DataFrame) -> pd.Series:
 
 
 def of_probes(probes: pd.DataFrame) -> Table:
-    """The table of the probes of one question: a column for each, and the largest that is solved.
-
-    `probes` are of `reports.suite_results.SuiteResults`, in the order of rows.
-    """
+    """The table of the probes of one question: a column for each, and the largest solved."""
     names = probes.drop_duplicates("probe")[["probe", "trained"]].itertuples(index=False)
     across = {name: _heading(name, trained) for name, trained in names}
     found = grid(probes, ROW, across, "probe", lambda of: Cell(of["text"], interval=of["interval"]))

@@ -1,7 +1,4 @@
-"""Numbers that papers published, measured by others, and results and costs of suites beside them.
-
-They are read from CSV files, and never combined with records.
-"""
+"""Numbers that papers published, and the results and costs of suites beside them."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -74,11 +71,9 @@ def published(**fields: str) -> pd.DataFrame:
 
 
 def results(answers: pd.DataFrame, seeds: pd.DataFrame, suite: Suite) -> pd.DataFrame:
-    """The results of a suite with the published numbers; see `reports.suite_results.SuiteResults`.
+    """The results of a suite with the published numbers: `published_is` where the interval is.
 
-    New columns: `best_on_test` (the mean over seeds of the best of all evaluations on test),
-    `published`, `published_text` (as printed), `published_in` (source and table) and `published_is`
-    (`within`, `above` or `below` the interval here, as rounded in print; else empty).
+    It is empty without a number; an interval is compared with the number as rounded in print.
     """
     best = seeds[seeds["status"] == "ok"].groupby(["question", "row"])["best_on_test"].mean()
     keys = answers["question"].map(seeds.groupby("question")["task"].first())
@@ -108,7 +103,6 @@ def means(results: pd.DataFrame, suite: Suite) -> pd.DataFrame:
     """The mean of each row here and as published, over the questions that have both.
 
     Where only the mean of a whole table is published, the mean here is over all of its questions.
-    Columns: `questions` (their number), `here`, `published`.
     """
     numbers = _of_suite(suite)
     whole = numbers[numbers["task"] == "average"].set_index("attention")["value"]
@@ -127,13 +121,6 @@ def gpu_hours(efforts: pd.DataFrame) -> pd.DataFrame:
 
     They are runs x steps x the seconds of a step: the published ones, else their mean on the
     question, else `STEP_SECONDS` for each pass.
-
-    Args:
-        efforts: a line for each row and question, see `harness.suite.efforts`.
-
-    Returns:
-        A line for each question, by name: `rows`, `runs`, `steps` (of a run), `passes` (of a step),
-        `hours`, `assumed` (whether no time is published).
     """
     times = published(unit="s/1K steps").set_index(["task", "attention"])["value"] / 1000
     of_rows = times.reindex(pd.MultiIndex.from_frame(efforts[[*times.index.names]]))
@@ -163,11 +150,8 @@ def section(results: pd.DataFrame, suite: Suite) -> str:
 def step_costs(wanted: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
     """The costs of training steps with the published ones, a line for each row and question.
 
-    Args:
-        wanted: a line for each row and question: `question`, `row`, `attention`, `task` (its key)
-            and `shape`, of the cost. The first row is the one that published ratios refer to.
-        costs: see `harness.records.frame.of_costs`: of several machines and precisions those with
-            the most of these steps are used.
+    The first row is the one that published ratios refer to. Of several machines and precisions
+    those with the most of the wanted steps are used.
 
     Returns:
         Columns: as `wanted` and `costs`; `time` (seconds of 1,000 steps) with its

@@ -62,7 +62,11 @@ def questions(runs: pd.DataFrame, varied: str = "") -> pd.DataFrame:
     settings = {number: _setting(of[0], varied) for number, of in same.items()}
     chosen: Any = runs["values"].map(json.loads).where(runs["role"] != "trial", None)
     chosen = chosen.map(lambda values: values or {})
-    labels = pd.Series([_label(run, varied) for run in lines(runs)], runs.index)
+    overrides = [
+        {path: value for path, value in json.loads(text).items() if path != varied}
+        for text in runs["overrides"]
+    ]
+    labels = pd.Series([*map(label_of, runs["attention"], overrides)], runs.index)
     found = runs.assign(
         question=group.map(titles), setting=group.map(settings), chosen=chosen,
         row=labels + chosen.map(_chosen), left_out="",
@@ -167,11 +171,6 @@ def _title(runs: Sequence[Line], varied: str) -> str:
     title = f"{title}, {run['device']}: {run['machine']}"
     threads = threads_of(*sorted({run["threads"] for run in runs}))
     return f"{title}, {threads}" if run["device"] == "cpu" else title
-
-
-def _label(run: Line, varied: str) -> str:
-    overrides = json.loads(run["overrides"])
-    return label_of(run["attention"], {path: v for path, v in overrides.items() if path != varied})
 
 
 def _chosen(values: Mapping[str, object]) -> str:

@@ -36,12 +36,9 @@ COLUMNS = ["table", "question", *PAIRS, "outdated"]
 def is_comparable(sample: Sample, baselines: Sequence[float]) -> bool:
     """Return whether the seeds of a row, two at least, can be compared with other rows.
 
-    A seed that stays at a baseline is from another distribution than seeds that vary about a level.
-    Of two rows that fail equally often, three seeds of one may all succeed and three of the other
-    all fail: no test of three seeds can tell this from a difference. With fewer than `MANY_SEEDS`
-    seeds none may therefore be at a baseline. With more it is enough that they are not all at the
-    same one: rows that fail in part have a wide error. Without any of the `baselines`, accuracies,
-    a failure is not recognised, and no row is comparable.
+    With fewer than `MANY_SEEDS` seeds none may be at a baseline. With more it is enough that they
+    are not all at the same one; without any of the `baselines` no row is comparable. The reasons:
+    docs/decisions/0025-statistics-of-a-leaderboard.md.
 
     A seed is at a baseline where a two-sided test at 5 % does not tell their accuracies apart. The
     baseline has the sampling error of the seed. A seed below all baselines is at the lowest one.
@@ -94,13 +91,7 @@ class Differences(NamedTuple):
 
 
 def differences(samples: Sequence[Sample]) -> Differences:
-    """The differences of all pairs of rows.
-
-    A difference of means has two variances. That of test examples is from the differences by
-    cluster, as all rows predict the same examples. As in McNemar's test, it is about 0, its value
-    if the rows do not differ. That of seeds is the sum of both rows'; its degrees of freedom are
-    Welch's.
-    """
+    """The differences of all pairs of rows."""
     means = np.array([row.mean for row in samples])
     seeds = np.array([max(row.between, row.interaction) for row in samples])
     noise = np.array([row.interaction for row in samples])
@@ -121,12 +112,7 @@ def differences(samples: Sequence[Sample]) -> Differences:
 
 
 def tail(t: Array, share: Array, freedom: Array) -> Array:
-    """Two-sided probability that a difference exceeds t >= 0 standard errors.
-
-    The mean of Student's and the normal one. The weight of Student's is the share of the variance
-    that was estimated from few seeds, with their degrees of freedom. In the far tail, which Holm's
-    correction needs, Satterthwaite's approximation is too small with three seeds.
-    """
+    """Two-sided probability that a difference exceeds t >= 0 standard errors."""
     return 2 * (share * stdtr(freedom, -t) + (1 - share) * ndtr(-t))
 
 

@@ -23,23 +23,16 @@ HEIGHT = 3.5
 def study_files(
     name: str, head: str, sections: Sections, panels: "Sequence[Panel]", frame: pd.DataFrame
 ) -> dict[str, bytes]:
-    """The content of `NAME.md`, `.csv`, `.png` and `.svg`, by name.
-
-    The page has the `head`, in Markdown, and the `sections`; the CSV file has the rows of `frame`.
-    """
+    """The content of `NAME.md`, `.csv`, `.png` and `.svg`, by name."""
     from reports.figures import style
 
-    page = _page(head, sections).encode()
-    return {f"{name}.md": page, **style.table_with_images(name, frame, _draw, panels)}
-
-
-def _page(head: str, sections: Sections) -> str:
     blocks = [head]
-    for title, frame, text in sections:
-        rows = [[*map(_cell, row)] for row in frame.itertuples(index=False)]
+    for title, lines, text in sections:
+        rows = [[*map(_cell, row)] for row in lines.itertuples(index=False)]
         blocks += [f"## {escape(title)}\n", *([f"{escape(text)}\n"] if text else [])]
-        blocks.append(table([*map(escape, map(str, frame))], rows, align_right=True))
-    return "\n".join(blocks)
+        blocks.append(table([*map(escape, map(str, lines))], rows, align_right=True))
+    page = "\n".join(blocks).encode()
+    return {f"{name}.md": page, **style.table_with_images(name, frame, _draw, panels)}
 
 
 def _cell(value: Any) -> str:

@@ -1,8 +1,4 @@
-"""The results of a suite: what each row reached on each question, and the matrix of all.
-
-A row is a variant with its options, a column is a question. Frames of `harness.records.frame` go
-in, and frames come out, from which pages, tables and figures are made.
-"""
+"""The results of a suite: what each row reached on each question, and the matrix of all."""
 
 import math
 from collections import Counter
@@ -54,12 +50,10 @@ class SuiteResults:
     """The results of a suite, or of runs of none.
 
     Attributes:
-        key: its name.
         rows: the rows that are listed first, each with its variant.
         seeds: the runs that are results.
         left_out: what other runs there are, in one sentence; empty where there are none.
         questions: the results of each question by its name.
-        verdicts: of `reports.verdicts`.
     """
 
     key: str
@@ -104,14 +98,7 @@ class SuiteResults:
         })  # fmt: skip
 
     def probes(self) -> pd.DataFrame:
-        """The result of each row on the further splits of a question, of the rows that have them.
-
-        Returns:
-            A line for each row, question and probe, in the order of the task. Columns: `row`,
-            `question`, `probe`; `trained`, whether dev has a part of this name, so that training
-            has such examples; `by_seed`, the score of each seed; and of `answers`, `better` to
-            `seeds`.
-        """
+        """The result of each row on the further splits of a question, if it has any."""
         lines = []
         for name, runs in self.seeds.groupby("question"):
             parts = {*chain.from_iterable(runs["groups"])}
@@ -129,11 +116,7 @@ class SuiteResults:
         return pd.DataFrame(lines, columns=[*OF_PROBES])
 
     def pairs(self) -> pd.DataFrame:
-        """The differences between the rows that are compared on each question, with p-values.
-
-        Columns: `table` (the suite), `question`, `metric`, as `reports.statistics.pairs`, and
-        `outdated`, whether a run of either row is.
-        """
+        """The differences between the rows that are compared on each question, with p-values."""
         old = {(run.question, run.row) for run in self.seeds.itertuples() if run.outdated}
         tables = []
         for name, question in self.questions.items():
@@ -176,11 +159,7 @@ def has_runs(answers: pd.DataFrame) -> pd.Series:
 
 
 def comparable(runs: pd.DataFrame, suite: Suite) -> pd.DataFrame:
-    """The runs of a suite with a new column `left_out`: why a run is not compared, or empty.
-
-    A question has the settings of its suite, and data of one kind. An entry of a row has one
-    implementation, one kind of device, and one rate that trials chose.
-    """
+    """The runs of a suite with a new column `left_out`: why a run is not compared, or empty."""
     found = runs[runs["suite"] == suite.key].assign(left_out="")
     if found.empty:
         return found
@@ -222,8 +201,6 @@ class QuestionResults:
     """The results of a question: what is needed to compare its rows.
 
     Attributes:
-        scores: of each row, with its interval.
-        seeds: the number of finished runs of each row.
         samples: the stored answers of the finished seeds by row; higher is better.
         models: the rows without attention.
         rules: the scores of the baselines of the task by name, with intervals over test examples.
@@ -295,8 +272,12 @@ def question_results(runs: pd.DataFrame, baselines: pd.DataFrame) -> QuestionRes
         stored = None if seeds["sample"].isna().any() else Sample.of([*seeds["sample"]])
         if stored:
             samples[row] = stored
-        score = interval_of(stored, metric) if stored else _interval_of_scores(seeds, metric)
-        scores |= {row: score} if score else {}
+            scores[row] = interval_of(stored, metric)
+            continue
+        # Without stored answers only accuracies have an interval.
+        means = [metric.mean(score) for score in seeds["score"]]
+        if all(0 <= mean <= 1 for mean in means):
+            scores[row] = in_unit(interval(means, int(seeds["test_examples"].iloc[0])), metric)
     models = frozenset(finished.loc[finished["baseline"], "row"]) & scores.keys()
     same = baselines[baselines["data"] == latest["data"]]
     rules = {
@@ -308,14 +289,6 @@ def question_results(runs: pd.DataFrame, baselines: pd.DataFrame) -> QuestionRes
     # From here on more is better.
     samples = {row: replace(of, totals=metric.sign * of.totals) for row, of in samples.items()}
     return QuestionResults(metric, scores, Counter(finished["row"]), samples, models, rules)
-
-
-def _interval_of_scores(runs: pd.DataFrame, metric: Metric) -> Interval | None:
-    """The interval of accuracies without stored answers; None for scores of other kinds."""
-    means = [metric.mean(score) for score in runs["score"]]
-    if not all(0 <= mean <= 1 for mean in means):
-        return None
-    return in_unit(interval(means, int(runs["test_examples"].iloc[0])), metric)
 
 
 def _answers(question: QuestionResults, runs: pd.DataFrame, rank_all: bool) -> pd.DataFrame:

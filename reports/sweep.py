@@ -56,10 +56,6 @@ def sweeps(
 
     `baselines` are complete and of one version, `field` is the option, as `task.pairs`, and
     `default` the value of runs of a variant whose record leaves it out.
-
-    Columns: `question` (of all values), `setting`, `field`, `value`; `attention`, `row`, `metric`,
-    `unit`, `mean`, `low`, `high`, `text`, `interval`, `seeds` (of all runs), `failures`;
-    `state_bytes`, the median; `rule` and `rule_score`, the strongest baseline of the task.
     """
     values = values_of(runs, field, default)
     swept = selected_of(
@@ -86,10 +82,7 @@ def sweeps(
 
 
 def values_of(runs: pd.DataFrame, field: str, default: object = None) -> pd.Series:
-    """The value of an option of each run; None for a run that does not have it.
-
-    `default` is the value of a variant of the run whose record leaves it out.
-    """
+    """The value of an option of each run; None for a run that does not have it."""
     owner, _, option = field.partition(".")
 
     def value(run: Mapping[Hashable, Any]) -> object:

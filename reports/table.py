@@ -37,9 +37,6 @@ class Cell(NamedTuple):
     """The text of a score; an output that has only plain text joins what it shows.
 
     Attributes:
-        letters: of the rank groups.
-        interval: with its brackets.
-        notes: texts in small print.
         at_baseline: whether the score is no evidence.
         group: 1 for the best group, 0 for none.
         is_part: whether trials or seeds are missing; outputs without notes have a mark.

@@ -29,11 +29,7 @@ def files(runs: pd.DataFrame) -> dict[str, bytes]:
 
 
 def trials(runs: pd.DataFrame) -> pd.DataFrame:
-    """The trials of runs, a line for each question, row and point, the best of each row first.
-
-    `runs` are of `reports.shown.questions`. A new column is `best`, whether the point is the best
-    of its row.
-    """
+    """The trials of runs, a line for each question, row and point, the best of each row first."""
     found = runs[(runs["left_out"] == "") & (runs["role"] == "trial")] if len(runs) else runs
     if found.empty:
         return found

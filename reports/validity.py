@@ -56,13 +56,6 @@ def orderings(
 ) -> pd.DataFrame:  # fmt: skip
     """Each published ordering of a question of these results, with what the results have.
 
-    Args:
-        answers: of `reports.suite_results.SuiteResults`.
-        probes: the same columns for further splits, by `probe`: `row`, `question`, `mean`, `low`,
-            `high`, `better`, `seeds`, `trained`, `by_seed`.
-        pairs: the differences of rows on the same test examples; see `reports.statistics.pairs`.
-        questions: whose orderings; empty for those of the answers.
-
     Returns:
         A line for each ordering: its fields; `first` and `second`, the means of the two rows;
         `difference`, positive if the order is the published one, with its 95 % interval, `low` to
@@ -106,7 +99,9 @@ def _compared(
     sign = 1 if first["better"] == "higher" else -1
     of_question = pairs[pairs["question"] == ordering["question"]]
     pair = between(of_question, [(ordering["above"], ordering["below"])])
-    low, high = _difference(first, second)
+    # The sum of both intervals.
+    ends = first["low"] - second["high"], first["high"] - second["low"]
+    low, high = sorted(sign * end for end in ends)
     if "since" in ordering:
         test = ttest_ind(first["by_seed"], second["by_seed"], equal_var=False)
         low, high = sorted(sign * end for end in test.confidence_interval())
@@ -137,14 +132,6 @@ def _changes(
         changes = np.subtract(line["by_seed"], seeds) if len(seeds) == len(line["by_seed"]) else []
         found.append({**line, "by_seed": changes, "mean": np.mean(changes)} if len(changes) else {})
     return found
-
-
-def _difference(
-    first: Mapping[Hashable, Any], second: Mapping[Hashable, Any]
-) -> tuple[float, float]:
-    """The ends of the difference of two intervals of 95 %, positive if the first is better."""
-    ends = first["low"] - second["high"], first["high"] - second["low"]
-    return ends if first["better"] == "higher" else (-ends[1], -ends[0])
 
 
 def correlations(answers: pd.DataFrame, probes: pd.DataFrame) -> pd.DataFrame:

@@ -1,9 +1,4 @@
-"""Verdicts on a variant and a question: able, unable, undecided; docs/decisions/0086-verdicts.md.
-
-A variant is *able* if every seed reached the ceiling of the question. It is *unable* if its curve
-on dev was flat at every rate and seed, and an able one needed less than a third of the budget.
-Any other result is *undecided*. Before all trials and seeds have ended, *runs are missing*.
-"""
+"""Verdicts on a variant and a question: able, unable, undecided; see decision 86."""
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
@@ -116,11 +111,6 @@ def verdicts(
 ) -> pd.DataFrame:  # fmt: skip
     """The verdict on each variant and question that has runs.
 
-    Args:
-        runs: of a suite, trials included; see `harness.records.frame.of_records`.
-        ceilings: the score that solves each question, by name; others have no verdict.
-        seeds: the final runs of a variant, by question; else one.
-
     Returns:
         A line for each question and row: `verdict`; `part`, the runs that there are where others
         are missing, else empty; `steps`, the median over the final runs of the steps to the
@@ -148,10 +138,7 @@ def verdicts(
 
 
 def words(of: Mapping[Hashable, Any]) -> str:
-    """A verdict in words, with the columns of `verdicts`: the steps, or how far the variant got.
-
-    Where it is undecided: the runs that reached the ceiling, or the rise of its curve at the end.
-    """
+    """A verdict in words, with the columns of `verdicts`: the steps, or how far the variant got."""
     verdict, rise = of["verdict"], Rise(of["rise"], of["error"], of["distance"])
     if of["part"]:
         return f"{verdict}: {of['part']}"

@@ -4,17 +4,8 @@ from collections.abc import Sequence
 from itertools import chain, combinations, product
 from textwrap import fill
 
-from reports.advice.rules import (
-    PASSES,
-    PLACES,
-    Values,
-    advise,
-    bytes_in,
-    bytes_text,
-    label_of,
-    preference,
-    setting_of,
-)
+from reports.advice import rules
+from reports.advice.rules import PASSES, PLACES, Values, advise, bytes_in, bytes_text
 from reports.advice.table import table
 from reports.layer_costs import FORMS
 from reports.markdown import memory_of, rendered
@@ -32,11 +23,11 @@ MOST_NEEDS = 4
 
 def advice_text(table: Values, query: Values, result: Values) -> str:
     """The result of a query as text; see `reports.advice.rules.advise`."""
-    key, _ = setting_of(table, query)
+    key, _ = rules.setting_of(table, query)
     uses = {of["row"]: [*map(PLACES.get, of["uses"])] for of in result["members"] if of["uses"]}
     return rendered(
-        "advice.txt.j2", table=table, query=query, result=result,
-        setting=table["setting"], label=label_of(key), members=_members(table, query, result, key),
+        "advice.txt.j2", table=table, query=query, result=result, setting=table["setting"],
+        label=rules.label_of(key), members=_members(table, query, result, key),
         listed=_listed, notes=table["notes"], uses=uses,
         judged=any(of for row in table["rows"] for of in row["verdicts"].values()),
         sentence=fill(recommendation(table, query, result), WIDE),
@@ -48,7 +39,7 @@ def recommendation(table: Values, query: Values, result: Values) -> str:
     found = [member for member in result["members"] if member["row"] == result["recommended"]]
     if not found:
         return ""
-    (member,), setting, (key, _) = found, table["setting"], setting_of(table, query)
+    (member,), setting, (key, _) = found, table["setting"], rules.setting_of(table, query)
     used = [name for name in query["needs"] if name not in result["unanswered"]]
     needs = " and ".join(
         f"{table['questions'][name]} ({', '.join(filter(None, (verdict, steps)))})"
@@ -64,7 +55,7 @@ def recommendation(table: Values, query: Values, result: Values) -> str:
     where = [setting.get("device", "").upper(), setting["precision"], f"width {setting['dim']}"]
     return (
         f"Use {member['row']} for {needs}: it is {rank}, and of {these} the fastest, with {time} "
-        f"({label_of(key)}, {query['length']:,} tokens; {', '.join(filter(None, where))})."
+        f"({rules.label_of(key)}, {query['length']:,} tokens; {', '.join(filter(None, where))})."
     )
 
 
@@ -94,10 +85,10 @@ def choices(table: Values) -> Values:
     results: Values = {}
     for operation, length, (name, asked) in product(PASSES, lengths, needs.items()):
         query = {"length": length, "pass": operation, "memory": None, "needs": [*asked]}
-        key, conflict = setting_of(table, query)
+        key, conflict = rules.setting_of(table, query)
         if not conflict:
             found = advise(table, query)
-            order = [of["row"] for of in sorted(found["members"], key=preference)]
+            order = [of["row"] for of in sorted(found["members"], key=rules.preference)]
             members = [
                 {**of, "place": order.index(of["row"]), "cells": _cells(table, key, of),
                  "sentence": recommendation(table, query, {**found, "recommended": of["row"]})}

@@ -92,12 +92,7 @@ def bytes_in(text: str) -> int:
 
 
 def advise(table: Values, query: Values) -> Values:
-    """The rows that suit a purpose.
-
-    Args:
-        table: see `table`.
-        query: `length`, `pass`, `memory` (bytes, or None), `needs` (questions). The costs are of
-            the form of these questions.
+    """The rows that suit a query: `length`, `pass`, `memory` (bytes, or None), `needs` (questions).
 
     Returns:
         `members` of the Pareto set (no other row is at least as good in groups, time and memory and

@@ -31,11 +31,7 @@ def table(
     answers: pd.DataFrame, seeds: pd.DataFrame, costs: pd.DataFrame, suite: Suite,
     catalogue: Mapping[str, Iterable[Mapping[str, Any]]],
 ) -> Values:  # fmt: skip
-    """The input of the rules, as plain values.
-
-    `answers` and `seeds` are the results and runs of `reports.suite_results.SuiteResults`, `costs`
-    are of `harness.records.frame.of_costs`, the `catalogue` is as `harness list --json` gives it.
-    """
+    """The input of the rules, as plain values."""
     costs = of_plan(costs, suite.cost)
     generator, keys = np.random.default_rng(0), _keys(costs)
     units = {

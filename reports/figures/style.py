@@ -98,10 +98,7 @@ def point_styles(rows: Iterable[tuple[str, str]]) -> dict[str, tuple[str, str]]:
 
 
 def panels(heights: Sequence[float], width: float = WIDTH) -> tuple[Figure, list[Axes]]:
-    """A figure of panels in two columns, or in one for a single panel; all sizes in inches.
-
-    A row is as high as its highest panel. `width` is of a panel with its legend.
-    """
+    """A figure of panels in two columns, or in one for a single panel; all sizes in inches."""
     columns = min(max(len(heights), 1), 2)
     rows = [max(heights[i : i + columns]) for i in range(0, len(heights), columns)] or [1.0]
     layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1, wspace=0.02, hspace=0.02)

@@ -26,11 +26,7 @@ def findings(studies: Sequence[ShallowStudy]) -> str:
 
 
 def explain(study: ShallowStudy) -> pd.DataFrame:
-    """Every published accuracy on the task of a study, the lowest first.
-
-    Columns: as `reports.papers.published`, of this version of the task, and `model`, the
-    simplest shallow model that reaches it, `none` without one; sizes of splits may differ.
-    """
+    """Every published accuracy on the task of a study, the lowest first."""
     found = published(task=study.task.partition("[")[0], unit="%")
     highest = {model.name: 100 * _interval(study, model)[1] for model in study.models}
     models = [

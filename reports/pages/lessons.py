@@ -15,10 +15,7 @@ if TYPE_CHECKING:
 
 
 def lessons(of: "Tables") -> list[str]:
-    """The lessons of the results, a sentence each; none for a suite without a ceiling.
-
-    A sentence without results is left out.
-    """
+    """The lessons of the results, a sentence each; none for a suite without a ceiling."""
     titles = {q.name: q.title for q in of.suite.questions if q.ceiling is not None}
     judged = of.answers[of.answers["verdict"].isin(DECIDED)]
     sentences = {

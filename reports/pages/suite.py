@@ -73,10 +73,7 @@ class Tables(NamedTuple):
 
     @property
     def joined(self) -> pd.DataFrame:
-        """The matrix of all forms; the name of a column begins with its form.
-
-        The last column is `outdated`: whether a run of the row is.
-        """
+        """The matrix of all forms; the name of a column begins with its form."""
         joined = pd.concat(self.matrix, axis=1)
         joined.columns = joined.columns.map(".".join)
         old = self.seeds.loc[self.seeds["outdated"].eq(True), "row"]
@@ -188,26 +185,25 @@ def published(of: Tables) -> pd.DataFrame:
 
 def _rendered(template: str, of: Tables) -> bytes:
     return rendered(
-        template,
-        of=of,
-        **of._asdict(),
-        about=(about := _questions(of)),
-        entries=Table(_entry_columns(of), about),
-        steps=steps(of),
-        tex=tex,
-        lengths=sorted(of.suite.cost.lengths),
-        middle=of.suite.cost.middle_length,
-        options=_options(of.suite),
-        models=_models(of.suite),
-        lessons=lessons(of),
-        legend={
+        template, of=of, **of._asdict(), about=(about := _questions(of)), entries=Table([
+            Column(name="title", heading="question"),
+            *(Column(name=name, heading=name.replace("_", " "))
+              for name in (*(DECIDED * any(q.ceiling is not None for q in of.suite.questions)),
+                           "finished", "part", "not_run")),
+            Column(name="fastest", heading="fastest of the best"),
+            Column(name="separable", heading="separable pairs",
+                   text=lambda line: f"{line['separable']} of {line['pairs']}"),
+        ], about),
+        steps=steps(of), tex=tex, lengths=sorted(of.suite.cost.lengths),
+        middle=of.suite.cost.middle_length, options=_options(of.suite), models=_models(of.suite),
+        lessons=lessons(of), legend={
             column.heading: column.note
             for form in of.matrix
             for column in of.table(form, "page").columns
             if column.note
         },
         probe_tables=_probe_tables(of),
-    ).encode()
+    ).encode()  # fmt: skip
 
 
 def _probe_tables(of: Tables) -> list[tuple[str, str]]:
@@ -280,23 +276,8 @@ def _questions(of: Tables) -> list[Line]:
     return found
 
 
-def _entry_columns(of: Tables) -> list[Column]:
-    verdicts = [*DECIDED] if any(q.ceiling is not None for q in of.suite.questions) else []
-    return [
-        Column(name="title", heading="question"),
-        *(Column(name=name, heading=name.replace("_", " "))
-          for name in (*verdicts, "finished", "part", "not_run")),
-        Column(name="fastest", heading="fastest of the best"),
-        Column(name="separable", heading="separable pairs",
-               text=lambda line: f"{line['separable']} of {line['pairs']}"),
-    ]  # fmt: skip
-
-
 def fastest(of: Tables, question: str) -> dict[str, Line]:
-    """The able rows, without a ceiling those of the best rank group, with lines of the matrix.
-
-    The fastest of the form of the question is the first; rows without a time are the last.
-    """
+    """The able rows, without a ceiling those of the best rank group, with lines of the matrix."""
     rows = of.answers[of.answers["question"] == question].set_index("row")
     best = [*rows.index[rows["verdict"] == ABLE]]
     if of.suite.question(question).ceiling is None:

@@ -40,11 +40,7 @@ def site(
     tables: Tables, costs: pd.DataFrame, catalogue: Mapping[str, Sequence[Mapping[str, Any]]],
     *, records: Sequence[Record], studies: Sequence[ShallowStudy],
 ) -> bytes:  # fmt: skip
-    """The page of a suite, from its tables and the costs of a store.
-
-    `records` of the same store have their curves, the `catalogue` is as `harness list --json` gives
-    it, and `studies` of shallow models are of the Long Range Arena.
-    """
+    """The page of a suite, from its tables and the costs of a store."""
     suite = tables.suite
     table = advice.table(tables.answers, tables.seeds, costs, suite, catalogue)
     families = {row["family"]: colour_of(row["attention"]) for row in table["rows"]}
@@ -77,7 +73,8 @@ def site(
         suite=suite, of=tables, table=table, cards=cards, families=families,
         curves=curves, forms=tables.forms, steps=steps(tables), setting=tables.setting,
         lengths=sorted(suite.cost.lengths), tokens=choices["lengths"],
-        studies=[_study(study) for study in studies], data=script, lessons=lessons(tables),
+        studies=[{"name": of.name, "conclusion": conclusion(of), "published": explain(of)}
+                 for of in studies], data=script, lessons=lessons(tables),
         validity=validity.sentence(orderings), orderings=orderings.to_dict("records"),
         variants={variant["name"]: variant for variant in catalogue["variants"]},
     )  # fmt: skip
@@ -131,11 +128,3 @@ def _curves(records: Iterable[Record], suite: Suite) -> Values:
             [point.step, float(f"{point.loss:.{DIGITS}g}")] for point in points
         ]
     return curves
-
-
-def _study(study: ShallowStudy) -> Values:
-    found = explain(study)
-    return {
-        "name": study.name, "conclusion": conclusion(study),
-        "published": found.to_dict("records"), "reached": int((found["model"] != "none").sum()),
-    }  # fmt: skip
