@@ -78,13 +78,12 @@ def read(key: str, arrays: Mapping[str, str], how_to_get: str) -> list[np.ndarra
     with jaxtyped("context"):  # a letter is the same number in all arrays
         for name, form in arrays.items():
             dtype, _, shape = form.partition(" ")
-            array, of_shape = stored.get(name), cast(Any, Shaped[np.ndarray, shape])
-            found = "missing" if array is None else f"{array.dtype.name} {array.shape}"
-            if not isinstance(array, of_shape) or not array.dtype.name.startswith(dtype):
-                raise UserError(
-                    f"{path} was not written by this version: {name} is {found}, {form!r} "
-                    f"expected; {remedy}"
-                )
+            of_shape, found = cast(Any, Shaped[np.ndarray, shape]), "missing"
+            if (array := stored.get(name)) is not None:
+                if isinstance(array, of_shape) and array.dtype.name.startswith(dtype):
+                    continue
+                found = f"{array.dtype.name} {array.shape}, {form!r} expected"
+            raise UserError(f"{path} was not written by this version: {name} is {found}; {remedy}")
     return [*stored.values()]
 
 
