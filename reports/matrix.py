@@ -1,6 +1,6 @@
 """The matrix of a suite: a table for each form, a row for each variant, one entry a column."""
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -11,8 +11,7 @@ from harness.records.suites import CostPlan, Suite, SuiteQuestion
 from reports import verdicts
 from reports.layer_costs import CAUSAL, FORMS, PYTORCH, measured
 from reports.suite_results import has_runs
-from reports.table import OUTPUTS, ROW, Cell, Column, Line, Table, grid, values
-from reports.table import lines as lines_of
+from reports.table import OUTPUTS, ROW, Cell, Column, Line, Table, grid, lines, values
 from reports.text import NOTHING, number, whole_text
 
 UPPER_BOUND = "≤ "
@@ -195,20 +194,6 @@ def matrix(
     }
 
 
-def lines(
-    matrix: pd.DataFrame, answers: pd.DataFrame, groups: Mapping[tuple[Hashable, str], int]
-) -> list[dict[Hashable, Any]]:
-    """The lines of a matrix with their `row` and `answers` by question, each with its `group`."""
-    by_row: dict[Hashable, dict[str, Any]] = {}
-    for of in answers.to_dict("records"):
-        group = groups.get((of["row"], of["question"]), 0)
-        by_row.setdefault(of["row"], {})[of["question"]] = {**of, "group": group}
-    return [
-        {**line, "row": str(row), "answers": by_row[row]}
-        for row, line in matrix.to_dict("index").items()
-    ]
-
-
 def most_solved(probes: pd.DataFrame) -> pd.Series:
     """The largest of the trained probes that a row solves, by question and row.
 
@@ -226,8 +211,8 @@ def of_probes(probes: pd.DataFrame) -> Table:
     across = {name: _heading(name, trained) for name, trained in names}
     found = grid(probes, ROW, across, "probe", lambda of: Cell(of["text"], interval=of["interval"]))
     solved = most_solved(probes).droplevel("question")
-    lines = [{**line, "solved": solved[line["row"]]} for line in found.lines]
-    return Table([*found.columns, _solved(probes)], lines)
+    with_solved = [{**line, "solved": solved[line["row"]]} for line in found.lines]
+    return Table([*found.columns, _solved(probes)], with_solved)
 
 
 def _sizes(probes: pd.DataFrame) -> pd.Series:
@@ -267,4 +252,4 @@ def by_state(answers: pd.DataFrame, probes: pd.DataFrame) -> Table:
         _solved(probes),
         Column(name="hardest_text", heading=_heading(largest["probe"], largest["trained"]),
                text=lambda line: Cell(line["hardest_text"], interval=line["hardest_interval"])),
-    ], lines_of(found))  # fmt: skip
+    ], lines(found))  # fmt: skip

@@ -218,12 +218,8 @@ class QuestionResults:
         models = {name: self.scores[name] for name in self.models}
         return {**self.rules, **({} if row in self.models else models)}
 
-    @cached_property
-    def obstacles(self) -> dict[str, str]:
-        """The reason why each row is not compared; empty where it is."""
-        return {row: self._obstacle(row) for row in self.scores}
-
-    def _obstacle(self, row: str) -> str:
+    def obstacle(self, row: str) -> str:
+        """The reason why a row is not compared; empty where it is."""
         if row not in self.samples:
             return "no stored test answers"
         if not self.rules:
@@ -241,7 +237,7 @@ class QuestionResults:
     def compared(self) -> dict[str, Sample]:
         """The samples of the rows that are compared, the best first."""
         rows = sorted(self.scores, key=lambda row: -self.metric.sign * self.scores[row].mean)
-        return {row: self.samples[row] for row in rows if not self.obstacles[row]}
+        return {row: self.samples[row] for row in rows if not self.obstacle(row)}
 
     def rank_groups(self, rows: Collection[str]) -> dict[str, str]:
         """The rank groups of those rows that are compared; Holm's method counts all pairs."""
@@ -318,7 +314,7 @@ def _line(question: QuestionResults, row: str) -> dict[str, Any]:
     return {
         "metric": metric.name, "better": metric.better, "mean": score.mean, "low": score.low,
         "high": score.high, "text": metric.text(score.mean), "interval": text(score),
-        "seeds": question.seeds[row], "not_compared": question.obstacles[row],
+        "seeds": question.seeds[row], "not_compared": question.obstacle(row),
         "baseline": strongest, "baseline_value": baseline.mean if baseline else math.nan,
         "baseline_interval": text(baseline) if baseline else "",
         "at_baseline": bool(question.rules) and not above, "answered": above,

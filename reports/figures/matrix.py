@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -28,43 +28,36 @@ def draw(of: "Tables") -> Figure:
     A point is a variant with a time and a verdict; its label has the able and finished questions.
     Without ceilings the bands are of questions on which a variant is better than every baseline.
     """
-    column = f"time.{of.suite.cost.middle_length}"
-    has_verdicts = {form: any(q.ceiling is not None for q in of.questions(form))
-                    for form in of.matrix}  # fmt: skip
-    open_rows = {form: every.index[(every["finished"] == 0) & has_verdicts[form]]
-                 for form, every in of.matrix.items()}  # fmt: skip
-    rows = {form: every[every[column].notna()].drop(index=open_rows[form], errors="ignore")
-            for form, every in of.matrix.items()}  # fmt: skip
-    times = {form: dict(zip(map(str, of_form.index), of_form[column], strict=True))
-             for form, of_form in rows.items()}  # fmt: skip
-    lanes = {
-        form: _lanes(times[form], {str(row): int(n) for row, n in of_form[
-            "able" if has_verdicts[form] else "answered"].items()})
-        for form, of_form in rows.items()
-    }  # fmt: skip
-    heights = [LANE * (len(of_form) + 8) for of_form in lanes.values()]
-    figure, panels = style.panels(heights, FIGURE_WIDTH)
-    for axes, (form, of_form) in zip(panels, rows.items(), strict=True):
-        styles = style.point_styles(zip(of_form["attention"], of_form.index, strict=True))
-        for lane, (_, labels) in enumerate(lanes[form]):
+    length, panels = of.suite.cost.middle_length, list[tuple[Any, ...]]()
+    for form, every in of.matrix.items():
+        is_judged = any(q.ceiling is not None for q in of.questions(form))
+        is_open = (every["finished"] == 0) & is_judged
+        rows = every[every[f"time.{length}"].notna() & ~is_open]
+        times = {str(row): time for row, time in rows[f"time.{length}"].items()}
+        counts = rows["able" if is_judged else "answered"]
+        lanes = _lanes(times, {str(row): int(count) for row, count in counts.items()})
+        panels.append((form, every, is_open, is_judged, rows, times, lanes))
+    heights = [LANE * (len(lanes) + 8) for *_, lanes in panels]
+    figure, every_axes = style.panels(heights, FIGURE_WIDTH)
+    for axes, panel in zip(every_axes, panels, strict=True):
+        form, every, is_open, is_judged, rows, times, lanes = panel
+        styles = style.point_styles(zip(rows["attention"], rows.index, strict=True))
+        for lane, (_, labels) in enumerate(lanes):
             for label in labels:
                 colour, marker = styles[label]
                 text = style.GREY if colour == style.FAINT else colour
-                time = times[form][label]
-                axes.plot(time, lane, marker=marker or "o", markersize=6, color=colour)
-                counts = f" {of_form['able'][label]}/{of_form['finished'][label]}"
-                name = style.label(label) + counts * has_verdicts[form]
-                axes.annotate(name, (time, lane), (5, 0), va="center",
-                              textcoords="offset points", fontsize=8, color=text)  # fmt: skip
-        _scales(axes, [1.0, *times[form].values()], [able for able, _ in lanes[form]])
-        what = f"time of training a {form} layer of {of.suite.cost.middle_length:,} tokens"
+                axes.plot(times[label], lane, marker=marker or "o", markersize=6, color=colour)
+                finished = f" {rows['able'][label]}/{rows['finished'][label]}" * is_judged
+                axes.annotate(style.label(label) + finished, (times[label], lane), (5, 0),
+                              va="center", textcoords="offset points", fontsize=8,
+                              color=text)  # fmt: skip
+        _scales(axes, [1.0, *times.values()], [able for able, _ in lanes])
+        what = f"time of training a {form} layer of {length:,} tokens"
+        bands = "able" if is_judged else "better than every baseline"
         axes.set(xlabel=f"{what}, relative to the fastest softmax (log)",
-                 ylabel="questions: able" if has_verdicts[form] else
-                        "questions: better than every baseline")  # fmt: skip
-        without = [label for label in of.matrix[form].index
-                   if label not in times[form] and label not in open_rows[form]]  # fmt: skip
-        open_text = [f"{len(open_rows[form])} variants without a verdict yet"]
-        open_text *= len(open_rows[form]) > 0
+                 ylabel=f"questions: {bands}")  # fmt: skip
+        without = [label for label in every.index[~is_open] if label not in times]
+        open_text = [f"{is_open.sum()} variants without a verdict yet"] * bool(is_open.any())
         style.not_shown(axes, [*(f"{label}: no cost" for label in without), *open_text])
     return figure
 

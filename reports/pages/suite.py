@@ -87,11 +87,19 @@ class Tables(NamedTuple):
 
     @property
     def lines(self) -> dict[str, list[dict[Hashable, Any]]]:
-        """The lines of the matrix of each form; see `reports.matrix.lines`."""
+        """The lines of each form with their `row` and `answers` by question, with their `group`."""
         answered = self.answers[self.answers["answered"]]
-        groups = {(row, str(name)): group for name, same in answered.groupby("question")
+        groups = {(row, name): group for name, same in answered.groupby("question")
                   for row, group in score_groups(same.set_index("row")).items()}  # fmt: skip
-        return {form: matrix.lines(of, self.answers, groups) for form, of in self.matrix.items()}
+        by_row: dict[Hashable, dict[str, Any]] = {}
+        for of in self.answers.to_dict("records"):
+            group = groups.get((of["row"], of["question"]), 0)
+            by_row.setdefault(of["row"], {})[of["question"]] = {**of, "group": group}
+        return {
+            form: [{**line, "row": str(row), "answers": by_row[row]}
+                   for row, line in of_form.to_dict("index").items()]
+            for form, of_form in self.matrix.items()
+        }  # fmt: skip
 
 
 def tables(
