@@ -6,7 +6,7 @@ writes nor decays.
 """
 
 from abc import abstractmethod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -30,7 +30,7 @@ class Inputs(NamedTuple):
     k: delta.Keys
     v: delta.Values
     log_decay: delta.Gate
-    erase: delta.Gate | None = None
+    erased: delta.Keys | None = None
     write: delta.ValueGate | None = None
 
 
@@ -87,18 +87,10 @@ class RecurrentAttention(Attention):
         """The outputs of the heads. What they are made from is released before they are merged."""
         positions = None if mask is None else token_ranks(mask)
         inputs = self.inputs(x, self.query_key_value(x, mask), positions)
-        inputs = self._without_padding(inputs, mask)
+        inputs = without_padding(inputs, mask)
         with without_autocast(x):
             heads = delta.attend(*inputs, chunk=self.chunk, causal=self.size.causal)
         return self.read(heads[:, :, self.steps - 1 :: self.steps], inputs)
-
-    def _without_padding(self, inputs: Inputs, mask: Mask | None) -> Inputs:
-        """Inputs with which padded tokens leave the state as it is."""
-        if mask is None:
-            return inputs
-        real = mask.repeat_interleave(self.steps, dim=1) if self.steps > 1 else mask
-        log_decay = torch.where(real[:, None, :, None], inputs.log_decay, 0.0)
-        return inputs._replace(k=zero_padding(inputs.k, real), log_decay=log_decay)
 
     def backend_for(self, x: Tokens) -> str:
         """See `Attention.backend_for`."""
@@ -118,7 +110,7 @@ class RecurrentAttention(Attention):
         (matrix, count, *past), n = state, x.shape[1]
         projected, past = self.query_key_value.extend(x, tuple(past), real)
         inputs = self.inputs(x, projected, positions_after(count, n))
-        inputs = self._without_padding(inputs, real)
+        inputs = without_padding(inputs, real)
         with without_autocast(x):
             heads, matrix = delta.extend(*inputs, matrix, chunk=self.chunk)
         tokens = self.merge(x, self.read(heads[:, :, self.steps - 1 :: self.steps], inputs))
@@ -129,15 +121,18 @@ class RecurrentAttention(Attention):
         (matrix, count, *past), token = state, x[:, None]
         projected, past = self.query_key_value.extend(token, tuple(past))
         inputs = self.inputs(token, projected, count[:, None])
-        heads = inputs.q
         with without_autocast(x):
-            for inner in range(self.steps):
-                now: list[Any] = [
-                    part if part is None or part.shape[2] == 1 else part[:, :, inner, None]
-                    for part in inputs
-                ]
-                heads, matrix = delta.step(*Inputs(*now), matrix)
+            heads, matrix = delta.step(*inputs, matrix)
         return self.merge(token, self.read(heads, inputs))[:, 0], (matrix, count + 1, *past)
+
+
+def without_padding(inputs: Inputs, mask: Mask | None) -> Inputs:
+    """Inputs of one or more steps for each token, with which padded tokens leave the state."""
+    if mask is None:
+        return inputs
+    real = mask.repeat_interleave(inputs.k.shape[2] // mask.shape[1], dim=1)
+    log_decay = torch.where(real[:, None, :, None], inputs.log_decay, 0.0)
+    return inputs._replace(k=zero_padding(inputs.k, real), log_decay=log_decay)
 
 
 def in_heads(x: Float[Tensor, "b n _"], heads: int) -> Heads:

@@ -126,7 +126,7 @@ def test_the_delta_rules_of_transformers_agree(oracle_of):
         q, k, v, decay, beta, _ = gated_inputs(100, channels, dtype=torch.float32)
         beta = beta[..., :1]
         leaves = [x.detach().requires_grad_() for x in (q, k, v, decay, beta)]
-        mine = delta.attend(leaves[0] * 6**-0.5, *leaves[1:4], leaves[4], leaves[4])
+        mine = delta.attend(leaves[0] * 6**-0.5, *leaves[1:4], leaves[4] * leaves[1], leaves[4])
         by_token = [x.transpose(1, 2) for x in leaves]
         g, b = (by_token[i] if channels and i == 3 else by_token[i][..., 0] for i in (3, 4))
         theirs = oracle(*by_token[:3], g=g, beta=b)[0].transpose(1, 2)

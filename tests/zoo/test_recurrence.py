@@ -26,6 +26,14 @@ def inputs(n, width=5, dtype=torch.float64):
     return [x.requires_grad_() for x in (q, k, v, log_decay.to(dtype))]
 
 
+def erasing(q, k, v, log_decay, erase=None, write=None):
+    return q, k, v, log_decay, None if erase is None else erase * k, write
+
+
+def attend(*inputs):
+    return delta.attend(*erasing(*inputs))
+
+
 def definition(causal, q, k, v, log_decay):
     log_decay = log_decay.expand(-1, -1, q.shape[2], -1)
     return decayed_chunks(q, k, v, log_decay, chunk=4, causal=causal)
@@ -44,7 +52,7 @@ def test_gradients_can_be_differentiated_again():
     kernel, check = partial(token_sums, partial(definition, False), False), torch.autograd
     assert check.gradgradcheck(kernel, inputs(6, width=2), atol=1e-4, rtol=1e-3, fast_mode=True)
     for channels in (False, True):
-        assert check.gradgradcheck(delta.attend, gated_inputs(4, channels), fast_mode=True)
+        assert check.gradgradcheck(attend, gated_inputs(4, channels), fast_mode=True)
 
 
 def test_half_precision_and_other_devices_take_the_definition(monkeypatch):
@@ -65,7 +73,7 @@ def test_operations_are_counted_and_the_backend_is_named():
         counted = flops(lambda causal=causal: token_sums(fail, causal, *leaves).sum().backward())
         # 2 samples, 3 heads, 7 tokens of width 5: two products forward, and five backward.
         assert counted == 2 * 3 * 7 * 2 * 5**2 * (2 + 5) * (1 if causal else 2)
-    counted = flops(lambda: delta.attend(q, k, v, *gates).sum().backward())
+    counted = flops(lambda: attend(q, k, v, *gates).sum().backward())
     assert counted == sum(recurrence.OPERATIONS[6]) * 2 * HEADS * 7 * 6 * 5
     layer = zoo.create("retention", dim=8, heads=2, max_len=9)
     assert layer.backend_for(torch.empty(1, 9, 8)) == "recurrent"
@@ -102,8 +110,7 @@ def on_path(path, monkeypatch):
 def test_outputs_and_gradients_are_those_of_the_definition(n, channels, path, erases, on_path):
     leaves = gated_inputs(n, channels)
     leaves = leaves if erases else leaves[:4]
-    rest = () if erases else (None, None)
-    out = delta.attend(*leaves, *rest)
+    out = attend(*leaves)
     # The gradient of the decay of a single token is 0.
     agree(out, loop(*leaves), *leaves[: 3 if n == 1 else 6],
           outputs=(1e-12, 1e-12), slopes=(1e-11, 1e-12))  # fmt: skip
@@ -115,7 +122,7 @@ def test_outputs_and_gradients_are_those_of_the_definition(n, channels, path, er
 def test_gates_of_any_strength_are_exact_in_fp32(strength, channels, path, on_path):
     leaves = gated_inputs(150, channels, strength=strength, dtype=torch.float32)
     exact = [part.detach().double().requires_grad_() for part in leaves]
-    out, expected = delta.attend(*leaves), loop(*exact)
+    out, expected = attend(*leaves), loop(*exact)
     assert (out - expected).abs().max() < 5e-5 * expected.abs().max()
     weights = torch.randn_like(out)
     slopes = torch.autograd.grad((out * weights).sum(), leaves)
@@ -170,14 +177,13 @@ def test_the_cache_has_the_dtype_of_autocast():
 @pytest.mark.parametrize(("channels", "erases"), [(False, True), (True, True), (True, False)])
 def test_a_recurrence_continues_from_a_state_with_its_gradients(channels, erases, path, on_path):
     leaves = gated_inputs(130, channels)[: 6 if erases else 4]
-    rest = () if erases else (None, None)
     parts = [[part[:, :, i] for part in leaves] for i in (slice(0, 70), slice(70, 130))]
     start = torch.zeros(2, HEADS, 6, 5, dtype=torch.float64)
-    expected = delta.attend(*leaves, *rest)
+    expected = attend(*leaves)
     for enabled in (False, True):
         with torch.set_grad_enabled(enabled):
-            first, state = delta.extend(*parts[0], *rest, start)
-            second, _ = delta.extend(*parts[1], *rest, state)
+            first, state = delta.extend(*erasing(*parts[0]), start)
+            second, _ = delta.extend(*erasing(*parts[1]), state)
         joined = torch.cat([first, second], dim=2)
         torch.testing.assert_close(joined, expected, rtol=1e-12, atol=1e-12)
     for one, other in zip(gradients(joined, *leaves), gradients(expected, *leaves), strict=True):

@@ -1,25 +1,26 @@
 """A recurrence over tokens that decays its state, erases the value of a key, and writes another.
 
-With a decay alpha_i = exp(g_i) and an erase gate b_i for each channel of a key, and a write gate
-w_i for each channel of a value, the state of a head, (e, f), and its outputs are
+With a decay alpha_i = exp(g_i) for each channel of a key, an erased key r_i, and a write gate w_i
+for each channel of a value, the state of a head, (e, f), and its outputs are
 
     S'_i = diag(alpha_i) S_(i-1)
-    S_i  = S'_i + k_i (w_i * v_i - S'_i^T (b_i * k_i))^T        y_i = S_i^T q_i
+    S_i  = S'_i + k_i (w_i * v_i - S'_i^T r_i)^T        y_i = S_i^T q_i
 
-That is Gated DeltaNet-2 (arXiv 2605.22791). b = w = beta is Kimi Delta Attention (2510.26692), with
-one alpha for all channels Gated DeltaNet (2412.06464), with alpha = 1 DeltaNet (2406.06484); b = 0
-is gated linear attention (2312.06635), with one alpha SSD (2405.21060), a constant one retention.
+With r = b * k, of an erase gate b, that is Gated DeltaNet-2 (arXiv 2605.22791). b = w = beta is
+Kimi Delta Attention (2510.26692), with one alpha for all channels Gated DeltaNet (2412.06464), with
+alpha = 1 DeltaNet (2406.06484); r = 0 is gated linear attention (2312.06635), with one alpha SSD
+(2405.21060), a constant one retention. Two steps for each token are RWKV-7 (2503.14456).
 A token with k = 0 and g = 0 leaves the state as it is: so is padding. g is at most 0.
 
-    step      one token, the definition
+    step      one token at a time, the definition
     chunked   C tokens at a time by matrix products, for compilers, transforms and other devices
     on a CPU  token by token, forward and backward: `recurrence`
 
 Chunked (Yang et al., 2024, arXiv 2406.06484, section 3), with S the state before a chunk, L_i the
 sum of g up to token i of the chunk and D_ij = exp(L_i - L_j):
 
-    A_ij = sum_c b_ic k_ic k_jc D_ijc  for j < i        P_ij = sum_c q_ic k_jc D_ijc  for j <= i
-    U = (I + A)^-1 (w * V - (b * K * exp(L)) S)         Y = (Q * exp(L)) S + P U
+    A_ij = sum_c r_ic k_jc D_ijc  for j < i             P_ij = sum_c q_ic k_jc D_ijc  for j <= i
+    U = (I + A)^-1 (w * V - (R * exp(L)) S)             Y = (Q * exp(L)) S + P U
     S <- exp(L_C) * S + (K * exp(L_C - L))^T U
 
 U is linear in S, so that a chunk maps S to G S + H, and only that runs over the chunks one by one.
@@ -33,6 +34,7 @@ kinds of rows, `w` tokens of half a block.
 """
 
 from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -48,7 +50,7 @@ CHUNK = 64
 Keys = Float[Tensor, "b h n e"]
 Values = Float[Tensor, "b h n f"]
 Gate = Float[Tensor, "#b #h #n #e"]
-"""A gate of a key, of each channel or of all together."""
+"""The decay of a key, of each channel or of all together."""
 ValueGate = Float[Tensor, "#b #h #n #f"]
 State = Float[Tensor, "b h e f"]
 Rows = Float[Tensor, "*r b h t c e"]
@@ -56,70 +58,84 @@ Pairs = Float[Tensor, "*r b h t c c"]
 
 
 def attend(
-    q: Keys, k: Keys, v: Values, log_decay: Gate, erase: Gate | None, write: ValueGate | None,
+    q: Keys, k: Keys, v: Values, log_decay: Gate, erased: Keys | None, write: ValueGate | None,
     *, chunk: int = CHUNK, causal: bool = True,
 ) -> Values:  # fmt: skip
-    """The outputs y_i; without a gate b = 0, or w = 1.
+    """The outputs y_i; r = 0 without `erased`, w = 1 without `write`.
 
     Otherwise than `causal` it adds the same of the reversed sequence, over j > i, which is defined
-    for b = 0 alone. `chunk` is a power of two, and does not change the result.
+    for r = 0 alone. `chunk` is a power of two, and does not change the result.
     """
-    inputs = with_gates(q, k, v, log_decay, erase, write)
+    inputs = with_gates(q, k, v, log_decay, erased, write)
     if len(inputs) == 4:
         return token_sums(partial(decayed_chunks, chunk=chunk, causal=causal), causal, *inputs)
     return token_sums(partial(chunked, chunk=chunk), True, *inputs)
 
 
 def extend(
-    q: Keys, k: Keys, v: Values, log_decay: Gate, erase: Gate | None, write: ValueGate | None,
+    q: Keys, k: Keys, v: Values, log_decay: Gate, erased: Keys | None, write: ValueGate | None,
     state: State, *, chunk: int = CHUNK,
 ) -> tuple[Values, State]:  # fmt: skip
     """The outputs of the causal `attend` at the next tokens, and the state after them."""
-    inputs = with_gates(q, k, v, log_decay, erase, write)
+    inputs = with_gates(q, k, v, log_decay, erased, write)
     return token_sums_after(partial(chunks_after, chunk=chunk), state, *inputs)
 
 
 def with_gates(
-    q: Keys, k: Keys, v: Values, log_decay: Gate, erase: Gate | None, write: ValueGate | None
+    q: Keys, k: Keys, v: Values, log_decay: Gate, erased: Keys | None, write: ValueGate | None
 ) -> tuple[Tensor, ...]:
-    """The inputs of `token_sums`: both gates, or none if b = 0."""
-    if erase is None:
+    """The inputs of `token_sums`: erased keys and the gate, or neither if r = 0."""
+    if erased is None:
         return q, k, v if write is None else write * v, log_decay
-    return q, k, v, log_decay, erase, q.new_ones(1, 1, 1, 1) if write is None else write
+    return q, k, v, log_decay, erased, q.new_ones(1, 1, 1, 1) if write is None else write
 
 
 def step(
-    q: Keys, k: Keys, v: Values, log_decay: Gate, erase: Gate | None, write: ValueGate | None,
+    q: Keys, k: Keys, v: Values, log_decay: Gate, erased: Keys | None, write: ValueGate | None,
+    state: State,
+) -> tuple[Float[Tensor, "b h 1 f"], State]:  # fmt: skip
+    """The output of the last of the next n steps, and the state after them."""
+    output = q
+    for i in range(k.shape[2]):
+        now: list[Any] = [
+            x if x is None or x.shape[2] == 1 else x[:, :, i, None]
+            for x in (q, k, v, log_decay, erased, write)
+        ]
+        output, state = _one_step(*now, state=state)
+    return output, state
+
+
+def _one_step(
+    q: Keys, k: Keys, v: Values, log_decay: Gate, erased: Keys | None, write: ValueGate | None,
     state: State,
 ) -> tuple[Values, State]:  # fmt: skip
-    """The output of the next token, n = 1, and the state after it."""
     state = log_decay.exp().mT * state
     written = v if write is None else write * v
-    if erase is not None:
-        written = written - (erase * k) @ state
+    if erased is not None:
+        written = written - erased @ state
     state = state + k.mT * written
     return q @ state, state
 
 
 def chunked(
-    q: Keys, k: Keys, v: Values, log_decay: Gate, erase: Gate | None, write: ValueGate | None,
+    q: Keys, k: Keys, v: Values, log_decay: Gate, erased: Keys | None, write: ValueGate | None,
     *, chunk: int = CHUNK, strict: bool = False,
 ) -> Values:  # fmt: skip
     """The causal `attend` by matrix products; with `strict` without the term of j = i."""
-    return _chunked(q, k, v, log_decay, erase, write, None, chunk, strict)[0]
+    return _chunked(q, k, v, log_decay, erased, write, None, chunk, strict)[0]
 
 
 def chunks_after(
-    q: Keys, k: Keys, v: Values, log_decay: Gate, erase: Gate | None = None,
+    q: Keys, k: Keys, v: Values, log_decay: Gate, erased: Keys | None = None,
     write: ValueGate | None = None, *, state: State, chunk: int,
 ) -> tuple[Values, State]:  # fmt: skip
     """`extend` by matrix products."""
-    sums, after = _chunked(q, k, v, log_decay, erase, write, state, chunk, False)
+    sums, after = _chunked(q, k, v, log_decay, erased, write, state, chunk, False)
     return sums, state if after is None else after
 
 
 def _chunked(
-    q: Keys, k: Keys, v: Values, log_decay: Gate, erase: Gate | None, write: ValueGate | None,
+    q: Keys, k: Keys, v: Values, log_decay: Gate, erased: Keys | None, write: ValueGate | None,
     state: State | None, chunk: int, strict: bool,
 ) -> tuple[Values, State | None]:  # fmt: skip
     n = q.shape[2]
@@ -127,13 +143,13 @@ def _chunked(
         chunk = min(chunk, 1 << (n - 1).bit_length())
     v = v if write is None else write * v
     tokens = [q, k, v, log_decay.expand(*q.shape[:3], -1)]
-    tokens += [] if erase is None else [erase * k]
-    q, k, v, log_decay, *erased = (in_blocks(x, chunk) for x in tokens)
+    tokens += [] if erased is None else [erased]
+    q, k, v, log_decay, *reads = (in_blocks(x, chunk) for x in tokens)
     from_start, to_end = log_decay.cumsum(-2).exp(), k * sum_after(log_decay).exp()
     decay = log_decay.sum(-2).exp()[..., None]
-    weights = pairs(torch.stack([q, *erased]), k, log_decay)
-    if erased:
-        rows = torch.cat([v, erased[0] * from_start], dim=-1)
+    weights = pairs(torch.stack([q, *reads]), k, log_decay)
+    if reads:
+        rows = torch.cat([v, reads[0] * from_start], dim=-1)
         solved = torch.linalg.solve_triangular(weights[1], rows, upper=False, unitriangular=True)
         values, keys = solved.split([v.shape[-1], k.shape[-1]], dim=-1)
         decays = torch.diag_embed(decay[..., 0].expand(k[..., 0, :].shape))

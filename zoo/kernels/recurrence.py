@@ -8,9 +8,9 @@ of decays. Without gates, with a_i in (0, 1]^e for each token and head,
 
 and only the inputs are stored: the backward pass runs the recurrence again for the gradient of q,
 and the reversed one for k and v; the gradient of log a_i is the sum of q_j d q_j - k_j d k_j over
-j >= i (Yang et al., 2023, arXiv 2312.06635). With an erase and a write gate the state before every
-`SPAN` tokens is stored too, and those between are computed again. Time O(n e f); memory
-O(n (e + f)), with gates O(n (e + f) + n e f / SPAN).
+j >= i (Yang et al., 2023, arXiv 2312.06635). With erased keys and a write gate the state before
+every `SPAN` tokens is stored too, and those between are computed again. Time O(n e f); memory
+O(n (e + f)), with erased keys O(n (e + f) + n e f / SPAN).
 
 Elsewhere a variant has a form in chunks, which is its definition too.
 """
@@ -33,17 +33,17 @@ SPAN = 64
 OPERATIONS = {4: (4, 10), 6: (6, 16)}
 """Operations for a token and an entry of the state, forward and backward, by number of inputs.
 
-Without gates: k v^T is added to the state, multiplied by q; backward the state again, its gradient
-by q, the gradient of the state and its products. With gates the state is read twice, and written;
+With four: k v^T is added to the state, multiplied by q; backward the state again, its gradient
+by q, the gradient of the state and its products. With six the state is read twice, and written;
 to compute it again takes 4, the gradients of q, k, erased keys and values 8, of the state 4.
 """
 
 
 def token_sums(definition: Callable[..., Tensor], causal: bool, *inputs: Tensor) -> Tensor:
-    """The sums y_i, (b, h, n, f), of q, k, v, log decay, and the erase and the write gate if any.
+    """The sums y_i, (b, h, n, f), of q, k, v, log decay, and erased keys and write gate if any.
 
     `definition` computes the same from `inputs`. It is used where this cannot run, and for
-    derivatives of gradients. With gates it is causal.
+    derivatives of gradients. With erased keys it is causal.
     """
     if not can_run(*inputs):
         return definition(*inputs)
@@ -133,8 +133,8 @@ def _gradients(
     gradient: Tensor, inputs: list[Tensor], states: Tensor, causal: bool, state: Tensor | None,
     d_after: Tensor,
 ) -> list[Tensor]:  # fmt: skip
-    """Gradients of the first state, and of q, k, v, log decay and gates for every token."""
-    q, k, v, *gates = inputs
+    """Gradients of the first state, and of every input for every token."""
+    q, k, v, *rest = inputs
     d_ends = _of_both_directions(d_after, q, v, causal)
     if len(inputs) == 4:
         slopes = [torch.empty_like(by_token(x)) for x in (q, k, v, q)]
@@ -142,7 +142,7 @@ def _gradients(
         _run("add_gradients", inputs, by_token(gradient), *slopes, starts, d_ends, causal=causal)
     else:
         slopes = [torch.empty_like(by_token(x)) for x in (q, k, v)]
-        slopes += [q.new_zeros(*slopes[0].shape[:3], gate.shape[-1]) for gate in gates]
+        slopes += [q.new_zeros(*slopes[0].shape[:3], gate.shape[-1]) for gate in rest]
         slopes_of = by_token(gradient), *slopes, d_ends[0]
         _run("write_gradients", inputs, states, *slopes_of, causal=causal)
     d_state = d_ends[0].unflatten(0, q.shape[:2]).clone()
@@ -183,14 +183,14 @@ def by_token(x: Tensor) -> Tensor:
 def _run(loop: str, inputs: list[Tensor], *results: Tensor, causal: bool) -> None:
     """Run a loop on (b, n, h, e), and the decay itself, with gates spread over the channels.
 
-    Without gates it runs over the past and the token itself, and over the future if not causal.
+    Without erased keys it runs over the past and the token itself, over the future if not causal.
     """
     # Compilers take a while to import, and other variants need none.
     from zoo.kernels import recurrence_loops
 
-    tokens, (log_decay, *gates) = [by_token(x) for x in inputs[:3]], inputs[3:]
-    gates = zip((log_decay.exp(), *gates), tokens, strict=False)
-    spread = (gate.to(x.dtype).transpose(1, 2).expand_as(x) for gate, x in gates)
+    tokens, (log_decay, *rest) = [by_token(x) for x in inputs[:3]], inputs[3:]
+    rest = zip((log_decay.exp(), *rest), tokens, strict=False)
+    spread = (gate.to(x.dtype).transpose(1, 2).expand_as(x) for gate, x in rest)
     arrays = [as_array(x) for x in (*tokens, *spread, *results)]
     options = [(SPAN,)] if len(inputs) > 4 else [(False, False), (True, True)][: 2 - causal]
     for option in options:

@@ -140,15 +140,14 @@ def _query_gradients(
 
 @njit(**OPTIONS, inline="always")
 def _decay_and_erase(
-    k: Any, v: Any, decay: Any, erase: Any, write: Any, b: int, i: int, h: int,
+    v: Any, decay: Any, erased: Any, write: Any, b: int, i: int, h: int,
     before: Any, after: Any, written: Any,
 ) -> None:  # fmt: skip
-    """`after` = diag(decay) before, `written` = write * v - after^T (erase * k)."""
+    """`after` = diag(decay) before, `written` = write * v - after^T erased."""
     for c in range(len(written)):
         written[c] = write[b, i, h, c] * v[b, i, h, c]
     for a in range(len(after)):
-        old, row, factor = before[a], after[a], decay[b, i, h, a]
-        key = erase[b, i, h, a] * k[b, i, h, a]
+        old, row, factor, key = before[a], after[a], decay[b, i, h, a], erased[b, i, h, a]
         for c in range(len(written)):
             row[c] = factor * old[c]
             written[c] -= key * row[c]
@@ -156,7 +155,7 @@ def _decay_and_erase(
 
 @compiled
 def write_sums(
-    q: Any, k: Any, v: Any, decay: Any, erase: Any, write: Any, out: Any, states: Any, ends: Any,
+    q: Any, k: Any, v: Any, decay: Any, erased: Any, write: Any, out: Any, states: Any, ends: Any,
     span: int, first: int, last: int,
 ) -> None:  # fmt: skip
     """Write the sums to `out`, and the state before every `span` tokens to `states`.
@@ -171,7 +170,7 @@ def write_sums(
         for i in range(n):
             if i % span == 0:
                 copy_matrix(state, states[block, i // span])
-            _decay_and_erase(k, v, decay, erase, write, b, i, h, state, state, written)
+            _decay_and_erase(v, decay, erased, write, b, i, h, state, state, written)
             y[:] = 0
             for a in range(width):
                 query, key, row = q[b, i, h, a], k[b, i, h, a], state[a]
@@ -184,22 +183,22 @@ def write_sums(
 
 @compiled
 def write_gradients(
-    q: Any, k: Any, v: Any, decay: Any, erase: Any, write: Any, states: Any, gradient: Any,
-    d_q: Any, d_k: Any, d_v: Any, d_decay: Any, d_erase: Any, d_write: Any, d_ends: Any, span: int,
+    q: Any, k: Any, v: Any, decay: Any, erased: Any, write: Any, states: Any, gradient: Any,
+    d_q: Any, d_k: Any, d_v: Any, d_decay: Any, d_erased: Any, d_write: Any, d_ends: Any, span: int,
     first: int, last: int,
 ) -> None:  # fmt: skip
-    """Write the gradients of `write_sums`, and add the gradients of log decay and the gates.
+    """Write the gradients of `write_sums`; add those of log decay and the gate, which begin at 0.
 
     `d_ends` has the gradient of the state after the last token; in it is written the gradient of
-    the state before the first. The states of `span` tokens are computed again at a time. A gate of
-    one channel has one entry.
+    the state before the first. The states of `span` tokens are computed again at a time. What has
+    one channel has one gradient.
     """
     n, heads, width = q.shape[1:]
     size = v.shape[3]
     after, written = np.empty((span, width, size), q.dtype), np.empty((span, size), q.dtype)
     state, d_state = np.empty((width, size), q.dtype), np.empty((width, size), q.dtype)
     y, d_written = np.empty(size, q.dtype), np.empty(size, q.dtype)
-    decays, erases, writes = d_decay.shape[3] - 1, d_erase.shape[3] - 1, d_write.shape[3] - 1
+    decays, writes = d_decay.shape[3] - 1, d_write.shape[3] - 1
     zero = np.zeros(1, q.dtype)[0]
     for block in range(first, last):
         b, h = block // heads, block % heads
@@ -209,7 +208,7 @@ def write_gradients(
             copy_matrix(states[block, start // span], state)
             for i in range(start, stop):
                 new, u = after[i - start], written[i - start]
-                _decay_and_erase(k, v, decay, erase, write, b, i, h, state, new, u)
+                _decay_and_erase(v, decay, erased, write, b, i, h, state, new, u)
                 for a in range(width):
                     row, copy, key = new[a], state[a], k[b, i, h, a]
                     for c in range(size):
@@ -233,17 +232,15 @@ def write_gradients(
                     d_v[b, i, h, c] = write[b, i, h, c] * d_written[c]
                     d_write[b, i, h, min(c, writes)] += v[b, i, h, c] * d_written[c]
                 for a in range(width):
-                    row, d_row, key, gate = new[a], d_state[a], k[b, i, h, a], erase[b, i, h, a]
-                    factor, erased = decay[b, i, h, a], gate * key
-                    d_erased, d_log = zero, zero
+                    row, d_row, key, read = new[a], d_state[a], k[b, i, h, a], erased[b, i, h, a]
+                    factor, d_read, d_log = decay[b, i, h, a], zero, zero
                     for c in range(size):
                         decayed = row[c] - key * u[c]
-                        d_decayed = d_row[c] - erased * d_written[c]
-                        d_erased -= decayed * d_written[c]
+                        d_decayed = d_row[c] - read * d_written[c]
+                        d_read -= decayed * d_written[c]
                         d_log += d_decayed * decayed
                         d_row[c] = factor * d_decayed
-                    d_k[b, i, h, a] += gate * d_erased
-                    d_erase[b, i, h, min(a, erases)] += key * d_erased
+                    d_erased[b, i, h, a] = d_read
                     d_decay[b, i, h, min(a, decays)] += d_log
         copy_matrix(d_state, d_ends[block])
 

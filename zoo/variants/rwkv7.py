@@ -9,10 +9,9 @@ z_i = x_i + mu_z * (x_(i-1) - x_i) for each of the six inputs below, and per hea
     S_i = diag(w_i) S_(i-1) - (a_i * khat_i) (khat_i^T S_(i-1)) + ktilde_i v_i^T
     out_i = W_o (g_i * (GroupNorm_h(S_i^T r_i) + (r_i . (rho * ktilde_i)) v_i))
 
-In chunks: with u_i = khat_i^T S_(i-1), the rows of a chunk solve a triangular system, and the state
-after a chunk is P S + N, where P and N are computed for all chunks at once. Decays are at least
-e^(-0.61), so that the inverse of their product over 64 tokens is finite in fp32. Time
-O(n (chunk + e) e), memory O(n (chunk + e + e^2 / chunk)) per head.
+Two steps of the recurrence of `zoo.kernels.delta` for each token: the first erases a_i * khat_i /
+w_i along khat_i, the second decays the state and writes. Decays are at least e^(-0.61). Time
+O(n (c + e) e), with chunks of c tokens; state e^2 per head.
 
 The ranks are the published ones: multiples of 32 near 2.5 d^(1/2) e / 64 for decay and rate, and
 near 5 d^(1/2) for the gate.
@@ -26,30 +25,27 @@ tokens; the recurrence depends on them, and `Size.rotary` adds none.
 """
 
 import math
-from functools import partial
-from typing import Annotated, Any
 
 import torch
 from jaxtyping import Float, Int
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.contract import Attended, Attention, Context, Mask, Natural, Queries, State, Tokens
-from zoo.kernels.chunk_states import from_state, one_by_one
-from zoo.kernels.delta import sum_after
-from zoo.kernels.precision import full_precision
-from zoo.kernels.real_tokens import last_tokens, with_real_tokens_first, zero_padding
+from zoo.kernels import delta
+from zoo.kernels.precision import full_precision, without_autocast
+from zoo.kernels.real_tokens import last_tokens, with_real_tokens_first
 from zoo.projection import Projection
-from zoo.recurrent import in_heads
+from zoo.recurrent import Inputs, without_padding
 from zoo.size import Size
-from zoo.spans import SPANS, in_spans
+from zoo.spans import in_spans
 from zoo.traits import Traits
 from zoo.variants import variants
 
 SLOWEST = math.exp(-0.5)
 
 Mixes = Float[Tensor, "b n d"]
+Heads = Float[Tensor, "b n h e"]
 INPUTS = {"r": 0.2, "k": 0.7, "v": 0.7, "w": 0.9, "a": 0.9, "g": 0.2}
 """The inputs z; mu starts as 1 - (c / d)^power in channel c."""
 
@@ -60,21 +56,18 @@ class Rwkv7(Attention):
 
     family = "delta rule"
     traits = Traits.causal_only(linear=True, stochastic=False, recurrent=True)
-    spans = SPANS
+    spans = 8 / 3
     undecayed = ("mix",)
 
-    def __init__(
-        self, size: Size, *, rank: Natural = 0, chunk: Annotated[int, Field(ge=1, le=64)] = 32
-    ) -> None:
+    def __init__(self, size: Size, *, rank: Natural = 0) -> None:
         """Make the parameters.
 
         Args:
             size: see `Size`.
             rank: rank of the maps to decay, rate and gate; 0 for the published ranks.
-            chunk: tokens of a chunk, at most 64; the result does not depend on it.
         """
         super().__init__(size)
-        self.chunk, dim, width = chunk, size.dim, size.head_dim
+        dim, width = size.dim, size.head_dim
         channel = torch.arange(dim)
         ramp, within = channel / max(dim - 1, 1), (channel % width) / max(width - 1, 1) * 2 - 1
         zigzag = within * within.abs()
@@ -109,11 +102,9 @@ class Rwkv7(Attention):
     def _attend(self, x: Tokens, count: Int[Tensor, " #b"]) -> Tokens:
         """Attend among tokens; padded tokens come last."""
         z = self._inputs(x, F.pad(x, (0, 0, 1, 0))[:, :-1])
-        projected = self.query(z["r"]), self.key(z["k"]), self.value(z["v"])
-        # In an exported graph more than any length: then no length is a special case.
-        limit = self.size.max_len + 1 if torch.compiler.is_exporting() else x.shape[1]
-        with full_precision(*self._terms(z, *projected)) as (r, k, v, log_w, a, erased):
-            heads, _ = recur(r, k, v, log_w, a, erased, self.chunk, limit)
+        r, k, v, inputs = self._steps(z, self.query(z["r"]), self.key(z["k"]), self.value(z["v"]))
+        with without_autocast(x):
+            heads = delta.attend(*inputs)[:, :, 1::2]
         return self._merge(heads, r, k, v, z["g"])
 
     def start(self, batch: int) -> State:
@@ -133,17 +124,13 @@ class Rwkv7(Attention):
             u, rest = layer.extend(z["rkv"[i]], tuple(past[i * each : (i + 1) * each]), real)
             projected.append(u)
             after += rest
-        with full_precision(*self._terms(z, *projected)) as (r, k, v, log_w, a, erased):
+        r, k, v, inputs = self._steps(z, *projected)
+        with without_autocast(x):
             if x.shape[1] == 1 and real is None:
-                decayed = log_w.exp().mT * sums - (a * erased).mT * (erased @ sums)
-                sums = decayed + k.mT * v
-                heads = r @ sums
+                heads, sums = delta.step(*inputs, sums)
             else:
-                # A padded token neither decays the state, nor erases, nor writes.
-                kept, log_w, a = (zero_padding(part, real) for part in (k, log_w, a))
-                heads, sums = recur(
-                    r, kept, v, log_w, a, erased, self.chunk, x.shape[1], state=sums
-                )
+                heads, sums = delta.extend(*without_padding(inputs, real), sums)
+                heads = heads[:, :, 1::2]
         last = last_tokens(tokens, 1, real)[:, 0].to(before.dtype)
         return self._merge(heads, r, k, v, z["g"]), (sums, last, *after)
 
@@ -152,22 +139,32 @@ class Rwkv7(Attention):
         mixed = x + self.mix[:, None, None] * (before - x)
         return dict(zip(INPUTS, mixed, strict=True))
 
-    def _terms(self, z: dict[str, Mixes], r: Mixes, k: Mixes, v: Mixes) -> list[Queries]:
-        """Queries, ktilde, values, log w, a and khat of each head."""
+    def _steps(
+        self, z: dict[str, Mixes], r: Mixes, k: Mixes, v: Mixes
+    ) -> tuple[Heads, Heads, Heads, Inputs]:
+        """r, ktilde and v of each head, (b, n, h, e), and the 2 n steps of the recurrence."""
         a, log_w = self.rate(z["a"]).sigmoid(), -SLOWEST * self.decay(z["w"]).sigmoid()
-        erased = k * self.erased
-        terms = (r, k * (1 + (a - 1) * self.written), v, log_w, a, erased)
-        *rest, erased = (in_heads(x, self.size.heads) for x in terms)
-        return [*rest, F.normalize(erased, dim=-1)]
+        terms = r, k * (1 + (a - 1) * self.written), v, log_w, a, k * self.erased
+        with full_precision(*(x.unflatten(-1, (self.size.heads, -1)) for x in terms)) as terms:
+            r, k, v, log_w, a, erased = terms
+            return r, k, v, two_steps(r, k, v, log_w, a, F.normalize(erased, dim=-1))
 
-    def _merge(self, heads: Queries, r: Queries, k: Queries, v: Queries, z: Mixes) -> Tokens:
+    def _merge(self, heads: Queries, r: Heads, k: Heads, v: Heads, z: Mixes) -> Tokens:
         """Normalise each head, add the bonus, multiply by the gate, apply the output projection."""
-        bonus = self.bonus.to(k.dtype).unflatten(0, (self.size.heads, 1, -1))
-        heads, bonus = (x.transpose(1, 2) for x in (heads, (r * bonus * k).sum(-1, True) * v))
+        bonus = (r * self.bonus.to(k.dtype).unflatten(0, (self.size.heads, -1)) * k).sum(-1, True)
+        heads = heads.transpose(1, 2)
         normed = F.layer_norm(heads, heads.shape[-1:], eps=self.norm.eps).flatten(-2)
         normed = normed * self.norm.weight + self.norm.bias
         gate = self.gate(z)
-        return self.out(gate * (normed + bonus.flatten(-2)).to(gate.dtype))
+        return self.out(gate * (normed + (bonus * v).flatten(-2)).to(gate.dtype))
+
+
+def two_steps(r: Heads, k: Heads, v: Heads, log_w: Heads, a: Heads, erased: Heads) -> Inputs:
+    """The steps of the recurrence; `k` is ktilde, `erased` is khat. The second reads."""
+    zero = torch.zeros_like(r)
+    steps = (zero, r), (a * erased * (-log_w).exp(), k), (zero, v), (zero, log_w), (erased, zero)
+    joined = (torch.stack(each, dim=2) for each in steps)
+    return Inputs(*(x.flatten(1, 2).transpose(1, 2) for x in joined))
 
 
 def published_rank(factor: float, dim: int) -> int:
@@ -178,34 +175,3 @@ def published_rank(factor: float, dim: int) -> int:
 def low_rank(dim: int, rank: int, activation: nn.Module) -> nn.Sequential:
     """A map (d -> d) of that rank, with an activation between its factors."""
     return nn.Sequential(nn.Linear(dim, rank, bias=False), activation, nn.Linear(rank, dim))
-
-
-def recur(
-    r: Queries, k: Queries, v: Queries, log_w: Queries, a: Queries, erased: Queries,
-    chunk: int, limit: int, state: Tensor | None = None,
-) -> tuple[Queries, Any]:  # fmt: skip
-    """S_i^T r_i of up to `limit` tokens, after S if any; and then the last S.
-
-    `erased` is khat, `k` is ktilde.
-    """
-    n, chunk = r.shape[2], min(chunk, limit)
-    chunks = -(-limit // chunk)
-    padded = (F.pad(x, (0, 0, 0, chunks * chunk - n)) for x in (r, k, v, log_w, a, erased))
-    r, k, v, log_w, a, erased = (x.unflatten(2, (chunks, chunk)) for x in padded)
-    since, to_end, rate = log_w.cumsum(-2), sum_after(log_w).exp(), -a * erased
-    before = F.pad(since[..., :-1, :], (0, 0, 1, 0)).exp()
-    r, reads, back = r * since.exp(), erased * before, (-since).exp()
-    erases, writes = (rate * back).mT, (k * back).mT
-    # u = solved_s S + solved_v, for the state S before the chunk.
-    right = torch.cat([reads, (reads @ writes).tril(-1) @ v], dim=-1)
-    system = torch.eye(chunk, dtype=r.dtype, device=r.device) - (reads @ erases).tril(-1)
-    solved = torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
-    solved_s, solved_v = solved.chunk(2, dim=-1)
-    ends = (rate * to_end).mT
-    products = ends @ solved_s + torch.diag_embed(since[..., -1, :].exp())
-    updates = ends @ solved_v + (k * to_end).mT @ v
-    states, state = from_state(partial(one_by_one, torch.matmul), products, updates, state)
-    of_erased = (r @ erases).tril()
-    heads = (r + of_erased @ solved_s) @ states
-    heads = heads + of_erased @ solved_v + (r @ writes).tril() @ v
-    return heads.flatten(2, 3)[:, :, :n], state
