@@ -34,7 +34,7 @@ from zoo.kernels import causal_sum, feature_sum
 from zoo.kernels.feature_sum import Part
 from zoo.kernels.real_tokens import count_after, positions_after, token_ranks, zero_padding
 from zoo.projected import ProjectedAttention
-from zoo.spans import SPANS, in_spans
+from zoo.spans import in_spans
 from zoo.variants import variants
 
 Angles = Float[Tensor, "#b 1 n 1"]
@@ -51,7 +51,7 @@ class CosFormer(ProjectedAttention):
     family = "kernel"
     # fp32 at least: half precision cannot distinguish neighbouring angles of a long sequence.
     upcast = True
-    spans = SPANS
+    spans = 10 / 3
     forward = in_spans(ProjectedAttention.forward)
 
     def __init__(self, size: Size, *, chunk: Count = 64) -> None:

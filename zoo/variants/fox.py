@@ -17,8 +17,6 @@ Deviations: the layer is FoX (LLaMA); FoX (Pro) adds shifts of keys and values, 
 queries, keys and the output. Projections have a bias. Padded tokens have f = 1 and no weight.
 """
 
-from typing import Any
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -111,12 +109,10 @@ class ForgettingAttention(ProjectedAttention):
         before = decay.mT.masked_fill(~seen[:, None, :, None], NEVER)
         past = torch.cat([keys.to(k.dtype), torch.ones_like(before), before], dim=-1)
 
-        def narrow(q: Wide, k: Wide, v: Queries, _: Any) -> Queries:
-            return self.attend(q, k, F.pad(v, (0, 2)), None)[..., :-2]
-
-        heads = key_value_cache.attend_after(narrow, q, k, v, real, past, values, seen)
+        v, values = (F.pad(x, (0, 2)) for x in (v, values))
+        heads = key_value_cache.attend_after(self.attend, q, k, v, real, past, values, seen)
         ends = torch.cat([decay + log_forget.sum(2, keepdim=True), sum_after(log_forget).mT], -1)
-        return heads, (*cache, last_tokens(ends.mT, ends.shape[-1], real).mT)
+        return heads[..., :-2], (*cache, last_tokens(ends.mT, ends.shape[-1], real).mT)
 
     def _project(
         self, x: Tokens, context: Context, mask: Mask | None

@@ -38,6 +38,7 @@ class Hgrn2(RecurrentAttention):
 
     family = "decay"
     traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=True)
+    spans = 8 / 5
 
     def __init__(
         self, size: Size, *, lower_bound: Annotated[float, Field(ge=0, lt=1)] = 0.0

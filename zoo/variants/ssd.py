@@ -43,6 +43,7 @@ class Ssd(GatedAttention):
     identities = (
         Identity(other="gated-linear", where="equal channels there", prepare=_as_channels),
     )
+    spans = 8 / 5
 
     def __init__(self, size: Size, *, temperature: Annotated[float, Field(gt=0)] = 16.0) -> None:
         """`temperature`: the root taken of the gates; a larger one makes the decay slower."""
