@@ -206,13 +206,23 @@ def most_solved(probes: pd.DataFrame) -> pd.Series:
 
 
 def of_probes(probes: pd.DataFrame) -> Table:
-    """The table of the probes of one question: a column for each, and the largest solved."""
+    """The table of the probes of one question: a column for each, and the largest solved.
+
+    Probes without sizes have no largest.
+    """
     names = probes.drop_duplicates("probe")[["probe", "trained"]].itertuples(index=False)
     across = {name: _heading(name, trained) for name, trained in names}
     found = grid(probes, ROW, across, "probe", lambda of: Cell(of["text"], interval=of["interval"]))
+    if not has_sizes(probes):
+        return found
     solved = most_solved(probes).droplevel("question")
     with_solved = [{**line, "solved": solved[line["row"]]} for line in found.lines]
     return Table([*found.columns, _solved(probes)], with_solved)
+
+
+def has_sizes(probes: pd.DataFrame) -> bool:
+    """Return whether the names of probes begin with a size, as of `32 pairs in 128`."""
+    return bool(_sizes(probes).notna().all())
 
 
 def _sizes(probes: pd.DataFrame) -> pd.Series:
@@ -221,7 +231,7 @@ def _sizes(probes: pd.DataFrame) -> pd.Series:
 
 
 def _heading(probe: str, trained: bool) -> str:
-    return probe if trained else f"{probe}, not trained"
+    return f"{probe}, not trained" if probe[0].isdigit() and not trained else probe
 
 
 def _solved(probes: pd.DataFrame) -> Column:
@@ -234,7 +244,8 @@ def by_state(answers: pd.DataFrame, probes: pd.DataFrame) -> Table:
     """The results with probes, in order of the bytes that a model keeps between two tokens.
 
     `answers` and `probes` are of one question of `reports.suite_results.SuiteResults`. The hardest
-    probe has a column: the one of the most pairs. The table is empty where all states are equal.
+    probe has a column: the one of the most pairs, or the first. The table is empty where all states
+    are equal.
     """
     found = answers[answers["state_bytes"].notna() & (answers["text"] != "")]
     found = found.sort_values("state_bytes", kind="stable")
@@ -249,7 +260,7 @@ def by_state(answers: pd.DataFrame, probes: pd.DataFrame) -> Table:
         ROW,
         Column(name="state_bytes", heading="state of the model", unit="bytes", write=whole_text),
         Column(name="text", heading="score", text=lambda line: _score({**line, "group": 0})),
-        _solved(probes),
+        *([_solved(probes)] if has_sizes(probes) else []),
         Column(name="hardest_text", heading=_heading(largest["probe"], largest["trained"]),
                text=lambda line: Cell(line["hardest_text"], interval=line["hardest_interval"])),
     ], lines(found))  # fmt: skip

@@ -224,7 +224,8 @@ def _probe_tables(of: Tables) -> list[tuple[str, str]]:
         order = {row: place for place, row in enumerate(of.matrix[of.forms[question.name]].index)}
         ordered = probes.sort_values("row", key=lambda rows: rows.map(order), kind="stable")
         states = matrix.by_state(answers, probes)
-        found.append((f"{question.title}: each size", matrix.of_probes(ordered).markdown()))
+        of_what = "each size" if matrix.has_sizes(probes) else "a part of test"
+        found.append((f"{question.title}: {of_what}", matrix.of_probes(ordered).markdown()))
         found += [(f"{question.title}: by state", states.markdown())] if states.lines else []
     return found
 

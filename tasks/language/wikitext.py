@@ -10,15 +10,15 @@ Splits, windows and their losses: docs/decisions/0032-language-models.md.
 import lzma
 import re
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from io import BytesIO
 from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Int, UInt8
+from jaxtyping import Bool, Int, UInt8
 from typing_extensions import override
 
 from tasks.answers import NextTokens
@@ -40,6 +40,9 @@ UNKNOWN, END_OF_LINE = b"<unk>", b"<eos>"
 START = 0
 """The token before the first of a split; class c is token c + 1."""
 
+REPEATED = {"bytes": 6, "words": 2}
+"""n of the n-grams whose repetitions are a probe, by level."""
+
 FILES = ("train", "valid", "test")
 
 
@@ -49,6 +52,9 @@ class WikiText(ImportedTask):
     """The next token at each position; train is the published valid text if not `splits=official`.
 
     Windows do not overlap, and cross the borders of articles. Token 0 comes before the first.
+
+    The probe has the targets of all of test that end an n-gram which is in their window before, and
+    not in train: only the context has the answer (AR hits, Arora et al., 2023, arXiv 2312.04927).
 
     Attributes:
         level: whether a token is a byte or a word.
@@ -81,19 +87,33 @@ class WikiText(ImportedTask):
 
     @override
     def load(self, split: SplitName) -> Split:
-        text = self.text(split)
-        starts = article_starts(text)
-        classes = text.astype(np.int64)
-        if self.level == "words":
-            numbers = {word: number for number, word in enumerate(self._words())}
-            words = (words_of(article.tobytes()) for article in np.split(text, starts[1:]))
-            articles = [np.fromiter((numbers.get(w, 0) for w in of), np.int64) for of in words]
-            classes = np.concatenate(articles)
-            starts = np.cumsum([0, *map(len, articles[:-1])])
+        classes, starts = self._classes(split)
         measure = "bits-per-byte" if self.level == "bytes" else "perplexity"
         every = np.arange(-(-len(classes) // self.max_len))
         chosen = self.subset(split, every) if getattr(self, split) else slice(None)
         return windows(classes, starts, self.max_len, self.vocabulary, measure, chosen)
+
+    @override
+    def probes(self) -> Mapping[str, Split]:
+        n, test = REPEATED[self.level], replace(self, test=0).load("test")
+        known = ngrams(self._classes("train")[0] + 1, n, self.vocabulary)
+        tokens = torch.cat([test.sequences.long(), test.targets[:, -1:] + 1], dim=1)
+        found = ngrams(tokens.numpy(), n, self.vocabulary)
+        hits = torch.from_numpy(repeats(found) & ~np.isin(found, known))
+        # The first n-gram of a window ends with the target n - 2.
+        first, none = n - 2, NextTokens.no_target
+        targets = test.targets.clone()
+        targets[:, :first] = none
+        targets[:, first:].masked_fill_(~hits, none)
+        chosen = (targets != none).any(1)
+        positions, clusters = (
+            part if part is None else part[chosen]
+            for part in (test.target_positions, test.clusters)
+        )
+        split = Split.single(
+            test.sequences[chosen], None, targets[chosen], positions, test.answers, clusters
+        )
+        return {f"repeated {n}-grams": split} if len(split) else {}
 
     @override
     def word(self, token: int) -> str:
@@ -143,6 +163,19 @@ class WikiText(ImportedTask):
         cut = starts[len(starts) - max(1, len(starts) // DEV_SHARE)]
         return text[:cut] if split == "train" else text[cut:]
 
+    def _classes(
+        self, split: SplitName
+    ) -> tuple[Int[np.ndarray, " v"], Int[np.ndarray, " articles"]]:
+        """The tokens of a split, as classes, and the one at which each article begins."""
+        text = self.text(split)
+        starts = article_starts(text)
+        if self.level == "bytes":
+            return text.astype(np.int64), starts
+        numbers = {word: number for number, word in enumerate(self._words())}
+        words = (words_of(article.tobytes()) for article in np.split(text, starts[1:]))
+        articles = [np.fromiter((numbers.get(w, 0) for w in of), np.int64) for of in words]
+        return np.concatenate(articles), np.cumsum([0, *map(len, articles[:-1])])
+
     def _words(self) -> list[bytes]:
         """The most frequent words of train, by class; `<unk>` is class 0."""
         data = cache.find(self.cache_key)
@@ -189,6 +222,26 @@ def windows(
         NextTokens(measure=measure),
         clusters=torch.from_numpy(clusters.astype(np.int32)),
     )
+
+
+def ngrams(
+    tokens: Int[np.ndarray, "... l"], n: int, vocabulary: int
+) -> Int[np.ndarray, "... grams"]:
+    """A number for each n successive tokens, the same for equal ones."""
+    count = tokens.shape[-1] - n + 1
+    numbers = np.zeros((*tokens.shape[:-1], max(count, 0)), np.int64)
+    for place in range(n):
+        numbers = numbers * vocabulary + tokens[..., place : place + numbers.shape[-1]]
+    return numbers
+
+
+def repeats(numbers: Int[np.ndarray, "w g"]) -> Bool[np.ndarray, "w g"]:
+    """True where a number is in its row before."""
+    order = numbers.argsort(1, kind="stable")
+    same = np.diff(np.take_along_axis(numbers, order, 1), prepend=-1) == 0
+    found = np.empty_like(same)
+    np.put_along_axis(found, order, same, 1)
+    return found
 
 
 def words_of(text: bytes) -> Iterator[bytes]:

@@ -50,6 +50,37 @@ def test_the_official_splits_are_the_published_files(imported):
     assert texts == [TRAIN, VALID, TEST]
 
 
+@pytest.mark.parametrize(("level", "n"), [("bytes", 6), ("words", 2)])
+def test_the_probe_has_the_ends_of_ngrams_of_the_window_that_train_lacks(level, n, monkeypatch):
+    rng = np.random.default_rng(0)
+    texts = {name: b" ".join(rng.choice([*b"abcdefghij"], size).astype(np.uint8)[:, None])
+             for name, size in (("train", 60), ("test", 600))}  # fmt: skip
+    monkeypatch.setattr(WikiText, "text", lambda _, split: np.frombuffer(texts[split], np.uint8))
+    options = {"level": level, "max_len": 60}
+    whole, train = (tasks.create("wikitext", **options).load(name) for name in ("test", "train"))
+    text = targets_of(train).tolist()
+    known = {tuple(text[i : i + n]) for i in range(len(text))}
+    expected = []
+    for inputs, targets in zip(whole.sequences.tolist(), whole.targets.tolist(), strict=True):
+        window, hits = [token - 1 for token in inputs] + targets[-1:], []
+        for end in range(n, len(window) + 1):
+            gram, earlier = tuple(window[end - n : end]), window[: end - 1]
+            before = {tuple(earlier[i : i + n]) for i in range(len(earlier) - n + 1)}
+            if gram in before - known and targets[end - 2] >= 0:
+                hits.append((end - 2, targets[end - 2]))
+        expected += [hits] * bool(hits)
+    probes = tasks.create("wikitext", **options, test=2).probes()
+    assert expected == [
+        [(place, target) for place, target in enumerate(row) if target >= 0]
+        for row in probes[f"repeated {n}-grams"].targets.tolist()
+    ]
+    assert len(probes) == 1 and sum(map(len, expected)) > 9
+
+
+def test_windows_shorter_than_an_ngram_have_no_probe(imported):
+    assert not tasks.create("wikitext", max_len=3).probes()
+
+
 @pytest.mark.parametrize("level", ["bytes", "words"])
 def test_the_windows_of_an_article_are_a_cluster(imported, level):
     split = tasks.create("wikitext", level=level, max_len=2).load("test")
