@@ -15,13 +15,14 @@ from pathlib import Path
 import pandas as pd
 import typer
 
-from harness import baselines, catalogue, first, report, stores, studies
+from harness import baselines, catalogue, first, report, runs, stores, studies
 from harness.checks import is_certified
+from harness.cli.progress import shown
 from harness.pages import cards
 from harness.pages.variants import page as variants_page
 from harness.records.certificate import Certificate
 from harness.records.files import within, write_pages
-from harness.records.store import CertificateStore, ShallowStore
+from harness.records.store import BaselineStore, CertificateStore, ShallowStore
 from harness.records.suites import find, names, published
 from reports import advice, validity
 from reports.markdown import insert
@@ -50,7 +51,7 @@ class PagesOptions:
 
     Attributes:
         check: Name what is out of date.
-        fit: First fit what cards and findings lack; this takes hours.
+        fit: First fit what cards, findings and published runs lack; this may take hours.
         root: A checkout of the repository.
     """
 
@@ -64,12 +65,14 @@ def main(options: PagesOptions) -> None:
     root = options.root
     if options.fit:
         cards.fit_missing(root / "results")
+        runs.fit_baselines(stores.content(root / "results").records, root / "results", shown())
         fitted = ShallowStore.within(root / "results")
         for name in baselines.STUDY_SETTINGS:
             if name not in fitted.entries():
                 typer.echo(fitted.write(baselines.shallow_study(name)))
     certificates, written = CertificateStore.within(root / "results").by_variant(), set[Path]()
-    lines, complete = [*_stale_certificates(certificates)], True
+    lines = [*_stale_certificates(certificates), *_missing_baselines(root / "results")]
+    complete = True
     for make in GENERATORS:
         try:
             files = make(root)
@@ -147,6 +150,14 @@ def _stale_certificates(found: Mapping[str, Certificate]) -> Iterator[str]:
                 yield f"out of date: the certificate of {name}: {remedy}"
         except UserError as error:
             yield f"not checked: the certificate of {name}: {error}"
+
+
+def _missing_baselines(store: Path) -> Iterator[str]:
+    """The tasks of published runs whose baselines are missing: no page says what runs must beat."""
+    fitted = BaselineStore.within(store)
+    tasks = (record.spec.task for record in stores.content(store).records if record.final)
+    for key in sorted({task.key for task in tasks if fitted.find(task) is None}):
+        yield f"not checked: no baselines of {key}: python -m harness.pages --fit"
 
 
 def _studies(root: Path) -> Files:
