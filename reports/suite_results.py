@@ -38,7 +38,7 @@ NOT_RUN: Mapping[str, Any] = {
 
 OF_PROBES = (
     "row", "question", "probe", "trained", "better", "mean", "low", "high", "text", "interval",
-    "seeds", "by_seed",
+    "seeds",
 )  # fmt: skip
 """The columns of results on further splits."""
 
@@ -107,12 +107,7 @@ class SuiteResults:
                 same = same.assign(sample=[found[probe] for found in same["probes"]])
                 of_probe = {"question": name, "probe": probe, "trained": probe in parts}
                 of = question_results(same, NO_BASELINES)
-                means = {row: of.metric.sign * s.means for row, s in of.samples.items()}
-                lines += [
-                    {**_line(of, row), **of_probe, "row": row,
-                     "by_seed": [of.metric.value(mean) for mean in means.get(row, ())]}
-                    for row in of.scores
-                ]  # fmt: skip
+                lines += [{**_line(of, row), **of_probe, "row": row} for row in of.scores]
         return pd.DataFrame(lines, columns=[*OF_PROBES])
 
     def pairs(self) -> pd.DataFrame:

@@ -3,20 +3,20 @@
 import math
 import re
 import tomllib
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
-from scipy.stats import kendalltau, ttest_ind
+from scipy.stats import kendalltau
 
 from reports import papers
 from reports.markdown import rendered
 from reports.statistics import between
 from reports.text import outdated_text
-from reports.verdicts import ABLE
+from reports.verdicts import ABLE, Rise
+from reports.verdicts import UNDECIDED as OPEN
 
 if TYPE_CHECKING:
     from reports.pages.suite import Tables
@@ -59,11 +59,11 @@ def orderings(
     Returns:
         A line for each ordering: its fields; `first` and `second`, the means of the two rows;
         `difference`, positive if the order is the published one, with its 95 % interval, `low` to
-        `high`: of the pair, or else the sum of the intervals of both; of a change `since` another
-        probe, Welch's over seeds; `verdict`.
+        `high`: of the pair, or else the sum of the intervals of both; `verdict`; `rising`, which of
+        the two are undecided on the question and still improve.
     """
     chosen = {*(questions or answers["question"])}
-    empty = {"probe": "", "since": "", "explanation": "", "later": False}
+    empty = {"probe": "", "explanation": "", "later": False}
     found = [
         {**empty, **ordering, **_compared(ordering, answers, probes, pairs)}
         for ordering in published()
@@ -80,10 +80,8 @@ def _results(of: Mapping[str, str], answers: pd.DataFrame, probes: pd.DataFrame)
         return finished
     found = probes[(probes["probe"] == of["probe"]) & (probes["question"] == of["question"])]
     found = found[found["mean"].notna()].drop_duplicates("row").set_index("row")
-    found = found[["better", "mean", "low", "high", "seeds", "trained", "by_seed"]]
-    found = found.join(finished[["verdict"]], how="inner")
-    # The ceiling of the question says nothing of a probe that training did not have.
-    return found.assign(verdict=found["verdict"].where(found["trained"].astype(bool), ""))
+    found = found[["better", "mean", "low", "high", "seeds", "trained"]]
+    return found.join(finished[["verdict", *Rise._fields]], how="inner")
 
 
 def _compared(
@@ -91,25 +89,21 @@ def _compared(
 ) -> dict[str, Any]:
     lines = _results(ordering, answers, probes).to_dict("index")
     first, second = (lines.get(ordering[name]) for name in ("above", "below"))
-    if first and second and "since" in ordering:
-        first, second = _changes(ordering, first, second, answers, probes)
     if not first or not second:
         nothing = dict.fromkeys(("first", "second", "difference", "low", "high"), math.nan)
-        return {**nothing, "verdict": NOT_RUN}
+        return {**nothing, "verdict": NOT_RUN, "rising": []}
     sign = 1 if first["better"] == "higher" else -1
     of_question = pairs[pairs["question"] == ordering["question"]]
     pair = between(of_question, [(ordering["above"], ordering["below"])])
     # The sum of both intervals.
     ends = first["low"] - second["high"], first["high"] - second["low"]
     low, high = sorted(sign * end for end in ends)
-    if "since" in ordering:
-        test = ttest_ind(first["by_seed"], second["by_seed"], equal_var=False)
-        low, high = sorted(sign * end for end in test.confidence_interval())
-    elif len(pair) and "probe" not in ordering:
+    if len(pair) and "probe" not in ordering:
         ends = pair[["low", "high"]].iloc[0]
         low, high = sorted(sign * float(end) for end in ends)
     verdict = UNDECIDED
-    if first["verdict"] == second["verdict"] == ABLE:
+    # The ceiling of the question says nothing of a probe that training did not have.
+    if first["verdict"] == second["verdict"] == ABLE and first.get("trained", True):
         verdict = AT_CEILING
     elif min(first["seeds"], second["seeds"]) > 1:
         verdict = REPRODUCED if low > 0 else CONTRADICTED if high < 0 else UNDECIDED
@@ -117,21 +111,11 @@ def _compared(
         "first": first["mean"], "second": second["mean"],
         "difference": sign * (first["mean"] - second["mean"]), "low": low, "high": high,
         "verdict": verdict,
+        "rising": [
+            ordering[name] for name, of in (("above", first), ("below", second))
+            if of["verdict"] == OPEN and Rise(*(of[field] for field in Rise._fields)).is_rising
+        ],
     }  # fmt: skip
-
-
-def _changes(
-    ordering: Mapping[str, str], first: dict[Hashable, Any], second: dict[Hashable, Any],
-    answers: pd.DataFrame, probes: pd.DataFrame,
-) -> list[dict[Hashable, Any]]:  # fmt: skip
-    """Both results with the change of each seed since another probe; empty where one lacks it."""
-    before = _results({**ordering, "probe": ordering["since"]}, answers, probes)["by_seed"]
-    found = []
-    for name, line in (("above", first), ("below", second)):
-        seeds = before.get(ordering[name], ())
-        changes = np.subtract(line["by_seed"], seeds) if len(seeds) == len(line["by_seed"]) else []
-        found.append({**line, "by_seed": changes, "mean": np.mean(changes)} if len(changes) else {})
-    return found
 
 
 def correlations(answers: pd.DataFrame, probes: pd.DataFrame) -> pd.DataFrame:
@@ -169,19 +153,22 @@ def compared(of: "Tables") -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def sentence(found: pd.DataFrame) -> str:
-    """The number of orderings with each verdict, in one sentence."""
-    count = found["verdict"].value_counts()
-    reproduced, contradicted, ceiling, undecided, not_run = (
-        count.get(name, 0) for name in (REPRODUCED, CONTRADICTED, AT_CEILING, UNDECIDED, NOT_RUN)
-    )
-    later = found["later"]
+    """The number of orderings with each verdict: those that were fixed before results, first."""
+    later = found["later"].astype(bool)
+    before, after = (_counts(found[chosen]) for chosen in (~later, later))
     return (
-        f"Of {len(found)} published orderings that questions of {_file()['suite']} test, the "
-        f"results reproduce {reproduced} and contradict {contradicted}. In {ceiling} both variants "
-        f"are able, where papers have a difference; undecided: {undecided}; not run: {not_run}. "
-        f"{later.sum()} of them (†), {(found['verdict'][later] == REPRODUCED).sum()} reproduced, "
-        f"were chosen or changed after results were known."
+        f"Of {len(found)} published orderings that questions of {_file()['suite']} test, "
+        f"{(~later).sum()} were fixed before results were known: {before}. {later.sum()} were "
+        f"chosen or changed afterwards (†): {after}."
     )
+
+
+def _counts(found: pd.DataFrame) -> str:
+    """The number of orderings with each verdict that there is."""
+    count = found["verdict"].value_counts()
+    order = (REPRODUCED, CONTRADICTED, AT_CEILING, UNDECIDED, NOT_RUN)
+    texts = (f"{count[name]} {name.split(': ')[-1]}" for name in order if name in count)
+    return ", ".join(texts) or "none"
 
 
 def page(of: "Tables") -> str:

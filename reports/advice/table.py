@@ -15,7 +15,7 @@ from reports.advice.rules import PASSES, Values, key_of, label_of
 from reports.layer_costs import crossover, forms_of, of_plan, preferred_first
 from reports.statistics import score_groups
 from reports.text import outdated_text
-from reports.verdicts import MISSING, UNABLE, UNDECIDED
+from reports.verdicts import ABLE, MISSING, UNABLE, UNDECIDED
 
 Points = dict[str, list[list[float]]]
 """Values at each measured length, by setting: see `_points`."""
@@ -169,7 +169,11 @@ def _add_question(
     """State, group and drawn groups of every row in one question, which needs a form of a row."""
     scored = answers[answers["mean"].notna()]
     above, sign = scored[scored["answered"]], -1.0 if (scored["better"] == "lower").any() else 1.0
-    of_rows = score_groups(above)
+    # Able rows are one group: their training ended at the ceiling.
+    able = above["verdict"] == ABLE
+    of_rows = dict.fromkeys(above.index[able], 1) | {
+        row: group + bool(able.any()) for row, group in score_groups(above[~able]).items()
+    }
     groups = (sign * above["mean"]).groupby(of_rows)
     # Halfway between each group and the one before: a mean below i cuts is in group i + 1.
     cuts = (groups.min().to_numpy()[:-1] + groups.max().to_numpy()[1:]) / 2

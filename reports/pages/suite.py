@@ -333,11 +333,12 @@ def readme_table(of: Tables) -> str:
 def readme_answer(of: Tables) -> str:
     """The fastest of the best rows of each question, as a list."""
     lines = [
-        "Each line has up to three variants that are *able*, the fastest first. In brackets is "
-        "the time of training a layer of the same form, relative to softmax. Times within 15 % of "
-        "the least, in bold, are a tie. They are measured at "
-        f"{of.suite.cost.middle_length:,} tokens ({escape(of.setting)}); questions have other "
-        "lengths.\n"
+        "Each line has up to three variants that are *able*, the fastest first; in bold, those "
+        "within 15 % of the fastest. In brackets: the time of training a layer with default "
+        "options, relative to softmax of the same form, at "
+        f"{of.suite.cost.middle_length:,} tokens ({escape(of.setting)}). Questions are shorter, "
+        "some use [other options](results/laptop.md), and a variant without measured time is left "
+        "out.\n"
     ]
     waiting = []
     for about in _questions(of):
@@ -345,7 +346,7 @@ def readme_answer(of: Tables) -> str:
             waiting.append(about["title"])
             continue
         entries = about["finished"] + about["part"] + about["not_run"]
-        of_all = f"{about['finished']} of {entries} variants finished"
+        of_all = f"results of {about['finished']} of {entries} variants"
         runs = f"{about['form'].capitalize()}, {about['steps']:,} steps, {of_all}"
         what = f"{about['title']}: {escape(about['asks'])} {runs}"
         lines.append(f"- {what}: {best}. {escape(about['note'])}".strip())
@@ -364,6 +365,6 @@ def _best(of: Tables, about: Line) -> str:
         return ""
     if of.suite.question(about["name"]).ceiling is None:
         strongest = escape(about["baseline"])
-        return f"none is better than every baseline; the strongest is {strongest}"
+        return f"no variant is better than the strongest baseline, {strongest}"
     best = answers.loc[answers["mean"].idxmax()]
     return f"none is able; the best is {escape(best['row'])} with {best['text']}"
