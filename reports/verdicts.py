@@ -47,6 +47,7 @@ FAST = 1 / 3
 NO_VERDICT: Mapping[str, Any] = {
     "verdict": "", "part": "", "steps": math.nan, "reached": 0, "runs": 0, "rise": math.nan,
     "error": math.nan, "distance": math.nan, "budget": 0, "trial_rises": False,
+    "farthest": math.nan,
 }  # fmt: skip
 """The columns of verdicts, with their values where there is none."""
 
@@ -116,7 +117,8 @@ def verdicts(
         are missing, else empty; `steps`, the median over the final runs of the steps to the
         ceiling, NaN unless all reach it; `reached`, how many do, of `runs`; `rise`, behind half of
         the budget, the largest of the final runs, its `error` and the `distance` to the ceiling;
-        `budget`, the steps of the recipe; `trial_rises`, whether the curve of any trial rises.
+        `budget`, the steps of the recipe; `trial_rises`, whether the curve of any trial rises;
+        `farthest`, the largest distance to the ceiling at the end of a final run without it.
     """
     judged = [
         {**run, **_run(run, ceilings.get(str(run["question"]), math.nan))}
@@ -147,7 +149,8 @@ def words(of: Mapping[Hashable, Any]) -> str:
     if verdict != UNDECIDED:
         return f"{verdict} in {of['budget']:,} steps" if verdict else ""
     if of["reached"]:
-        return f"{verdict}, {of['reached']} of {of['runs']} runs at the ceiling"
+        ended = f"; the farthest ended {number(of['farthest'])} from it"
+        return f"{verdict}, {of['reached']} of {of['runs']} runs at the ceiling{ended}"
     if rise.is_rising:
         return f"{verdict}, still improves by {number(rise.rise)}"
     ends = "flat" if rise.is_flat else "no rise shown"
@@ -200,5 +203,6 @@ def _verdict(runs: pd.DataFrame, fastest: float, seeds: int) -> dict[str, Any]:
         "reached": int(finals["steps"].notna().sum()), "runs": len(finals),
         "budget": int(runs["train.steps"].max()),
         "trial_rises": bool(runs.loc[~runs["final"], "rises"].any()),
+        "farthest": float(finals.loc[finals["steps"].isna(), "distance"].max()),
         **{name: float(largest[name]) for name in Rise._fields},
     }  # fmt: skip

@@ -175,7 +175,7 @@ def judged(suite_frames):
 def test_the_readme_names_the_able_rows_and_says_where_there_is_none(judged):
     def line_of(of, title):
         (line,) = (line for line in readme_answer(of).splitlines() if line.startswith(f"- {title}"))
-        return line.partition("finished: ")[2]
+        return line.partition("variants: ")[2]
 
     assert line_of(judged, "recall") == "**softmax (≤ 1.00)**."
     verdicts = judged.answers["verdict"].replace("able", "undecided")

@@ -157,14 +157,29 @@ def test_the_rise_is_the_slope_of_the_last_half_times_its_span():
         ),
         ({"verdict": UNDECIDED}, "undecided, no rise shown"),
         (
-            {"verdict": UNDECIDED, "rise": 9.0, "error": 1.0, "reached": 2, "runs": 3},
-            "undecided, 2 of 3 runs at the ceiling",
+            {
+                "verdict": UNDECIDED,
+                "rise": 9.0,
+                "error": 1.0,
+                "reached": 2,
+                "runs": 3,
+                "farthest": 57.4,
+            },
+            "undecided, 2 of 3 runs at the ceiling; the farthest ended 57.4 from it",
         ),
         ({"verdict": MISSING, "part": "trial, 1 seed"}, "runs missing: trial, 1 seed"),
     ],
 )
 def test_a_verdict_in_words_says_how_far_an_undecided_row_got(fields, expected):
     assert words(NO_VERDICT | fields) == expected
+
+
+def test_the_farthest_run_is_of_those_that_did_not_reach_the_ceiling():
+    curves = ((0, 99, 100), (0, 60, 42), (0, 97, 98))
+    runs = frame(*(("mine", "rising", seed, True) for seed in range(3)))
+    runs["evaluations"] = [[*zip((900, 1350, 1800), scores, strict=True)] for scores in curves]
+    (found,) = verdicts(runs, CEILINGS, {"recall": 3}).to_dict("records")
+    assert (found["reached"], found["farthest"]) == (1, 57)
 
 
 def test_the_rise_of_a_row_is_of_a_run_that_rises():
