@@ -29,7 +29,7 @@ Line = Mapping[Hashable, Any]
 
 
 def lines(frame: pd.DataFrame) -> list[Line]:
-    """The lines of a frame."""
+    """A dictionary for each row of a frame, by column."""
     return [*frame.to_dict("records")]
 
 

@@ -153,9 +153,9 @@ class Split:
     def digest(self) -> str:
         """SHA-256 of the split's content, in hexadecimal; it identifies the data of a run.
 
-        Hashed in turn are `lengths`, `sequence_ids`, `target_positions` (where there are any) and
-        `targets`, each preceded by its name and shape (`sequence_ids 9x2 `), then all real tokens,
-        sequence by sequence; before signals, `channels` and their number. Every number
+        The hash has `lengths`, `sequence_ids`, `target_positions` (if any) and `targets`, each
+        behind its name and shape (`sequence_ids 9x2 `). Then it has all real tokens, sequence by
+        sequence; before signals, `channels` and their number. Every number
         takes 4 bytes, little-endian, so neither padding nor the width of an integer type changes
         the digest.
         """

@@ -45,8 +45,8 @@ class Use(NamedTuple):
     """A use of a variant, in one of `PLACES`.
 
     Attributes:
-        works: whether it can.
-        detail: a short text: how, or the reason why not.
+        works: whether the variant may be used there.
+        detail: how, or the reason why not.
     """
 
     works: bool

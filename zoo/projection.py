@@ -94,7 +94,7 @@ class Projection(nn.Linear):
 def convolve(
     u: Projected, taps: Float[Tensor, "t w"], before: int, mask: Bool[Tensor, "b n"] | None
 ) -> Projected:
-    """Depth-wise convolution of real tokens, with `before` of the taps for earlier ones."""
+    """Depth-wise convolution of real tokens, of which `before` taps read earlier tokens."""
     if mask is not None:
         u = torch.where(mask[..., None], u, 0.0)
         return with_real_tokens_first(lambda u, _: convolve(u, taps, before, None), mask, u)

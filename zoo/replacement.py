@@ -139,7 +139,7 @@ def largest_difference(module: nn.Module, new: "Called", d: int) -> float:
 
 
 class Called(nn.Module):
-    """A layer of the zoo with the projections of another module, called as that is."""
+    """A layer of the zoo that has the projections and the call of the module that it replaces."""
 
     inputs = 1
 

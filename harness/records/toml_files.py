@@ -75,7 +75,7 @@ def merged(base: Table, table: Table) -> Table:
 def validated(
     kind: type[F], values: Table, label: str, *, what: str = "part", parts: Parts | None = None
 ) -> F:
-    """A `kind` with these values; `parts` are the kinds of the tables in its fields."""
+    """Make a `kind` from values of TOML; `parts` has the kind of each table in its fields."""
     for name, value in values.items():
         items = value if isinstance(value, list) else [value]
         # pydantic takes a boolean for a number.

@@ -60,7 +60,7 @@ IQR = 1.349
 
 
 def key_of(operation: str, causal: bool) -> str:
-    """The costs of one pass, as a key: `train`, `train causal`."""
+    """The name of the costs of a pass: `train`, `train causal`."""
     return f"{operation} causal" if causal else operation
 
 

@@ -286,7 +286,10 @@ def _questions(of: Tables) -> list[Line]:
 
 
 def fastest(of: Tables, question: str) -> dict[str, Line]:
-    """The able rows, without a ceiling those of the best rank group, with lines of the matrix."""
+    """The lines of the matrix of the able rows; without a ceiling, of the best rank group.
+
+    The fastest of the form of the question is the first; rows without a time are the last.
+    """
     rows = of.answers[of.answers["question"] == question].set_index("row")
     best = [*rows.index[rows["verdict"] == ABLE]]
     if of.suite.question(question).ceiling is None:

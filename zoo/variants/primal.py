@@ -254,7 +254,7 @@ class Primal(Attention):
     def losses(
         self, energy: Energy, weights: Weights, count: Shaped[Tensor, " b"]
     ) -> dict[str, Tensor]:
-        """While training eta J^2, from the energy, which is a sum over `count` tokens."""
+        """The loss eta J^2 in training, else none; `energy` is a sum over `count` tokens."""
         if not self.training:
             return {}
         with full_precision(energy, weights) as (energy, weights):
