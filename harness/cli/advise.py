@@ -11,7 +11,9 @@ def advise(
     length: str, pass_: str, needs: str, memory: str = "", suite: str = "laptop",
     store: Path | None = None,
 ) -> Answer:  # fmt: skip
-    """Say which variants to use: those that no other beats in accuracy, time and memory at once.
+    """Recommend a variant for a length.
+
+    It names those that no other beats in accuracy, time and memory at once.
 
     Costs are of the form of the questions, causal or bidirectional. Nothing is extrapolated: what
     is not measured is named, with the command that measures it.

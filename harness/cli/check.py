@@ -15,7 +15,9 @@ def check(
     name: Annotated[str, {"argument": True}], set_: list[str] | None = None, fast: bool = False,
     only: list[str] | None = None, store: Path | None = None, repeat: int = 0,
 ) -> Answer:  # fmt: skip
-    """Run every check of a variant that its traits require, or of a task; exit 1 if one fails.
+    """Check a variant or a task.
+
+    A variant has the checks that its traits require. Exit 1 if one fails.
 
     Args:
         name: A registered variant or task, MODULE:CLASS, or the file of a published row.

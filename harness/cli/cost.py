@@ -41,7 +41,9 @@ class CostOptions(arguments.Shared):
 
 
 def cost(options: CostOptions) -> Answer:
-    """Measure time and memory against the number of tokens, compared with the fastest softmax.
+    """Measure time and memory against length.
+
+    They are compared with the fastest softmax.
 
     Each is measured in a separate process. Where a length fails, longer ones are skipped.
     Exit 1 if a process crashed or failed; too little memory or time is a result.

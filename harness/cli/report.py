@@ -41,7 +41,10 @@ class ReportOptions:
 
 
 def report(options: ReportOptions) -> Answer:
-    """Write a page of each suite, the leaderboard, and the pages of tuning and costs."""
+    """Write the pages of a store.
+
+    A page of each suite, the leaderboard, and the pages of tuning and costs.
+    """
     from harness import api
     from reports import cost, leaderboard
     from reports.pages.suite import terminal

@@ -6,7 +6,9 @@ from harness.cli.process import Answer
 
 
 def site(out: Path, suite: str = "laptop", store: Path | None = None) -> Answer:
-    """Write index.html: the matrix of a suite, the advisor, charts and a card for each variant.
+    """Write the site, one index.html.
+
+    It has the matrix of a suite, the advisor, charts and a card for each variant.
 
     It needs no other file and no network.
 

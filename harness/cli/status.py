@@ -8,7 +8,9 @@ from zoo.registry import printable
 
 
 def status(store: Path = Path("runs")) -> Answer:
-    """Show which runs of a store are done, running, interrupted, failed or outdated.
+    """Show the state of the runs of a store.
+
+    They are done, running, interrupted, failed or outdated.
 
     Runs of all machines that share the store count as running.
     """
