@@ -43,7 +43,7 @@ class Linear(ProjectedAttention):
     family = "kernel"
     # fp32 at least: half precision is too coarse for sums over thousands of tokens.
     upcast = True
-    spans = 9 / 4
+    spans = 8 / 3
     forward = in_spans(ProjectedAttention.forward)
 
     def __init__(self, size: Size, *, chunk: Count = 64) -> None:
