@@ -95,7 +95,7 @@ def _compared(
     sign = 1 if first["better"] == "higher" else -1
     of_question = pairs[pairs["question"] == ordering["question"]]
     pair = between(of_question, [(ordering["above"], ordering["below"])])
-    # The sum of both intervals.
+    # From the lower end of one interval to the upper end of the other.
     ends = first["low"] - second["high"], first["high"] - second["low"]
     low, high = sorted(sign * end for end in ends)
     if len(pair) and "probe" not in ordering:
@@ -103,7 +103,8 @@ def _compared(
         low, high = sorted(sign * float(end) for end in ends)
     verdict = UNDECIDED
     # The ceiling of the question says nothing of a probe that training did not have.
-    if first["verdict"] == second["verdict"] == ABLE and first.get("trained", True):
+    is_trained = "probe" not in ordering or first["trained"]
+    if first["verdict"] == second["verdict"] == ABLE and is_trained:
         verdict = AT_CEILING
     elif min(first["seeds"], second["seeds"]) > 1:
         verdict = REPRODUCED if low > 0 else CONTRADICTED if high < 0 else UNDECIDED

@@ -352,3 +352,21 @@ def test_the_state_of_a_row_is_its_verdict_unless_it_learned_the_question(verdic
         expected = learned if of["answered"] else others
         assert states[of["row"]][of["question"]] == expected
     assert {v for row in values["rows"] for v in row["verdicts"].values()} == {verdict}
+
+
+def test_able_rows_are_the_first_group_and_better_scores_of_others_come_after_them():
+    suite, runs, baselines = suite_frames()
+    found = results(runs, suite, baselines)
+    answers = found.answers()
+    learned = answers[answers["answered"]]
+    worst = learned.loc[learned.groupby("question")["mean"].idxmin()]
+    answers.loc[worst.index, "verdict"] = "able"
+    catalogue = {"variants": [{"name": row.attention, **CLAIMS} for row in suite.rows],
+                 "tasks": [{"name": q.task, "causal": True} for q in suite.questions]}  # fmt: skip
+    values = table(answers, found.seeds, published_costs()[:0], suite, catalogue)
+    groups = {row["row"]: row["groups"] for row in values["rows"]}
+    able = {(of.row, of.question) for of in worst.itertuples()}
+    for of in learned.itertuples():
+        first = (of.row, of.question) in able
+        assert (groups[of.row][of.question] == 1) == first
+    assert len(learned) > len(able)
