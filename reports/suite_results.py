@@ -137,13 +137,13 @@ def results(runs: pd.DataFrame, suite: Suite, baselines: pd.DataFrame) -> SuiteR
     found = comparable(runs, suite)
     kept = found[found["left_out"] == ""]
     seeds = shown.final_runs(kept, ["question", "row"])
+    needed = {question.name: len(question.seeds) for question in suite.questions}
     questions = {
-        question.name: question_results(seeds[seeds["question"] == question.name], baselines)
-        for question in suite.questions
+        name: question_results(seeds[seeds["question"] == name], baselines, count)
+        for name, count in needed.items()
     }
     rows = {row.label: row.attention for row in suite.rows}
     ceilings = {q.name: q.ceiling for q in suite.questions if q.ceiling is not None}
-    needed = {question.name: len(question.seeds) for question in suite.questions}
     note, verdicts = left_out_text(found["left_out"]), judge(kept, ceilings, needed)
     return SuiteResults(suite.key, rows, seeds, questions, note, verdicts)
 
@@ -199,6 +199,7 @@ class QuestionResults:
         samples: the stored answers of the finished seeds by row; higher is better.
         models: the rows without attention.
         rules: the scores of the baselines of the task by name, with intervals over test examples.
+        needed: the seeds that a model without attention needs to be a baseline.
     """
 
     metric: Metric
@@ -207,10 +208,12 @@ class QuestionResults:
     samples: Mapping[str, Sample]
     models: frozenset[str]
     rules: Mapping[str, Interval]
+    needed: int = 1
 
     def baselines(self, row: str) -> dict[str, Interval]:
         """The scores that a row is compared with: rules and, if it has attention, models."""
-        models = {name: self.scores[name] for name in self.models}
+        models = {name: self.scores[name] for name in self.models
+                  if self.seeds[name] >= self.needed}  # fmt: skip
         return {**self.rules, **({} if row in self.models else models)}
 
     def obstacle(self, row: str) -> str:
@@ -224,7 +227,8 @@ class QuestionResults:
             return "one seed"
         if not np.array_equal(sample.sizes, first.sizes):
             return "answers to other test examples"
-        scores = self.baselines(row).values()
+        # A loss near that of a model without attention is a result, not a run that failed.
+        scores = (self.baselines(row) if sample.bounded else self.rules).values()
         levels = [self.metric.sign * self.metric.mean(score.mean) for score in scores]
         return "" if statistics.is_comparable(sample, levels) else "seeds at a baseline"
 
@@ -249,7 +253,9 @@ NO_RESULTS = QuestionResults(
 )
 
 
-def question_results(runs: pd.DataFrame, baselines: pd.DataFrame) -> QuestionResults:
+def question_results(
+    runs: pd.DataFrame, baselines: pd.DataFrame, needed: int = 1
+) -> QuestionResults:
     """The results of a question, of several versions of its data the latest."""
     finished = runs[runs["status"] == "ok"]
     if finished.empty:
@@ -279,7 +285,8 @@ def question_results(runs: pd.DataFrame, baselines: pd.DataFrame) -> QuestionRes
     }
     # From here on more is better.
     samples = {row: replace(of, totals=metric.sign * of.totals) for row, of in samples.items()}
-    return QuestionResults(metric, scores, Counter(finished["row"]), samples, models, rules)
+    counts = Counter(finished["row"])
+    return QuestionResults(metric, scores, counts, samples, models, rules, needed)
 
 
 def _answers(question: QuestionResults, runs: pd.DataFrame, rank_all: bool) -> pd.DataFrame:

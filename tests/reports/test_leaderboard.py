@@ -192,6 +192,18 @@ def test_rows_without_answers_and_with_answers_to_other_examples_are_not_compare
     assert pairs == [["leaderboard", found.rows["question"].iloc[0], "a", "b"]]
 
 
+def test_a_loss_at_that_of_a_model_without_attention_is_compared_and_no_evidence_of_attention():
+    records = [
+        language(name, seed, level + np.random.default_rng(seed).normal(0, 0.01, len(SIZES)),
+                 is_baseline=name == "identity")
+        for name, level in {"softmax": 1.2, "linear": 1.3, "identity": 1.3}.items()
+        for seed in range(3)
+    ]  # fmt: skip
+    rows = of(records, unigram=4.3).rows.set_index("row")
+    assert rows["not_compared"].to_dict() == {"softmax": "", "linear": "", "identity": ""}
+    assert rows["answered"].to_dict() == {"softmax": True, "linear": False, "identity": False}
+
+
 @pytest.mark.parametrize("kind", METRICS)
 def test_other_metrics_have_their_order_intervals_and_baselines(kind):
     records, rules, answered, level = METRICS[kind]
