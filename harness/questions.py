@@ -75,7 +75,7 @@ def question_of(
     """The question of a task with a recipe; no data are read.
 
     `task` is a name, or the path of a table of texts and labels; `recipe` a name, the path of a
-    TOML file, or a question of a suite, `laptop@2/copy`, which fixes precision and positions.
+    TOML file, or a question of a suite, `laptop@2/copy`, which fixes the precision.
     `settings` override the recipe's; options of variants are left to `spec_of`.
     """
     positions, name = fixed.positions or "learned", name_of(task)
@@ -89,8 +89,12 @@ def question_of(
     path = {"path": task} if name != task else {}
     made = create(name, **{**of_task.options, **path, **settings.get(name, {})})
     if declared := found.question:
-        _require_declared(declared, fixed, found.name)
-        positions, precision = declared.positions, declared.precision
+        if fixed.precision not in ("auto", precision := declared.precision):
+            raise UserError(
+                f"--precision {fixed.precision} is not possible: {found.name} has {precision}; "
+                "leave it out"
+            )
+        positions = fixed.positions or declared.positions
     model, train, changes = _sections(
         made, of_task, f"recipe {found.name!r}: ", settings, positions,
         {"precision": precision, "compiled": _is_compiled(of_task, fixed)},
@@ -104,10 +108,11 @@ def question_of(
         question = _tuned(question, fixed.grid, declared.rates if declared else (), settings)
     suite, _, of_suite = found.name.rpartition("/")
     is_changed = changes or settings.get(name) or fixed.grid or fixed.match or fixed.compiled
-    if declared and not is_changed and fixed.tune == bool(declared.rates):
+    usual = declared.positions if declared else "learned"
+    if declared and not is_changed and positions == usual and fixed.tune == bool(declared.rates):
         names = {"name": of_suite, "suite": suite, "declared": found.declared}
         return question.model_copy(update=names)
-    name = _name(question, changes, positions if not declared else "", fixed)
+    name = _name(question, changes, positions * (positions != usual), fixed)
     return question.model_copy(update={"name": name})
 
 
@@ -162,13 +167,6 @@ def composed(
     }
 
 
-def _require_declared(declared: SuiteQuestion, fixed: Fixed, recipe: str) -> None:
-    """Reject a value of the user where the question of a suite has another one."""
-    for what in ("positions", "precision"):
-        if (value := getattr(fixed, what)) not in ("", "auto", own := getattr(declared, what)):
-            raise UserError(f"--{what} {value} is not possible: {recipe} has {own}; leave it out")
-
-
 def name_of(task: str) -> str:
     """The registered name of a task: a path, with a suffix or a folder, is of a table."""
     path = Path(task)
@@ -187,7 +185,7 @@ def require_used(settings: Settings, questions: Iterable[Question], names: Itera
 def _name(question: Question, changes: Mapping[str, Value], positions: str, fixed: Fixed) -> str:
     """The name of a question of no suite: the task, the recipe, and what differs from it."""
     texts = [f"{path}={changes[path]}" for path in sorted(changes)]
-    if positions not in ("", "learned"):
+    if positions:
         texts.append(f"positions={positions}")
     if question.train.precision != ("bf16" if fixed.device == "cuda" else "fp32"):
         texts.append(question.train.precision)

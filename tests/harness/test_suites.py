@@ -15,7 +15,7 @@ from harness.costs.sweep import Outcome
 from harness.engines import Resources
 from harness.environment import describe
 from harness.first import first, layers_of, place, text
-from harness.questions import of_suite, spec_of
+from harness.questions import Fixed, of_suite, question_of, spec_of
 from harness.records import suites
 from harness.records.frame import of_records
 from harness.records.sources import Sources
@@ -183,6 +183,22 @@ def test_every_row_of_the_laptop_suite_has_a_recipe_for_every_question(unread):
         assert (spec.row, asked.suite, asked.name) == (published.label, suite.key, question.name)
         assert asked.declared == recipes.declared(suite)[question.name]
         assert "/" not in spec.file_name
+
+
+def test_a_question_with_other_positions_is_one_of_its_own_and_with_another_precision_none():
+    usual = question_of("recall", "laptop@2/recall")
+    assert (usual.suite, usual.model.positions) == ("", "none")
+    other = question_of("recall", "laptop@2/recall", fixed=Fixed(positions="rotary"))
+    assert (other.name, other.model.positions) == (f"{usual.name} with positions=rotary", "rotary")
+    tuned = [
+        question_of("recall", "laptop@2/recall", fixed=Fixed(positions=text, tune=True))
+        for text in ("", "none", "rotary")
+    ]
+    assert [question.suite for question in tuned] == ["laptop@2", "laptop@2", ""]
+    with pytest.raises(
+        UserError, match=r"--precision bf16 is not possible.*has fp32; leave it out"
+    ):
+        question_of("recall", "laptop@2/recall", fixed=Fixed(precision="bf16"))
 
 
 def test_the_trials_of_a_question_have_its_rates(unread):
