@@ -172,12 +172,26 @@ def _counts(found: pd.DataFrame) -> str:
     return ", ".join(texts) or "none"
 
 
-def page(of: "Tables") -> str:
-    """The page of published orderings as Markdown."""
+def experiments(results: pd.DataFrame, suite: str) -> list[dict[str, Any]]:
+    """The results on a leaderboard of questions of a suite with other settings, in order of name.
+
+    `setting` of a line is the name of its question: the task with its options, and what differs.
+    """
+    if results.empty:
+        return []
+    pattern = rf"^(.*), recipe {re.escape(suite)}/(.*?)(?: tuned over .*)?, (?:cpu|cuda)"
+    named = results["question"].str.extract(pattern)
+    found = results.assign(task=named[0], changes=named[1]).dropna(subset=["task"])
+    return found.sort_values(["changes", "task"], kind="stable").to_dict("records")  # type: ignore[return-value]
+
+
+def page(of: "Tables", results: pd.DataFrame) -> str:
+    """The page of published orderings as Markdown; `results` are the rows of the leaderboard."""
     found, tables = compared(of)
     is_tested = of.suite.key == _file()["suite"]
     return rendered(
         "validity.md.j2", sentence=sentence(found), orderings=found.to_dict("records"),
+        experiments=experiments(results, _file()["suite"]),
         tables=tables.to_dict("records"), fewest=FEWEST, contradicted=CONTRADICTED,
         note=outdated_text(of.seeds) if is_tested else "",
         link=lambda text: ARXIV.sub(r"[\g<0>](https://arxiv.org/abs/\g<0>)", text),

@@ -10,7 +10,15 @@ from harness.records.suites import find
 from reports import papers, validity
 from reports.pages.suite import tables
 from reports.statistics import COLUMNS
-from reports.validity import compared, correlations, orderings, page, published, sentence
+from reports.validity import (
+    compared,
+    correlations,
+    experiments,
+    orderings,
+    page,
+    published,
+    sentence,
+)
 from tests.conftest import ROOT
 from zoo.composition import Composition
 
@@ -191,7 +199,7 @@ def test_the_page_counts_the_verdicts_of_the_questions_of_the_suite(of):
         "5 were fixed before results were known: 2 reproduced, 1 contradicted, 1 undecided, "
         "1 not run. 0 were chosen or changed afterwards (†): none."
     )
-    text = page(of)
+    text = page(of, NONE)
     assert sentence(found) in text and "no explanation yet" in text
     (contradicted,) = [row for row in text.splitlines() if "no explanation yet" in row]
     assert "-20 [-22, -18]" in contradicted and "arxiv.org/abs/2406.06484" in contradicted
@@ -201,8 +209,32 @@ def test_the_page_counts_the_verdicts_of_the_questions_of_the_suite(of):
 def test_an_explanation_is_beside_its_contradiction_alone(of, monkeypatch):
     explained = tuple({**of, "explanation": "An experiment."} for of in published())
     monkeypatch.setattr(validity, "published", lambda: explained)
-    text = page(of)
+    text = page(of, NONE)
     assert text.count("An experiment.") == 1 and "contradicted: An experiment." in text
+
+
+def test_the_experiments_are_the_questions_of_the_suite_with_other_settings(of):
+    titles = {
+        "a": "wikitext@1[max_len=128], recipe laptop with bf16, cpu: CPU, 1 thread",
+        "b": "wikitext@1[max_len=128], recipe laptop@2/language with model.short_conv=0, "
+             "positions=learned tuned over train.lr 0.003, 0.01, cpu: CPU, 1 thread",
+        "c": "wikitext@1[max_len=512], recipe laptop@2/language, cpu: CPU, 1 thread",
+        "d": "wikitext@1[max_len=512], recipe laptop@1/language, cpu: CPU, 1 thread",
+    }  # fmt: skip
+    results = pd.DataFrame([
+        {"question": title, "row": row, "text": "2.5", "interval": "[2, 3]", "seeds": 3,
+         "train.lr": 0.01, "state_bytes": 8200.0 if row == "c" else math.nan}
+        for row, title in titles.items()
+    ])  # fmt: skip
+    found = experiments(results, "laptop@2")
+    expected = [
+        ("c", "language", "wikitext@1[max_len=512]"),
+        ("b", "language with model.short_conv=0, positions=learned", "wikitext@1[max_len=128]"),
+    ]
+    assert [(line["row"], line["changes"], line["task"]) for line in found] == expected
+    lines = [line for line in page(of, results).splitlines() if "language" in line]
+    assert [line for line in lines if line.endswith("| 3 | 0.01 | 8,200 |")]
+    assert [line for line in lines if line.endswith("| 3 | 0.01 | – |")]
 
 
 def test_results_of_another_version_of_the_suite_are_not_tested(of):
@@ -210,7 +242,7 @@ def test_results_of_another_version_of_the_suite_are_not_tested(of):
     found, tables = compared(of._replace(suite=other))
     assert len(found) == len(published()) and {*found["verdict"]} == {"not run"}
     assert {*tables["rows"]} == {0}
-    assert "| not run |" in page(of._replace(suite=other))
+    assert "| not run |" in page(of._replace(suite=other), NONE)
 
 
 def test_the_orderings_are_not_of_an_older_suite_than_the_published_one():
