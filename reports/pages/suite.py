@@ -1,9 +1,11 @@
 """A suite: its page, tables and figure, on a terminal, for LaTeX and in a README."""
 
 import io
+import math
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from importlib.util import find_spec
+from itertools import product
 from textwrap import fill
 from typing import Any, NamedTuple
 
@@ -199,8 +201,8 @@ def _rendered(template: str, of: Tables) -> bytes:
               for name in (*(DECIDED * any(q.ceiling is not None for q in of.suite.questions)),
                            "finished", "part", "not_run")),
             Column(name="fastest", heading="fastest of the best"),
-            Column(name="separable", heading="separable pairs",
-                   text=lambda line: f"{line['separable']} of {line['pairs']}"),
+            Column(name="apart", heading="pairs told apart",
+                   text=lambda line: f"{line['apart']} of {line['pairs']}"),
         ], about),
         steps=steps(of), tex=tex, lengths=sorted(of.suite.cost.lengths),
         middle=of.suite.cost.middle_length, options=_options(of.suite), models=_models(of.suite),
@@ -262,6 +264,7 @@ def _questions(of: Tables) -> list[Line]:
         entries = of.answers[of.answers["question"] == question.name]
         answers, verdict = entries[entries["text"] != ""], entries["verdict"].value_counts()
         pairs = of.pairs[of.pairs["question"] == question.name]
+        whole = answers[answers["part"] == ""]
         columns = ["baseline", "baseline_value", "baseline_interval"]
         strongest = answers.loc[answers["baseline"] != "", columns].value_counts()
         texts = [f"{'variant ' * (name in {*answers['row']})}{name}: {number(value)} {ends}"
@@ -279,10 +282,27 @@ def _questions(of: Tables) -> list[Line]:
                for of in DECIDED},
             "part": int(verdict.get(MISSING, 0)), "not_run": not_run[question.title],
             "finished": int(has_runs(entries).sum() - verdict.get(MISSING, 0)),
-            "pairs": len(pairs), "separable": int((pairs["p_holm"] <= LEVEL).sum()),
+            "pairs": math.comb(len(whole), 2),
+            "apart": len(told_apart(whole, pairs, question.ceiling)),
             "fastest": ", ".join(named[:FASTEST]) or NOTHING, "tied": tied,
         })  # fmt: skip
     return found
+
+
+def told_apart(
+    answers: pd.DataFrame, pairs: pd.DataFrame, ceiling: float | None
+) -> set[frozenset[str]]:
+    """The pairs of rows that are separable, or one able and the other below the ceiling.
+
+    `answers` and `pairs` are of one question. Below: the upper end of its interval is.
+    """
+    separable = pairs.loc[pairs["p_holm"] <= LEVEL, ["first", "second"]]
+    found = {*map(frozenset, separable.itertuples(index=False, name=None))}
+    if ceiling is not None:
+        able = answers.loc[answers["verdict"] == ABLE, "row"]
+        below = answers.loc[(answers["verdict"] != ABLE) & (answers["high"] < ceiling), "row"]
+        found |= {*map(frozenset, product(able, below))}
+    return {pair for pair in found if pair <= {*answers["row"]}}
 
 
 def fastest(of: Tables, question: str) -> dict[str, Line]:

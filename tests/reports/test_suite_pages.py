@@ -14,7 +14,15 @@ from reports.figures.matrix import draw
 from reports.layer_costs import FORMS
 from reports.matrix import by_state, most_solved
 from reports.pages.lessons import lessons
-from reports.pages.suite import fastest, files, readme_answer, readme_table, tables, terminal
+from reports.pages.suite import (
+    fastest,
+    files,
+    readme_answer,
+    readme_table,
+    tables,
+    terminal,
+    told_apart,
+)
 from reports.site import site
 from tests.reports.conftest import snapshot
 
@@ -72,6 +80,21 @@ def test_the_best_rows_overlap_with_the_best_mean_whichever_way_is_better(found,
     answers.loc[apart, ["low", "high"]] = 60.0, 65.0
     best = fastest(found._replace(answers=answers), "copy")
     assert {row: line["time.512"] for row, line in best.items()} == expected
+
+
+def test_pairs_are_told_apart_by_their_difference_or_by_the_ceiling():
+    answers = pd.DataFrame(
+        [("a", "able", 100.0), ("b", "undecided", 98.9), ("c", "undecided", 99.1),
+         ("d", "unable", 50.0)],
+        columns=["row", "verdict", "high"],
+    )  # fmt: skip
+    pairs = pd.DataFrame(
+        [("b", "c", 0.05), ("c", "d", 0.06), ("c", "left out", 0.01)],
+        columns=["first", "second", "p_holm"],
+    )
+    found = {"".join(sorted(pair)) for pair in told_apart(answers, pairs, 99.0)}
+    assert found == {"ab", "ad", "bc"}
+    assert told_apart(answers, pairs, None) == {frozenset("bc")}
 
 
 @pytest.mark.parametrize(("form", "other"), [FORMS, FORMS[::-1]])
