@@ -19,6 +19,7 @@ from reports.verdicts import ABLE, Rise
 from reports.verdicts import UNDECIDED as OPEN
 
 if TYPE_CHECKING:
+    from reports.leaderboard import Leaderboard
     from reports.pages.suite import Tables
 
 FILE = Path(__file__).parent / "published" / "orderings.toml"
@@ -172,26 +173,41 @@ def _counts(found: pd.DataFrame) -> str:
     return ", ".join(texts) or "none"
 
 
-def experiments(results: pd.DataFrame, suite: str) -> list[dict[str, Any]]:
+def experiments(
+    results: pd.DataFrame, pairs: pd.DataFrame, suite: str
+) -> list[dict[str, Any]]:  # fmt: skip
     """The results on a leaderboard of questions of a suite with other settings, in order of name.
 
-    `setting` of a line is the name of its question: the task with its options, and what differs.
+    `changes` of a line is the question of the suite with what differs, `task` the task with its
+    options, `behind` the difference to the best row of the question with its 95 % interval, as
+    text; it is empty where the two are not compared.
     """
     if results.empty:
         return []
     pattern = rf"^(.*), recipe {re.escape(suite)}/(.*?)(?: tuned over .*)?, (?:cpu|cuda)"
     named = results["question"].str.extract(pattern)
-    found = results.assign(task=named[0], changes=named[1]).dropna(subset=["task"])
-    return found.sort_values(["changes", "task"], kind="stable").to_dict("records")  # type: ignore[return-value]
+    ends = ("difference", "high", "low")
+    behind = {
+        (pair["question"], pair["first"], pair["second"]):
+            "{:+.3g} [{:+.3g}, {:+.3g}]".format(*(-pair[name] for name in ends))
+        for pair in pairs.to_dict("records")
+    }  # fmt: skip
+    best = results.groupby("question")["row"].transform("first")
+    keys = zip(results["question"], best, results["row"], strict=True)
+    found = results.assign(
+        task=named[0], changes=named[1], behind=[behind.get(k, "") for k in keys]
+    )
+    found = found.dropna(subset=["task"]).sort_values(["changes", "task"], kind="stable")
+    return found.to_dict("records")  # type: ignore[return-value]
 
 
-def page(of: "Tables", results: pd.DataFrame) -> str:
-    """The page of published orderings as Markdown; `results` are the rows of the leaderboard."""
+def page(of: "Tables", board: "Leaderboard") -> str:
+    """The page of published orderings as Markdown; the leaderboard has the experiments."""
     found, tables = compared(of)
     is_tested = of.suite.key == _file()["suite"]
     return rendered(
         "validity.md.j2", sentence=sentence(found), orderings=found.to_dict("records"),
-        experiments=experiments(results, _file()["suite"]),
+        experiments=experiments(board.rows, board.pairs, _file()["suite"]),
         tables=tables.to_dict("records"), fewest=FEWEST, contradicted=CONTRADICTED,
         note=outdated_text(of.seeds) if is_tested else "",
         link=lambda text: ARXIV.sub(r"[\g<0>](https://arxiv.org/abs/\g<0>)", text),

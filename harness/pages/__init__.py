@@ -228,7 +228,7 @@ def _reports(root: Path) -> Files:
     return {
         **within(store, report.files_of(found)),
         root / "docs" / "variants.md": page.encode(),
-        root / "docs" / "validity.md": validity.page(tested, found.leaderboard.rows).encode(),
+        root / "docs" / "validity.md": validity.page(tested, found.leaderboard).encode(),
         **within(root / "harness" / "recipes" / "suites", tables),
         readme: text.encode(),
     }

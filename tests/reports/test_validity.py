@@ -8,6 +8,7 @@ import pytest
 from harness.catalogue import described
 from harness.records.suites import find
 from reports import papers, validity
+from reports.leaderboard import Leaderboard
 from reports.pages.suite import tables
 from reports.statistics import COLUMNS
 from reports.validity import (
@@ -36,6 +37,8 @@ PROBE = ["row", "question", "probe", "trained", "mean", "low", "high", "better",
 NONE = pd.DataFrame(columns=[*PROBE, "part", "verdict", *NO_RISE])
 
 NO_PAIRS = pd.DataFrame(columns=[*COLUMNS])
+
+BOARD = Leaderboard(NONE, NONE, NONE, NO_PAIRS, NONE, "", "")
 
 
 @pytest.mark.parametrize(("first", "second", "verdict"), [
@@ -199,7 +202,7 @@ def test_the_page_counts_the_verdicts_of_the_questions_of_the_suite(of):
         "5 were fixed before results were known: 2 reproduced, 1 contradicted, 1 undecided, "
         "1 not run. 0 were chosen or changed afterwards (†): none."
     )
-    text = page(of, NONE)
+    text = page(of, BOARD)
     assert sentence(found) in text and "no explanation yet" in text
     (contradicted,) = [row for row in text.splitlines() if "no explanation yet" in row]
     assert "-20 [-22, -18]" in contradicted and "arxiv.org/abs/2406.06484" in contradicted
@@ -209,7 +212,7 @@ def test_the_page_counts_the_verdicts_of_the_questions_of_the_suite(of):
 def test_an_explanation_is_beside_its_contradiction_alone(of, monkeypatch):
     explained = tuple({**of, "explanation": "An experiment."} for of in published())
     monkeypatch.setattr(validity, "published", lambda: explained)
-    text = page(of, NONE)
+    text = page(of, BOARD)
     assert text.count("An experiment.") == 1 and "contradicted: An experiment." in text
 
 
@@ -223,18 +226,24 @@ def test_the_experiments_are_the_questions_of_the_suite_with_other_settings(of):
     }  # fmt: skip
     results = pd.DataFrame([
         {"question": title, "row": row, "text": "2.5", "interval": "[2, 3]", "seeds": 3,
-         "train.lr": 0.01, "state_bytes": 8200.0 if row == "c" else math.nan}
-        for row, title in titles.items()
+         "train.lr": 0.01}
+        for name, title in titles.items() for row in (name, f"{name}2")
     ])  # fmt: skip
-    found = experiments(results, "laptop@2")
+    pairs = pd.DataFrame([
+        {"question": titles["b"], "first": "b", "second": "b2", "difference": -0.2, "low": -0.3,
+         "high": -0.1},
+    ])  # fmt: skip
+    found = experiments(results, pairs, "laptop@2")
+    of_b = ("language with model.short_conv=0, positions=learned", "wikitext@1[max_len=128]")
     expected = [
-        ("c", "language", "wikitext@1[max_len=512]"),
-        ("b", "language with model.short_conv=0, positions=learned", "wikitext@1[max_len=128]"),
-    ]
-    assert [(line["row"], line["changes"], line["task"]) for line in found] == expected
-    lines = [line for line in page(of, results).splitlines() if "language" in line]
-    assert [line for line in lines if line.endswith("| 3 | 0.01 | 8,200 |")]
-    assert [line for line in lines if line.endswith("| 3 | 0.01 | – |")]
+        *((row, "language", "wikitext@1[max_len=512]", "") for row in ("c", "c2")),
+        ("b", *of_b, ""), ("b2", *of_b, "+0.2 [+0.1, +0.3]"),
+    ]  # fmt: skip
+    columns = ("row", "changes", "task", "behind")
+    assert [tuple(line[name] for name in columns) for line in found] == expected
+    text = page(of, BOARD._replace(rows=results, pairs=pairs))
+    assert text.count("| 2.5 [2, 3] | – | 3 | 0.01 |") == 3
+    assert text.count("| 2.5 [2, 3] | +0.2 [+0.1, +0.3] | 3 | 0.01 |") == 1
 
 
 def test_results_of_another_version_of_the_suite_are_not_tested(of):
@@ -242,7 +251,7 @@ def test_results_of_another_version_of_the_suite_are_not_tested(of):
     found, tables = compared(of._replace(suite=other))
     assert len(found) == len(published()) and {*found["verdict"]} == {"not run"}
     assert {*tables["rows"]} == {0}
-    assert "| not run |" in page(of._replace(suite=other), NONE)
+    assert "| not run |" in page(of._replace(suite=other), BOARD)
 
 
 def test_the_orderings_are_not_of_an_older_suite_than_the_published_one():
