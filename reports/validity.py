@@ -61,7 +61,8 @@ def orderings(
         A line for each ordering: its fields; `first` and `second`, the means of the two rows;
         `difference`, positive if the order is the published one, with its 95 % interval, `low` to
         `high`: of the pair, or else the sum of the intervals of both; `verdict`; `rising`, which of
-        the two are undecided on the question and still improve.
+        the two are undecided on the question and still improve; `weak`, whether the second is worse
+        than the model without attention that the file names for the question.
     """
     chosen = {*(questions or answers["question"])}
     empty = {"probe": "", "explanation": "", "later": False}
@@ -92,7 +93,7 @@ def _compared(
     first, second = (lines.get(ordering[name]) for name in ("above", "below"))
     if not first or not second:
         nothing = dict.fromkeys(("first", "second", "difference", "low", "high"), math.nan)
-        return {**nothing, "verdict": NOT_RUN, "rising": []}
+        return {**nothing, "verdict": NOT_RUN, "rising": [], "weak": False}
     sign = 1 if first["better"] == "higher" else -1
     of_question = pairs[pairs["question"] == ordering["question"]]
     pair = between(of_question, [(ordering["above"], ordering["below"])])
@@ -100,8 +101,9 @@ def _compared(
     ends = first["low"] - second["high"], first["high"] - second["low"]
     low, high = sorted(sign * end for end in ends)
     if len(pair) and "probe" not in ordering:
-        ends = pair[["low", "high"]].iloc[0]
-        low, high = sorted(sign * float(end) for end in ends)
+        low, high = _interval(pair, sign)
+    control = _file()["controls"].get(ordering["question"], "")
+    behind = between(of_question, [(ordering["below"], control)])
     verdict = UNDECIDED
     # The ceiling of the question says nothing of a probe that training did not have.
     is_trained = "probe" not in ordering or first["trained"]
@@ -117,7 +119,13 @@ def _compared(
             ordering[name] for name, of in (("above", first), ("below", second))
             if of["verdict"] == OPEN and Rise(*(of[field] for field in Rise._fields)).is_rising
         ],
+        "weak": len(behind) > 0 and _interval(behind, sign)[1] < 0,
     }  # fmt: skip
+
+
+def _interval(pair: pd.DataFrame, sign: int) -> list[float]:
+    """The interval of the difference of a pair, where higher is better."""
+    return sorted(sign * float(end) for end in pair[["low", "high"]].iloc[0])
 
 
 def correlations(answers: pd.DataFrame, probes: pd.DataFrame) -> pd.DataFrame:
@@ -158,10 +166,12 @@ def sentence(found: pd.DataFrame) -> str:
     """The number of orderings with each verdict: those that were fixed before results, first."""
     later = found["later"].astype(bool)
     before, after = (_counts(found[chosen]) for chosen in (~later, later))
+    weak = (found["weak"].astype(bool) & (found["verdict"] == REPRODUCED)).sum()
     return (
         f"Of {len(found)} published orderings that questions of {_file()['suite']} test, "
         f"{(~later).sum()} were fixed before results were known: {before}. {later.sum()} were "
-        f"chosen or changed afterwards (†): {after}."
+        f"chosen or changed afterwards (†): {after}. In {weak} of all reproduced ones the lower "
+        "variant is worse than a convolution without attention (‡)."
     )
 
 

@@ -139,6 +139,12 @@ def verdicts(
     return pd.DataFrame(lines)
 
 
+def is_unable_possible(verdicts: pd.DataFrame) -> bool:
+    """Return whether an able row of a question was so fast that others can be unable."""
+    able = verdicts[verdicts["verdict"] == ABLE]
+    return bool((able["steps"] < FAST * able["budget"]).any())
+
+
 def words(of: Mapping[Hashable, Any]) -> str:
     """A verdict in words, with the columns of `verdicts`: the steps, or how far the variant got."""
     verdict, rise = of["verdict"], Rise(of["rise"], of["error"], of["distance"])

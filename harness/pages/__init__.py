@@ -15,7 +15,7 @@ from pathlib import Path
 import pandas as pd
 import typer
 
-from harness import baselines, catalogue, first, report, runs, stores, studies
+from harness import baselines, catalogue, first, recipes, report, runs, stores, studies
 from harness.checks import is_certified
 from harness.cli.progress import shown
 from harness.pages import cards
@@ -175,7 +175,9 @@ def _screen(root: Path) -> Files:
     screen = json.loads(file.read_text("utf-8"))
     row, suite = screen["rows"][0], find(first.SUITE)
     questions, answers = [*map(suite.question, suite.first)], published(suite)
-    if [found["title"] for found in row["questions"]] != [of.title for of in questions]:
+    settings = recipes.declared(suite)
+    expected = [(of.title, settings[of.name]) for of in questions]
+    if [(found["title"], found.get("declared")) for found in row["questions"]] != expected:
         raise UserError(f"{file} has other questions than {suite.key}; make it again")
     runs = pd.DataFrame({"question": [*suite.first]})
     for name in ("score", "curve"):

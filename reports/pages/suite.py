@@ -23,7 +23,7 @@ from reports.suite_results import has_runs
 from reports.table import Column, Line, Table, tex
 from reports.table import shown as columns_of
 from reports.text import NOTHING, WIDE, frame_csv, number, outdated_text, threads_of
-from reports.verdicts import ABLE, DECIDED, MISSING
+from reports.verdicts import ABLE, DECIDED, MISSING, UNABLE, is_unable_possible
 
 OF_A_SEED = [
     "suite", "question", "row", "attention", "task", "seed", "status", "reason", "metric", "score",
@@ -280,6 +280,7 @@ def _questions(of: Tables) -> list[Line]:
             "baseline": texts[0] if texts else NOTHING if answers.empty else "not fitted yet",
             **{of: NOTHING if question.ceiling is None else int(verdict.get(of, 0))
                for of in DECIDED},
+            **({} if is_unable_possible(answers) else {UNABLE: NOTHING}),
             "part": int(verdict.get(MISSING, 0)), "not_run": not_run[question.title],
             "finished": int(has_runs(entries).sum() - verdict.get(MISSING, 0)),
             "pairs": math.comb(len(whole), 2),
@@ -294,15 +295,16 @@ def told_apart(
 ) -> set[frozenset[str]]:
     """The pairs of rows that are separable, or one able and the other below the ceiling.
 
-    `answers` and `pairs` are of one question. Below: the upper end of its interval is.
+    `answers` and `pairs` are of one question. Below: the upper end of its interval is. Two able
+    rows are no such pair, as training ended at the ceiling.
     """
     separable = pairs.loc[pairs["p_holm"] <= LEVEL, ["first", "second"]]
     found = {*map(frozenset, separable.itertuples(index=False, name=None))}
+    able = answers.loc[answers["verdict"] == ABLE, "row"]
     if ceiling is not None:
-        able = answers.loc[answers["verdict"] == ABLE, "row"]
         below = answers.loc[(answers["verdict"] != ABLE) & (answers["high"] < ceiling), "row"]
         found |= {*map(frozenset, product(able, below))}
-    return {pair for pair in found if pair <= {*answers["row"]}}
+    return {pair for pair in found if pair <= {*answers["row"]} and not pair <= {*able}}
 
 
 def fastest(of: Tables, question: str) -> dict[str, Line]:

@@ -63,10 +63,12 @@ def test_the_figure_was_drawn_from_the_csv(name, suffix):
     assert digest(f"{name}.csv", table).encode() in figure, COMMAND
 
 
-def test_a_screen_of_other_questions_is_not_shown_under_the_names_of_these(tmp_path):
+@pytest.mark.parametrize("field", ["title", "declared"])
+def test_a_screen_of_other_questions_is_not_shown_under_the_names_of_these(tmp_path, field):
     folder = tmp_path / "results" / "screens"
     folder.mkdir(parents=True)
-    questions = [{"title": "another", "score": 50.0}] * 2
-    (folder / "first.json").write_text(json.dumps({"rows": [{"questions": questions}]}))
+    screen = json.loads((ROOT / "results" / "screens" / "first.json").read_text("utf-8"))
+    screen["rows"][0]["questions"][1][field] = "another"
+    (folder / "first.json").write_text(json.dumps(screen))
     with pytest.raises(UserError, match="has other questions than laptop@"):
         _screen(tmp_path)

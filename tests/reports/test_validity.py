@@ -104,6 +104,21 @@ def test_the_interval_of_the_difference_decides(better, ends, verdict, expected,
     assert (found["low"], found["high"]) == expected and found["verdict"] == verdict
 
 
+@pytest.mark.parametrize(("ends", "weak"), [((0.1, 0.3), True), ((-0.3, -0.1), False),
+                                            ((-0.1, 0.3), False)])  # fmt: skip
+def test_an_order_whose_lower_variant_is_worse_than_a_convolution_is_marked_and_counted(ends, weak):
+    rows = {"softmax": 2.4, "linear": 2.7, "conv": 2.5}
+    answers = pd.DataFrame([line(row, "language", mean, half=0.1, better="lower")
+                            for row, mean in rows.items()])  # fmt: skip
+    one = {"table": "laptop@2", "question": "language", "metric": "bits", "first": "linear",
+           "second": "conv", "difference": 0.2, "low": ends[0], "high": ends[1], "p": 0.1,
+           "p_holm": 0.1, "outdated": False}  # fmt: skip
+    found = orderings(answers, NONE, pd.DataFrame([one]))
+    of_pair = found.set_index(["above", "below"]).loc[("softmax", "linear")]
+    assert (of_pair["verdict"], of_pair["weak"]) == ("reproduced", weak)
+    assert f"In {int(weak)} of all reproduced" in sentence(found)
+
+
 def test_an_order_of_a_probe_is_read_from_it():
     rows = ("taylor", "linear", "performer")
     answers = pd.DataFrame([line(row, "recall", 50.0) for row in rows])
@@ -200,7 +215,8 @@ def test_the_page_counts_the_verdicts_of_the_questions_of_the_suite(of):
     }  # fmt: skip
     assert sentence(found).endswith(
         "5 were fixed before results were known: 2 reproduced, 1 contradicted, 1 undecided, "
-        "1 not run. 0 were chosen or changed afterwards (†): none."
+        "1 not run. 0 were chosen or changed afterwards (†): none. In 0 of all reproduced ones the "
+        "lower variant is worse than a convolution without attention (‡)."
     )
     text = page(of, BOARD)
     assert sentence(found) in text and "no explanation yet" in text

@@ -13,6 +13,7 @@ from reports.verdicts import (
     UNABLE,
     UNDECIDED,
     Rise,
+    is_unable_possible,
     rise_of,
     steps_to,
     verdicts,
@@ -106,7 +107,17 @@ def test_nothing_is_unable_in_a_budget_that_was_enough_for_none():
     runs = [("mine", "chance", seed, seed > 0) for seed in range(3)]
     late = [("slow", "late", seed, seed > 0) for seed in range(3)]
     found = verdicts(frame(*runs, *late), CEILINGS)
-    assert {*found["verdict"]} == {UNDECIDED}
+    assert {*found["verdict"]} == {UNDECIDED} and not is_unable_possible(found)
+
+
+@pytest.mark.parametrize(("steps", "possible"), [(532, True), (534, False)])
+def test_others_can_be_unable_where_an_able_row_needed_less_than_a_third_of_the_steps(
+    steps, possible
+):
+    found = pd.DataFrame({"verdict": [ABLE, UNDECIDED, ABLE], "steps": [900.0, math.nan, steps],
+                          "budget": 1600})  # fmt: skip
+    assert is_unable_possible(found) == possible
+    assert not is_unable_possible(found[1:2])
 
 
 def test_a_question_without_a_ceiling_has_no_verdict():
