@@ -75,6 +75,10 @@ class Mesa(CausalHeads):
         with without_autocast(x):
             return regress(*inputs, self._penalty(inputs[0]), self.chunk)[0]
 
+    def backend_for(self, x: Tokens) -> str:
+        """See `Attention.backend_for`."""
+        return "recurrent" if eager.on_cpu(x) else "chunked"
+
     def start(self, batch: int) -> State:
         """See `Attention.start`: H and G of each head, and the number of tokens."""
         sums, *rest = super().start(batch)

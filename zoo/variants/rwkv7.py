@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.contract import Attended, Attention, Context, Mask, Natural, Queries, State, Tokens
-from zoo.kernels import delta
+from zoo.kernels import delta, eager
 from zoo.kernels.precision import full_precision, without_autocast
 from zoo.kernels.real_tokens import last_tokens, with_real_tokens_first
 from zoo.projection import Projection
@@ -106,6 +106,10 @@ class Rwkv7(Attention):
         with without_autocast(x):
             heads = delta.attend(*inputs)[:, :, 1::2]
         return self._merge(heads, r, k, v, z["g"])
+
+    def backend_for(self, x: Tokens) -> str:
+        """See `Attention.backend_for`."""
+        return "recurrent" if eager.on_cpu(x) else "chunked"
 
     def start(self, batch: int) -> State:
         """See `Attention.start`: a matrix per head, the last token, and projections before."""
