@@ -124,11 +124,11 @@ def registered(names: list[str]) -> list[str]:
         return names
     from zoo.variants import variants
 
-    for name in names:
-        if re.search(r":.*\[", name):
-            plain = name.partition("[")[0]
+    for part in chain.from_iterable(name.split("+") for name in names):
+        if re.search(r":.*\[", part):
+            plain = part.partition("[")[0]
             remedy = f"--attention {plain} --set {plain.rpartition(':')[2]}.OPTION=VALUE"
-            raise UserError(f"{name!r} is not MODULE:CLASS; options are set by: {remedy}")
+            raise UserError(f"{part!r} is not MODULE:CLASS; options are set by: {remedy}")
     # The class may be in the current folder, which an installed command does not search.
     sys.path.insert(0, "")
     return [

@@ -106,7 +106,7 @@ def place(row: str, question: SuiteQuestion, runs: pd.DataFrame, answers: pd.Dat
     sources, code = Sources(), dict(zip(lines["row"], lines["implementation"], strict=True))
     outdated = [name for name, text in code.items() if is_other_code(text, sources)]
     return found | {
-        "declared": run.get("declared", ""),
+        "declared": run["declared"],
         "score": score,
         "place": place,
         "of": len(others) + 1,

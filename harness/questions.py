@@ -78,8 +78,9 @@ def question_of(
     TOML file, or a question of a suite, `laptop@2/copy`, which fixes the precision.
     `settings` override the recipe's; options of variants are left to `spec_of`.
     """
-    positions, name = fixed.positions or "learned", name_of(task)
-    require_known("kind of positions", [positions], get_args(Positions))
+    name = name_of(task)
+    if fixed.positions:
+        require_known("kind of positions", [fixed.positions], get_args(Positions))
     precision = pick_precision(fixed.precision, fixed.device)
     # Before the recipe: the message for an unknown task lists the tasks.
     tasks.find(name)
@@ -89,12 +90,14 @@ def question_of(
     path = {"path": task} if name != task else {}
     made = create(name, **{**of_task.options, **path, **settings.get(name, {})})
     if declared := found.question:
-        if fixed.precision not in ("auto", precision := declared.precision):
+        precision = declared.precision
+        if fixed.precision not in ("auto", precision):
             raise UserError(
                 f"--precision {fixed.precision} is not possible: {found.name} has {precision}; "
                 "leave it out"
             )
-        positions = fixed.positions or declared.positions
+    usual = declared.positions if declared else "learned"
+    positions = fixed.positions or usual
     model, train, changes = _sections(
         made, of_task, f"recipe {found.name!r}: ", settings, positions,
         {"precision": precision, "compiled": _is_compiled(of_task, fixed)},
@@ -108,11 +111,10 @@ def question_of(
         question = _tuned(question, fixed.grid, declared.rates if declared else (), settings)
     suite, _, of_suite = found.name.rpartition("/")
     is_changed = changes or settings.get(name) or fixed.grid or fixed.match or fixed.compiled
-    usual = declared.positions if declared else "learned"
     if declared and not is_changed and positions == usual and fixed.tune == bool(declared.rates):
         names = {"name": of_suite, "suite": suite, "declared": found.declared}
         return question.model_copy(update=names)
-    name = _name(question, changes, positions * (positions != usual), fixed)
+    name = _name(question, changes, "" if positions == usual else positions, fixed)
     return question.model_copy(update={"name": name})
 
 

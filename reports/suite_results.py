@@ -199,7 +199,8 @@ class QuestionResults:
         samples: the stored answers of the finished seeds by row; higher is better.
         models: the rows without attention.
         rules: the scores of the baselines of the task by name, with intervals over test examples.
-        needed: the seeds that a model without attention needs to be a baseline.
+        needed: the finished seeds that a model without attention needs to be a baseline; on a
+            leaderboard one.
     """
 
     metric: Metric

@@ -61,8 +61,8 @@ def orderings(
         A line for each ordering: its fields; `first` and `second`, the means of the two rows;
         `difference`, positive if the order is the published one, with its 95 % interval, `low` to
         `high`: of the pair, or else the sum of the intervals of both; `verdict`; `rising`, which of
-        the two are undecided on the question and still improve; `weak`, whether the second is worse
-        than the model without attention that the file names for the question.
+        the two are undecided on the question and still improve; `below_control`, whether the
+        second is worse than the model without attention that the file names for the question.
     """
     chosen = {*(questions or answers["question"])}
     empty = {"probe": "", "explanation": "", "later": False}
@@ -93,7 +93,7 @@ def _compared(
     first, second = (lines.get(ordering[name]) for name in ("above", "below"))
     if not first or not second:
         nothing = dict.fromkeys(("first", "second", "difference", "low", "high"), math.nan)
-        return {**nothing, "verdict": NOT_RUN, "rising": [], "weak": False}
+        return {**nothing, "verdict": NOT_RUN, "rising": [], "below_control": False}
     sign = 1 if first["better"] == "higher" else -1
     of_question = pairs[pairs["question"] == ordering["question"]]
     pair = between(of_question, [(ordering["above"], ordering["below"])])
@@ -103,7 +103,7 @@ def _compared(
     if len(pair) and "probe" not in ordering:
         low, high = _interval(pair, sign)
     control = _file()["controls"].get(ordering["question"], "")
-    behind = between(of_question, [(ordering["below"], control)])
+    to_control = between(of_question, [(ordering["below"], control)])
     verdict = UNDECIDED
     # The ceiling of the question says nothing of a probe that training did not have.
     is_trained = "probe" not in ordering or first["trained"]
@@ -119,7 +119,7 @@ def _compared(
             ordering[name] for name, of in (("above", first), ("below", second))
             if of["verdict"] == OPEN and Rise(*(of[field] for field in Rise._fields)).is_rising
         ],
-        "weak": len(behind) > 0 and _interval(behind, sign)[1] < 0,
+        "below_control": len(to_control) > 0 and _interval(to_control, sign)[1] < 0,
     }  # fmt: skip
 
 
@@ -166,12 +166,12 @@ def sentence(found: pd.DataFrame) -> str:
     """The number of orderings with each verdict: those that were fixed before results, first."""
     later = found["later"].astype(bool)
     before, after = (_counts(found[chosen]) for chosen in (~later, later))
-    weak = (found["weak"].astype(bool) & (found["verdict"] == REPRODUCED)).sum()
+    below = (found["below_control"].astype(bool) & (found["verdict"] == REPRODUCED)).sum()
     return (
         f"Of {len(found)} published orderings that questions of {_file()['suite']} test, "
         f"{(~later).sum()} were fixed before results were known: {before}. {later.sum()} were "
-        f"chosen or changed afterwards (†): {after}. In {weak} of all reproduced ones the lower "
-        "variant is worse than a convolution without attention (‡)."
+        f"chosen or changed afterwards (†): {after}. {below} reproduced orderings have a lower "
+        "variant that is worse than a convolution without attention (‡ marks all such orderings)."
     )
 
 
@@ -183,13 +183,11 @@ def _counts(found: pd.DataFrame) -> str:
     return ", ".join(texts) or "none"
 
 
-def experiments(
-    results: pd.DataFrame, pairs: pd.DataFrame, suite: str
-) -> list[dict[str, Any]]:  # fmt: skip
+def experiments(results: pd.DataFrame, pairs: pd.DataFrame, suite: str) -> list[dict[str, Any]]:
     """The results on a leaderboard of questions of a suite with other settings, in order of name.
 
     `changes` of a line is the question of the suite with what differs, `task` the task with its
-    options, `behind` the difference to the best row of the question with its 95 % interval, as
+    options, `to_best` the difference to the best row of the question with its 95 % interval, as
     text; it is empty where the two are not compared.
     """
     if results.empty:
@@ -197,16 +195,15 @@ def experiments(
     pattern = rf"^(.*), recipe {re.escape(suite)}/(.*?)(?: tuned over .*)?, (?:cpu|cuda)"
     named = results["question"].str.extract(pattern)
     ends = ("difference", "high", "low")
-    behind = {
+    differences = {
         (pair["question"], pair["first"], pair["second"]):
             "{:+.3g} [{:+.3g}, {:+.3g}]".format(*(-pair[name] for name in ends))
         for pair in pairs.to_dict("records")
     }  # fmt: skip
     best = results.groupby("question")["row"].transform("first")
     keys = zip(results["question"], best, results["row"], strict=True)
-    found = results.assign(
-        task=named[0], changes=named[1], behind=[behind.get(k, "") for k in keys]
-    )
+    to_best = [differences.get(key, "") for key in keys]
+    found = results.assign(task=named[0], changes=named[1], to_best=to_best)
     found = found.dropna(subset=["task"]).sort_values(["changes", "task"], kind="stable")
     return found.to_dict("records")  # type: ignore[return-value]
 

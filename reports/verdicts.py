@@ -139,9 +139,9 @@ def verdicts(
     return pd.DataFrame(lines)
 
 
-def is_unable_possible(verdicts: pd.DataFrame) -> bool:
+def is_unable_possible(answers: pd.DataFrame) -> bool:
     """Return whether an able row of a question was so fast that others can be unable."""
-    able = verdicts[verdicts["verdict"] == ABLE]
+    able = answers[answers["verdict"] == ABLE]
     return bool((able["steps"] < FAST * able["budget"]).any())
 
 

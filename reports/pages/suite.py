@@ -256,7 +256,7 @@ def _models(suite: Suite) -> str:
 
 
 def _questions(of: Tables) -> list[Line]:
-    """The summary of each question: its form, strongest baseline, entries and separable pairs."""
+    """The summary of each question: form, baseline, entries, and pairs that are told apart."""
     found: list[Line] = []
     of_recipes, time = recipes.of_suite(of.suite), f"time.{of.suite.cost.middle_length}"
     not_run = Counter(title for _, title in of.missing)
@@ -280,7 +280,7 @@ def _questions(of: Tables) -> list[Line]:
             "baseline": texts[0] if texts else NOTHING if answers.empty else "not fitted yet",
             **{of: NOTHING if question.ceiling is None else int(verdict.get(of, 0))
                for of in DECIDED},
-            **({} if is_unable_possible(answers) else {UNABLE: NOTHING}),
+            **({} if verdict.get(UNABLE) or is_unable_possible(answers) else {UNABLE: NOTHING}),
             "part": int(verdict.get(MISSING, 0)), "not_run": not_run[question.title],
             "finished": int(has_runs(entries).sum() - verdict.get(MISSING, 0)),
             "pairs": math.comb(len(whole), 2),
@@ -295,15 +295,17 @@ def told_apart(
 ) -> set[frozenset[str]]:
     """The pairs of rows that are separable, or one able and the other below the ceiling.
 
-    `answers` and `pairs` are of one question. Below: the upper end of its interval is. Two able
-    rows are no such pair, as training ended at the ceiling.
+    `answers` and `pairs` are of one question. A row is below the ceiling if its whole interval on
+    test is; higher is better. Two able rows are never told apart: training ended at the ceiling.
     """
     separable = pairs.loc[pairs["p_holm"] <= LEVEL, ["first", "second"]]
     found = {*map(frozenset, separable.itertuples(index=False, name=None))}
     able = answers.loc[answers["verdict"] == ABLE, "row"]
     if ceiling is not None:
+        # The verdict is of dev, the interval of test.
+        reached = answers.loc[(answers["verdict"] == ABLE) & (answers["high"] >= ceiling), "row"]
         below = answers.loc[(answers["verdict"] != ABLE) & (answers["high"] < ceiling), "row"]
-        found |= {*map(frozenset, product(able, below))}
+        found |= {*map(frozenset, product(reached, below))}
     return {pair for pair in found if pair <= {*answers["row"]} and not pair <= {*able}}
 
 

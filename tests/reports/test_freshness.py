@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from harness import first
 from harness.pages import GENERATORS, _screen, is_current, pages_of, remedy
+from harness.recipes import declared
+from harness.records.suites import find
 from reports.text import digest
 from zoo.registry import UserError
 
@@ -67,8 +70,15 @@ def test_the_figure_was_drawn_from_the_csv(name, suffix):
 def test_a_screen_of_other_questions_is_not_shown_under_the_names_of_these(tmp_path, field):
     folder = tmp_path / "results" / "screens"
     folder.mkdir(parents=True)
+    (tmp_path / "README.md").write_text("<!-- screen -->\n<!-- /screen -->\n")
     screen = json.loads((ROOT / "results" / "screens" / "first.json").read_text("utf-8"))
-    screen["rows"][0]["questions"][1][field] = "another"
+    suite = find(first.SUITE)
+    shown = screen["rows"][0]["questions"]
+    for found, name in zip(shown, suite.first, strict=True):
+        found |= {"title": suite.question(name).title, "declared": declared(suite)[name]}
+    (folder / "first.json").write_text(json.dumps(screen))
+    assert _screen(tmp_path)
+    shown[1][field] = "another"
     (folder / "first.json").write_text(json.dumps(screen))
     with pytest.raises(UserError, match="has other questions than laptop@"):
         _screen(tmp_path)

@@ -85,7 +85,8 @@ def test_the_best_rows_overlap_with_the_best_mean_whichever_way_is_better(found,
 def test_pairs_are_told_apart_by_their_difference_or_by_the_ceiling():
     answers = pd.DataFrame(
         [("a", "able", 100.0), ("b", "undecided", 98.9), ("c", "undecided", 99.1),
-         ("d", "unable", 50.0), ("e", "able", 99.5)],
+         ("d", "unable", 50.0), ("e", "able", 99.5),
+         ("f", "able", 97.0)],
         columns=["row", "verdict", "high"],
     )  # fmt: skip
     pairs = pd.DataFrame(
@@ -235,6 +236,13 @@ def test_each_entry_has_its_verdict_and_how_far_it_got(judged):
     assert lines["none"].endswith("unable in 5,000 steps</sub>")
     copy = [line[2] for line in table_in(page, "## Bidirectional")]
     assert not any(verdict in text for text in copy for verdict in ("able", "undecided"))
+
+
+def test_a_page_of_some_variants_counts_the_unable_ones(judged):
+    of = judged._replace(answers=judged.answers[judged.answers["row"] == "none"])
+    (line,) = [line for line in table_in(files(of, latex=False)["mine.md"].decode(), "by result")
+               if line[0] == "recall"]  # fmt: skip
+    assert line[1:4] == ["0", "1", "0"]
 
 
 def test_an_entry_without_all_seeds_says_so_and_is_counted_as_a_part(suite_frames, judged):

@@ -71,7 +71,7 @@ def test_a_row_without_other_seeds_shows_its_chosen_trial_once_every_rate_was_tr
             assert row["not_compared"] == "one seed"
 
 
-def test_a_model_without_attention_is_a_baseline_when_all_its_seeds_have_ended(suite_frames):
+def test_a_model_without_attention_is_a_baseline_once_all_its_seeds_have_finished(suite_frames):
     suite, runs, _, _ = suite_frames
     baselines = suite_frames.baselines.assign(score=[1.0, 2.0, 1.0, 2.0])
     seeds = runs.query("question == 'recall' and row == 'none'").index

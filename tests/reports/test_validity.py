@@ -104,19 +104,21 @@ def test_the_interval_of_the_difference_decides(better, ends, verdict, expected,
     assert (found["low"], found["high"]) == expected and found["verdict"] == verdict
 
 
-@pytest.mark.parametrize(("ends", "weak"), [((0.1, 0.3), True), ((-0.3, -0.1), False),
+@pytest.mark.parametrize(("ends", "below"), [((0.1, 0.3), True), ((-0.3, -0.1), False),
                                             ((-0.1, 0.3), False)])  # fmt: skip
-def test_an_order_whose_lower_variant_is_worse_than_a_convolution_is_marked_and_counted(ends, weak):
+def test_an_order_whose_lower_variant_is_worse_than_a_convolution_is_marked_and_counted(
+    ends, below
+):
     rows = {"softmax": 2.4, "linear": 2.7, "conv": 2.5}
     answers = pd.DataFrame([line(row, "language", mean, half=0.1, better="lower")
                             for row, mean in rows.items()])  # fmt: skip
-    one = {"table": "laptop@2", "question": "language", "metric": "bits", "first": "linear",
+    pair = {"table": "laptop@2", "question": "language", "metric": "bits", "first": "linear",
            "second": "conv", "difference": 0.2, "low": ends[0], "high": ends[1], "p": 0.1,
            "p_holm": 0.1, "outdated": False}  # fmt: skip
-    found = orderings(answers, NONE, pd.DataFrame([one]))
+    found = orderings(answers, NONE, pd.DataFrame([pair]))
     of_pair = found.set_index(["above", "below"]).loc[("softmax", "linear")]
-    assert (of_pair["verdict"], of_pair["weak"]) == ("reproduced", weak)
-    assert f"In {int(weak)} of all reproduced" in sentence(found)
+    assert (of_pair["verdict"], of_pair["below_control"]) == ("reproduced", below)
+    assert f" {int(below)} reproduced orderings have" in sentence(found)
 
 
 def test_an_order_of_a_probe_is_read_from_it():
@@ -215,8 +217,9 @@ def test_the_page_counts_the_verdicts_of_the_questions_of_the_suite(of):
     }  # fmt: skip
     assert sentence(found).endswith(
         "5 were fixed before results were known: 2 reproduced, 1 contradicted, 1 undecided, "
-        "1 not run. 0 were chosen or changed afterwards (†): none. In 0 of all reproduced ones the "
-        "lower variant is worse than a convolution without attention (‡)."
+        "1 not run. 0 were chosen or changed afterwards (†): none. 0 reproduced orderings have a "
+        "lower variant that is worse than a convolution without attention (‡ marks all such "
+        "orderings)."
     )
     text = page(of, BOARD)
     assert sentence(found) in text and "no explanation yet" in text
@@ -241,7 +244,8 @@ def test_the_experiments_are_the_questions_of_the_suite_with_other_settings(of):
         "d": "wikitext@1[max_len=512], recipe laptop@1/language, cpu: CPU, 1 thread",
     }  # fmt: skip
     results = pd.DataFrame([
-        {"question": title, "row": row, "text": "2.5", "interval": "[2, 3]", "seeds": 3}
+        {"question": title, "row": row, "text": "2.5", "interval": "[2, 3]", "seeds": 3,
+         "outdated": row == "c", "status": ""}
         for name, title in titles.items() for row in (name, f"{name}2")
     ])  # fmt: skip
     pairs = pd.DataFrame([
@@ -254,7 +258,7 @@ def test_the_experiments_are_the_questions_of_the_suite_with_other_settings(of):
         *((row, "language", "wikitext@1[max_len=512]", "") for row in ("c", "c2")),
         ("b", *of_b, ""), ("b2", *of_b, "+0.2 [+0.1, +0.3]"),
     ]  # fmt: skip
-    columns = ("row", "changes", "task", "behind")
+    columns = ("row", "changes", "task", "to_best")
     assert [tuple(line[name] for name in columns) for line in found] == expected
     text = page(of, BOARD._replace(rows=results, pairs=pairs))
     assert text.count("| 2.5 [2, 3] | – | 3 |") == 3

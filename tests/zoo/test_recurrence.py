@@ -75,9 +75,10 @@ def test_operations_are_counted_and_the_backend_is_named():
         assert counted == 2 * 3 * 7 * 2 * 5**2 * (2 + 5) * (1 if causal else 2)
     counted = flops(lambda: attend(q, k, v, *gates).sum().backward())
     assert counted == sum(recurrence.OPERATIONS[6]) * 2 * HEADS * 7 * 6 * 5
-    layer = zoo.create("retention", dim=8, heads=2, max_len=9)
-    assert layer.backend_for(torch.empty(1, 9, 8)) == "recurrent"
-    assert layer.backend_for(torch.empty(1, 9, 8, device="meta")) == "chunked"
+    for name in ("retention", "rwkv7", "mesa"):
+        layer = zoo.create(name, dim=8, heads=2, max_len=9, causal=True)
+        assert layer.backend_for(torch.empty(1, 9, 8)) == "recurrent"
+        assert layer.backend_for(torch.empty(1, 9, 8, device="meta")) == "chunked"
 
 
 PATHS = pytest.mark.parametrize("path", ["cpu", "chunked"])
