@@ -283,9 +283,10 @@ def test_the_place_of_a_row_is_that_among_the_other_published_rows(file):
         ],
         columns=["row", "mean", "verdict", "baseline", "baseline_value", "rate", "implementation"],
     ).assign(question="easy")  # fmt: skip
-    run = {"row": "primal", "question": "easy", "status": "ok", "score": 30.0}
+    run = {"row": "primal", "question": "easy", "status": "ok", "score": 30.0, "declared": "d"}
     found = place("primal", question, pd.DataFrame([run]), answers)
     assert (found["place"], found["of"], found["published"]) == (3, 4, 10.0)
+    assert found["declared"] == "d"
     assert [(other["place"], other["row"]) for other in found["others"]] == [
         (1, "softmax"), (2, "linear"), (4, "none")
     ]  # fmt: skip

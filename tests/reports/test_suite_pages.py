@@ -239,7 +239,8 @@ def test_each_entry_has_its_verdict_and_how_far_it_got(judged):
 
 
 def test_a_page_of_some_variants_counts_the_unable_ones(judged):
-    of = judged._replace(answers=judged.answers[judged.answers["row"] == "none"])
+    matrix = {form: every[every.index == "none"] for form, every in judged.matrix.items()}
+    of = judged._replace(answers=judged.answers[judged.answers["row"] == "none"], matrix=matrix)
     (line,) = [line for line in table_in(files(of, latex=False)["mine.md"].decode(), "by result")
                if line[0] == "recall"]  # fmt: skip
     assert line[1:4] == ["0", "1", "0"]
