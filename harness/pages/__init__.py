@@ -180,7 +180,7 @@ def _screen(root: Path) -> Files:
     if [(found["title"], found.get("declared")) for found in row["questions"]] != expected:
         raise UserError(f"{file} has other questions than {suite.key}; make it again")
     runs = pd.DataFrame({"question": [*suite.first]})
-    for name in ("score", "curve"):
+    for name in ("score", "curve", "declared"):
         runs[name] = [found.get(name) for found in row["questions"]]
     runs = runs.assign(row=row["row"], status="ok")
     places = [first.place(row["row"], question, runs, answers) for question in questions]
