@@ -124,11 +124,13 @@ def registered(names: list[str]) -> list[str]:
         return names
     from zoo.variants import variants
 
-    for part in chain.from_iterable(name.split("+") for name in names):
-        if re.search(r":.*\[", part):
-            plain = part.partition("[")[0]
-            remedy = f"--attention {plain} --set {plain.rpartition(':')[2]}.OPTION=VALUE"
-            raise UserError(f"{part!r} is not MODULE:CLASS; options are set by: {remedy}")
+    for text, part in ((text, part) for text in names for part in text.split("+")):
+        if ":" in (plain := part.partition("[")[0]) and plain != part:
+            remedy = f"--attention {text.replace(part, plain)} --set {plain.rpartition(':')[2]}"
+            raise UserError(
+                f"{part!r} has options in brackets, which a class has not; set them by: "
+                f"{remedy}.OPTION=VALUE"
+            )
     # The class may be in the current folder, which an installed command does not search.
     sys.path.insert(0, "")
     return [

@@ -170,8 +170,8 @@ def sentence(found: pd.DataFrame) -> str:
     return (
         f"Of {len(found)} published orderings that questions of {_file()['suite']} test, "
         f"{(~later).sum()} were fixed before results were known: {before}. {later.sum()} were "
-        f"chosen or changed afterwards (†): {after}. {below} reproduced orderings have a lower "
-        "variant that is worse than a convolution without attention (‡ marks all such orderings)."
+        f"chosen or changed afterwards (†): {after}. In {below} of the reproduced ones the lower "
+        "variant is worse than a convolution without attention. ‡ marks every such ordering."
     )
 
 

@@ -59,7 +59,7 @@ REJECTED = {
     # forms of values
     "run -a softmax,,primal": "holds an empty name",
     "run -a mine:Mine[rank=3]": "--attention mine:Mine --set Mine.OPTION=VALUE",
-    "run -a none+mine:Mine[rank=3]": "--attention mine:Mine --set Mine.OPTION=VALUE",
+    "run -a none+mine:Mine[rank=3]": "--attention none+mine:Mine --set Mine.OPTION=VALUE",
     "run -a none --set train.betas=0.9": "train.betas=0.9: two numbers sep",
     "run -a primal --set primal.rank=3 --set primal.rank=4": "two values, 3 and 4; give one",
     "run -a primal --set primal.rank": "not of the form NAME.OPTION=VALUE",

@@ -118,7 +118,7 @@ def test_an_order_whose_lower_variant_is_worse_than_a_convolution_is_marked_and_
     found = orderings(answers, NONE, pd.DataFrame([pair]))
     of_pair = found.set_index(["above", "below"]).loc[("softmax", "linear")]
     assert (of_pair["verdict"], of_pair["below_control"]) == ("reproduced", below)
-    assert f" {int(below)} reproduced orderings have" in sentence(found)
+    assert f"In {int(below)} of the reproduced ones" in sentence(found)
 
 
 def test_an_order_of_a_probe_is_read_from_it():
@@ -217,9 +217,8 @@ def test_the_page_counts_the_verdicts_of_the_questions_of_the_suite(of):
     }  # fmt: skip
     assert sentence(found).endswith(
         "5 were fixed before results were known: 2 reproduced, 1 contradicted, 1 undecided, "
-        "1 not run. 0 were chosen or changed afterwards (†): none. 0 reproduced orderings have a "
-        "lower variant that is worse than a convolution without attention (‡ marks all such "
-        "orderings)."
+        "1 not run. 0 were chosen or changed afterwards (†): none. In 0 of the reproduced ones the "
+        "lower variant is worse than a convolution without attention. ‡ marks every such ordering."
     )
     text = page(of, BOARD)
     assert sentence(found) in text and "no explanation yet" in text
