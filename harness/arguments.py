@@ -124,9 +124,9 @@ def registered(names: list[str]) -> list[str]:
         return names
     from zoo.variants import variants
 
-    for text, part in ((text, part) for text in names for part in text.split("+")):
+    for whole, part in [(name, part) for name in names for part in name.split("+")]:
         if ":" in (plain := part.partition("[")[0]) and plain != part:
-            remedy = f"--attention {text.replace(part, plain)} --set {plain.rpartition(':')[2]}"
+            remedy = f"--attention {whole.replace(part, plain)} --set {plain.rpartition(':')[2]}"
             raise UserError(
                 f"{part!r} has options in brackets, which a class has not; set them by: "
                 f"{remedy}.OPTION=VALUE"
