@@ -81,7 +81,6 @@ def question_of(
     name = name_of(task)
     if fixed.positions:
         require_known("kind of positions", [fixed.positions], get_args(Positions))
-    precision = pick_precision(fixed.precision, fixed.device)
     # Before the recipe: the message for an unknown task lists the tasks.
     tasks.find(name)
     found = recipes.find(recipe) if isinstance(recipe, str) else recipe
@@ -89,13 +88,7 @@ def question_of(
     _require_known(found)
     path = {"path": task} if name != task else {}
     made = create(name, **{**of_task.options, **path, **settings.get(name, {})})
-    if declared := found.question:
-        precision = declared.precision
-        if fixed.precision not in ("auto", precision):
-            raise UserError(
-                f"--precision {fixed.precision} is not possible: {found.name} has {precision}; "
-                "leave it out"
-            )
+    declared, precision = found.question, _precision_of(found, fixed)
     usual = declared.positions if declared else "learned"
     positions = fixed.positions or usual
     model, train, changes = _sections(
@@ -116,6 +109,18 @@ def question_of(
         return question.model_copy(update=names)
     name = _name(question, changes, "" if positions == usual else positions, fixed)
     return question.model_copy(update={"name": name})
+
+
+def _precision_of(recipe: recipes.Recipe, fixed: Fixed) -> str:
+    """The precision of a question of a suite, else the one that is asked for."""
+    if recipe.question is None:
+        return pick_precision(fixed.precision, fixed.device)
+    own = recipe.question.precision
+    if fixed.precision not in ("auto", own):
+        raise UserError(
+            f"--precision {fixed.precision} is not possible: {recipe.name} has {own}; leave it out"
+        )
+    return own
 
 
 def _is_compiled(recipe: recipes.TaskRecipe, fixed: Fixed) -> bool:
