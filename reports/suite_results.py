@@ -1,6 +1,7 @@
 """The results of a suite: what each row reached on each question, and the matrix of all."""
 
 import math
+import re
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -146,6 +147,23 @@ def results(runs: pd.DataFrame, suite: Suite, baselines: pd.DataFrame) -> SuiteR
     ceilings = {q.name: q.ceiling for q in suite.questions if q.ceiling is not None}
     note, verdicts = left_out_text(found["left_out"]), judge(kept, ceilings, needed)
     return SuiteResults(suite.key, rows, seeds, questions, note, verdicts)
+
+
+def with_other_heads(runs: pd.DataFrame, suite: Suite, baselines: pd.DataFrame) -> SuiteResults:
+    """The results of questions with another number of heads alone, which a row names.
+
+    They are runs of `harness run --budget SUITE/QUESTION --set model.heads=N`: of most recurrences
+    more heads have a smaller state.
+    """
+    pattern = rf", recipe {re.escape(suite.key)}/(\S+) with model\.heads=(\d+)$"
+    named = runs["question"].astype(str).str.extract(pattern)
+    found = runs.assign(question=named[0], row=runs["row"] + ", " + named[1] + " heads")
+    found = found[found["question"].isin([question.name for question in suite.questions])]
+    seeds = shown.final_runs(found, ["question", "row"])
+    questions = {
+        str(name): question_results(same, baselines) for name, same in seeds.groupby("question")
+    }
+    return SuiteResults(suite.key, {}, seeds, questions)
 
 
 def has_runs(answers: pd.DataFrame) -> pd.Series:
@@ -295,7 +313,9 @@ def _answers(question: QuestionResults, runs: pd.DataFrame, rank_all: bool) -> p
     found = groups.agg(status=("status", _status), known_failures=("known_failures", "max"),
                        state_bytes=("state_bytes", "max"))  # fmt: skip
     lines = {row: _line(question, row) for row in question.scores}
-    ranked = [row for row in lines if rank_all or lines[row]["answered"]]
+    # Losses are compared among themselves, also where a baseline is better than all of them.
+    ranked = [row for row in lines if rank_all or lines[row]["answered"]
+              or (row in question.samples and not question.samples[row].bounded)]  # fmt: skip
     found = found.join(pd.DataFrame.from_dict(lines, orient="index"))
     return found.assign(rank_group=found.index.map(question.rank_groups(ranked)))
 

@@ -167,14 +167,14 @@ def grid(
 
 def _markdown(cell: Cell) -> str:
     text = escape(cell.text)
-    text = f"*{text}*" if cell.at_baseline else f"{text} {cell.letters}".strip()
+    text = f"{f'*{text}*' if cell.at_baseline else text} {cell.letters}".strip()
     text = f"**{text}**" if cell.is_best else text
     small = "; ".join(filter(None, (cell.interval, *map(escape, cell.notes))))
     return f"{text}<br><sub>{small}</sub>" if small else text
 
 
 def _plain(cell: Cell) -> str:
-    text = f"({cell.text})" if cell.at_baseline else f"{cell.text} {cell.letters}".strip()
+    text = f"{f'({cell.text})' if cell.at_baseline else cell.text} {cell.letters}".strip()
     return plain(f"{text}{PART * cell.is_part}")
 
 

@@ -25,10 +25,10 @@ PLACES = {
 """The places where a row can be used."""
 
 STATES = {
-    "failed": "failed", "not run": "missing", "unable": verdicts.UNABLE,
+    "failed": "failed", "unable": verdicts.UNABLE,
     **{f"{verdict}, no better than a baseline yet": verdict
        for verdict in (verdicts.UNDECIDED, verdicts.MISSING)},
-    "no evidence": "baseline",
+    "no evidence": "baseline", "not run": "missing",
 }  # fmt: skip
 """The groups of rows whose state on a needed question is the reason to leave them out."""
 

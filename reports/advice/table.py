@@ -14,7 +14,7 @@ from harness.records.suites import Suite
 from reports.advice.rules import PASSES, Values, key_of, label_of
 from reports.layer_costs import crossover, forms_of, of_plan, preferred_first
 from reports.statistics import score_groups
-from reports.text import outdated_text
+from reports.text import number, outdated_text
 from reports.verdicts import ABLE, MISSING, UNABLE, UNDECIDED
 
 Points = dict[str, list[list[float]]]
@@ -22,6 +22,9 @@ Points = dict[str, list[list[float]]]
 
 DRAWS = 200
 """Bootstrap samples of a probability."""
+
+NO_ATTENTION = "no attention"
+"""The family of convolutions and of nothing."""
 
 TRAITS = ("causal", "bidirectional", "linear", "recurrent")
 """The claims of a row, which hold for every variant of a composition."""
@@ -53,7 +56,7 @@ def table(
     return {
         "suite": suite.key, "questions": questions, "forms": forms,
         "steps": {name: recipe.train["steps"] for name, recipe in of_questions.items()},
-        "question_notes": {of.name: of.note for of in suite.questions if of.note},
+        "question_notes": _notes(suite, answers),
         "usable": [name for name in questions if "ok" in states[name]],
         "not_run": [name for name in questions if states[name] <= {"missing", "impossible"}],
         "units": units, "labels": {key: label_of(key) for key in every},
@@ -61,6 +64,20 @@ def table(
         "setting": _setting(costs, suite), "rows": rows,
         "notes": [*filter(None, (outdated_text(seeds), outdated_text(costs, "costs")))],
     }  # fmt: skip
+
+
+def _notes(suite: Suite, answers: pd.DataFrame) -> dict[str, str]:
+    """The notes of questions; of one whose ranked rows are all worse than a baseline, also that."""
+    found = {of.name: of.note for of in suite.questions if of.note}
+    for name, rows in answers[answers["rank_group"] != ""].groupby("question"):
+        if not rows["answered"].any():
+            name_of, value = rows.iloc[0][["baseline", "baseline_value"]]
+            worse = (
+                f"Every variant is worse than {name_of} ({number(value)}). "
+                "The groups compare the variants with each other."
+            )
+            found[str(name)] = " ".join(filter(None, (found.get(str(name)), worse)))
+    return found
 
 
 def _rows(
@@ -168,7 +185,11 @@ def _add_question(
 ) -> None:  # fmt: skip
     """State, group and drawn groups of every row in one question, which needs a form of a row."""
     scored = answers[answers["mean"].notna()]
-    above, sign = scored[scored["answered"]], -1.0 if (scored["better"] == "lower").any() else 1.0
+    with_attention = [row["row"] for row in rows if row["family"] != NO_ATTENTION]
+    # Losses are ranked also where a baseline is better than all of them.
+    ranked = (scored["rank_group"] != "") & scored.index.isin(with_attention)
+    scored = scored.assign(usable=scored["answered"] | ranked)
+    above, sign = scored[scored["usable"]], -1.0 if (scored["better"] == "lower").any() else 1.0
     # Able rows are one group: their training ended at the ceiling.
     able = above["verdict"] == ABLE
     of_rows = dict.fromkeys(above.index[able], 1) | {
@@ -201,7 +222,7 @@ def _state(answer: pd.Series) -> str:
     """The state of a row with a score: `ok`, why it is left out, or empty without baselines."""
     if answer["verdict"] == UNABLE:
         return UNABLE
-    if answer["answered"]:
+    if answer["usable"]:
         return "ok"
     if not answer["at_baseline"]:
         return ""

@@ -55,6 +55,7 @@ class Tables(NamedTuple):
         missing: the rows with the titles of the questions whose form they have and no result of.
         added: the variants whose runs a user added to the published ones.
         notes: what is outdated, and what is left out; a sentence each.
+        resized: answers and probes of `reports.suite_results.with_other_heads`.
     """
 
     suite: Suite
@@ -68,6 +69,7 @@ class Tables(NamedTuple):
     missing: Sequence[tuple[str, str]]
     added: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    resized: tuple[pd.DataFrame, ...] = ()
 
     def questions(self, form: str) -> list[SuiteQuestion]:
         """The questions of a form."""
@@ -90,7 +92,7 @@ class Tables(NamedTuple):
     @property
     def lines(self) -> dict[str, list[dict[Hashable, Any]]]:
         """The lines of each form with their `row` and `answers` by question, with their `group`."""
-        answered = self.answers[self.answers["answered"]]
+        answered = self.answers[self.answers["answered"] | (self.answers["rank_group"] != "")]
         groups = {(row, name): group for name, same in answered.groupby("question")
                   for row, group in score_groups(same.set_index("row")).items()}  # fmt: skip
         by_row: dict[Hashable, dict[str, Any]] = {}
@@ -116,6 +118,7 @@ def tables(
     and their correction are of all. `added` are the variants with runs of a user.
     """
     found, plan = suite_results.results(runs, suite, baselines), suite.cost
+    resized = suite_results.with_other_heads(runs, suite, baselines)
     answers = found.answers()
     ran = {*answers.loc[has_runs(answers), "row"]} or {*answers["row"]}
     shown = answers["row"].isin(ran)
@@ -145,6 +148,7 @@ def tables(
         found.seeds.reindex(columns=of_a_seed), ", ".join(setting),
         probes[probes["row"].isin(answers["row"]) & probes["question"].isin(answers["question"])],
         missing, tuple(sorted(added)), tuple(filter(None, notes)),
+        (resized.answers(), resized.probes()) if resized.questions else (answers[:0], probes[:0]),
     )  # fmt: skip
 
 
@@ -225,7 +229,8 @@ def _probe_tables(of: Tables) -> list[tuple[str, str]]:
             continue
         order = {row: place for place, row in enumerate(of.matrix[of.forms[question.name]].index)}
         ordered = probes.sort_values("row", key=lambda rows: rows.map(order), kind="stable")
-        states = matrix.by_state(answers, probes)
+        sized = (same[same["question"] == question.name] for same in of.resized)
+        states = matrix.by_state(*map(pd.concat, zip((answers, probes), sized, strict=True)))
         of_what = "each size" if matrix.has_sizes(probes) else "a part of test"
         found.append((f"{question.title}: {of_what}", matrix.of_probes(ordered).markdown()))
         found += [(f"{question.title}: by state", states.markdown())] if states.lines else []

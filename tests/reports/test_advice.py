@@ -11,7 +11,7 @@ import pytest
 
 import harness
 from harness.records import suites
-from harness.records.answers import CorrectAnswers
+from harness.records.answers import ClusterValues, CorrectAnswers
 from reports.advice import advice_text, advise, bytes_in, bytes_text, table
 from reports.advice.rules import key_of
 from reports.advice.table import _resampled, unfinished
@@ -212,6 +212,28 @@ def test_where_less_is_better_errors_have_the_groups_of_accuracies():
     tables = [table_of(results(runs, suite, baselines)), table_of(results(errors, suite, rules))]
     for row, other in zip(*(values["rows"] for values in tables), strict=True):
         assert (row["states"], row["groups"]) == (other["states"], other["groups"])
+
+
+def test_losses_are_ranked_among_themselves_where_a_baseline_is_better_than_all():
+    suite, runs, baselines = suite_frames()
+    losses = [
+        ClusterValues(sizes=(1,) * answers.count, sums=(*(1 + (answers.cluster_sums() == 0)),))
+        for answers in runs["sample"]
+    ]
+    runs = runs.assign(better="lower", scale=1.0, unit="nats", sample=losses)
+    rules = [baselines.assign(score=0.5), baselines.assign(name="constant", score=3.0)]
+    found = results(runs, suite, pd.concat(rules))
+    answers, values = found.answers(), table_of(found)
+    compared = answers[answers["seeds"] > 1]
+    assert compared["at_baseline"].all() and (compared["rank_group"] != "").all()
+    assert values["usable"] == [question.name for question in suite.questions]
+    note = "Every variant is worse than most frequent (0.500). The groups compare the variants"
+    assert {*values["question_notes"]} == {*values["usable"]}
+    assert all(note in text for text in values["question_notes"].values())
+    rows = {row["row"]: row["states"] for row in values["rows"]}
+    with_attention = compared[~compared["row"].isin(("conv", "none"))]
+    assert {rows[row][name] for row, name in with_attention[["row", "question"]].values} == {"ok"}
+    assert "ok" not in {*rows["conv"].values(), *rows["none"].values()}
 
 
 def test_the_table_of_a_store_has_the_groups_and_states_of_the_matrix():

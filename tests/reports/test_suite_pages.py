@@ -178,7 +178,7 @@ CURVES = {
 
 
 @pytest.fixture
-def judged(suite_frames):
+def judged_frames(suite_frames):
     """Recall has a ceiling and probes of two sizes; softmax reaches it after 1,000 steps."""
     suite, runs, baselines, costs = suite_frames
     first, *others = suite.questions
@@ -193,7 +193,12 @@ def judged(suite_frames):
                 for sample, name in zip(runs["sample"], runs["question"], strict=True)],
         state_bytes=1024.0, declared=runs["question"].map(declared(suite)),
     )  # fmt: skip
-    return tables(suite, runs, baselines, costs, described())
+    return suite, runs, baselines, costs
+
+
+@pytest.fixture
+def judged(judged_frames):
+    return tables(*judged_frames, described())
 
 
 def test_the_readme_names_the_able_rows_and_says_where_there_is_none(judged):
@@ -334,6 +339,22 @@ def test_the_solved_size_is_the_largest_trained_one_of_at_least_90(means, traine
     })  # fmt: skip
     found = most_solved(probes)
     assert found["recall", "a"] == pytest.approx(expected, nan_ok=True)
+
+
+def test_by_state_has_runs_of_a_question_with_other_heads_and_no_other_change(judged_frames):
+    suite, runs, baselines, costs = judged_frames
+    own = runs[(runs["question"] == "recall") & (runs["row"] == "softmax")].assign(suite="")
+    others = [
+        own.assign(question=f"mqar@1, recipe mine@1/recall with {change}", state_bytes=128.0)
+        for change in ("model.heads=8", "model.heads=8, train.lr=0.1", "model.dim=8")
+    ]
+    found = tables(suite, pd.concat([runs, *others]), baselines, costs, described())
+    page = files(found, latex=False)["mine.md"].decode()
+    _, _, *lines = table_in(page, "## recall: by state")
+    assert [line[:2] for line in lines[:2]] == [
+        ["softmax, 8 heads", "128"], ["softmax", "1,024"],
+    ]  # fmt: skip
+    assert "8 heads" not in page.partition("## recall: by state")[0]
 
 
 def test_by_state_are_the_results_in_order_of_the_bytes_with_the_hardest_probe(judged):
