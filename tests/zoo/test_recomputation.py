@@ -272,7 +272,7 @@ def test_checks_of_more_than_values_pass(name, pieces, samples, no_type_checks):
     seen = pieces(name) if name in LEAN else samples()
     # The others follow from outputs and gradients, which are as by the definition.
     chosen = {"large inputs", "seeded determinism", "vmap", "side-effect-free forward"}
-    chosen |= {"precisions", "compiles"} if name in LEAN else set()
+    chosen |= {"cosine": {"precisions", "compiles"}, "linear": {"precisions"}}.get(name, set())
     configuration = configurations(name, variants.find(name))[0]
     outcomes = [run(check, configuration) for check in checks_for(configuration, only=chosen)]
     assert len(outcomes) == len(chosen) and seen
