@@ -172,7 +172,6 @@ SETTINGS = [
     ("value", lambda layer, x, mask: mask is not None),
     ("gradient", lambda layer, x, mask: mask is not None),
 ]
-SAMPLES = [(two, (0, 149), BOTH) for two in itertools.permutations(range(4), 2)]
 LEAKS = {
     "causality": [
         *(causal_leak(pair, BOTH) for pair in PAIRS),
@@ -187,7 +186,8 @@ LEAKS = {
     "batch independence": [
         batch_leak((a, i), (b, j), effect)
         for (a, b), (i, j), effect in [
-            *SAMPLES, ((0, 3), (48, 48), "value"), ((3, 0), (48, 48), "gradient"),
+            *((two, (0, 149), BOTH) for two in itertools.permutations(range(4), 2)),
+            ((0, 3), (48, 48), "value"), ((3, 0), (48, 48), "gradient"),
         ]
     ],
 }  # fmt: skip
@@ -262,8 +262,8 @@ def test_an_expected_failure_passes_and_an_unexpected_pass_does_not():
     assert Result("c", "f", Outcome(True, ""), "").passed
     assert not Result("c", "f", Outcome(False, ""), "").passed
     # A failure of the causal form does not apply to the other.
-    variant = declared("ScalesByLength", **{"padding invariance, causal": "not true"})
-    bidirectional, causal = results_of("padding invariance", variant)
+    variant = declared("ScalesByLength", **{"lengths, causal": "not true"})
+    bidirectional, causal = results_of("lengths", variant)
     assert bidirectional.passed and not bidirectional.expected_failure
     assert not causal.passed and causal.expected_failure == "not true"
 

@@ -1,18 +1,16 @@
 """Options: completed by the signature, converted from text, checked; stacks of layers by name."""
 
 import json
-from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
 from pydantic import Field
 
+from tests.conftest import ROOT
 from zoo.composition import Composition, build
 from zoo.contract import Size
 from zoo.registry import UserError, changed, options_of, resolve
 from zoo.variants import variants
-
-COSTS = Path(__file__).parents[2] / "results" / "costs.jsonl"
 
 
 def cut(
@@ -127,7 +125,8 @@ def test_defaults_are_those_of_the_published_costs():
 
     Training steps of performer have chunks of 128 tokens, and are marked as outdated.
     """
-    records = [*map(json.loads, COSTS.read_text("utf-8").splitlines())]
+    costs = (ROOT / "results" / "costs.jsonl").read_text("utf-8")
+    records = [*map(json.loads, costs.splitlines())]
     recorded = {
         (name, (*record["spec"]["options"][name].items(),)): options
         for record in records
@@ -141,21 +140,17 @@ def test_defaults_are_those_of_the_published_costs():
         assert resolve(name, variants.find(name), dict(changes)) == options
 
 
-NUMBERS = [
-    (name, option)
-    for name, variant in variants.items()
-    for option, parameter in options_of(variant).items()
-    if isinstance(parameter.default, int | float) and not isinstance(parameter.default, bool)
-]
-
-
 RULES = [
-    *((name, {option: -9}, f"{option}=-9 must be (at least|above|an|a) ")
-      for name, option in NUMBERS),
+    *(
+        (name, {option: -9}, f"{option}=-9 must be (at least|above|an|a) ")
+        for name, variant in variants.items()
+        for option, parameter in options_of(variant).items()
+        if isinstance(parameter.default, int | float) and not isinstance(parameter.default, bool)
+    ),
     ("gated-linear", {"chunk": 48}, "chunk=48 must be a power of two; try 64"),
     ("gated-linear", {"temperature": 0}, "temperature=0 must be above 0"),
     ("nystrom", {"conv": "4"}, "conv=4 must be an odd number of taps, or 0 for none"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("name", "options", "rule"), RULES)
