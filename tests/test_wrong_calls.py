@@ -199,8 +199,6 @@ FACES: dict[str, tuple[Callable[..., Any], Mapping[str, Any], Mapping[str, tuple
 }  # fmt: skip
 """By name: what is called, arguments that it takes, and values that it rejects, by argument."""
 
-CASES = [(face, argument) for face, (_, _, wrong) in FACES.items() for argument in wrong]
-
 UNBOUND = {
     "zoo.create": "variant", "zoo.EncoderLayer.create": "variant", "zoo.TokensOnly": "layer",
     "zoo.functional.attention": "variant", "tasks.create": "name", "task.load": "split",
@@ -209,7 +207,9 @@ UNBOUND = {
 """The first argument that a call without any lacks."""
 
 
-@pytest.mark.parametrize(("face", "argument"), CASES)
+@pytest.mark.parametrize(
+    ("face", "argument"), [(face, name) for face, (*_, wrong) in FACES.items() for name in wrong]
+)
 def test_a_wrong_argument_is_one_line(face, argument, tmp_path, monkeypatch, no_type_checks):
     monkeypatch.chdir(tmp_path)
     function, valid, wrong = FACES[face]

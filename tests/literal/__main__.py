@@ -13,8 +13,6 @@ from unittest.mock import patch
 from harness.cli import main
 from tests.literal.build import build
 
-STORE = "literal"
-
 if __name__ == "__main__":
     with patch("harness.runner.build_model", build):
-        main(["run", *sys.argv[1:], "--no-cost", "--workers", "1", "--store", STORE])
+        main(["run", *sys.argv[1:], "--no-cost", "--workers", "1", "--store", "literal"])

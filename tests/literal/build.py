@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor, nn
 
-from harness.classifier import Classifier
 from harness.provenance import options_of
 from harness.records.spec import RunSpec
 from tasks import Task
@@ -105,8 +104,3 @@ def translated(literal: LiteralClassifier, tensors: dict[str, Tensor]) -> dict[s
     linear("head.2", "head_2")
     assert not remaining, f"no counterpart: {sorted(remaining)}"
     return {f"model.{name}": tensor for name, tensor in converted.items()}
-
-
-def copy_weights(ours: Classifier, literal: LiteralClassifier) -> None:
-    """Give the literal model the parameters of `ours`; every one of both takes part."""
-    literal.load_state_dict(translated(literal, ours.state_dict()))

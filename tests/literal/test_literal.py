@@ -15,7 +15,7 @@ from tasks.contract import Batch
 from tasks.lra.image import Image
 from tasks.lra.retrieval import Retrieval
 from tasks.lra.text import Text
-from tests.literal.build import LiteralClassifier, build, copy_weights, translated
+from tests.literal.build import LiteralClassifier, build, translated
 from zoo.composition import Composition
 
 ATTENTIONS = ["primal", "softmax+primal"]
@@ -43,10 +43,6 @@ def spec_of(task: Task, attention: str, dropout: float = 0.0, **options) -> RunS
     )  # fmt: skip
 
 
-def built(spec: RunSpec, task: Task) -> Classifier:
-    return build_model(spec, task)
-
-
 def batch_of(task: Task, padding: str) -> Batch:
     """Random examples without padding, with padding at the ends, or with padding anywhere."""
     shape = (EXAMPLES, task.sequences, task.max_len)
@@ -63,12 +59,12 @@ def batch_of(task: Task, padding: str) -> Batch:
 
 def pair(spec: RunSpec, task: Task) -> tuple[Classifier, LiteralClassifier]:
     """Both models, in double precision, with the same random parameters."""
-    ours, literal = built(spec, task).double(), build(spec, task).double()
+    ours, literal = build_model(spec, task).double(), build(spec, task).double()
     with torch.no_grad():
         for parameter in ours.parameters():
             # Nothing keeps the value that it starts from: a bias of 0, a weight of 1.
             parameter.add_(0.05 * torch.randn_like(parameter))
-    copy_weights(ours, literal)
+    literal.load_state_dict(translated(literal, ours.state_dict()))
     return ours, literal
 
 
@@ -150,7 +146,7 @@ def test_dropout_acts_at_the_published_places(attention, padding):
 def test_fresh_parameters_are_distributed_as_the_published_ones(attention):
     task = Image()
     spec = spec_of(task, attention, rank=30, rank_multi=10, eta=0.1)
-    ours, literal = built(spec, task), build(spec, task)
+    ours, literal = build_model(spec, task), build(spec, task)
     fresh = translated(literal, dict(ours.named_parameters()))
     for name, published in literal.named_parameters():
         mine = fresh[name]

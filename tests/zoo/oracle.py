@@ -13,7 +13,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import zoo
 from zoo.contract import Attention, Size, variants
-from zoo.projected import ProjectedAttention
 
 HEADS, WIDTH = 2, 4
 DIM = HEADS * WIDTH
@@ -65,12 +64,6 @@ def decode(layer, x: Tensor) -> tuple[Tensor, object]:
     return torch.stack(outputs, 1), state
 
 
-def sides(layer: ProjectedAttention, n: int) -> list[Tensor]:
-    """The inputs of attention in `layer`: `qkv`, or the queries as keys, where it shares them."""
-    q, k, v = qkv(n)
-    return [q, q if layer.shared_qk else k, v]
-
-
 def ragged(n: int, first: int = 0) -> Tensor:
     """Padding at the end of one sample; scattered through the other, from token `first` on."""
     mask = torch.ones(2, n, dtype=torch.bool)
@@ -94,14 +87,6 @@ def by_sample(formula: Callable[[Tensor], Tensor], x: Tensor, mask: Tensor | Non
         if len(real):
             out[b, real] = formula(x[b, real])
     return out
-
-
-def softmax_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
-    """The softmax-weighted mean of the values that are not padded, from all n x m weights."""
-    scores = q @ k.mT / q.shape[-1] ** 0.5
-    if mask is not None:
-        scores = scores.masked_fill(~mask[:, None, None, :], -torch.inf)
-    return scores.softmax(-1) @ v
 
 
 def gradients(out: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:

@@ -34,10 +34,7 @@ def forms() -> list[tuple[str, bool]]:
     return found
 
 
-FORMS = forms()
-
-
-@pytest.mark.parametrize(("name", "causal"), FORMS)
+@pytest.mark.parametrize(("name", "causal"), forms())
 def test_a_function_equals_the_layer(name, causal):
     torch.manual_seed(0)  # for random features
     layer = zoo.create(name, dim=H * E, heads=H, max_len=N, causal=causal).eval()

@@ -2,7 +2,6 @@
 
 import warnings
 from dataclasses import replace
-from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -11,13 +10,13 @@ from torch import nn
 
 import zoo
 import zoo.conformance
+from tests.conftest import ROOT
 from zoo.composition import build
 from zoo.library import PLACES
 from zoo.post_norm import PostNormLayer
 from zoo.registry import resolve
 from zoo.variants import variants
 
-ROOT = Path(__file__).parents[2]
 DIM, HEADS, LENGTH = 16, 2, 40
 SIZE = zoo.Size(dim=DIM, heads=HEADS, max_len=LENGTH, causal=False, dropout=0.0)
 

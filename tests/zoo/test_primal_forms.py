@@ -20,7 +20,6 @@ from zoo.variants.primal import Primal
 
 WIDTH = 3
 FORMS = ["dependent", "independent", "moments"]
-NAMES = pytest.mark.parametrize("name", sorted(feature_maps.names()))
 
 
 def one_head(name: str, form: str, max_len: int, **options) -> Primal:
@@ -188,14 +187,13 @@ def test_the_last_causal_output_with_moments_is_that_of_the_bidirectional_form()
 
 N, M = 12, 20
 MASK = torch.arange(M) < torch.tensor([[M], [M - 7]])
-CROSS = pytest.mark.parametrize("form", ["dependent", "moments"])
 
 
 def inputs() -> tuple[torch.Tensor, torch.Tensor]:
     return tuple(torch.randn(2, n, DIM).double().requires_grad_() for n in (N, M))
 
 
-@NAMES
+@pytest.mark.parametrize("name", sorted(feature_maps.names()))
 def test_scores_are_the_left_singular_vectors_and_the_objective_is_zero_at_the_solution(name):
     layer = one_head(name, "dependent", M, sides="right")
     x, context = torch.randn(1, N, 3).double(), torch.randn(1, M, 3).double()
@@ -219,7 +217,7 @@ def test_scores_are_the_left_singular_vectors_and_the_objective_is_zero_at_the_s
 @pytest.mark.parametrize("trace", ["weights", "data"])
 @pytest.mark.parametrize("mean", ["batch", "sample"])
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
-@CROSS
+@pytest.mark.parametrize("form", ["dependent", "moments"])
 def test_outputs_and_losses_of_cross_attention_are_of_the_equations(form, padded, mean, trace):
     layer, (x, context) = build(form, trace=trace, ksvd_mean=mean), inputs()
     mask = MASK if padded else None

@@ -64,13 +64,12 @@ KERNELS = {
     "polynomial": lambda q, k: (q @ k) ** 2 / (q @ q * (k @ k)),
     "identity": lambda q, k: q @ k / len(q),
 }  # fmt: skip
-NAMES = pytest.mark.parametrize("name", KERNELS)
 
 
 SIZES = {"dim": DIM, "heads": HEADS, "max_len": 40}
 
 
-@NAMES
+@pytest.mark.parametrize("name", KERNELS)
 def test_products_of_features_are_the_kernel(name):
     q, k = 2 * torch.randn(2, 5, 6).double()
     phi = feature_maps.feature_maps.find(name)

@@ -31,6 +31,18 @@ def masks(n):
     return mask
 
 
+def gradients_of_replaced(layer, x):
+    """A function that returns the gradients of other parameters, the same in each call."""
+    named = layer.named_parameters()
+    replaced = {key: torch.randn_like(value).requires_grad_() for key, value in named}
+
+    def gradients():
+        tokens = functional_call(layer, replaced, (x,)).tokens
+        return torch.autograd.grad(tokens.square().sum(), list(replaced.values()))
+
+    return gradients
+
+
 @pytest.fixture
 def pieces(monkeypatch):
     """Call with a variant of two heads to process 111 tokens at a time.
@@ -95,19 +107,27 @@ CHOSEN = ["flowformer", "gated-linear", "local", "longformer", "reformer", "rete
 
 
 @pytest.fixture
-def samples(monkeypatch):
-    """Call to compute short inputs sample by sample; returns the list of all calls since."""
-    seen, once = [], recompute.recomputed
+def record(monkeypatch):
+    """Call with a module; returns the list of the inputs of all that it computes again since."""
 
-    def recorded(function, *inputs):
-        seen.append(inputs)
-        return once(function, *inputs)
+    def use(module):
+        seen, once = [], recompute.recomputed
+        monkeypatch.setattr(
+            module, "recomputed", lambda *call: seen.append(call[1:]) or once(*call)
+        )
+        return seen
+
+    return use
+
+
+@pytest.fixture
+def samples(monkeypatch, record):
+    """Call to compute short inputs sample by sample; returns the list of all calls since."""
 
     def use():
         monkeypatch.setattr(recompute, "LARGE", 1)
         monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-        monkeypatch.setattr(recompute, "recomputed", recorded)
-        return seen
+        return record(recompute)
 
     return use
 
@@ -130,13 +150,7 @@ def test_sample_by_sample_outputs_and_gradients_are_of_the_definition(name, n, p
 
 def test_each_thread_has_a_head_and_gradients_are_of_replaced_parameters(samples, monkeypatch):
     layer = zoo.create("retention", dim=12, heads=2, max_len=20).double()
-    x, named = torch.randn(5, 20, 12, dtype=torch.float64), layer.named_parameters()
-    replaced = {key: torch.randn_like(value).requires_grad_() for key, value in named}
-
-    def gradients():
-        tokens = functional_call(layer, replaced, (x,)).tokens
-        return torch.autograd.grad(tokens.square().sum(), list(replaced.values()))
-
+    gradients = gradients_of_replaced(layer, torch.randn(5, 20, 12, dtype=torch.float64))
     expected, seen = gradients(), samples()
     for threads, parts in ((1, [3]), (8, [4])):
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
@@ -162,18 +176,12 @@ SPANNED = sorted(n for n in variants.names() if getattr(variants.find(n), "spans
 
 
 @pytest.fixture
-def spans(monkeypatch):
-    """Call with a layer and the tokens of a span; returns the inputs of spans computed again."""
-    seen, once = [], spans_module.recomputed
+def spans(monkeypatch, record):
+    """Call with the tokens of a span; returns the inputs of spans computed again."""
 
-    def recorded(function, *inputs):
-        seen.append(inputs)
-        return once(function, *inputs)
-
-    def use(layer, span):
-        monkeypatch.setattr(spans_module, "recomputed", recorded)
+    def use(span):
         monkeypatch.setattr(spans_module, "span_of", lambda *_: span)
-        return seen
+        return record(spans_module)
 
     return use
 
@@ -195,9 +203,9 @@ def test_spans_have_the_outputs_and_gradients_of_the_whole(name, n, span, padded
         total = (tokens * weights)[real].sum() + sum(losses.values())
         return [tokens[real], *torch.autograd.grad(total, [x, *layer.parameters()])]
 
-    spans(layer, 0)
+    spans(0)
     expected = of_real_tokens()
-    seen = spans(layer, span)
+    seen = spans(span)
     torch.testing.assert_close(of_real_tokens(), expected, rtol=1e-9, atol=1e-11)
     # The last span is not computed again, and a single one is the whole.
     assert len(seen) == -(-n // span) - 1
@@ -208,21 +216,16 @@ def test_spans_have_the_outputs_and_gradients_of_the_whole(name, n, span, padded
 @pytest.mark.parametrize("name", ["linear", "gated-delta", "gated-linear"])
 def test_gradients_through_the_states_of_spans_can_be_differentiated_again(name, spans):
     layer = zoo.create(name, dim=4, heads=2, max_len=7, causal=True).double()
-    seen, x = spans(layer, 3), torch.randn(2, 7, 4, dtype=torch.float64).requires_grad_()
+    seen, x = spans(3), torch.randn(2, 7, 4, dtype=torch.float64).requires_grad_()
     check = torch.autograd.gradgradcheck
     assert check(lambda x: layer(x).tokens, (x,), atol=1e-4, rtol=1e-3, fast_mode=True) and seen
 
 
 def test_spans_are_of_replaced_parameters_and_are_not_used_without_gradients(spans):
     layer = zoo.create("delta", dim=12, heads=2, max_len=20, causal=True).double()
-    x, named = torch.randn(2, 20, 12, dtype=torch.float64), layer.named_parameters()
-    replaced = {key: torch.randn_like(value).requires_grad_() for key, value in named}
-
-    def gradients():
-        tokens = functional_call(layer, replaced, (x,)).tokens
-        return torch.autograd.grad(tokens.square().sum(), list(replaced.values()))
-
-    expected, seen = gradients(), spans(layer, 6)
+    x = torch.randn(2, 20, 12, dtype=torch.float64)
+    gradients = gradients_of_replaced(layer, x)
+    expected, seen = gradients(), spans(6)
     torch.testing.assert_close(gradients(), expected, rtol=1e-9, atol=1e-9)
     assert len(seen) == 3
     with torch.no_grad():
@@ -242,9 +245,9 @@ def test_the_loss_of_spans_is_that_of_the_whole(options, padded, spans):
         gradients = torch.autograd.grad(loss, [*layer.parameters()], allow_unused=True)
         return [loss, *(each for each in gradients if each is not None)]
 
-    spans(layer, 0)
+    spans(0)
     expected = loss_and_gradients()
-    assert spans(layer, 17) == [] and expected[0] > 0
+    assert spans(17) == [] and expected[0] > 0
     torch.testing.assert_close(loss_and_gradients(), expected, rtol=1e-9, atol=1e-14)
 
 
@@ -269,7 +272,7 @@ def test_checks_of_more_than_values_pass(name, pieces, samples, no_type_checks):
     seen = pieces(name) if name in LEAN else samples()
     # The others follow from outputs and gradients, which are as by the definition.
     chosen = {"large inputs", "seeded determinism", "vmap", "side-effect-free forward"}
-    chosen |= {"precisions", "compiles"} if name in LEAN else set()
+    chosen |= {"cosine": {"precisions", "compiles"}, "linear": {"precisions"}}.get(name, set())
     configuration = configurations(name, variants.find(name))[0]
     outcomes = [run(check, configuration) for check in checks_for(configuration, only=chosen)]
     assert len(outcomes) == len(chosen) and seen

@@ -135,14 +135,9 @@ def test_gates_of_any_strength_are_exact_in_fp32(strength, channels, path, on_pa
 
 LENGTH = 2 * RECENT + 7
 
-SIZES = {"dim": DIM, "heads": HEADS, "max_len": LENGTH, "causal": True}
-
 
 def tokens(n: int) -> Tensor:
     return torch.randn(2, n, DIM)
-
-
-caching = pytest.mark.parametrize("name", ["softmax", "yoso"])
 
 
 def layer_of(name: str, **options) -> zoo.Attention:
@@ -154,9 +149,9 @@ def test_every_causal_variant_decodes_or_its_published_package_cannot():
     assert without == {"performer-lib", *(name for name in without if name.startswith("fla-"))}
 
 
-@caching
+@pytest.mark.parametrize("name", ["softmax", "yoso"])
 def test_a_step_copies_the_newest_tokens_alone(name):
-    layer, x = layer_of(name), torch.randn(2, LENGTH, DIM)
+    layer, x = layer_of(name), tokens(LENGTH)
     state, shared = layer.start(2), 0
     for token in x.unbind(1):
         before, (_, state) = state, layer.step(token, state)
@@ -212,7 +207,7 @@ class Stepwise(zoo.Attention):
 
 
 def test_a_prompt_is_taken_without_dropout_and_step_by_step_without_an_own_way():
-    dropping, x = zoo.create("softmax", **SIZES, dropout=0.5).train(), tokens(9)
+    dropping, x = layer_of("softmax", dropout=0.5).train(), tokens(9)
     torch.testing.assert_close(dropping.prefill(x)[0], dropping.eval()(x).tokens)
     layer, x = Stepwise(zoo.Size(dim=DIM, heads=1, max_len=9, causal=True, dropout=0.0)), tokens(9)
     actual, state = layer.prefill(x[:, :6])

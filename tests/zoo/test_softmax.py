@@ -1,14 +1,14 @@
 """Softmax attention against its formula, by xformers, in simple cases, and in blocks of tiles."""
 
 import sys
+from functools import partial
 from types import ModuleType
 
 import pytest
 import torch
 from torch.nn import functional as F
 
-import zoo
-from tests.zoo.oracle import DIM, FORMS, HEADS, PADDED, agree, qkv, ragged, size
+from tests.zoo.oracle import DIM, FORMS, HEADS, PADDED, agree, create, qkv, ragged, size
 from zoo.contract import Unsupported
 from zoo.cost import peak_bytes
 from zoo.variants import moba, softmax
@@ -113,9 +113,7 @@ def test_the_error_of_a_trial_is_the_reason(calls, monkeypatch):
     assert reason == "ZeroDivisionError: division by zero"
 
 
-def layer_of(n, **options):
-    sizes = {"dim": 12, "heads": 2, "max_len": n, "causal": True}
-    return zoo.create("moba", **sizes, **options).double()
+layer_of = partial(create, "moba", dim=12, causal=True)
 
 
 @pytest.mark.parametrize(("block", "topk", "n", "padded"), [
@@ -123,7 +121,7 @@ def layer_of(n, **options):
     (7, 4, 100, True), (9, 2, 9, False), (4, 9, 30, False),
 ])  # fmt: skip
 def test_outputs_and_gradients_are_those_of_the_definition(block, topk, n, padded, monkeypatch):
-    layer = layer_of(n, block=block, topk=topk)
+    layer = layer_of(max_len=n, block=block, topk=topk)
     x = torch.randn(3, n, 12, dtype=torch.float64).requires_grad_()
     mask = torch.rand(3, n) < 0.7 if padded else torch.ones(3, n, dtype=torch.bool)
     weights, found = torch.randn(3, n, 12, dtype=torch.float64), []
@@ -137,7 +135,7 @@ def test_outputs_and_gradients_are_those_of_the_definition(block, topk, n, padde
 
 def test_dropped_weights_have_the_mean_of_all(monkeypatch):
     monkeypatch.setattr(moba, "DENSE", 0)
-    layer, x = layer_of(40, block=4, topk=3), torch.randn(1, 40, 12, dtype=torch.float64)
+    layer, x = layer_of(max_len=40, block=4, topk=3), torch.randn(1, 40, 12, dtype=torch.float64)
     q, k, v = (torch.randn(1, 2, 40, 6, dtype=torch.float64) for _ in range(3))
     expected = layer.attend(q, k, v, None)
     monkeypatch.setattr(type(layer), "dropout", 0.5)
@@ -151,7 +149,7 @@ def test_dropped_weights_have_the_mean_of_all(monkeypatch):
 def test_memory_grows_with_the_tokens_and_not_with_their_square():
     peaks = []
     for n in (2048, 8192):
-        layer, x = layer_of(n).float(), torch.randn(1, n, 12, requires_grad=True)
+        layer, x = layer_of(max_len=n).float(), torch.randn(1, n, 12, requires_grad=True)
         call = lambda layer=layer, x=x: layer(x).tokens.sum().backward()  # noqa: E731
         call()
         peaks.append(peak_bytes(call, torch.device("cpu")))

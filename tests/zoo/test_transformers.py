@@ -77,11 +77,8 @@ def test_softmax_equals_the_attention_of_the_model(make, name, reference, settin
             torch.testing.assert_close(output, expected, rtol=0, atol=1e-6)
 
 
-OPTIONS = [{}, {"num_beams": 2}, {"cache_implementation": "static"}]
-
-
 @pytest.mark.slow_after(2)
-@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("options", [{}, {"num_beams": 2}, {"cache_implementation": "static"}])
 @pytest.mark.parametrize(("name", "reference", "settings"), MODELS[:2])
 def test_generation_is_equal_token_for_token(make, name, reference, settings, options):
     model = make(name, reference, **settings)

@@ -54,7 +54,6 @@ def _growth(
 
 
 def _step(configuration: Configuration, n: int, padded: bool) -> Callable[[], None]:
-    """A function that runs forward and backward over n tokens."""
     layer = configuration.layer(max_len=n).float()
     x = random_tokens(1, n).float().requires_grad_()
     mask = (torch.arange(n) < n * 3 // 4)[None] if padded else None

@@ -175,6 +175,5 @@ def _entries(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _same(before: Any, after: Any) -> bool:
-    """Return whether two entries are equal tensors or the same object."""
     both = isinstance(before, Tensor) and isinstance(after, Tensor)
     return torch.equal(before, after) if both else before is after

@@ -134,5 +134,4 @@ def _dependent_on(position: int, configuration: Configuration) -> Tensor:
 
 
 def _replaced(x: Tensor, position: int) -> Tensor:
-    """`x` with another token at `position`."""
     return x.index_copy(1, torch.tensor([position]), random_tokens(1, 1, seed=3))

@@ -79,7 +79,6 @@ def _segments(x: Tensor) -> tuple[int, int]:
 
 
 def _contiguous(*tensors: Tensor) -> list[Tensor]:
-    """The tensors as kernels read them."""
     return [tensor.contiguous() for tensor in tensors]
 
 
@@ -91,7 +90,6 @@ def _bytes(x: Tensor, mask: Tensor | None) -> Tensor:
 def _arguments(
     x: Tensor, weight: Tensor, output_map: Tensor, mask: Tensor | None, groups: int, gram: bool
 ) -> dict[str, Any]:
-    """The arguments that all kernels have."""
     dim, width = x.shape[2], len(weight) // groups
     return {
         "n": x.shape[1],

@@ -161,7 +161,6 @@ class Differential(Attention):
         return tokens, (count_after(count, n, real), *past_query, *past_context, *cache)
 
     def _project(self, x: Tokens, mask: Mask | None) -> tuple[list[Queries], Queries, Queries]:
-        """Both queries, the keys and the values of each head."""
         positions = None if mask is None else token_ranks(mask)
         return self._heads(self.query(x, mask), self.context(x, mask), positions)
 

@@ -239,13 +239,11 @@ class _Solve(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
-        """Keep the solutions and the factors for the gradient."""
         ctx.mark_non_differentiable(*output[1:])
         ctx.save_for_backward(*inputs, *output)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, ...]:
-        """The gradients of the inputs."""
         gradient, *_ = gradients
         q, weighted, k, decay, since, h, penalty, x, factors, pivots = ctx.saved_tensors
         if torch.is_grad_enabled():

@@ -108,7 +108,6 @@ class PrimalMoments(Primal):
             return (span.mT @ heads[:, None] / count).to(directions.dtype) @ directions
 
     def _heads(self, x: Tokens) -> Heads:
-        """Tokens, split in heads."""
         return x.unflatten(-1, (self.size.heads, -1)).transpose(1, 2)
 
     def _causal(self, x: Tokens, mask: Mask | None, phi: forms.BySide, plain: bool) -> Attended:

@@ -8,19 +8,19 @@ from torch import nn
 from zoo.contract import Attended, Attention, Traits
 from zoo.projected import ProjectedAttention
 from zoo.variants.linear import Linear
-from zoo.variants.softmax import naive
+from zoo.variants.softmax import naive, sdpa
 
 TRAITS = Traits(causal=True, cross=True, linear=False, stochastic=False, recurrent=False)
 SELF_ONLY = Traits(causal=False, cross=False, linear=True, stochastic=False, recurrent=False)
 
 
 class Correct(ProjectedAttention):
-    """Softmax attention, by its formula."""
+    """Softmax attention."""
 
     traits = TRAITS
 
     def attend(self, q, k, v, mask):
-        return naive(q, k, v, mask, self.size.causal, 0.0)
+        return sdpa(q, k, v, mask, self.size.causal, 0.0)
 
 
 class Bidirectional(Correct):
@@ -37,7 +37,7 @@ class ActivatesTransposedView(Bidirectional):
     """An ELU of a view, which the backend `aot_eager` cannot compile: not a defect of the layer."""
 
     def attend(self, q, k, v, mask):
-        return super().attend(nn.functional.elu(q), k, v, mask)
+        return naive(nn.functional.elu(q), k, v, mask, False, 0.0)
 
 
 class Recurrent(Linear):
@@ -53,10 +53,8 @@ class MeanOfAll(Attention):
 
     def forward(self, x, context=None, mask=None):
         self.require_self(x, context)
-        rotated = self.apply_rotary(x[:, None])[:, 0] if mask is None else self._by_rank(x, mask)
         real = torch.ones(x.shape[:2], dtype=x.dtype) if mask is None else mask.to(x.dtype)
+        rank = None if mask is None else (mask.cumsum(1) - 1).clamp_min(0)
+        rotated = self.apply_rotary(x[:, None], rank)[:, 0]
         total = rotated.masked_fill(real[..., None] == 0, 0.0).sum(1, keepdim=True)
         return Attended(x + total / real.sum(1)[:, None, None].clamp_min(1))
-
-    def _by_rank(self, x, mask):
-        return self.apply_rotary(x[:, None], (mask.cumsum(1) - 1).clamp_min(0))[:, 0]

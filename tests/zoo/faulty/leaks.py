@@ -1,79 +1,80 @@
-"""Variants in which one output depends on one token that it must not depend on."""
+"""Variants in which one output depends on one token that it must not depend on.
+
+Without their leak no output depends on another token, which takes a check the least time.
+"""
 
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
-from tests.zoo.faulty.correct import Bidirectional, Correct
 from zoo.contract import Attended, Attention
+from zoo.variants.none import NoAttention
 
-EFFECTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+EFFECTS: dict[str, Callable[[Tensor], Tensor]] = {
     "value and gradient": torch.tanh,
     "value": lambda x: x.sign(),
     "gradient": lambda x: x - x.detach(),
 }
 
-Applies = Callable[[Attention, torch.Tensor, torch.Tensor | None], bool]
+Applies = Callable[[Attention, Tensor, Tensor | None], bool]
+Pair = tuple[int, int]
 
 
-def causal_leak(
-    pairs: list[tuple[int, int]], effect: str, applies: Applies = lambda *_: True
-) -> type[Attention]:
-    """Of each pair (i, j), output i depends on token j, in the causal form."""
+def causal_leak(pair: Pair, effect: str, applies: Applies = lambda *_: True) -> type[Attention]:
+    """Output i depends on token j, for `pair` (i, j), in the causal form."""
+    i, j = pair
 
-    class CausalLeak(Correct):
-        def forward(self, x, context, mask):
-            attended = super().forward(x, context, mask)
-            if not (self.size.causal and applies(self, x, mask)):
-                return attended
-            tokens = attended.tokens
-            for i, j in pairs:
-                if j < x.shape[1]:
-                    real = 1.0 if mask is None else mask[:, j : j + 1].to(x.dtype)
-                    tokens = _add(tokens, i, 0.01 * real * EFFECTS[effect](x[:, j]))
-            return Attended(tokens)
+    def change(layer: Attention, x: Tensor, mask: Tensor | None) -> Tensor | None:
+        if not (layer.size.causal and applies(layer, x, mask) and j < x.shape[1]):
+            return None
+        real = 1.0 if mask is None else mask[:, j : j + 1].to(x.dtype)
+        return real * EFFECTS[effect](x[:, j])
 
-    CausalLeak.__name__ += f" {pairs} {effect}"
-    return CausalLeak
+    return _leaking(f"CausalLeak {pair} {effect}", i, change)
 
 
-def padding_leak(pairs: list[tuple[int, int]], effect: str) -> type[Attention]:
-    """Of each pair (i, j), output i depends on token j if only the latter is padded."""
+def padding_leak(pair: Pair, effect: str) -> type[Attention]:
+    """Output i depends on token j, for `pair` (i, j), if only the latter is padded."""
+    i, j = pair
 
-    class PaddingLeak(Bidirectional):
-        def forward(self, x, context, mask):
-            tokens = super().forward(x, context, mask).tokens
-            for i, j in pairs:
-                if mask is not None and max(i, j) < x.shape[1]:
-                    real = (mask[:, i : i + 1] & ~mask[:, j : j + 1]).to(x.dtype)
-                    tokens = _add(tokens, i, 0.01 * real * EFFECTS[effect](x[:, j]))
-            return Attended(tokens)
+    def change(layer: Attention, x: Tensor, mask: Tensor | None) -> Tensor | None:
+        if mask is None or max(pair) >= x.shape[1]:
+            return None
+        return (mask[:, i, None] & ~mask[:, j, None]).to(x.dtype) * EFFECTS[effect](x[:, j])
 
-    PaddingLeak.__name__ += f" {pairs} {effect}"
-    return PaddingLeak
+    return _leaking(f"PaddingLeak {pair} {effect}", i, change)
 
 
-def batch_leak(to: tuple[int, int], source: tuple[int, int], effect: str) -> type[Attention]:
+def batch_leak(to: Pair, source: Pair, effect: str) -> type[Attention]:
     """Output i of sample a depends on token j of sample b, for `to` (a, i) and `source` (b, j)."""
+    (a, i), (b, j) = to, source
 
-    class BatchLeak(Bidirectional):
-        def forward(self, x, context, mask):
-            tokens = super().forward(x, context, mask).tokens
-            (a, i), (b, j) = to, source
-            if max(a, b) < x.shape[0] and max(i, j) < x.shape[1]:
-                leak = torch.zeros_like(tokens[:, 0])
-                leak = leak.index_fill(0, torch.tensor(a), 1.0) * EFFECTS[effect](x[b, j])
-                tokens = _add(tokens, i, 0.01 * leak)
-            return Attended(tokens)
+    def change(layer: Attention, x: Tensor, mask: Tensor | None) -> Tensor | None:
+        if max(a, b) >= x.shape[0] or max(i, j) >= x.shape[1]:
+            return None
+        return (torch.arange(len(x)) == a)[:, None].to(x.dtype) * EFFECTS[effect](x[b, j])
 
-    BatchLeak.__name__ += f" {to} {source} {effect}"
-    return BatchLeak
+    return _leaking(f"BatchLeak {to} {source} {effect}", i, change)
+
+
+def _leaking(name: str, i: int, change: Callable[..., Tensor | None]) -> type[Attention]:
+    """A variant with a hundredth of `change(layer, x, mask)`, (b, d), added to the token at `i`."""
+
+    def forward(self, x, context, mask):
+        tokens, leak = NoAttention.forward(self, x, context, mask).tokens, change(self, x, mask)
+        if leak is not None:
+            here = (torch.arange(tokens.shape[1]) == i)[:, None]
+            tokens = tokens + torch.where(here, 0.01 * leak[:, None], 0.0).to(tokens.dtype)
+        return Attended(tokens)
+
+    return type(name, (NoAttention,), {"forward": forward})
 
 
 def loss_leak(token: int, effect: str) -> type[Attention]:
     """The loss depends on one token, although it is padded."""
 
-    class LossLeak(Bidirectional):
+    class LossLeak(NoAttention):
         def forward(self, x, context, mask):
             tokens = super().forward(x, context, mask).tokens
             losses = {}
@@ -83,9 +84,3 @@ def loss_leak(token: int, effect: str) -> type[Attention]:
 
     LossLeak.__name__ += f" {token} {effect}"
     return LossLeak
-
-
-def _add(tokens: torch.Tensor, index: int, change: torch.Tensor) -> torch.Tensor:
-    """`change` (b, d) added to the token at `index`."""
-    here = (torch.arange(tokens.shape[1]) == index)[:, None]
-    return tokens + torch.where(here, change[:, None], 0.0).to(tokens.dtype)

@@ -12,13 +12,6 @@ from zoo.projection import Projection
 from zoo.variants.softmax import Softmax, naive
 
 
-@fails("step equals forward")
-class ScalesSteps(Recurrent):
-    def recur(self, q, k, v, state):
-        heads, state = super().recur(q, k, v, state)
-        return 1.001 * heads, state
-
-
 @fails("constant-size state")
 class CachesKeys(Recurrent):
     def begin(self, batch):
@@ -27,14 +20,6 @@ class CachesKeys(Recurrent):
     def recur(self, q, k, v, state):
         heads, sums = super().recur(q, k, v, state[:1])
         return heads, (*sums, torch.cat([state[1], k], dim=2))
-
-
-@fails("side-effect-free step")
-class WritesToState(Recurrent):
-    def recur(self, q, k, v, state):
-        heads, (sums,) = super().recur(q, k, v, state)
-        state[0].copy_(sums.detach())
-        return heads, state
 
 
 @fails("side-effect-free step")
@@ -77,15 +62,15 @@ for name, tokens in ("ForgetsPastOfConvolution", 3), ("ForgetsOldestOfConvolutio
 
 
 def recurs(name, check, change, base=Recurrent):
-    """A variant whose steps have `change(layer, heads, state, v)` for outputs and state."""
+    """A variant whose steps have `change(layer, heads, state, before)` for outputs and state."""
 
     def recur(self, q, k, v, state):
-        return change(self, *base.recur(self, q, k, v, state), v)
+        return change(self, *base.recur(self, q, k, v, state), state)
 
     fails(check)(type(name, (base,), {"recur": recur}))
 
 
-def cut(layer, heads, state, v):
+def cut(layer, heads, state, before):
     """A cache of at most 512 tokens."""
     keys, values, *recent = state
     kept = 512 - recent[0].shape[2]
@@ -93,6 +78,10 @@ def cut(layer, heads, state, v):
 
 
 for name, check, change in (
+    ("ScalesSteps", "step equals forward",
+     lambda layer, heads, state, _: (1.001 * heads, state)),
+    ("WritesToState", "side-effect-free step",
+     lambda layer, heads, state, before: (heads, (before[0].copy_(state[0].detach()),))),
     ("DropsInSteps", "step equals forward",
      lambda layer, heads, state, _: (F.dropout(heads, layer.size.dropout), state)),
     ("DropsInStepsInTraining", "step equals forward",
