@@ -175,7 +175,7 @@ def files(costs: pd.DataFrame) -> dict[str, bytes]:
             "rows": Table([
                 replace(of, heading=of.heading.format(memory=memory_of(sweep["pass"].iloc[0])))
                 for of in ROWS
-            ], table.lines(rows(sweep).rename_axis("label").reset_index())).markdown(
+            ], rows(sweep).rename_axis("label").reset_index().to_dict("records")).markdown(
                 align_right=False
             ),
             "time": _table(sweep, "seconds", 1000, "ratio"),

@@ -51,7 +51,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, align_right: bo
     the right, as numbers are.
     """
     rule = ["---"] + ["--:" if align_right else "---"] * (len(head) - 1)
-    lines = [[_cell(cell) for cell in head], rule, *([_cell(cell) for cell in row] for row in rows)]
+    lines = (map(_cell, line) for line in (head, rule, *rows))
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
@@ -80,12 +80,10 @@ def insert(page: str, mark: str, content: str) -> str:
     """
     start, end = f"<!-- {mark} -->", f"<!-- /{mark} -->"
     lines = page.splitlines(keepends=True)
-    positions = [
-        [i for i, line in enumerate(lines) if line.strip() == text] for text in (start, end)
-    ]
-    if [*map(len, positions)] != [1, 1] or positions[0] > positions[1]:
+    marks = {i: line.strip() for i, line in enumerate(lines) if line.strip() in (start, end)}
+    if [*marks.values()] != [start, end]:
         raise ValueError(f"the page needs the lines {start} and {end}, once each and in this order")
-    (first,), (last,) = positions
+    first, last = marks
     # A comment in the content could be read as a mark at the next call.
     body = content.strip("\n").replace("<!--", "&lt;!--")
     return "".join([*lines[: first + 1], f"\n{body}\n\n" if body else "\n", *lines[last:]])
@@ -101,15 +99,10 @@ def rendered(template: str, **values: Any) -> str:
         loader=PackageLoader("reports"), undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
-    environment.filters |= {
-        "md": escape, "note": _note, "number": number, "whole": whole_text,
-    }  # fmt: skip
+    environment.filters |= {"md": escape, "number": number, "whole": whole_text}
+    environment.filters["note"] = lambda text: f"{escape(text)}\n\n" if text else ""
     environment.globals |= {"table": table, "nothing": NOTHING}
     return environment.get_template(template).render(**values)
-
-
-def _note(text: str) -> str:
-    return f"{escape(text)}\n\n" if text else ""
 
 
 def memory_of(operation: str) -> str:

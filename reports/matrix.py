@@ -11,7 +11,7 @@ from harness.records.suites import CostPlan, Suite, SuiteQuestion
 from reports import verdicts
 from reports.layer_costs import CAUSAL, FORMS, PYTORCH, measured
 from reports.suite_results import has_runs
-from reports.table import OUTPUTS, ROW, Cell, Column, Line, Table, grid, lines, values
+from reports.table import OUTPUTS, ROW, Cell, Column, Line, Table, grid, values
 from reports.text import NOTHING, number, whole_text
 
 UPPER_BOUND = "≤ "
@@ -263,4 +263,4 @@ def by_state(answers: pd.DataFrame, probes: pd.DataFrame) -> Table:
         *([_solved(probes)] if has_sizes(probes) else []),
         Column(name="hardest_text", heading=_heading(largest["probe"], largest["trained"]),
                text=lambda line: Cell(line["hardest_text"], interval=line["hardest_interval"])),
-    ], lines(found))  # fmt: skip
+    ], found.to_dict("records"))  # fmt: skip

@@ -16,7 +16,7 @@ import pandas as pd
 from harness.records.frame import best_trials_first, dotted, is_newest
 from harness.records.record import FINAL
 from harness.records.spec import Question, label_of
-from reports.table import Line, lines
+from reports.table import Line
 from reports.text import plain, threads_of, whole
 
 WORDS = {
@@ -51,7 +51,7 @@ def questions(runs: pd.DataFrame, varied: str = "") -> pd.DataFrame:
     keys = ["asked", "device", "machine", *(() if varied else ("data",))]
     asked = [_without(text, varied) for text in runs["asked"]] if varied else runs["question.id"]
     group = runs.assign(asked=asked).groupby(keys, sort=False).ngroup()
-    same = {number: lines(of) for number, of in runs.groupby(group)}
+    same = {number: of.to_dict("records") for number, of in runs.groupby(group)}
     titles = {number: _title(of, varied) for number, of in same.items()}
     count = Counter(titles.values())
     titles |= {

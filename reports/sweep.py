@@ -16,7 +16,7 @@ from reports.figures import style
 from reports.leaderboard import metric_of, results_of, rows_of, selected_of
 from reports.markdown import escape, rendered
 from reports.shown import questions
-from reports.table import ROW, grid, lines
+from reports.table import ROW, grid
 from reports.text import NOTHING, outdated_text, whole, whole_text
 
 MOST_TICKS = 6
@@ -92,7 +92,7 @@ def values_of(runs: pd.DataFrame, field: str, default: object = None) -> pd.Seri
             return found
         return default if owner in json.loads(run["options"]) else None
 
-    return pd.Series([value(run) for run in lines(runs)], runs.index, dtype=object)
+    return pd.Series([value(run) for run in runs.to_dict("records")], runs.index, dtype=object)
 
 
 def draw(found: pd.DataFrame) -> Figure:
@@ -109,7 +109,7 @@ def _panel(axes: Axes, swept: pd.DataFrame, plot: Callable[..., None]) -> None:
     ascending = [False, swept["better"].iloc[0] != "higher"]
     last = swept.sort_values(["order", "mean"], ascending=ascending)
     plot(axes, swept, [*last["row"].unique()])
-    axes.set_ylabel(f"test {metric_of(lines(swept)[0]).title}")
+    axes.set_ylabel(f"test {metric_of(swept).title}")
 
 
 def _values(axes: Axes, swept: pd.DataFrame, order: list[str]) -> None:
@@ -123,9 +123,8 @@ def _values(axes: Axes, swept: pd.DataFrame, order: list[str]) -> None:
     axes.set_xticks(range(len(values)), [style.label(str(value)) for value in values])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set(xlabel=style.label(swept["field"].iloc[0]), xlim=(-0.4, len(values) - 0.6))
-    missing = swept[swept["text"] == ""]
-    reasons = [f"{line['row']} at {line['value']}: {line['failures']}" for line in lines(missing)]
-    style.not_shown(axes, reasons)
+    missing = swept.loc[swept["text"] == "", ["row", "value", "failures"]]
+    style.not_shown(axes, [*map("{} at {}: {}".format, *missing.to_numpy().T)])
 
 
 def _states(axes: Axes, swept: pd.DataFrame, order: list[str]) -> None:
@@ -146,17 +145,16 @@ def _section(swept: pd.DataFrame) -> dict[str, Any]:
     recurrent = swept[swept.groupby("row")["state_bytes"].transform("count") > 0]
     states = grid(recurrent, corner, across, "value", lambda of: whole_text(of["state_bytes"]))
     rules = swept.drop_duplicates("value").set_index("value").reindex(values)
+    metric = metric_of(swept)
     strongest = [
-        f"*{metric_of(line).text(line['rule_score'])} {escape(line['rule'])}*"
-        if pd.notna(line["rule_score"])
-        else NOTHING
-        for line in lines(rules)
+        NOTHING if pd.isna(score) else f"*{metric.text(score)} {escape(rule)}*"
+        for rule, score in rules[["rule", "rule_score"]].itertuples(index=False)
     ]
-    last_line = ["*strongest baseline*", *strongest]
     return {
         "title": swept["question"].iloc[0], "setting": swept["setting"].iloc[0],
-        "metric": metric_of(lines(swept)[0]).title,
-        "scores": grid(swept, corner, across, "value", _text).markdown(last_line),
+        "metric": metric.title,
+        "scores": grid(swept, corner, across, "value", _text)
+        .markdown(["*strongest baseline*", *strongest]),
         "states": states.markdown() if states.lines else "",
     }  # fmt: skip
 

@@ -28,11 +28,6 @@ PART = "*"
 Line = Mapping[Hashable, Any]
 
 
-def lines(frame: pd.DataFrame) -> list[Line]:
-    """A dictionary for each row of a frame, by column."""
-    return [*frame.to_dict("records")]
-
-
 class Cell(NamedTuple):
     """The text of a score; an output that has only plain text joins what it shows.
 
@@ -155,7 +150,7 @@ def grid(
     its column `key` chooses another, whose heading is in `across`. `text` is that of a cell.
     """
     found: dict[Any, dict[Hashable, Any]] = {}
-    for line in lines(frame):
+    for line in frame.to_dict("records"):
         found.setdefault(line[corner.name], {corner.name: line[corner.name]})[key, line[key]] = line
     columns = [
         Column(name=heading, heading=heading,
