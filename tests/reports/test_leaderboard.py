@@ -18,7 +18,7 @@ from harness.records.record import Record
 from harness.records.store import Broken
 from reports.leaderboard import files, leaderboard, table, terminal
 from tasks import metrics
-from tests.reports.conftest import changed, costs_of, make_record, snapshot
+from tests.reports.conftest import changed, costs_of, csv_lines, make_record, snapshot
 
 EXAMPLES = 1000
 HARD = np.random.default_rng(0).random(EXAMPLES)
@@ -284,7 +284,7 @@ def test_the_page_and_the_terminal_are_the_approved_ones():
 def test_the_csv_file_has_every_digit_and_the_fields_of_the_recipe():
     how = {"overrides": {"model.dim": 3}, "model": {"positions": "rotary"}}
     runs = [make_record("primal", seed=n, accuracy=a, **how) for n, a in enumerate((1 / 3, 0.4))]
-    lines = [*csv.DictReader(io.StringIO(files(of(runs), [])["leaderboard.csv"].decode()))]
+    lines = csv_lines(files(of(runs), [])["leaderboard.csv"])
     assert [(line["row"], line["kind"], line["mean"]) for line in lines[1:]] == [
         ("majority", "baseline", "17.0"), ("chance", "baseline", "10.0"),
     ]  # fmt: skip

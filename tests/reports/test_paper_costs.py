@@ -17,10 +17,9 @@ def cost(attention="primal", seconds=0.0113, ratio: float | None = 0.5, referenc
     if record.measured is None:
         return record
     changes = {"reference": reference, "peak_bytes": 10**9, "memory_ratio": 2.0}
-    if ratio is None:
-        no_ratio = {"no_ratio": "softmax is out of memory", "reference": ""}
-        changes |= {"ratio": None, "memory_ratio": None, **no_ratio}
-    return changed(record, "measured", **changes)
+    nothing = {"ratio": None, "memory_ratio": None, "reference": ""}
+    without = {} if ratio else {**nothing, "no_ratio": "softmax is out of memory"}
+    return changed(record, "measured", **changes | without)
 
 
 def naive(**changes):

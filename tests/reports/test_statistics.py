@@ -55,6 +55,12 @@ def test_answers_of_one_sequence_count_once_where_they_agree(correct):
     assert score_interval(eight) == pytest.approx(score_interval(single), abs=2e-4)
 
 
+def covered(totals):
+    """The share of intervals that contain the mean 0, of samples of clusters of one answer."""
+    found = [mean_interval(Sample(sums, np.ones(totals.shape[-1]))) for sums in totals]
+    return np.mean([interval.low <= 0 <= interval.high for interval in found])
+
+
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("seeds", [2, 3, 5])
 @pytest.mark.parametrize("level", [0.0, 2.0])
@@ -62,8 +68,7 @@ def test_intervals_contain_the_mean_where_seeds_answer_independently(seeds, leve
     # The seeds differ on each example, and in their means by `level` times as much as that causes.
     rng = np.random.default_rng(0)
     totals = rng.standard_normal((2000, seeds, 100)) + rng.normal(0, level / 10, (2000, seeds, 1))
-    found = [mean_interval(Sample(sums, np.ones(100))) for sums in totals]
-    assert np.mean([interval.low <= 0 <= interval.high for interval in found]) >= 0.94
+    assert covered(totals) >= 0.94
 
 
 @pytest.mark.slow_after(1)
@@ -71,10 +76,7 @@ def test_intervals_contain_the_mean_where_seeds_answer_independently(seeds, leve
 def test_intervals_of_few_episodes_contain_the_mean(seeds):
     rng = np.random.default_rng(0)
     totals = rng.standard_normal((2000, 1, 6)).repeat(seeds, 1)
-    found = [mean_interval(Sample(sums, np.ones(6))) for sums in totals]
-    assert np.mean([interval.low <= 0 <= interval.high for interval in found]) == pytest.approx(
-        0.95, abs=0.015
-    )
+    assert covered(totals) == pytest.approx(0.95, abs=0.015)
 
 
 @pytest.mark.slow_after(1)
