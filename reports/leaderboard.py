@@ -47,14 +47,10 @@ WITHOUT_SOFTMAX = "no softmax"
 """In place of a ratio to a softmax that had too little memory or time."""
 
 
-def _named(name: str) -> str:
-    return name or NOTHING
-
-
 def _score(line: Line) -> str:
     """The score with its interval, in brackets at a baseline, and how runs ended."""
     if not line["text"]:
-        return line["status"] or NOTHING
+        return line["status"]
     text = f"({line['text']})" if line["at_baseline"] else line["text"]
     return "; ".join(filter(None, [f"{text} {line['interval']}", line["status"]]))
 
@@ -69,12 +65,8 @@ def metric_of(rows: pd.DataFrame) -> Metric:
     return Metric(**fields.to_dict("records")[0])
 
 
-def _of(count: float, whole: int) -> str:
-    return NOTHING if pd.isna(count) else f"{count:.0f} of {whole}"
-
-
-def _seeds(line: Line) -> str:
-    return str(line["runs"]) if line["seeds"] == line["runs"] else _of(line["seeds"], line["runs"])
+def _of(name: str, whole: str) -> Callable[[Line], str]:
+    return lambda line: NOTHING if pd.isna(line[name]) else f"{line[name]:.0f} of {line[whole]}"
 
 
 def _size(line: Line) -> str:
@@ -108,22 +100,22 @@ COLUMNS = (
            text=lambda line: f"{line['row']}{' (outdated)' * bool(line['outdated'])}"),
     Column(name="mean", heading="test {metric} [95 % interval]", short="test", text=_score,
            outputs=BOTH),
-    Column(name="rank_group", heading="group", outputs=BOTH, only_if_any=True, write=_named),
+    Column(name="rank_group", heading="group", outputs=BOTH, only_if_any=True),
     Column(name="best", heading="best", unit="%", short="best %", outputs=BOTH, only_if_any=True,
            write=whole_text),
     Column(name="seeds_at_baseline", heading="seeds at a baseline", outputs=PAGE, only_if_any=True,
-           text=lambda line: _of(line["seeds_at_baseline"], line["seeds"])),
+           text=_of("seeds_at_baseline", "seeds")),
     Column(name="dev", of="mean", heading="dev {dev_metric}", short="dev", outputs=BOTH,
            text=_on("dev", "dev_digits")),
     Column(name="best_on_test", of="mean", heading="best on test, chosen on test", outputs=PAGE,
            text=_on("best_on_test", "digits"), only_if_any=True),
-    Column(name="seeds", heading="seeds", text=_seeds, outputs=BOTH),
+    Column(name="seeds", heading="seeds", outputs=BOTH, text=lambda line: (
+        str(line["runs"]) if line["seeds"] == line["runs"] else _of("seeds", "runs")(line))),
     Column(name="known_failures", of="first", heading="known check failures", outputs=PAGE,
            write=whole_text, only_if_any=True),
     _cost("step_seconds", "time", "s / 1K steps", 1000, short="s/1K steps"),
     _cost("time_ratio", "time", "× fastest softmax", short="time ×"),
-    Column(name="reference", of=SHARED, heading="fastest softmax", outputs=PAGE, only_if_any=True,
-           write=_named),
+    Column(name="reference", of=SHARED, heading="fastest softmax", outputs=PAGE, only_if_any=True),
     _cost("peak_bytes", "peak memory", "MiB", 1 / MIB),
     _cost("memory_ratio", "peak memory", "× SDPA softmax", short="peak memory ×"),
     _cost("tokens_per_second", "inference", "tokens / s"),

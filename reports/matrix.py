@@ -88,7 +88,9 @@ def columns(suite: Suite, form: str, questions: Sequence[SuiteQuestion]) -> list
                descending=True, outputs=SCREENS if judged else (), text=lambda line: (
                    f"{line['able']} of {line['finished']}" if line["finished"] else NOTHING)),
         *(Column(name=verdict, heading=verdict, outputs=("readme",) if judged else (),
-                 text=lambda line, verdict=verdict: _named(line, judged, verdict))
+                 text=lambda line, verdict=verdict: "; ".join(
+                     title for name, title in judged.items()
+                     if line["answers"][name]["verdict"] == verdict))
           for verdict in verdicts.DECIDED),
         *(column for question in questions for column in _of_question(question)),
         *_ratios(plan, "time", "ratio", "time"),
@@ -109,7 +111,7 @@ def columns(suite: Suite, form: str, questions: Sequence[SuiteQuestion]) -> list
                of=lambda source: source.costs[source.costs["pass"] == "train"]
                .sort_values("length").reindex(columns=["row", "computed_by"])
                .groupby("row")["computed_by"].last(),
-               write=lambda of: of if isinstance(of, str) else NOTHING,
+               write=lambda of: of if isinstance(of, str) else "",
                note="in training, operations of PyTorch, loops that are compiled here, Triton, or "
                     "a library (a package, or a fused kernel of PyTorch)."),
         Column(name="known_failures", of=of_row("known_failures", "max"), heading="checks",
@@ -145,19 +147,13 @@ def _of_question(question: SuiteQuestion) -> list[Column]:
 
 def _score(answer: Line) -> Cell | str:
     if not answer["text"]:
-        return answer["status"] or verdicts.words(answer) or NOTHING
+        return answer["status"] or verdicts.words(answer)
     one_seed = "1 seed" * (answer["seeds"] == 1 and not answer["part"])
     notes = verdicts.words(answer), one_seed, answer["status"] * (answer["status"] != "ok")
     # Of one seed an interval is over the examples of test alone: seeds differ by more.
     interval = answer["interval"] * (answer["seeds"] > 1)
     return Cell(answer["text"], answer["rank_group"], interval, notes,
                 answer["at_baseline"], answer["group"], bool(answer["part"]))  # fmt: skip
-
-
-def _named(line: Line, titles: Mapping[str, str], verdict: str) -> str:
-    """The titles of the questions on which a variant has a verdict."""
-    found = (title for name, title in titles.items() if line["answers"][name]["verdict"] == verdict)
-    return "; ".join(found) or NOTHING
 
 
 def _checks(failures: float) -> str:

@@ -87,9 +87,9 @@ class Column:
         return ", ".join(filter(None, (self.heading, self.unit)))
 
     def cell(self, line: Line) -> Cell:
-        """The cell of a line."""
+        """The cell of a line; a dash in place of no text."""
         found = self.text(line) if self.text else self.write(line[self.name])
-        return Cell(found) if isinstance(found, str) else found
+        return Cell(found or NOTHING) if isinstance(found, str) else found
 
 
 ROW = Column(name="row", heading="attention")
