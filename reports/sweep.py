@@ -19,12 +19,6 @@ from reports.shown import questions
 from reports.table import ROW, grid
 from reports.text import NOTHING, outdated_text, whole, whole_text
 
-MOST_TICKS = 6
-"""Ticks of the axis of bytes, about."""
-
-SHIFT = 0.04
-"""Horizontal shift between two rows, in ticks, so that their intervals do not overlap."""
-
 COLUMNS = [
     "question", "attention", "row", "field", "value", "seeds", "metric", "mean", "low", "high",
     "state_bytes", "failures",
@@ -73,9 +67,9 @@ def sweeps(
     found = found.rename(columns={"question": "place", "status": "failures", "runs": "seeds"})
     places = swept[["question", "value"]].assign(place=place).drop_duplicates("place")
     found = found.merge(places, on="place")
-    rules = baselines.assign(rule=baselines["name"], rule_score=baselines["score"])
-    higher = (found["better"] == "higher").all()
-    rules = rules.sort_values("score", ascending=not higher).drop_duplicates("data")
+    rules = baselines.rename(columns={"name": "rule", "score": "rule_score"})
+    lower = (found["better"] != "higher").any()
+    rules = rules.sort_values("rule_score", ascending=lower).drop_duplicates("data")
     found = found.merge(rules[["data", "rule", "rule_score"]], on="data", how="left")
     found = found.assign(field=field, order=found["value"].map(_order))
     return found.sort_values(["question", "row", "order"], ignore_index=True)
@@ -114,14 +108,14 @@ def _panel(axes: Axes, swept: pd.DataFrame, plot: Callable[..., None]) -> None:
 
 def _values(axes: Axes, swept: pd.DataFrame, order: list[str]) -> None:
     values = _in_order(swept)
-    shifts = swept["row"].map(order.index) - (len(order) - 1) / 2
-    points = swept.assign(x=swept["value"].map(values.index) + SHIFT * shifts)
+    # Rows are shifted by a part of a tick, so that their intervals do not overlap.
+    shifts = 0.04 * (swept["row"].map(order.index) - (len(order) - 1) / 2)
+    points = swept.assign(x=swept["value"].map(values.index) + shifts)
     style.draw_rows(axes, points, "x", "mean", order, bars=True)
     strongest = swept.drop_duplicates("value").set_index("value")["rule_score"].reindex(values)
     axes.plot(range(len(values)), strongest, color=style.GREY, linestyle="--",
               label="strongest baseline")  # fmt: skip
     axes.set_xticks(range(len(values)), [style.label(str(value)) for value in values])
-    axes.xaxis.set_minor_locator(NullLocator())
     axes.set(xlabel=style.label(swept["field"].iloc[0]), xlim=(-0.4, len(values) - 0.6))
     missing = swept.loc[swept["text"] == "", ["row", "value", "failures"]]
     style.not_shown(axes, [*map("{} at {}: {}".format, *missing.to_numpy().T)])
@@ -131,10 +125,10 @@ def _states(axes: Axes, swept: pd.DataFrame, order: list[str]) -> None:
     swept = swept[swept["state_bytes"] > 0].sort_values("state_bytes")
     style.draw_rows(axes, swept, "state_bytes", "mean", order, bars=True)
     axes.set(xscale="log", xlabel="state of decoding, bytes (log)")
-    # Powers of two that include both ends, few enough to be read.
+    # Powers of two that include both ends, about six of them.
     first = int(math.log2(swept["state_bytes"].min()))
     last = math.ceil(math.log2(swept["state_bytes"].max()))
-    ticks = [2**power for power in range(first, last + 1, 1 + (last - first) // MOST_TICKS)]
+    ticks = [2**power for power in range(first, last + 1, 1 + (last - first) // 6)]
     axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
     axes.xaxis.set_minor_locator(NullLocator())
 

@@ -18,6 +18,7 @@ from reports.figures.matrix import _lanes, draw
 from reports.pages.suite import files, tables
 from reports.shown import questions
 from reports.studies import study_files
+from reports.text import digest
 from tests.reports.conftest import csv_lines, make_cost, make_record
 from tests.reports.test_shown import RATES
 from tests.reports.test_sweep import NO_RULES, on_pairs, trial
@@ -70,11 +71,8 @@ def test_a_logarithmic_axis_has_three_ticks_within_its_ends(low, high):
 def test_the_figure_of_costs_is_ordered_by_result_and_marks_the_crossover():
     slow = {f"x{i}": (5, 4, 3 + i) for i in range(9)}
     ratios = {"softmax": (1, 1, 1), **slow, "primal": (2, 0.5, 0.25), "linear": (2, 1.5, 1.2)}
-    records = [
-        make_cost(name, length, ratio=ratio, seconds=ratio)
-        for name, values in ratios.items()
-        for length, ratio in zip(LENGTHS, values, strict=True)
-    ]
+    each = [(row, *of) for row in ratios for of in zip(LENGTHS, ratios[row], strict=True)]
+    records = [make_cost(row, length, ratio=of, seconds=of) for row, length, of in each]
     two_lengths = [make_cost("softmax", length, heads=4) for length in LENGTHS[:2]]
     figure = figure_of(cost.draw, cost.sweeps(of_costs([*records, *two_lengths])))
     time, _ = figure.axes
@@ -110,16 +108,6 @@ def test_no_labels_of_the_figure_of_a_suite_overlap():
     for _, labels in lanes:
         numbers = [int(label.partition("-")[2]) for label in labels]
         assert min((b - a for a, b in pairwise(numbers)), default=9) > 3
-
-
-@pytest.mark.slow
-def test_the_files_name_their_source_hold_no_date_and_are_the_same_in_any_order():
-    records = [make_cost("softmax", length) for length in LENGTHS]
-    sweeps, again = (cost.sweeps(of_costs(records[::step])) for step in (1, -1))
-    images = style.images("cost", "made for a test", cost.draw, sweeps)
-    assert images["cost.png"].startswith(b"\x89PNG") and b"dc:date" not in images["cost.svg"]
-    assert all(b"made for a test" in content for content in images.values())
-    assert images == style.images("cost", "made for a test", cost.draw, again)
 
 
 HARD = r"$\foo{$ </svg>&漢字" + "\x00\x1b[31m"
@@ -164,12 +152,17 @@ QUICK = ("a", "tuning")
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in FILES]
 )
-def test_every_figure_can_be_saved_for_any_text_and_has_the_same_bytes_again(name, suite_frames):
+def test_every_figure_is_of_any_text_names_its_table_and_has_the_same_bytes_again(
+    name, suite_frames
+):
     found, again = (FILES[name](suite_frames, step) for step in (1, -1))
+    table = f"{name}.csv"
+    source = digest(table, found[table]).encode() if table in found else b""
     for kind, start in (("png", b"\x89PNG"), ("svg", b"<?xml")):
         image = found[f"{name}.{kind}"]
-        assert image.startswith(start) and image == again[f"{name}.{kind}"]
+        assert image.startswith(start) and source in image and image == again[f"{name}.{kind}"]
     ElementTree.fromstring(image)
+    assert b"dc:date" not in image
     # No text is a formula.
     assert "漢字".encode() in image and rb"$\foo{$" in image
 
