@@ -39,7 +39,7 @@ def pages(found):
 
 
 def page_of(of):
-    return page_of(of)
+    return files(of, latex=False)["mine.md"].decode()
 
 
 def table_in(page, after):
