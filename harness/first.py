@@ -143,11 +143,10 @@ def layers_of(suite: Suite, row: SuiteRow, how: Execution) -> dict[str, list[Doc
             line: Document = {"tokens": length, "reason": outcome.reason or outcome.status}
             if measured := outcome.measured:
                 line |= {
-                    "milliseconds": 1000 * measured.seconds.median,
+                    "milliseconds": 1000 * measured.seconds.median, "reason": measured.no_ratio,
                     "time_ratio": measured.ratio.median if measured.ratio else None,
                     "memory_ratio": measured.memory_ratio,
-                    "reason": measured.no_ratio,
-                }
+                }  # fmt: skip
             found[form].insert(0, line)
     return {form: lines for form, lines in found.items() if lines}
 

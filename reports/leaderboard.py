@@ -61,8 +61,8 @@ def _on(name: str, digits: str) -> Callable[[Line], str]:
 
 def metric_of(rows: pd.DataFrame) -> Metric:
     """The metric of the rows of a question."""
-    fields = rows[["metric", "unit", "better", "digits"]].rename(columns={"metric": "name"})
-    return Metric(**fields.to_dict("records")[0])
+    fields = rows[["unit", "better", "digits"]].assign(name=rows["metric"])
+    return Metric.model_validate(fields.to_dict("records")[0])
 
 
 def _of(name: str, whole: str) -> Callable[[Line], str]:

@@ -83,13 +83,9 @@ def results(answers: pd.DataFrame, seeds: pd.DataFrame, suite: Suite) -> pd.Data
         published_text=numbers["printed"].fillna("").to_numpy(),
         published_in=numbers["reference"].fillna("").to_numpy(),
     )
-    is_compared = found["published"].notna() & found["mean"].notna()
-    where = [
-        is_compared & (found["published"] + PRINTED < found["low"]),
-        is_compared & (found["published"] - PRINTED > found["high"]),
-        is_compared,
-    ]
-    return found.assign(published_is=np.select(where, ["below", "above", "within"], ""))
+    value, nothing = found["published"], found[["published", "mean"]].isna().any(axis=1)
+    where = [nothing, value + PRINTED < found["low"], value - PRINTED > found["high"]]
+    return found.assign(published_is=np.select(where, ["", "below", "above"], "within"))
 
 
 def _of_suite(suite: Suite) -> pd.DataFrame:

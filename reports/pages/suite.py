@@ -134,11 +134,8 @@ def tables(
     for device, name, threads in machines.values[:1]:
         setting = [device.upper(), *setting, name, threads_of(threads)]
     of_layers = pd.concat(layer_costs.measured(costs, plan, form) for form in layer_costs.FORMS)
-    notes = (
-        outdated_text(found.seeds),
-        outdated_text(of_layers[of_layers["row"].isin(answers["row"])], "costs"),
-        found.left_out,
-    )
+    of_layers = of_layers[of_layers["row"].isin(answers["row"])]
+    notes = outdated_text(found.seeds), outdated_text(of_layers, "costs"), found.left_out
     return Tables(
         suite, answers, found.pairs(), matrix.matrix(answers, costs, suite, forms), forms,
         found.seeds.reindex(columns=of_a_seed), ", ".join(setting),
@@ -172,11 +169,8 @@ def files(of: Tables, *, latex: bool) -> dict[str, bytes]:
     page = _rendered("suite.md.j2", of)
     if of.suite.published:
         page += papers.section(papers.results(of.answers, of.seeds, of.suite), of.suite).encode()
-    content = {
-        f"{name}.md": page,
-        f"{name}-answers.csv": frame_csv(of.seeds),
-        **style.table_with_images(name, of.joined.reset_index(), draw, of),
-    }
+    content = {f"{name}.md": page, f"{name}-answers.csv": frame_csv(of.seeds)}
+    content |= style.table_with_images(name, of.joined.reset_index(), draw, of)
     if find_spec("pyarrow"):
         stream = io.BytesIO()
         of.seeds.to_parquet(stream)
@@ -301,7 +295,7 @@ def _best(
         return ""
     if question.ceiling is None:
         return f"no variant is better than the strongest baseline, {escape(baseline)}"
-    best = whole.loc[whole["mean"].idxmax()]
+    best = whole.nlargest(1, "mean").iloc[0]
     return f"none is able; the best is {escape(best['row'])} with {best['text']}"
 
 
@@ -341,11 +335,9 @@ def fastest(of: Tables, question: str) -> dict[str, Line]:
 
 def terminal(of: Tables) -> str:
     """The matrix of each form as text: mean, rank group and verdict; in brackets at a baseline."""
-    tables = [
-        f"{of.suite.title} ({of.suite.key}), {form} questions\n"
-        f"{of.table(form, 'terminal').terminal(WIDE)}"
-        for form in of.matrix
-    ]
+    head = f"{of.suite.title} ({of.suite.key})"
+    every = {form: of.table(form, "terminal").terminal(WIDE) for form in of.matrix}
+    tables = [f"{head}, {form} questions\n{table}" for form, table in every.items()]
     legend = rendered("legend.txt.j2", of=of, steps=steps(of))
     return "\n\n".join([*tables, *(fill(text, WIDE) for text in (legend, *of.notes))])
 
