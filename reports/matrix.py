@@ -37,24 +37,16 @@ Of = Callable[[Source], pd.Series]
 
 def answer(question: str, name: str) -> Of:
     """A column of `SuiteResults.answers` of one question."""
-    return lambda source: source.answers[source.answers["question"] == question].set_index("row")[
-        name
-    ]
-
-
-def of_row(name: str, how: str, questions: Sequence[str] = ()) -> Of:
-    """An aggregate over the results of a row, on all questions or on these."""
     return lambda source: (
-        source.answers[source.answers["question"].isin(questions or source.answers["question"])]
-        .groupby("row")[name].agg(how)
+        source.answers[source.answers["question"] == question].set_index("row")[name]
     )  # fmt: skip
 
 
-def count(questions: Sequence[str], *named: str) -> Of:
-    """The number of these questions on which a variant has one of the named verdicts."""
+def of_row(name: str, how: Any, questions: Sequence[str] = ()) -> Of:
+    """An aggregate over the results of a row, on all questions or on these; see `Series.agg`."""
     return lambda source: (
-        (source.answers["question"].isin(questions) & source.answers["verdict"].isin(named))
-        .groupby(source.answers["row"]).sum()
+        source.answers[source.answers["question"].isin(questions or source.answers["question"])]
+        .groupby("row")[name].agg(how)
     )  # fmt: skip
 
 
@@ -83,9 +75,11 @@ def columns(suite: Suite, form: str, questions: Sequence[SuiteQuestion]) -> list
         replace(ROW, heading=f"{form} attention", outputs=("readme",)),
         Column(name="answered", of=of_row("answered", "sum", names), heading="above baselines",
                unit=f"of {len(names)}", descending=True, outputs=() if judged else SCREENS),
-        *values("finished", of=count([*judged], *verdicts.DECIDED)),
-        Column(name="able", of=count([*judged], verdicts.ABLE), heading="able", unit="of finished",
-               descending=True, outputs=SCREENS if judged else (), text=lambda line: (
+        *values("finished",
+                of=of_row("verdict", lambda of: of.isin(verdicts.DECIDED).sum(), names)),
+        Column(name="able", of=of_row("verdict", lambda of: of.eq(verdicts.ABLE).sum(), names),
+               heading="able", unit="of finished", descending=True,
+               outputs=SCREENS if judged else (), text=lambda line: (
                    f"{line['able']} of {line['finished']}" if line["finished"] else NOTHING)),
         *(Column(name=verdict, heading=verdict, outputs=("readme",) if judged else (),
                  text=lambda line, verdict=verdict: "; ".join(
