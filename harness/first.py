@@ -24,6 +24,7 @@ from harness.suite import layer_costs, rows_of, specs_of
 from harness.tuning import at_rate, finals
 from reports import verdicts
 from reports.layer_costs import FORMS
+from reports.markdown import rendered
 from reports.text import text_table
 
 SUITE, SEED = "laptop", 1
@@ -53,16 +54,12 @@ def first(names: Sequence[str], how: Execution, suite: str = SUITE) -> Document:
     specs = _specs(of, questions, rows, answers, device)
     outcomes = execute(specs, how) if specs else []
     runs = of_records(record for record, _ in outcomes)
-    documents = [
-        {
-            "row": row.label,
-            "attention": typed.get(row.label) or typed[row.attention],
-            "questions": [place(row.label, question, runs, answers) for question in questions],
-            "device": "a CPU" if device == "cpu" else "a GPU",
-            "layers": layers_of(of, row, how) if how.cost else {},
-        }
-        for row in rows
-    ]
+    documents = [{
+        "row": row.label, "attention": typed.get(row.label) or typed[row.attention],
+        "questions": [place(row.label, question, runs, answers) for question in questions],
+        "device": "a CPU" if device == "cpu" else "a GPU",
+        "layers": layers_of(of, row, how) if how.cost else {},
+    } for row in rows]  # fmt: skip
     return {"machine": f"{of.key}; {describe(device).device}", "rows": documents}
 
 
@@ -104,19 +101,14 @@ def place(row: str, question: SuiteQuestion, runs: pd.DataFrame, answers: pd.Dat
     before = next(iter(lines[lines["row"] == row].to_dict("records")), {})
     rules = others[others["baseline"] != ""].set_index("baseline")["baseline_value"].to_dict()
     sources, code = Sources(), dict(zip(lines["row"], lines["implementation"], strict=True))
-    outdated = [name for name, text in code.items() if is_other_code(text, sources)]
     return found | {
-        "declared": run["declared"],
-        "score": score,
-        "place": place,
-        "of": len(others) + 1,
+        "declared": run["declared"], "score": score, "place": place, "of": len(others) + 1,
         "others": ranked[["place", "row", "mean", "verdict"]].to_dict("records"),
-        "published": before.get("mean"),
-        "verdict": before.get("verdict", ""),
+        "published": before.get("mean"), "verdict": before.get("verdict", ""),
         "curve": run.get("curve") or _curve(run, question),
-        "outdated": outdated,
+        "outdated": [name for name, text in code.items() if is_other_code(text, sources)],
         "baseline": max(rules.items(), key=lambda rule: rule[1], default=None),
-    }
+    }  # fmt: skip
 
 
 def _curve(run: Mapping[Hashable, Any], question: SuiteQuestion) -> str:
@@ -151,41 +143,30 @@ def layers_of(suite: Suite, row: SuiteRow, how: Execution) -> dict[str, list[Doc
             line: Document = {"tokens": length, "reason": outcome.reason or outcome.status}
             if measured := outcome.measured:
                 line |= {
-                    "milliseconds": 1000 * measured.seconds.median,
+                    "milliseconds": 1000 * measured.seconds.median, "reason": measured.no_ratio,
                     "time_ratio": measured.ratio.median if measured.ratio else None,
                     "memory_ratio": measured.memory_ratio,
-                    "reason": measured.no_ratio,
-                }
+                }  # fmt: skip
             found[form].insert(0, line)
     return {form: lines for form, lines in found.items() if lines}
 
 
 def text(document: Document, machine: str) -> str:
     """The document of a row as text: at most 32 lines."""
-    row = document["row"]
-    sections = [f"{row}, seed {SEED}, compared with the published results of {machine}"]
-    if outdated := {name for found in document["questions"] for name in found.get("outdated", ())}:
-        sections[0] += f"\npublished results of earlier code: {len(outdated)} variants"
-    for found in document["questions"]:
-        body = f"not run: {found.get('reason')}"
-        if found["score"] is not None:
-            body = text_table(HEAD, _lines(row, found))
-        sections.append(f"{found['title']}: {found['asks']}\n{body}")
-    tables = [_cost_table(form, lines) for form, lines in document["layers"].items()]
-    if tables:
-        plan = suites.find(SUITE).cost
-        unit, count = batching_of(plan.batch["train"])
-        many = f"{count:,} {'tokens in all' if unit == 'tokens' else 'samples'}"
-        where = f"width {plan.dim}, {plan.precision}, on {document['device']}, 1 sample"
-        title = f"cost of training a layer, relative to softmax; {where}"
-        note = f"(results/{SUITE}.md has the costs of a batch of {many})"
-        sections.append("\n".join([title, *tables, note]))
-    name = shlex.quote(document.get("attention", row))
-    sections.append(
-        f"all questions: harness run --suite {SUITE} --attention {name}\n"
-        f"another task:  harness run --task listops --attention {name}; every variant: harness list"
-    )
-    return "\n\n".join(sections)
+    row, plan = document["row"], suites.find(SUITE).cost
+    outdated = {name for found in document["questions"] for name in found.get("outdated", ())}
+    results = [
+        (found, f"not run: {found.get('reason')}" if found["score"] is None
+         else text_table(HEAD, _lines(row, found)))
+        for found in document["questions"]
+    ]  # fmt: skip
+    unit, count = batching_of(plan.batch["train"])
+    return rendered(
+        "first.txt.j2", of=document, seed=SEED, machine=machine, outdated=len(outdated),
+        results=results, plan=plan, suite=SUITE, unit=unit, count=count,
+        tables=[_cost_table(form, lines) for form, lines in document["layers"].items()],
+        name=shlex.quote(document.get("attention", row)),
+    ).rstrip("\n")  # fmt: skip
 
 
 def _cost_table(form: str, lines: Sequence[Document]) -> str:

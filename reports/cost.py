@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -125,11 +126,8 @@ def is_complete(costs: pd.DataFrame) -> bool:
 def failures(costs: pd.DataFrame) -> list[str]:
     """The reasons why costs have no value or ratio: a line for each, but for skipped lengths."""
     found = costs[costs["status"] != "skipped"].to_dict("records")
-    return [
-        f"{cost['label']} at {cost['length']:,} tokens: {text}"
-        for cost in found
-        if (text := problem(cost))
-    ]
+    problems = [(f"{of['label']} at {of['length']:,} tokens", problem(of)) for of in found]
+    return [f"{of}: {text}" for of, text in problems if text]
 
 
 def problem(cost: Cost) -> str:
@@ -168,22 +166,18 @@ def files(costs: pd.DataFrame) -> dict[str, bytes]:
 
     if not (found := sweeps(costs)):
         return {}
-    every = headed(pd.concat(found.values()), CSV)
-    sections = [
-        {
+    every, sections = headed(pd.concat(found.values()), CSV), []
+    for title, sweep in found.items():
+        memory = memory_of(sweep["pass"].iloc[0])
+        columns = [replace(of, heading=of.heading.format(memory=memory)) for of in ROWS]
+        lines = rows(sweep).rename_axis("label").reset_index().to_dict("records")
+        sections.append({
             "title": title, "references": references(sweep),
-            "rows": Table([
-                replace(of, heading=of.heading.format(memory=memory_of(sweep["pass"].iloc[0])))
-                for of in ROWS
-            ], table.lines(rows(sweep).rename_axis("label").reset_index())).markdown(
-                align_right=False
-            ),
+            "rows": Table(columns, lines).markdown(align_right=False),
             "time": _table(sweep, "seconds", 1000, "ratio"),
             "memory": _table(sweep, "memory", 1 / MIB, "memory_ratio"),
-            "failures": failures(sweep), "memory_name": memory_of(sweep["pass"].iloc[0]),
-        }
-        for title, sweep in found.items()
-    ]  # fmt: skip
+            "failures": failures(sweep), "memory_name": memory,
+        })  # fmt: skip
     note = outdated_text(costs, "measurements")
     page = rendered("cost.md.j2", sweeps=sections, outdated=note).encode()
     return {"cost.md": page, **style.table_with_images("cost", every, draw, found)}
@@ -222,20 +216,17 @@ def draw(found: Mapping[str, pd.DataFrame]) -> "Figure":
     """Two panels for each sweep of three measured lengths or more, up to `MOST_PANELS` in all."""
     from reports.figures import style
 
-    kinds = [
+    measured = {title: of.loc[of["status"] == "ok", "length"] for title, of in found.items()}
+    titles = [title for title, lengths in measured.items() if lengths.nunique() > 2]
+    kinds = (
         ("milliseconds", "sample_seconds", "faster", 1000),
         ("", "sample_memory", "smaller", 1 / MIB),
-    ]
-    panels = [
-        (title, sweep, *kind)
-        for title, sweep in found.items()
-        if sweep.loc[sweep["status"] == "ok", "length"].nunique() > 2
-        for kind in kinds
-    ][: style.MOST_PANELS]
+    )
+    panels = [*product(titles, kinds)][: style.MOST_PANELS]
     figure, axes = style.panels([4.6] * len(panels))
-    for panel, (title, sweep, *kind) in zip(axes, panels, strict=True):
+    for panel, (title, kind) in zip(axes, panels, strict=True):
         style.heading(panel, title.replace(": ", ", ", 1))
-        _panel(panel, sweep, *kind)
+        _panel(panel, found[title], *kind)
     return figure
 
 
@@ -290,8 +281,7 @@ def _title(cost: Cost) -> str:
     of_task = f", {cost['task']}" * bool(cost["task"])
     return (
         f"{PASSES[cost['pass']]}, {cost['level']}{of_task}{form}: {batch}, dim={cost['dim']}, "
-        f"heads={cost['heads']}{model}, {cost['precision']}; "
-        f"{cost['machine']}{count}"
+        f"heads={cost['heads']}{model}, {cost['precision']}; {cost['machine']}{count}"
     )
 
 

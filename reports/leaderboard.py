@@ -14,7 +14,7 @@ from reports import shown
 from reports.markdown import escape, rendered
 from reports.statistics import LEVEL
 from reports.suite_results import SuiteResults, question_results
-from reports.table import Column, Line, Table, lines, values
+from reports.table import Column, Line, Table, values
 from reports.table import shown as columns_of
 from reports.text import (
     NOTHING,
@@ -47,14 +47,10 @@ WITHOUT_SOFTMAX = "no softmax"
 """In place of a ratio to a softmax that had too little memory or time."""
 
 
-def _named(name: str) -> str:
-    return name or NOTHING
-
-
 def _score(line: Line) -> str:
     """The score with its interval, in brackets at a baseline, and how runs ended."""
     if not line["text"]:
-        return line["status"] or NOTHING
+        return line["status"]
     text = f"({line['text']})" if line["at_baseline"] else line["text"]
     return "; ".join(filter(None, [f"{text} {line['interval']}", line["status"]]))
 
@@ -63,18 +59,14 @@ def _on(name: str, digits: str) -> Callable[[Line], str]:
     return lambda line: NOTHING if pd.isna(line[name]) else f"{line[name]:z,.{int(line[digits])}f}"
 
 
-def metric_of(line: Line) -> Metric:
-    """The metric of a line of a frame."""
-    fields = {name: line[name] for name in ("unit", "better", "digits")}
-    return Metric(name=line["metric"], **fields)
+def metric_of(rows: pd.DataFrame) -> Metric:
+    """The metric of the rows of a question."""
+    fields = rows[["unit", "better", "digits"]].assign(name=rows["metric"])
+    return Metric.model_validate(fields.to_dict("records")[0])
 
 
-def _of(count: float, whole: int) -> str:
-    return NOTHING if pd.isna(count) else f"{count:.0f} of {whole}"
-
-
-def _seeds(line: Line) -> str:
-    return str(line["runs"]) if line["seeds"] == line["runs"] else _of(line["seeds"], line["runs"])
+def _of(name: str, whole: str) -> Callable[[Line], str]:
+    return lambda line: NOTHING if pd.isna(line[name]) else f"{line[name]:.0f} of {line[whole]}"
 
 
 def _size(line: Line) -> str:
@@ -108,22 +100,22 @@ COLUMNS = (
            text=lambda line: f"{line['row']}{' (outdated)' * bool(line['outdated'])}"),
     Column(name="mean", heading="test {metric} [95 % interval]", short="test", text=_score,
            outputs=BOTH),
-    Column(name="rank_group", heading="group", outputs=BOTH, only_if_any=True, write=_named),
+    Column(name="rank_group", heading="group", outputs=BOTH, only_if_any=True),
     Column(name="best", heading="best", unit="%", short="best %", outputs=BOTH, only_if_any=True,
            write=whole_text),
     Column(name="seeds_at_baseline", heading="seeds at a baseline", outputs=PAGE, only_if_any=True,
-           text=lambda line: _of(line["seeds_at_baseline"], line["seeds"])),
+           text=_of("seeds_at_baseline", "seeds")),
     Column(name="dev", of="mean", heading="dev {dev_metric}", short="dev", outputs=BOTH,
            text=_on("dev", "dev_digits")),
     Column(name="best_on_test", of="mean", heading="best on test, chosen on test", outputs=PAGE,
            text=_on("best_on_test", "digits"), only_if_any=True),
-    Column(name="seeds", heading="seeds", text=_seeds, outputs=BOTH),
+    Column(name="seeds", heading="seeds", outputs=BOTH, text=lambda line: (
+        str(line["runs"]) if line["seeds"] == line["runs"] else _of("seeds", "runs")(line))),
     Column(name="known_failures", of="first", heading="known check failures", outputs=PAGE,
            write=whole_text, only_if_any=True),
     _cost("step_seconds", "time", "s / 1K steps", 1000, short="s/1K steps"),
     _cost("time_ratio", "time", "× fastest softmax", short="time ×"),
-    Column(name="reference", of=SHARED, heading="fastest softmax", outputs=PAGE, only_if_any=True,
-           write=_named),
+    Column(name="reference", of=SHARED, heading="fastest softmax", outputs=PAGE, only_if_any=True),
     _cost("peak_bytes", "peak memory", "MiB", 1 / MIB),
     _cost("memory_ratio", "peak memory", "× SDPA softmax", short="peak memory ×"),
     _cost("tokens_per_second", "inference", "tokens / s"),
@@ -267,20 +259,19 @@ def sections(found: Leaderboard) -> list[dict[str, Any]]:
 
 
 def _section(found: Leaderboard, rows: pd.DataFrame) -> dict[str, Any]:
-    row_lines, question = lines(rows), rows["question"].iloc[0]
-    first = row_lines[0]
-    metric = metric_of(first)
+    lines, metric = rows.to_dict("records"), metric_of(rows)
+    first = lines[0]
     names = {"metric": metric.title, "dev_metric": first["dev_metric"]}
     every = [replace(column, heading=column.heading.format(**names)) for column in COLUMNS]
-    page, screen = (Table(columns_of(every, output, rows), row_lines) for output in BOTH)
+    page, screen = (Table(columns_of(every, output, rows), lines) for output in BOTH)
     rules = found.rules[found.rules["data"] == first["data"]]
     rules = rules.sort_values(["score", "name"], ascending=[metric.sign < 0, True])
-    baselines = [(rule["name"], metric.text(rule["score"])) for rule in lines(rules)]
+    baselines = [*zip(rules["name"], map(metric.text, rules["score"]), strict=True)]
     more = [[f"*{escape(name)}*", f"*{text}*", *[""] * (len(page.columns) - 2)]
             for name, text in baselines]  # fmt: skip
-    pairs = found.pairs[found.pairs["question"] == question]
+    pairs = found.pairs[found.pairs["question"] == first["question"]]
     return {
-        "title": question, "setting": first["setting"], "metric": metric.title,
+        "title": first["question"], "setting": first["setting"], "metric": metric.title,
         "test_examples": rows["test_examples"].max(),
         "verdict": _verdict(rows, pairs, metric, has_rules=bool(baselines)),
         "terminal": screen, "baselines": baselines, "table": page.markdown(*more),
@@ -297,8 +288,8 @@ def _verdict(rows: pd.DataFrame, pairs: pd.DataFrame, metric: Metric, *, has_rul
         finished=len(finished), not_compared=obstacles.agg(", ".join).to_dict(),
         data=rows["data"].iloc[0], has_rules=has_rules, answered=int(attention["answered"].sum()),
         attention=len(attention), strongest=[
-            f"{row['baseline']}, {metric.sentence(row['baseline_value'])}"
-            for row in lines(strongest)
+            f"{name}, {metric.sentence(value)}"
+            for name, value in zip(strongest["baseline"], strongest["baseline_value"], strict=True)
         ],
     )  # fmt: skip
     return " ".join(text.split())
@@ -311,7 +302,7 @@ def environments(runs: pd.DataFrame) -> list[str]:
         f"{run['machine']}, {run['memory_gib']:.1f} GiB, {run['threads']} threads; "
         f"{run['system']}; "
         + ", ".join(f"{name[9:]} {run[name]}" for name in packages if pd.notna(run[name]))
-        for run in lines(runs)
+        for run in runs.to_dict("records")
     ]
     groups = runs["commit"].groupby(machines) if machines else ()
     return [f"{machine}; commit {', '.join(commits_in(texts))}" for machine, texts in groups]

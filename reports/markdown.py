@@ -9,20 +9,15 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from reports.text import NOTHING, number, plain, whole_text
 
-SPECIAL = {character: f"\\{character}" for character in "\\`*~$"}
-"""Escaped wherever they occur."""
-
-ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "&#124;"}
-"""Written as entities, so that neither HTML, a comment nor a table cell begins or ends."""
+ESCAPES = str.maketrans({
+    **{character: f"\\{character}" for character in "\\`*~$"},
+    # Entities, so that neither HTML, a comment nor a table cell begins or ends.
+    "&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "&#124;",
+})  # fmt: skip
+"""The characters that are escaped wherever they occur."""
 
 WIDTH, HEAD, TAIL = 92, 700, 300
 """Characters of a line of a block; those shown of the beginning and the end of a long one."""
-
-_LINK = re.compile(r"\](?=[(\[:])")
-_BLOCK = re.compile(r"^(?=[#+=\[-])")
-_NUMBERED = re.compile(r"^(\d+)([.)])(?=\s|$)")
-_OUTER_UNDERSCORE = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
-_LONE_PIPE = re.compile(r"(?<!\\)((?:\\\\)*)\|")
 
 
 def escape(text: str) -> str:
@@ -31,12 +26,12 @@ def escape(text: str) -> str:
     It can be used in a paragraph, a heading, a list or a table cell. Underscores within a word
     (`max_len`) and ordinary words, numbers and sentences are not changed.
     """
-    line = plain(text).translate(str.maketrans(SPECIAL | ENTITIES))
-    line = _OUTER_UNDERSCORE.sub(r"\\_", line)
+    line = re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", plain(text).translate(ESCAPES))
     # A "]" can end a link or an image only before "(", "[" or ":": not in `listops@1[max_len=64]`.
-    line = _LINK.sub(r"\\]", line)
+    line = re.sub(r"\](?=[(\[:])", r"\\]", line)
     # At the beginning of a line these would begin a heading, a list, a rule or a check box.
-    return _NUMBERED.sub(r"\1\\\2", _BLOCK.sub(r"\\", line))
+    line = re.sub(r"^(?=[#+=\[-])", r"\\", line)
+    return re.sub(r"^(\d+)([.)])(?=\s|$)", r"\1\\\2", line)
 
 
 def escape_prose(text: str) -> str:
@@ -51,12 +46,13 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, align_right: bo
     the right, as numbers are.
     """
     rule = ["---"] + ["--:" if align_right else "---"] * (len(head) - 1)
-    lines = [[_cell(cell) for cell in head], rule, *([_cell(cell) for cell in row] for row in rows)]
+    lines = (map(_cell, line) for line in (head, rule, *rows))
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def _cell(cell: str) -> str:
-    return _LONE_PIPE.sub(r"\1\\|", " ".join(cell.split()))
+    # A "|" behind an even number of backslashes is not escaped yet.
+    return re.sub(r"(?<!\\)((?:\\\\)*)\|", r"\1\\|", " ".join(cell.split()))
 
 
 def block(text: str) -> str:
@@ -80,12 +76,10 @@ def insert(page: str, mark: str, content: str) -> str:
     """
     start, end = f"<!-- {mark} -->", f"<!-- /{mark} -->"
     lines = page.splitlines(keepends=True)
-    positions = [
-        [i for i, line in enumerate(lines) if line.strip() == text] for text in (start, end)
-    ]
-    if [*map(len, positions)] != [1, 1] or positions[0] > positions[1]:
+    marks = {i: line.strip() for i, line in enumerate(lines) if line.strip() in (start, end)}
+    if [*marks.values()] != [start, end]:
         raise ValueError(f"the page needs the lines {start} and {end}, once each and in this order")
-    (first,), (last,) = positions
+    first, last = marks
     # A comment in the content could be read as a mark at the next call.
     body = content.strip("\n").replace("<!--", "&lt;!--")
     return "".join([*lines[: first + 1], f"\n{body}\n\n" if body else "\n", *lines[last:]])
@@ -101,15 +95,10 @@ def rendered(template: str, **values: Any) -> str:
         loader=PackageLoader("reports"), undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
-    environment.filters |= {
-        "md": escape, "note": _note, "number": number, "whole": whole_text,
-    }  # fmt: skip
+    environment.filters |= {"md": escape, "number": number, "whole": whole_text}
+    environment.filters["note"] = lambda text: f"{escape(text)}\n\n" if text else ""
     environment.globals |= {"table": table, "nothing": NOTHING}
     return environment.get_template(template).render(**values)
-
-
-def _note(text: str) -> str:
-    return f"{escape(text)}\n\n" if text else ""
 
 
 def memory_of(operation: str) -> str:

@@ -11,7 +11,7 @@ from harness.records.suites import CostPlan, Suite, SuiteQuestion
 from reports import verdicts
 from reports.layer_costs import CAUSAL, FORMS, PYTORCH, measured
 from reports.suite_results import has_runs
-from reports.table import OUTPUTS, ROW, Cell, Column, Line, Table, grid, lines, values
+from reports.table import OUTPUTS, ROW, Cell, Column, Line, Table, grid, values
 from reports.text import NOTHING, number, whole_text
 
 UPPER_BOUND = "≤ "
@@ -37,24 +37,16 @@ Of = Callable[[Source], pd.Series]
 
 def answer(question: str, name: str) -> Of:
     """A column of `SuiteResults.answers` of one question."""
-    return lambda source: source.answers[source.answers["question"] == question].set_index("row")[
-        name
-    ]
-
-
-def of_row(name: str, how: str, questions: Sequence[str] = ()) -> Of:
-    """An aggregate over the results of a row, on all questions or on these."""
     return lambda source: (
-        source.answers[source.answers["question"].isin(questions or source.answers["question"])]
-        .groupby("row")[name].agg(how)
+        source.answers[source.answers["question"] == question].set_index("row")[name]
     )  # fmt: skip
 
 
-def count(questions: Sequence[str], *named: str) -> Of:
-    """The number of these questions on which a variant has one of the named verdicts."""
+def of_row(name: str, how: Any, questions: Sequence[str] = ()) -> Of:
+    """An aggregate over the results of a row, on all questions or on these; see `Series.agg`."""
     return lambda source: (
-        (source.answers["question"].isin(questions) & source.answers["verdict"].isin(named))
-        .groupby(source.answers["row"]).sum()
+        source.answers[source.answers["question"].isin(questions or source.answers["question"])]
+        .groupby("row")[name].agg(how)
     )  # fmt: skip
 
 
@@ -83,12 +75,16 @@ def columns(suite: Suite, form: str, questions: Sequence[SuiteQuestion]) -> list
         replace(ROW, heading=f"{form} attention", outputs=("readme",)),
         Column(name="answered", of=of_row("answered", "sum", names), heading="above baselines",
                unit=f"of {len(names)}", descending=True, outputs=() if judged else SCREENS),
-        *values("finished", of=count([*judged], *verdicts.DECIDED)),
-        Column(name="able", of=count([*judged], verdicts.ABLE), heading="able", unit="of finished",
-               descending=True, outputs=SCREENS if judged else (), text=lambda line: (
+        *values("finished",
+                of=of_row("verdict", lambda of: of.isin(verdicts.DECIDED).sum(), names)),
+        Column(name="able", of=of_row("verdict", lambda of: of.eq(verdicts.ABLE).sum(), names),
+               heading="able", unit="of finished", descending=True,
+               outputs=SCREENS if judged else (), text=lambda line: (
                    f"{line['able']} of {line['finished']}" if line["finished"] else NOTHING)),
         *(Column(name=verdict, heading=verdict, outputs=("readme",) if judged else (),
-                 text=lambda line, verdict=verdict: _named(line, judged, verdict))
+                 text=lambda line, verdict=verdict: "; ".join(
+                     title for name, title in judged.items()
+                     if line["answers"][name]["verdict"] == verdict))
           for verdict in verdicts.DECIDED),
         *(column for question in questions for column in _of_question(question)),
         *_ratios(plan, "time", "ratio", "time"),
@@ -109,7 +105,7 @@ def columns(suite: Suite, form: str, questions: Sequence[SuiteQuestion]) -> list
                of=lambda source: source.costs[source.costs["pass"] == "train"]
                .sort_values("length").reindex(columns=["row", "computed_by"])
                .groupby("row")["computed_by"].last(),
-               write=lambda of: of if isinstance(of, str) else NOTHING,
+               write=lambda of: of if isinstance(of, str) else "",
                note="in training, operations of PyTorch, loops that are compiled here, Triton, or "
                     "a library (a package, or a fused kernel of PyTorch)."),
         Column(name="known_failures", of=of_row("known_failures", "max"), heading="checks",
@@ -145,19 +141,13 @@ def _of_question(question: SuiteQuestion) -> list[Column]:
 
 def _score(answer: Line) -> Cell | str:
     if not answer["text"]:
-        return answer["status"] or verdicts.words(answer) or NOTHING
+        return answer["status"] or verdicts.words(answer)
     one_seed = "1 seed" * (answer["seeds"] == 1 and not answer["part"])
     notes = verdicts.words(answer), one_seed, answer["status"] * (answer["status"] != "ok")
     # Of one seed an interval is over the examples of test alone: seeds differ by more.
     interval = answer["interval"] * (answer["seeds"] > 1)
     return Cell(answer["text"], answer["rank_group"], interval, notes,
                 answer["at_baseline"], answer["group"], bool(answer["part"]))  # fmt: skip
-
-
-def _named(line: Line, titles: Mapping[str, str], verdict: str) -> str:
-    """The titles of the questions on which a variant has a verdict."""
-    found = (title for name, title in titles.items() if line["answers"][name]["verdict"] == verdict)
-    return "; ".join(found) or NOTHING
 
 
 def _checks(failures: float) -> str:
@@ -263,4 +253,4 @@ def by_state(answers: pd.DataFrame, probes: pd.DataFrame) -> Table:
         *([_solved(probes)] if has_sizes(probes) else []),
         Column(name="hardest_text", heading=_heading(largest["probe"], largest["trained"]),
                text=lambda line: Cell(line["hardest_text"], interval=line["hardest_interval"])),
-    ], lines(found))  # fmt: skip
+    ], found.to_dict("records"))  # fmt: skip

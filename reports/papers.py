@@ -51,9 +51,8 @@ TABLES = {
 def _numbers() -> pd.DataFrame:
     tables = sorted(Path(__file__).with_name("published").glob("*.csv"))
     found = pd.concat([pd.read_csv(file, dtype=str) for file in tables], ignore_index=True)
-    reference = found["source"] + ", " + found["table"]
-    values = found["value"].astype(float)
-    return found.assign(reference=reference, printed=found["value"], value=values)
+    reference, value = found["source"] + ", " + found["table"], found["value"]
+    return found.assign(reference=reference, printed=value, value=value.astype(float))
 
 
 def published(**fields: str) -> pd.DataFrame:
@@ -84,13 +83,9 @@ def results(answers: pd.DataFrame, seeds: pd.DataFrame, suite: Suite) -> pd.Data
         published_text=numbers["printed"].fillna("").to_numpy(),
         published_in=numbers["reference"].fillna("").to_numpy(),
     )
-    is_compared = found["published"].notna() & found["mean"].notna()
-    where = [
-        is_compared & (found["published"] + PRINTED < found["low"]),
-        is_compared & (found["published"] - PRINTED > found["high"]),
-        is_compared,
-    ]
-    return found.assign(published_is=np.select(where, ["below", "above", "within"], ""))
+    value, nothing = found["published"], found[["published", "mean"]].isna().any(axis=1)
+    where = [nothing, value + PRINTED < found["low"], value - PRINTED > found["high"]]
+    return found.assign(published_is=np.select(where, ["", "below", "above"], "within"))
 
 
 def _of_suite(suite: Suite) -> pd.DataFrame:
@@ -193,8 +188,8 @@ def step_costs(wanted: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
 
 def step_files(found: pd.DataFrame, suite: Suite) -> dict[str, bytes]:
     """The content of `SUITE.md` and `SUITE.csv`, by name, of `step_costs`."""
-    table = frame_csv(headed(found, CSV))
-    return {f"{suite.name}.md": _page(found, suite).encode(), f"{suite.name}.csv": table}
+    page, table = _page(found, suite).encode(), frame_csv(headed(found, CSV))
+    return {f"{suite.name}.md": page, f"{suite.name}.csv": table}
 
 
 def step_lines(found: pd.DataFrame) -> list[dict[Any, Any]]:
@@ -218,18 +213,14 @@ def step_text(found: pd.DataFrame) -> str:
 
 def _page(found: pd.DataFrame, suite: Suite) -> str:
     measured = found[found["status"].notna()]
-    failed = [
-        f"{line['row']}, {line['question']}: {text}"
-        for line in measured.to_dict("records")
-        if (text := problem(line))
-    ]
-    columns = {
-        title: {"here": name, "published": f"published_{name}"} for title, name in TABLES.items()
-    }
+    lines = measured.to_dict("records")
+    problems = [(f"{line['row']}, {line['question']}", problem(line)) for line in lines]
+    failed = [f"{of}: {text}" for of, text in problems if text]
     ratios = {"time": "ratio", "peak memory": "memory_ratio"}
     return rendered(
         "paper_costs.md.j2", suite=suite, of=measured.iloc[0].to_dict(), failed=failed,
-        tables={title: _table(found, names) for title, names in columns.items()},
+        tables={title: _table(found, {"here": name, "published": f"published_{name}"})
+                for title, name in TABLES.items()},
         over_softmax=_table(found, ratios), comparisons=[*_comparisons(found)],
         outdated=outdated_text(measured, "measurements"),
     )  # fmt: skip

@@ -9,14 +9,13 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any
 
 import pandas as pd
 
 from harness.records.frame import best_trials_first, dotted, is_newest
 from harness.records.record import FINAL
 from harness.records.spec import Question, label_of
-from reports.table import Line, lines
+from reports.table import Line
 from reports.text import plain, threads_of, whole
 
 WORDS = {
@@ -51,17 +50,14 @@ def questions(runs: pd.DataFrame, varied: str = "") -> pd.DataFrame:
     keys = ["asked", "device", "machine", *(() if varied else ("data",))]
     asked = [_without(text, varied) for text in runs["asked"]] if varied else runs["question.id"]
     group = runs.assign(asked=asked).groupby(keys, sort=False).ngroup()
-    same = {number: lines(of) for number, of in runs.groupby(group)}
+    same = {number: of.to_dict("records") for number, of in runs.groupby(group)}
     titles = {number: _title(of, varied) for number, of in same.items()}
     count = Counter(titles.values())
-    titles |= {
-        number: f"{title} ({same[number][0]['question.id']}, {same[number][0]['data']})"
-        for number, title in titles.items()
-        if count[title] > 1
-    }
+    for number, (run, *_) in same.items():
+        if count[titles[number]] > 1:
+            titles[number] += f" ({run['question.id']}, {run['data']})"
     settings = {number: _setting(of[0], varied) for number, of in same.items()}
-    chosen: Any = runs["values"].map(json.loads).where(runs["role"] != "trial", None)
-    chosen = chosen.map(lambda values: values or {})
+    chosen = runs["values"].where(runs["role"] != "trial", "{}").map(json.loads)
     overrides = [
         {path: value for path, value in json.loads(text).items() if path != varied}
         for text in runs["overrides"]
@@ -72,10 +68,8 @@ def questions(runs: pd.DataFrame, varied: str = "") -> pd.DataFrame:
         row=labels + chosen.map(_chosen), left_out="",
     )  # fmt: skip
     found.loc[~is_newest(found), "left_out"] = "of an older version of the task"
-    found = without_others(
-        found,
-        [(["question", "attention", "options"], "implementation", "of other code of the row")],
-    )
+    of_row = ["question", "attention", "options"]
+    found = without_others(found, [(of_row, "implementation", "of other code of the row")])
     return found.sort_values(["question", "seed", "id", "machine"], ignore_index=True)
 
 
@@ -87,10 +81,8 @@ def without_others(
     A rule is what is equal in a group, the column of the value, and the reason. A group is shown as
     its last run that is not outdated has it, or as its last run, where all are outdated.
     """
-    ordered = runs.sort_values(
-        ["outdated", "started"], ascending=[True, False], kind="stable"
-    ).index
-    runs = runs.copy()
+    last_first = runs.sort_values("started", ascending=False, kind="stable")
+    ordered, runs = last_first.sort_values("outdated", kind="stable").index, runs.copy()
     for keys, column, reason in rules:
         left = runs.loc[ordered].query("left_out == ''")
         shown = left.groupby([left[key] for key in keys])[column].transform("first")

@@ -16,14 +16,8 @@ from reports.figures import style
 from reports.leaderboard import metric_of, results_of, rows_of, selected_of
 from reports.markdown import escape, rendered
 from reports.shown import questions
-from reports.table import ROW, grid, lines
+from reports.table import ROW, grid
 from reports.text import NOTHING, outdated_text, whole, whole_text
-
-MOST_TICKS = 6
-"""Ticks of the axis of bytes, about."""
-
-SHIFT = 0.04
-"""Horizontal shift between two rows, in ticks, so that their intervals do not overlap."""
 
 COLUMNS = [
     "question", "attention", "row", "field", "value", "seeds", "metric", "mean", "low", "high",
@@ -73,9 +67,9 @@ def sweeps(
     found = found.rename(columns={"question": "place", "status": "failures", "runs": "seeds"})
     places = swept[["question", "value"]].assign(place=place).drop_duplicates("place")
     found = found.merge(places, on="place")
-    rules = baselines.assign(rule=baselines["name"], rule_score=baselines["score"])
+    rules = baselines.rename(columns={"name": "rule", "score": "rule_score"})
     higher = (found["better"] == "higher").all()
-    rules = rules.sort_values("score", ascending=not higher).drop_duplicates("data")
+    rules = rules.sort_values("rule_score", ascending=not higher).drop_duplicates("data")
     found = found.merge(rules[["data", "rule", "rule_score"]], on="data", how="left")
     found = found.assign(field=field, order=found["value"].map(_order))
     return found.sort_values(["question", "row", "order"], ignore_index=True)
@@ -92,7 +86,7 @@ def values_of(runs: pd.DataFrame, field: str, default: object = None) -> pd.Seri
             return found
         return default if owner in json.loads(run["options"]) else None
 
-    return pd.Series([value(run) for run in lines(runs)], runs.index, dtype=object)
+    return pd.Series([value(run) for run in runs.to_dict("records")], runs.index, dtype=object)
 
 
 def draw(found: pd.DataFrame) -> Figure:
@@ -109,33 +103,32 @@ def _panel(axes: Axes, swept: pd.DataFrame, plot: Callable[..., None]) -> None:
     ascending = [False, swept["better"].iloc[0] != "higher"]
     last = swept.sort_values(["order", "mean"], ascending=ascending)
     plot(axes, swept, [*last["row"].unique()])
-    axes.set_ylabel(f"test {metric_of(lines(swept)[0]).title}")
+    axes.set_ylabel(f"test {metric_of(swept).title}")
 
 
 def _values(axes: Axes, swept: pd.DataFrame, order: list[str]) -> None:
     values = _in_order(swept)
-    shifts = swept["row"].map(order.index) - (len(order) - 1) / 2
-    points = swept.assign(x=swept["value"].map(values.index) + SHIFT * shifts)
+    # Rows are shifted by a part of a tick, so that their intervals do not overlap.
+    shifts = 0.04 * (swept["row"].map(order.index) - (len(order) - 1) / 2)
+    points = swept.assign(x=swept["value"].map(values.index) + shifts)
     style.draw_rows(axes, points, "x", "mean", order, bars=True)
     strongest = swept.drop_duplicates("value").set_index("value")["rule_score"].reindex(values)
     axes.plot(range(len(values)), strongest, color=style.GREY, linestyle="--",
               label="strongest baseline")  # fmt: skip
     axes.set_xticks(range(len(values)), [style.label(str(value)) for value in values])
-    axes.xaxis.set_minor_locator(NullLocator())
     axes.set(xlabel=style.label(swept["field"].iloc[0]), xlim=(-0.4, len(values) - 0.6))
-    missing = swept[swept["text"] == ""]
-    reasons = [f"{line['row']} at {line['value']}: {line['failures']}" for line in lines(missing)]
-    style.not_shown(axes, reasons)
+    missing = swept.loc[swept["text"] == "", ["row", "value", "failures"]]
+    style.not_shown(axes, [*map("{} at {}: {}".format, *missing.to_numpy().T)])
 
 
 def _states(axes: Axes, swept: pd.DataFrame, order: list[str]) -> None:
     swept = swept[swept["state_bytes"] > 0].sort_values("state_bytes")
     style.draw_rows(axes, swept, "state_bytes", "mean", order, bars=True)
     axes.set(xscale="log", xlabel="state of decoding, bytes (log)")
-    # Powers of two that include both ends, few enough to be read.
+    # Powers of two that include both ends, about six of them.
     first = int(math.log2(swept["state_bytes"].min()))
     last = math.ceil(math.log2(swept["state_bytes"].max()))
-    ticks = [2**power for power in range(first, last + 1, 1 + (last - first) // MOST_TICKS)]
+    ticks = [2**power for power in range(first, last + 1, 1 + (last - first) // 6)]
     axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
     axes.xaxis.set_minor_locator(NullLocator())
 
@@ -146,17 +139,16 @@ def _section(swept: pd.DataFrame) -> dict[str, Any]:
     recurrent = swept[swept.groupby("row")["state_bytes"].transform("count") > 0]
     states = grid(recurrent, corner, across, "value", lambda of: whole_text(of["state_bytes"]))
     rules = swept.drop_duplicates("value").set_index("value").reindex(values)
+    metric = metric_of(swept)
     strongest = [
-        f"*{metric_of(line).text(line['rule_score'])} {escape(line['rule'])}*"
-        if pd.notna(line["rule_score"])
-        else NOTHING
-        for line in lines(rules)
+        NOTHING if pd.isna(score) else f"*{metric.text(score)} {escape(rule)}*"
+        for rule, score in rules[["rule", "rule_score"]].itertuples(index=False)
     ]
-    last_line = ["*strongest baseline*", *strongest]
     return {
         "title": swept["question"].iloc[0], "setting": swept["setting"].iloc[0],
-        "metric": metric_of(lines(swept)[0]).title,
-        "scores": grid(swept, corner, across, "value", _text).markdown(last_line),
+        "metric": metric.title,
+        "scores": grid(swept, corner, across, "value", _text)
+        .markdown(["*strongest baseline*", *strongest]),
         "states": states.markdown() if states.lines else "",
     }  # fmt: skip
 

@@ -28,11 +28,6 @@ PART = "*"
 Line = Mapping[Hashable, Any]
 
 
-def lines(frame: pd.DataFrame) -> list[Line]:
-    """A dictionary for each row of a frame, by column."""
-    return [*frame.to_dict("records")]
-
-
 class Cell(NamedTuple):
     """The text of a score; an output that has only plain text joins what it shows.
 
@@ -92,9 +87,9 @@ class Column:
         return ", ".join(filter(None, (self.heading, self.unit)))
 
     def cell(self, line: Line) -> Cell:
-        """The cell of a line."""
+        """The cell of a line; a dash in place of no text."""
         found = self.text(line) if self.text else self.write(line[self.name])
-        return Cell(found) if isinstance(found, str) else found
+        return Cell(found or NOTHING) if isinstance(found, str) else found
 
 
 ROW = Column(name="row", heading="attention")
@@ -155,7 +150,7 @@ def grid(
     its column `key` chooses another, whose heading is in `across`. `text` is that of a cell.
     """
     found: dict[Any, dict[Hashable, Any]] = {}
-    for line in lines(frame):
+    for line in frame.to_dict("records"):
         found.setdefault(line[corner.name], {corner.name: line[corner.name]})[key, line[key]] = line
     columns = [
         Column(name=heading, heading=heading,

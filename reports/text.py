@@ -80,12 +80,7 @@ def text_table(head: Sequence[str], rows: Iterable[Sequence[str]], width: int = 
 
 
 def csv_cell(value: object) -> object:
-    """`value` as a cell of CSV: no text is a formula to a spreadsheet, and None is empty.
-
-    Several values are JSON.
-    """
-    if value is None:
-        return ""
+    """`value` as a cell of CSV: no text is a formula to a spreadsheet, several values are JSON."""
     if isinstance(value, Mapping | tuple):
         value = json.dumps(dict(value) if isinstance(value, Mapping) else value, sort_keys=True)
     if not isinstance(value, str):

@@ -8,7 +8,6 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
 
 from harness.records.frame import best_trials_first
 from reports.figures import style
@@ -73,7 +72,6 @@ def _panel(axes: Axes, trials: pd.DataFrame) -> None:
     style.draw_rows(axes, points.sort_values("place", kind="stable"), "place", "dev",
                     [*dict.fromkeys(trials["row"])])  # fmt: skip
     axes.set_xticks(range(len(places)), [style.label(str(value)) for value in places])
-    axes.xaxis.set_minor_locator(NullLocator())
     label = f"dev {trials['dev_metric'].iloc[0]}"
     axes.set(xlabel=field_text(field), ylabel=label, xlim=(-0.3, len(places) - 0.7))
     missing = sorted({*trials["row"]} - {*points["row"]})

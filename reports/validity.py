@@ -66,12 +66,8 @@ def orderings(
     """
     chosen = {*(questions or answers["question"])}
     empty = {"probe": "", "explanation": "", "later": False}
-    found = [
-        {**empty, **ordering, **_compared(ordering, answers, probes, pairs)}
-        for ordering in published()
-        if ordering["question"] in chosen
-    ]
-    return pd.DataFrame(found)
+    asked = [ordering for ordering in published() if ordering["question"] in chosen]
+    return pd.DataFrame([{**empty, **of, **_compared(of, answers, probes, pairs)} for of in asked])
 
 
 def _results(of: Mapping[str, str], answers: pd.DataFrame, probes: pd.DataFrame) -> pd.DataFrame:

@@ -26,6 +26,9 @@ DRAWS = 200
 NO_ATTENTION = "no attention"
 """The family of convolutions and of nothing."""
 
+KEY = ("pass", "causal")
+"""The columns of costs that `key_of` names."""
+
 TRAITS = ("causal", "bidirectional", "linear", "recurrent")
 """The claims of a row, which hold for every variant of a composition."""
 
@@ -53,6 +56,8 @@ def table(
     lengths = {key: keys[key]["length"].unique() for key in every if key in keys}
     questions = {question.name: question.title for question in suite.questions}
     states = {name: {row["states"][name] for row in rows} for name in questions}
+    setting = suite.cost.model_dump(include={"dim", "heads", "precision", "batch"})
+    machine = costs[["device", "machine", "threads"]].head(1).to_dict("records")
     return {
         "suite": suite.key, "questions": questions, "forms": forms,
         "steps": {name: recipe.train["steps"] for name, recipe in of_questions.items()},
@@ -61,7 +66,7 @@ def table(
         "not_run": [name for name in questions if states[name] <= {"missing", "impossible"}],
         "units": units, "labels": {key: label_of(key) for key in every},
         "lengths": {key: sorted(map(int, found)) for key, found in lengths.items()},
-        "setting": _setting(costs, suite), "rows": rows,
+        "setting": {**setting, **next(iter(machine), {})}, "rows": rows,
         "notes": [*filter(None, (outdated_text(seeds), outdated_text(costs, "costs")))],
     }  # fmt: skip
 
@@ -113,8 +118,7 @@ def _uses(of_variants: Sequence[Mapping[str, Sequence[str]]]) -> dict[str, list[
 
 
 def _keys(costs: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    done = costs[costs["status"] == "ok"]
-    groups: Any = done.groupby(["pass", "causal"])
+    groups: Any = costs[costs["status"] == "ok"].groupby([*KEY])
     return {key_of(*key): lines for key, lines in groups}
 
 
@@ -154,7 +158,7 @@ def _crossovers(points: Points, units: Mapping[str, str]) -> dict[str, Values]:
     """The lengths from which a row is faster than softmax, by setting; see `Crossover`."""
     found = {}
     for key, values in points.items():
-        ends = [{int(point[0]): point[end] for point in values} for end in (2, 3)]
+        ends = ({int(point[0]): point[end] for point in values} for end in (2, 3))
         if units[key] == "ratio" and (cross := crossover(*ends)):
             low, high = (round(v) if math.isfinite(v) else None for v in (cross.low, cross.high))
             found[key] = {"low": low, "high": high, "text": cross.text}
@@ -163,20 +167,9 @@ def _crossovers(points: Points, units: Mapping[str, str]) -> dict[str, Values]:
 
 def unfinished(costs: pd.DataFrame) -> dict[str, int]:
     """The shortest length, by key, at which no measurement of a row ended, of any backend."""
-    ended = costs.assign(ok=costs["status"] == "ok")
-    failed: Any = ended.groupby(["pass", "causal", "length"])["ok"].any().reset_index()
-    shortest: Any = failed[~failed["ok"]].groupby(["pass", "causal"])["length"].min()
+    ended = (costs["status"] == "ok").groupby([costs[name] for name in (*KEY, "length")]).any()
+    shortest: Any = ended[~ended].reset_index().groupby([*KEY])["length"].min()
     return {key_of(*key): int(length) for key, length in shortest.items()}
-
-
-def _setting(costs: pd.DataFrame, suite: Suite) -> Values:
-    plan = suite.cost
-    machine = costs[["device", "machine", "threads"]].head(1).to_dict("records")
-    values: Values = {
-        str(name): v if isinstance(v, str) else int(v) for m in machine for name, v in m.items()
-    }
-    shared = plan.model_dump(include={"dim", "heads", "precision", "batch"})
-    return {**shared, **values}
 
 
 def _add_question(

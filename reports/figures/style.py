@@ -58,9 +58,6 @@ STYLE: dict[Any, Any] = {
 WIDTH, HEIGHT, LINE_HEIGHT = 6.8, 3.8, 0.165
 """Inches of a panel with its legend, and of a line of the legend."""
 
-MARKS = 8
-"""Markers of a line, about."""
-
 MOST_PANELS = 40
 """Panels of one figure, which limit its size in pixels."""
 
@@ -132,18 +129,15 @@ def draw_rows(
     handles = []
     for row in styles:
         part, (colour, marker) = lines[lines["row"] == row], styles[row]
-        every = max(1, len(part) // MARKS)
+        # About eight markers.
+        every = max(1, len(part) // 8)
         handles += axes.plot(part[x], part[y], color=colour, marker=marker, markersize=4,
                              markevery=every, label=label(row))  # fmt: skip
         if band:
-            axes.fill_between(
-                part[x], part["low"], part["high"], color=colour, alpha=0.2, linewidth=0
-            )
+            axes.fill_between(part[x], part["low"], part["high"], color=colour, alpha=0.2, lw=0)
         if bars:
             ends = part[y] - part["low"], part["high"] - part[y]
-            axes.errorbar(
-                part[x], part[y], ends, capsize=3, color=colour, linewidth=0, elinewidth=1
-            )
+            axes.errorbar(part[x], part[y], ends, capsize=3, color=colour, lw=0, elinewidth=1)
     legend(axes, handles)
 
 

@@ -1,8 +1,7 @@
 """The page of findings: what shallow models reach, and which published accuracies that explains."""
 
-import csv
 from collections.abc import Sequence
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -12,11 +11,10 @@ from harness.records.interval import wilson
 from reports.markdown import rendered
 from reports.papers import published
 
-with (files("reports") / "pages" / "shallow.csv").open(encoding="utf-8") as file:
-    REFERENCE = {
-        (row["task"], row["model"]): (float(row["lowest"]), float(row["highest"]))
-        for row in csv.DictReader(file)
-    }
+REFERENCE: dict[Any, Any] = {
+    (of.task, of.model): (of.lowest, of.highest)
+    for of in pd.read_csv(Path(__file__).with_name("shallow.csv")).itertuples()
+}
 """Test accuracies in % of an independent implementation, lowest and highest, by task and model."""
 
 

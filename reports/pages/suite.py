@@ -16,7 +16,7 @@ from harness.records.families import layer_counts
 from harness.records.suites import Suite, SuiteQuestion
 from reports import layer_costs, matrix, papers, suite_results
 from reports.markdown import escape, rendered
-from reports.matrix import UPPER_BOUND, ratio
+from reports.matrix import ratio
 from reports.pages.lessons import lessons
 from reports.statistics import LEVEL, score_groups
 from reports.suite_results import has_runs
@@ -132,17 +132,13 @@ def tables(
     missing = _missing(answers, suite, forms, catalogue)
     answers, probes = answers[shown], found.probes()
     of_a_seed = [*OF_A_SEED, *(["best_on_test"] if suite.published else [])]
-    of_plan = layer_costs.of_plan(costs, plan)
     setting = [plan.precision, f"width {plan.dim}", f"{plan.heads} heads"]
-    for device, name, threads in of_plan[["device", "machine", "threads"]].values[:1]:
+    machines = layer_costs.of_plan(costs, plan)[["device", "machine", "threads"]]
+    for device, name, threads in machines.values[:1]:
         setting = [device.upper(), *setting, name, threads_of(threads)]
-    shown = [layer_costs.measured(costs, plan, form) for form in layer_costs.FORMS]
-    of_layers = pd.concat(shown)
-    notes = (
-        outdated_text(found.seeds),
-        outdated_text(of_layers[of_layers["row"].isin(answers["row"])], "costs"),
-        found.left_out,
-    )
+    of_layers = pd.concat(layer_costs.measured(costs, plan, form) for form in layer_costs.FORMS)
+    of_layers = of_layers[of_layers["row"].isin(answers["row"])]
+    notes = outdated_text(found.seeds), outdated_text(of_layers, "costs"), found.left_out
     return Tables(
         suite, answers, found.pairs(), matrix.matrix(answers, costs, suite, forms), forms,
         found.seeds.reindex(columns=of_a_seed), ", ".join(setting),
@@ -177,11 +173,8 @@ def files(of: Tables, *, latex: bool) -> dict[str, bytes]:
     page = _rendered("suite.md.j2", of)
     if of.suite.published:
         page += papers.section(papers.results(of.answers, of.seeds, of.suite), of.suite).encode()
-    content = {
-        f"{name}.md": page,
-        f"{name}-answers.csv": frame_csv(of.seeds),
-        **style.table_with_images(name, of.joined.reset_index(), draw, of),
-    }
+    content = {f"{name}.md": page, f"{name}-answers.csv": frame_csv(of.seeds)}
+    content |= style.table_with_images(name, of.joined.reset_index(), draw, of)
     if find_spec("pyarrow"):
         stream = io.BytesIO()
         of.seeds.to_parquet(stream)
@@ -274,15 +267,15 @@ def _questions(of: Tables) -> list[Line]:
         strongest = answers.loc[answers["baseline"] != "", columns].value_counts()
         texts = [f"{'variant ' * (name in {*answers['row']})}{name}: {number(value)} {ends}"
                  for name, value, ends in strongest.index[:1]]  # fmt: skip
+        baseline = texts[0] if texts else NOTHING if answers.empty else "not fitted yet"
         quick = fastest(of, question.name)
-        named = [f"{row} ({ratio(line, time)})" for row, line in quick.items()]
-        tied = sum(line[time] <= TIE * min(of_all[time] for of_all in quick.values())
-                   for line in quick.values())  # fmt: skip
+        named = [f"{row} ({ratio(line, time)})" for row, line in quick.items()][:FASTEST]
+        times = [line[time] for line in quick.values()]
+        tied = sum(of_row <= TIE * min(times) for of_row in times)
         found.append({
             "name": question.name, "title": question.title, "form": of.forms[question.name],
             "steps": of_recipes[question.name].train["steps"],
-            "asks": question.asks, "note": question.note,
-            "baseline": texts[0] if texts else NOTHING if answers.empty else "not fitted yet",
+            "asks": question.asks, "note": question.note, "baseline": baseline,
             **{of: NOTHING if question.ceiling is None else int(verdict.get(of, 0))
                for of in DECIDED},
             **({} if verdict.get(UNABLE) or is_unable_possible(answers) else {UNABLE: NOTHING}),
@@ -290,9 +283,25 @@ def _questions(of: Tables) -> list[Line]:
             "finished": int(has_runs(entries).sum() - verdict.get(MISSING, 0)),
             "pairs": math.comb(len(whole), 2),
             "apart": len(told_apart(whole, pairs, question.ceiling)),
-            "fastest": ", ".join(named[:FASTEST]) or NOTHING, "tied": tied,
+            "fastest": ", ".join(named) or NOTHING,
+            "best": _best(question, named, tied or 1, whole, baseline),
         })  # fmt: skip
     return found
+
+
+def _best(
+    question: SuiteQuestion, named: Sequence[str], tied: int, whole: pd.DataFrame, baseline: str
+) -> str:
+    """The named rows in Markdown, the first `tied` in bold, or the best one; empty without any."""
+    if named:
+        names = [*map(escape, named)]
+        return ", ".join([f"**{', '.join(names[:tied])}**", *names[tied:]])
+    if whole.empty:
+        return ""
+    if question.ceiling is None:
+        return f"no variant is better than the strongest baseline, {escape(baseline)}"
+    best = whole.nlargest(1, "mean").iloc[0]
+    return f"none is able; the best is {escape(best['row'])} with {best['text']}"
 
 
 def told_apart(
@@ -331,23 +340,10 @@ def fastest(of: Tables, question: str) -> dict[str, Line]:
 
 def terminal(of: Tables) -> str:
     """The matrix of each form as text: mean, rank group and verdict; in brackets at a baseline."""
-    suite, middle = of.suite, of.suite.cost.middle_length
-    tables = [
-        f"{suite.title} ({suite.key}), {form} questions\n"
-        f"{of.table(form, 'terminal').terminal(WIDE)}"
-        for form in of.matrix
-    ]
-    legend = (
-        "Able: the number of finished questions on which every seed reached the ceiling, within "
-        f"these steps: {steps(of)}. Variants that share a letter in a column are not separable. "
-        "In brackets: no attention, or not better than every baseline. *: trials or seeds are "
-        f"missing. Time, peak memory: of training a layer of this form and {middle:,} tokens, "
-        f"relative to softmax ({of.setting}). {UPPER_BOUND.strip()} marks layers of PyTorch "
-        "operations: a fused kernel may cost less. Decode: the time of a token after "
-        f"{max(suite.cost.lengths):,}, relative to softmax. State: its bytes."
-    )
-    if of.added:
-        legend += f" Your runs: {', '.join(of.added)}; the others are published."
+    head = f"{of.suite.title} ({of.suite.key})"
+    every = {form: of.table(form, "terminal").terminal(WIDE) for form in of.matrix}
+    tables = [f"{head}, {form} questions\n{table}" for form, table in every.items()]
+    legend = rendered("legend.txt.j2", of=of, steps=steps(of))
     return "\n\n".join([*tables, *(fill(text, WIDE) for text in (legend, *of.notes))])
 
 
@@ -364,39 +360,4 @@ def readme_table(of: Tables) -> str:
 
 def readme_answer(of: Tables) -> str:
     """The fastest of the best rows of each question, as a list."""
-    lines = [
-        "Each line has up to three variants that are *able*, the fastest first; in bold, those "
-        "within 15 % of the fastest. In brackets: the time of training a layer with default "
-        "options, relative to softmax of the same form, at "
-        f"{of.suite.cost.middle_length:,} tokens ({escape(of.setting)}). Questions are shorter, "
-        "some use [other options](results/laptop.md), and a variant without measured time is left "
-        "out.\n"
-    ]
-    waiting = []
-    for about in _questions(of):
-        if not (best := _best(of, about)):
-            waiting.append(about["title"])
-            continue
-        entries = about["finished"] + about["part"] + about["not_run"]
-        of_all = f"results of {about['finished']} of {entries} variants"
-        runs = f"{about['form'].capitalize()}, {about['steps']:,} steps, {of_all}"
-        what = f"{about['title']}: {escape(about['asks'])} {runs}"
-        lines.append(f"- {what}: {best}. {escape(about['note'])}".strip())
-    lines += [f"- Runs are missing: {'; '.join(waiting)}."] if waiting else []
-    return "\n".join([*lines, *(f"\n{escape(note)}" for note in of.notes)])
-
-
-def _best(of: Tables, about: Line) -> str:
-    if about["fastest"] != NOTHING:
-        named = [*map(escape, about["fastest"].split(", "))]
-        tied = about["tied"] or 1
-        return ", ".join([f"**{', '.join(named[:tied])}**", *named[tied:]])
-    answers = of.answers[(of.answers["question"] == about["name"]) & (of.answers["text"] != "")]
-    answers = answers[answers["part"] == ""]
-    if answers.empty:
-        return ""
-    if of.suite.question(about["name"]).ceiling is None:
-        strongest = escape(about["baseline"])
-        return f"no variant is better than the strongest baseline, {strongest}"
-    best = answers.loc[answers["mean"].idxmax()]
-    return f"none is able; the best is {escape(best['row'])} with {best['text']}"
+    return rendered("readme.md.j2", of=of, about=_questions(of)).rstrip("\n")

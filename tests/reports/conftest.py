@@ -1,5 +1,6 @@
 """Synthetic records: every argument is something that a test may want to vary."""
 
+import csv
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -9,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from harness.catalogue import described
 from harness.recipes import declared
 from harness.records import frame
 from harness.records.answers import CorrectAnswers
@@ -16,6 +18,8 @@ from harness.records.cost import CostRecord, step_recipe
 from harness.records.record import Record
 from harness.records.sources import Sources
 from harness.records.suites import Suite, find
+from reports.pages.suite import Tables, tables
+from reports.suite_results import SuiteResults, results
 from tasks.metrics import Metric
 
 MIB = 2**20
@@ -32,6 +36,11 @@ def snapshot(name: str, text: str) -> None:
         return
     found.write_text(text, "utf-8")
     assert text == approved.read_text("utf-8"), f"compare {found} with {approved}"
+
+
+def csv_lines(content: bytes) -> list[dict[str, str]]:
+    """The lines of a CSV file by heading."""
+    return [*csv.DictReader(content.decode().splitlines())]
 
 
 ACCURACY = Metric(name="accuracy", unit="%", better="higher", digits=1, scale=100, chance=10.0)
@@ -226,10 +235,22 @@ ACCURACIES = {
 
 
 class SuiteFrames(NamedTuple):
+    """The frames of a suite, and what is made of them, or of others that are named."""
+
     suite: Suite
     runs: pd.DataFrame
     baselines: pd.DataFrame
     costs: pd.DataFrame
+
+    def tables(self, **others: Any) -> Tables:
+        return tables(*self._replace(**others), described())
+
+    def results(self, **others: Any) -> SuiteResults:
+        suite, runs, baselines, _ = self._replace(**others)
+        return results(runs, suite, baselines)
+
+    def answers(self, **others: Any) -> pd.DataFrame:
+        return self.results(**others).answers().set_index(["question", "row"])
 
 
 @pytest.fixture

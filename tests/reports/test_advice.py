@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -190,15 +191,22 @@ CLAIMS = {
 }
 
 
-def table_of(found: SuiteResults, *, cost=True, causal=(), **claims) -> Values:
+@cache
+def made() -> SuiteResults:
+    suite, runs, baselines = suite_frames()
+    return results(runs, suite, baselines)
+
+
+def table_of(found: SuiteResults, answers=None, *, cost=True, causal=(), **claims) -> Values:
     """The table of results; variants claim everything but what `claims` deny."""
     suite, _, _ = suite_frames()
+    answers = found.answers() if answers is None else answers
     variants = [{"name": row.attention, **CLAIMS, **claims.get(row.attention, {})}
                 for row in suite.rows if "+" not in row.attention]  # fmt: skip
     tasks = [{"name": q.task, "causal": q.name in causal} for q in suite.questions]
     costs = published_costs()[: None if cost else 0]
     catalogue = {"variants": variants, "tasks": tasks}
-    return table(found.answers(), found.seeds, costs, suite, catalogue)
+    return table(answers, found.seeds, costs, suite, catalogue)
 
 
 def test_where_less_is_better_errors_have_the_groups_of_accuracies():
@@ -209,8 +217,8 @@ def test_where_less_is_better_errors_have_the_groups_of_accuracies():
     ]
     errors = runs.assign(better="lower", score=100 - runs["score"], sample=wrong)
     rules = baselines.assign(score=100 - baselines["score"])
-    tables = [table_of(results(runs, suite, baselines)), table_of(results(errors, suite, rules))]
-    for row, other in zip(*(values["rows"] for values in tables), strict=True):
+    tables = (table_of(found)["rows"] for found in (made(), results(errors, suite, rules)))
+    for row, other in zip(*tables, strict=True):
         assert (row["states"], row["groups"]) == (other["states"], other["groups"])
 
 
@@ -237,32 +245,29 @@ def test_losses_are_ranked_among_themselves_where_a_baseline_is_better_than_all(
 
 
 def test_the_table_of_a_store_has_the_groups_and_states_of_the_matrix():
-    suite, runs, baselines = suite_frames()
-    found = results(runs, suite, baselines)
-    values, answered = table_of(found), found.answers()
+    values, answered = table_of(made()), made().answers()
     rows = {row["row"]: row for row in values["rows"]}
-    assert len(rows) == len(suite.rows)
+    assert len(rows) == len(suite_frames()[0].rows)
     groups = {
         name: score_groups(of.set_index("row"))
         for name, of in answered[answered["answered"]].groupby("question")
     }
-    for label, row in rows.items():
-        for _, answer in answered[answered["row"] == label].iterrows():
-            name = answer["question"]
-            assert (row["states"][name] == "ok") == answer["answered"]
-            if answer["answered"]:
-                assert row["groups"][name] == groups[name][label]
-                assert set(row["draws"][name]) & {str(row["groups"][name])}
-            if answer["text"]:
-                assert row["seeds"][name] == answer["seeds"]
+    for answer in answered.to_dict("records"):
+        row, name = rows[answer["row"]], answer["question"]
+        assert (row["states"][name] == "ok") == answer["answered"]
+        if answer["answered"]:
+            assert row["groups"][name] == groups[name][answer["row"]]
+            assert str(row["groups"][name]) in row["draws"][name]
+        if answer["text"]:
+            assert row["seeds"][name] == answer["seeds"]
     assert rows["softmax+primal"]["uses"] == CLAIMS["uses"]
     assert [label for label, row in rows.items() if row["inferred"]] == ["softmax+primal"]
-    softmax, primal = (
+    both, softmax, primal = (
         {point[0]: point[1] for point in rows[label]["points"]["decode causal"]}
-        for label in rows["softmax+primal"]["parts"]
+        for label in ("softmax+primal", "softmax", "primal")
     )
-    for length, time, *_ in rows["softmax+primal"]["points"]["decode causal"]:
-        assert time == pytest.approx((softmax[length] + primal[length]) / 2)
+    assert both == pytest.approx({n: (softmax[n] + primal[n]) / 2 for n in both})
+    assert rows["softmax+primal"]["parts"] == ["softmax", "primal"]
     asked = query(4096, needs=["recall"])
     assert advice_text(values, asked, advise(values, asked))
 
@@ -338,10 +343,8 @@ def test_an_unable_row_is_left_out_and_an_undecided_one_is_named_as_such():
     assert found["excluded"] == {
         "unable": ["flat"], "undecided, no better than a baseline yet": ["new"],
     }  # fmt: skip
-    slower = table_with(
-        row("open", 1, {1024: 0.1}, memory=200.0, verdicts=rows[1]["verdicts"]), rows[0]
-    )
-    both = advise(slower, query())
+    larger = row("open", 1, {1024: 0.1}, memory=200.0, verdicts={"recall": "undecided"})
+    both = advise(slower := table_with(larger, rows[0]), query())
     assert names(both) == ["open", "able"] and both["recommended"] == "able"
     text = advice_text(slower, query(), both)
     lines = {line.split()[0]: line for line in text.splitlines() if line}
@@ -363,12 +366,8 @@ def test_an_unable_row_is_left_out_and_an_undecided_one_is_named_as_such():
     ],
 )  # fmt: skip
 def test_the_state_of_a_row_is_its_verdict_unless_it_learned_the_question(verdict, learned, others):
-    suite, runs, baselines = suite_frames()
-    found = results(runs, suite, baselines)
-    before, answers = found.answers(), found.answers().assign(verdict=verdict)
-    catalogue = {"variants": [{"name": row.attention, **CLAIMS} for row in suite.rows],
-                 "tasks": [{"name": q.task, "causal": True} for q in suite.questions]}  # fmt: skip
-    values = table(answers, found.seeds, published_costs()[:0], suite, catalogue)
+    before = made().answers()
+    values = table_of(made(), before.assign(verdict=verdict), cost=False)
     states = {row["row"]: row["states"] for row in values["rows"]}
     for of in before[before["text"] != ""].to_dict("records"):
         expected = learned if of["answered"] else others
@@ -377,18 +376,12 @@ def test_the_state_of_a_row_is_its_verdict_unless_it_learned_the_question(verdic
 
 
 def test_able_rows_are_the_first_group_and_better_scores_of_others_come_after_them():
-    suite, runs, baselines = suite_frames()
-    found = results(runs, suite, baselines)
-    answers = found.answers()
+    answers = made().answers()
     learned = answers[answers["answered"]]
-    worst = learned.loc[learned.groupby("question")["mean"].idxmin()]
-    answers.loc[worst.index, "verdict"] = "able"
-    catalogue = {"variants": [{"name": row.attention, **CLAIMS} for row in suite.rows],
-                 "tasks": [{"name": q.task, "causal": True} for q in suite.questions]}  # fmt: skip
-    values = table(answers, found.seeds, published_costs()[:0], suite, catalogue)
+    worst = learned.groupby("question")["mean"].idxmin()
+    answers.loc[worst, "verdict"] = "able"
+    values = table_of(made(), answers, cost=False)
     groups = {row["row"]: row["groups"] for row in values["rows"]}
-    able = {(of.row, of.question) for of in worst.itertuples()}
     for of in learned.itertuples():
-        first = (of.row, of.question) in able
-        assert (groups[of.row][of.question] == 1) == first
-    assert len(learned) > len(able)
+        assert (groups[of.row][of.question] == 1) == (of.Index in {*worst})
+    assert len(learned) > len(worst)

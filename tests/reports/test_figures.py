@@ -1,7 +1,5 @@
 """Figures: their styles, axes and texts; of costs, suites and studies, and curves of training."""
 
-import csv
-import io
 from itertools import pairwise
 from xml.etree import ElementTree
 
@@ -20,7 +18,8 @@ from reports.figures.matrix import _lanes, draw
 from reports.pages.suite import files, tables
 from reports.shown import questions
 from reports.studies import study_files
-from tests.reports.conftest import make_cost, make_record
+from reports.text import digest
+from tests.reports.conftest import csv_lines, make_cost, make_record
 from tests.reports.test_shown import RATES
 from tests.reports.test_sweep import NO_RULES, on_pairs, trial
 
@@ -72,11 +71,8 @@ def test_a_logarithmic_axis_has_three_ticks_within_its_ends(low, high):
 def test_the_figure_of_costs_is_ordered_by_result_and_marks_the_crossover():
     slow = {f"x{i}": (5, 4, 3 + i) for i in range(9)}
     ratios = {"softmax": (1, 1, 1), **slow, "primal": (2, 0.5, 0.25), "linear": (2, 1.5, 1.2)}
-    records = [
-        make_cost(name, length, ratio=ratio, seconds=ratio)
-        for name, values in ratios.items()
-        for length, ratio in zip(LENGTHS, values, strict=True)
-    ]
+    each = [(row, *of) for row in ratios for of in zip(LENGTHS, ratios[row], strict=True)]
+    records = [make_cost(row, length, ratio=of, seconds=of) for row, length, of in each]
     two_lengths = [make_cost("softmax", length, heads=4) for length in LENGTHS[:2]]
     figure = figure_of(cost.draw, cost.sweeps(of_costs([*records, *two_lengths])))
     time, _ = figure.axes
@@ -92,7 +88,7 @@ def test_the_figure_of_costs_is_ordered_by_result_and_marks_the_crossover():
 
 
 def test_the_figure_of_a_suite_has_a_point_for_each_row_with_a_time(suite_frames):
-    panels = figure_of(draw, tables(*suite_frames, described())).axes
+    panels = figure_of(draw, suite_frames.tables()).axes
     # The second row has no run on the bidirectional question.
     for axes, times in zip(panels, [{1, 1.8, 4}, {1, 0.9, 2}], strict=True):
         points = {line.get_xdata()[0] for line in axes.lines if line.get_marker() != "None"}
@@ -114,30 +110,16 @@ def test_no_labels_of_the_figure_of_a_suite_overlap():
         assert min((b - a for a, b in pairwise(numbers)), default=9) > 3
 
 
-@pytest.mark.slow
-def test_the_files_name_their_source_hold_no_date_and_are_the_same_in_any_order():
-    records = [make_cost("softmax", length) for length in LENGTHS]
-    sweeps, again = (cost.sweeps(of_costs(records[::step])) for step in (1, -1))
-    images = style.images("cost", "made for a test", cost.draw, sweeps)
-    assert images["cost.png"].startswith(b"\x89PNG") and b"dc:date" not in images["cost.svg"]
-    assert all(b"made for a test" in content for content in images.values())
-    assert images == style.images("cost", "made for a test", cost.draw, again)
-
-
 HARD = r"$\foo{$ </svg>&漢字" + "\x00\x1b[31m"
 
 
 def files_of_suite(suite_frames) -> dict[str, bytes]:
     suite, *others = suite_frames
-    rows = tuple(
-        row.model_copy(update={"attention": HARD}) if row.attention == "primal" else row
-        for row in suite.rows
-    )
+    names = ((row, HARD if row.attention == "primal" else row.attention) for row in suite.rows)
+    rows = tuple(row.model_copy(update={"attention": name}) for row, name in names)
     suite = suite.model_copy(update={"rows": rows})
-    return files(
-        tables(suite, *(table.replace("primal", HARD) for table in others), described()),
-        latex=False,
-    )
+    frames = (table.replace("primal", HARD) for table in others)
+    return files(tables(suite, *frames, described()), latex=False)
 
 
 def files_of_study() -> dict[str, bytes]:
@@ -170,12 +152,17 @@ QUICK = ("a", "tuning")
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in FILES]
 )
-def test_every_figure_can_be_saved_for_any_text_and_has_the_same_bytes_again(name, suite_frames):
+def test_every_figure_is_of_any_text_names_its_table_and_has_the_same_bytes_again(
+    name, suite_frames
+):
     found, again = (FILES[name](suite_frames, step) for step in (1, -1))
+    table = f"{name}.csv"
+    source = digest(table, found[table]).encode() if table in found else b""
     for kind, start in (("png", b"\x89PNG"), ("svg", b"<?xml")):
         image = found[f"{name}.{kind}"]
-        assert image.startswith(start) and image == again[f"{name}.{kind}"]
+        assert image.startswith(start) and source in image and image == again[f"{name}.{kind}"]
     ElementTree.fromstring(image)
+    assert b"dc:date" not in image
     # No text is a formula.
     assert "漢字".encode() in image and rb"$\foo{$" in image
 
@@ -209,12 +196,11 @@ def test_a_curve_is_the_mean_and_range_of_the_seeds_that_reached_a_step(value, e
 
 def test_the_files_hold_every_point(unrendered):
     found = curves.files(*frames(RUNS))
-    lines = [*csv.DictReader(io.StringIO(found["curves.csv"].decode()))]
-    assert [(line["seed"], line["step"], line["dev"], line["losses"]) for line in lines] == [
-        ("0", "5", "", '{"j": 1.0}'), ("0", "10", "25.0", '{"j": 1.0}'),
-        ("1", "5", "", '{"j": 1.0}'), ("1", "10", "75.0", '{"j": 1.0}'),
-        ("2", "5", "", '{"j": 1.0}'),
+    lines = csv_lines(found["curves.csv"])
+    assert [(line["seed"], line["step"], line["dev"]) for line in lines] == [
+        ("0", "5", ""), ("0", "10", "25.0"), ("1", "5", ""), ("1", "10", "75.0"), ("2", "5", ""),
     ]  # fmt: skip
+    assert {line["losses"] for line in lines} == {'{"j": 1.0}'}
     assert curves.files(*frames(RUNS[::-1])) == found
 
 

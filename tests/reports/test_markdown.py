@@ -1,10 +1,11 @@
+import pandas as pd
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from reports.markdown import escape, escape_prose, insert, table
-from reports.text import csv_cell, plain
+from reports.text import csv_cell, frame_csv, plain
 
 RENDERER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 SYNTAX = st.text(st.sampled_from("\\`*_[]()<>!#|~&;:$-+=.1 \nax\"'{}")) | st.text()
@@ -95,4 +96,5 @@ def test_no_text_is_a_formula_in_csv(text):
 
 
 def test_numbers_stay_numbers_in_csv():
-    assert (csv_cell(-1.5), csv_cell(None), csv_cell(True)) == (-1.5, "", True)
+    assert (csv_cell(-1.5), csv_cell(None), csv_cell(True)) == (-1.5, None, True)
+    assert frame_csv(pd.DataFrame({"a": [-1.5, None], "b": ["=1", None]})) == b"a,b\n-1.5,'=1\n,\n"

@@ -1,9 +1,9 @@
 """`harness report` on a store of a suite."""
 
-import csv
 import json
 import platform
 
+import pandas as pd
 import pytest
 
 from harness import stores
@@ -29,12 +29,11 @@ def call(suite_records, tmp_path, capsys):
         BaselineStore.within(store.folder).write(rules)
     for length in (256, 512, 1024):
         CostStore.within(store.folder).write(make_cost("primal", length))
+    in_store = "--store", str(store.folder)
 
     def run(*options):
         with pytest.raises(SystemExit) as ended:
-            main(
-                ["report", *(["--store", str(store.folder)] * ("--store" not in options)), *options]
-            )
+            main(["report", *([] if "--store" in options else in_store), *options])
         return (ended.value.code, *capsys.readouterr())
 
     return run
@@ -69,9 +68,8 @@ def test_a_report_writes_the_files_of_the_suites_that_are_named(call, suite, tmp
     left.write_text("")
     assert call(*suite, "--out", str(tmp_path / "pages"))[0] == 0
     assert (tmp_path / "pages" / "mine.tex").read_text() != "older" and not left.exists()
-    with (tmp_path / "pages" / "pairs.csv").open() as file:
-        pairs = [line for line in csv.DictReader(file) if line["table"] == "mine@1"]
-    assert {line["question"] for line in pairs} == {"recall", "copy"}
+    pairs = pd.read_csv(tmp_path / "pages" / "pairs.csv").query("table == 'mine@1'")
+    assert {*pairs["question"]} == {"recall", "copy"}
     assert "linear[chunk=8]" in out and "listops" not in out
 
 
@@ -95,22 +93,19 @@ def test_runs_of_a_user_are_among_published(call, suite_records, tmp_path, monke
     mine = Store(tmp_path / "other")
     for record in suite_records:
         if record.spec.attention == "softmax":
-            options = {"options": {"primal": {}}, "layers": ("primal", "primal")}
+            fields = {"attention": "primal", "options": {"primal": {}}, "layers": ("primal",) * 2}
             digests = {"implementations": {"primal": digest_of_now("primal")}}
-            record = record.model_copy(update=digests)
-            mine.write(
-                changed(record, "spec", attention="primal", seed=record.spec.seed, **options)
-            )
-    store = "--store", str(mine.folder)
-    rows = {row for row, _ in answers_in(call(*store, "--suite", "mine", "--json")[1])}
+            mine.write(changed(record.model_copy(update=digests), "spec", **fields))
+    asked = "--store", str(mine.folder), "--suite", "mine"
+    rows = {row for row, _ in answers_in(call(*asked, "--json")[1])}
     assert rows == {"softmax", "primal", "linear[chunk=8]", "none"}
-    out = call(*store, "--suite", "mine")[1]
+    out = call(*asked)[1]
     assert " ".join(out.split()).endswith("Your runs: primal; the others are published.")
-    alone = answers_in(call(*store, "--suite", "mine", "--no-with-published", "--json")[1])
+    alone = answers_in(call(*asked, "--no-with-published", "--json")[1])
     assert {row for row, _ in alone} == {"primal"}
-    assert call(*store, "--suite", "mine", "--compare", "primal,none")[0] == 0
+    assert call(*asked, "--compare", "primal,none")[0] == 0
     monkeypatch.setattr(stores, "PUBLISHED", tmp_path / "nowhere")
-    assert call(*store, "--with-published")[0] == 2
+    assert call(*asked, "--with-published")[0] == 2
 
 
 def test_variants_and_questions_are_filtered_after_all_are_compared(call, suite):

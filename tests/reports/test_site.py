@@ -38,8 +38,8 @@ def content() -> SimpleNamespace:
     costs = published_costs()
     return SimpleNamespace(
         tables=tables(suite, runs, baselines, costs, described()), costs=costs,
-        catalogue=described(),
-        records=records, studies=ShallowStore.within(ROOT / "results").read_whole(),
+        catalogue=described(), records=records,
+        studies=ShallowStore.within(ROOT / "results").read_whole(),
     )  # fmt: skip
 
 
@@ -114,14 +114,10 @@ def test_page_and_command_give_the_same_advice_to_queries(content: SimpleNamespa
     generator, of = np.random.default_rng(7), content.tables
     values = table(of.answers, of.seeds, content.costs, of.suite, content.catalogue)
     lengths = choices(values)["lengths"]
-    queries = [
-        {
-            **random_query(generator, [*values["questions"]]),
-            "length": int(generator.choice(lengths)),
-        }
-        for _ in range(200)
-    ]
-    queries = [query for query in queries if query["needs"]]
+    names = [*values["questions"]]
+    drawn = [{**random_query(generator, names), "length": int(generator.choice(lengths))}
+             for _ in range(200)]  # fmt: skip
+    queries = [query for query in drawn if query["needs"]]
     found = open_page().evaluate("queries => queries.map(advise)", queries)
     expected = [advise(values, query) for query in queries]
     assert sum(bool(result["members"]) for result in expected) > 20

@@ -32,12 +32,14 @@ def answers(correct, of, *, seeds=1):
 
 
 @pytest.mark.parametrize("correct", [0, 3, 500, 977, 1000])
-@pytest.mark.parametrize("seeds", [1, 4])
-def test_seeds_that_answer_alike_have_the_wilson_interval_of_scipy(correct, seeds):
+def test_seeds_that_answer_alike_have_the_wilson_interval_of_scipy(correct):
     expected = stats.binomtest(correct, 1000).proportion_ci(method="wilson")
-    result = score_interval(answers(correct, 1000, seeds=seeds))
-    assert result[1:3] == pytest.approx((expected.low, expected.high), abs=2e-4)
-    assert result.low < result.high
+    ends = pytest.approx((expected.low, expected.high), abs=2e-4)
+    for seeds in (1, 4):
+        result = score_interval(answers(correct, 1000, seeds=seeds))
+        assert result[1:3] == ends and result.low < result.high
+    one_seed = interval([correct / 1000], examples=1000)
+    assert one_seed[1:3] == pytest.approx((expected.low, expected.high), abs=1e-12)
 
 
 def test_seeds_that_vary_more_than_examples_have_the_student_interval_of_scipy():
@@ -55,6 +57,12 @@ def test_answers_of_one_sequence_count_once_where_they_agree(correct):
     assert score_interval(eight) == pytest.approx(score_interval(single), abs=2e-4)
 
 
+def covered(totals):
+    """The share of intervals that contain the mean 0, of samples of clusters of one answer."""
+    found = [mean_interval(Sample(sums, np.ones(totals.shape[-1]))) for sums in totals]
+    return np.mean([interval.low <= 0 <= interval.high for interval in found])
+
+
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("seeds", [2, 3, 5])
 @pytest.mark.parametrize("level", [0.0, 2.0])
@@ -62,8 +70,7 @@ def test_intervals_contain_the_mean_where_seeds_answer_independently(seeds, leve
     # The seeds differ on each example, and in their means by `level` times as much as that causes.
     rng = np.random.default_rng(0)
     totals = rng.standard_normal((2000, seeds, 100)) + rng.normal(0, level / 10, (2000, seeds, 1))
-    found = [mean_interval(Sample(sums, np.ones(100))) for sums in totals]
-    assert np.mean([interval.low <= 0 <= interval.high for interval in found]) >= 0.94
+    assert covered(totals) >= 0.94
 
 
 @pytest.mark.slow_after(1)
@@ -71,10 +78,7 @@ def test_intervals_contain_the_mean_where_seeds_answer_independently(seeds, leve
 def test_intervals_of_few_episodes_contain_the_mean(seeds):
     rng = np.random.default_rng(0)
     totals = rng.standard_normal((2000, 1, 6)).repeat(seeds, 1)
-    found = [mean_interval(Sample(sums, np.ones(6))) for sums in totals]
-    assert np.mean([interval.low <= 0 <= interval.high for interval in found]) == pytest.approx(
-        0.95, abs=0.015
-    )
+    assert covered(totals) == pytest.approx(0.95, abs=0.015)
 
 
 @pytest.mark.slow_after(1)
@@ -207,13 +211,6 @@ def test_seeds_give_the_student_interval_of_scipy(runs):
 def test_seeds_that_agree_keep_the_sampling_of_the_test_split():
     single, three = interval([0.125], examples=2000), interval([0.125] * 3, examples=2000)
     assert three[:3] == single[:3] and three.low < 0.12 < 0.13 < three.high
-
-
-@pytest.mark.parametrize("correct", [0, 3, 977, 1000])
-def test_one_seed_gives_the_wilson_interval_of_scipy(correct):
-    expected = stats.binomtest(correct, 1000).proportion_ci(method="wilson")
-    result = interval([correct / 1000], examples=1000)
-    assert result[1:3] == pytest.approx((expected.low, expected.high), abs=1e-12)
 
 
 def test_an_interval_never_leaves_the_range_of_an_accuracy():

@@ -1,6 +1,5 @@
 """The files of a suite: Markdown, CSV, LaTeX, and the table of a terminal."""
 
-import csv
 import io
 
 import numpy as np
@@ -24,20 +23,23 @@ from reports.pages.suite import (
     told_apart,
 )
 from reports.site import site
-from tests.reports.conftest import snapshot
+from tests.reports.conftest import csv_lines, snapshot
 
 pytestmark = pytest.mark.usefixtures("unrendered")
 
 
 @pytest.fixture
 def found(suite_frames):
-    suite, runs, baselines, costs = suite_frames
-    return tables(suite, runs, baselines, costs, described())
+    return suite_frames.tables()
 
 
 @pytest.fixture
 def pages(found):
     return files(found, latex=True)
+
+
+def page_of(of):
+    return files(of, latex=False)["mine.md"].decode()
 
 
 def table_in(page, after):
@@ -56,17 +58,16 @@ def test_the_page_the_latex_and_the_terminal_are_the_approved_ones(found, pages)
 
 
 def test_the_tables_hold_every_digit_and_a_line_for_each_seed(found, pages):
-    lines = {line["row"]: line for line in csv.DictReader(io.StringIO(pages["mine.csv"].decode()))}
+    lines = {line["row"]: line for line in csv_lines(pages["mine.csv"])}
     assert float(lines["primal"]["causal.recall"]) == found.matrix["causal"].loc["primal", "recall"]
     assert lines["none"]["causal.time.256"] == "" == lines["linear[chunk=8]"]["bidirectional.copy"]
-    seeds = [*csv.DictReader(io.StringIO(pages["mine-answers.csv"].decode()))]
+    seeds = csv_lines(pages["mine-answers.csv"])
     assert len(seeds) == 3 * 7 and {line["seed"] for line in seeds} == {"1", "2", "3"}
 
 
 def test_the_parts_of_a_readme_are_the_approved_ones_and_mark_missing_seeds(suite_frames, found):
-    suite, runs, baselines, costs = suite_frames
-    several = (runs["row"] == "primal") & (runs["question"] == "copy") & (runs["seed"] > 1)
-    of = tables(suite, runs[~several], baselines, costs, described())
+    several = "row == 'primal' and question == 'copy' and seed > 1"
+    of = suite_frames.tables(runs=suite_frames.runs.query(f"not ({several})"))
     snapshot("mine_readme.md", f"{readme_answer(of)}\n\n{readme_table(of)}\n")
     assert "1 of 3 seeds" in readme_table(of) and "runs missing" not in readme_table(found)
 
@@ -100,12 +101,12 @@ def test_pairs_are_told_apart_by_their_difference_or_by_the_ceiling():
 
 @pytest.mark.parametrize(("form", "other"), [FORMS, FORMS[::-1]])
 def test_every_cost_is_of_the_form_of_its_question(suite_frames, form, other):
-    suite, runs, baselines, costs = suite_frames
+    suite, *_, costs = suite_frames
     of_form = (costs["causal"] == (form == "causal")) & (costs["row"] == "primal")
     names = ["seconds", "ratio", "ratio.q1", "ratio.q3", "memory_ratio", "parameters"]
     changed = costs.copy()
     changed.loc[of_form, names] *= 0.1
-    before, after = (tables(suite, runs, baselines, c, described()) for c in (costs, changed))
+    before, after = (suite_frames.tables(costs=c) for c in (costs, changed))
     pd.testing.assert_frame_equal(before.matrix[other], after.matrix[other])
     values = advice.table(after.answers, after.seeds, changed, suite, described())
     for question in suite.questions:
@@ -123,9 +124,8 @@ def test_every_cost_is_of_the_form_of_its_question(suite_frames, form, other):
 
 
 def test_a_cost_that_is_missing_in_a_form_is_not_the_cost_of_the_other_form(suite_frames):
-    suite, runs, baselines, costs = suite_frames
-    others = costs[~costs["causal"] | (costs["row"] != "softmax")]
-    of = tables(suite, runs, baselines, others, described())
+    others = suite_frames.costs.query("not causal or row != 'softmax'")
+    of = suite_frames.tables(costs=others)
     ((row, line),) = fastest(of, "recall").items()
     assert row == "softmax" and line["time.512"] != line["time.512"]
     lines = {line[0]: line for line in table_in(f"\n{readme_table(of)}", "\n")}
@@ -134,38 +134,35 @@ def test_a_cost_that_is_missing_in_a_form_is_not_the_cost_of_the_other_form(suit
 
 @pytest.mark.parametrize(("computed_by", "bound"), [("PyTorch", True), ("Triton", False)])
 def test_a_ratio_of_pytorch_operations_is_marked_as_a_bound(suite_frames, computed_by, bound):
-    suite, runs, baselines, costs = suite_frames
-    costs = costs.assign(computed_by=computed_by)
-    of = tables(suite, runs, baselines, costs, described())
-    lines = {line[0]: line for line in table_in(files(of, latex=False)["mine.md"].decode(), "## C")}
+    of = suite_frames.tables(costs=suite_frames.costs.assign(computed_by=computed_by))
+    lines = {line[0]: line for line in table_in(page_of(of), "## C")}
     assert [text.startswith("≤ ") for text in lines["primal"][3:6]] == [bound, bound, bound]
 
 
 def test_texts_of_records_are_escaped(suite_frames):
-    suite, runs, baselines, costs = suite_frames
-    name = "a|b_{&%$<!--\x1b"
-    runs = runs.assign(row=runs["row"].replace("none", name))
-    pages = files(tables(suite, runs, baselines, costs, described()), latex=True)
+    suite, runs, *_ = suite_frames
+    runs = runs.replace({"row": {"none": "a|b_{&%$<!--\x1b"}})
+    pages = files(suite_frames.tables(runs=runs), latex=True)
     assert pages["mine.tex"].isascii() and r"a|b\_\{\&\%\$<!--?" in pages["mine.tex"].decode()
     first, *others = suite.questions
     titled = first.model_copy(update={"title": "a \x1b title"})
-    questions = {"questions": (titled, *others)}
-    of = tables(suite.model_copy(update=questions), runs, baselines, costs, described())
-    html = site(of, costs, described(), records=[], studies=[]).decode()
+    suite = suite.model_copy(update={"questions": (titled, *others)})
+    of = suite_frames.tables(suite=suite, runs=runs)
+    html = site(of, suite_frames.costs, described(), records=[], studies=[]).decode()
     assert "\x1b" not in html and "a \N{REPLACEMENT CHARACTER} title" in html
     page = pages["mine.md"].decode()
     assert "<!--" not in page and len({len(line) for line in table_in(page, "## Causal")}) == 1
 
 
 def test_runs_are_in_a_parquet_file_where_pyarrow_is_installed(found, pages):
-    pandas, pyarrow = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
-    assert pyarrow and len(pandas.read_parquet(io.BytesIO(pages["mine-answers.parquet"]))) == 21
+    pytest.importorskip("pyarrow")
+    assert len(pd.read_parquet(io.BytesIO(pages["mine-answers.parquet"]))) == 21
 
 
 def test_a_suite_without_costs_and_with_no_runs_has_a_page(suite_frames):
-    suite, runs, baselines, costs = suite_frames
-    pages = files(tables(suite, runs[:0], baselines[:0], costs[:0], described()), latex=False)
-    lines = table_in(pages["mine.md"].decode(), "## Causal")
+    suite, *frames = suite_frames
+    of = tables(suite, *(frame[:0] for frame in frames), described())
+    lines = table_in(page_of(of), "## Causal")
     assert len(lines) == 6 and {text for line in lines[2:] for text in line[2:-2]} == {"–"}
 
 
@@ -180,7 +177,7 @@ CURVES = {
 @pytest.fixture
 def judged_frames(suite_frames):
     """Recall has a ceiling and probes of two sizes; softmax reaches it after 1,000 steps."""
-    suite, runs, baselines, costs = suite_frames
+    suite, runs, *_ = suite_frames
     first, *others = suite.questions
     suite = suite.model_copy(update={
         "questions": (first.model_copy(update={"ceiling": 99.0}), *others)
@@ -193,12 +190,12 @@ def judged_frames(suite_frames):
                 for sample, name in zip(runs["sample"], runs["question"], strict=True)],
         state_bytes=1024.0, declared=runs["question"].map(declared(suite)),
     )  # fmt: skip
-    return suite, runs, baselines, costs
+    return suite_frames._replace(suite=suite, runs=runs)
 
 
 @pytest.fixture
 def judged(judged_frames):
-    return tables(*judged_frames, described())
+    return judged_frames.tables()
 
 
 def test_the_readme_names_the_able_rows_and_says_where_there_is_none(judged):
@@ -229,7 +226,7 @@ def test_the_readme_names_the_able_rows_and_says_where_there_is_none(judged):
 
 
 def test_each_entry_has_its_verdict_and_how_far_it_got(judged):
-    page = files(judged, latex=False)["mine.md"].decode()
+    page = page_of(judged)
     head, _, *found = table_in(page, "## Causal")
     assert head[1] == "able, of finished"
     assert {line[0]: line[1] for line in found} == {
@@ -246,32 +243,31 @@ def test_each_entry_has_its_verdict_and_how_far_it_got(judged):
 def test_a_page_of_some_variants_counts_the_unable_ones(judged):
     matrix = {form: every[every.index == "none"] for form, every in judged.matrix.items()}
     of = judged._replace(answers=judged.answers[judged.answers["row"] == "none"], matrix=matrix)
-    (line,) = [line for line in table_in(files(of, latex=False)["mine.md"].decode(), "by result")
-               if line[0] == "recall"]  # fmt: skip
-    assert line[1:4] == ["0", "1", "0"]
+    lines = {line[0]: line[1:4] for line in table_in(page_of(of), "by result")}
+    assert lines["recall"] == ["0", "1", "0"]
 
 
 def test_an_entry_without_all_seeds_says_so_and_is_counted_as_a_part(suite_frames, judged):
-    _, runs, baselines, costs = suite_frames
+    runs = suite_frames.runs
     seeds = {"softmax": (1, 2, 4), "primal": (4,), "linear[chunk=8]": (1, 2, 3, 4), "none": ()}
     kept = [seed in seeds[row] or question == "copy" for seed, row, question in
             zip(runs["seed"], runs["row"], runs["question"], strict=True)]  # fmt: skip
     one_rate = runs.assign(grid=runs["grid"].str.replace("0.001, ", ""))
     runs = one_rate[kept].assign(declared=runs["question"].map(declared(judged.suite)))
-    of = tables(judged.suite, runs, baselines, costs, described())
-    page = files(of, latex=True)
-    entries = {line[0]: line[1:7] for line in table_in(page["mine.md"].decode(), "by result")}
+    of = suite_frames.tables(suite=judged.suite, runs=runs)
+    page = page_of(of)
+    entries = {line[0]: line[1:7] for line in table_in(page, "by result")}
     assert entries["question"] == ["able", "unable", "undecided", "finished", "part", "not run"]
     # No able row was fast enough for others to be unable.
     assert entries["recall"] == ["0", "–", "1", "1", "2", "1"]
     assert entries["copy"] == ["–", "–", "–", "3", "0", "1"]
-    assert "- Entries of the matrix: 4 finished, 2 in part, 2 not run." in page["mine.md"].decode()
-    lines = {line[0]: line[1:3] for line in table_in(page["mine.md"].decode(), "## Causal")}
+    assert "- Entries of the matrix: 4 finished, 2 in part, 2 not run." in page
+    lines = {line[0]: line[1:3] for line in table_in(page, "## Causal")}
     assert lines["softmax"][0] == lines["primal"][0] == "–"
     assert lines["softmax"][1].endswith("; runs missing: 2 of 3 seeds</sub>")
     # Seeds differ by more than test examples: of one there is no interval.
     assert lines["primal"][1].endswith("<br><sub>runs missing: trial, 1 seed</sub>")
-    for text in (terminal(of), page["mine.tex"].decode()):
+    for text in (terminal(of), files(of, latex=True)["mine.tex"].decode()):
         causal = text.replace("bidirectional", "causal").split("causal questions")[1]
         scores = {line.split()[0]: line for line in causal.splitlines() if line.strip()}
         marked = {row for row in ("softmax", "primal", "linear[chunk=8]") if "*" in scores[row]}
@@ -288,7 +284,7 @@ def test_the_lessons_are_sentences_of_the_results(judged):
         "Primal-Attention, primal: recall 70.2 (undecided); copy 72.0; 1.80 of the time of "
         "softmax, causal, 512 tokens; 0.900 of the time of softmax, bidirectional, 512 tokens.",
     ]  # fmt: skip
-    page = files(judged, latex=False)["mine.md"].decode()
+    page = page_of(judged)
     assert page.index(lessons(judged)[0]) < page.index("## Causal")
 
 
@@ -315,7 +311,7 @@ def test_lessons_are_those_that_the_results_have(judged, found):
 
 
 def test_probes_have_a_table_with_the_largest_trained_size_that_is_solved(judged):
-    page = files(judged, latex=False)["mine.md"].decode()
+    page = page_of(judged)
     head, _, *lines = table_in(page, "## recall: each size")
     assert head == ["attention", "4 pairs in 32", "8 pairs in 64", "8 pairs in 128, not trained",
                     "pairs at 90 %"]  # fmt: skip
@@ -342,13 +338,13 @@ def test_the_solved_size_is_the_largest_trained_one_of_at_least_90(means, traine
 
 
 def test_by_state_has_runs_of_a_question_with_other_heads_and_no_other_change(judged_frames):
-    suite, runs, baselines, costs = judged_frames
+    runs = judged_frames.runs
     own = runs[(runs["question"] == "recall") & (runs["row"] == "softmax")].assign(suite="")
     others = [
         own.assign(question=f"mqar@1, recipe mine@1/recall with {change}", state_bytes=128.0)
         for change in ("model.heads=8", "model.heads=8, train.lr=0.1", "model.dim=8")
     ]
-    found = tables(suite, pd.concat([runs, *others]), baselines, costs, described())
+    found = judged_frames.tables(runs=pd.concat([runs, *others]))
     page = files(found, latex=False)["mine.md"].decode()
     _, _, *lines = table_in(page, "## recall: by state")
     assert [line[:2] for line in lines[:2]] == [
@@ -370,7 +366,7 @@ def test_by_state_are_the_results_in_order_of_the_bytes_with_the_hardest_probe(j
     ]  # fmt: skip
     same = answers.assign(state_bytes=512.0)
     assert by_state(same, judged.probes)[1] == []
-    page = files(judged._replace(answers=every), latex=False)["mine.md"].decode()
+    page = page_of(judged._replace(answers=every))
     head, _, *lines = table_in(page, "## recall: by state")
     assert head[1:] == [
         "state of the model, bytes", "score", "pairs at 90 %", "8 pairs in 64",
@@ -390,12 +386,10 @@ def test_rows_without_a_result_are_counted_by_question_unless_they_lack_its_form
     suite, runs, baselines, costs = suite_frames
     catalogue = described()
     variants = [{**of, "bidirectional": of["name"] != "linear"} for of in catalogue["variants"]]
-    without = runs[
-        (runs["row"] != "primal") & ~((runs["row"] == "none") & (runs["question"] == "copy"))
-    ]
+    without = runs.query("row != 'primal' and not (row == 'none' and question == 'copy')")
     found = tables(suite, without, baselines, costs, {**catalogue, "variants": variants})
     assert [*found.missing] == [("primal", "recall"), ("primal", "copy"), ("none", "copy")]
-    page = files(found, latex=False)["mine.md"].decode()
+    page = page_of(found)
     entries = {line[0]: line[1:4] for line in table_in(page, "by result")}
     assert entries["question"] == ["finished", "part", "not run"]
     assert (entries["recall"], entries["copy"]) == (["3", "0", "1"], ["1", "0", "2"])

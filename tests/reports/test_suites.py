@@ -8,22 +8,16 @@ from harness.catalogue import described
 from harness.records import suites
 from harness.records.answers import CorrectAnswers
 from reports import advice
-from reports.matrix import matrix
-from reports.pages.suite import published, readme_answer, tables
+from reports.pages.suite import published, readme_answer
 from reports.statistics import between
-from reports.suite_results import is_of_suite, results
+from reports.suite_results import is_of_suite
 from reports.text import frame_csv
 
-FORMS = {"recall": "causal", "copy": "bidirectional"}
+PRIMAL = "question == 'recall' and row == 'primal'"
 
 
-@pytest.fixture
-def found(suite_frames):
-    suite, runs, baselines, _ = suite_frames
-    return results(runs, suite, baselines).answers().set_index(["question", "row"])
-
-
-def test_a_row_above_every_baseline_has_answered_and_any_other_is_not_ranked(found):
+def test_a_row_above_every_baseline_has_answered_and_any_other_is_not_ranked(suite_frames):
+    found = suite_frames.answers()
     recall = found.loc["recall"]
     assert recall["answered"].to_dict() == {
         "softmax": True, "primal": True, "linear[chunk=8]": False, "none": False,
@@ -38,12 +32,11 @@ def test_a_row_above_every_baseline_has_answered_and_any_other_is_not_ranked(fou
 
 
 def test_a_question_that_was_not_run_has_no_status_and_failed_runs_have_theirs(suite_frames):
-    suite, runs, baselines, _ = suite_frames
-    failed = (runs["row"] == "primal") & (runs["question"] == "copy") & (runs["seed"] < 3)
-    runs = runs.assign(status=runs["status"].mask(failed, "out_of_memory"))
-    all_failed = (runs["row"] == "none") & (runs["question"] == "copy")
-    runs = runs.assign(status=runs["status"].mask(all_failed, "diverged"))
-    found = results(runs, suite, baselines).answers().set_index(["question", "row"]).loc["copy"]
+    runs = suite_frames.runs.copy()
+    copy = runs["question"] == "copy"
+    runs.loc[copy & (runs["row"] == "primal") & (runs["seed"] < 3), "status"] = "out_of_memory"
+    runs.loc[copy & (runs["row"] == "none"), "status"] = "diverged"
+    found = suite_frames.answers(runs=runs).loc["copy"]
     assert found["status"].to_dict() == {
         "softmax": "ok", "primal": "out of memory (2 of 3)", "linear[chunk=8]": "",
         "none": "diverged (3 of 3)",
@@ -53,36 +46,26 @@ def test_a_question_that_was_not_run_has_no_status_and_failed_runs_have_theirs(s
 
 
 def test_a_row_without_other_seeds_shows_its_chosen_trial_once_every_rate_was_tried(suite_frames):
-    suite, runs, baselines, _ = suite_frames
-    primal = (runs["row"] == "primal") & (runs["question"] == "recall")
-    tried = runs[~primal | (runs["role"] == "trial")]
-    trial = runs[primal & (runs["role"] == "trial")]
+    runs = suite_frames.runs
+    trial = runs.query(f"{PRIMAL} and role == 'trial'")
+    tried = runs.drop(runs.query(PRIMAL).index.difference(trial.index))
     worse = trial.assign(**{"point": "7", "dev": trial["dev"] - 1, "id": "worse"})
     going = worse.assign(status="interrupted")
-    for runs_so_far, expected in (
-        (tried, None), (pd.concat([going, tried]), None), (pd.concat([worse, tried]), trial),
-    ):  # fmt: skip
-        found = results(runs_so_far.reset_index(drop=True), suite, baselines).answers()
-        row = found.set_index(["question", "row"]).loc["recall", "primal"]
-        assert row["seeds"] == (0 if expected is None else 1)
-        assert row["rank_group"] == "" and row["answered"] == (expected is not None)
-        if expected is not None:
-            assert row["mean"] == expected["score"].item()
-            assert row["not_compared"] == "one seed"
+    for others, shown in (([], False), ([going], False), ([worse], True)):
+        so_far = pd.concat([*others, tried], ignore_index=True)
+        row = suite_frames.answers(runs=so_far).loc["recall", "primal"]
+        assert (row["seeds"], row["rank_group"], row["answered"]) == (int(shown), "", shown)
+        if shown:
+            assert (row["mean"], row["not_compared"]) == (trial["score"].item(), "one seed")
 
 
 def test_a_model_without_attention_is_a_baseline_once_all_its_seeds_have_finished(suite_frames):
-    suite, runs, _, _ = suite_frames
-    baselines = suite_frames.baselines.assign(score=[1.0, 2.0, 1.0, 2.0])
+    runs, baselines = suite_frames.runs, suite_frames.baselines.assign(score=[1.0, 2.0, 1.0, 2.0])
     seeds = runs.query("question == 'recall' and row == 'none'").index
     for left_out, expected in (([], "none"), (seeds[:1], "rule")):
-        found = results(runs.drop(left_out), suite, baselines).answers()
-        found = found.set_index(["question", "row"]).loc["recall"]
+        found = suite_frames.answers(runs=runs.drop(left_out), baselines=baselines).loc["recall"]
         assert found.loc["primal", "baseline"] == expected
         assert found.loc["none", "at_baseline"] and not found.loc["none", "answered"]
-
-
-PRIMAL = "question == 'recall' and row == 'primal'"
 
 
 @pytest.mark.parametrize(
@@ -103,54 +86,48 @@ PRIMAL = "question == 'recall' and row == 'primal'"
 def test_an_entry_is_of_one_code_rate_device_and_question_and_what_is_left_out_is_named(
     suite_frames, old, seeds, reason
 ):
-    suite, runs, baselines, costs = suite_frames
-    first = runs.query(PRIMAL).query("seed == 1").index
-    before = runs.loc[first].assign(started="2020-01-01T00:00:00Z", score=0.0, **old)
-    runs = pd.concat([runs.drop(first), before])
-    found = tables(suite, runs, baselines, costs, described())
-    answer = found.answers.query(PRIMAL).iloc[0]
-    assert answer["seeds"] == seeds
-    left_out = f"Left out of the runs: {reason}." if reason else ""
-    assert results(runs, suite, baselines).left_out == left_out
-    assert [note for note in found.notes if "Left out" in note] == [left_out] * bool(reason)
+    runs = suite_frames.runs
+    first = runs.query(f"{PRIMAL} and seed == 1")
+    before = first.assign(started="2020-01-01T00:00:00Z", score=0.0, **old)
+    found = suite_frames.tables(runs=pd.concat([runs.drop(first.index), before]))
+    assert found.answers.query(PRIMAL)["seeds"].tolist() == [seeds]
+    left_out = [f"Left out of the runs: {reason}."] if reason else []
+    assert [note for note in found.notes if "Left out" in note] == left_out
 
 
 def test_rows_without_newer_runs_are_shown_and_marked_as_outdated(suite_frames):
-    suite, runs, baselines, costs = suite_frames
-    old = (runs["row"] == "primal") & (runs["question"] == "recall")
+    runs = suite_frames.runs
+    old = runs.eval(PRIMAL)
     runs = runs.assign(outdated=old, implementation=runs["implementation"].mask(old, "mine:1"))
-    found = tables(suite, runs, baselines, costs, described())
+    found = suite_frames.tables(runs=runs)
     assert found.answers.query(PRIMAL)["seeds"].tolist() == [3]
     assert found.notes[0].startswith(
         "3 of 21 runs are outdated: code or data have changed since. Variants: primal."
     )
     assert found.seeds.groupby("row")["outdated"].sum().to_dict()["primal"] == 3
     assert found.joined.index[found.joined["outdated"]].tolist() == ["primal"]
-    assert found.pairs.set_index("question")["outdated"].to_dict() == {
-        "recall": True,
-        "copy": False,
-    }
+    assert [*found.pairs["question"], *found.pairs["outdated"]] == ["recall", "copy", True, False]
     assert between(found.pairs, [("primal", "softmax")])["outdated"].tolist() == [True, False]
     assert readme_answer(found).endswith(f"\n\n{found.notes[0]}")
 
 
 def test_a_row_that_is_compared_but_below_a_baseline_has_no_rank_group(suite_frames):
-    suite, runs, _, _ = suite_frames
     baselines = suite_frames.baselines.assign(score=[10.0, 80.0, 10.0, 30.0])
-    found = results(runs, suite, baselines).answers().set_index(["question", "row"]).loc["recall"]
+    found = suite_frames.answers(baselines=baselines).loc["recall"]
     primal = found.loc["primal", ["not_compared", "rank_group", "at_baseline"]]
     assert primal.tolist() == ["", "", True]
     assert found.loc["softmax", "rank_group"] == "A"
-    compared = results(runs, suite, baselines).pairs().query("question == 'recall'")
-    assert ["softmax", "primal"] in compared[["first", "second"]].values.tolist()
+    compared = suite_frames.results(baselines=baselines).pairs()
+    assert ["recall", "softmax", "primal"] in (
+        compared[["question", "first", "second"]].values.tolist()
+    )
 
 
 @pytest.mark.parametrize(("score", "above"), [(66.0, True), (68.5, False), (71.0, False)])
 def test_the_interval_of_a_baseline_counts_and_every_baseline_does(suite_frames, score, above):
-    suite, runs, _, _ = suite_frames
+    runs = suite_frames.runs
     baselines = suite_frames.baselines.assign(score=[10.0, score, 10.0, 30.0])
-    found = results(runs, suite, baselines).answers().set_index(["question", "row"])
-    primal = found.loc["recall", "primal"]
+    primal = suite_frames.answers(baselines=baselines).loc["recall", "primal"]
     # Its interval is above the mean of the second baseline, and not above its interval.
     assert (primal["low"] > score) == (score < 69) and primal["answered"] == above
     low, high = map(float, primal["baseline_interval"].strip("[]").split(", "))
@@ -158,19 +135,17 @@ def test_the_interval_of_a_baseline_counts_and_every_baseline_does(suite_frames,
     half = 196 * (score / 100 * (1 - score / 100) / 2000) ** 0.5
     assert high - low == pytest.approx(2 * half, rel=0.1) and low < score < high
     # A model without attention is a baseline with the interval of its runs.
-    level = runs["row"].eq("none") & runs["question"].eq("recall")
+    level = runs.eval("question == 'recall' and row == 'none'")
     best = runs["sample"].iloc[0]
     samples = [best if at else own for at, own in zip(level, runs["sample"], strict=True)]
-    better = runs.assign(sample=pd.Series(samples, runs.index))
-    found = results(better, suite, baselines).answers().set_index(["question", "row"])
+    found = suite_frames.answers(runs=runs.assign(sample=samples), baselines=baselines)
     assert found.loc[("recall", "none"), "mean"] > 90 and not found.loc["recall", "answered"].any()
 
 
 def test_the_pairs_of_a_question_are_of_its_compared_rows(suite_frames):
-    suite, runs, baselines, _ = suite_frames
-    found = results(runs, suite, baselines).pairs()
-    assert [*zip(found["question"], found["first"], found["second"], strict=True)] == [
-        ("recall", "softmax", "primal"), ("copy", "primal", "softmax"),
+    found = suite_frames.results().pairs()
+    assert found[["question", "first", "second"]].values.tolist() == [
+        ["recall", "softmax", "primal"], ["copy", "primal", "softmax"],
     ]  # fmt: skip
     recall = found.iloc[0]
     assert recall["low"] < 28 < recall["high"] and recall["p"] == recall["p_holm"] < 1e-3
@@ -178,8 +153,7 @@ def test_the_pairs_of_a_question_are_of_its_compared_rows(suite_frames):
 
 
 def test_two_rows_are_compared_in_the_order_in_which_they_are_named(suite_frames):
-    suite, runs, baselines, _ = suite_frames
-    found = results(runs, suite, baselines).pairs()
+    found = suite_frames.results().pairs()
     names = [("primal", "softmax")], [("softmax", "primal")]
     forward, backward = (between(found, named) for named in names)
     assert forward["question"].tolist() == backward["question"].tolist() == ["recall", "copy"]
@@ -189,8 +163,7 @@ def test_two_rows_are_compared_in_the_order_in_which_they_are_named(suite_frames
 
 
 def test_the_correction_counts_the_comparisons_that_are_named_and_not_all_pairs(suite_frames):
-    suite, runs, baselines, _ = suite_frames
-    found = results(runs, suite, baselines).pairs()
+    found = suite_frames.results().pairs()
     planned = between(found, [("primal", "softmax")])
     assert planned["p_holm"].tolist() == planned["p"].tolist()
     # Not corrected for a second table, nor for a pair that is named twice.
@@ -204,20 +177,20 @@ def test_the_correction_counts_the_comparisons_that_are_named_and_not_all_pairs(
 
 
 def test_a_run_with_other_settings_than_its_question_is_not_in_the_suite(suite_frames):
-    suite, runs, baselines, _ = suite_frames
-    first = runs["row"].eq("primal") & runs["question"].eq("recall") & runs["seed"].eq(1)
+    suite, runs, *_ = suite_frames
+    first = runs.eval(f"{PRIMAL} and seed == 1")
     changed = runs.assign(declared=runs["declared"].mask(first, "0"))
     assert is_of_suite(runs, suite).all()
     assert is_of_suite(changed, suite).tolist() == (~first).tolist()
-    seeds = results(changed, suite, baselines).answers().set_index(["question", "row"])["seeds"]
+    seeds = suite_frames.answers(runs=changed)["seeds"]
     assert (seeds["recall", "primal"], seeds["recall", "softmax"]) == (2, 3)
 
 
 def test_an_option_that_a_question_gives_a_variant_is_one_of_its_settings(suite_frames):
-    suite, runs, _, _ = suite_frames
+    suite, runs, *_ = suite_frames
     asked = suite.question("recall").model_copy(update={"variants": {"primal": {"rank": 8}}})
     suite = suite.model_copy(update={"questions": (asked, *suite.questions[1:])})
-    first = runs["row"].eq("primal") & runs["question"].eq("recall") & runs["seed"].eq(1)
+    first = runs.eval(f"{PRIMAL} and seed == 1")
     changed = runs.assign(**{"primal.rank": np.where(first, 4, 8)})
     assert is_of_suite(changed, suite).tolist() == (~first).tolist()
     # A row of its own has the option by its name.
@@ -227,48 +200,43 @@ def test_an_option_that_a_question_gives_a_variant_is_one_of_its_settings(suite_
 
 @pytest.mark.parametrize("change", [{"machine": "elsewhere"}, {"ratio": np.nan}, {"batching": "7"}])
 def test_a_faster_cost_in_another_setting_or_without_a_ratio_is_not_used(suite_frames, change):
-    suite, runs, baselines, costs = suite_frames
-    other = costs[(costs["row"] == "primal") & (costs["length"] == 512) & ~costs["causal"]]
+    costs = suite_frames.costs
+    other = costs.query("row == 'primal' and length == 512 and not causal")
     both = pd.concat([other.assign(**({"ratio": 0.01, "seconds": 0.01} | change)), costs])
-    table = matrix(results(runs, suite, baselines).answers(), both, suite, FORMS)["bidirectional"]
-    assert table.loc["primal", ["time.512", "memory.512"]].tolist() == [0.9, 0.5]
+    found = suite_frames.tables(costs=both).matrix["bidirectional"]
+    assert found.loc["primal", ["time.512", "memory.512"]].tolist() == [0.9, 0.5]
 
 
 def test_of_several_measurements_of_a_row_the_fastest_is_used(suite_frames):
-    suite, runs, baselines, costs = suite_frames
+    costs = suite_frames.costs
     slower = costs.assign(seconds=2 * costs["seconds"], ratio=9.0)
     for order in ([slower, costs], [costs, slower]):
-        found = matrix(results(runs, suite, baselines).answers(), pd.concat(order), suite, FORMS)
+        found = suite_frames.tables(costs=pd.concat(order)).matrix
         assert found["bidirectional"].loc["primal", "time.512"] == 0.9
         assert found["causal"].loc["primal", ["time.512", "decode_seconds"]].tolist() == [1.8, 1.0]
 
 
 def test_an_outdated_measurement_is_used_only_without_another_and_named(suite_frames):
-    suite, runs, baselines, costs = suite_frames
-    costs = costs.assign(outdated=False)
+    costs = suite_frames.costs.assign(outdated=False)
     old = costs.assign(outdated=True, seconds=0.5 * costs["seconds"], ratio=0.01)
     for found, expected in ((pd.concat([old, costs]), 0.9), (old, 0.01)):
-        of = tables(suite, runs, baselines, found, described())
+        of = suite_frames.tables(costs=found)
         assert of.matrix["bidirectional"].loc["primal", "time.512"] == expected
         assert sum("costs" in note for note in of.notes) == (expected == 0.01)
-        values = advice.table(of.answers, of.seeds, found, suite, described())
+        values = advice.table(of.answers, of.seeds, found, of.suite, described())
         points = {row["row"]: row["points"] for row in values["rows"]}["primal"]["train"]
         assert {point[0]: point[1] for point in points}[512] == expected
 
 
 def test_published_answers_are_read_as_they_were_written(suite_frames, tmp_path, monkeypatch):
-    suite, runs, baselines, costs = suite_frames
     monkeypatch.setattr(suites, "FOLDER", tmp_path)
-    written = published(
-        tables(suite, runs.assign(**{"train.lr": 1e-3}), baselines, costs, described())
-    )
+    runs = suite_frames.runs.assign(**{"train.lr": 1e-3})
+    written = published(suite_frames.tables(runs=runs))
     (tmp_path / "mine.csv").write_bytes(frame_csv(written))
-    read = suites.published(suite)
+    read = suites.published(suite_frames.suite)
     assert {"none"} < {*read["row"]} and {*read["rate"]} == {1e-3}
-    assert (
-        read[["row", "question", "mean"]].to_dict()
-        == written.reset_index(drop=True)[["row", "question", "mean"]].to_dict()
-    )
+    columns = ["row", "question", "mean"]
+    assert read[columns].values.tolist() == written[columns].values.tolist()
 
 
 def probes_of(*names):
@@ -279,13 +247,12 @@ def probes_of(*names):
 
 
 def test_a_probe_has_the_mean_and_the_interval_of_its_own_answers(suite_frames):
-    suite, runs, baselines, _ = suite_frames
+    runs = suite_frames.runs
     asked = runs["question"] == "recall"
     found = runs["sample"].map(probes_of("4 pairs in 32", "8 pairs in 64"))
-    runs = runs.assign(probes=[of if at else {} for of, at in zip(found, asked, strict=True)],
+    runs = runs.assign(probes=found.where(asked, None).map(lambda of: of or {}),
                        groups=[{"4 pairs in 32": 1.0}] * len(runs))  # fmt: skip
-    of = results(runs, suite, baselines)
-    probes, answers = of.probes(), of.answers().set_index(["question", "row"])
+    probes, answers = suite_frames.results(runs=runs).probes(), suite_frames.answers(runs=runs)
     assert {*probes["question"]} == {"recall"} and len(probes) == 2 * 4
     assert dict(zip(probes["probe"], probes["trained"], strict=True)) == {
         "4 pairs in 32": True, "8 pairs in 64": False,
@@ -296,13 +263,13 @@ def test_a_probe_has_the_mean_and_the_interval_of_its_own_answers(suite_frames):
     # As if they were those of test.
     of_second = runs.assign(sample=[of["8 pairs in 64"] if of else sample for of, sample in
                                     zip(runs["probes"], runs["sample"], strict=True)])  # fmt: skip
-    expected = results(of_second, suite, baselines).answers().set_index(["question", "row"])
+    expected = suite_frames.answers(runs=of_second)
     other = probes.set_index(["probe", "row"]).loc["8 pairs in 64", names]
     assert other.to_dict() == expected.loc["recall"].loc[other.index, names].to_dict()
     assert (other["mean"] != same["mean"]).any() and {*other["seeds"]} == {3}
 
 
 def test_without_probes_there_is_no_line(suite_frames):
-    suite, runs, baselines, _ = suite_frames
+    runs = suite_frames.runs
     for of in (runs, runs[:0], runs.assign(status="failed")):
-        assert results(of, suite, baselines).probes().empty
+        assert suite_frames.results(runs=of).probes().empty

@@ -1,8 +1,5 @@
 """Scores against one option; trials choose the recipe of a row, and have a page."""
 
-import csv
-import io
-
 import pandas as pd
 import pytest
 
@@ -11,7 +8,7 @@ from harness.records.record import Record
 from reports import tuning
 from reports.shown import questions
 from reports.sweep import files, sweeps, values_of
-from tests.reports.conftest import changed, make_record, snapshot
+from tests.reports.conftest import changed, csv_lines, make_record, snapshot
 from tests.reports.test_shown import RATES, tuned
 
 pytestmark = pytest.mark.usefixtures("unrendered")
@@ -85,7 +82,7 @@ def test_the_files_hold_every_score_state_and_strongest_baseline():
     found = files(runs, rules, "task.pairs")
     assert {*found} == {f"sweep_task_pairs.{kind}" for kind in ("md", "csv", "png", "svg")}
     snapshot("sweep_task_pairs.md", found["sweep_task_pairs.md"].decode())
-    lines = [*csv.DictReader(io.StringIO(found["sweep_task_pairs.csv"].decode()))]
+    lines = csv_lines(found["sweep_task_pairs.csv"])
     assert [(line["row"], line["value"], line["mean"], line["failures"]) for line in lines[:3]] == [
         ("linear", "4", "70.0", ""), ("linear", "8", "", "diverged: loss is nan"),
         ("linear", "16", "45.0", ""),

@@ -5,11 +5,9 @@ import math
 import pandas as pd
 import pytest
 
-from harness.catalogue import described
 from harness.records.suites import find
 from reports import papers, validity
 from reports.leaderboard import Leaderboard
-from reports.pages.suite import tables
 from reports.statistics import COLUMNS
 from reports.validity import (
     compared,
@@ -41,6 +39,17 @@ NO_PAIRS = pd.DataFrame(columns=[*COLUMNS])
 BOARD = Leaderboard(NONE, NONE, NONE, NO_PAIRS, NONE, "", "")
 
 
+def found_in(*lines, probes=NONE, pairs=NO_PAIRS):
+    """The orderings, by their two variants, of results with these lines."""
+    return orderings(pd.DataFrame(lines), probes, pairs).set_index(["above", "below"])
+
+
+def pair(question, first, second, low, high):
+    return {"table": "laptop@2", "question": question, "metric": "any", "first": first,
+            "second": second, "difference": (low + high) / 2, "low": low, "high": high, "p": 0.1,
+            "p_holm": 0.1, "outdated": False}  # fmt: skip
+
+
 @pytest.mark.parametrize(("first", "second", "verdict"), [
     ({}, {"part": "trial, 1 seed", "seeds": 1}, "not run"),
     ({"part": "2 of 3 seeds", "seeds": 2}, {}, "not run"), ({}, {"seeds": 1}, "undecided"),
@@ -54,13 +63,10 @@ def test_an_order_is_decided_by_variants_with_all_seeds_that_are_not_both_at_the
 ):
     names = ("taylor", "linear") if probe else ("delta", "gated-linear")
     question = "recall" if probe else "fuzzy"
-    answers = pd.DataFrame([
-        line(row, question, mean, **more)
-        for row, mean, more in zip(names, (55.0, 39.0), (first, second), strict=True)
-    ])  # fmt: skip
-    probes = answers.assign(probe="64 pairs in 256").reindex(columns=PROBE)
-    found = orderings(answers, probes, NO_PAIRS).set_index(["above", "below"])
-    assert found.loc[names, "verdict"] == verdict
+    results = zip(names, (55.0, 39.0), (first, second), strict=True)
+    lines = [line(row, question, mean, **more) for row, mean, more in results]
+    probes = pd.DataFrame(lines).assign(probe="64 pairs in 256").reindex(columns=PROBE)
+    assert found_in(*lines, probes=probes).loc[names, "verdict"] == verdict
 
 
 @pytest.mark.parametrize(("first", "second", "better", "verdict", "ends"), [
@@ -71,11 +77,8 @@ def test_an_order_is_decided_by_variants_with_all_seeds_that_are_not_both_at_the
     (3.0, math.nan, "lower", "not run", (math.nan, math.nan)),
 ])  # fmt: skip
 def test_an_order_is_reproduced_where_the_intervals_are_apart(first, second, better, verdict, ends):
-    answers = pd.DataFrame([
-        line("delta", "fuzzy", first, better=better),
-        line("gated-linear", "fuzzy", second, better=better),
-    ])  # fmt: skip
-    found = orderings(answers, NONE, NO_PAIRS).set_index(["above", "below"])
+    means = {"delta": first, "gated-linear": second}
+    found = found_in(*(line(row, "fuzzy", mean, better=better) for row, mean in means.items()))
     assert {*found["question"]} == {"fuzzy"}
     one = found.loc[("delta", "gated-linear")]
     assert one["verdict"] == verdict
@@ -92,15 +95,11 @@ def test_an_order_is_reproduced_where_the_intervals_are_apart(first, second, bet
 @pytest.mark.parametrize("mirrored", [False, True])
 def test_the_interval_of_the_difference_decides(better, ends, verdict, expected, mirrored):
     rows = ["delta", "gated-linear"]
-    answers = pd.DataFrame([line(row, "fuzzy", 40.0, better=better) for row in rows])
     first, second = rows[::-1] if mirrored else rows
     low, high = (-ends[1], -ends[0]) if mirrored else ends
-    one = {"table": "laptop@2", "question": "fuzzy", "metric": "accuracy", "first": first,
-           "second": second, "difference": (low + high) / 2, "low": low, "high": high, "p": 0.1,
-           "p_holm": 0.1, "outdated": False}  # fmt: skip
-    pairs = pd.DataFrame([one, one | {"question": "copy", "low": 5.0, "high": 6.0}])
-    found = orderings(answers, NONE, pairs).set_index(["above", "below"])
-    found = found.loc[("delta", "gated-linear")]
+    pairs = [pair("fuzzy", first, second, low, high), pair("copy", first, second, 5.0, 6.0)]
+    lines = (line(row, "fuzzy", 40.0, better=better) for row in rows)
+    found = found_in(*lines, pairs=pd.DataFrame(pairs)).loc[("delta", "gated-linear")]
     assert (found["low"], found["high"]) == expected and found["verdict"] == verdict
 
 
@@ -110,26 +109,21 @@ def test_an_order_whose_lower_variant_is_worse_than_a_convolution_is_marked_and_
     ends, below
 ):
     rows = {"softmax": 2.4, "linear": 2.7, "conv": 2.5}
-    answers = pd.DataFrame([line(row, "language", mean, half=0.1, better="lower")
-                            for row, mean in rows.items()])  # fmt: skip
-    pair = {"table": "laptop@2", "question": "language", "metric": "bits", "first": "linear",
-           "second": "conv", "difference": 0.2, "low": ends[0], "high": ends[1], "p": 0.1,
-           "p_holm": 0.1, "outdated": False}  # fmt: skip
-    found = orderings(answers, NONE, pd.DataFrame([pair]))
-    of_pair = found.set_index(["above", "below"]).loc[("softmax", "linear")]
+    lines = (line(row, "language", mean, half=0.1, better="lower") for row, mean in rows.items())
+    found = found_in(*lines, pairs=pd.DataFrame([pair("language", "linear", "conv", *ends)]))
+    of_pair = found.loc[("softmax", "linear")]
     assert (of_pair["verdict"], of_pair["below_control"]) == ("reproduced", below)
     assert f"In {int(below)} of the reproduced ones" in sentence(found)
 
 
 def test_an_order_of_a_probe_is_read_from_it():
-    rows = ("taylor", "linear", "performer")
-    answers = pd.DataFrame([line(row, "recall", 50.0) for row in rows])
     probes = pd.DataFrame([
         line("linear", "recall", 99.0, probe="32 pairs in 128"),
         line("taylor", "recall", 90.0, probe="64 pairs in 256"),
         line("linear", "recall", 10.0, probe="64 pairs in 256"),
     ]).reindex(columns=PROBE)  # fmt: skip
-    found = orderings(answers, probes, NO_PAIRS).set_index(["above", "below"])
+    lines = (line(row, "recall", 50.0) for row in ("taylor", "linear", "performer"))
+    found = found_in(*lines, probes=probes)
     assert found.loc[("taylor", "linear"), "difference"] == 80
     assert found.loc[("softmax", "performer"), "verdict"] == "not run"
 
@@ -137,18 +131,14 @@ def test_an_order_of_a_probe_is_read_from_it():
 @pytest.mark.parametrize(
     ("rise", "error", "verdict", "rising"),
     [
-        (9.0, 1.0, "undecided", ["gated-linear"]),
-        (1.0, 1.0, "undecided", []),
+        (9.0, 1.0, "undecided", ["gated-linear"]), (1.0, 1.0, "undecided", []),
         (9.0, 1.0, "able", []),
     ],
-)
+)  # fmt: skip
 def test_a_variant_that_still_improves_is_named(rise, error, verdict, rising):
-    open_ = {"rise": rise, "error": error, "distance": 50.0, "verdict": verdict}
-    answers = pd.DataFrame([
-        line("delta", "fuzzy", 80.0, verdict="able"), line("gated-linear", "fuzzy", 40.0, **open_),
-    ])  # fmt: skip
-    found = orderings(answers, NONE, NO_PAIRS).set_index(["above", "below"])
-    assert found.loc[("delta", "gated-linear"), "rising"] == rising
+    curve = {"rise": rise, "error": error, "distance": 50.0, "verdict": verdict}
+    able, other = line("delta", "fuzzy", 80.0, verdict="able"), line("gated-linear", "fuzzy", 40.0)
+    assert found_in(able, other | curve).loc[("delta", "gated-linear"), "rising"] == rising
 
 
 def test_every_published_ordering_is_of_two_variants_and_has_its_sources():
@@ -176,13 +166,10 @@ def test_a_published_table_is_read_for_every_entry_and_its_rows_are_variants():
 def test_kendalls_tau_is_of_the_better_rows_first_and_needs_four_of_them(means, tau):
     # Of the first published table of language: perplexities of 34.1, 35.5, 38.3 and 39.6.
     rows = ["performer", "linear", "delta", "softmax"]
-    answers = pd.DataFrame([
-        line(row, "language", mean, better="lower")
-        for row, mean in zip(rows[: len(means)], means, strict=True)
-    ])  # fmt: skip
-    unknown = pd.DataFrame([line("mine", "language", 9.0, better="lower"),
-                            line("retention", "language", math.nan, better="lower")])  # fmt: skip
-    found = correlations(pd.concat([answers, unknown]), NONE)
+    unknown = [("mine", 9.0), ("retention", math.nan)]
+    lines = (line(row, "language", mean, better="lower")
+             for row, mean in [*zip(rows, means, strict=False), *unknown])  # fmt: skip
+    found = correlations(pd.DataFrame(lines), NONE)
     found = found[found["reference"].str.contains("2102.11174")].iloc[0]
     assert (found["rows"], found["tau"]) == (len(means), pytest.approx(tau, nan_ok=True))
     assert math.isnan(found["p"]) == math.isnan(tau)
@@ -191,21 +178,13 @@ def test_kendalls_tau_is_of_the_better_rows_first_and_needs_four_of_them(means, 
 @pytest.fixture
 def of(suite_frames):
     """The tables of a suite with the questions of the orderings, of which one has results."""
-    suite, runs, baselines, costs = suite_frames
-    key = validity._file()["suite"]
-    (first, second) = suite.questions
-    first = first.model_copy(update={"name": "fuzzy"})
-    suite = suite.model_copy(update={"name": key.partition("@")[0], "version": int(key[-1]),
-                                     "questions": (first, second)})  # fmt: skip
-    found = tables(suite, runs, baselines, costs, described())
-    answers = pd.DataFrame(
-        [
-            line("delta", "fuzzy", 50.0),
-            line("gated-linear", "fuzzy", 70.0),
-            line("mesa", "fuzzy", 51.0),
-            line("gated-delta", "fuzzy", 20.0),
-        ]
-    )
+    name, _, version = validity._file()["suite"].partition("@")
+    first, second = suite_frames.suite.questions
+    questions = first.model_copy(update={"name": "fuzzy"}), second
+    fields = {"name": name, "version": int(version), "questions": questions}
+    found = suite_frames.tables(suite=suite_frames.suite.model_copy(update=fields))
+    means = {"delta": 50.0, "gated-linear": 70.0, "mesa": 51.0, "gated-delta": 20.0}
+    answers = pd.DataFrame([line(row, "fuzzy", mean) for row, mean in means.items()])
     return found._replace(answers=answers, probes=NONE)
 
 
