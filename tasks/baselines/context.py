@@ -112,8 +112,7 @@ def _accuracy(
         votes = votes_of(part).expand(shape) * (places != NO_ANSWER)
         sums = torch.zeros(*targets.shape, classes).scatter_add_(2, places.clamp_min(0), votes)
         correct.append(sums.argmax(2) == targets)
-    counted = split.answers.counted(split.targets)
-    return torch.cat(correct)[counted].double().mean().item()
+    return torch.cat(correct)[split.answers.counted(split.targets)].double().mean().item()
 
 
 def _matches(found: Int[Tensor, "b c"], targets: Int[Tensor, "b a"]) -> Bool[Tensor, "b a c"]:

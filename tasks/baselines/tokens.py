@@ -70,8 +70,7 @@ def ngrams(split: Split, vocabulary: int, order: int) -> csr_array:
         chunks.append(rows)
     counts = csr_array(vstack(chunks, format="csr"))
     counts.data = np.log1p(counts.data)
-    norms = np.sqrt(counts.multiply(counts).sum(1))
-    counts.data /= np.repeat(norms, np.diff(counts.indptr))
+    counts.data /= np.repeat(np.sqrt(counts.multiply(counts).sum(1)), np.diff(counts.indptr))
     return counts[split.sequence_ids[:, 0].numpy()]
 
 
