@@ -177,12 +177,9 @@ faulty("seed", load=loads(unseeded))
 faulty("distinct splits", load=loads(another))
 faulty("targets in range", load=replaced(targets=lambda s: s.targets + 1))
 faulty("targets in range", load=replaced(targets=lambda s: s.targets - 1))
-faulty(
-    "targets in range", load=replaced(target_positions=at(7), targets=lambda s: s.targets[:, None])
-)
-faulty(
-    "targets in range", load=replaced(target_positions=at(-1), targets=lambda s: s.targets[:, None])
-)
+for place in (7, -1):
+    column = {"target_positions": at(place), "targets": lambda s: s.targets[:, None]}
+    faulty("targets in range", load=replaced(**column))
 faulty("tokens in range", load=replaced(sequences=lambda s: s.sequences + 1))
 faulty("tokens in range", load=replaced(sequences=lambda s: s.sequences.float() * torch.nan))
 faulty("tokens in range", length=lambda self, split: 7)
@@ -193,11 +190,8 @@ faulty("padding last", load=loads(lambda s, *_: Unmasked(**vars(s))))
 faulty("batches", load=loads(lambda s, *_: Jumping(**vars(s))))
 faulty("texts", show=lambda self, split, example: [])
 faulty("baselines below the ceiling", load=loads(first_token))
-faulty(
-    "baselines below the ceiling",
-    channels=1,
-    shallow_baselines=lambda self: {"x": lambda s: torch.nan},
-)
+nan = {"x": lambda s: torch.nan}
+faulty("baselines below the ceiling", channels=1, shallow_baselines=lambda self: nan)
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import pandas
 import pytest
 import torch
 
@@ -47,10 +46,6 @@ def parquet(texts, labels, names=("text", "label"), **types) -> bytes:
     stream = io.BytesIO()
     parquet.write_table(arrow.Table.from_arrays(columns, [*names]), stream)
     return stream.getvalue()
-
-
-def frame_by_label():
-    return pandas.DataFrame({"text": TEXTS, "label": AB}).set_index("label")
 
 
 def typed(name: str, *arguments):
@@ -95,15 +90,9 @@ READ = {
         ".jsonl", lambda: objects({"text": "x", "label": "a", "n": {"n": [1]}}), [("x", "a")]
     ),
     "binary texts": (".parquet", lambda: parquet([t.encode() for t in TEXTS], AB), []),
-    "large texts": (".parquet", lambda: parquet(TEXTS, AB, text_type=typed("large_string")), []),
     "categories": (
         ".parquet",
         lambda: parquet(TEXTS, AB, label_type=typed("dictionary", typed("int8"), typed("string"))),
-        [],
-    ),
-    "labels as the index of a frame": (
-        ".parquet",
-        lambda: (typed("string"), frame_by_label().to_parquet())[1],
         [],
     ),
 }  # fmt: skip
@@ -140,26 +129,16 @@ def test_labels_are_read_as_texts_and_numbers_are_in_their_own_order(tmp_path, w
     assert found == dict(zip(texts, map(str, values), strict=True))
 
 
-LISTS = {
-    "lists": (".parquet", lambda: parquet(TOKENS, AB)),
-    "lists of 16 bits": (
-        ".parquet", lambda: parquet(TOKENS, AB, text_type=typed("large_list", typed("uint16")))
-    ),
-    "lists of one length": (
-        ".parquet", lambda: parquet(TOKENS, AB, text_type=typed("list_", typed("int64"), 3))
-    ),
-    "JSON": (
-        ".jsonl",
-        lambda: b"\n".join(
-            json.dumps({"text": t, "label": a}).encode() for t, a in zip(TOKENS, AB, strict=True)
-        ),
-    ),
-}  # fmt: skip
+def json_lists() -> bytes:
+    rows = ({"text": t, "label": a} for t, a in zip(TOKENS, AB, strict=True))
+    return "\n".join(map(json.dumps, rows)).encode()
 
 
-@pytest.mark.parametrize("what", LISTS)
-def test_lists_of_integers_are_tokens(tmp_path, what):
-    suffix, make = LISTS[what]
+@pytest.mark.parametrize(("suffix", "make"), [
+    (".parquet", lambda: parquet(TOKENS, AB)), (".jsonl", json_lists),
+    (".parquet", lambda: parquet(TOKENS, AB, text_type=typed("list_", typed("uint16"), 3))),
+])  # fmt: skip
+def test_lists_of_integers_are_tokens(tmp_path, suffix, make):
     path = tmp_path / f"my{suffix}"
     path.write_bytes(make())
     task = create("table", path=str(path), max_len=4)
@@ -194,12 +173,8 @@ def test_tokens_are_in_the_smallest_type_that_holds_them(tmp_path, largest, dtyp
 
 REJECTED = {
     "nothing": (".csv", lambda: b"", "my.csv is empty"),
-    "nothing, compressed": (".csv.gz", lambda: gzip.compress(b""), "my.csv.gz is empty"),
     "Latin-1": (".csv", lambda: b"text,label\ncaf\xe9,a\n", "; correct it, and save it as UTF-8"),
     "UTF-16": (".csv", lambda: lines().decode().encode("utf-16"), "read .UnicodeDecodeError"),
-    "UTF-16 without a mark": (
-        ".csv", lambda: lines().decode().encode("utf-16-le"), "has no column 'text', only"
-    ),
     "semicolons": (".csv", lambda: lines(separator=";"), "no column 'text', only text;label"),
     "another kind": (".txt", lines, "my.txt is not a table: .csv"),
     "compressed Parquet": (
@@ -214,30 +189,18 @@ REJECTED = {
     "more cells than the header": (
         ".csv", lambda: lines(("x", "y", "a")), "has 3 cells in line 8, its header has 2"
     ),
-    "more cells in every row": (
-        ".csv", lambda: b"label,text\npos,no, 0\nneg,yes, 1\n", "has 3 cells in line 2"
-    ),
     "fewer cells": (".tsv", lambda: lines(("x",), separator="\t"), "has 1 cells in line 8"),
-    "a line break in TSV": (
-        ".tsv", lambda: lines(("x\ny", "a"), separator="\t"), "has 1 cells in line 8"
-    ),
     "a truncated archive": (
         ".csv.gz", lambda: gzip.compress(lines())[:-12], "my.csv.gz cannot be read"
     ),
     "no gzip": (".csv.gz", lines, "my.csv.gz cannot be read .BadGzipFile: Not a gzipped file"),
-    "no xz": (".csv.xz", lines, "my.csv.xz cannot be read"),
-    "gzip without its suffix": (".csv", lambda: gzip.compress(lines()), "read .UnicodeDecodeError"),
     "a class in two spellings": (
         ".csv", lambda: lines(("x", "a ")), "the classes 'a ' and 'a'; give them one name"
     ),
     "a class of spaces": (".csv", lambda: lines(("x", " ")), "has the class ' ', which is"),
-    "a class of two lines": (
-        ".csv", lambda: lines(("x", '"a\nb"')), r"class 'a\\nb', which is not a line"
-    ),
     "a class that a terminal obeys": (
         ".csv", lambda: lines(("x", "\x1b[31m")), r"class '\\x1b\[31m', which is not a line"
     ),
-    "a JSON array": (".jsonl", lambda: b"[" + objects() + b"]", "object in line 1"),
     "a JSON list": (".jsonl", lambda: objects([1, 2]), "object in line 7 .another value"),
     "damaged JSON": (".jsonl", lambda: objects('{"text": "x"'), "object in line 7 .Expecting"),
     "deep JSON": (".jsonl", lambda: objects("[" * 10**5), "my.jsonl cannot be read"),
@@ -262,7 +225,6 @@ REJECTED = {
     "damaged Parquet": (
         ".parquet", lambda: pytest.importorskip("pyarrow") and b"PAR1", "my.parquet cannot be read",
     ),
-    "truncated Parquet": (".parquet", lambda: parquet(TEXTS, AB)[:-20], "cannot be read"),
     "two columns of a name in CSV": (".csv", lambda: b"text,label,text\n", "two columns 'text'"),
     "columns without a name": (".csv", lambda: b"text,,\n", "has no column 'label'"),
     "two columns of a name": (
@@ -277,10 +239,8 @@ COLUMNS = {
     "null in Parquet": (TEXTS, [1, None] * 3, "has no 'label' in row 2"),
     "a structure": ([{"a": "b"}] * 6, AB, "has dict in 'text' in row 1"),
     "fractions": ([[0.5]] * 6, AB, "has list in 'text' in row 1"),
-    "lists of lists": ([[[1]]] * 6, AB, "has list in 'text' in row 1"),
     "a negative token": ([[1], [-1]] * 3, AB, "has list in 'text' in row 2"),
     "truth values": ([[True]] * 6, AB, "has list in 'text' in row 1"),
-    "a missing token": ([[1, None]] * 6, AB, "has list in 'text' in row 1"),
     "a list without a token": ([[]] * 6, AB, "has no 'text' in row 1"),
     "a token too large": ([[2**20]] * 6, AB, "lists of integers from 0 to 1048575"),
     "binary texts in another encoding": ([b"\xe9"] * 6, AB, "my.parquet cannot be read .Unicode"),
@@ -310,9 +270,8 @@ def test_a_line_break_in_a_quoted_cell_of_tsv_is_rejected(tmp_path):
 
 def shard(folder: Path, name: str, numbers) -> None:
     folder.mkdir(exist_ok=True)
-    numbers = [*numbers]
-    labels = ["ab"[i % 2] for i in numbers]
-    (folder / name).write_bytes(parquet([f"t{i}" for i in numbers], labels))
+    texts, labels = zip(*((f"t{i}", "ab"[i % 2]) for i in numbers), strict=True)
+    (folder / name).write_bytes(parquet(texts, labels))
 
 
 def test_a_folder_of_shards_is_one_table_and_its_digest_is_of_all(tmp_path):
@@ -322,12 +281,15 @@ def test_a_folder_of_shards_is_one_table_and_its_digest_is_of_all(tmp_path):
     for name in ("README.md", "._a.parquet", ".cache"):
         (tmp_path / "part" / name).write_bytes(b"\0\1")
     (tmp_path / "part" / ".git").mkdir()
-    whole, parts = (create("table", path=str(tmp_path / name)) for name in ("all", "part"))
-    before = [whole.load(name).digest() for name in SPLITS]
-    assert [parts.load(name).digest() for name in SPLITS] == before
+
+    def digests(folder: str) -> list[str]:
+        task = create("table", path=str(tmp_path / folder))
+        return [task.load(name).digest() for name in SPLITS]
+
+    before = digests("all")
+    assert digests("part") == before
     shard(tmp_path / "part", "b.parquet", [*range(25, 39), 41])
-    changed = create("table", path=str(tmp_path / "part"))
-    assert [changed.load(name).digest() for name in SPLITS] != before
+    assert digests("part") != before
 
 
 @pytest.mark.parametrize("dev", ["dev", "validation", "val", None])

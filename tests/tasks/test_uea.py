@@ -65,17 +65,12 @@ def test_series_of_unequal_lengths_and_missing_values_are_read(header, name):
     (CAMEL + "1:2:c\n", "line 10 ends in the class 'c', which is not in @classLabel"),
     (CAMEL + "a\n", "line 10 has channels of no values"),
     (CAMEL + "1:x:a\n", "line 10 has a value that is no number"),
-    (CAMEL + "1:1,:a\n", "line 10 has a value that is no number"),
     (CAMEL + "1:inf:a\n", "line 10 has an infinite value"),
     (CAMEL + "1:2:a\n1:2:3:a\n", "line 11 has 3 channels, the first series has 2"),
-    (CAMEL + "1:2", "line 10 ends in the class '2'"),
     (CAMEL + "1_0:2:a\n", "line 10 has a value that is no number"),
     (CAMEL + "\u00b2:2:a\n", "line 10 has a value that is no number"),
-    (CAMEL + "(0,1):(0,2):a\n", "line 10 has a value that is no number"),
     (CAMEL + "1:1e99:a\n", "line 10 has an infinite value"),
-    (CAMEL + ":a\n", "line 10 has a value that is no number"),
     (CAMEL + "1?:2:a\n", "line 10 has a value that is no number"),
-    (CAMEL + "@data\n", "line 10 ends in the class '@data'"),
     (CAMEL.replace("@data\n", "@data 1:2:a\n"), "line 9 has values after @data; a series is"),
     (CAMEL.replace("b a", "b a b") + ROWS, "names a class twice in @classLabel"),
     (CAMEL.replace("b a", "b \xe9") + ROWS, "or one that is not UTF-8"),
@@ -112,10 +107,9 @@ def test_an_own_set_of_one_channel_is_a_task(tmp_path):
     assert not test.sequences[1, 2:].any()
     short = create("series", path=str(tmp_path), points=2).load("test")
     assert short.sequences.shape == (2, 2, 1) and short.lengths.tolist() == [2, 2]
-    before = splits["test"].digest()
     path = tmp_path / "GunPoint_TEST.ts"
     path.write_text(path.read_text().replace("3,4", "3,5"))
-    assert create("series", path=str(tmp_path)).load("test").digest() != before
+    assert create("series", path=str(tmp_path)).load("test").digest() != test.digest()
 
 
 def test_an_own_set_is_what_the_archive_is(vowels):
@@ -213,16 +207,6 @@ def test_missing_values_are_interpolated_within_their_channel():
     scale = scale_of([other, filled(series)])
     assert scale.mean[2] == 6 and normalised(filled(series), scale)[:, 2].tolist() == [0] * 4
     assert scale_of([filled(series)]).deviation[2] == 1
-
-
-def test_the_number_of_channels_is_part_of_the_digest():
-    def split(*shape: int) -> Split:
-        return Split.single(torch.arange(24.0).reshape(shape), None, torch.zeros(2).long())
-
-    four_channels = split(2, 3, 4)
-    narrow = four_channels.sequences.view(2, 3, 2, 2).flatten(3)[..., 0]
-    assert four_channels.digest() != replace(four_channels, sequences=narrow).digest()
-    assert four_channels.gather(torch.tensor([1])).tokens.dtype == torch.float32
 
 
 def test_the_baselines_of_signals_ignore_padding(vowels, monkeypatch):
