@@ -59,18 +59,17 @@ def find_surroundings(images: Images) -> Int64[Tensor, "n f"]:
     return torch.cat([places, around.flatten(1).long()], 1)
 
 
-def _of_images(find: Callable[[Images], Int64[Tensor, "n f"]]) -> Features:
-    def features(split: Split) -> UInt8[np.ndarray, "n f"]:
-        side = int(split.sequences.shape[1] ** 0.5)
-        found = [find(part.unflatten(1, (side, side))) for part, _ in split.chunks()]
-        return torch.cat(found)[split.sequence_ids[:, 0]].to(torch.uint8).numpy()
-
-    return features
+def _of_images(
+    find: Callable[[Images], Int64[Tensor, "n f"]], split: Split
+) -> UInt8[np.ndarray, "n f"]:
+    side = int(split.sequences.shape[1] ** 0.5)
+    found = [find(part.unflatten(1, (side, side))) for part, _ in split.chunks()]
+    return torch.cat(found)[split.sequence_ids[:, 0]].to(torch.uint8).numpy()
 
 
 DISC_FEATURES: Mapping[str, Features] = {
-    "disc places": _of_images(find_discs),
-    "disc places, 5 x 5 pixels": _of_images(find_surroundings),
+    "disc places": partial(_of_images, find_discs),
+    "disc places, 5 x 5 pixels": partial(_of_images, find_surroundings),
 }
 """Sets of features by name."""
 

@@ -63,9 +63,8 @@ def ngrams(split: Split, vocabulary: int, order: int) -> csr_array:
         real = np.arange(width) < (lengths.numpy() - order + 1)[:, None]
         starts = np.concatenate([[0], real.sum(1).cumsum()])
         columns = codes[real].astype(np.int32)
-        rows = csr_array(
-            (np.ones(len(columns), np.float32), columns, starts), shape=(len(tokens), size)
-        )
+        ones, shape = np.ones(len(columns), np.float32), (len(tokens), size)
+        rows = csr_array((ones, columns, starts), shape=shape)
         rows.sum_duplicates()
         chunks.append(rows)
     counts = csr_array(vstack(chunks, format="csr"))

@@ -59,12 +59,10 @@ class CachedTask(Task):
 
     def subset(self, split: SplitName, indices: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " c"]:
         """As many evenly spaced indices of a split as the option of its name says."""
-        count = getattr(self, split)
-        if not 1 <= count <= len(indices):
-            raise UserError(
-                f"{self.name}.{split}={count} is out of range; give 1 to {len(indices)}"
-            )
-        return indices[np.arange(count) * len(indices) // count]
+        size, of = getattr(self, split), len(indices)
+        if not 1 <= size <= of:
+            raise UserError(f"{self.name}.{split}={size} is out of range; give 1 to {of}")
+        return indices[np.arange(size) * of // size]
 
 
 class ImportedTask(CachedTask):

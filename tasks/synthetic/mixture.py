@@ -121,10 +121,8 @@ class Recall(SyntheticTask):
 
     @override
     def groups(self, split: Split) -> Mapping[str, Bool[Tensor, " n"]]:
-        pairs, lengths = self.answers.counted(split.targets).sum(1), split.example_lengths()
-        return {
-            rung.name: (pairs == rung.pairs) & (lengths == rung.tokens) for rung in self.trained
-        }
+        pairs, tokens = self.answers.counted(split.targets).sum(1), split.example_lengths()
+        return {r.name: (pairs == r.pairs) & (tokens == r.tokens) for r in self.trained}
 
     @override
     def probes(self) -> Mapping[str, Split]:

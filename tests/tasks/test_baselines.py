@@ -322,9 +322,9 @@ def test_what_was_correct_for_a_key_is_learned_from_train_place_by_place():
         found = torch.tensor(rows)
         at = torch.tensor([[1, 3]]).expand(len(found), 2)
         splits[name] = Split.single(found, None, found[:, [0, 2]], at)
-    rule = partial(context.by_query, lambda split: split.sequences.long(), classes=3)
-    assert rule(context.positions, splits) == pytest.approx(5 / 6)
-    assert rule(lambda split: context.positions(split) * 0, splits) < 5 / 6
+    rule = partial(context.by_query, candidates=lambda s: s.sequences, splits=splits, classes=3)
+    assert rule(context.positions) == pytest.approx(5 / 6)
+    assert rule(lambda split: context.positions(split) * 0) < 5 / 6
 
 
 def test_a_class_is_that_of_the_equal_examples_of_train():

@@ -92,13 +92,11 @@ def test_the_windows_of_an_article_are_a_cluster(imported, level):
 
 def test_words_that_are_not_in_the_vocabulary_of_train_are_unknown(imported):
     task = tasks.create("wikitext", level="words", words=12, max_len=50)
-    numbers = range(task.classes)
-    assert task.class_name(0) == "<unk>" and task.class_name(1) == "<eos>"
+    vocabulary = [*map(task.class_name, range(task.classes))]
     # Of the words of train, = and <eos> are the most frequent; all others are once in an article.
-    assert [task.class_name(n) for n in numbers][1:3] == ["<eos>", "="]
-    words = [task.class_name(int(t)) for t in targets_of(task.load("test"))]
+    assert vocabulary[:3] == ["<unk>", "<eos>", "="]
+    words = [vocabulary[target] for target in targets_of(task.load("test"))]
     expected = (" ".join([*line.split(), "<eos>"]) for line in TEST.decode().splitlines())
-    vocabulary = {task.class_name(n) for n in numbers}
     assert words == [w if w in vocabulary else "<unk>" for w in " ".join(expected).split()]
     assert "café" not in vocabulary and "A20" not in vocabulary
 
@@ -159,8 +157,7 @@ def by_definition(train: list[int], history: list[int], token: int, order: int) 
     def probability(n: int, before: tuple[int, ...]) -> float:
         if n == 0:
             return 1 / CLASSES
-        longer = (gram[1:] for gram in set(grams(n + 1)))
-        counts = Counter(grams(n) if n == order else longer)
+        counts = Counter(grams(n) if n == order else (gram[1:] for gram in {*grams(n + 1)}))
         lower = probability(n - 1, before[1:])
         following = {gram[-1]: count for gram, count in counts.items() if gram[:-1] == before}
         if not following:

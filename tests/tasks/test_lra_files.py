@@ -227,8 +227,7 @@ class TestRetrieval:
         assert texts_of(load("test", max_len=9)) == [[rb"b'caf\xc3", b"x" * 9]]
         assert load("test", max_len=10_000).lengths.tolist() == [16, 10_000]
         assert [load("train", max_len=n).padded for n in (5, 6)] == [False, True]
-        few = load("train", train=2)
-        assert few.targets.tolist() == [1, 1]  # of 1, 0, 1, 0
+        assert load("train", train=2).targets.tolist() == [1, 1]  # of 1, 0, 1, 0
         with pytest.raises(UserError, match=r"retrieval.train=5 is out of range; give 1 to 4"):
             load("train", train=5)
         for max_len in (0, 10_001):
@@ -265,18 +264,16 @@ class TestOfficialListOps:
     def test_the_trees_of_a_file_are_its_split_in_their_order(self, trees):
         OfficialListOps.import_files(trees.parent)
         require_conformance("listops-lra", train=2, dev=1, test=1)
-        task = OfficialListOps(train=2, dev=1, test=1)
         for name, rows in zip(NAMES, TREES.values(), strict=True):
-            split = task.load(name)
+            split = OfficialListOps(train=2, dev=1, test=1).load(name)
             expected = [[tokenise(tree).tolist()] for tree, _ in rows]
             assert [split.tokens(i) for i in range(len(split))] == expected
             assert split.targets.tolist() == [value for _, value in rows]
 
 
 def png(level: int, size: int = 32, mode: str = "L") -> bytes:
-    stream = io.BytesIO()
-    image = PIL.Image.fromarray(np.full((size, size), level, np.uint8)).convert(mode)
-    image.save(stream, "PNG")
+    stream, levels = io.BytesIO(), np.full((size, size), level, np.uint8)
+    PIL.Image.fromarray(levels).convert(mode).save(stream, "PNG")
     return stream.getvalue()
 
 

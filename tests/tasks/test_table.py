@@ -85,9 +85,8 @@ def test_every_split_has_a_text_of_every_class_whatever_the_shares(tmp_path):
 def test_a_split_column_is_used_as_it_is(tmp_path):
     rows = [(f"{i}", "ab"[i % 2], SPLITS[i % 3]) for i in range(12)]
     path = write(tmp_path / "my.csv", rows, ("body", "class", "part"))
-    task = create("table", path=path, text="body", label="class", split="part")
     expected = {name: [(t, label) for t, label, part in rows if part == name] for name in SPLITS}
-    assert content(task) == expected
+    assert content(create("table", path=path, text="body", label="class", split="part")) == expected
 
 
 PLAIN = [(f"{i}", "ab"[i % 2]) for i in range(8)]
