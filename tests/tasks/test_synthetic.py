@@ -1,5 +1,6 @@
 """Every synthetic task is solved by an independent solver, and its draws are fixed."""
 
+import re
 from collections import Counter
 from itertools import accumulate, chain, permutations
 
@@ -166,33 +167,21 @@ def test_a_mixture_of_another_form_is_refused(text):
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_the_answers_of_recall_of_motifs_are_the_values_of_keys_before(name, options, split):
     task, found = draw(name, split, test=200, **options)
-    first = 1 + (task.vocabulary - 1 - task.noise_tokens) // 2
-    noise = task.vocabulary - task.noise_tokens
-    repeated = 0
+    noise, repeated = task.vocabulary - task.noise_tokens, 0
+    ends = 1, 1 + (noise - 1) // 2, noise  # of the padding, the keys and the values
     for sequence, target in zip(found.sequences.tolist(), found.targets.tolist(), strict=True):
         tokens = [*sequence, target[-1]]
         if split == "train":
             assert target == [token or -1 for token in tokens[1:]]
-        pairs, at = {}, 0
-        while tokens[at] == 0:
-            at += 1
-        assert not {*tokens[at:]} & {0}
-        while at < len(tokens):
-            if tokens[at] >= noise:
-                at += 1
-                continue
-            start = at
-            while tokens[at] < first:
-                at += 1
-            middle = at
-            while at < len(tokens) and first <= tokens[at] < noise:
-                at += 1
-            key, value = tuple(tokens[start:middle]), tuple(tokens[middle:at])
-            assert 1 <= len(key) <= task.motif and 1 <= len(value) <= task.motif
+        kinds, pairs = "".join("pkvn"[sum(t >= n for n in ends)] for t in tokens), {}
+        assert re.fullmatch("p*(k+v+|n)*", kinds)
+        for pair in re.finditer("(k+)(v+)", kinds):
+            key, value = (tuple(tokens[slice(*pair.span(part))]) for part in (1, 2))
+            assert max(len(key), len(value)) <= task.motif
             assert pairs.setdefault(key, value) == value
             if split == "test":
                 assert len(key) == task.motif
-                answers = target[middle - 1 : at - 1]
+                answers = target[pair.start(2) - 1 : pair.end(2) - 1]
                 is_known = answers == [*value]
                 assert is_known or answers == [-1] * len(value)
                 repeated += is_known
