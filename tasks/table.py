@@ -133,5 +133,4 @@ class Table(ByteTask):
             targets[indices][first], keys[first], rows.names, dev=self.dev, test=test,
             owner=self.path, items="different texts",
         )  # fmt: skip
-        split_of_row = split_of_text[text_ids]
-        return {name: indices[split_of_row == i] for i, name in enumerate(SPLITS)}
+        return {name: indices[split_of_text[text_ids] == i] for i, name in enumerate(SPLITS)}

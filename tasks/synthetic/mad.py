@@ -256,7 +256,6 @@ class Compression(SymbolTask):
         sequences[:, :-1] = FIRST_SYMBOL + symbols
         return Examples(sequences, symbols, np.full_like(symbols, self.max_len - 1))
 
-    @override
     def candidates(self, split: Split) -> Int[Tensor, "n c"]:
         """No places: a rule that reads the answers in the sequence would avoid the one vector."""
         return Task.candidates(self, split)

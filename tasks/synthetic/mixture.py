@@ -101,7 +101,6 @@ class Recall(SyntheticTask):
         task = self if split == "train" else replace(self, mixture=equal)
         return SyntheticTask.load(task, split)
 
-    @override
     def draw(self, stream: Stream, count: int) -> Examples:
         """Draw rung by rung, in the shares of the mixture: training shuffles the examples."""
         weights = [rung.weight for rung in self.trained]

@@ -127,7 +127,6 @@ class S3(WordProblem):
     version = 2
     elements = tuple(permutations(range(3)))
 
-    @override
     def shallow_baselines(self) -> Mapping[str, Baseline]:
         """The right sign, and one of the three elements that have it: parity, without order."""
         return {"sign of the product": lambda _: 2 / self.classes}

@@ -211,11 +211,8 @@ class SeriesFolder(Signals):
         require_at_least(0, self.name, points=self.points)
         train, test = _read(*_files(self.path))
         longest = max(map(len, train.series + test.series))
-        self._derive(
-            classes=len(train.labels),
-            channels=train.series[0].shape[1],
-            max_len=min(self.points or longest, longest),
-        )
+        self._derive(classes=len(train.labels), channels=train.series[0].shape[1])
+        self._derive(max_len=min(self.points or longest, longest))
 
     def class_name(self, target: int) -> str:
         """The name in the header."""

@@ -36,24 +36,16 @@ def objects(*rows) -> bytes:
     return "\n".join(texts).encode()
 
 
-def parquet(texts, labels, names=("text", "label"), **types) -> bytes:
+def parquet(texts, labels, names=("text", "label"), kinds=lambda arrow: (None, None)) -> bytes:
     arrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
-    columns = [
-        arrow.array(values, types.get(kind))
-        for values, kind in ((texts, "text_type"), (labels, "label_type"))
-    ]
-    stream = io.BytesIO()
+    columns, stream = [*map(arrow.array, (texts, labels), kinds(arrow))], io.BytesIO()
     parquet.write_table(arrow.Table.from_arrays(columns, [*names]), stream)
     return stream.getvalue()
 
 
-def typed(name: str, *arguments):
-    return getattr(pytest.importorskip("pyarrow"), name)(*arguments)
-
-
-def categories():
-    return typed("dictionary", typed("int8"), typed("string"))
+def categories(arrow):
+    return None, arrow.dictionary(arrow.int8(), arrow.string())
 
 
 TEXTS, AB = [f"t{i}" for i in range(6)], ["a", "b"] * 3
@@ -83,7 +75,7 @@ READ = {
     ),
     "unused keys": (".jsonl", lambda: objects({"text": "x", "label": "a", "n": [1]}), [("x", "a")]),
     "binary texts": (".parquet", lambda: parquet([t.encode() for t in TEXTS], AB), []),
-    "categories": (".parquet", lambda: parquet(TEXTS, AB, label_type=categories()), []),
+    "categories": (".parquet", lambda: parquet(TEXTS, AB, kinds=categories), []),
 }  # fmt: skip
 
 
@@ -125,7 +117,7 @@ def json_lists() -> bytes:
 
 @pytest.mark.parametrize(("suffix", "make"), [
     (".parquet", lambda: parquet(TOKENS, AB)), (".jsonl", json_lists),
-    (".parquet", lambda: parquet(TOKENS, AB, text_type=typed("list_", typed("uint16"), 3))),
+    (".parquet", lambda: parquet(TOKENS, AB, kinds=lambda pa: (pa.list_(pa.uint16(), 3), None))),
 ])  # fmt: skip
 def test_lists_of_integers_are_tokens(tmp_path, suffix, make):
     path = tmp_path / f"my{suffix}"

@@ -65,10 +65,6 @@ def test_steps_after_the_last_end_are_left_out(tmp_path):
     assert read(save(tmp_path / "a.hdf5", content)).lengths.tolist() == [3]
 
 
-def without(name):
-    return lambda content: content.pop(name)
-
-
 def replaced(name, change):
     return lambda content: content.update({name: change(content[name])})
 
@@ -76,7 +72,7 @@ def replaced(name, change):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (without("timeouts"), "no array of numbers 'timeouts'"),
+        (lambda content: content.pop("timeouts"), "no array of numbers 'timeouts'"),
         (replaced("actions", lambda a: a[:-1]), "actions has 4 rows, 5 expected"),
         (replaced("observations", lambda a: a[:, :, None]), "observations has shape"),
         (replaced("rewards", lambda a: a * np.nan), "rewards has values that are not finite"),

@@ -34,6 +34,7 @@ CAMEL = """\
 LOWER = "% made by another program\n@classlabel\tTRUE b  a\n\n@DATA\n"
 ROWS = "1,2.5,-3e-1:4,?,6:a\n7:NaN:b\n"
 VOWELS = tasks.find("uea-japanese-vowels")
+SMALL = VOWELS(train=72, dev=18, test=45)
 SETS = [name for name, task in tasks.items() if issubclass(task, SeriesTask)]
 
 
@@ -84,17 +85,13 @@ def test_a_damaged_file_is_one_line_that_names_the_place(text, message):
     assert "\n" not in str(error.value)
 
 
-def own(folder: Path) -> str:
-    """A set of one channel, whose class is the sign of its slope."""
-    header = "@univariate true\n@classLabel true 1 -1\n@data\n"
-    rows = "".join(f"{i},{i + s},{i + 2 * s}:{s}\n" for i in range(5) for s in (1, -1))
-    (folder / "GunPoint_TRAIN.ts").write_text(header + rows)
-    (folder / "GunPoint_TEST.ts").write_text(header + "1,?,3,4:1\n2,1:-1\n")
-    return str(folder)
-
-
 def test_an_own_set_of_one_channel_is_a_task(tmp_path):
-    require_conformance("series", path=own(tmp_path))
+    header = "@univariate true\n@classLabel true 1 -1\n@data\n"
+    # The class is the sign of the slope.
+    rows = "".join(f"{i},{i + s},{i + 2 * s}:{s}\n" for i in range(5) for s in (1, -1))
+    (tmp_path / "GunPoint_TRAIN.ts").write_text(header + rows)
+    (tmp_path / "GunPoint_TEST.ts").write_text(header + "1,?,3,4:1\n2,1:-1\n")
+    require_conformance("series", path=str(tmp_path))
     task = create("series", path=str(tmp_path))
     assert (task.classes, task.channels, task.max_len) == (2, 1, 4)
     assert [task.class_name(target) for target in range(2)] == ["1", "-1"]
@@ -116,7 +113,7 @@ def test_an_own_set_is_what_the_archive_is(vowels):
     VOWELS.import_files(vowels)
     task = create("series", path=str(vowels), points=26)
     for name in SPLITS:
-        assert task.load(name).digest() == small().load(name).digest()
+        assert task.load(name).digest() == SMALL.load(name).digest()
 
 
 HEAD = "@classLabel true 1 -1\n@data\n"
@@ -147,18 +144,14 @@ def test_an_own_set_that_cannot_be_read_is_one_line(tmp_path, files, message):
         create("series", path="nowhere")
 
 
-def small(**options):
-    return VOWELS(**{"train": 72, "dev": 18, "test": 45} | options)
-
-
 def test_the_family_is_imported_from_one_folder(vowels, home):
     (path,) = import_all("uea", vowels)
     require_conformance("uea-japanese-vowels", train=72, dev=18, test=45)
     assert path.name.startswith("uea-japanese-vowels@1.")
-    split = small().load("test")
+    split = SMALL.load("test")
     assert split.sequences.shape == (45, 26, 12) and split.padded
     assert split.targets.bincount().tolist() == [5] * 9
-    lines, first = small().show(split, 0), split.sequences[0, 0]
+    lines, first = SMALL.show(split, 0), split.sequences[0, 0]
     assert [line.split()[0] for line in lines] == [f"{value:.2f}" for value in first[:3].tolist()]
     with pytest.raises(UserError, match="has no file of uea-ethanol-concentration, uea-face"):
         import_all("uea", home)
@@ -189,7 +182,7 @@ def test_a_split_is_its_series_from_the_start_in_units_of_train(vowels, name):
     points = np.concatenate([series["TRAIN"][i] for i in held["train"]])
     mean, deviation = points.mean(0), points.std(0)
     part, indices = ("TEST", range(45)) if name == "test" else ("TRAIN", held[name])
-    split = small().load(name)
+    split = SMALL.load(name)
     assert split.targets.tolist() == [targets[part][i] for i in indices]
     for row, length, i in zip(split.sequences, split.lengths.tolist(), indices, strict=True):
         expected = (series[part][i] - mean) / deviation
@@ -211,13 +204,13 @@ def test_missing_values_are_interpolated_within_their_channel():
 def test_the_baselines_of_signals_ignore_padding(vowels, monkeypatch):
     monkeypatch.setattr(rocket, "GROUPS", 5)
     VOWELS.import_files(vowels)
-    splits = {name: small().load(name) for name in SPLITS}
+    splits = {name: SMALL.load(name) for name in SPLITS}
     test = splits["test"]
     padding = torch.arange(26) >= test.lengths[:, None]
     noisy = replace(test, sequences=test.sequences.masked_fill(padding[..., None], 50.0))
     np.testing.assert_allclose(rocket.statistics(noisy), rocket.statistics(test), rtol=1e-5)
     np.testing.assert_array_equal(rocket.convolutions(noisy), rocket.convolutions(test))
-    accuracies = compute(small(), splits)
+    accuracies = compute(SMALL, splits)
     assert accuracies.keys() == {"chance", "majority", *rocket.MODELS}
     # The classes differ in their means, which convolutions with weights of mean 0 do not measure.
     assert accuracies["statistics of channels"] > 0.9
