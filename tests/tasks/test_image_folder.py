@@ -203,7 +203,7 @@ def test_an_option_out_of_range_is_rejected(plain, options, message):
 
 def palette(image: Image.Image) -> Image.Image:
     image = image.quantize(2)
-    image.info["transparency"] = bytes([0, 128])
+    image.info["transparency"] = bytes([128])  # a number where it is 0 or 255
     return image
 
 
@@ -211,9 +211,7 @@ RED = Image.new("RGB", (5, 4), (250, 20, 20))
 PIXELS = {
     "RGB": (RED, "JPEG", (250, 20, 20)),
     "grey": (RED.convert("L"), "JPEG", (89, 89, 89)),
-    "grey with transparency": (RED.convert("LA"), "PNG", (89, 89, 89)),
     "CMYK": (RED.convert("CMYK"), "JPEG", (250, 20, 20)),
-    "palette": (RED.quantize(2), "PNG", (250, 20, 20)),
     "palette with transparency": (palette(RED), "PNG", (250, 20, 20)),
     "one bit": (Image.new("1", (5, 4), 1), "PNG", (255, 255, 255)),
     "transparent": (RED.convert("RGBA"), "WEBP", (250, 20, 20)),
