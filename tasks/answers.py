@@ -80,10 +80,9 @@ class Classes(Answers):
 
     def loss(self, scores: Scores, targets: AllTargets) -> Float[Tensor, ""]:
         """Computed in float32. A target may be a distribution of classes."""
-        mixed = targets.is_floating_point()
         return F.cross_entropy(
             scores.float().flatten(0, -2),
-            targets if mixed else targets.flatten(),
+            targets if targets.is_floating_point() else targets.flatten(),
             ignore_index=self.no_target,
             label_smoothing=self.smoothing,
         )
@@ -97,8 +96,9 @@ class Classes(Answers):
         return scores.argmax(-1) == targets
 
     def baselines(self, train: AllTargets, test: AllTargets, classes: int) -> Mapping[str, float]:
-        """`chance`, and `majority`, the counts of train as scores."""
-        counts = train.flatten().bincount(minlength=classes).double()
+        """`chance`, and `majority`, the counts of train as scores; of the entries with a target."""
+        train, test = train[self.counted(train)], test[self.counted(test)]
+        counts = train.bincount(minlength=classes).double()
         majority = self.values(counts.expand(*test.shape, classes), test).double().mean().item()
         return {**Answers.baselines(self, train, test, classes), "majority": majority}
 
@@ -132,11 +132,6 @@ class SomeClasses(Classes):
     """A class at some of the entries; the others are -1: in no loss, and no answer is correct."""
 
     no_target: ClassVar[int] = -1
-
-    def baselines(self, train: AllTargets, test: AllTargets, classes: int) -> Mapping[str, float]:
-        """As of `Classes`, of the entries that are targets."""
-        train, test = train[self.counted(train)], test[self.counted(test)]
-        return Classes.baselines(self, train, test, classes)
 
     @override
     def counted(self, targets: AllTargets) -> Bool[Tensor, "..."]:

@@ -59,8 +59,7 @@ class ImageFolder(Task):
                 "another size or patch"
             )
         require_shares(self.name, self.dev, self.test, self.seed)
-        tokens = (self.size // self.patch) ** 2 + 1
-        self._derive(classes=len(self._names), max_len=tokens)
+        self._derive(classes=len(self._names), max_len=(self.size // self.patch) ** 2 + 1)
 
     def load(self, split: SplitName) -> Split:
         """The list of the files, which are read batch by batch."""

@@ -7,14 +7,7 @@ import numpy as np
 from typing_extensions import override
 
 from tasks.contract import SPLITS, Split, SplitName
-from tasks.data.corpus import (
-    FIRST_BYTE,
-    MAX_CLASSES,
-    ByteTask,
-    Corpus,
-    require_shares,
-    stratified,
-)
+from tasks.data.corpus import FIRST_BYTE, MAX_CLASSES, ByteTask, Corpus, require_shares, stratified
 from tasks.registry import tasks
 from tasks.rows import FILE_NAMES, MAX_TOKENS, TOKEN, Rows, files_of, read_rows
 from zoo.registry import UserError, require_at_least
@@ -112,9 +105,8 @@ class Table(ByteTask):
         return self.tokens or largest + 1
 
     def _splits(self, rows: Rows, targets: np.ndarray) -> Mapping[str, np.ndarray]:
-        everything = np.arange(len(targets))
         if not rows.splits:
-            return self._drawn(rows, targets, everything, self.test)
+            return self._drawn(rows, targets, np.arange(len(targets)), self.test)
         where = repr(self.split) if self.split else FILE_NAMES
         values = np.array(rows.splits)
         chosen = {name: np.flatnonzero(values == name) for name in SPLITS}
@@ -127,8 +119,7 @@ class Table(ByteTask):
                 f"{self.path} has the class {min(classes)!r} only in train; add rows of another"
             )
         if not len(chosen["dev"]):
-            drawn = self._drawn(rows, targets, chosen["train"], None)
-            return {**drawn, "test": chosen["test"]}
+            return {**self._drawn(rows, targets, chosen["train"], None), "test": chosen["test"]}
         return chosen
 
     def _drawn(
@@ -142,5 +133,4 @@ class Table(ByteTask):
             targets[indices][first], keys[first], rows.names, dev=self.dev, test=test,
             owner=self.path, items="different texts",
         )  # fmt: skip
-        split_of_row = split_of_text[text_ids]
-        return {name: indices[split_of_row == i] for i, name in enumerate(SPLITS)}
+        return {name: indices[split_of_text[text_ids] == i] for i, name in enumerate(SPLITS)}

@@ -37,11 +37,9 @@ def baselines(candidates: Candidates, splits: Splits, classes: int) -> Mapping[s
     query_positions = positions(splits["train"])
     if (query_positions == query_positions[:1]).all():
         names = {"position": positions}  # which then has one rank
-    rules = {
-        f"by {name} of the query": partial(by_query, candidates, n) for name, n in names.items()
-    }
-    rules = {"most frequent in context": partial(most_frequent, candidates), **rules}
-    return {name: partial(rule, classes=classes) for name, rule in rules.items()}
+    rules: dict[str, Callable[..., float]] = {"most frequent in context": most_frequent}
+    rules |= {f"by {name} of the query": partial(by_query, keys) for name, keys in names.items()}
+    return {name: partial(rule, candidates, classes=classes) for name, rule in rules.items()}
 
 
 def random(candidates: Candidates, splits: Splits) -> float:
@@ -61,7 +59,7 @@ def most_frequent(candidates: Candidates, splits: Splits, classes: int) -> float
     return _accuracy(candidates, splits["test"], classes, lambda part: votes)
 
 
-def by_query(candidates: Candidates, keys: Keys, splits: Splits, classes: int) -> float:
+def by_query(keys: Keys, candidates: Candidates, splits: Splits, classes: int) -> float:
     """The candidate that was most often correct in train for queries of the same key.
 
     The vote of a place is how often its candidate was correct in train, where it had any; votes for
@@ -112,8 +110,7 @@ def _accuracy(
         votes = votes_of(part).expand(shape) * (places != NO_ANSWER)
         sums = torch.zeros(*targets.shape, classes).scatter_add_(2, places.clamp_min(0), votes)
         correct.append(sums.argmax(2) == targets)
-    counted = split.answers.counted(split.targets)
-    return torch.cat(correct)[counted].double().mean().item()
+    return torch.cat(correct)[split.answers.counted(split.targets)].double().mean().item()
 
 
 def _matches(found: Int[Tensor, "b c"], targets: Int[Tensor, "b a"]) -> Bool[Tensor, "b a c"]:

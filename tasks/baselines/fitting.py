@@ -86,12 +86,9 @@ def best_on_dev(
 def every(split: Split, step: int) -> Split:
     """Every `step`-th example, of a split without target positions, and the sequences of these."""
     used, ids = split.sequence_ids[::step].unique(return_inverse=True)
+    sequences, lengths, targets = split.sequences[used], split.lengths[used], split.targets[::step]
     return replace(
-        split,
-        sequences=split.sequences[used],
-        lengths=split.lengths[used],
-        sequence_ids=ids.int(),
-        targets=split.targets[::step],
+        split, sequences=sequences, lengths=lengths, sequence_ids=ids.int(), targets=targets
     )
 
 

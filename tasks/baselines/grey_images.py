@@ -8,7 +8,7 @@
 Axis letters: `n` images, `h` side of an image, `f` features.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import chain, pairwise
 
@@ -18,7 +18,7 @@ from jaxtyping import Float32, Int64, UInt8
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tasks.baselines.fitting import Features, linear, trees
+from tasks.baselines.fitting import Features, best_of, linear, trees
 from tasks.contract import CHUNK, Score, Split, Splits
 
 DISC = ((0.9, 1.0, 0.5), (1.0, 1.0, 0.75), (0.5, 0.7, 0.2))
@@ -55,23 +55,21 @@ def find_surroundings(images: Images) -> Int64[Tensor, "n f"]:
     places = find_discs(images)
     width = 2 * AROUND + 1
     blocks = F.pad(images, (AROUND,) * 4).unfold(1, width, 1).unfold(2, width, 1)
-    rows = torch.arange(len(images))[:, None]
-    around = blocks[rows, places[:, ::2], places[:, 1::2]]
+    around = blocks[torch.arange(len(images))[:, None], places[:, ::2], places[:, 1::2]]
     return torch.cat([places, around.flatten(1).long()], 1)
 
 
-def _of_images(find: Callable[[Images], Int64[Tensor, "n f"]]) -> Features:
-    def features(split: Split) -> UInt8[np.ndarray, "n f"]:
-        side = int(split.sequences.shape[1] ** 0.5)
-        found = [find(part.unflatten(1, (side, side))) for part, _ in split.chunks()]
-        return torch.cat(found)[split.sequence_ids[:, 0]].to(torch.uint8).numpy()
-
-    return features
+def _of_images(
+    find: Callable[[Images], Int64[Tensor, "n f"]], split: Split
+) -> UInt8[np.ndarray, "n f"]:
+    side = int(split.sequences.shape[1] ** 0.5)
+    found = [find(part.unflatten(1, (side, side))) for part, _ in split.chunks()]
+    return torch.cat(found)[split.sequence_ids[:, 0]].to(torch.uint8).numpy()
 
 
 DISC_FEATURES: Mapping[str, Features] = {
-    "disc places": _of_images(find_discs),
-    "disc places, 5 x 5 pixels": _of_images(find_surroundings),
+    "disc places": partial(_of_images, find_discs),
+    "disc places, 5 x 5 pixels": partial(_of_images, find_surroundings),
 }
 """Sets of features by name."""
 
@@ -93,37 +91,42 @@ def perceptron(splits: Splits) -> Score:
     mean, deviation = inputs["train"].mean(0), inputs["train"].std(0, correction=0)
     inputs = {name: (part - mean) / deviation.clamp_min(1e-3) for name, part in inputs.items()}
     classes = int(max(split.targets.max() for split in splits.values())) + 1
-    best = Score(-1.0, 0.0)
     # Dropout and initialisation draw from the global generator, which is restored.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        widths = inputs["train"].shape[1], *WIDTHS
+        model = Perceptron(inputs["train"].shape[1], classes)
+        return best_of(model.epochs(inputs["train"], splits["train"].targets), inputs, splits)
+
+
+class Perceptron(nn.Sequential):
+    """A multi-layer perceptron with the method of a classifier of scikit-learn."""
+
+    def __init__(self, features: int, classes: int) -> None:
+        widths = features, *WIDTHS
         hidden = [(nn.Linear(*pair), nn.ReLU(), nn.Dropout(DROPOUT)) for pair in pairwise(widths)]
-        model = nn.Sequential(*chain.from_iterable(hidden), nn.Linear(widths[-1], classes))
-        optimiser = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=DECAY)
-        steps = EPOCHS * -(-len(inputs["train"]) // BATCH)
+        super().__init__(*chain.from_iterable(hidden), nn.Linear(widths[-1], classes))
+
+    def epochs(
+        self, inputs: Float32[Tensor, "n f"], targets: Int64[Tensor, " n"]
+    ) -> Iterator["Perceptron"]:
+        """Train epoch by epoch; the model is valid until the next one is requested."""
+        optimiser = torch.optim.AdamW(self.parameters(), lr=RATE, weight_decay=DECAY)
+        steps = EPOCHS * -(-len(inputs) // BATCH)
         schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, steps)
         for _ in range(EPOCHS):
-            model.train()
-            for batch in torch.randperm(len(inputs["train"])).split(BATCH):
+            self.train()
+            for batch in torch.randperm(len(inputs)).split(BATCH):
                 optimiser.zero_grad()
-                answers = model(inputs["train"][batch])
-                F.cross_entropy(answers, splits["train"].targets[batch]).backward()
+                F.cross_entropy(self(inputs[batch]), targets[batch]).backward()
                 optimiser.step()
                 schedule.step()
-            dev = _accuracy(model, inputs["dev"], splits["dev"].targets)
-            if dev > best.dev:
-                best = Score(dev, _accuracy(model, inputs["test"], splits["test"].targets))
-    return best
+            yield self
 
-
-@torch.no_grad()
-def _accuracy(
-    model: nn.Module, inputs: Float32[Tensor, "n f"], targets: Int64[Tensor, " n"]
-) -> float:
-    model.eval()
-    answers = torch.cat([model(part).argmax(1) for part in inputs.split(CHUNK)])
-    return (answers == targets).double().mean().item()
+    @torch.no_grad()
+    def predict(self, inputs: Float32[Tensor, "n f"]) -> Int64[np.ndarray, " n"]:
+        """The class of the highest score of each image."""
+        self.eval()
+        return torch.cat([self(part).argmax(1) for part in inputs.split(CHUNK)]).numpy()
 
 
 PIXEL_MODELS: Mapping[str, Callable[[Splits], Score]] = {

@@ -51,8 +51,7 @@ def cross_entropies(
     other = np.concatenate([first, targets], axis=1)
     counted = np.concatenate([np.zeros_like(first, bool), targets >= 0], axis=1).ravel()
     starts = np.arange(len(other)) * other.shape[1]
-    every = order_probabilities(train, other.ravel(), classes, orders, starts)
-    for probabilities in every:
+    for probabilities in order_probabilities(train, other.ravel(), classes, orders, starts):
         yield float(-np.log(probabilities[counted]).mean())
 
 

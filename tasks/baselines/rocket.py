@@ -13,7 +13,6 @@ which is the mean of train, and features are taken over the outputs of the serie
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -34,15 +33,6 @@ VALUES = 1 << 24
 """Outputs of a convolution that are in memory at once."""
 
 
-class Kernels(NamedTuple):
-    """The kernels of a group: weights (k, f, w), bias (k,), dilation, and padding at both ends."""
-
-    weights: Float32[Tensor, "k f w"]
-    bias: Float32[Tensor, " k"]
-    dilation: int
-    padding: int
-
-
 def statistics(split: Split) -> Float32[np.ndarray, "n features"]:
     """Length, and mean, standard deviation, minimum and maximum of each channel."""
     rows = []
@@ -60,9 +50,7 @@ def statistics(split: Split) -> Float32[np.ndarray, "n features"]:
 def convolutions(split: Split) -> Float32[np.ndarray, "n features"]:
     """The ROCKET features; the same kernels for every split of a length and number of channels."""
     length, channels = split.sequences.shape[1:]
-    generator = torch.Generator().manual_seed(0)
-    groups = list(kernels(length, channels, generator))
-    rows = []
+    groups, rows = [*kernels(length, channels, torch.Generator().manual_seed(0))], []
     for signals, lengths in split.chunks(max(1, min(CHUNK, VALUES // (WIDTH * length)))):
         inputs, features = signals.mT.where(_mask(length, lengths)[:, None], 0.0), []
         for weights, bias, dilation, padding in groups:
@@ -76,8 +64,10 @@ def convolutions(split: Split) -> Float32[np.ndarray, "n features"]:
     return torch.cat(rows)[split.sequence_ids[:, 0].long()].numpy()
 
 
-def kernels(length: int, channels: int, generator: torch.Generator) -> Iterator[Kernels]:
-    """Draw groups of kernels for signals of `length` time points.
+def kernels(
+    length: int, channels: int, generator: torch.Generator
+) -> Iterator[tuple[Float32[Tensor, "k f w"], Float32[Tensor, " k"], int, int]]:
+    """Draw groups of kernels for signals of `length` points: weights, bias, dilation, padding.
 
     Weights are normal with mean 0 in each channel of a kernel, biases uniform in [-1, 1]. The
     number of channels of a kernel is 2^x, x uniform up to the logarithm of `channels`, dilation
@@ -96,8 +86,7 @@ def kernels(length: int, channels: int, generator: torch.Generator) -> Iterator[
         counts = 2 ** (torch.rand(WIDTH, generator=generator) * np.log2(channels + 1))
         order = torch.rand(WIDTH, channels, generator=generator).argsort(1).argsort(1)
         weights *= (order < counts.long()[:, None])[..., None]
-        bias = torch.rand(WIDTH, generator=generator) * 2 - 1
-        yield Kernels(weights, bias, dilation, padding)
+        yield weights, torch.rand(WIDTH, generator=generator) * 2 - 1, dilation, padding
 
 
 def ridge(splits: Splits) -> Score:

@@ -63,15 +63,13 @@ def ngrams(split: Split, vocabulary: int, order: int) -> csr_array:
         real = np.arange(width) < (lengths.numpy() - order + 1)[:, None]
         starts = np.concatenate([[0], real.sum(1).cumsum()])
         columns = codes[real].astype(np.int32)
-        rows = csr_array(
-            (np.ones(len(columns), np.float32), columns, starts), shape=(len(tokens), size)
-        )
+        ones, shape = np.ones(len(columns), np.float32), (len(tokens), size)
+        rows = csr_array((ones, columns, starts), shape=shape)
         rows.sum_duplicates()
         chunks.append(rows)
     counts = csr_array(vstack(chunks, format="csr"))
     counts.data = np.log1p(counts.data)
-    norms = np.sqrt(counts.multiply(counts).sum(1))
-    counts.data /= np.repeat(norms, np.diff(counts.indptr))
+    counts.data /= np.repeat(np.sqrt(counts.multiply(counts).sum(1)), np.diff(counts.indptr))
     return counts[split.sequence_ids[:, 0].numpy()]
 
 

@@ -128,12 +128,8 @@ class Control(Task):
                 f"control.steps={self.steps}; raise it"
             )
         states, actions = data.observations.shape[1], data.actions.shape[1]
-        self._derive(
-            classes=actions,
-            channels=STATES + states + actions,
-            vocabulary=self.steps,
-            max_len=3 * self.context,
-        )
+        self._derive(classes=actions, channels=STATES + states + actions)
+        self._derive(vocabulary=self.steps, max_len=3 * self.context)
         self.references()
 
     @override

@@ -118,12 +118,7 @@ def _episode(environment: Environment, noise: float, seeds: list[int]) -> Trajec
         following, reward, terminated, truncated = environment.step(action)
         steps.append((observation, action * environment.bound, reward))
         observation = following
-    observations, actions, rewards = map(np.array, zip(*steps, strict=True))
-    return Trajectories(
-        observations.astype(np.float32),
-        actions.astype(np.float32),
-        rewards.astype(np.float64),
-        np.array([len(steps)]),
-        np.array([terminated]),
-        {},
-    )
+    kinds = np.float32, np.float32, np.float64
+    states, actions, rewards = map(np.array, zip(*steps, strict=True), kinds)
+    ends, terminal = np.array([len(steps)]), np.array([terminated])
+    return Trajectories(states, actions, rewards, ends, terminal, {})

@@ -71,14 +71,9 @@ def windows(data: Trajectories, chosen: Bool[np.ndarray, " e"], scale: Scale, le
     ends = lengths.cumsum().repeat(lengths)
     numbers = np.arange(len(ends))
     actions = (data.actions[used] / scale.actions).astype(np.float32)
-    steps = np.column_stack(
-        [
-            numbers - (ends - lengths.repeat(lengths)),
-            returns_to_go(data)[used] / scale.returns,
-            scale.states(data.observations[used]),
-            actions,
-        ]
-    )
+    times, to_go = numbers - (ends - lengths.repeat(lengths)), returns_to_go(data)[used]
+    states = scale.states(data.observations[used])
+    steps = np.column_stack([times, to_go / scale.returns, states, actions])
     counts = torch.from_numpy(np.minimum(ends - numbers, length).astype(np.int32))
     targets = _unfolded(actions, length).clone()
     targets[torch.arange(length) >= counts[:, None]] = torch.nan
@@ -97,10 +92,9 @@ def episodes(
     sequences = torch.zeros(count, length, STATES + observations.shape[1] + actions)
     sequences[:, 0, RETURN] = target / scale.returns
     sequences[:, 0, STATES:-actions] = torch.from_numpy(scale.states(observations))
-    lengths = torch.ones(count, dtype=torch.int32)
     targets = torch.full((count, length, actions), torch.nan)
     answers = Actions(measure="normalised-return")
-    return Split.single(sequences, lengths, targets, answers=answers)
+    return Split.single(sequences, torch.ones(count).int(), targets, answers=answers)
 
 
 def returns_to_go(data: Trajectories) -> Float[np.ndarray, " v"]:
@@ -136,8 +130,7 @@ def returns_of(
         history[:, step, -actions:] = policy(inputs, step + 1 - first).clamp(-1, 1)
         history[:, step + 1, TIME] = step + 1
         for i in np.flatnonzero(active).tolist():
-            action = history[i, step, -actions:].numpy()
-            observation, reward, *ended = environments[i].step(action)
+            observation, reward, *ended = environments[i].step(history[i, step, -actions:].numpy())
             returns[i] += reward
             active[i] = not any(ended)
             history[i, step + 1, RETURN] = history[i, step, RETURN] - reward / scale.returns

@@ -89,8 +89,7 @@ class Corpus:
     def split(self, chosen: Int64[np.ndarray, " n"], length: int, first: int) -> Split:
         """The chosen sequences as a split; arguments as in `pad`."""
         sequences, lengths = pad(self.values, self.ends, chosen, length, first)
-        targets = torch.from_numpy(self.targets[chosen])
-        return Split.single(sequences, lengths, targets)
+        return Split.single(sequences, lengths, torch.from_numpy(self.targets[chosen]))
 
 
 def pad(

@@ -91,22 +91,19 @@ class ImageSplit(Split):
     def of(cls, files: Listing, classes: int, pixels: int) -> "ImageSplit":
         """The split of all images of `files`."""
         sequences = torch.empty(len(files.targets), 0, dtype=torch.uint8)
-        targets = torch.from_numpy(files.targets)
-        plain = vars(Split.single(sequences, None, targets))
-        return cls(**plain, files=files, classes=classes, pixels=pixels)
+        plain = Split.single(sequences, None, torch.from_numpy(files.targets))
+        return cls(**vars(plain), files=files, classes=classes, pixels=pixels)
 
     def gather(self, examples: Int[Tensor, " b"], length: int | None = None) -> Batch:
         """The images as evaluation reads them; see `Split.gather`."""
         transform = transform_of("none", self.pixels)
         with ThreadPoolExecutor(torch.get_num_threads()) as threads:
             images = [*threads.map(lambda i: self.image(i, transform), examples.tolist())]
-        stacked = torch.stack(images).to(self.targets.device)
-        return Batch(stacked, None, self.targets[examples])
+        return Batch(torch.stack(images).to(self.targets.device), None, self.targets[examples])
 
     def image(self, example: int, transform: Transform) -> Float[Tensor, "3 h w"]:
         """One image, decoded and transformed."""
-        path = Path(self.files.root) / os.fsdecode(self.files.names[example])
-        return transform(decode(path))
+        return transform(decode(Path(self.files.root) / os.fsdecode(self.files.names[example])))
 
     def digest(self) -> str:
         """SHA-256 of the path, the size in bytes and the class of every file.
@@ -207,9 +204,8 @@ def transform_of(augmentation: Augmentation, pixels: int) -> Transform:
     require_timm()
     from timm.data.transforms_factory import create_transform
 
-    options = AUGMENTATIONS[augmentation]
-    result: Any = create_transform(pixels, interpolation="bicubic", **options)
-    return result
+    found: Any = create_transform(pixels, interpolation="bicubic", **AUGMENTATIONS[augmentation])
+    return found
 
 
 @cache

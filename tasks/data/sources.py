@@ -59,12 +59,10 @@ class CachedTask(Task):
 
     def subset(self, split: SplitName, indices: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " c"]:
         """As many evenly spaced indices of a split as the option of its name says."""
-        count = getattr(self, split)
-        if not 1 <= count <= len(indices):
-            raise UserError(
-                f"{self.name}.{split}={count} is out of range; give 1 to {len(indices)}"
-            )
-        return indices[np.arange(count) * len(indices) // count]
+        size, of = getattr(self, split), len(indices)
+        if not 1 <= size <= of:
+            raise UserError(f"{self.name}.{split}={size} is out of range; give 1 to {of}")
+        return indices[np.arange(size) * of // size]
 
 
 class ImportedTask(CachedTask):
@@ -117,15 +115,14 @@ class GeneratedTask(CachedTask):
             raise UserError(f"{self.name}.seed={self.seed} must be below 2**32={2**32}; lower it")
 
     @property
-    @override
     def cache_key(self) -> str:
         """One for each set of options, and for the code of a plug-in, which may lack versions."""
-        module, code = inspect.getmodule(type(self)), ""
+        module = inspect.getmodule(type(self))
         if module and not module.__name__.startswith("tasks."):
             with suppress(OSError, TypeError):  # without a file, as of a notebook
-                source = inspect.getsource(module).encode()
-                code = f"-{hashlib.sha256(source).hexdigest()[:16]}"
-        return self.key + code
+                digest = hashlib.sha256(inspect.getsource(module).encode()).hexdigest()
+                return f"{self.key}-{digest[:16]}"
+        return self.key
 
     @override
     def arrays(self, fields: Mapping[str, str], prefix: str = "") -> list[np.ndarray]:

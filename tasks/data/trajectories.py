@@ -112,8 +112,7 @@ def _read(file: Path, modified: int, size: int) -> Trajectories:
             return _trajectories(file, content, "d4rl", attributes)
         names.sort(key=lambda name: int(name.removeprefix("episode_")))
         episodes = [_trajectories(file, content[name], "minari", {}) for name in names]
-    shapes = {(part.observations.shape[1], part.actions.shape[1]) for part in episodes}
-    if len(shapes) > 1:
+    if len({(part.observations.shape[1], part.actions.shape[1]) for part in episodes}) > 1:
         raise UserError(f"{file} has episodes of several widths; give one environment's file")
     return Trajectories.join(episodes, attributes)
 

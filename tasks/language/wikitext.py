@@ -214,14 +214,11 @@ def windows(
     tokens[1 : len(classes)] = classes[:-1] + 1
     clusters = np.searchsorted(articles, np.arange(count)[chosen] * length, side="right") - 1
     positions = torch.arange(length, dtype=torch.int32).expand(len(clusters), length)
-    return Split.single(
-        torch.from_numpy(tokens.reshape(count, length)[chosen]),
-        None,
-        torch.from_numpy(targets.reshape(count, length)[chosen]),
-        positions,
-        NextTokens(measure=measure),
-        clusters=torch.from_numpy(clusters.astype(np.int32)),
+    inputs, answers = (
+        torch.from_numpy(rows.reshape(count, length)[chosen]) for rows in (tokens, targets)
     )
+    of_articles, kind = torch.from_numpy(clusters.astype(np.int32)), NextTokens(measure=measure)
+    return Split.single(inputs, None, answers, positions, kind, of_articles)
 
 
 def ngrams(

@@ -104,9 +104,7 @@ def to_grey(colours: UInt8[np.ndarray, "n 3 l"]) -> UInt8[np.ndarray, "n l"]:
     As `tf.image.rgb_to_grayscale` computes it for uint8. The order of the operations is part of the
     definition: exact arithmetic gives 168 of the 16.8 million colours another level.
     """
-    red, green, blue = (
-        channel.astype(np.float32) / np.float32(255) for channel in colours.swapaxes(0, 1)
-    )
+    red, green, blue = colours.swapaxes(0, 1).astype(np.float32) / np.float32(255)
     weights = np.float32(0.2989), np.float32(0.5870), np.float32(0.1140)
     luma = weights[0] * red + weights[1] * green + weights[2] * blue
     return (luma * np.float32(255.5)).astype(np.uint8)

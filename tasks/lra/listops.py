@@ -98,8 +98,7 @@ class ListOps(TreeTask, GeneratedTask):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        least = self.min_len + 2, f"2 above min_len={self.min_len}"
-        self._require(min_len=0, max_len=least)
+        self._require(min_len=0, max_len=(self.min_len + 2, f"2 above min_len={self.min_len}"))
 
     @override
     def generate(self, workers: int) -> dict[str, np.ndarray]:

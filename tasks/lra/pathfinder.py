@@ -215,8 +215,7 @@ def _cut(
 
 def _image(file: Member) -> UInt8[np.ndarray, "h h"]:
     pil: Any = import_extra("pathfinder-lra", "PIL.Image", "vision")
-    content = io.BytesIO(file.read(SMALL_FILE))
-    with pil.open(content, formats=["PNG"]) as image:
+    with pil.open(io.BytesIO(file.read(SMALL_FILE)), formats=["PNG"]) as image:
         if image.mode == "L" and image.size == (OFFICIAL_SIDE, OFFICIAL_SIDE):
             return np.array(image)
         form = f"{image.mode} {image.width} x {image.height}"

@@ -184,13 +184,11 @@ def find_free(mask: Levels, offsets: Pixels, free: Pixels) -> int:
     count = 0
     for y in range(size):
         for x in range(size):
-            fits = True
             for i in range(len(offsets)):
                 row, column = y + offsets[i, 0], x + offsets[i, 1]
                 if inside(size, row, column) and mask[row, column] > MAX_FREE:
-                    fits = False
                     break
-            if fits:
+            else:
                 free[count, 0], free[count, 1] = y, x
                 count += 1
     return count

@@ -64,14 +64,9 @@ class Retrieval(ByteTask, ImportedTask):
 
     def load(self, split: SplitName) -> Split:
         """The split stores only the texts of its pairs."""
-        values, ends, pairs, targets = self.arrays(
-            {
-                "values": "uint8 v",
-                "ends": "int64 s",
-                f"{split}_pairs": "int32 n 2",
-                f"{split}_targets": "uint8 n",
-            }
-        )
+        of_split = {f"{split}_pairs": "int32 n 2", f"{split}_targets": "uint8 n"}
+        fields = {"values": "uint8 v", "ends": "int64 s", **of_split}
+        values, ends, pairs, targets = self.arrays(fields)
         chosen = self.subset(split, np.arange(len(targets)))
         used, indices = np.unique(pairs[chosen], return_inverse=True)
         sequences, lengths = pad(values, ends, used.astype(np.int64), self.max_len, FIRST_BYTE)

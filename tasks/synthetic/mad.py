@@ -136,7 +136,6 @@ class FuzzyRecall(SyntheticTask):
         value = 1 + (noise - 1) // 2
         return range(1, value), range(value, noise), range(noise, self.vocabulary)
 
-    @override
     def candidates(self, split: Split) -> Int[Tensor, "n c"]:
         """The values in the sequence that a rule may read, of keys that occur for the first time.
 
@@ -206,12 +205,11 @@ class Memorise(SyntheticTask):
 
     @override
     def draw(self, stream: Stream, count: int) -> Examples:
-        keys = stream.integers(self.vocabulary - self.classes, count, self.max_len // 2)
+        different = self.vocabulary - self.classes
+        keys = stream.integers(different, count, self.max_len // 2)
         # The same in every split: its own stream of the seed.
-        values = Stream(self.seed, len(SPLITS)).distinct(
-            self.vocabulary - self.classes, self.classes, 1
-        )[0]
-        sequences = np.full((count, self.max_len), 0, np.int64)
+        values = Stream(self.seed, len(SPLITS)).distinct(different, self.classes, 1)[0]
+        sequences = np.zeros((count, self.max_len), np.int64)
         sequences[:, : 2 * keys.shape[1] : 2] = 1 + keys
         positions = 1 + 2 * np.arange(keys.shape[1])
         return Examples(sequences, values[keys], np.broadcast_to(positions, keys.shape))
@@ -258,7 +256,6 @@ class Compression(SymbolTask):
         sequences[:, :-1] = FIRST_SYMBOL + symbols
         return Examples(sequences, symbols, np.full_like(symbols, self.max_len - 1))
 
-    @override
     def candidates(self, split: Split) -> Int[Tensor, "n c"]:
         """No places: a rule that reads the answers in the sequence would avoid the one vector."""
         return Task.candidates(self, split)

@@ -75,17 +75,21 @@ class Recall(SyntheticTask):
     probe: int = 500
 
     def __post_init__(self) -> None:
-        self._derive(classes=self.vocabulary // 2)
-        every = (*self.trained, *(rungs(self.beyond, "beyond") if self.beyond else ()))
-        self._derive(max_len=max(rung.tokens for rung in every))
+        longest = max(rung.tokens for rung in self.probed)
+        self._derive(classes=self.vocabulary // 2, max_len=longest)
         self._require(probe=1)
-        for rung in every:
+        for rung in self.probed:
             self._problem(rung)
 
     @cached_property
     def trained(self) -> tuple[Rung, ...]:
         """The rungs of train."""
         return rungs(self.mixture, "mixture")
+
+    @cached_property
+    def probed(self) -> tuple[Rung, ...]:
+        """The rungs of train, and those beyond."""
+        return (*self.trained, *(rungs(self.beyond, "beyond") if self.beyond else ()))
 
     @override
     def length(self, split: SplitName) -> int:
@@ -97,7 +101,6 @@ class Recall(SyntheticTask):
         task = self if split == "train" else replace(self, mixture=equal)
         return SyntheticTask.load(task, split)
 
-    @override
     def draw(self, stream: Stream, count: int) -> Examples:
         """Draw rung by rung, in the shares of the mixture: training shuffles the examples."""
         weights = [rung.weight for rung in self.trained]
@@ -117,19 +120,14 @@ class Recall(SyntheticTask):
 
     @override
     def groups(self, split: Split) -> Mapping[str, Bool[Tensor, " n"]]:
-        pairs, lengths = self.answers.counted(split.targets).sum(1), split.example_lengths()
-        return {
-            rung.name: (pairs == rung.pairs) & (lengths == rung.tokens) for rung in self.trained
-        }
+        pairs, tokens = self.answers.counted(split.targets).sum(1), split.example_lengths()
+        return {r.name: (pairs == r.pairs) & (tokens == r.tokens) for r in self.trained}
 
     @override
     def probes(self) -> Mapping[str, Split]:
-        beyond = rungs(self.beyond, "beyond") if self.beyond else ()
         return {
-            rung.name: self.split_of(
-                self._problem(rung).draw(Stream(self.seed, len(SPLITS) + number), self.probe)
-            )
-            for number, rung in enumerate((*self.trained, *beyond))
+            rung.name: self.split_of(self._problem(rung).draw(Stream(self.seed, n), self.probe))
+            for n, rung in enumerate(self.probed, len(SPLITS))
         }
 
     def candidates(self, split: Split) -> Int[Tensor, "n c"]:

@@ -73,8 +73,7 @@ class Induction(SymbolTask):
             queried = stream.integers(self.specials, count)
             sequences[:, -1] = tokens[queried]
         targets = symbols[np.arange(count), positions[np.arange(count), queried] + 1]
-        target_positions = np.full((count, 1), self.max_len - 1)
-        return Examples(sequences, targets[:, None], target_positions)
+        return Examples(sequences, targets[:, None], np.full((count, 1), self.max_len - 1))
 
     def candidates(self, split: Split) -> Int[Tensor, "n c"]:
         """All symbols of the sequence."""
@@ -173,10 +172,9 @@ class MultiQueryRecall(SyntheticTask):
         # Slot i is position 2 i after the pairs; its weight is x^(a - 1) with the published a =
         # 0.01, x the distance to the pairs.
         slots = np.arange(1, (self.max_len - 2 * self.pairs) // 2 + 1)
-        weights = slots ** (0.01 - 1)
         # The smallest of exponential variables of these rates: a weighted draw without replacement
         # (Efraimidis and Spirakis, 2006).
-        times = -np.log1p(-stream.uniform(count, len(slots))) / weights
+        times = -np.log1p(-stream.uniform(count, len(slots))) / slots ** (0.01 - 1)
         chosen = times.argsort(1, kind="stable")[:, : self.pairs]
         target_positions = 2 * self.pairs + 2 * np.take_along_axis(chosen, order, axis=1)
         np.put_along_axis(sequences, target_positions, keys, axis=1)

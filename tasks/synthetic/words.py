@@ -55,8 +55,7 @@ class WordProblem(SyntheticTask):
     def products(self) -> Int[np.ndarray, "order order"]:
         """The number of each product, by its factors: the left one is applied first."""
         number = {element: index for index, element in enumerate(self.elements)}
-        rows = [[number[tuple(b[i] for i in a)] for b in number] for a in number]
-        return np.array(rows)
+        return np.array([[number[tuple(b[i] for i in a)] for b in number] for a in number])
 
     def load(self, split: SplitName) -> Split:
         """Dev and test are longer than train, and ask behind it."""
@@ -128,7 +127,6 @@ class S3(WordProblem):
     version = 2
     elements = tuple(permutations(range(3)))
 
-    @override
     def shallow_baselines(self) -> Mapping[str, Baseline]:
         """The right sign, and one of the three elements that have it: parity, without order."""
         return {"sign of the product": lambda _: 2 / self.classes}

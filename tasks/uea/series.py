@@ -16,7 +16,7 @@ from dataclasses import dataclass, make_dataclass
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -52,13 +52,7 @@ FILE = re.compile(r"([^.].*)_(TRAIN|TEST)\.ts(?:\.xz)?", re.IGNORECASE)
 OPTIONS = ("max_len", "train", "dev", "test")
 
 Series = list[Float32[np.ndarray, "_ f"]]
-
-
-class Scale(NamedTuple):
-    """Mean and standard deviation of each channel."""
-
-    mean: Float64[np.ndarray, " f"]
-    deviation: Float64[np.ndarray, " f"]
+PerChannel = Float64[np.ndarray, " f"]
 
 
 class Signals(Task):
@@ -69,14 +63,14 @@ class Signals(Task):
     @override
     def load(self, split: SplitName) -> Split:
         series, targets = self._filled("train")
-        scale = scale_of(series)
+        mean, deviation = scale_of(series)
         if split != "train":
             series, targets = self._filled(split)
         what = f"{len(series)} series of {self.max_len:.3g} points"
         require_memory(4 * len(series) * self.max_len * self.channels, what, "lower their number")
         sequences = torch.zeros(len(series), self.max_len, self.channels)
         for row, values in zip(sequences, series, strict=True):
-            row[: len(values)] = torch.from_numpy(normalised(values, scale))
+            row[: len(values)] = torch.from_numpy(normalised(values, mean, deviation))
         lengths = torch.tensor([len(values) for values in series], dtype=torch.int32)
         return Split.single(sequences, lengths, torch.from_numpy(targets.astype(np.int64)))
 
@@ -178,19 +172,19 @@ def filled(series: Float32[np.ndarray, "l f"]) -> Float32[np.ndarray, "l f"]:
     return series
 
 
-def scale_of(series: Series) -> Scale:
+def scale_of(series: Series) -> tuple[PerChannel, PerChannel]:
     """Mean and standard deviation of each channel over all time points; 1 where it is constant."""
     values = np.concatenate(series).astype(np.float64)
-    empty = np.isnan(values).all(0)
-    values[:, empty] = 0.0
+    values[:, np.isnan(values).all(0)] = 0.0
     deviation = np.nanstd(values, axis=0)
-    return Scale(np.nanmean(values, axis=0), np.where(deviation > 0, deviation, 1.0))
+    return np.nanmean(values, axis=0), np.where(deviation > 0, deviation, 1.0)
 
 
-def normalised(series: Float32[np.ndarray, "l f"], scale: Scale) -> Float32[np.ndarray, "l f"]:
+def normalised(
+    series: Float32[np.ndarray, "l f"], mean: PerChannel, deviation: PerChannel
+) -> Float32[np.ndarray, "l f"]:
     """A series in standard deviations from the mean; 0 in a channel without any value."""
-    values = (series.astype(np.float64) - scale.mean) / scale.deviation
-    return np.nan_to_num(values, nan=0.0).astype(np.float32)
+    return np.nan_to_num((series.astype(np.float64) - mean) / deviation).astype(np.float32)
 
 
 @tasks.register("series")
@@ -217,11 +211,8 @@ class SeriesFolder(Signals):
         require_at_least(0, self.name, points=self.points)
         train, test = _read(*_files(self.path))
         longest = max(map(len, train.series + test.series))
-        self._derive(
-            classes=len(train.labels),
-            channels=train.series[0].shape[1],
-            max_len=min(self.points or longest, longest),
-        )
+        self._derive(classes=len(train.labels), channels=train.series[0].shape[1])
+        self._derive(max_len=min(self.points or longest, longest))
 
     def class_name(self, target: int) -> str:
         """The name in the header."""
@@ -238,8 +229,7 @@ def _files(path: str) -> tuple[Stamp, Stamp]:
     with system_errors(path):
         found = [(file, FILE.fullmatch(file.name)) for file in sorted(Path(path).iterdir())]
     files = [(file, match[1], match[2].upper()) for file, match in found if match]
-    parts = sorted(part for *_, part in files)
-    if parts != ["TEST", "TRAIN"] or files[0][1] != files[1][1]:
+    if sorted(part for *_, part in files) != ["TEST", "TRAIN"] or files[0][1] != files[1][1]:
         names = ", ".join(file.name for file, *_ in files) or "none"
         raise UserError(
             f"{path} has of the files NAME_TRAIN.ts and NAME_TEST.ts of one set: {names}; give a "

@@ -34,7 +34,7 @@ def test_what_is_written_is_read_from_where_the_variable_says(home, monkeypatch)
     path = cache.write("set@1", ARRAYS)
     assert path.parent == home == cache.data_home() and cache.find("set@1") == path
     arrays = cache.read("set@1", {"b": "uint8 n 3", "a": "int64 m"}, "get it")
-    assert [array.tolist() for array in arrays] == [ARRAYS["b"].tolist(), ARRAYS["a"].tolist()]
+    assert np.array_equal(arrays[0], ARRAYS["b"]) and np.array_equal(arrays[1], ARRAYS["a"])
     monkeypatch.delenv(cache.HOME_VARIABLE)
     assert cache.data_home() == Path(pooch.os_cache("attention-harness"))
 
@@ -49,15 +49,13 @@ def test_similar_keys_never_collide_and_the_last_content_counts():
 
 def test_a_damaged_file_is_never_misread(home):
     path = cache.write("set@1", ARRAYS)
-    good, expected = path.read_bytes(), [array.tolist() for array in ARRAYS.values()]
+    good, accepted = path.read_bytes(), 0
     flips = [good[:i] + bytes([good[i] ^ 1 << i % 8]) + good[i + 1 :] for i in range(len(good))]
-    cuts = [good[:i] for i in range(0, len(good), 9)]
-    accepted = 0
-    for content in [*flips, *cuts]:
+    for content in [*flips, *(good[:i] for i in range(0, len(good), 9))]:
         path.write_bytes(content)
         try:
             arrays = cache.read("set@1", {"a": "int64 n", "b": "uint8 n m"}, "make it again")
-            assert [array.tolist() for array in arrays] == expected
+            assert all(map(np.array_equal, arrays, ARRAYS.values()))
             accepted += 1
         except UserError as error:
             assert str(error).endswith("; delete it, then make it again")
@@ -84,25 +82,16 @@ def test_a_valid_file_with_other_arrays_is_an_error(arrays, problem):
         cache.read("set@1", arrays, "make it again")
 
 
-def npy(header: bytes) -> bytes:
-    """An NPY file with that header, and no numbers."""
+def npy(shape: bytes) -> bytes:
+    """An NPY file whose header ends so, and without numbers."""
+    header = b"{'descr': '<i8', 'fortran_order': False, 'shape': " + shape
     return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
 
 
-HEADERS = [
-    b"{'descr': '<i8', 'fortran_order': False, 'shape': (" + b"(" * 2000 + b"\n",
-    b"{'descr': '<i8', 'fortran_order': False, 'shape': (5,)",
-    b"{'descr': [], 'fortran_order': False, 'shape': (-5,)}\n",
-    b"{'descr': {1: 2}, 'fortran_order': False, 'shape': (5,)}\n",
-    b"{'descr': '<i8', 'fortran_order': False, 'shape': (5L,)\n",
-    b"{'descr': '<i8', 'fortran_order': False, 'shape': (10**9,) * 9}\n", b"'\n", b"\xff",
-]  # fmt: skip
-
-
-def archive_of(name: str, content: bytes, *changes: tuple[int, int, bytes], method=0) -> bytes:
+def archive_of(name: str, content: bytes, *changes: tuple[int, int, bytes]) -> bytes:
     """A zip archive of one member, with other bytes at places of its two headers."""
     stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", method) as archive:
+    with zipfile.ZipFile(stream, "w") as archive:
         archive.writestr(name, content)
     changed = bytearray(stream.getvalue())
     central = changed.index(b"PK\x01\x02")
@@ -112,12 +101,12 @@ def archive_of(name: str, content: bytes, *changes: tuple[int, int, bytes], meth
     return bytes(changed)
 
 
-ARRAY = npy(b"{'descr': '<i8', 'fortran_order': False, 'shape': (0,)}\n")
+ARRAY = npy(b"(0,)}\n")
 MEMBERS = {
-    **{f"header {i}": (npy(header),) for i, header in enumerate(HEADERS)},
+    "brackets": (npy(b"(" * 2000 + b"\n"),), "no end": (npy(b"(5,)"),),
+    "a product": (npy(b"(10**9,) * 9}\n"),), "no numbers": (npy(b"(-5,)}\n"),),
     "encrypted": (ARRAY, (6, 8, b"\x01")), "method 99": (ARRAY, (8, 10, b"\x63")),
-    "no LZMA": (ARRAY, (8, 10, b"\x0e")), "no LZMA either": (b"\x09\x04\x05", (8, 10, b"\x0e")),
-    "no deflate": (ARRAY, (8, 10, b"\x08")), "no bzip2": (ARRAY, (8, 10, b"\x0c")),
+    "no LZMA": (ARRAY, (8, 10, b"\x0e")), "no bzip2": (ARRAY, (8, 10, b"\x0c")),
 }  # fmt: skip
 """Contents and headers of members that decoders reject by errors of many types."""
 DAMAGED = {what: archive_of("x_train.npy", *member) for what, member in MEMBERS.items()}
@@ -229,8 +218,7 @@ def test_a_killed_write_leaves_nothing_under_the_final_name(home):
         assert writer.stdout is not None and writer.stdout.readline() == b"half\n"
         writer.kill()
     assert cache.find("set@1") is None and len(list(home.iterdir())) == 1
-    path = cache.write("set@1", ARRAYS)
-    assert list(home.glob("*.npz")) == [path]
+    assert [cache.write("set@1", ARRAYS)] == [*home.glob("*.npz")]
 
 
 @pytest.mark.slow

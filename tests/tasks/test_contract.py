@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from pydantic import ValidationError
+from torch.nn.utils.rnn import pad_sequence
 
 import tasks as library
 from tasks import contract, create, metrics
@@ -37,7 +38,6 @@ def test_a_task_that_cannot_be_created_is_an_error(name, options, message):
 RULES = {
     "copying.max_len=31": "must be at least 32, 2 for each of count=16; raise it",
     "copying.symbols=1": "must be at least 2; raise it",
-    "induction.max_len=2": "must be at least 3, 2 for each",
     "induction.max_len=8 specials=4": "must be at least 9, 2 for each of",
     "mqar.max_len=31": "must be at least 32, 4 for each of pairs=8",
     "mqar.vocabulary=7": "must be even; add one",
@@ -46,14 +46,12 @@ RULES = {
     "parity.train=0": "must be at least 1; raise it",
     "parity.dev=0": "must be at least 1; raise it", "parity.test=0": "must be at least 1; raise it",
     "s3.max_len=31": "must be at least 32, the tokens of train",
-    "majority.seed=-1": "must be at least 0; raise it",
     "scaling.vocabulary=32769": "makes a vocabulary of 32769",
     "adding.levels=20000": "makes a vocabulary of 40001 tokens, 32768",
     "induction.symbols=32768": "makes a vocabulary of 32770",
     "mqar.vocabulary=32770": "makes a vocabulary of 32770",
-    "listops.min_len=-1": "must be at least 0",
     "listops.max_len=501 min_len=500": "must be at least 502, 2 above min_len=500",
-    "listops.dev=0": "must be at least 1", "listops.test=-3": "must be at least 1",
+    "listops.min_len=-1": "must be at least 0", "listops.dev=0": "must be at least 1",
     "listops.seed=-1": "must be at least 0", "listops.seed=4294967296": "must be below 2",
     "pathfinder.size=33": "is not one of 32, 64, 128; give one",
     "pathfinder.contour=7": "is not one of 6, 9, 14; give one",
@@ -82,11 +80,9 @@ def test_the_loss_of_half_precision_scores_is_taken_in_single_precision():
 
 def split_of(*sequences: list[int]) -> Split:
     """Each sequence as an example, padded to the longest with 9, an arbitrary token."""
-    longest = max(map(len, sequences))
-    padded = [sequence + [9] * (longest - len(sequence)) for sequence in sequences]
-    lengths = torch.tensor([*map(len, sequences)])
-    tokens = torch.tensor(padded, dtype=torch.uint8)
-    return Split.single(tokens, lengths, torch.arange(len(sequences)))
+    rows = [torch.tensor(sequence, dtype=torch.uint8) for sequence in sequences]
+    padded = pad_sequence(rows, batch_first=True, padding_value=9)
+    return Split.single(padded, torch.tensor([*map(len, rows)]), torch.arange(len(rows)))
 
 
 def test_padding_and_integer_width_do_not_change_the_digest():
@@ -120,11 +116,7 @@ SCORES = {
 }
 
 
-def test_every_metric_is_tried():
-    assert metrics.names() == sorted(SCORES)
-
-
-@pytest.mark.parametrize("name", SCORES)
+@pytest.mark.parametrize("name", metrics.names())
 def test_a_score_is_a_function_of_a_mean_with_an_inverse(name):
     metric = metrics.find(name).metric
     mean, value, text, sign = SCORES[name]
@@ -165,10 +157,6 @@ def test_an_impossible_metric_is_rejected(change):
         Metric.model_validate(fields | change)
 
 
-def small(name: str) -> Split:
-    return create(name, train=3, dev=2, test=2).load("train")
-
-
 WORDS = {
     "copying": ([2, 17, 0, 1], "s0 s15 blank request"),
     "selective-copying": ([0, 3, 1], "blank s1 request"),
@@ -181,18 +169,16 @@ WORDS = {
 
 @pytest.mark.parametrize("name", WORDS)
 def test_the_tokens_of_a_synthetic_task_have_names(name):
-    tokens, words = WORDS[name]
-    task = create(name)
+    (tokens, words), task = WORDS[name], create(name)
     assert max(tokens) < task.vocabulary
-    sequences = torch.tensor([tokens, [1] * len(tokens)], dtype=torch.int16)
-    lengths = torch.full((2,), len(tokens))
-    split = Split.single(sequences, lengths, torch.zeros(2, dtype=torch.int64))
+    split = Split.single(torch.tensor([tokens], dtype=torch.int16), None, torch.tensor([0]))
     assert task.show(split, 0) == [words]
 
 
 @pytest.mark.parametrize("name", ["copying", "selective-copying", "induction", "mqar"])
 def test_an_answer_has_the_name_of_its_token(name):
-    task, split = create(name, train=3, dev=2, test=2), small(name)
+    task = create(name, train=3, dev=2, test=2)
+    split = task.load("train")
     for example in range(len(split)):
         words = task.show(split, example)[0].split()
         answers = [task.class_name(target) for target in split.targets[example].tolist()]

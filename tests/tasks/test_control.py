@@ -8,7 +8,7 @@ from tasks import create
 from tasks.baselines import compute
 from tasks.contract import SPLITS
 from tasks.control.control import PUBLISHED, TEST_SEED, Reference
-from tasks.control.environment import Environment
+from tasks.control.environment import Environment, balance
 from tasks.control.windows import Scale, episodes, returns_of, returns_to_go, windows
 from tasks.data.trajectories import Trajectories, read
 from tests.tasks.conftest import require_conformance
@@ -61,11 +61,6 @@ def test_returns_to_go_are_the_rewards_that_follow_and_steps_are_counted_from_0(
     assert split.clusters.tolist() == [0, 0, 0, 1, 1]
 
 
-def test_a_tiny_share_of_dev_is_one_trajectory(path):
-    dev = create("control", path=path, dev=0.01).load("dev")
-    assert len(dev.clusters.unique()) == 1
-
-
 class Counting(Environment):
     """Its state is the number of steps done; step t, counted from 1, has reward t."""
 
@@ -109,6 +104,8 @@ def test_the_seed_holds_out_whole_trajectories_and_states_are_scaled_by_train(pa
         assert states.mean(0).abs().max() < 1e-3 and (states.std(0) - 1).abs().max() < 0.02
         sizes.append(len(dev))
     assert len({*sizes}) > 1
+    least = create("control", path=path, dev=0.01).load("dev")
+    assert len(least.clusters.unique()) == 1
 
 
 def test_test_is_the_first_step_of_each_episode_with_the_target_return(path):
@@ -139,30 +136,25 @@ def test_a_policy_is_given_the_window_so_far_and_gets_the_rewards_of_the_environ
     assert torch.equal(second[:, 0, :-1], first[:, 0, :-1])
     assert second[:, 0, -1].tolist() == [0.25] * 2
     assert second[:, 1, 0].tolist() == [1, 1] and not second[:, 1, -1].any()
-    lowered = first[:, 0, 1] - 1 / 1000
-    assert second[:, 1, 1].tolist() == pytest.approx(lowered.tolist())
+    assert second[:, 1, 1].tolist() == pytest.approx((first[:, 0, 1] - 1 / 1000).tolist())
     environment = Environment("InvertedPendulum-v5")
     for i, window in enumerate(second):
         environment.reset(TEST_SEED + i)
         state, *_ = environment.step(np.array([0.25]))
         expected = task._scale(environment).states(state)
         assert window[1, 2:6].tolist() == pytest.approx(expected.tolist())
-    fourth = calls[3][0]
-    assert fourth[:, :, 0].tolist() == [[1, 2, 3]] * 2
+    assert calls[3][0][:, :, 0].tolist() == [[1, 2, 3]] * 2
 
 
 def test_an_episode_ends_at_the_limit_of_steps(path):
     task = create("control", path=path, episodes=1, steps=45, context=2)
-    scale = [0.5, 8.0, 1.0, 1.5]
-    data = read(path)
-    used = ~task._in_dev().repeat(data.lengths)
-    states = data.observations[used].astype(np.float64)
+    scale = task._scale(Environment("InvertedPendulum-v5"))
 
-    def balance(windows, count):
-        state = windows[:, count - 1, 2:6].double().numpy() * states.std(0) + states.mean(0)
-        return torch.from_numpy(np.clip(state @ scale / 3, -1, 1)[:, None]).float()
+    def act(windows, count):
+        state = windows[0, count - 1, 2:6].numpy() * scale.deviation + scale.mean
+        return torch.from_numpy(balance(state.astype(np.float32), count)[:, None]).float()
 
-    assert task.returns(balance, task.load("test")) == [45.0]
+    assert task.returns(act, task.load("test")) == [45.0]
 
 
 def test_baselines_are_uniform_actions_and_the_trajectories_of_the_file(path):
@@ -199,9 +191,7 @@ def test_reference_returns_are_those_given_then_those_of_the_file_then_those_of_
     ({"largest": 1.5, "states": 11, "actions": 3}, {"env": "Hopper-v5"}, "1.5 times the bound"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_rejected_in_one_line(tmp_path, content, options, message):
-    largest = content.pop("largest", 1.0) if content else 1.0
-    content = arrays(**content)
-    content["actions"] *= largest / content["actions"].max()
+    path = save(tmp_path / "a.hdf5", arrays(**content))
     with pytest.raises(UserError, match=message) as raised:
-        create("control", path=save(tmp_path / "a.hdf5", content), **options).load("train")
+        create("control", path=path, **options).load("train")
     assert "\n" not in str(raised.value)

@@ -48,7 +48,7 @@ def names(split: Any) -> list[str]:
     return [name.decode() for name in split.files.names]
 
 
-def load(folder: Path | str, **options) -> dict[str, Split]:
+def load(folder: Path, **options) -> dict[str, Split]:
     task = create("image-folder", path=str(folder), **options)
     return {name: task.load(name) for name in SPLITS}
 
@@ -132,16 +132,11 @@ def test_hidden_files_are_ignored_and_a_name_may_be_no_utf8(plain):
     odd = os.fsencode(plain / "cat") + b"/caf\xe9.jpg"
     Image.new("RGB", (9, 9)).save(plain / "new.jpg")
     (plain / "new.jpg").rename(os.fsdecode(odd))
-    task = create("image-folder", path=str(plain))
-    shown = {
-        path
-        for split in map(task.load, SPLITS)
-        for i in range(len(split))
-        for path in task.show(split, i)
-    }
-    assert shown - before == {r"cat/caf\xe9.jpg"}
+    task, shown = create("image-folder", path=str(plain)), set()
     for split in map(task.load, SPLITS):
+        shown.update(path for i in range(len(split)) for path in task.show(split, i))
         assert split.gather(torch.arange(len(split))).tokens.isfinite().all()
+    assert shown - before == {r"cat/caf\xe9.jpg"}
 
 
 def image(name: str, content: bytes = b""):
@@ -160,22 +155,15 @@ def full(name: str, count: int = 3):
     return lambda folder: fill(folder / name, count)
 
 
-def no_change(folder: Path) -> None:
-    pass
-
-
 PLAIN = [
     (full("cat/more"), "cat/more is a folder in that of a class"),
     (link("cat/up", "."), "cat/up is a folder in that of a class"),
     (link("cat/a.png", "cat/a.png"), "a.png cannot be read"),
-    (link("cat/a.png", "none.png"), "a.png cannot be read"),
-    (link("emu", "emu"), "emu is a link to nothing"),
     (link("emu", "none"), "emu is a link to nothing"),
     (image("x.jpg"), "x.jpg is in no folder of a class"),
     (renamed("cat", "\udce9"), r"the class '\\udce9', which is not a line of text"),
-    (renamed("cat", "\x1b[2J"), r"the class '\\x1b\[2J', which is not a line"),
     (renamed("cat", "dog "), "the classes 'dog ' and 'dog'"),
-    *((image(f"cat/a{s}"), f"a{s} is no image of a format") for s in (".gif", ".TIFF", ".heic")),
+    (image("cat/a.TIFF"), "a.TIFF is no image of a format"),
     (full("emu", 2), "has 2 images of class 'emu', one for each of 3 splits"),
     (full("emu", 0), r"emu has no image \(.jpeg, .jpg, .png, .webp\); add some"),
     (renamed("cat", ".cat"), "has 1 folders of classes; give at least two"),
@@ -189,46 +177,41 @@ PUBLISHED = [
 ]
 """Changes of a folder of `train` and `val`."""
 
-OPTIONS = [
+REJECTED = [("plain", *row) for row in PLAIN] + [("published", *row) for row in PUBLISHED]
+
+
+@pytest.mark.parametrize(("start", "change", "message"), REJECTED)
+def test_no_image_is_left_out_in_silence(request, start, change, message):
+    folder = request.getfixturevalue(start)
+    change(folder)
+    with pytest.raises(UserError, match=message) as error:
+        load(folder)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("options", "message"), [
     ({"path": "nowhere"}, "image-folder.path=nowhere is not a folder; give one with train/CLASS/"),
     ({"size": 30, "patch": 16}, "size=30 is not a multiple of patch=16"),
     ({"size": 4, "patch": 2}, "image-folder.size=4 must be at least 8"),
     ({"dev": 0.0}, "image-folder.dev=0.0 and image-folder.test=0.1 must be above 0"),
     ({"seed": -1}, "image-folder.seed=-1 must be at least 0"),
-]
-REJECTED = [
-    *(("plain", change, {}, message) for change, message in PLAIN),
-    *(("published", change, {}, message) for change, message in PUBLISHED),
-    *(("plain", no_change, options, message) for options, message in OPTIONS),
-]
-
-
-@pytest.mark.parametrize(("start", "change", "options", "message"), REJECTED)
-def test_no_image_is_left_out_in_silence(request, start, change, options, message):
-    folder = request.getfixturevalue(start)
-    change(folder)
-    with pytest.raises(UserError, match=message) as error:
-        load(options.get("path", folder), **{n: v for n, v in options.items() if n != "path"})
-    assert "\n" not in str(error.value)
+])  # fmt: skip
+def test_an_option_out_of_range_is_rejected(plain, options, message):
+    with pytest.raises(UserError, match=message):
+        create("image-folder", **{"path": str(plain)} | options)
 
 
 def palette(image: Image.Image) -> Image.Image:
     image = image.quantize(2)
-    image.info["transparency"] = bytes([0, 128])
+    image.info["transparency"] = bytes([128])  # a number where it is 0 or 255
     return image
 
 
-GREYS = np.array([[0, 255, 256, 1 << 15, 65535]], np.uint16)
 RED = Image.new("RGB", (5, 4), (250, 20, 20))
-ORIENTED = {0x0112: 6}
-"""The camera was turned: the first row of the file is the right column."""
-
 PIXELS = {
     "RGB": (RED, "JPEG", (250, 20, 20)),
     "grey": (RED.convert("L"), "JPEG", (89, 89, 89)),
-    "grey with transparency": (RED.convert("LA"), "PNG", (89, 89, 89)),
     "CMYK": (RED.convert("CMYK"), "JPEG", (250, 20, 20)),
-    "palette": (RED.quantize(2), "PNG", (250, 20, 20)),
     "palette with transparency": (palette(RED), "PNG", (250, 20, 20)),
     "one bit": (Image.new("1", (5, 4), 1), "PNG", (255, 255, 255)),
     "transparent": (RED.convert("RGBA"), "WEBP", (250, 20, 20)),
@@ -246,18 +229,16 @@ def test_every_image_is_decoded_in_colour(tmp_path, what):
 
 
 def test_16_bits_of_grey_are_scaled_to_8(tmp_path):
-    Image.fromarray(GREYS).save(tmp_path / "a.png")
-    assert np.asarray(decode(tmp_path / "a.png"))[0, :, 0].tolist() == [0, 0, 1, 128, 255]
-    levels = np.arange(0, 2**16, 256, dtype=np.uint16).reshape(16, 16)
-    Image.fromarray(levels).save(tmp_path / "b.png")
-    assert len(np.unique(np.asarray(decode(tmp_path / "b.png")))) == 256
+    levels = np.arange(2**16, dtype=np.uint16).reshape(256, 256)
+    Image.fromarray(levels).save(tmp_path / "a.png")
+    assert (np.asarray(decode(tmp_path / "a.png")) == np.arange(256)[:, None, None]).all()
 
 
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP"])
 def test_a_photograph_is_turned_as_its_camera_says(tmp_path, form):
     image, exif = Image.new("RGB", (64, 32)), Image.Exif()
     image.paste((255, 255, 255), (0, 0, 32, 32))
-    exif.update(ORIENTED)
+    exif[0x0112] = 6  # the camera was turned: the first row of the file is the right column
     image.save(tmp_path / "a.jpg", form, exif=exif)
     turned = decode(tmp_path / "a.jpg")
     assert turned.size == (32, 64)
@@ -276,14 +257,7 @@ def test_a_damaged_file_is_one_clear_line(published):
     whole = path.read_bytes()
     gif = io.BytesIO()
     Image.new("L", (8, 8)).save(gif, "GIF")
-    for content in (
-        whole[: len(whole) // 2],
-        whole[:-9],
-        gif.getvalue(),
-        b"GIF89a",
-        b"",
-        b"\0" * 99,
-    ):
+    for content in (whole[: len(whole) // 2], whole[:-9], gif.getvalue(), b"", bytes(99)):
         path.write_bytes(content)
         with pytest.raises(UserError) as raised:
             decode(path)

@@ -1,7 +1,6 @@
 """WikiText: windows of a text, its splits and its files; Kneser-Ney n-grams by their definition."""
 
 import lzma
-import zipfile
 from collections import Counter
 
 import numpy as np
@@ -93,13 +92,11 @@ def test_the_windows_of_an_article_are_a_cluster(imported, level):
 
 def test_words_that_are_not_in_the_vocabulary_of_train_are_unknown(imported):
     task = tasks.create("wikitext", level="words", words=12, max_len=50)
-    numbers = range(task.classes)
-    assert task.class_name(0) == "<unk>" and task.class_name(1) == "<eos>"
+    vocabulary = [*map(task.class_name, range(task.classes))]
     # Of the words of train, = and <eos> are the most frequent; all others are once in an article.
-    assert [task.class_name(n) for n in numbers][1:3] == ["<eos>", "="]
-    words = [task.class_name(int(t)) for t in targets_of(task.load("test"))]
+    assert vocabulary[:3] == ["<unk>", "<eos>", "="]
+    words = [vocabulary[target] for target in targets_of(task.load("test"))]
     expected = (" ".join([*line.split(), "<eos>"]) for line in TEST.decode().splitlines())
-    vocabulary = {task.class_name(n) for n in numbers}
     assert words == [w if w in vocabulary else "<unk>" for w in " ".join(expected).split()]
     assert "café" not in vocabulary and "A20" not in vocabulary
 
@@ -137,14 +134,6 @@ def test_repacked_files_have_the_same_texts_but_no_train(official, tmp_path):
         tasks.create("wikitext", splits="official").load("train")
 
 
-def test_a_zip_archive_is_the_same_as_its_folder(official, tmp_path):
-    content = WikiText.import_files(official).read_bytes()
-    with zipfile.ZipFile(tmp_path / "w.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        for file in official.iterdir():
-            archive.write(file, f"wikitext-103/{file.name}")
-    assert WikiText.import_files(tmp_path / "w.zip").read_bytes() == content
-
-
 def test_the_real_texts_have_the_published_numbers_of_words(real_data):
     if not (real_data / "wikitext103_test.txt.xz").exists():
         pytest.skip("the folder has no WikiText")
@@ -168,8 +157,7 @@ def by_definition(train: list[int], history: list[int], token: int, order: int) 
     def probability(n: int, before: tuple[int, ...]) -> float:
         if n == 0:
             return 1 / CLASSES
-        longer = (gram[1:] for gram in set(grams(n + 1)))
-        counts = Counter(grams(n) if n == order else longer)
+        counts = Counter(grams(n) if n == order else (gram[1:] for gram in {*grams(n + 1)}))
         lower = probability(n - 1, before[1:])
         following = {gram[-1]: count for gram, count in counts.items() if gram[:-1] == before}
         if not following:
@@ -184,38 +172,32 @@ def by_definition(train: list[int], history: list[int], token: int, order: int) 
     return probability(usable + 1, tuple(history[len(history) - usable :]))
 
 
-@pytest.fixture
-def streams():
-    """A stream of independent tokens, and another with a class that is not in the first."""
-    rng = np.random.default_rng(0)
-    train = rng.choice(CLASSES - 1, 60, p=[0.5, 0.3, 0.15, 0.05]).astype(np.int64)
-    other = rng.choice(CLASSES, 25).astype(np.int64)
-    return train, other
+RNG = np.random.default_rng(0)
+KNOWN = RNG.choice(CLASSES - 1, 60, p=[0.5, 0.3, 0.15, 0.05]).astype(np.int64)
+OTHER = RNG.choice(CLASSES, 25).astype(np.int64)
+"""Independent tokens; the others have a class that is not in the first."""
 
 
 @pytest.mark.parametrize("order", [1, 2, 3])
-def test_every_probability_is_that_of_the_definition(streams, order):
-    train, other = streams
-    got = [*order_probabilities(train, other, CLASSES, order, (0, 7, 20))][-1]
-    for i, token in enumerate(other.tolist()):
-        window = other[max(start for start in (0, 7, 20) if start <= i) : i]
-        expected = by_definition(train.tolist(), window.tolist(), token, order)
+def test_every_probability_is_that_of_the_definition(order):
+    got = [*order_probabilities(KNOWN, OTHER, CLASSES, order, (0, 7, 20))][-1]
+    for i, token in enumerate(OTHER.tolist()):
+        window = OTHER[max(start for start in (0, 7, 20) if start <= i) : i]
+        expected = by_definition(KNOWN.tolist(), window.tolist(), token, order)
         assert got[i] == pytest.approx(expected, rel=1e-12), i
 
 
-def test_context_is_the_inputs_of_the_window(streams):
-    train, other = streams
-    split = windows(other, np.array([0]), 10, CLASSES + 1, "perplexity", np.array([2]))
-    (_, mean) = cross_entropies(train, split, CLASSES, 2)
-    expected = [
-        by_definition(train.tolist(), other[19:i].tolist(), other[i], 2) for i in range(20, 25)
-    ]
+def test_context_is_the_inputs_of_the_window():
+    split = windows(OTHER, np.array([0]), 10, CLASSES + 1, "perplexity", np.array([2]))
+    (_, mean) = cross_entropies(KNOWN, split, CLASSES, 2)
+    tokens = OTHER.tolist()
+    expected = [by_definition(KNOWN.tolist(), tokens[19:i], tokens[i], 2) for i in range(20, 25)]
     assert mean == pytest.approx(-np.log(expected).mean())
 
 
 def test_the_end_of_train_is_a_history_without_continuation():
     train = np.array([0, 1, 0, 1, 2])
-    (probability,) = {[*order_probabilities(train, np.array([2, 0]), 4, 2)][-1][1]}
+    (_, (_, probability)) = order_probabilities(train, np.array([2, 0]), 4, 2)
     # After 2 nothing follows in train: the continuation probability of 0, which follows 1 alone.
     assert probability == pytest.approx((1 - 0.5 + 1.5 * 0.25) / 3)
 
@@ -235,10 +217,10 @@ def test_no_discount_is_zero_or_negative(numbers):
 
 def test_test_does_not_choose_the_order():
     cycle, noise = np.arange(600) % CLASSES, np.random.default_rng(2).integers(0, CLASSES, 100)
-    streams = {"train": cycle, "dev": cycle[:100], "test": noise}
-    splits = {}
-    for name, tokens in streams.items():
-        splits[name] = windows(tokens, np.array([0]), 32, CLASSES + 1, "perplexity")
+    splits = {
+        name: windows(tokens, np.array([0]), 32, CLASSES + 1, "perplexity")
+        for name, tokens in (("train", cycle), ("dev", cycle[:100]), ("test", noise))
+    }
     on_dev, on_test = (
         int(np.argmin([*cross_entropies(cycle, splits[name], CLASSES)])) + 1
         for name in ("dev", "test")

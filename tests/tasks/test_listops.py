@@ -59,8 +59,7 @@ def test_tokens_that_are_not_one_complete_tree_have_no_value(text):
 @pytest.mark.parametrize("seed", [0, 1])
 def test_every_target_is_the_value_of_its_tree(seed):
     split = ListOps(**SMALL, seed=seed).load("train")
-    values = [evaluate(tree) for tree in split.sequences.tolist()]
-    assert values == split.targets.tolist()
+    assert [*map(evaluate, split.sequences.tolist())] == split.targets.tolist()
 
 
 @pytest.mark.parametrize("train", [10**15, 10**17])

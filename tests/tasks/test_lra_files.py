@@ -4,7 +4,6 @@ import io
 import json
 import lzma
 import pickle
-import random
 import tarfile
 
 import numpy as np
@@ -64,11 +63,10 @@ class TestImage:
         with pytest.raises(UserError, match=r"image.size=12 does not divide 32; give 8, 16 or 32"):
             Image(size=12)
 
-    def test_the_data_are_checked_for_type_and_shape(self, image):
-        wrong = {"test_pixels": np.zeros((3, 9), np.uint8), "test_targets": np.arange(5)}
-        cache.write("image@1", wrong)
+    def test_the_data_are_checked_for_type_and_shape(self):
+        cache.write("image@1", {"test_pixels": zeros(3, 9), "test_targets": zeros(5)})
         with pytest.raises(UserError, match=r"test_pixels is uint8 \(3, 9\), 'uint8 n 1024' exp"):
-            image.load("test")
+            Image().load("test")
 
     def test_known_colours_have_known_greys(self):
         # trunc(255.5 (0.2989 R + 0.5870 G + 0.1140 B) / 255) by hand: white 255.47, half 128.24.
@@ -95,13 +93,11 @@ class TestImage:
                 pixels, targets = map(np.concatenate, zip(*map(content.get, names), strict=True))
                 assert np.array_equal(arrays[f"{split}_pixels"], pixels)
                 assert np.array_equal(arrays[f"{split}_targets"], targets)
-        shuffled = sorted(folder.iterdir())
-        random.Random(3).shuffle(shuffled)
-        with tarfile.open(tmp_path / "shuffled.tar.gz", "w:gz") as archive:
-            for file in shuffled:
+        with tarfile.open(tmp_path / "reversed.tar.gz", "w:gz") as archive:
+            for file in sorted(folder.iterdir(), reverse=True):
                 archive.add(file, f"x/{file.name}")
         content = path.read_bytes()
-        assert Image.import_files(tmp_path / "shuffled.tar.gz").read_bytes() == content
+        assert Image.import_files(tmp_path / "reversed.tar.gz").read_bytes() == content
 
     @pytest.mark.slow
     def test_the_real_images_are_complete(self, real_data):
@@ -228,8 +224,7 @@ class TestRetrieval:
         assert texts_of(load("test", max_len=9)) == [[rb"b'caf\xc3", b"x" * 9]]
         assert load("test", max_len=10_000).lengths.tolist() == [16, 10_000]
         assert [load("train", max_len=n).padded for n in (5, 6)] == [False, True]
-        few = load("train", train=2)
-        assert few.targets.tolist() == [1, 1]  # of 1, 0, 1, 0
+        assert load("train", train=2).targets.tolist() == [1, 1]  # of 1, 0, 1, 0
         with pytest.raises(UserError, match=r"retrieval.train=5 is out of range; give 1 to 4"):
             load("train", train=5)
         for max_len in (0, 10_001):
@@ -266,18 +261,16 @@ class TestOfficialListOps:
     def test_the_trees_of_a_file_are_its_split_in_their_order(self, trees):
         OfficialListOps.import_files(trees.parent)
         require_conformance("listops-lra", train=2, dev=1, test=1)
-        task = OfficialListOps(train=2, dev=1, test=1)
         for name, rows in zip(NAMES, TREES.values(), strict=True):
-            split = task.load(name)
+            split = OfficialListOps(train=2, dev=1, test=1).load(name)
             expected = [[tokenise(tree).tolist()] for tree, _ in rows]
             assert [split.tokens(i) for i in range(len(split))] == expected
             assert split.targets.tolist() == [value for _, value in rows]
 
 
 def png(level: int, size: int = 32, mode: str = "L") -> bytes:
-    stream = io.BytesIO()
-    image = PIL.Image.fromarray(np.full((size, size), level, np.uint8)).convert(mode)
-    image.save(stream, "PNG")
+    stream, levels = io.BytesIO(), np.full((size, size), level, np.uint8)
+    PIL.Image.fromarray(levels).convert(mode).save(stream, "PNG")
     return stream.getvalue()
 
 
@@ -320,9 +313,7 @@ class TestOfficialPathfinder:
 
 def line(number: int, new: bytes):
     """Replace a line of a file."""
-    return lambda old: b"\n".join(
-        [*old.split(b"\n")[: number - 1], new, *old.split(b"\n")[number:]]
-    )
+    return lambda old: old.replace(old.splitlines()[number - 1], new)
 
 
 def text(old: str, new: str):
@@ -331,12 +322,12 @@ def text(old: str, new: str):
 
 
 def first(**changes):
-    """Change or remove values of the first line of packed reviews."""
+    """Change values of the first line of packed reviews."""
 
     def change(content: bytes) -> bytes:
         row, *others = lzma.decompress(content).splitlines()
-        values = {n: v for n, v in (json.loads(row) | changes).items() if v != "removed"}
-        return lzma.compress(b"\n".join([json.dumps(values).encode(), *others]))
+        changed = json.dumps(json.loads(row) | changes).encode()
+        return lzma.compress(b"\n".join([changed, *others]))
 
     return change
 
@@ -352,8 +343,8 @@ def packed(**changes):
     return change
 
 
-def zeros(*shape: int, kind: type = np.uint8) -> np.ndarray:
-    return np.zeros(shape, kind)
+def zeros(*shape: int) -> np.ndarray:
+    return np.zeros(shape, np.uint8)
 
 
 NPZ = "cifar10_gray_uint8.npz"
@@ -371,31 +362,23 @@ DAMAGED = [
     ("vowels", VOWELS, lambda old: old.rsplit(b"\n", 2)[0], "contains 44 examples in test, 45 exp"),
     ("images", NPZ, packed(x_train=zeros(200, 32, 31)), "cannot be read .ValueError"),
     ("images", NPZ, packed(x_train=zeros(199, 32, 32)), "train_pixels made from .* has SHA256"),
-    ("images", NPZ, packed(x_test=zeros(30, 32, 32, kind=int)), "test_pixels made from .* has SHA"),
     ("images", NPZ, packed(y_train=zeros(199)), "contains 199 examples in train, 200 expected"),
     ("images", NPZ, packed(y_test=zeros(30)), "test_targets made from .* has SHA256 .* expected"),
     ("images", NPZ, packed(x_test=np.array(["pickled"], object)), "cannot be read"),
     ("images", NPZ, packed(y_test=None), "cannot be read"),
     ("reviews", "test/neg/0_2.txt", None, "contains 5 examples in test, 6 expected"),
-    ("reviews", "test/neg/3_7.txt", b"fine", "contains 7 examples in test, 6 expected"),
     ("reviews", "test/pos/3.txt", b"fine", "test.pos.3.txt is not named NUMBER_RATING.txt"),
     ("reviews", "test/neg/0_2.txt", b"caf\xe9", "test_values made from .* has SHA256"),
     ("reviews", "train/neg/20_1.txt", b"fine", "contains 41 examples in train, 40 expected"),
     ("reviews", "test/neg/0_2.txt", lambda _: b"x" * (SMALL_FILE + 1), "has more than 67108864"),
     ("packed", "imdb_test.jsonl.xz", first(label=1), "test_values made from .* has SHA256"),
-    ("packed", "imdb_test.jsonl.xz", first(text="Other."), "test_values made from .* has SHA256"),
-    ("packed", "imdb_test.jsonl.xz", first(text="removed"), "cannot be read .KeyError"),
     ("packed", "imdb_test.jsonl.xz", first(text=None), "cannot be read .AttributeError"),
     ("packed", "imdb_test.jsonl.xz", lzma.compress(b"[]"), "cannot be read .TypeError"),
-    ("packed", "imdb_test.jsonl.xz", b"no archive at all", "test.jsonl.xz cannot be read"),
     ("packed", "imdb_test.jsonl.xz", lambda old: old[:-30], "test.jsonl.xz cannot be read"),
-    ("packed", "imdb_test.jsonl.xz", b"", "imdb_test.jsonl.xz cannot be read"),
     ("papers", PAPERS, None, "contains 0 examples in train, 4 expected"),
     ("papers", PAPERS, line(3, b"0.0\tA\tB\ttext"), r"line 3 has 4 columns, 5 expected \(label"),
     ("papers", PAPERS, line(3, b"0.0\tA\tB\t1\t2\t3"), "line 3 has 6 columns, 5 expected"),
-    ("papers", PAPERS, line(3, b""), "line 3 has 1 columns, 5 expected"),
-    ("papers", PAPERS, line(3, b"label\t1\t2\t3\t4"), "has the label 'label', not 0.0 or 1.0"),
-    ("papers", PAPERS, line(3, b"2.0\tA\tB\tone\ttwo"), "line 3 has the label '2.0'"),
+    ("papers", PAPERS, line(3, b"2.0\tA\tB\tone\ttwo"), "line 3 has the label '2.0', not 0.0 or"),
     ("papers", PAPERS, line(3, b"1.0\tA\tB\tcaf\xe9\ttwo"), "line 3 is not UTF-8 at byte 11"),
     ("papers", PAPERS, line(3, b"1.0\tA\tB\t\ttwo"), "line 3 has an empty text; get it again"),
     ("papers", PAPERS, line(3, b"1.0\tA\tB\tone\t"), "line 3 has an empty text; get it again"),
@@ -405,7 +388,6 @@ DAMAGED = [
     ("trees", "basic_train.tsv", text(" ] )\t2", "\t2"), "line 2 is not a tree"),
     ("trees", "basic_train.tsv", text("2 )", "2 ) " * 2000), "line 2 has 2003 tokens, 2000 at"),
     ("trees", "basic_train.tsv", lambda old: old[: old.index(b"\n( ( ( ( [SM")], "contains 1 ex"),
-    ("snakes", SAMPLE, b"", "sample_1.png cannot be read .*; get it again"),
     ("snakes", SAMPLE, png(1)[:60], "sample_1.png cannot be read .*; get it again"),
     ("snakes", SAMPLE, png(1, 64), "sample_1.png is L 64 x 64, grey 32 x 32 expected"),
     ("snakes", SAMPLE, png(1, 32, "RGB"), "is RGB 32 x 32, grey 32 x 32 expected"),

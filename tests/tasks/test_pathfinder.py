@@ -23,9 +23,8 @@ SMALL = {"train": 150, "dev": 20, "test": 10}
 
 @pytest.fixture(scope="module")
 def drawings() -> list[Drawing]:
-    task = Pathfinder()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(pool.map(task.draw, range(1000)))
+        return list(pool.map(Pathfinder().draw, range(1000)))
 
 
 def test_both_discs_are_visible_at_their_positions(drawings):
@@ -177,11 +176,6 @@ class Rules:
         head = step(tail, angle, self.length)
         return step(head, reverse(angle), self.length + self.margin)
 
-    def border(self):
-        mask = np.ones((self.size, self.size))
-        mask[1:-1, 1:-1] = 0
-        return mask
-
     def dilated(self, mask):
         padded = np.pad(mask, self.margin)
         around = [np.roll(padded, offset, (0, 1)) for offset in disc(self.margin)]
@@ -199,9 +193,8 @@ def case(request):
 
 def test_the_image_is_what_pillow_draws_of_the_same_paddles_and_discs(case):
     rules, contour, drawing, _ = case
-    expected = rules.image(drawing, contour)
     # Half a level is rounding; a bit more is the precision of a float.
-    assert np.abs(drawing.pixels - expected).max() <= 0.5 + 1e-9
+    assert np.abs(drawing.pixels - rules.image(drawing, contour)).max() <= 0.5 + 1e-9
 
 
 def test_every_head_is_on_the_circle_around_its_joint_at_less_than_a_right_angle(case):
@@ -222,7 +215,7 @@ def test_every_head_is_on_the_circle_around_its_joint_at_less_than_a_right_angle
 def test_no_paddle_collides_with_others_but_its_newest_joint(case):
     rules, contour, _, snakes = case
     masks = [[rules.layers(paddle)[1] for paddle in snake] for snake in snakes]
-    taken = rules.border()
+    taken = np.pad(np.zeros((rules.size - 2, rules.size - 2)), 1, constant_values=1)
     for joint in range(1, contour):
         for snake in (0, 1):
             taken = grow(rules, taken, snakes[snake], masks[snake], joint)

@@ -1,7 +1,8 @@
 """Every synthetic task is solved by an independent solver, and its draws are fixed."""
 
+import re
 from collections import Counter
-from itertools import permutations
+from itertools import accumulate, chain, permutations
 
 import numpy as np
 import pytest
@@ -39,6 +40,12 @@ def recalled(sequence, task):
     return pairs
 
 
+def queried(split):
+    """Tokens, target positions and targets of each example."""
+    columns = split.sequences, split.target_positions, split.targets
+    return zip(*(column.tolist() for column in columns), strict=True)
+
+
 def added(sequence, task):
     marked = [token - 1 - task.levels for token in sequence if token > task.levels]
     assert len(marked) == 2
@@ -46,24 +53,19 @@ def added(sequence, task):
 
 
 def sums(sequence, modulus):
-    return [sum(token - 1 for token in sequence[:end]) % modulus
-            for end in range(1, len(sequence) + 1)]  # fmt: skip
+    return [total % modulus for total in accumulate(token - 1 for token in sequence)]
 
 
 def permuted(sequence, elements):
     """The arrangement of items after each permutation moves item p[i] to place i, as a number."""
     items, answers = tuple(range(len(elements[0]))), []
     for token in sequence:
-        places = elements[token - 1]
-        items = tuple(places[item] for item in items)
+        items = tuple(elements[token - 1][item] for item in items)
         answers.append(elements.index(items))
     return answers
 
 
-def even_permutations_of_five():
-    return [p for p in permutations(range(5)) if np.linalg.det(np.eye(5)[list(p)]) > 0]
-
-
+EVEN = [p for p in permutations(range(5)) if np.linalg.det(np.eye(5)[list(p)]) > 0]
 SOLVERS = {
     "copying": copied,
     "selective-copying": copied,
@@ -77,7 +79,7 @@ SOLVERS = {
     "parity": lambda sequence, _: sums(sequence, 2),
     "modular-addition": lambda sequence, task: sums(sequence, task.symbols),
     "s3": lambda sequence, _: permuted(sequence, [*permutations(range(3))]),
-    "a5": lambda sequence, _: permuted(sequence, even_permutations_of_five()),
+    "a5": lambda sequence, _: permuted(sequence, EVEN),
 }
 
 SETTINGS = [
@@ -115,12 +117,7 @@ def test_an_independent_solver_finds_every_answer(name, options, part):
 ])  # fmt: skip
 def test_the_target_of_every_query_of_mqar_is_the_value_of_its_key(options):
     task, split = draw("mqar", **options)
-    for sequence, target_positions, target in zip(
-        split.sequences.tolist(),
-        split.target_positions.tolist(),
-        split.targets.tolist(),
-        strict=True,
-    ):
+    for sequence, target_positions, target in queried(split):
         pairs = recalled(sequence, task)
         queries = [sequence[position] for position in target_positions]
         assert sorted(queries) == sorted(pairs)
@@ -148,16 +145,12 @@ def test_recall_mixes_its_rungs_in_their_shares_and_probes_each_alone(split):
     probes = {name: part.sequences.shape for name, part in task.probes().items()}
     assert probes["64 pairs in 256"] == probes["32 pairs in 256"] == (20, 256)
     assert [*probes][:4] == [*groups]
-    for part in (found, *task.probes().values()):
-        for sequence, positions, target in zip(
-            part.sequences.tolist(), part.target_positions.tolist(), part.targets.tolist(),
-            strict=True,
-        ):  # fmt: skip
-            count = sum(answer >= 0 for answer in target)
-            keys = sequence[: 2 * count]
-            pairs = dict(zip(keys[::2], keys[1::2], strict=True))
-            queries = [sequence[position] for position in positions[:count]]
-            assert [pairs[query] - task.classes for query in queries] == target[:count]
+    for sequence, positions, target in chain(*map(queried, (found, *task.probes().values()))):
+        count = sum(answer >= 0 for answer in target)
+        keys = sequence[: 2 * count]
+        pairs = dict(zip(keys[::2], keys[1::2], strict=True))
+        queries = [sequence[position] for position in positions[:count]]
+        assert [pairs[query] - task.classes for query in queries] == target[:count]
 
 
 @pytest.mark.parametrize("text", ["", "4", "4/32x", "4/32,", "x", "4/32x2x3"])
@@ -174,33 +167,21 @@ def test_a_mixture_of_another_form_is_refused(text):
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_the_answers_of_recall_of_motifs_are_the_values_of_keys_before(name, options, split):
     task, found = draw(name, split, test=200, **options)
-    first = 1 + (task.vocabulary - 1 - task.noise_tokens) // 2
-    noise = task.vocabulary - task.noise_tokens
-    repeated = 0
+    noise, repeated = task.vocabulary - task.noise_tokens, 0
+    ends = 1, 1 + (noise - 1) // 2, noise  # of the padding, the keys and the values
     for sequence, target in zip(found.sequences.tolist(), found.targets.tolist(), strict=True):
         tokens = [*sequence, target[-1]]
         if split == "train":
             assert target == [token or -1 for token in tokens[1:]]
-        pairs, at = {}, 0
-        while tokens[at] == 0:
-            at += 1
-        assert not {*tokens[at:]} & {0}
-        while at < len(tokens):
-            if tokens[at] >= noise:
-                at += 1
-                continue
-            start = at
-            while tokens[at] < first:
-                at += 1
-            middle = at
-            while at < len(tokens) and first <= tokens[at] < noise:
-                at += 1
-            key, value = tuple(tokens[start:middle]), tuple(tokens[middle:at])
-            assert 1 <= len(key) <= task.motif and 1 <= len(value) <= task.motif
+        kinds, pairs = "".join("pkvn"[sum(t >= n for n in ends)] for t in tokens), {}
+        assert re.fullmatch("p*(k+v+|n)*", kinds)
+        for pair in re.finditer("(k+)(v+)", kinds):
+            key, value = (tuple(tokens[slice(*pair.span(part))]) for part in (1, 2))
+            assert max(len(key), len(value)) <= task.motif
             assert pairs.setdefault(key, value) == value
             if split == "test":
                 assert len(key) == task.motif
-                answers = target[middle - 1 : at - 1]
+                answers = target[pair.start(2) - 1 : pair.end(2) - 1]
                 is_known = answers == [*value]
                 assert is_known or answers == [-1] * len(value)
                 repeated += is_known
@@ -265,9 +246,7 @@ def test_a_number_within_the_tolerance_is_correct_and_the_mean_is_a_baseline():
     assert split.answers.correct(near, off).tolist() == [True, False]
     assert split.answers.loss(near, off) == pytest.approx((0.07**2 + 0.09**2) / 2)
     actual = compute(task, {name: task.load(name) for name in SPLITS})
-    constant = torch.full((4,), 0.5)
-    learned, target_positions = torch.tensor([0.9, 0.9]), constant
-    assert split.answers.baselines(learned, target_positions, 1) == {"mean": 0.0}
+    assert split.answers.baselines(torch.tensor([0.9]), torch.tensor([0.5]), 1) == {"mean": 0.0}
     # The sum of two uniform numbers is within 0.08 of its mean with probability 0.1536.
     assert actual["mean"] == pytest.approx(0.1536, abs=0.03)
 
@@ -276,6 +255,5 @@ def test_every_answer_counts_in_the_baselines_of_tasks_with_several():
     task, split = draw("copying", "test", symbols=2, count=3, max_len=8)
     actual = compute(task, {name: task.load(name) for name in SPLITS})
     assert actual["chance"] == 0.5
-    train = task.load("train").targets
-    most_frequent = int(train.double().mean() > 0.5)
+    most_frequent = int(task.load("train").targets.double().mean() > 0.5)
     assert actual["majority"] == np.mean(split.targets.numpy() == most_frequent)

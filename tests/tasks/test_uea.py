@@ -34,6 +34,7 @@ CAMEL = """\
 LOWER = "% made by another program\n@classlabel\tTRUE b  a\n\n@DATA\n"
 ROWS = "1,2.5,-3e-1:4,?,6:a\n7:NaN:b\n"
 VOWELS = tasks.find("uea-japanese-vowels")
+SMALL = VOWELS(train=72, dev=18, test=45)
 SETS = [name for name, task in tasks.items() if issubclass(task, SeriesTask)]
 
 
@@ -65,17 +66,12 @@ def test_series_of_unequal_lengths_and_missing_values_are_read(header, name):
     (CAMEL + "1:2:c\n", "line 10 ends in the class 'c', which is not in @classLabel"),
     (CAMEL + "a\n", "line 10 has channels of no values"),
     (CAMEL + "1:x:a\n", "line 10 has a value that is no number"),
-    (CAMEL + "1:1,:a\n", "line 10 has a value that is no number"),
     (CAMEL + "1:inf:a\n", "line 10 has an infinite value"),
     (CAMEL + "1:2:a\n1:2:3:a\n", "line 11 has 3 channels, the first series has 2"),
-    (CAMEL + "1:2", "line 10 ends in the class '2'"),
     (CAMEL + "1_0:2:a\n", "line 10 has a value that is no number"),
     (CAMEL + "\u00b2:2:a\n", "line 10 has a value that is no number"),
-    (CAMEL + "(0,1):(0,2):a\n", "line 10 has a value that is no number"),
     (CAMEL + "1:1e99:a\n", "line 10 has an infinite value"),
-    (CAMEL + ":a\n", "line 10 has a value that is no number"),
     (CAMEL + "1?:2:a\n", "line 10 has a value that is no number"),
-    (CAMEL + "@data\n", "line 10 ends in the class '@data'"),
     (CAMEL.replace("@data\n", "@data 1:2:a\n"), "line 9 has values after @data; a series is"),
     (CAMEL.replace("b a", "b a b") + ROWS, "names a class twice in @classLabel"),
     (CAMEL.replace("b a", "b \xe9") + ROWS, "or one that is not UTF-8"),
@@ -89,17 +85,13 @@ def test_a_damaged_file_is_one_line_that_names_the_place(text, message):
     assert "\n" not in str(error.value)
 
 
-def own(folder: Path) -> str:
-    """A set of one channel, whose class is the sign of its slope."""
-    header = "@univariate true\n@classLabel true 1 -1\n@data\n"
-    rows = "".join(f"{i},{i + s},{i + 2 * s}:{s}\n" for i in range(5) for s in (1, -1))
-    (folder / "GunPoint_TRAIN.ts").write_text(header + rows)
-    (folder / "GunPoint_TEST.ts").write_text(header + "1,?,3,4:1\n2,1:-1\n")
-    return str(folder)
-
-
 def test_an_own_set_of_one_channel_is_a_task(tmp_path):
-    require_conformance("series", path=own(tmp_path))
+    header = "@univariate true\n@classLabel true 1 -1\n@data\n"
+    # The class is the sign of the slope.
+    rows = "".join(f"{i},{i + s},{i + 2 * s}:{s}\n" for i in range(5) for s in (1, -1))
+    (tmp_path / "GunPoint_TRAIN.ts").write_text(header + rows)
+    (tmp_path / "GunPoint_TEST.ts").write_text(header + "1,?,3,4:1\n2,1:-1\n")
+    require_conformance("series", path=str(tmp_path))
     task = create("series", path=str(tmp_path))
     assert (task.classes, task.channels, task.max_len) == (2, 1, 4)
     assert [task.class_name(target) for target in range(2)] == ["1", "-1"]
@@ -112,17 +104,16 @@ def test_an_own_set_of_one_channel_is_a_task(tmp_path):
     assert not test.sequences[1, 2:].any()
     short = create("series", path=str(tmp_path), points=2).load("test")
     assert short.sequences.shape == (2, 2, 1) and short.lengths.tolist() == [2, 2]
-    before = splits["test"].digest()
     path = tmp_path / "GunPoint_TEST.ts"
     path.write_text(path.read_text().replace("3,4", "3,5"))
-    assert create("series", path=str(tmp_path)).load("test").digest() != before
+    assert create("series", path=str(tmp_path)).load("test").digest() != test.digest()
 
 
 def test_an_own_set_is_what_the_archive_is(vowels):
     VOWELS.import_files(vowels)
     task = create("series", path=str(vowels), points=26)
     for name in SPLITS:
-        assert task.load(name).digest() == small().load(name).digest()
+        assert task.load(name).digest() == SMALL.load(name).digest()
 
 
 HEAD = "@classLabel true 1 -1\n@data\n"
@@ -153,18 +144,14 @@ def test_an_own_set_that_cannot_be_read_is_one_line(tmp_path, files, message):
         create("series", path="nowhere")
 
 
-def small(**options):
-    return VOWELS(**{"train": 72, "dev": 18, "test": 45} | options)
-
-
 def test_the_family_is_imported_from_one_folder(vowels, home):
     (path,) = import_all("uea", vowels)
     require_conformance("uea-japanese-vowels", train=72, dev=18, test=45)
     assert path.name.startswith("uea-japanese-vowels@1.")
-    split = small().load("test")
+    split = SMALL.load("test")
     assert split.sequences.shape == (45, 26, 12) and split.padded
     assert split.targets.bincount().tolist() == [5] * 9
-    lines, first = small().show(split, 0), split.sequences[0, 0]
+    lines, first = SMALL.show(split, 0), split.sequences[0, 0]
     assert [line.split()[0] for line in lines] == [f"{value:.2f}" for value in first[:3].tolist()]
     with pytest.raises(UserError, match="has no file of uea-ethanol-concentration, uea-face"):
         import_all("uea", home)
@@ -195,7 +182,7 @@ def test_a_split_is_its_series_from_the_start_in_units_of_train(vowels, name):
     points = np.concatenate([series["TRAIN"][i] for i in held["train"]])
     mean, deviation = points.mean(0), points.std(0)
     part, indices = ("TEST", range(45)) if name == "test" else ("TRAIN", held[name])
-    split = small().load(name)
+    split = SMALL.load(name)
     assert split.targets.tolist() == [targets[part][i] for i in indices]
     for row, length, i in zip(split.sequences, split.lengths.tolist(), indices, strict=True):
         expected = (series[part][i] - mean) / deviation
@@ -209,32 +196,21 @@ def test_missing_values_are_interpolated_within_their_channel():
     expected = np.float32([[2, 1, nan], [2, 3, nan], [3, 5, nan], [4, 7, nan]])
     np.testing.assert_allclose(filled(series), expected)
     assert np.isnan(series).sum() == 8
-    other = np.float32([[1, 1, 5], [1, 1, 7]])
-    scale = scale_of([other, filled(series)])
-    assert scale.mean[2] == 6 and normalised(filled(series), scale)[:, 2].tolist() == [0] * 4
-    assert scale_of([filled(series)]).deviation[2] == 1
-
-
-def test_the_number_of_channels_is_part_of_the_digest():
-    def split(*shape: int) -> Split:
-        return Split.single(torch.arange(24.0).reshape(shape), None, torch.zeros(2).long())
-
-    four_channels = split(2, 3, 4)
-    narrow = four_channels.sequences.view(2, 3, 2, 2).flatten(3)[..., 0]
-    assert four_channels.digest() != replace(four_channels, sequences=narrow).digest()
-    assert four_channels.gather(torch.tensor([1])).tokens.dtype == torch.float32
+    mean, deviation = scale_of([np.float32([[1, 1, 5], [1, 1, 7]]), filled(series)])
+    assert mean[2] == 6 and not normalised(filled(series), mean, deviation)[:, 2].any()
+    assert scale_of([filled(series)])[1][2] == 1
 
 
 def test_the_baselines_of_signals_ignore_padding(vowels, monkeypatch):
     monkeypatch.setattr(rocket, "GROUPS", 5)
     VOWELS.import_files(vowels)
-    splits = {name: small().load(name) for name in SPLITS}
+    splits = {name: SMALL.load(name) for name in SPLITS}
     test = splits["test"]
     padding = torch.arange(26) >= test.lengths[:, None]
     noisy = replace(test, sequences=test.sequences.masked_fill(padding[..., None], 50.0))
     np.testing.assert_allclose(rocket.statistics(noisy), rocket.statistics(test), rtol=1e-5)
     np.testing.assert_array_equal(rocket.convolutions(noisy), rocket.convolutions(test))
-    accuracies = compute(small(), splits)
+    accuracies = compute(SMALL, splits)
     assert accuracies.keys() == {"chance", "majority", *rocket.MODELS}
     # The classes differ in their means, which convolutions with weights of mean 0 do not measure.
     assert accuracies["statistics of channels"] > 0.9
