@@ -13,14 +13,7 @@ from harness import recipes
 from harness.costs.work import require_supported
 from harness.data import data_of
 from harness.environment import describe, memory_of, pick_device, pick_precision
-from harness.records.cost import (
-    LEVELS,
-    PASSES,
-    REVISIONS,
-    CostSpec,
-    batching_of,
-    step_recipe,
-)  # fmt: skip
+from harness.records.cost import LEVELS, PASSES, REVISIONS, CostSpec, batching_of, step_recipe
 from harness.records.fields import require_known
 from harness.records.models import Encoder
 from harness.records.spec import RunSpec
