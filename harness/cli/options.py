@@ -37,7 +37,8 @@ def add_command(app: typer.Typer, function: Callable[..., Any]) -> None:
     `--json` as well.
     """
     kind: Any = next((p.annotation for p in inspect.signature(function).parameters.values()), None)
-    documented: Any = kind if (of_class := is_dataclass(kind)) else function
+    of_class = bool(is_dataclass(kind))
+    documented = kind if of_class else function
     texts = TEXTS | meanings(documented)
     options = [option(p.name, p.annotation, p.default, texts[p.name])
                for p in inspect.signature(documented).parameters.values()]  # fmt: skip

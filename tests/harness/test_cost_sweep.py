@@ -26,7 +26,7 @@ from harness.environment import describe
 from harness.records.frame import of_costs
 from harness.records.store import CostStore, Store
 from tests.harness.specs import COST, LIMITS, MEASURED, raising
-from tests.reports.conftest import changed, make_record
+from tests.reports.conftest import make_record
 from zoo.registry import UserError
 
 
@@ -157,18 +157,11 @@ def test_the_limits_of_each_precision_are_measured_once_and_only_where_something
 
 @pytest.fixture
 def runs(tmp_path, outcomes):
-    """Measures the steps of runs, which are made records of this machine; the statuses of those."""
-    of, here = Store(tmp_path), describe("cpu").device
-
-    def make(*runs, **how):
-        runs = [changed(run, "environment", device=run.environment.device.replace("HERE", here))
-                for run in runs]  # fmt: skip
-        return measure_runs(runs, of, **how)
-
-    return make
+    """Measures the steps of runs, with costs of a store."""
+    return lambda *runs, **how: measure_runs(runs, Store(tmp_path), **how)
 
 
-HERE: dict[str, Any] = {"device": "cpu", "machine": "HERE", "threads": 3}
+HERE: dict[str, Any] = {"device": "cpu", "machine": describe("cpu").device, "threads": 3}
 
 
 def test_each_shape_of_finished_runs_of_this_machine_is_measured_once(runs):

@@ -150,18 +150,16 @@ def test_any_changed_field_is_another_run(spec, path):
     assert changed(path).id != spec.id
 
 
-@pytest.mark.parametrize("bad", [{"sede": 1}, {"device": "tpu"}, {"seed": 0.5}, {"seed": None}])
-def test_a_specification_is_frozen_and_rejects_unknown_fields_and_values(spec, bad):
-    with pytest.raises(ValidationError):
-        RunSpec.model_validate({**SPEC, **bad})
+def test_a_specification_is_frozen_and_rejects_unknown_fields_and_values(spec):
+    for bad in ({"sede": 1}, {"device": "tpu"}, {"seed": 0.5}, {"seed": None}):
+        with pytest.raises(ValidationError, match=min(bad)):
+            RunSpec.model_validate({**SPEC, **bad})
+    for path in ("train.rate", "primal.rank", "lr"):
+        question = {**SPEC["question"], "grid": {path: (1, 2)}}
+        with pytest.raises(ValidationError, match=f"'{path}' is no field of model or train"):
+            RunSpec.model_validate({**SPEC, "question": question})
     with pytest.raises(ValidationError, match="frozen"):
         spec.seed = 1
-
-
-@pytest.mark.parametrize("path", ["train.rate", "primal.rank", "lr"])
-def test_a_grid_is_of_fields_of_model_and_train(path):
-    with pytest.raises(ValidationError, match=f"'{path}' is no field of model or train"):
-        RunSpec.model_validate({**SPEC, "question": {**SPEC["question"], "grid": {path: (1, 2)}}})
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
