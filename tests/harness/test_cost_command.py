@@ -9,13 +9,10 @@ import torch
 import harness
 from harness.arguments import lengths_in
 from harness.records.store import CostStore
-from tests.harness.conftest import SMALL as TREES
+from tests.harness.test_cli import TINY
 from zoo.registry import UserError
 
-TINY = ("run", "-t", "listops", "--budget", "smoke", "--precision", "fp32", *TREES)
-
 SMALL = ("cost", "--dim", "16", "--seconds", "0", "--precision", "fp32")
-
 
 LENGTHS = {
     "256:2048": [256, 512, 1024, 2048], "100:500": [100, 200, 400], "64:64": [64],
