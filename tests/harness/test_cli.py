@@ -41,6 +41,7 @@ REJECTED = {
     "run --suite laptop -a primal --set primal.rank=-1": "must be at least 1",
     "run -a softmax --set primal.rank=3": "'primal'; give one of listops, model, softmax, train",
     "run -a softmax --device tpu": "not one of auto, cpu, cuda",
+    **({} if torch.cuda.is_available() else {"run -a none --device cuda": "use --device cpu"}),
     "run -a none --positions rotery": "did you mean 'rotary'",
     "list prmal": "did you mean 'primal'?",
     "list --budget ''": "--budget is empty; give a value",
@@ -178,8 +179,6 @@ REJECTED = {
     for number in ("inf", "-inf", "nan")
 }  # fmt: skip
 """Part of the line that answers a command, which has exit code 2."""
-if not torch.cuda.is_available():
-    REJECTED["run -a none --device cuda"] = "use --device cpu"
 
 NUMBERS = (
     "", "x", "-1", "nan", "inf", "1e400", str(10**20), "\x1b[31m", "9" * 5000,
