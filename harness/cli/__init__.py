@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cache
 from typing import NoReturn
 
 from harness.interrupts import Interrupts, Terminated
@@ -95,15 +96,12 @@ def _output_error(text: str = "") -> str:
 
 def _show_once() -> Callable[..., None]:
     """A function that prints each warning once, as one line without its source location."""
-    printed: set[str] = set()
+    print_once = cache(_print_error)
 
     def show(message: Warning | str, *_: object) -> None:
         from zoo.registry import printable
 
-        line = f"harness: warning: {printable(' '.join(str(message).split()))}"
-        if line not in printed:
-            printed.add(line)
-            _print_error(line)
+        print_once(f"harness: warning: {printable(' '.join(str(message).split()))}")
 
     return show
 

@@ -8,13 +8,9 @@ from harness.cli.process import Answer
 from reports.text import WIDTH, text_table
 
 CLAIMS = {
-    "bidirectional": "bidirectional",
-    "causal": "causal",
-    "cross": "cross-attention",
-    "linear": "linear cost",
-    "stochastic": "stochastic",
-    "recurrent": "recurrent",
-}
+    "bidirectional": "bidirectional", "causal": "causal", "cross": "cross-attention",
+    "linear": "linear cost", "stochastic": "stochastic", "recurrent": "recurrent",
+}  # fmt: skip
 """The claims that a variant makes or not, and how they are listed."""
 
 

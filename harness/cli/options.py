@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import is_dataclass
 from functools import wraps
 from inspect import Parameter
 from pathlib import Path
@@ -36,21 +36,19 @@ def add_command(app: typer.Typer, function: Callable[..., Any]) -> None:
     A dataclass as the only parameter has the options as its fields. A command with an `Answer` has
     `--json` as well.
     """
-    parameters = [*inspect.signature(function).parameters.values()]
-    kind: Any = parameters[0].annotation if parameters else None
-    found, of_class = [(p.name, p.annotation, p.default) for p in parameters], is_dataclass(kind)
-    if of_class:
-        found = [(f.name, f.type, Parameter.empty if f.default is MISSING else f.default)
-                 for f in fields(kind)]  # fmt: skip
-    texts = TEXTS | meanings(kind if of_class else function)
+    kind: Any = next((p.annotation for p in inspect.signature(function).parameters.values()), None)
+    of_class = bool(is_dataclass(kind))
+    documented = kind if of_class else function
+    texts = TEXTS | meanings(documented)
+    options = [option(p.name, p.annotation, p.default, texts[p.name])
+               for p in inspect.signature(documented).parameters.values()]  # fmt: skip
 
     @wraps(function)
     def command(*, as_json: bool = False, **values: Any) -> Any:
         return function(kind(**values)) if of_class else function(**values)
 
     if inspect.signature(function).return_annotation is Answer:
-        found.append(("as_json", bool, False))
-    options = [option(name, of, default, texts[name]) for name, of, default in found]
+        options.append(option("as_json", bool, False, texts["as_json"]))
     command.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
     command.__doc__ = inspect.cleandoc(function.__doc__ or "").partition("\n\nArgs:")[0]
     app.command(name=function.__name__.rstrip("_"), cls=Command)(command)

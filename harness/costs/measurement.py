@@ -1,7 +1,7 @@
 """One measurement of a cost sweep, made in this process, and the limits of its device."""
 
 import time
-from functools import partial
+from functools import cache, partial
 from statistics import median
 from typing import Any
 
@@ -13,7 +13,7 @@ from harness.data import is_out_of_memory
 from harness.model import trainable
 from harness.records.cost import CostSpec, Limits, Measured, batching_of
 from harness.records.fields import Quartiles
-from harness.timing import LEAST_ROUNDS, Call, Timer, sample, short_trial, timer_of
+from harness.timing import LEAST_ROUNDS, Timer, sample, short_trial, timer_of
 from zoo.contract import Attention
 from zoo.cost import peak_bytes
 
@@ -57,19 +57,13 @@ def measure(spec: CostSpec, limits: Limits, seconds: float, timeout: float) -> M
     samples = sample([timed.call, *[fastest.call] * bool(is_compared)], timer, seconds=seconds)
     flops, backend = counts(spec, timed)
     return Measured(
-        seconds=Quartiles.of(samples[0]),
-        samples=len(samples[0]),
+        seconds=Quartiles.of(samples[0]), samples=len(samples[0]),
         ratio=Quartiles.of_ratio(samples[0], samples[-1]) if reference else None,
-        no_ratio=no_ratio,
-        reference=reference,
-        limits=limits,
-        flops=flops,
-        backend=backend,
+        no_ratio=no_ratio, reference=reference, limits=limits, flops=flops, backend=backend,
         analytic_flops=analytic_flops(spec, timed.module),
-        required_bytes=required_bytes(spec, timed),
-        parameters=trainable(timed.module),
+        required_bytes=required_bytes(spec, timed), parameters=trainable(timed.module),
         **_memory(spec, timed, softmax.get(SDPA)),
-    )
+    )  # fmt: skip
 
 
 def _softmax(spec: CostSpec, timer: Timer, end: float) -> tuple[dict[str, TimedCall], str]:
@@ -77,15 +71,14 @@ def _softmax(spec: CostSpec, timer: Timer, end: float) -> tuple[dict[str, TimedC
 
     Empty, with the reason, where SDPA softmax has too little memory or time until `end`.
     """
-    names, calls = candidates(spec), dict[str, TimedCall]()
+    names, fastest = candidates(spec), SDPA
 
-    def make(name: str) -> Call:
-        if name not in calls:
-            calls[name] = prepare(reference_of(spec, name))
-        return calls[name].call
+    @cache
+    def built(name: str) -> TimedCall:
+        return prepare(reference_of(spec, name))
 
     try:
-        seconds = timer(make(SDPA), 1)
+        seconds = timer(built(SDPA).call, 1)
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
@@ -94,10 +87,9 @@ def _softmax(spec: CostSpec, timer: Timer, end: float) -> tuple[dict[str, TimedC
     if count * seconds > end - time.monotonic():
         return {}, f"no time is left for {REFERENCE}: {seconds:.2g} s a call"
     if len(names) > 1:
-        least = short_trial({name: partial(make, name) for name in names}, timer)
-        best = min(least, key=lambda name: least[name] * (MARGIN if name == SDPA else 1))
-        calls = {best: calls[best], SDPA: calls[SDPA]}
-    return calls, ""
+        least = short_trial({name: lambda name=name: built(name).call for name in names}, timer)
+        fastest = min(least, key=lambda name: least[name] * (MARGIN if name == SDPA else 1))
+    return {name: built(name) for name in (fastest, SDPA)}, ""
 
 
 def _memory(spec: CostSpec, timed: TimedCall, softmax: TimedCall | None) -> dict[str, Any]:

@@ -7,20 +7,14 @@ docs/decisions/0045-the-fastest-softmax-is-the-reference.md.
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 from harness import recipes
 from harness.costs.work import require_supported
 from harness.data import data_of
 from harness.environment import describe, memory_of, pick_device, pick_precision
-from harness.records.cost import (
-    LEVELS,
-    PASSES,
-    REVISIONS,
-    CostSpec,
-    batching_of,
-    step_recipe,
-)  # fmt: skip
+from harness.records.cost import LEVELS, PASSES, REVISIONS, CostSpec, batching_of, step_recipe
 from harness.records.fields import require_known
 from harness.records.models import Encoder
 from harness.records.spec import RunSpec
@@ -54,7 +48,6 @@ MODEL = "model"
 """The owner of the settings of that model."""
 
 SETTINGS = ("depth", "feed_forward", "head", "dropout", "recompute")
-
 
 LARGEST = 2**31
 """The most samples of a call, or tokens of all of them."""
@@ -96,18 +89,13 @@ def measurements(request: CostRequest) -> list[CostSpec]:
     references = [(REFERENCE, {REFERENCE: {"backend": kind}}) for kind in (SDPA, NAIVE)]
     specs: list[CostSpec] = []
     skipped: dict[str, None] = {}
-    for operation in request.operations:
-        for attention, settings in [*named, *references]:
-            row = [
-                _spec(request, attention, settings, operation, length)
-                for length in sorted(request.lengths)
-            ]
-            try:
-                require_supported(row[0])
-            except Unsupported as error:
-                skipped[f"{attention}, {operation}: {error}"] = None
-                continue
+    for operation, of in product(request.operations, [*named, *references]):
+        row = [_spec(request, *of, operation, length) for length in sorted(request.lengths)]
+        try:
+            require_supported(row[0])
             specs += row
+        except Unsupported as error:
+            skipped[f"{of[0]}, {operation}: {error}"] = None
     if len(skipped) == len(named) * len(request.operations):
         raise Unsupported(next(iter(skipped)))
     for reason in skipped:

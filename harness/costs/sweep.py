@@ -46,13 +46,9 @@ class Outcome(NamedTuple):
 
 
 def measure_in_process(
-    spec: CostSpec,
-    limits: Limits,
-    *,
-    seconds: float,
-    timeout: float,
+    spec: CostSpec, limits: Limits, *, seconds: float, timeout: float,
     measure: Callable[[CostSpec, Limits, float, float], Measured] = measurement.measure,
-) -> Outcome:
+) -> Outcome:  # fmt: skip
     """Measure in a new process, which is killed after `timeout` seconds."""
     processes, work = Processes(), partial(measure, spec, limits, seconds, timeout)
     call = processes.submit(_measure, work, spec.device, spec.threads)
@@ -61,10 +57,9 @@ def measure_in_process(
     except TimeoutError:
         return Outcome("timeout", f"it took more than {timeout:g} s", None)
     except BrokenExecutor as error:
-        if str(error) == ending(-signal.SIGKILL):
-            reason = "the system ended it, probably for its memory"
-            return Outcome("out_of_memory", reason, None)
-        return Outcome("crashed", str(error), None)
+        if str(error) != ending(-signal.SIGKILL):
+            return Outcome("crashed", str(error), None)
+        return Outcome("out_of_memory", "the system ended it, probably for its memory", None)
     finally:
         processes.kill()
 
@@ -94,14 +89,9 @@ def _limit_memory() -> None:
 
 
 def sweep(
-    specs: Sequence[CostSpec],
-    store: CostStore,
-    measure: Callable[[CostSpec], Outcome],
-    *,
-    rerun: bool,
-    keep_outdated: bool = False,
-    clock: Callable[[], float] = time.monotonic,
-) -> Iterator[tuple[CostRecord, bool]]:
+    specs: Sequence[CostSpec], store: CostStore, measure: Callable[[CostSpec], Outcome], *,
+    rerun: bool, keep_outdated: bool = False, clock: Callable[[], float] = time.monotonic,
+) -> Iterator[tuple[CostRecord, bool]]:  # fmt: skip
     """Make every measurement without a final record, once; yield its record and whether it is new.
 
     A record of earlier code is not final, unless `keep_outdated`; with `rerun` none is. After a
@@ -132,15 +122,10 @@ def sweep(
 
 
 def measure_all(
-    specs: Sequence[CostSpec],
-    folder: Path,
-    *,
-    seconds: float = SECONDS,
-    timeout: float = TIMEOUT,
-    rerun: bool = False,
-    keep_outdated: bool = False,
+    specs: Sequence[CostSpec], folder: Path, *, seconds: float = SECONDS, timeout: float = TIMEOUT,
+    rerun: bool = False, keep_outdated: bool = False,
     show: Callable[[CostRecord, bool], None] = lambda record, new: None,
-) -> list[CostRecord]:
+) -> list[CostRecord]:  # fmt: skip
     """Measure what has no record in a folder of runs; see `sweep` and `harness.cost`."""
     store, records = CostStore.within(folder), []
     store.require_writable()
@@ -205,14 +190,8 @@ def _measured(
     started, start = now(), 0.0 if reason else clock()
     outcome = Outcome("skipped", reason, None) if reason else measure(spec)
     return CostRecord(
-        spec=spec,
-        status=outcome.status,
-        reason=outcome.reason,
-        started=started,
-        seconds=0.0 if reason else clock() - start,
-        environment=describe(spec.device),
+        spec=spec, started=started, seconds=0.0 if reason else clock() - start,
+        **outcome._asdict(), environment=describe(spec.device), options=options_of(spec),
         implementations=implementations({**spec.options, REFERENCE: {}}),
-        options=options_of(spec),
         claims_linear=all(variants.find(name).traits.linear for name in spec.options),
-        measured=outcome.measured,
-    )
+    )  # fmt: skip

@@ -50,14 +50,9 @@ class CorrectAnswers(Frozen):
         return sum(size * clusters for size, clusters in self.clusters)
 
     @property
-    def correct(self) -> int:
-        """The number of correct answers."""
-        return int.from_bytes(base64.b64decode(self.bits)).bit_count()
-
-    @property
     def mean(self) -> float:
         """The fraction of correct answers."""
-        return self.correct / self.count
+        return int.from_bytes(base64.b64decode(self.bits)).bit_count() / self.count
 
     def cluster_sizes(self) -> Sums:
         """The number of answers of each cluster, (c,)."""
@@ -67,12 +62,9 @@ class CorrectAnswers(Frozen):
     def cluster_sums(self) -> Sums:
         """The number of correct answers of each cluster, (c,)."""
         packed = np.frombuffer(base64.b64decode(self.bits), dtype=np.uint8)
-        answers, start, totals = np.unpackbits(packed, count=self.count), 0, []
-        for size, clusters in self.clusters:
-            part = answers[start : start + size * clusters].reshape(clusters, size)
-            totals.append(part.sum(1, dtype=np.float64))
-            start += size * clusters
-        return np.concatenate(totals)
+        ends = np.cumsum(self.cluster_sizes(), dtype=np.int64)
+        answers = np.unpackbits(packed, count=self.count)
+        return np.add.reduceat(answers, [0, *ends[:-1]], dtype=np.float64)
 
     def _check(self) -> None:
         count, packed = self.count, base64.b64decode(self.bits, validate=True)

@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Literal
 
 from harness.records.fields import Device, Frozen, Positive, Quartiles, Seconds
-from harness.records.files import Text, line_of, read_lines, write_atomic
+from harness.records.files import file_lines, line_of, write_all
+from harness.records.published import Line, merged
 from harness.records.record import Environment
 from harness.records.store import Broken, parse
 from zoo.registry import UserError
@@ -50,22 +51,18 @@ def is_met(ratio: Quartiles | None, bound: float | None) -> bool | None:
 
 def write(record: ClaimRecord, store: Path, kind: Device) -> Path:
     """Write a record about a kind of device as a line of `FILE`, in place of the earlier one."""
-    lines = {line.name: line_of(line.kind, line.name, line.text) for line in _lines(store)}
     name = f"{record.name}-{kind}"
-    lines[name] = line_of("claim", name, record.model_dump_json())
-    return write_atomic(store / FILE, "".join(line for _, line in sorted(lines.items())).encode())
+    text = line_of("claim", name, record.model_dump_json())
+    (path,) = write_all(merged([Line(FILE, "claim", name, text, store)], store))
+    return path
 
 
 def read(store: Path, kind: Device) -> dict[str, ClaimRecord]:
     """The records of a store about a kind of device by the name of their claim, in order."""
     found = {}
-    for line in _lines(store):
+    for line in file_lines(store / FILE) if (store / FILE).exists() else ():
         if isinstance(record := parse(line, ClaimRecord), Broken):
             raise UserError(f"{record.path} is damaged ({record.reason}); measure it again")
         if line.name.endswith(f"-{kind}"):
             found[record.name] = record
     return found
-
-
-def _lines(store: Path) -> list[Text]:
-    return [line for line in read_lines(store) if line.file == store / FILE]

@@ -237,11 +237,8 @@ class CostRecord(Frozen):
     @property
     def tokens_per_second(self) -> Quartiles | None:
         """Tokens of all samples over the seconds of a call, padding counted as tokens."""
-        if self.measured is None:
-            return None
-        seconds, tokens = self.measured.seconds, self.spec.batch * self.spec.length
-        q1, median, q3 = (tokens / s for s in (seconds.q3, seconds.median, seconds.q1))
-        return Quartiles(q1=q1, median=median, q3=q3)
+        tokens = Quartiles.of([float(self.spec.batch * self.spec.length)])
+        return tokens / self.measured.seconds if self.measured else None
 
     @property
     def computed_by(self) -> str:

@@ -7,14 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import numpy as np
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    model_serializer,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_serializer, model_validator
 
 from zoo.registry import UserError, unknown
 
@@ -118,7 +111,5 @@ class Quartiles(Frozen):
 
     def __truediv__(self, other: "float | Quartiles") -> "Quartiles":
         """In another unit; or the ratio of medians, with the quartiles furthest from it."""
-        if not isinstance(other, Quartiles):
-            other = Quartiles(q1=other, median=other, q3=other)
-        ends = self.q1 / other.q3, self.q3 / other.q1
-        return Quartiles(q1=ends[0], median=self.median / other.median, q3=ends[1])
+        by = other if isinstance(other, Quartiles) else Quartiles.of([other])
+        return Quartiles(q1=self.q1 / by.q3, median=self.median / by.median, q3=self.q3 / by.q1)

@@ -58,10 +58,8 @@ def read_file(path: Path, kind: str) -> Text:
     try:
         # Opening a named pipe would block for ever.
         if path.is_file():
-            text, problem = (
-                path.read_text("utf-8"),
-                "it has no checksum, like files of earlier versions",
-            )
+            text = path.read_text("utf-8")
+            problem = "it has no checksum, like files of earlier versions"
     except (OSError, UnicodeDecodeError) as error:
         problem = in_one_line(error)
     if found := CHECKSUM.match(text):

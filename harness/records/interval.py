@@ -240,14 +240,10 @@ def interval(accuracies: Sequence[float], examples: int) -> Interval:
 
     `accuracies` are fractions correct, at least one; `examples` is the size of the test split.
     """
-    mean = fmean(accuracies)
+    mean, runs = fmean(accuracies), len(accuracies)
     low, high = wilson(mean, examples)
-    runs = len(accuracies)
-    if runs == 1:
-        return Interval(mean, low, high)
-    half = float(stdtrit(runs - 1, UPPER)) * stdev(accuracies) / runs**0.5
-    low, high = max(0.0, min(low, mean - half)), min(1.0, max(high, mean + half))
-    return Interval(mean, low, high)
+    half = float(stdtrit(runs - 1, UPPER)) * stdev(accuracies) / runs**0.5 if runs > 1 else 0.0
+    return Interval(mean, max(0.0, min(low, mean - half)), min(1.0, max(high, mean + half)))
 
 
 def wilson(accuracy: float, examples: int) -> tuple[float, float]:

@@ -8,7 +8,7 @@ import os
 import platform
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import filelock
@@ -60,7 +60,7 @@ class State(Frozen):
 class Lock:
     """The lock of a run that this process holds, and its `state`."""
 
-    def __init__(self, held: filelock.BaseFileLock, path: Path, state: State) -> None:
+    def __init__(self, held: filelock.AcquireReturnProxy, path: Path, state: State) -> None:
         self.state, self._held, self._path, self._write_at = state, held, path, 0.0
         self.report()
 
@@ -80,7 +80,7 @@ class Lock:
         if not keep_state:
             with suppress(OSError):
                 self._path.unlink(missing_ok=True)
-        self._held.release()
+        self._held.lock.release()
 
 
 class Locks:
@@ -108,21 +108,12 @@ class Locks:
             return
         with suppress(OSError):  # the file of another user, who does not let us lock it
             held = _try(path)
-        try:
+        with held or nullcontext():
             yield held is not None
-        finally:
-            if held is not None:
-                held.release()
 
-    @contextmanager
-    def alone(self, name: str) -> Iterator[None]:
-        """Wait until no other process holds the lock, and hold it."""
-        held = self._lock(name, wait=True)
-        try:
-            yield
-        finally:
-            if held is not None:
-                held.release()
+    def alone(self, name: str) -> AbstractContextManager[object]:
+        """Wait until no other process holds the lock; it is held until the end of the block."""
+        return self._lock(name, wait=True) or nullcontext()
 
     def is_held(self, name: str) -> bool:
         """Return whether a process computes the run; meanwhile nobody else can take its lock."""
@@ -151,7 +142,7 @@ class Locks:
         here = [state for state in self.states().values() if state.is_of_this_host]
         return sum(psutil.pid_exists(state.pid) for state in here)
 
-    def _lock(self, name: str, *, wait: bool = False) -> filelock.BaseFileLock | None:
+    def _lock(self, name: str, *, wait: bool = False) -> filelock.AcquireReturnProxy | None:
         path = self._path(name, "lock")
         with usable(path, "locked", "give a --store on a file system with locks (flock)"):
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -161,10 +152,6 @@ class Locks:
         return self.folder / f"{name}.{suffix}"
 
 
-def _try(path: Path, wait: bool = False) -> filelock.BaseFileLock | None:
-    lock = filelock.FileLock(path)
-    try:
-        lock.acquire(blocking=wait)
-    except filelock.Timeout:
-        return None
-    return lock
+def _try(path: Path, wait: bool = False) -> filelock.AcquireReturnProxy | None:
+    with suppress(filelock.Timeout):
+        return filelock.FileLock(path).acquire(blocking=wait)

@@ -32,8 +32,8 @@ class Line(NamedTuple):
 
 def file_of(suite: str, row: str) -> str:
     """The file of the runs of a row: `SUITE/ROW.jsonl`, or `runs/ROW.jsonl` without a suite."""
-    names = (suite or "runs", row)
-    return "/".join(re.sub(r"[^\w.@+-]+", "-", name).strip("-") for name in names) + ".jsonl"
+    names = (re.sub(r"[^\w.@+-]+", "-", name).strip("-") for name in (suite or "runs", row))
+    return f"{'/'.join(names)}.jsonl"
 
 
 def line(of: RecordStore[Any], record: Any, file: str = "") -> Line:

@@ -72,7 +72,7 @@ class Sources:
         is imported.
         """
         found: dict[str, str] = {}
-        left, folder = [module], self._folder(module)
+        left, folder, within = [module], self._folder(module), tuple(f"{p}." for p in packages)
         while left:
             name = left.pop()
             direct = None if name in found or name == "zoo" else self._read(name)
@@ -80,7 +80,7 @@ class Sources:
                 found[name] = direct[0]
                 left += (
                     other for other in direct[1]
-                    if _is_within(other, packages) or (folder and self._folder(other) == folder)
+                    if f"{other}.".startswith(within) or (folder and self._folder(other) == folder)
                 )  # fmt: skip
         return found
 
@@ -96,8 +96,11 @@ class Sources:
 
     def _read_now(self, module: str) -> tuple[str, tuple[str, ...]] | None:
         """The code of a module, and the modules that it imports; None where it has no source."""
-        spec = self._spec(module)
-        source = _source(spec) if spec else None
+        spec, source = self._spec(module), None
+        # A package without `__init__` has no origin.
+        if spec and spec.origin and isinstance(spec.loader, InspectLoader):
+            with suppress(ImportError, OSError, SyntaxError):
+                source = spec.loader.get_source(spec.name)
         if spec is None or source is None:
             return None
         code = parse(source)
@@ -211,20 +214,6 @@ def file_digest(path: str) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
         return ""
-
-
-def _is_within(module: str, packages: Collection[str]) -> bool:
-    return any(f"{module}.".startswith(f"{package}.") for package in packages)
-
-
-def _source(spec: ModuleSpec) -> str | None:
-    """The source of a module; None where there is none, as of a package without `__init__`."""
-    if not (spec.origin and isinstance(spec.loader, InspectLoader)):
-        return None
-    try:
-        return spec.loader.get_source(spec.name)
-    except (ImportError, OSError, SyntaxError):
-        return None
 
 
 @cache

@@ -127,15 +127,10 @@ class RecordStore(Generic[RecordT]):
         self, shorten: Callable[[RecordT], RecordT] = lambda record: record
     ) -> tuple[list[RecordT], list[Broken]]:
         """Every record by name, reduced by `shorten`, and every file or line that is none."""
-        records: list[RecordT] = []
-        broken: list[Broken] = []
-        for entry in self.entries().values():
-            found = self.parse(entry)
-            if isinstance(found, Broken):
-                broken.append(found)
-            else:
-                records.append(shorten(found))
-        return records, broken
+        parsed = map(self.parse, self.entries().values())
+        found = [each if isinstance(each, Broken) else shorten(each) for each in parsed]
+        broken = [each for each in found if isinstance(each, Broken)]
+        return [each for each in found if not isinstance(each, Broken)], broken
 
     def read_whole(self) -> list[RecordT]:
         """Every record, in order of name."""

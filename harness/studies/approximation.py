@@ -231,15 +231,9 @@ def _draw(rows: pd.DataFrame, axes: Axes) -> None:
     logits = rows["logits"].map("{:.2g}".format)
     lines = rows.assign(logits=logits).rename(columns={"options": "variant"})
     seaborn.lineplot(
-        lines,
-        x="length",
-        y="output_error",
-        hue="variant",
-        style="logits",
-        markers=True,
-        errorbar=None,
-        ax=axes,
-    )
+        lines, x="length", y="output_error", hue="variant", style="logits", markers=True,
+        errorbar=None, ax=axes,
+    )  # fmt: skip
     axes.axhline(1, color="grey", linewidth=1, linestyle=":")
     axes.set_xscale("log", base=2)
     axes.set_xticks(sorted(rows["length"].unique()), minor=False)

@@ -76,9 +76,8 @@ examples of dev: the mean over heads and samples, with the standard deviation ov
     def frame(cls, folder: Path) -> pd.DataFrame:
         """A row for each rank of each layer at each step of each run."""
         found = super().frame(folder)
-        return (
-            found if found.empty else found.sort_values(["setting", *LAYER, "step"], kind="stable")
-        )
+        order = ["setting", *LAYER, "step"]
+        return found if found.empty else found.sort_values(order, kind="stable")
 
     @classmethod
     def sections(cls, frame: pd.DataFrame) -> Iterator[Section]:
@@ -188,16 +187,11 @@ def _line(layer: pd.DataFrame, *, several: bool) -> dict[str, Any]:
 
 
 def _colours(group: pd.DataFrame) -> dict[str, Any]:
-    names: dict[str, list[str]] = {}
-    for name in group["attention"].unique():
-        names.setdefault(colour_of(name.partition("[")[0]), []).append(name)
-    return {
-        name: shade
-        for colour, same in names.items()
-        for name, shade in zip(
-            same, seaborn.light_palette(colour, len(same) + 1, reverse=True), strict=False
-        )
-    }
+    names, found = pd.Series(group["attention"].unique()), dict[str, Any]()
+    for colour, same in names.groupby([colour_of(name.partition("[")[0]) for name in names]):
+        shades = seaborn.light_palette(str(colour), len(same) + 1, reverse=True)
+        found |= dict(zip(same, shades, strict=False))
+    return found
 
 
 def _draw_explained(group: pd.DataFrame, axes: Axes) -> None:

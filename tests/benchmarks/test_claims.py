@@ -76,6 +76,8 @@ def test_a_record_is_read_as_it_was_written_and_apart_from_other_devices(measure
     file.write_text(file.read_text().replace("0.25", "0.2"))
     with pytest.raises(UserError, match=r"line 1: .*; measure it again"):
         read(tmp_path, "cpu")
+    with pytest.raises(UserError, match=r"line 1 of .* is not a record"):  # which it would sign
+        measured(Result("small", "N=4", Quartiles.of([0.75])))
 
 
 def test_every_claim_has_one_name_a_bound_of_a_device_and_a_section():

@@ -40,7 +40,7 @@ def test_every_answer_survives_packing_and_json():
     again = CorrectAnswers.model_validate_json(packed.model_dump_json())
     expected = [part.sum() for part in np.split(correct, np.cumsum(sizes)[:-1])]
     assert again.cluster_sums().tolist() == expected
-    assert (again.count, again.correct) == (1003, correct.sum())
+    assert (again.count, again.mean) == (1003, correct.mean())
     assert again.cluster_sizes().tolist() == sizes
 
 

@@ -199,8 +199,7 @@ FEW = ("adding", "copying", "majority", "mqar")
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=[pytest.mark.slow] * (n not in FEW)) for n in cards.names()],
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n not in FEW)) for n in cards.names()]
 )
 def test_the_card_of_a_task_is_that_of_its_data_in_the_cache(name, users_cache, monkeypatch):
     monkeypatch.setenv(cache.HOME_VARIABLE, str(users_cache))

@@ -146,6 +146,37 @@ def test_a_malformed_entry_point_is_one_line(rejected, install):
     assert "plug-ins cannot be read" in rejected("list")
 
 
+FAULTY = """
+from tasks.registry import tasks
+from zoo.variants import variants
+class Swallows(variants.find("linear")):
+    def __init__(self, size, **options): super().__init__(size)
+class Unbuilt(tasks.find("majority")):
+    name = "unbuilt"
+    def __init__(self): raise ValueError("boom")
+class Undefined(Unbuilt):
+    name = "undefined"
+    def __init__(self): pass
+"""
+
+
+@pytest.mark.filterwarnings("always")
+def test_each_faulty_plug_in_is_one_line_and_is_not_listed(call, install, no_type_checks):
+    variants = {"absent": "no_such_package:Attention", "swallows": "faulty_plug_ins:Swallows"}
+    tasks = {name.lower(): f"faulty_plug_ins:{name}" for name in ("Unbuilt", "Undefined")}
+    folder = install({"zoo.variants": variants, "tasks.tasks": tasks})
+    (folder / "faulty_plug_ins.py").write_text(FAULTY)
+    code, out, err = call("list")
+    listed = {line.split()[0].partition("@")[0] for line in out.splitlines() if line.strip()}
+    assert code == 0 and listed > {"softmax", "majority"} and not listed & {*variants, *tasks}
+    lines = [line for line in err.splitlines() if line.startswith("harness: warning: ")]
+    for name in variants:
+        (line,) = [line for line in lines if f"attention variant '{name}'" in line]
+        assert line.endswith("uninstall that plug-in")
+    assert "task 'unbuilt' cannot be built (ValueError: boom)" in err
+    assert "task 'undefined' cannot be built (AttributeError: 'Undefined' object has no" in err
+
+
 def test_a_plug_in_is_listed_but_is_in_no_generated_file(call, plug_ins, monkeypatch, tmp_path):
     document = json.loads(call("list", "--json")[1])
     names = {entry["name"] for entry in (*document["variants"], *document["tasks"])}

@@ -9,30 +9,24 @@ import torch
 import harness
 from harness.arguments import lengths_in
 from harness.records.store import CostStore
-from tests.harness.conftest import SMALL as TREES
+from tests.harness.test_cli import TINY
 from zoo.registry import UserError
-
-TINY = ("run", "-t", "listops", "--budget", "smoke", "--precision", "fp32", *TREES)
 
 SMALL = ("cost", "--dim", "16", "--seconds", "0", "--precision", "fp32")
 
-
-@pytest.mark.parametrize(("text", "lengths"), [
-    ("256:2048", [256, 512, 1024, 2048]), ("100:500", [100, 200, 400]), ("64:64", [64]),
-    ("63,1000", [63, 1000]), ("1k,4K,1024", [1024, 4096]), ("256:1k", [256, 512, 1024]),
-    ("1k:2k", [1024, 2048]),
-])  # fmt: skip
-def test_lengths_double_or_are_listed(text, lengths):
-    assert lengths_in(text) == lengths
-
-
+LENGTHS = {
+    "256:2048": [256, 512, 1024, 2048], "100:500": [100, 200, 400], "64:64": [64],
+    "63,1000": [63, 1000], "1k,4K,1024": [1024, 4096], "256:1k": [256, 512, 1024],
+    "1k:2k": [1024, 2048],
+}  # fmt: skip
 OTHER = "x 0:8 512:256 1:99999999 64: 1,,2 -1 k 1.5k 16m 64-128 1k:x 9999999k"
 
 
-@pytest.mark.parametrize("text", ["", *OTHER.split()])
-def test_other_lengths_are_rejected_with_an_example(text):
-    with pytest.raises(UserError, match=r"256:16384 or 1000,2k|empty name"):
-        lengths_in(text)
+def test_lengths_double_or_are_listed_and_others_are_rejected_with_an_example():
+    assert {text: lengths_in(text) for text in LENGTHS} == LENGTHS
+    for text in ("", *OTHER.split()):
+        with pytest.raises(UserError, match=r"256:16384 or 1000,2k|empty name"):
+            lengths_in(text)
 
 
 @pytest.mark.filterwarnings("always")

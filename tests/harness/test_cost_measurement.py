@@ -1,7 +1,7 @@
 """Samples of time, and records of calls whose time, memory and parameters are known."""
 
 from dataclasses import replace
-from itertools import count
+from itertools import count, cycle
 from types import SimpleNamespace
 
 import pytest
@@ -72,25 +72,22 @@ def measured(spec=COST, timeout=60.0):
     return measurement.measure(spec, LIMITS, 0.0, timeout)
 
 
-def test_time_and_memory_are_divided_by_the_time_and_memory_of_the_reference(calls):
-    cost = measured()
-    assert cost.seconds.median == pytest.approx(0.009)
-    assert cost.ratio is not None and cost.ratio.median == pytest.approx(3)
-    assert (cost.peak_bytes, cost.memory_ratio) == (6 * MIB, 3)
-    assert (cost.parameters, cost.reference) == (15, "sdpa")
-
-
-def test_time_is_compared_with_the_fastest_softmax_and_memory_with_sdpa(calls, clock):
-    calls["naive"] = call_of(clock, 0.0015, 7)
-    cost = measured()
-    assert cost.ratio is not None and cost.ratio.median == pytest.approx(6)
-    assert (cost.reference, cost.memory_ratio) == ("naive", 3)
-
-
-@pytest.mark.parametrize(("seconds", "expected"), [(0.0029, "sdpa"), (0.0028, "naive")])
-def test_the_formula_needs_a_margin(calls, clock, seconds, expected):
-    calls["naive"] = call_of(clock, seconds, 7)
-    assert measured().reference == expected
+@pytest.mark.parametrize(("naive", "reference", "fastest"), [
+    (0.0045, "sdpa", 0.003), (0.0015, "naive", 0.0015),
+    # The formula needs a margin.
+    (0.0029, "sdpa", 0.003), (0.0028, "naive", 0.0028),
+])  # fmt: skip
+def test_time_is_compared_with_the_fastest_softmax_and_memory_with_sdpa(
+    calls, clock, naive, reference, fastest
+):
+    calls["naive"] = call_of(clock, naive, 7)
+    cost, sdpa = measured(), measured(plan.reference_of(COST, "sdpa"))
+    assert cost.seconds.median == pytest.approx(0.009) and cost.parameters == 15
+    assert cost.ratio is not None and cost.ratio.median == pytest.approx(0.009 / fastest)
+    assert (cost.peak_bytes, cost.memory_ratio, cost.reference) == (6 * MIB, 3, reference)
+    # SDPA by name has its time, and not that of the fastest.
+    assert sdpa.ratio is not None and sdpa.ratio.median == pytest.approx(0.003 / fastest)
+    assert (sdpa.memory_ratio, sdpa.reference) == (1, reference)
 
 
 @pytest.mark.parametrize(
@@ -130,13 +127,6 @@ def test_auto_is_the_fastest_backend_and_is_timed_once(calls, clock):
     assert cost.memory_ratio == 3.5
     # For the trial, and as what is measured; not as a reference.
     assert [backend for backend, _ in calls["built"]] == ["softmax", "sdpa", "naive", "naive"]
-
-
-def test_sdpa_by_name_has_its_time_and_not_that_of_the_fastest(calls, clock):
-    calls["naive"] = call_of(clock, 0.001, 7)
-    cost = measured(plan.reference_of(COST, "sdpa"))
-    assert cost.ratio is not None and cost.ratio.median == pytest.approx(3)
-    assert (cost.memory_ratio, cost.reference) == (1, "naive")
 
 
 def test_auto_is_one_backend_in_every_layer_of_a_composition():
@@ -226,13 +216,7 @@ CPU = torch.device("cpu")
 
 
 def idle():
-    """A call; a scripted timer says how long it takes."""
-
-
-def scripted(seconds):
-    """A timer that returns the next of `seconds`, whatever it times."""
-    values = iter(seconds)
-    return lambda call, repeats: next(values)
+    """A call; a timer says how long it takes."""
 
 
 @pytest.mark.parametrize("duration", [1e-6, 0.005, 7.0])
@@ -245,34 +229,27 @@ def test_calls_of_known_duration_are_measured_within_two_percent(duration):
 
 
 def test_a_short_call_is_repeated_within_a_sample():
-    clock = Clock()
     repeats = []
-
-    def timer(call, count):
-        repeats.append(count)
-        return wall_clock(CPU, clock)(call, count)
-
-    sample([clock.call(0.0004)], timer, seconds=0.0, shortest=0.002, clock=clock)
+    sample([idle], lambda _, count: repeats.append(count) or 0.0004, seconds=0.0, shortest=0.002)
     assert repeats == [1, 1] + [5] * LEAST_ROUNDS
 
 
-def test_calls_of_equal_time_end_after_the_fewest_rounds_that_an_interval_needs():
-    (seconds,) = sample([idle], scripted([0.01] * 1000), seconds=1e9)
-    assert len(seconds) == CERTAIN_ROUNDS
+@pytest.mark.parametrize(("times", "seconds", "rounds"), [
+    # The fewest rounds that an interval needs; the most; its time is spent.
+    ([1.0], 1e9, CERTAIN_ROUNDS), ([1.0, 9.0], 1e9, MOST_ROUNDS), ([1.0, 9.0], 50.0, LEAST_ROUNDS),
+])  # fmt: skip
+def test_sampling_ends_when_all_medians_are_certain_or_its_time_is_spent(times, seconds, rounds):
+    calls, ticks = [(lambda: 1.0), cycle(times).__next__], map(float, count(0, 100))
+    samples = sample(calls, lambda call, _: call(), seconds=seconds, clock=ticks.__next__)
+    assert [*map(len, samples)] == [rounds] * 2
 
 
 def test_noise_is_sampled_until_the_median_is_certain():
     generator = torch.Generator().manual_seed(0)
-    noise = (1 + 0.1 * torch.rand(10_000, generator=generator)).tolist()
-    (seconds,) = sample([idle], scripted(noise), seconds=1e9)
+    noise = iter((1 + 0.1 * torch.rand(10_000, generator=generator)).tolist())
+    (seconds,) = sample([idle], lambda *_: next(noise), seconds=1e9)
     assert CERTAIN_ROUNDS < len(seconds) < MOST_ROUNDS
     assert relative_uncertainty(seconds) <= 0.02 < relative_uncertainty(seconds[:CERTAIN_ROUNDS])
-
-
-def test_sampling_goes_on_while_one_of_the_medians_is_uncertain():
-    steady, noisy = (lambda: 1.0), iter([1.0, 9.0] * 1000).__next__
-    samples = sample([steady, noisy], lambda call, repeats: call(), seconds=1e9)
-    assert [*map(len, samples)] == [MOST_ROUNDS] * 2
 
 
 def test_a_gpu_is_timed_between_an_empty_cache_and_the_end_of_its_work(monkeypatch):
@@ -291,27 +268,21 @@ def test_a_gpu_is_timed_between_an_empty_cache_and_the_end_of_its_work(monkeypat
     assert order == ["flush", "event", "call", "event", "synchronise", "read"] * 2
 
 
-def test_sampling_ends_when_its_time_is_spent_but_not_before_three_rounds():
-    ticks = map(float, count(0, 100))
-    noise = [1.0, 9.0] * 1000
-    (seconds,) = sample([idle], scripted(noise), seconds=50.0, clock=lambda: float(next(ticks)))
-    assert len(seconds) == LEAST_ROUNDS
-
-
 @pytest.mark.parametrize("rounds", [None, 2, 9])
 def test_calls_alternate(rounds):
-    order = []
+    order, counts = [], set()
     calls = [lambda: order.append("a"), lambda: order.append("b")]
-    samples = sample(calls, lambda call, repeats: call() or 1.0, seconds=0.0, rounds=rounds)
+    # With a fixed number of rounds each has one call, however short.
+    seconds = 1e-9 if rounds else 1.0
+
+    def timer(call, count):
+        counts.add(count)
+        return call() or seconds
+
+    samples = sample(calls, timer, seconds=0.0, rounds=rounds)
     # Two rounds warm up and are not counted.
-    assert order == ["a", "b"] * (2 + (rounds or LEAST_ROUNDS))
-    assert samples == [[1.0] * (rounds or LEAST_ROUNDS)] * 2
-
-
-def test_a_fixed_number_of_rounds_has_one_call_each_however_short():
-    repeats = []
-    sample([idle], lambda call, count: repeats.append(count) or 1e-9, rounds=4)
-    assert repeats == [1] * 6
+    assert order == ["a", "b"] * (2 + (rounds or LEAST_ROUNDS)) and counts == {1}
+    assert samples == [[seconds] * (rounds or LEAST_ROUNDS)] * 2
 
 
 def test_the_device_is_synchronised_before_and_after_each_call(monkeypatch):

@@ -26,7 +26,7 @@ from harness.environment import describe
 from harness.records.frame import of_costs
 from harness.records.store import CostStore, Store
 from tests.harness.specs import COST, LIMITS, MEASURED, raising
-from tests.reports.conftest import changed, make_record
+from tests.reports.conftest import make_record
 from zoo.registry import UserError
 
 
@@ -86,7 +86,9 @@ def test_rows_are_measured_from_short_to_long_and_every_measurement_has_a_record
 
 
 @pytest.mark.parametrize("status", ["out_of_memory", "timeout", "crashed", "failed"])
-def test_longer_lengths_of_a_row_that_fails_are_skipped_with_the_reason(status, run, store):
+def test_longer_lengths_of_a_row_that_fails_are_skipped_and_a_failure_is_not_final(
+    status, run, store
+):
     outcomes, calls = run({("softmax", 512): status})
     found = statuses(outcomes)
     assert (found["softmax", 512], found["softmax", 1024]) == (status, "skipped")
@@ -94,13 +96,11 @@ def test_longer_lengths_of_a_row_that_fails_are_skipped_with_the_reason(status, 
     skipped = store.find(spec("softmax", 1024))
     assert skipped and skipped.reason == f"{status.replace('_', ' ')} at 512 tokens"
     assert {status for (name, _), status in found.items() if name == "none"} == {"ok"}
-
-
-@pytest.mark.parametrize("status", ["out_of_memory", "timeout", "crashed"])
-def test_a_final_record_is_not_measured_again_unless_asked(status, run):
-    run({("none", 1024): status})
     outcomes, calls = run()
-    assert calls == [] and not any(new for _, new in outcomes)
+    assert calls == [("softmax", 512), ("softmax", 1024)] * (status == "failed")
+    again = {record.spec.length for record, new in outcomes if new}
+    assert again == ({512, 1024} if status == "failed" else {1024})
+    assert (statuses(outcomes)["softmax", 1024] == "ok") == (status == "failed")
     assert len(run(rerun=True)[1]) == len(SPECS)
 
 
@@ -116,13 +116,6 @@ def test_a_cost_of_other_code_is_measured_again_unless_it_is_kept(run, store):
     assert not of_costs(store.read()[0])["outdated"].any()
 
 
-def test_what_failed_or_was_skipped_for_it_is_measured_by_the_next_sweep(run):
-    run({("softmax", 512): "failed"})
-    outcomes, calls = run()
-    assert calls == [("softmax", 512), ("softmax", 1024)]
-    assert set(statuses(outcomes).values()) == {"ok"}
-
-
 def test_a_sweep_that_is_ended_loses_at_most_the_measurement_in_progress(run, store):
     first = Measure()
     records = sweep(SPECS, store, first, rerun=False)
@@ -131,16 +124,13 @@ def test_a_sweep_that_is_ended_loses_at_most_the_measurement_in_progress(run, st
     assert len(first.calls) == 2 and len(run()[1]) == len(SPECS) - 2
 
 
-def test_a_record_has_its_seconds_and_the_claim_of_all_its_variants(store):
-    ticks = iter([10.0, 12.5])
-    both = [spec("softmax+none", 256)]
-    ((record, _),) = sweep(both, store, Measure(), rerun=False, clock=lambda: next(ticks))
-    assert record.seconds == 2.5 and record.claims_linear is False
-
-
-def test_the_measurements_of_two_machines_are_different_records(run, store):
-    _, calls = run(specs=[spec("none", 256), spec("none", 256, "other")])
-    assert len(calls) == 2 and len(store.read()[0]) == 2
+def test_a_record_has_its_seconds_its_machine_and_the_claim_of_all_its_variants(store):
+    ticks, both = iter([10.0, 12.5, 20.0, 21.0]), "softmax+none"
+    specs = [spec(both, 256), spec(both, 256, "other")]
+    found = [record for record, _ in sweep(specs, store, Measure(), rerun=False,
+                                           clock=lambda: next(ticks))]  # fmt: skip
+    assert [(cost.seconds, cost.claims_linear) for cost in found] == [(2.5, False), (1.0, False)]
+    assert len(store.read()[0]) == 2
 
 
 @pytest.mark.parametrize("rerun", [False, True])
@@ -167,18 +157,11 @@ def test_the_limits_of_each_precision_are_measured_once_and_only_where_something
 
 @pytest.fixture
 def runs(tmp_path, outcomes):
-    """Measures the steps of runs, which are made records of this machine; the statuses of those."""
-    of, here = Store(tmp_path), describe("cpu").device
-
-    def make(*runs, **how):
-        runs = [changed(run, "environment", device=run.environment.device.replace("HERE", here))
-                for run in runs]  # fmt: skip
-        return measure_runs(runs, of, **how)
-
-    return make
+    """Measures the steps of runs, with costs of a store."""
+    return lambda *runs, **how: measure_runs(runs, Store(tmp_path), **how)
 
 
-HERE: dict[str, Any] = {"device": "cpu", "machine": "HERE", "threads": 3}
+HERE: dict[str, Any] = {"device": "cpu", "machine": describe("cpu").device, "threads": 3}
 
 
 def test_each_shape_of_finished_runs_of_this_machine_is_measured_once(runs):
@@ -223,7 +206,9 @@ ENDS = {
     "is killed": lambda _: os.kill(os.getpid(), signal.SIGKILL),
     "exits": lambda _: sys.exit(0),
     "is limited": lambda _: sys.exit(resource.getrlimit(resource.RLIMIT_AS)[0] > 0),
-    "has a class": lambda _: sys.exit(os.environ.get("NAMED_SINCE")),
+    **dict.fromkeys(
+        ("has a class", "names a class"), lambda _: sys.exit(os.environ.get("NAMED_SINCE"))
+    ),
     "raises": raising(ValueError("an error\nin two lines")),
     "allocates everything": lambda _: torch.empty(2**44, dtype=torch.int8),
 }
@@ -245,29 +230,23 @@ def test_a_measurement_comes_back_with_the_threads_of_its_specification(importab
     assert result.samples == 3 and result.limits == LIMITS
 
 
-def test_a_measurement_has_the_environment_of_now_and_not_of_its_server(importable, monkeypatch):
-    for name in ("first", "second"):
-        monkeypatch.setenv("NAMED_SINCE", name)
-        assert outcome("has a class").reason == f"SystemExit: {name}"
-
-
 @pytest.mark.parametrize(("how", "status", "reason"), [
     ("crashes", "crashed", "it was ended by SIGSEGV"),
     ("is killed", "out_of_memory", "the system ended it, probably for its memory"),
     ("exits", "failed", "SystemExit: 0"), ("is limited", "failed", "SystemExit: True"),
-    ("raises", "failed", "ValueError: an error"),
+    ("raises", "failed", "ValueError: an error"), ("hangs", "timeout", "it took more than 0.5 s"),
+    ("has a class", "failed", "SystemExit: has a class"),
+    ("names a class", "failed", "SystemExit: names a class"),
     ("allocates everything", "out_of_memory", "RuntimeError: "),
 ])  # fmt: skip
-def test_a_process_that_ends_early_has_a_reason(importable, how, status, reason, capfd):
-    actual = outcome(how)
+def test_a_process_that_ends_early_has_a_reason(
+    importable, monkeypatch, how, status, reason, capfd
+):
+    # It has the environment of now, and not that of its server.
+    monkeypatch.setenv("NAMED_SINCE", how)
+    actual = outcome(how, 0.5 if how == "hangs" else 120.0)
     assert (actual.status, actual.measured) == (status, None)
-    assert actual.reason.startswith(reason)
-
-
-def test_a_process_that_hangs_is_ended_after_the_timeout(importable):
-    actual = outcome("hangs", timeout=0.5)
-    assert (actual.status, actual.reason) == ("timeout", "it took more than 0.5 s")
-    assert not multiprocessing.active_children()
+    assert actual.reason.startswith(reason) and not multiprocessing.active_children()
 
 
 @pytest.mark.parametrize("limit", [2**33, resource.RLIM_INFINITY])

@@ -211,15 +211,11 @@ def test_a_call_has_the_mode_the_precision_and_the_gradients_of_its_pass(operati
     assert all(layer.size.causal for layer in layers)
 
 
-@pytest.mark.parametrize(("text", "batch"), [("8", 8), ("tokens=1099", 10), ("tokens=100", 1)])
-def test_a_batch_is_a_number_or_follows_from_the_tokens(text, batch):
-    assert batch_of(text, 100) == batch
-
-
-@pytest.mark.parametrize("text", ["0", "-1", "x", "tokens=", "tokens=99", "size=3", "=3", "1.5"])
-def test_any_other_batch_is_rejected_with_a_remedy(text):
-    with pytest.raises(UserError, match="give"):
-        batch_of(text, 100)
+def test_a_batch_is_a_number_or_follows_from_the_tokens():
+    assert [batch_of(text, 100) for text in ("8", "tokens=1099", "tokens=100")] == [8, 10, 1]
+    for text in ("0", "-1", "x", "tokens=", "tokens=99", "size=3", "=3", "1.5"):
+        with pytest.raises(UserError, match="give"):
+            batch_of(text, 100)
 
 
 @pytest.mark.slow_after(2)

@@ -57,7 +57,7 @@ def test_the_page_names_every_column(frame):
     assert {*frame.columns} == expected
 
 
-def test_a_row_has_the_values_of_its_record(frame):
+def test_each_row_has_the_values_of_its_record(frame):
     row = frame.loc["primal"]
     assert (row["row"], row.suite, row.question) == ("primal[rank=8]", "laptop@2", "recall")
     assert (row.metric, row.unit, row.better, row.chance) == ("accuracy", "%", "higher", 10.0)
@@ -67,6 +67,13 @@ def test_a_row_has_the_values_of_its_record(frame):
     assert (row.low, row.high) == pytest.approx((50.2, 69.1), abs=0.3)
     assert row["train.optimiser"] == "adamw" and row["primal.rank"] == 8
     assert row["sample"].count == 100 and not row.baseline
+    row = frame.loc["softmax"]
+    assert (row.metric, row.unit, row.better) == ("perplexity", "", "lower")
+    # Both clusters have the mean 2: the interval, in the unit of the metric, has no width.
+    assert (row.low, row.score, row.high) == pytest.approx((math.exp(2),) * 3)
+    row = frame.loc["none"]
+    assert (row.status, row.reason, row.baseline) == ("failed", "no GPU", True)
+    assert row[["score", "low", "time_ratio"]].isna().all() and row.parameters == 123_456
 
 
 def test_every_column_of_a_table_of_paths_is_a_field():
@@ -79,19 +86,6 @@ def test_every_column_of_a_table_of_paths_is_a_field():
             value = record
             for name in path.split("."):
                 value = getattr(value, name)
-
-
-def test_an_interval_is_in_the_unit_of_the_metric(frame):
-    row = frame.loc["softmax"]
-    assert (row.metric, row.unit, row.better) == ("perplexity", "", "lower")
-    # Both clusters have the mean 2: the interval has no width.
-    assert (row.low, row.score, row.high) == pytest.approx((math.exp(2),) * 3)
-
-
-def test_a_run_that_failed_has_its_reason_and_no_score(frame):
-    row = frame.loc["none"]
-    assert (row.status, row.reason, row.baseline) == ("failed", "no GPU", True)
-    assert row[["score", "low", "time_ratio"]].isna().all() and row.parameters == 123_456
 
 
 def test_a_row_of_costs_has_the_values_of_its_record(tmp_path):

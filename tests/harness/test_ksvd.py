@@ -163,27 +163,18 @@ def test_the_page_has_means_and_ranges_over_the_seeds():
     assert {*aligned.lines[-1].get_ydata()} == {0.25}
 
 
-@pytest.fixture(scope="module")
-def published() -> dict[str, pd.DataFrame]:
-    """The published loss of each of the four groups, by its title."""
-    return {section.title: section.table.set_index("loss")
-            for section in Ksvd.sections(Ksvd.frame(ROOT / "results"))}  # fmt: skip
-
-
-def test_the_published_ksvd_loss_reaches_zero_without_the_subspaces(published):
+def test_the_published_ksvd_loss_reaches_zero_without_the_subspaces_alone_and_beside_a_task():
+    published, gains = [*Ksvd.sections(Ksvd.frame(ROOT / "results"))], []
     assert len(published) == 4
-    for lines in published.values():
-        line, control = lines.loc["ksvd"], lines.loc["reconstruction"]
+    for section in published:
+        lines = section.table.set_index("loss")
+        line, control, both, task = (
+            lines.loc[loss] for loss in ("ksvd", "reconstruction", "task+ksvd", "task")
+        )
         start, end = line["alignment, start"][0], line["alignment, end"][0]
         assert line["J², end"][2] < 1e-11 and line["J², start"][1] > 1e-2
         assert abs(end - start) < 0.1 and end < 0.36
         assert control["alignment, end"][1] > 0.995
-
-
-def test_beside_a_task_the_published_loss_makes_the_objective_small_and_aligns_little(published):
-    gains = []
-    for lines in published.values():
-        both, task = lines.loc["task+ksvd"], lines.loc["task"]
         assert both["J², end"][0] < 2e-5 and task["J², end"][0] > 2
         gains.append(both["alignment, end"][0] - task["alignment, end"][0])
         assert both["alignment, end"][0] < 0.45

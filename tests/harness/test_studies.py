@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 from harness import studies
-from harness.cli import main
 from harness.records.store import StudyStore
 from harness.records.study import StudyRecord, frame_of, table_of
 from harness.report import write_study
@@ -24,10 +23,6 @@ OPTIONS = {
                       "1", "--samples", "2"],
     "spectrum": ["--samples", "2"],
 }  # fmt: skip
-
-
-def files(store):
-    return {path.name for path in store.folder.glob("[a-z]*.*") if path.suffix != ".json"}
 
 
 @pytest.fixture
@@ -47,7 +42,8 @@ def test_a_study_computes_once_and_writes_its_page_its_table_and_its_figure(
         request.getfixturevalue("trained")
     out = output("study", name, *OPTIONS.get(name, ()), "--json")
     document = json.loads(out)
-    assert files(store) == {f"{name}.{kind}" for kind in ("md", "csv", "png", "svg")}
+    files = {path.name for path in store.folder.glob("[a-z]*.*") if path.suffix != ".json"}
+    assert files == {f"{name}.{kind}" for kind in ("md", "csv", "png", "svg")}
     (record,), broken = StudyStore.within(store.folder).read()
     assert [*document["rows"][0]] == [*record.table] and not broken
     assert len(pd.read_csv(store.folder / f"{name}.csv")) == len(document["rows"])
@@ -128,14 +124,6 @@ def test_a_table_has_a_value_once_that_all_rows_have(tmp_path):
     for wrong in ({"a": (1, 2), "b": (1,)}, {"a": 1}):
         with pytest.raises(ValueError, match="no length, or several"):
             StudyRecord(table=wrong, **shared)
-
-
-def test_the_help_lists_every_study(capsys):
-    with pytest.raises(SystemExit):
-        main(["study", "--help"])
-    text = capsys.readouterr().out
-    for name, summary in studies.names().items():
-        assert f"  {name} " in text and summary[:30] in text
 
 
 def test_a_study_without_seaborn_names_the_extra(rejected, monkeypatch):
