@@ -37,7 +37,7 @@ class Layers(nn.ModuleList):
 
     def __init__(self, attentions: Iterable[Attention], model: SequenceModel) -> None:
         """A layer around each attention, of the kind that `model` names."""
-        fields = model.model_dump(include={"feed_forward", "dropout", "recompute"})
+        fields = {name: getattr(model, name) for name in ("feed_forward", "dropout", "recompute")}
         super().__init__(LAYERS[model.norm](attention, **fields) for attention in attentions)
 
     def forward(
