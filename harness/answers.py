@@ -16,7 +16,16 @@ def by_cluster(values: Shaped[Tensor, "n ..."], split: Split) -> CorrectAnswers 
 
     Values are (n,) or (n, a): see `tasks.metrics.Measure`.
     """
-    return _bits(values, split) if values.dtype == torch.bool else _sums(values, split)
+    if values.dtype == torch.bool:
+        return _bits(values, split)
+    # In order of the clusters' numbers.
+    _, clusters = clusters_of(split).unique(return_inverse=True)
+    counted = split.answers.counted(split.targets)
+    sizes, sums = (
+        clusters.bincount(of_examples.cpu().double().flatten(1).sum(1)).tolist()
+        for of_examples in (counted, values)
+    )
+    return ClusterValues(sizes=tuple(map(round, sizes)), sums=tuple(sums))
 
 
 def _bits(correct: Shaped[Tensor, "n ..."], split: Split) -> CorrectAnswers:
@@ -29,18 +38,6 @@ def _bits(correct: Shaped[Tensor, "n ..."], split: Split) -> CorrectAnswers:
     order = order[answers[clusters][order].argsort(stable=True)]
     sizes = answers[clusters[order].unique_consecutive()]
     return CorrectAnswers.pack(correct.cpu()[order][counted[order]].tolist(), sizes.tolist())
-
-
-def _sums(values: Shaped[Tensor, "n ..."], split: Split) -> ClusterValues:
-    """The sums of each cluster, in order of the clusters' numbers."""
-    _, clusters = clusters_of(split).unique(return_inverse=True)
-    counted = split.answers.counted(split.targets)
-
-    def sums(of_examples: Shaped[Tensor, "n ..."]) -> list[float]:
-        return clusters.bincount(of_examples.cpu().double().flatten(1).sum(1)).tolist()
-
-    sizes = tuple(round(total) for total in sums(counted))
-    return ClusterValues(sizes=sizes, sums=tuple(sums(values)))
 
 
 def clusters_of(split: Split) -> Int[Tensor, " n"]:

@@ -69,13 +69,10 @@ def shallow_study(name: str) -> ShallowStudy:
         seconds = round(time.perf_counter() - start, 1)
         fitted.append(ShallowModel(name=label, dev=score.dev, test=score.test, seconds=seconds))
     return ShallowStudy(
-        task=task.key,
-        sizes={str(split): count for split, count in data.summary.sizes.items()},
+        task=task.key, sizes={str(split): count for split, count in data.summary.sizes.items()},
         digests={str(split): digest for split, digest in data.digests.items()},
-        models=tuple(fitted),
-        started=started,
-        environment=describe("cpu"),
-    )
+        models=tuple(fitted), started=started, environment=describe("cpu"),
+    )  # fmt: skip
 
 
 def models(task: Task) -> dict[str, Callable[[Splits], Score]]:

@@ -37,13 +37,9 @@ class ShuffledBatches:
     """
 
     def __init__(
-        self,
-        count: int,
-        batch: int,
-        seed: int,
-        device: torch.device,
+        self, count: int, batch: int, seed: int, device: torch.device,
         lengths: Int[Tensor, " n"] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Shuffle `count` examples in batches of `batch`, of similar length with `lengths`."""
         if count < batch:
             raise UserError(f"batch={batch} exceeds the {count} training examples; lower the batch")
@@ -102,12 +98,10 @@ def in_order(
     """All examples of a split in batches, by length or in its order, with the length to pad to."""
     order = torch.arange(len(split), device=split.targets.device)
     if not by_length:
-        yield from ((examples, None) for examples in order.split(batch))
-        return
+        return ((examples, None) for examples in order.split(batch))
     lengths, order = split.example_lengths().sort(stable=True)
     longest = torch.stack([part[-1] for part in lengths.split(batch)]).tolist()
-    for examples, length in zip(order.split(batch), longest, strict=True):
-        yield examples, padded_length(length)
+    return zip(order.split(batch), map(padded_length, longest), strict=True)
 
 
 def reader(train: Split, order: ShuffledBatches, spec: TrainSpec, seed: int) -> Read:
@@ -177,16 +171,13 @@ class AugmentedImages:
             return self.decoded[number]
         if self._ahead is None:
             loader: Any = DataLoader(
-                self.decoded,
-                batch_size=None,
-                sampler=range(number, self.spec.steps),
-                num_workers=workers,
-                prefetch_factor=1,
+                self.decoded, batch_size=None, sampler=range(number, self.spec.steps),
+                num_workers=workers, prefetch_factor=1, worker_init_fn=_ignore_interrupts,
+                # An array reaches this process through a pipe; a tensor by shared memory.
                 collate_fn=_unchanged,
-                worker_init_fn=_ignore_interrupts,
                 # A separate one, so that the random numbers of the model do not depend on it.
                 generator=torch.Generator(),
-            )
+            )  # fmt: skip
             self._ahead = iter(loader)
         return next(self._ahead)
 
@@ -213,9 +204,8 @@ class DecodedBatches(Dataset):
         self.train, self.seed = train, seed
         # On the CPU, where the processes that decode use it.
         self.order = ShuffledBatches(len(train), spec.batch, seed, torch.device("cpu"))
-        self.transform = transform_of(
-            spec.augment.transform if spec.augment else "none", train.pixels
-        )
+        kind = spec.augment.transform if spec.augment else "none"
+        self.transform = transform_of(kind, train.pixels)
 
     def __getitem__(self, number: int) -> Images | str:
         try:
@@ -245,7 +235,6 @@ def seeded(*key: int) -> Iterator[None]:
 
 
 def _unchanged(batch: Any) -> Any:
-    """The batch as an array, which reaches this process through a pipe, not shared memory."""
     return batch
 
 

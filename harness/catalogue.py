@@ -77,9 +77,7 @@ def registered(plug_ins: bool) -> dict[str, list[Any]]:
     from tasks.registry import tasks
     from zoo.variants import variants
 
-    kinds = [
-        registry.items() if plug_ins else registry.built_in() for registry in (variants, tasks)
-    ]
+    kinds = [each.items() if plug_ins else each.built_in() for each in (variants, tasks)]
     return {
         "variants": [_variant(name, variant) for name, variant in kinds[0]],
         "tasks": [entry for name, task in kinds[1] if (entry := _task(name, task))],
@@ -170,14 +168,11 @@ def _options(factory: Any) -> list[Entry]:
     """Name, type, default and meaning of every option; the default is None where it is required."""
     texts = meanings(factory)
     return [
-        {
-            "name": name,
-            "type": _type(option.annotation),
-            "default": None if option.default is option.empty else option.default,
-            "meaning": texts.get(name, ""),
-        }
+        {"name": name, "type": _type(option.annotation),
+         "default": None if option.default is option.empty else option.default,
+         "meaning": texts.get(name, "")}
         for name, option in options_of(factory).items()
-    ]
+    ]  # fmt: skip
 
 
 def _type(annotation: Any) -> str:

@@ -47,17 +47,14 @@ class DamagedError(UserError):
 
 def save(path: Path, trainer: Trainer, progress: Progress) -> None:
     """Write everything that the rest of the run depends on, atomically."""
-    state: dict[str, Any] = {
-        "progress": progress.model_dump_json(),
-        "steps": trainer.spec.steps,
-        "sums": progress.sums,
-        "best_state": progress.best_state,
-        "model": trainer.model.state_dict(),
-        "optimizer": trainer.optimizer.state_dict(),
-        "random": {"cpu": torch.get_rng_state()},
-    }
+    random = {"cpu": torch.get_rng_state()}
     if trainer.device.type == "cuda":
-        state["random"]["cuda"] = torch.cuda.get_rng_state()
+        random["cuda"] = torch.cuda.get_rng_state()
+    state = {
+        "progress": progress.model_dump_json(), "steps": trainer.spec.steps, "sums": progress.sums,
+        "best_state": progress.best_state, "model": trainer.model.state_dict(),
+        "optimizer": trainer.optimizer.state_dict(), "random": random,
+    }  # fmt: skip
     write(path, state, "checkpoint")
 
 
@@ -96,7 +93,10 @@ def load(
             raise LookupError(missing)
     with _problem(path, "its progress or its number of steps is not possible in this run"):
         progress = Progress.model_validate_json(state["progress"])
-        _check_steps(progress, state["steps"], trainer.spec.steps)
+        steps = [point.step for point in progress.curve]
+        in_range = max([progress.best_step, *steps]) <= progress.step <= trainer.spec.steps
+        if state["steps"] != trainer.spec.steps or steps != sorted(set(steps)) or not in_range:
+            raise ValueError("its steps are not this run's")
     if reason := rejects(progress):
         raise DamagedError(f"{path} is {reason}")
     with _problem(path, "its sums of losses are not tensors by name"):
@@ -131,15 +131,6 @@ def _problem(path: Path, what: str) -> Iterator[None]:
             f"{path} is not a checkpoint of this run: {what}; delete it, or start the run again "
             "with --rerun"
         ) from error
-
-
-def _check_steps(progress: Progress, saved: int, expected: int) -> None:
-    """Raise ValueError if the steps of `progress` are not possible in a run of `expected` steps."""
-    steps = [point.step for point in progress.curve]
-    increasing = steps == sorted(set(steps))
-    in_range = max([progress.best_step, *steps]) <= progress.step <= expected
-    if saved != expected or not increasing or not in_range:
-        raise ValueError("its steps are not this run's")
 
 
 def _to_device(device: torch.device, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -200,6 +191,5 @@ def load_weights(path: Path, model: nn.Module) -> None:
     try:
         model.load_state_dict(state)
     except DAMAGE as error:
-        raise UserError(
-            f"{path} does not hold the weights of this run; {WEIGHTS_REMEDY}"
-        ) from error
+        message = f"{path} does not hold the weights of this run; {WEIGHTS_REMEDY}"
+        raise UserError(message) from error

@@ -22,6 +22,10 @@ from zoo.variants import variants
 Row = dict[str, Any]
 
 
+CONFORMANCE: Mapping[str, Any] = {"variant": of_variants, "task": of_tasks}
+"""The modules of checks."""
+
+
 class Checks(NamedTuple):
     """Checks of a `kind`, variant or task: forms of the variant, or the task, each with a check."""
 
@@ -55,11 +59,6 @@ def examine(
     return rows, failed(rows, checks.kind), certificates
 
 
-def conformance_of(kind: str) -> Any:
-    """The module of the checks of a `variant` or a `task`."""
-    return of_tasks if kind == "task" else of_variants
-
-
 def kind_of(name: str) -> str:
     """Return whether a name, or MODULE:CLASS, is of a `variant` or a `task`."""
     if ":" in name:
@@ -83,7 +82,7 @@ def checks_of(
     An entry of `only` is a name, which may contain a comma, or names separated by commas.
     """
     kind = kind_of(name)
-    conformance = conformance_of(kind)
+    conformance = CONFORMANCE[kind]
     whole = {check.name for check in conformance.CHECKS}
     listed = [[text] if text in whole else text.split(",") for text in only]
     only = [check.strip() for names in listed for check in names]
@@ -105,24 +104,22 @@ def checks_of(
 
 def results_of(checks: Checks, show: Show = lambda *result: None) -> list[Row]:
     """Run each check; `show` is called as it ends."""
-    conformance, rows = conformance_of(checks.kind), []
+    rows = []
     for count, (form, check) in enumerate(checks.pairs, 1):
         before, disabled = perf_counter(), logging.root.manager.disable
         # The tracebacks of PyTorch's compiler: the result of a check has the error.
         logging.disable(logging.ERROR)
         try:
-            result = conformance.run(check, form)
+            result = CONFORMANCE[checks.kind].run(check, form)
         finally:
             logging.disable(disabled)
         seconds = perf_counter() - before
         show(len(checks.pairs), count, seconds, form.label, result)
-        rows.append(
-            {
-                checks.kind: form.label, "group": check.group, "check": result.check,
-                "passed": result.passed, "seconds": round(seconds, 3), "detail": result.detail,
-                "expected_failure": result.expected_failure,
-            }
-        )  # fmt: skip
+        rows.append({
+            checks.kind: form.label, "group": check.group, "check": result.check,
+            "passed": result.passed, "seconds": round(seconds, 3), "detail": result.detail,
+            "expected_failure": result.expected_failure,
+        })  # fmt: skip
     return rows
 
 

@@ -5,8 +5,10 @@ the mean over tokens, which the head reads, excludes padding. Other heads are op
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
 import torch
@@ -35,13 +37,8 @@ class Layers(nn.ModuleList):
 
     def __init__(self, attentions: Iterable[Attention], model: SequenceModel) -> None:
         """A layer around each attention, of the kind that `model` names."""
-        layer = partial(
-            LAYERS[model.norm],
-            feed_forward=model.feed_forward,
-            dropout=model.dropout,
-            recompute=model.recompute,
-        )
-        super().__init__(layer(attention) for attention in attentions)
+        fields = {name: getattr(model, name) for name in ("feed_forward", "dropout", "recompute")}
+        super().__init__(LAYERS[model.norm](attention, **fields) for attention in attentions)
 
     def forward(
         self, x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"] | None
@@ -61,15 +58,9 @@ class Classifier(nn.Module):
     """
 
     def __init__(
-        self,
-        layers: Sequence[Attention],
-        model: Encoder,
-        *,
-        vocabulary: int,
-        channels: int = 0,
-        classes: int,
-        sequences: int,
-    ) -> None:
+        self, layers: Sequence[Attention], model: Encoder, *, vocabulary: int, channels: int = 0,
+        classes: int, sequences: int,
+    ) -> None:  # fmt: skip
         """An example has 1 or 2 `sequences`, of tokens or of a signal with so many `channels`."""
         super().__init__()
         size, flat = layers[0].size, model.pooling == "flatten"
@@ -98,15 +89,14 @@ class Classifier(nn.Module):
         """Return logits, one row for each target, and the auxiliary losses."""
         mask = None if batch.mask is None else batch.mask.flatten(0, 1)
         tokens, losses = self.encode(batch.tokens.flatten(0, 1), mask)
+        positions = batch.target_positions
         if isinstance(self.head, FlattenedHead):
-            if batch.target_positions is not None:
-                raise UserError(
-                    "model.pooling=flatten has no outputs at target positions; use mean"
-                )
+            if positions is not None:
+                message = "model.pooling=flatten has no outputs at target positions; use mean"
+                raise UserError(message)
             return self.head(tokens, mask), losses
-        if batch.target_positions is not None:
-            selected = tokens.take_along_dim(batch.target_positions[..., None], dim=1)
-            return self.head(selected), losses
+        if positions is not None:
+            return self.head(tokens.take_along_dim(positions[..., None], dim=1)), losses
         if isinstance(self.head, AnswerDecoder):
             raise UserError("model.pooling=decode needs outputs at target positions; use mean")
         pooled = masked_mean(tokens, mask).unflatten(0, batch.tokens.shape[:2])
@@ -209,24 +199,19 @@ def pair_features(pooled: Float[Tensor, "b t d"]) -> Float[Tensor, "b features"]
 
 def mean_losses(layers: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     """The mean of each auxiliary loss over the layers that return it, by name."""
-    by_name: dict[str, list[Tensor]] = {}
-    for losses in layers:
-        for name, loss in losses.items():
-            by_name.setdefault(name, []).append(loss)
+    by_name = defaultdict[str, list[Tensor]](list)
+    for name, loss in chain.from_iterable(losses.items() for losses in layers):
+        by_name[name].append(loss)
     return {name: torch.stack(terms).mean() for name, terms in by_name.items()}
 
 
 def size_of(model: Transformer, task: Task) -> Size:
     """The size of the attention layers of a model of `task`."""
     return Size(
-        dim=model.dim,
-        heads=model.heads,
-        max_len=task.max_len,
-        causal=task.causal,
-        dropout=model.attention_dropout,
-        rotary=getattr(model, "positions", "") == "rotary",
+        dim=model.dim, heads=model.heads, max_len=task.max_len, causal=task.causal,
+        dropout=model.attention_dropout, rotary=getattr(model, "positions", "") == "rotary",
         short_conv=getattr(model, "short_conv", 0),
-    )
+    )  # fmt: skip
 
 
 class Stack(NamedTuple):
@@ -235,15 +220,3 @@ class Stack(NamedTuple):
     model: Model
     layers: tuple[str, ...]
     options: Mapping[str, Mapping[str, Value]]
-
-
-def build_classifier(layers: Sequence[Attention], model: Encoder, task: Task) -> Classifier:
-    """The model of a task of sequences."""
-    return Classifier(
-        layers,
-        model,
-        vocabulary=task.vocabulary,
-        channels=task.channels,
-        classes=task.classes,
-        sequences=task.sequences,
-    )

@@ -71,13 +71,9 @@ def _of_process(kind: str) -> Environment:
         with suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
     return Environment(
-        device=device,
-        threads=torch.get_num_threads(),
-        memory_gib=round(memory / 2**30, 1),
-        system=f"{platform.system()} {platform.machine()}",
-        versions=versions,
-        commit=_commit(),
-    )
+        device=device, threads=torch.get_num_threads(), memory_gib=round(memory / 2**30, 1),
+        system=f"{platform.system()} {platform.machine()}", versions=versions, commit=_commit(),
+    )  # fmt: skip
 
 
 def is_same_machine(current: Environment, started: Environment | None) -> bool:
@@ -105,11 +101,8 @@ def merge_commits(
     A package that only one of the two environments has is ignored.
     """
     before, here = _by_name(started), _by_name(current)
-    differences = [
-        f"{name} {before[name]} (here {here[name]})"
-        for name in before
-        if before[name] != here.get(name, before[name])
-    ]
+    differences = [f"{name} {value} (here {here[name]})" for name, value in before.items()
+                   if value != here.get(name, value)]  # fmt: skip
     if differences:
         raise UserError(f"{what} was started with {', '.join(differences)}; {remedy}")
     if not started.commit:

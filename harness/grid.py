@@ -3,7 +3,7 @@
 import time
 import warnings
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from dataclasses import replace
 from functools import partial
@@ -60,9 +60,8 @@ def check(
             runnable.append(Checked(spec, record, True))
             continue
         if (path := store.checkpoint(spec)).is_dir():
-            raise UserError(
-                f"{path} is a folder, where the checkpoint of a run belongs; move it away"
-            )
+            message = f"{path} is a folder, where the checkpoint of a run belongs; move it away"
+            raise UserError(message)
         model = spec.model_dump_json(include=OF_MODELS)
         if model not in reasons:
             reasons[model] = _unsupported(spec)
@@ -78,12 +77,11 @@ def check(
 
 
 def _require_batch(spec: RunSpec) -> None:
-    examples = restore(spec).summary.sizes["train"]
+    examples, task = restore(spec).summary.sizes["train"], spec.task
     if examples < spec.train.batch:
-        sized = "train" in spec.task.options
-        remedy = f"set {spec.task.name}.train higher" if sized else "add rows"
+        remedy = f"set {task.name}.train higher" if "train" in task.options else "add rows"
         raise UserError(
-            f"{restore(spec).task.key} has {examples} training examples, fewer than a batch of "
+            f"{task.key} has {examples} training examples, fewer than a batch of "
             f"{spec.train.batch}; {remedy}, or lower train.batch"
         )
 
@@ -93,7 +91,7 @@ def _unsupported(spec: RunSpec) -> str | None:
     try:
         build(f"attention {spec.attention!r}", partial(_try_to_build, spec))
     except Unsupported as error:
-        task, reason = spec.task, f"{spec.attention} on {restore(spec).task.key}: {error}"
+        task, reason = spec.task, f"{spec.attention} on {spec.task.key}: {error}"
         causal = task.options.get("causal")
         if not isinstance(causal, bool):
             return reason
@@ -138,14 +136,9 @@ class NoView(View):
 
 
 def run_all(
-    checked_runs: Sequence[Checked],
-    store: Store,
-    resources: Resources,
-    view: View,
-    *,
-    rerun: bool = False,
-    keep_checkpoints: bool = False,
-) -> list[tuple[Record, bool]]:
+    checked_runs: Sequence[Checked], store: Store, resources: Resources, view: View, *,
+    rerun: bool = False, keep_checkpoints: bool = False,
+) -> list[tuple[Record, bool]]:  # fmt: skip
     """Execute every run that has no result yet; with `rerun` from the start. See `check`.
 
     A run that another command executes is left to it, and executed here if that ends before the run
@@ -153,53 +146,46 @@ def run_all(
     run, and whether it was executed now.
     """
     store.remove_leftovers()
-    grid = _Grid(store, resources, view, keep_checkpoints=keep_checkpoints)
-    for spec, record, is_done in checked_runs:
-        if record and is_done:
-            grid.outcomes[spec.file_name] = record, False
-        else:
-            grid.add(spec, record, restart=rerun)
-    view.begin(len(grid.outcomes) + len(grid.specs), len(grid.outcomes))
-    if grid.specs:
-        grid.execute()
-    return [grid.outcomes[spec.file_name] for spec, *_ in checked_runs]
+    missing = {run.spec.file_name: run for run in checked_runs if not run.is_done}
+    done = {run.spec.file_name: (run.record, False) for run in checked_runs
+            if run.is_done and run.record}  # fmt: skip
+    for name, run in missing.items() if rerun else ():
+        with store.locks.unused(name) as unused:
+            if unused:
+                store.checkpoint(run.spec).unlink(missing_ok=True)
+    view.begin(len(done) + len(missing), len(done))
+    grid = _Grid(missing, store, resources, view, keep_checkpoints)
+    outcomes = done | (grid.execute() if missing else {})
+    return [outcomes[spec.file_name] for spec, *_ in checked_runs]
 
 
 class _Grid:
     """The runs of a grid by name: waiting, running, left to other commands, and ended."""
 
     def __init__(
-        self, store: Store, resources: Resources, view: View, *, keep_checkpoints: bool
-    ) -> None:
-        self.store, self.resources, self.view = store, resources, view
-        self.keep_checkpoints = keep_checkpoints
-        self.specs: dict[str, RunSpec] = {}
-        self.before: dict[str, str] = {}
+        self, missing: Mapping[str, Checked], store: Store, resources: Resources, view: View,
+        keep_checkpoints: bool,
+    ) -> None:  # fmt: skip
+        self.store, self.view, self.keep_checkpoints = store, view, keep_checkpoints
+        self.specs = {name: run.spec for name, run in missing.items()}
+        self.before = {name: run.record.started if run.record else ""
+                       for name, run in missing.items()}  # fmt: skip
+        isolated = any(is_foreign(spec.variants) for spec in self.specs.values())
+        self.resources = replace(resources, isolated=isolated)
+        self.executor: Executor | None = None
         self.waiting: deque[str] = deque()
         self.running: dict[Future[Result], str] = {}
         self.others: set[str] = set()
         self.deaths: Counter[str] = Counter()
         self.outcomes: dict[str, tuple[Record, bool]] = {}
-        self.executor: Executor | None = None
         self.look_at = 0.0
 
-    def add(self, spec: RunSpec, record: Record | None, *, restart: bool) -> None:
-        """Add a run that replaces `record`; with `restart` its checkpoint is deleted."""
-        name = spec.file_name
-        self.specs[name], self.before[name] = spec, record.started if record else ""
-        if restart:
-            with self.store.locks.unused(name) as unused:
-                if unused:
-                    self.store.checkpoint(spec).unlink(missing_ok=True)
-
-    def execute(self) -> None:
+    def execute(self) -> dict[str, tuple[Record, bool]]:
         """Execute the runs until each has an outcome."""
         left = {name: self.store.locks.state(name) for name in self.specs}
         of_others = {name for name, state in left.items() if state and not state.is_of_this_host}
         # Last, the runs that another machine has begun: until then it may continue them.
         self.waiting.extend(sorted(left, key=lambda name: name in of_others))
-        isolated = any(is_foreign(spec.variants) for spec in self.specs.values())
-        self.resources = replace(self.resources, isolated=isolated)
         self.executor = start(self.resources, self.store.folder)
         try:
             while self.waiting or self.running or self.others:
@@ -211,6 +197,7 @@ class _Grid:
         finally:
             if self.executor:
                 self.executor.shutdown(cancel_futures=True)
+        return self.outcomes
 
     def _submit(self, name: str) -> None:
         spec = self.specs[name]
@@ -234,12 +221,16 @@ class _Grid:
     def _accept(self, name: str, future: Future[Result]) -> None:
         """Take note of how a run ended, or its process before it."""
         if error := future.exception():
-            is_reason = isinstance(error, BrokenExecutor)
-            result = self._died(name, str(error) if is_reason else in_one_line(error))
+            self.deaths[name] += 1
+            if self.deaths[name] < ATTEMPTS:
+                self.waiting.appendleft(name)
+                return
+            why = str(error) if isinstance(error, BrokenExecutor) else in_one_line(error)
+            reason = f"its process ended {ATTEMPTS} times; the last time {why}"
+            before = self.before[name]
+            result = execute(self.specs[name], self.store, before=before, failed=reason)
         else:
             result = future.result()
-        if result is None:
-            return
         for message in result.warnings:
             warnings.warn(message, stacklevel=2)
         if result.error:
@@ -249,15 +240,6 @@ class _Grid:
             return
         self.outcomes[name] = result.record, result.new
         self.view.ended(result.record, result.trace)
-
-    def _died(self, name: str, why: str) -> Result | None:
-        """Let another process execute the run, or record that it failed."""
-        self.deaths[name] += 1
-        if self.deaths[name] < ATTEMPTS:
-            self.waiting.appendleft(name)
-            return None
-        reason = f"its process ended {ATTEMPTS} times; the last time {why}"
-        return execute(self.specs[name], self.store, before=self.before[name], failed=reason)
 
     def _look(self) -> None:
         """Show the state, and take the runs back that other commands have left."""

@@ -73,11 +73,10 @@ class Interrupts:
 
 def loses_errors(frame: FrameType | None) -> bool:
     """Return whether the frame, or one that called it, is part of an import or of pydantic."""
-    callers = [caller for caller, _ in walk_stack(frame)] if frame else []
     return any(
         caller.f_code.co_filename.startswith("<frozen importlib")
         or caller.f_globals.get("__name__", "").startswith("pydantic.")
-        for caller in callers
+        for caller, _ in (walk_stack(frame) if frame else ())
     )
 
 

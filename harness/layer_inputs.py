@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -52,24 +52,17 @@ def inputs_of_layers(model: nn.Module, split: Split, samples: int) -> list[list[
     The examples are evenly spaced, the first and the last included; of one it is the first.
     """
     examples = torch.linspace(0, len(split) - 1, min(samples, len(split))).long().unique()
-    layers = attentions(model)
-    inputs: list[list[Inputs]] = [[] for _ in layers]
+    inputs: dict[nn.Module, list[Inputs]] = {layer: [] for layer in attentions(model)}
 
-    def note(calls: list[Inputs], module: nn.Module, arguments: tuple[Any, ...]) -> None:
-        calls.append(Inputs(arguments[0], arguments[2]))
+    def note(layer: nn.Module, arguments: tuple[Any, ...]) -> None:
+        inputs[layer].append(Inputs(arguments[0], arguments[2]))
 
-    hooks = [
-        layer.register_forward_pre_hook(partial(note, calls))
-        for layer, calls in zip(layers, inputs, strict=True)
-    ]
-    try:
-        with torch.no_grad():
-            for example in examples:
-                model(split.gather(example[None]))
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return inputs
+    with ExitStack() as hooks, torch.no_grad():
+        for layer in inputs:
+            hooks.callback(layer.register_forward_pre_hook(note).remove)
+        for example in examples:
+            model(split.gather(example[None]))
+    return [*inputs.values()]
 
 
 def layers_of(
@@ -142,7 +135,6 @@ def alike(reference: ProjectedAttention, name: str, options: Mapping[str, Any]) 
     try:
         projected(layer).load_state_dict(reference.state_dict(), strict=False)
     except RuntimeError as error:
-        raise Unsupported(
-            f"{name} has projections of another size than softmax; give another variant"
-        ) from error
+        message = f"{name} has projections of another size than softmax; give another variant"
+        raise Unsupported(message) from error
     return layer

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from harness.classifier import Layers, Stack, build_classifier, mean_losses, size_of
+from harness.classifier import Classifier, Layers, Stack, mean_losses, size_of
 from harness.records import models as specs
 from harness.records.spec import RunSpec
 from tasks.contract import Batch, Task
@@ -65,20 +65,13 @@ def build_vision(
     require_timm()
     from timm.models.vision_transformer import VisionTransformer
 
+    dropout = dict.fromkeys(("drop_rate", "pos_drop_rate", "proj_drop_rate"), model.dropout)
     transformer: Any = VisionTransformer(
-        img_size=task.size,
-        patch_size=task.patch,
-        num_classes=task.classes,
-        embed_dim=model.dim,
-        depth=model.depth,
-        num_heads=model.heads,
+        img_size=task.size, patch_size=task.patch, num_classes=task.classes, embed_dim=model.dim,
+        depth=model.depth, num_heads=model.heads, drop_path_rate=model.drop_path, **dropout,
         # timm rounds the product with the width down.
         mlp_ratio=(model.feed_forward + 0.5) / model.dim,
-        drop_rate=model.dropout,
-        pos_drop_rate=model.dropout,
-        proj_drop_rate=model.dropout,
-        drop_path_rate=model.drop_path,
-    )
+    )  # fmt: skip
     for block, layer in zip(transformer.blocks, layers, strict=True):
         block.attn = layer
     return VisionModel(transformer, dropout=model.dropout)
@@ -99,14 +92,9 @@ class DecisionTransformer(nn.Module):
     """
 
     def __init__(
-        self,
-        layers: Sequence[Attention],
-        model: specs.DecisionTransformer,
-        *,
-        state_dim: int,
-        action_dim: int,
-        max_steps: int,
-    ) -> None:
+        self, layers: Sequence[Attention], model: specs.DecisionTransformer, *,
+        state_dim: int, action_dim: int, max_steps: int,
+    ) -> None:  # fmt: skip
         """Build the model around causal `layers` of one `Size`."""
         super().__init__()
         dim = layers[0].size.dim
@@ -140,21 +128,15 @@ class DecisionTransformer(nn.Module):
         return self.head(self.norm(x[:, 1::3])), losses
 
 
-def build_decision_transformer(
-    layers: Sequence[Attention], model: specs.DecisionTransformer, task: Task
-) -> DecisionTransformer:
-    """The model of a task of trajectories."""
-    return DecisionTransformer(
-        layers,
-        model,
-        state_dim=task.channels - STATES - task.classes,
-        action_dim=task.classes,
-        max_steps=task.vocabulary,
-    )
-
-
 BUILDERS: Mapping[str, Callable[[Sequence[Attention], Any, Task], nn.Module]] = {
-    "encoder": build_classifier,
+    "encoder": lambda layers, model, task: Classifier(
+        layers, model, vocabulary=task.vocabulary, channels=task.channels, classes=task.classes,
+        sequences=task.sequences,
+    ),
     "vision": build_vision,
-    "decision": build_decision_transformer,
-}
+    "decision": lambda layers, model, task: DecisionTransformer(
+        layers, model, state_dim=task.channels - STATES - task.classes, action_dim=task.classes,
+        max_steps=task.vocabulary,
+    ),
+}  # fmt: skip
+"""The model of a task of sequences, of images, and of trajectories, by `kind` of its fields."""

@@ -138,16 +138,10 @@ def of_suite(suite: Suite, declared: SuiteQuestion, device: Device) -> Question:
 
 
 def spec_of(
-    question: Question,
-    attention: str,
-    settings: Settings = NONE,
-    *,
-    seed: int = 0,
-    device: Device = "cpu",
-    values: Mapping[str, Value] = MappingProxyType({}),
-    role: Literal["trial", "final", ""] = "",
-    announce: Callable[[str], None] = lambda line: None,
-) -> RunSpec:
+    question: Question, attention: str, settings: Settings = NONE, *, seed: int = 0,
+    device: Device = "cpu", values: Mapping[str, Value] = MappingProxyType({}),
+    role: Literal["trial", "final", ""] = "", announce: Callable[[str], None] = lambda line: None,
+) -> RunSpec:  # fmt: skip
     """A run of a variant on a question; the data of the task are read, once a process.
 
     `settings` are options by variant, which override the question's; other variants' are ignored.
@@ -191,13 +185,14 @@ def require_used(settings: Settings, questions: Iterable[Question], names: Itera
 
 def _name(question: Question, changes: Mapping[str, Value], positions: str, fixed: Fixed) -> str:
     """The name of a question of no suite: the task, the recipe, and what differs from it."""
+    train, on_cuda = question.train, fixed.device == "cuda"
     texts = [f"{path}={changes[path]}" for path in sorted(changes)]
     if positions:
         texts.append(f"positions={positions}")
-    if question.train.precision != ("bf16" if fixed.device == "cuda" else "fp32"):
-        texts.append(question.train.precision)
-    if question.train.compiled != (fixed.device == "cuda"):
-        texts.append("compiled" if question.train.compiled else "not compiled")
+    if train.precision != ("bf16" if on_cuda else "fp32"):
+        texts.append(train.precision)
+    if train.compiled != on_cuda:
+        texts.append("compiled" if train.compiled else "not compiled")
     name = f"{question.task.key}, recipe {question.recipe}"
     name += f" with {', '.join(texts)}" if texts else ""
     name += f", {question.match} matched" if question.match else ""
@@ -278,10 +273,8 @@ def _sections(
     of_model = {} if "positions" in others else {"positions": positions}
     model, changed = _section(kind, "model", of_kind, settings, prefix, of_model)
     train, changed_train = _section(TrainSpec, "train", recipe.train, settings, prefix, of_train)
-    if task.inputs == "images":
-        _require_meaning(["train.bucket_by_length"] * train.bucket_by_length, "images")
-    else:
-        _require_meaning(["train.augment"] * bool(train.augment), task.inputs)
+    name = "bucket_by_length" if task.inputs == "images" else "augment"
+    _require_meaning([f"train.{name}"] * bool(getattr(train, name)), task.inputs)
     if task.classes == 1 and train.label_smoothing:
         _require_meaning(["train.label_smoothing"], "numbers as targets")
     return model, train, changed | changed_train
@@ -299,9 +292,8 @@ def _section(
 ) -> tuple[S, dict[str, Value]]:  # fmt: skip
     """The fields of `owner`, `model` or `train`, and those that differ from the recipe's."""
     for name in fixed.keys() & recipe.keys():
-        raise UserError(
-            f"{prefix}{owner}.{name} belongs to no recipe; remove it and use {FLAGS[name]}"
-        )
+        path = f"{prefix}{owner}.{name}"
+        raise UserError(f"{path} belongs to no recipe; remove it and use {FLAGS[name]}")
     default = _validated(kind, f"{prefix}{owner}", {**recipe, **fixed})
     changes = settings.get(owner, {})
     for name in changes.keys() & fixed.keys():

@@ -86,10 +86,8 @@ def of_store(suite: Suite, label: str, store: Path) -> Row:
         )
     costs = [cost for cost in CostStore.within(store).read_whole() if cost.spec.row == label]
     certificates = CertificateStore.within(store).by_variant()
-    names = runs[0].spec.variants
-    return Row(
-        store, suite, label, runs, costs, [certificates[n] for n in names if n in certificates]
-    )
+    found = [certificates[n] for n in runs[0].spec.variants if n in certificates]
+    return Row(store, suite, label, runs, costs, found)
 
 
 def check_row(
@@ -110,9 +108,8 @@ def of_file(path: Path) -> Row:
         lines = file_lines(path)
     for text in lines:
         if text.kind not in found:
-            raise UserError(
-                f"line {text.line} of {path} is a {text.kind}; a row has {', '.join(found)}"
-            )
+            kinds = ", ".join(found)
+            raise UserError(f"line {text.line} of {path} is a {text.kind}; a row has {kinds}")
         record = KINDS[text.kind](path.parent).parse(text)
         if isinstance(record, Broken):
             raise UserError(f"{path} is not the file of a row ({record.reason}); pack it again")
@@ -148,9 +145,8 @@ def verify(row: Row) -> Iterator[Finding]:
     old = {f"{record.spec.file_name}" for record in (*row.runs, *row.costs) if is_outdated(record)}
     yield _finding("code", old, "of other code than is installed")
     yield _finding("costs", [*_missing_costs(row)], "missing")
-    yield _finding(
-        "certificate", [*_wrong_certificates(row)], "missing, outdated, or with failures"
-    )
+    wrong = [*_wrong_certificates(row)]
+    yield _finding("certificate", wrong, "missing, outdated, or with failures")
 
 
 def missing_runs(row: Row) -> Iterator[str]:
@@ -219,15 +215,13 @@ def _repeated(recorded: Record) -> Finding:
     if not (again.final and recorded.final):
         return Finding(name, False, f"{again.status}: {again.reason}")
     score, expected = again.final.score, recorded.final.score
-    frame = of_records([recorded])
-    low, high = frame["low"].iloc[0], frame["high"].iloc[0]
     here, there = again.environment, recorded.environment
     if (here.device, here.versions["torch"]) == (there.device, there.versions["torch"]):
-        same = again.final.score == expected and again.final.sample == recorded.final.sample
+        same = score == expected and again.final.sample == recorded.final.sample
         return Finding(name, same, f"{score} is {'' if same else 'not '}bit for bit {expected}")
-    return Finding(
-        name, bool(low <= score <= high), f"{score}, recorded {expected} [{low}, {high}]"
-    )
+    low, high = of_records([recorded])[["low", "high"]].iloc[0]
+    detail = f"{score}, recorded {expected} [{low}, {high}]"
+    return Finding(name, bool(low <= score <= high), detail)
 
 
 def _finding(check: str, wrong: Any, what: str) -> Finding:

@@ -36,32 +36,23 @@ Report = Callable[[Literal["phase", "point", "trace"], Any], None]
 the traceback of an unexpected error."""
 
 
-def unreported(what: str, value: Any) -> None:
-    """Report nothing of a run."""
-
-
 class Attempt:
     """A run in progress; its record can be made at any time."""
 
     def __init__(
-        self,
-        spec: RunSpec,
-        store: Store,
-        report: Report = unreported,
-        save_every: float = SAVE_EVERY,
-        clock: Callable[[], float] = time.monotonic,
+        self, spec: RunSpec, store: Store, report: Report = lambda what, value: None,
+        save_every: float = SAVE_EVERY, clock: Callable[[], float] = time.monotonic,
         keep_checkpoints: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.spec, self.data, self.report = spec, restore(spec), report
         self.store, self.path = store, store.checkpoint(spec)
         self.weights = store.weights(spec) if keep_checkpoints else None
         self.save_every, self.clock, self.save_at = save_every, clock, 0.0
         self.interrupts = Interrupts()
-        self.started = now()
-        self.start = time.perf_counter()
+        self.started, self.start = now(), time.perf_counter()
         self.environment = provenance.environment_of(spec, self.data.task)
-        self.implementations = provenance.implementations(self.spec.variants)
-        self.files = provenance.files_of(self.spec.task)
+        self.implementations = provenance.implementations(spec.variants)
+        self.files = provenance.files_of(spec.task)
         self.progress = Progress(environment=self.environment, implementations=self.implementations)
         self.parameters: int | None = None
         self.flops: int | None = None
@@ -70,27 +61,17 @@ class Attempt:
 
     def record(self, status: Status, reason: str, final: Final | None = None) -> Record:
         """The record of the run so far, or of its end with `final`."""
-        data = self.data.summary
+        spec, data = self.spec, self.data.summary
         return Record(
-            spec=self.spec,
-            status=status,
-            reason=reason,
-            started=self.started,
-            environment=self.environment,
-            implementations=self.implementations,
-            files=self.files,
-            expected_failures=provenance.expected_failures_of(self.spec, self.data.task),
-            is_baseline=provenance.is_baseline(self.spec.variants),
-            options=provenance.options_of(self.spec),
+            spec=spec, status=status, reason=reason, started=self.started,
+            environment=self.environment, implementations=self.implementations, files=self.files,
+            expected_failures=provenance.expected_failures_of(spec, self.data.task),
+            is_baseline=provenance.is_baseline(spec.variants), options=provenance.options_of(spec),
             metric=data.metric,
             dev_metric=data.dev_metric if data.dev_metric != data.metric else None,
-            parameters=self.parameters,
-            flops=self.flops,
-            backend=self.backend,
-            state_bytes=self.state_bytes,
-            curve=self.progress.curve,
-            final=final,
-        )
+            parameters=self.parameters, flops=self.flops, backend=self.backend,
+            state_bytes=self.state_bytes, curve=self.progress.curve, final=final,
+        )  # fmt: skip
 
     def execute(self) -> Final:
         """Train, select the checkpoint on dev, and evaluate test once."""
@@ -134,11 +115,9 @@ class Attempt:
             return
         self.start -= self.progress.elapsed
         self.environment = merge_commits(
-            self.progress.environment or self.environment,
-            self.environment,
-            str(self.path),
+            self.progress.environment or self.environment, self.environment, str(self.path),
             "continue there, or delete it to start the run again",
-        )
+        )  # fmt: skip
 
     def _train(self, trainer: Trainer, dev: Split, test: Split | None) -> None:
         def save() -> None:
@@ -173,17 +152,13 @@ class Attempt:
             sample = roll_out(trainer, self.data.task, test)
         else:
             sample = by_cluster(trainer.evaluate(test).values, test)
+        progress = self.progress
         return Final(
-            score=self.data.summary.metric.value(sample.mean),
-            test_examples=len(test),
-            dev=cast(float, self.progress.best),
-            best_step=self.progress.best_step,
-            train_seconds=self.progress.seconds,
-            seconds=time.perf_counter() - self.start,
-            sample=sample,
-            probes=self._probe(trainer),
-            best_on_test=self.progress.best_on_test,
-        )
+            score=self.data.summary.metric.value(sample.mean), test_examples=len(test),
+            dev=cast(float, progress.best), best_step=progress.best_step,
+            train_seconds=progress.seconds, seconds=time.perf_counter() - self.start,
+            sample=sample, probes=self._probe(trainer), best_on_test=progress.best_on_test,
+        )  # fmt: skip
 
     def _probe(self, trainer: Trainer) -> dict[str, Probe]:
         """The results on the further splits of the task."""
@@ -196,24 +171,18 @@ class Attempt:
 
 
 def run(
-    spec: RunSpec,
-    store: Store,
-    report: Report = unreported,
-    *,
-    found: Record | None = None,
-    save_every: float = SAVE_EVERY,
-    clock: Callable[[], float] = time.monotonic,
-    keep_checkpoints: bool = False,
-) -> Record:
+    spec: RunSpec, store: Store, report: Report = lambda what, value: None, *,
+    found: Record | None = None, **how: Any,
+) -> Record:  # fmt: skip
     """Train one run and write its record, however it ends; `found` is the one in the store.
 
     A run whose checkpoint is in the store is continued. During training Ctrl-C and SIGTERM take
     effect after the current step, when a checkpoint has been written; then KeyboardInterrupt is
     raised, and the record is `interrupted`. Checkpoints are also written after each evaluation and
     every `save_every` seconds. With `keep_checkpoints` the weights at each evaluation stay in the
-    store.
+    store. `how` are further arguments of `Attempt`.
     """
-    attempt = Attempt(spec, store, report, save_every, clock, keep_checkpoints)
+    attempt = Attempt(spec, store, report, **how)
     with attempt.interrupts:
         try:
             record = attempt.record("ok", "", attempt.execute())
@@ -258,9 +227,7 @@ def save_record(record: Record, store: Store, found: Record | None) -> Record:
 
 def reason_of(error: BaseException) -> str:
     """The error in one line, for a table."""
-    if isinstance(error, DivergedError | UserError):
-        return str(error)
-    return in_one_line(error)
+    return str(error) if isinstance(error, DivergedError | UserError) else in_one_line(error)
 
 
 class Result(NamedTuple):
@@ -291,23 +258,14 @@ class Reported:
         try:
             self.show(self.lock.state)
         except (Exception, SystemExit) as error:
-            self.show = nothing
+            self.show = lambda state: None
             warnings.warn(f"progress is not shown ({in_one_line(error)})", stacklevel=2)
 
 
-def nothing(state: State) -> None:
-    """Show nothing."""
-
-
 def execute(
-    spec: RunSpec,
-    store: Store,
-    *,
-    before: str = "",
-    failed: str = "",
-    show: Callable[[State], None] = nothing,
-    keep_checkpoints: bool = False,
-) -> Result:
+    spec: RunSpec, store: Store, *, before: str = "", failed: str = "",
+    show: Callable[[State], None] = lambda state: None, keep_checkpoints: bool = False,
+) -> Result:  # fmt: skip
     """Execute a run that no other process executes and that has no new outcome.
 
     An interrupted run of this machine is continued with the threads of the process that began it. A

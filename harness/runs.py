@@ -17,7 +17,7 @@ from harness.data import data_of, forget
 from harness.events import require_tensorboard, write_events
 from harness.interrupts import continued
 from harness.memory import matched
-from harness.questions import Fixed, Settings, composed, question_of, require_used, spec_of
+from harness.questions import Fixed, Settings, composed, question_of, require_used
 from harness.records.cost import CostRecord
 from harness.records.fields import Device
 from harness.records.files import require_writable
@@ -112,7 +112,7 @@ def compare(comparison: Comparison, how: Execution) -> tuple[Outcomes, list[Cost
         write_events(records, how.tensorboard)
     if how.baselines:
         fit_baselines(records, how.store, how.shown)
-    costs = measure(records, how)
+    costs = sweep.measure_runs(records, Store(how.store), **how.of_costs) if how.cost else []
     are_complete = len(records) == count and all(record.status == "ok" for record in records)
     return outcomes, costs, are_complete and sweep.is_complete(costs)
 
@@ -172,14 +172,10 @@ def _specs(
     specs: list[RunSpec] = []
     for question, settings in row:
         width = matched(question, attention, settings, device) if comparison.match else {}
-        if comparison.tune:
-            specs += tuning.trials(question, attention, settings, device, width, announce)
-            continue
-        specs += (
-            spec_of(question, attention, settings, seed=seed, device=device, values=width,
-                    announce=announce)
-            for seed in seeds
-        )  # fmt: skip
+        found = tuning.trials(question, attention, settings, device, width, announce)
+        if not comparison.tune:
+            found = [spec.model_copy(update={"seed": seed}) for spec in found for seed in seeds]
+        specs += found
     for path, values in comparison.over.items():
         tuning.require_several(specs[:: len(seeds)], path, values)
     return specs
@@ -218,25 +214,16 @@ def tune(
             records += new
             further = tuning.beyond(records) if goes_beyond and new else None
             row[:] = [further] if further else []
-    finals, ended, expected = [], [], 0
+    finals, ended = [], []
     for records in of_rows:
-        chosen = tuning.best(records)
-        expected += len(seeds)
-        if chosen is None:
-            ended += records
-        else:
+        if chosen := tuning.best(records):
             finals += tuning.finals(chosen.spec, seeds)
+        else:
+            ended += ((trial, False) for trial in records)
         if records:
             how.shown.trials(records, chosen)
     outcomes = execute(finals, how) if finals else []
-    return [*outcomes, *((trial, False) for trial in ended)], expected
-
-
-def measure(records: Sequence[Record], how: Execution) -> list[CostRecord]:
-    """Measure the steps of finished runs, unless `how` leaves costs out."""
-    if not how.cost:
-        return []
-    return sweep.measure_runs(records, Store(how.store), **how.of_costs)
+    return [*outcomes, *ended], len(rows) * len(seeds)
 
 
 def measured(request: CostRequest, how: Execution) -> pd.DataFrame:

@@ -79,11 +79,9 @@ def specs_of(
     for row in rows:
         if not has_form(row.attention, causal=data_of(question.task).task.causal):
             continue
+        values = {"model.positions": "rotary"} if row.attention in declared.rotary else {}
         with suppress(Unsupported):
-            is_rotary = row.attention in declared.rotary
-            positions = {"model.positions": "rotary"} if is_rotary else {}
-            made = trials(question, row.attention, row.options, device, positions, announce)
-            found.append(made)
+            found.append(trials(question, row.attention, row.options, device, values, announce))
     return found
 
 
@@ -134,12 +132,11 @@ def efforts(suite: Suite) -> pd.DataFrame:
         if of_task.train.get("parts_by_length"):
             some = create(question.task, **{**of_task.options, "train": SOME_EXAMPLES})
             passes = len(some.load("train").lengths.unique())
-        for row in suite.rows:
-            if has_form(row.attention, causal=task.causal):
-                of_row = (question.name, row.label, row.attention, key, runs, steps, passes)
-                found.append(of_row)
-    names = ("question", "row", "attention", "task", "runs", "steps", "passes")
-    return pd.DataFrame(found, columns=[*names])
+        found += ((question.name, row.label, row.attention, key, runs, steps, passes)
+                  for row in suite.rows
+                  if has_form(row.attention, causal=task.causal))  # fmt: skip
+    names = ["question", "row", "attention", "task", "runs", "steps", "passes"]
+    return pd.DataFrame(found, columns=names)
 
 
 def hours(name: str) -> pd.DataFrame:

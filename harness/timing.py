@@ -77,14 +77,9 @@ def timer_of(device: torch.device) -> Timer:
 
 
 def sample(
-    calls: Sequence[Call],
-    timer: Timer,
-    *,
-    seconds: float = math.inf,
-    rounds: int | None = None,
-    shortest: float = SHORTEST,
-    clock: Callable[[], float] = time.monotonic,
-) -> list[list[float]]:
+    calls: Sequence[Call], timer: Timer, *, seconds: float = math.inf, rounds: int | None = None,
+    shortest: float = SHORTEST, clock: Callable[[], float] = time.monotonic,
+) -> list[list[float]]:  # fmt: skip
     """Seconds of one call in every round, for each of `calls`, after two rounds of warm-up.
 
     There are `rounds` of one call each, or as many as make the medians certain. No round begins

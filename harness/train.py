@@ -40,8 +40,7 @@ def one_cycle(step: int, spec: TrainSpec) -> tuple[float, float]:
     zero, the first step has the highest rate.
     """
     peak, last = max(spec.warmup - 1, 0), spec.steps - 1
-    lowest = MOMENTUM[0] if spec.cycle_momentum else spec.betas[0]
-    highest = MOMENTUM[1] if spec.cycle_momentum else spec.betas[0]
+    lowest, highest = MOMENTUM if spec.cycle_momentum else (spec.betas[0], spec.betas[0])
     if step <= peak:
         weight = step / peak if peak else 1.0
         return _lerp(spec.lr / 25, spec.lr, weight), _lerp(highest, lowest, weight)
@@ -118,12 +117,9 @@ class Trainer:
         self.read = reader(train, self.order, spec, seed)
         self.answers = train.answers.smoothed(spec.label_smoothing)
         self.optimizer = OPTIMISERS[spec.optimiser](
-            parameter_groups(model, spec),
-            lr=spec.lr,
-            betas=spec.betas,
-            eps=spec.eps,
+            parameter_groups(model, spec), lr=spec.lr, betas=spec.betas, eps=spec.eps,
             weight_decay=spec.weight_decay,
-        )
+        )  # fmt: skip
 
     def step(self, number: int) -> dict[str, Tensor]:
         """Train on batch `number`; return its losses by name, as tensors on the device."""
@@ -154,19 +150,15 @@ class Trainer:
     def evaluate(self, split: Split) -> Evaluation:
         """Every answer of the whole split."""
         self.model.eval()
-        answers, values = split.answers, None
-        counted = answers.counted(split.targets)
+        answers, order, parts = split.answers, [], []
         by_length = self.spec.bucket_by_length or self.spec.parts_by_length
         for examples, length in in_order(split, self.spec.batch, by_length):
             batch = split.gather(examples, length)
-            part = answers.values(self.scores(batch), batch.targets)
-            if values is None:
-                values = torch.zeros_like(counted, dtype=part.dtype)
-            values[examples] = part
+            order.append(examples)
+            parts.append(answers.values(self.scores(batch), batch.targets))
         self.model.train()
-        if values is None:
-            values = torch.zeros_like(counted)
-        return Evaluation(values, int(counted.sum()), answers.metric)
+        values = torch.cat(parts)[torch.cat(order).argsort()]
+        return Evaluation(values, int(answers.counted(split.targets).sum()), answers.metric)
 
     def scores(self, batch: Any) -> Tensor:
         """The output of the head for a batch: logits or numbers, in the run's precision."""
@@ -221,15 +213,10 @@ class Progress(BaseModel):
 
 
 def fit(
-    trainer: Trainer,
-    dev: Split,
-    progress: Progress,
-    on_point: Callable[[Point], None],
-    save: Callable[[], None],
-    save_is_due: Callable[[], bool] = lambda: False,
-    test: Split | None = None,
-    groups: Mapping[str, Tensor] = MappingProxyType({}),
-) -> None:
+    trainer: Trainer, dev: Split, progress: Progress, on_point: Callable[[Point], None],
+    save: Callable[[], None], save_is_due: Callable[[], bool] = lambda: False,
+    test: Split | None = None, groups: Mapping[str, Tensor] = MappingProxyType({}),
+) -> None:  # fmt: skip
     """Train from `progress` to the last step, or until `spec.stop_at` is reached.
 
     Between points, about a hundred, nothing synchronises with the device. `on_point` is called with
@@ -237,8 +224,7 @@ def fit(
     On `test`, evaluated with dev, nothing is selected; `groups` are parts of dev with scores of
     their own. Raises DivergedError if a loss is not finite at a point of the curve.
     """
-    spec = trainer.spec
-    evaluations = evaluation_steps(spec)
+    spec, evaluations = trainer.spec, evaluation_steps(trainer.spec)
     interval = max(1, spec.steps // 100)
     trainer.model.train()
     while progress.step < spec.steps and not has_reached(progress, spec, dev):
@@ -270,17 +256,32 @@ def _point(
     trainer: Trainer, dev: Split | None, test: Split | None, progress: Progress, steps: int,
     groups: Mapping[str, Tensor],
 ) -> Point:  # fmt: skip
-    """The point of the curve after the last `steps` steps; dev and test are evaluated, if given."""
-    losses = _mean_losses(progress, steps)
-    found = _evaluate(trainer, dev, progress) if dev else None
-    of_groups = {n: found.part(dev, group) for n, group in groups.items()} if found and dev else {}
-    if dev and test:
-        result = trainer.evaluate(test)
-        if _is_better(result, progress.best_on_test):
-            progress.best_on_test = result.score
+    """The point of the curve after the last `steps` steps; dev and test are evaluated, if given.
+
+    `progress` keeps the best result on dev, its step and its parameters; its sums start again.
+    """
+    losses = {name: total.item() / steps for name, total in progress.sums.items()}
+    progress.sums = {}
+    for name, mean in losses.items():
+        if not math.isfinite(mean):
+            raise DivergedError(f"{name} loss is {mean} by step {progress.step}")
+    on_dev: dict[str, Any] = {}
+    if dev:
+        found = trainer.evaluate(dev)
+        if not math.isfinite(found.mean):
+            name = found.metric.name
+            raise DivergedError(f"{name} on dev is {found.mean} at step {progress.step}")
+        if _is_better(found, progress.best):
+            progress.best, progress.best_step = found.score, progress.step
+            state = trainer.model.state_dict()
+            progress.best_state = {name: value.clone() for name, value in state.items()}
+        parts = {name: found.part(dev, group) for name, group in groups.items()}
+        on_dev = {"dev": found.score, "groups": parts}
+    if dev and test and _is_better(result := trainer.evaluate(test), progress.best_on_test):
+        progress.best_on_test = result.score
     return Point(
         step=progress.step, seconds=progress.seconds, loss=losses.pop("task"), losses=losses,
-        dev=found.score if found else None, groups=of_groups,
+        **on_dev,
     )  # fmt: skip
 
 
@@ -304,29 +305,6 @@ def _advance(
     synchronise(trainer.device)
     progress.seconds += time.perf_counter() - start
     return not due
-
-
-def _mean_losses(progress: Progress, steps: int) -> dict[str, float]:
-    """The mean of each loss over the last `steps` steps; reset the sums."""
-    means = {name: total.item() / steps for name, total in progress.sums.items()}
-    progress.sums = {}
-    for name, mean in means.items():
-        if not math.isfinite(mean):
-            raise DivergedError(f"{name} loss is {mean} by step {progress.step}")
-    return means
-
-
-def _evaluate(trainer: Trainer, dev: Split, progress: Progress) -> Evaluation:
-    """Evaluate on dev; store in `progress` the best result so far, its step and its parameters."""
-    result = trainer.evaluate(dev)
-    if not math.isfinite(result.mean):
-        name = result.metric.name
-        raise DivergedError(f"{name} on dev is {result.mean} at step {progress.step}")
-    if _is_better(result, progress.best):
-        progress.best, progress.best_step = result.score, progress.step
-        state = trainer.model.state_dict()
-        progress.best_state = {name: value.clone() for name, value in state.items()}
-    return result
 
 
 def _is_better(result: Evaluation, score: float | None) -> bool:

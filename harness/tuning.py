@@ -23,8 +23,6 @@ TASK = "task"
 TRIAL_SEED = 0
 """The seed of all trials; final runs have other seeds."""
 
-NONE_CHOSEN: Mapping[str, Value] = MappingProxyType({})
-
 MOST_BEYOND = 3
 """Trials of a row at rates beyond its grid, at most."""
 
@@ -34,7 +32,8 @@ MOST_VALUES = 1_000
 
 def trials(
     question: Question, attention: str, settings: Settings, device: Device,
-    values: Mapping[str, Value] = NONE_CHOSEN, announce: Callable[[str], None] = lambda line: None,
+    values: Mapping[str, Value] = MappingProxyType({}),
+    announce: Callable[[str], None] = lambda line: None,
 ) -> list[RunSpec]:  # fmt: skip
     """The trials of a row, one at each point of the grid, or its only run; see `spec_of`."""
     return [
@@ -86,11 +85,12 @@ def varied(
 ) -> list[Settings]:
     """The settings at each value of `NAME.OPTION`; NAME is `task`, or an owner of the run."""
     name, _, option = field.partition(".")
-    owner, names = name_of(task) if name == TASK else name, Composition.parse(attention).names
-    if owner not in (*SHARED, name_of(task), *names):
+    owner = name_of(task) if name == TASK else name
+    owners = {*SHARED, name_of(task), *Composition.parse(attention).names}
+    if owner not in owners:
         raise UserError(
             f"--over {field}: {attention} on {task} has no options of {name!r}; "
-            f"give one of {', '.join(sorted({TASK, *SHARED, name_of(task), *names}))}"
+            f"give one of {', '.join(sorted({TASK, *owners}))}"
         )
     if len(values) > MOST_VALUES:
         raise UserError(f"--over {field} has {len(values):,} values; give up to {MOST_VALUES:,}")
@@ -114,9 +114,9 @@ def require_several(specs: Sequence[RunSpec], field: str, values: Sequence[str])
 def require_one_processor(specs: Sequence[RunSpec], store: Store) -> None:
     """Reject a sweep whose runs would be of two kinds of processor, before any is trained."""
     records = [store.find(spec) for spec in specs]
-    here = describe(specs[0].device).device
     devices = {record.environment.device for record in records if record}
-    devices |= set() if all(record and record.final for record in records) else {here}
+    if not all(record and record.final for record in records):
+        devices.add(describe(specs[0].device).device)
     if len(devices) > 1:
         raise UserError(
             f"the runs of this sweep would differ in device: {' and '.join(sorted(devices))}; run "
@@ -127,7 +127,5 @@ def require_one_processor(specs: Sequence[RunSpec], store: Store) -> None:
 def default_of(field: str) -> Value | None:
     """The default of an option of a variant, which a specification may leave out; else None."""
     name, _, option = field.partition(".")
-    if name not in variants.names():
-        return None
-    options = options_of(variants.find(name))
+    options = options_of(variants.find(name)) if name in variants.names() else {}
     return options[option].default if option in options else None

@@ -71,9 +71,8 @@ def resources(
         raise UserError("--slurm is for jobs of Slurm; give --engine slurm as well")
     if engine == "local":
         if threads > (cores := os.cpu_count() or 1):
-            raise UserError(
-                f"--threads {threads} exceeds the {cores} CPUs of this machine; give fewer"
-            )
+            message = f"--threads {threads} exceeds the {cores} CPUs of this machine; give fewer"
+            raise UserError(message)
         require_memory(workers * WORKER_BYTES, f"--workers {workers}", "give fewer")
     return Resources(
         engine=engine, workers=workers, threads=threads, device=pick_device(device),

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, wait
+from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -85,10 +86,8 @@ class Processes(Executor):
     def _receive(self, receiver: Connection, future: Future[Any], gpu: str) -> None:
         """Wait for the end of a process, then give its result to the future."""
         result, process = None, self.running[future]
-        try:
+        with suppress(EOFError, OSError):
             result = receiver.recv()
-        except (EOFError, OSError):
-            result = None
         process.join()
         receiver.close()
         if gpu:
@@ -112,8 +111,7 @@ def _call(sender: Connection, environment: Mapping[str, str], call: Callable[[],
 
 
 def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
+    if parent := multiprocessing.parent_process():
         parent.join()
     os.kill(os.getpid(), signal.SIGTERM)
 

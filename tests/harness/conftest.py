@@ -66,13 +66,9 @@ def tiny() -> Callable[..., RunSpec]:
     """Resolves a tiny run; further keywords replace fields of its training recipe."""
 
     def make(
-        attention: str = "softmax",
-        seed: int = 0,
-        settings: Mapping[str, Mapping] | None = None,
-        **train,
+        attention: str = "softmax", seed: int = 0, settings: Mapping[str, Mapping] = {}, **train
     ) -> RunSpec:
-        settings = {**(settings or {})}
-        settings["listops"] = {**TREES, **settings.get("listops", {})}
+        settings = {**settings, "listops": {**TREES, **settings.get("listops", {})}}
         return with_train(requested(attention, "listops", seed=seed, **settings), **train)
 
     return make
@@ -85,14 +81,9 @@ def dev(tiny) -> Split:
 
 
 def requested(
-    attention: str,
-    task: str,
-    positions: str = "",
-    recipe: str = "smoke",
-    seed: int = 0,
-    announce: Callable[[str], None] = lambda line: None,
-    **settings,
-) -> RunSpec:
+    attention: str, task: str, positions: str = "", recipe: str = "smoke", seed: int = 0,
+    announce: Callable[[str], None] = lambda line: None, **settings,
+) -> RunSpec:  # fmt: skip
     """A run of any task, on the smallest recipe; further keywords are options by owner."""
     question = question_of(task, recipe, settings, Fixed(positions=positions))
     return spec_of(question, attention, settings, seed=seed, announce=announce)
@@ -112,7 +103,7 @@ def run_with_weights(tiny, tmp_path, monkeypatch):
     Returns it with its model at the last step, and its dev split.
     """
 
-    def make(study: ModuleType, attention: str, settings: Mapping[str, Mapping] | None = None):
+    def make(study: ModuleType, attention: str, settings: Mapping[str, Mapping] = {}):
         run = tiny(attention, settings=settings)
         model, folder = build_model(run, restore(run).task).eval(), tmp_path / attention
         files = {0: checkpoint.save_weights(folder, 0, model)}

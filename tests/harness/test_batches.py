@@ -46,12 +46,6 @@ def test_batches_are_available_in_any_order(lengths):
     assert [order.batch(number).tolist() for number in reversed(range(9))] == forward[::-1]
 
 
-def test_the_order_does_not_change_the_default_generator():
-    before = torch.get_rng_state()
-    ShuffledBatches(10, 3, 1, CPU).batch(5)
-    assert torch.equal(torch.get_rng_state(), before)
-
-
 def test_a_split_smaller_than_one_batch_is_rejected():
     with pytest.raises(UserError, match="batch=4 exceeds the 3 training examples; lower the batch"):
         ShuffledBatches(3, 4, 0, CPU)

@@ -90,18 +90,12 @@ def saved(tiny, prepare, dev, path):
 
 
 @pytest.fixture
-def load(tiny, prepare, path):
-    """Loads the checkpoint for a run of `tiny`."""
-    return lambda *fields, **train: checkpoint.load(path, prepare(tiny(*fields, **train)))
-
-
-@pytest.fixture
-def rejected(load):
-    """Loads the checkpoint, and returns the one line by which that fails."""
+def rejected(tiny, prepare, path):
+    """Loads the checkpoint for a run of `tiny`, and returns the one line by which that fails."""
 
     def make(*fields, error=UserError, match="is not a checkpoint of this run", **train) -> str:
         with pytest.raises(error, match=match) as caught:
-            load(*fields, **train)
+            checkpoint.load(path, prepare(tiny(*fields, **train)))
         assert "\n" not in str(caught.value)
         return str(caught.value)
 

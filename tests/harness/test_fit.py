@@ -74,19 +74,6 @@ def test_a_curve_of_thousands_of_steps_has_about_a_hundred_points(tiny, prepare,
     assert starts[-1] == 2050
 
 
-def test_each_auxiliary_loss_is_in_the_curve_by_its_name(tiny, prepare, dev, monkeypatch):
-    real, losses_of_steps = Trainer.step, []
-
-    def spy(self, number):
-        losses_of_steps.append({name: loss.item() for name, loss in real(self, number).items()})
-        return {name: torch.tensor(loss) for name, loss in losses_of_steps[-1].items()}
-
-    monkeypatch.setattr(Trainer, "step", spy)
-    curve = train(prepare(tiny("softmax+primal", steps=3, warmup=1)), dev).curve
-    assert [{"task": point.loss, **point.losses} for point in curve] == losses_of_steps
-    assert [point.losses.keys() for point in curve] == [{"ksvd"}] * 3
-
-
 @pytest.mark.parametrize(("metric", "means", "step", "best"), [
     ("accuracy", [0.25, 0.5, 0.5, 0.125], 2, 50.0), ("squared-error", [3.0, 2.0, 2.5, 2.0], 2, 2.0),
     ("accuracy", [0.0, 0.0, 0.0, 0.0], 1, 0.0),
@@ -130,12 +117,6 @@ def test_a_loss_on_dev_that_is_not_finite_ends_the_run(tiny, prepare, dev, evalu
     evaluations([evaluation(math.nan)])
     with pytest.raises(DivergedError, match="accuracy on dev is nan at step 2"):
         train(prepare(tiny()), dev)
-
-
-def test_the_state_saved_at_an_evaluation_includes_its_own_point(tiny, prepare, dev):
-    saved = []
-    train(prepare(tiny()), dev, save=lambda p: saved.append((p.step, p.curve[-1].step)))
-    assert saved == [(2, 2), (4, 4)]
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])

@@ -9,7 +9,6 @@ from harness.classifier import Classifier
 from harness.data import restore
 from harness.records.store import BaselineStore, Store
 from harness.report import summary
-from tasks.contract import Split
 from tasks.data import cache
 from tasks.language.wikitext import windows
 from tests.harness.conftest import requested
@@ -19,10 +18,6 @@ from zoo.contract import Size
 
 LENGTH, CHANGED = 12, 17
 """Of a window, and the first token that differs: the sixth of the second window."""
-
-
-def make(classes: np.ndarray) -> Split:
-    return windows(classes, np.array([0]), LENGTH, 10, "perplexity")
 
 
 def model(attention: str) -> Classifier:
@@ -41,10 +36,10 @@ def test_no_score_depends_on_its_target_or_on_later_tokens(attention):
     changed[CHANGED:] = (tokens[CHANGED:] + 1) % 9
     built = model(attention)
     with torch.no_grad():
-        scores = [
-            built(split.gather(torch.arange(len(split))))[0].flatten(0, 1)[:30]
-            for split in (make(tokens), make(changed))
-        ]
+        scores = []
+        for classes in (tokens, changed):
+            split = windows(classes, np.array([0]), LENGTH, 10, "perplexity")
+            scores.append(built(split.gather(torch.arange(len(split))))[0].flatten(0, 1)[:30])
     expected = [i > CHANGED for i in range(2 * LENGTH)] + [True] * (30 - 2 * LENGTH)
     assert ((scores[0] - scores[1]).abs().amax(-1) > 1e-6).tolist() == expected
 

@@ -139,7 +139,7 @@ SMOKE = recipes.show("smoke")
 BAD = {
     "unknown recipe 'papr'; did you mean 'paper'": {"recipe": "papr"},
     "unknown recipe 'model'": {"recipe": "model"},
-    "'paper' has no part for task 'mqar'": {"task": "mqar"},
+    "; use recipe 'laptop' or 'smoke'": {"task": "mqar"},
     "did you mean 'backend'": {"settings": {"softmax": {"backnd": "sdpa"}}},
     "backend=x is not one of auto, sdpa": {"settings": {"softmax": {"backend": "x"}}},
     "max_len=long is not of type int": {"settings": {"listops": {"max_len": "long"}}},
@@ -303,9 +303,7 @@ def test_settings_override_the_recipe_and_leave_the_rest(attention):
     assert usual["max_len"] != 600 and spec.task.options == {**usual, "max_len": 600}
 
 
-def test_a_task_that_a_recipe_does_not_name_gets_its_general_part_or_is_rejected():
-    with pytest.raises(UserError, match=r"'paper' has no part for task 'stranger'.*use recipe"):
-        recipes.find("paper").of_task("stranger")
+def test_a_task_that_a_recipe_does_not_name_gets_its_general_part():
     assert recipes.find("laptop").of_task("stranger").train["steps"] == 500
     assert recipes.find("smoke").of_task("stranger").train["steps"] == 4
 

@@ -55,12 +55,6 @@ def files(store) -> list[str]:
     return sorted(path.name for path in store.folder.glob("*")) if store.folder.exists() else []
 
 
-@pytest.fixture
-def elsewhere(run_here, tmp_path):
-    """Makes a run with another store."""
-    return lambda spec: run_here(spec, Store(tmp_path / "elsewhere"))
-
-
 def test_a_finished_run_is_a_complete_record(tiny, store, run_here, reported):
     spec = tiny("softmax+primal", steps=4, evaluations=2)
     record = run_here(spec)
@@ -238,7 +232,7 @@ def saves(monkeypatch) -> list[int]:
 @pytest.mark.slow_after(2)
 @pytest.mark.parametrize("number", [None, signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_is_recorded_and_continues_to_the_same_result(
-    tiny, store, run_here, elsewhere, monkeypatch, saves, number
+    tiny, store, run_here, tmp_path, monkeypatch, saves, number
 ):
     trained, fit = [], harness.runner.fit
 
@@ -248,7 +242,7 @@ def test_an_interrupted_run_is_recorded_and_continues_to_the_same_result(
 
     monkeypatch.setattr("harness.runner.fit", spy)
     spec = tiny("softmax+primal", steps=12, evaluations=3)
-    uninterrupted = elsewhere(spec)
+    uninterrupted = run_here(spec, Store(tmp_path / "elsewhere"))
     real, left = Trainer.step, [number]
 
     def step(self, at):
@@ -274,7 +268,7 @@ def test_an_interrupted_run_is_recorded_and_continues_to_the_same_result(
     assert all(torch.equal(weights[name], expected[name]) for name in expected)
 
 
-def test_a_damaged_checkpoint_starts_the_run_again(tiny, store, run_here, interrupted, elsewhere):
+def test_a_damaged_checkpoint_starts_the_run_again(tiny, store, run_here, interrupted, tmp_path):
     saved = store.checkpoint(interrupted(tiny()))
     content = bytearray(saved.read_bytes())
     content[len(content) // 2] ^= 1
@@ -282,7 +276,7 @@ def test_a_damaged_checkpoint_starts_the_run_again(tiny, store, run_here, interr
     with pytest.warns(UserWarning, match="is damaged: .*; the run starts again") as caught:
         record = run_here(tiny())
     assert str(saved) in str(caught[0].message)
-    assert outcome(record) == outcome(elsewhere(tiny()))
+    assert outcome(record) == outcome(run_here(tiny(), Store(tmp_path / "elsewhere")))
     assert files(store) == [store.path(record.spec).name]
 
 

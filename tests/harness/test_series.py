@@ -1,4 +1,4 @@
-"""Time series: post-norm layers, a flattened head, RAdam; every task trains a step."""
+"""Time series: post-norm layers, a flattened head; every task trains a step."""
 
 import math
 from dataclasses import replace
@@ -15,13 +15,13 @@ from harness.classifier import LAYERS, Classifier, FlattenedHead, SignalEmbeddin
 from harness.data import Data, data_of, restore
 from harness.model import build_model
 from harness.questions import question_of
-from harness.train import Trainer, constant
+from harness.train import Trainer
 from tasks import names as task_names
 from tasks.contract import SPLITS, Batch, Split
 from tasks.data.sources import ImportedTask
 from tasks.lra.pathfinder import Pathfinder
 from tests.harness.conftest import requested
-from tests.harness.specs import encoder, recipe
+from tests.harness.specs import encoder
 from tests.zoo.oracle import decode
 from zoo import create
 from zoo.post_norm import MaskedBatchNorm, PostNormLayer
@@ -150,36 +150,6 @@ def test_a_batch_norm_is_not_recomputed():
         encoder(norm="batch", recompute="layer")
     with pytest.raises(UserError, match="recompute='layer' is not possible with a batch norm"):
         PostNormLayer(layer(), feed_forward=8, recompute="layer", norm="batch")
-
-
-@pytest.mark.parametrize("clip", [0.0, 1e-3])
-def test_steps_are_those_of_pytorchs_radam_with_clipped_gradients(clip):
-    batch = draw()
-    split = Split.single(batch.tokens[:, 0], batch.mask[:, 0].sum(1), batch.targets)
-    spec = recipe(8, 0).model_copy(
-        update={"lr": 1e-2, "betas": (0.8, 0.99), "eps": 1e-8, "weight_decay": 0.1, "clip": clip,
-                "optimiser": "radam", "schedule": "constant"}
-    )  # fmt: skip
-    ours, other = classifier("post"), classifier("post")
-    trainer = Trainer(ours, split, spec, seed=0)
-    radam = torch.optim.RAdam(
-        other.parameters(), lr=1e-2, betas=(0.8, 0.99), weight_decay=0.1,
-        decoupled_weight_decay=True,
-    )  # fmt: skip
-    for number in range(8):
-        trainer.step(number)
-        logits, losses = other(split.gather(trainer.order.batch(number)))
-        (
-            F.cross_entropy(logits, split.targets[trainer.order.batch(number)])
-            + sum(losses.values())
-        ).backward()
-        if clip:
-            nn.utils.clip_grad_norm_(other.parameters(), clip)
-        radam.step()
-        radam.zero_grad()
-    for actual, expected in zip(ours.parameters(), other.parameters(), strict=True):
-        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-6)
-    assert constant(5, spec) == (1e-2, 0.8)
 
 
 class RandomData(Data):

@@ -23,7 +23,6 @@ from harness.records.store import CostStore
 from harness.report import selection
 from harness.runs import Execution
 from harness.suite import copy_published, specs_of
-from harness.tuning import trials
 from tests.conftest import ROOT
 from tests.harness.conftest import MEASURED
 from tests.reports.conftest import make_cost
@@ -156,10 +155,13 @@ def test_a_file_that_is_no_record_of_costs_is_rejected_before_the_first_run(file
     assert path.name in line and line.endswith("move it away to measure this again")
 
 
-@pytest.mark.parametrize("name", ["lapto", "laptop@1", "nowhere.toml", "sub/laptop.toml"])
-def test_a_suite_that_is_not_there_is_rejected(name):
-    with pytest.raises(UserError, match=r"laptop|nowhere"):
-        suites.find(name)
+@pytest.mark.parametrize(("find", "name"), [
+    *((suites.find, name) for name in ("lapto", "laptop@1", "nowhere.toml", "sub/laptop.toml")),
+    *((recipes.find, name) for name in ("laptop@2/recal", "laptop@7/copy", "/copy")),
+])  # fmt: skip
+def test_a_suite_or_a_question_that_is_not_there_is_rejected(find, name):
+    with pytest.raises(UserError, match=r"laptop|nowhere|copy"):
+        find(name)
 
 
 @pytest.mark.slow
@@ -199,19 +201,6 @@ def test_a_question_with_other_positions_is_one_of_its_own_and_with_another_prec
         UserError, match=r"--precision bf16 is not possible.*has fp32; leave it out"
     ):
         question_of("recall", "laptop@2/recall", fixed=Fixed(precision="bf16"))
-
-
-def test_the_trials_of_a_question_have_its_rates(unread):
-    suite = suites.find("laptop")
-    question = suite.question("recall")
-    found = trials(of_suite(suite, question, "cpu"), "primal", {}, "cpu")
-    assert [trial.train.lr for trial in found] == sorted(question.rates)
-
-
-@pytest.mark.parametrize("name", ["laptop@2/recal", "laptop@7/copy", "/copy"])
-def test_a_question_that_is_not_there_is_rejected(name):
-    with pytest.raises(UserError):
-        recipes.find(name)
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -17,15 +18,21 @@ from tasks.answers import NextTokens, Number
 from tasks.contract import Split
 from tests.harness.specs import recipe
 
+ADAMW = partial(torch.optim.AdamW, fused=True)
+RADAM = partial(torch.optim.RAdam, decoupled_weight_decay=True)
 
-@pytest.mark.slow_after(2)
-@pytest.mark.parametrize("cycle_momentum", [True, False])
-@pytest.mark.parametrize("attention", ["softmax", "primal", "softmax+primal"])
-def test_a_step_is_that_of_a_plain_loop_to_the_bit(tiny, prepare, attention, cycle_momentum):
-    spec = tiny(
-        attention, steps=5, warmup=2, weight_decay=0.1, betas=(0.8, 0.98), eps=1e-4,
-        cycle_momentum=cycle_momentum,
-    )  # fmt: skip
+
+@pytest.mark.slow_after(3)
+@pytest.mark.parametrize(("optimiser", "schedule", "fields"), [
+    (ADAMW, one_cycle, {"cycle_momentum": True}), (ADAMW, one_cycle, {"cycle_momentum": False}),
+    (RADAM, constant, {"optimiser": "radam", "schedule": "constant", "clip": 1e-3}),
+])  # fmt: skip
+@pytest.mark.parametrize("attention", ["softmax+primal", "softmax", "primal"])
+def test_a_step_is_that_of_a_plain_loop_to_the_bit(
+    tiny, prepare, attention, optimiser, schedule, fields
+):
+    options = {"betas": (0.8, 0.98), "eps": 1e-4, "weight_decay": 0.1}
+    spec = tiny(attention, steps=5, warmup=2, **options, **fields)
     trainer = prepare(spec)
     torch.manual_seed(7)
     steps = [trainer.step(number) for number in range(5)]
@@ -36,20 +43,19 @@ def test_a_step_is_that_of_a_plain_loop_to_the_bit(tiny, prepare, attention, cyc
     model = build_model(spec, restore(spec).task)
     train = restore(spec).splits["train"]
     order = torch.randperm(64, generator=torch.Generator().manual_seed(0)).split(4)
-    optimizer = torch.optim.AdamW(
-        model.parameters(), betas=(0.8, 0.98), eps=1e-4, weight_decay=0.1, fused=True
-    )
+    optimizer = optimiser(model.parameters(), **options)
     torch.manual_seed(7)
     theirs = []
     for number in range(5):
-        rate, momentum = one_cycle(number, spec.train)
+        rate, momentum = schedule(number, spec.train)
         optimizer.param_groups[0].update(lr=rate, betas=(momentum, 0.98))
-        examples = order[number]
-        batch = train.gather(examples)
+        batch = train.gather(order[number])
         logits, losses = model(batch)
         loss = F.cross_entropy(logits, batch.targets)
         theirs.append({"task": loss.item(), **{n: term.item() for n, term in losses.items()}})
         (loss + sum(losses.values())).backward()
+        if spec.train.clip:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), spec.train.clip)
         optimizer.step()
         optimizer.zero_grad()
 

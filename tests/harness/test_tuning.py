@@ -29,6 +29,13 @@ def row(texts=None, settings=SETTINGS):
     return trials(question_of("listops", "smoke", settings, fixed), "softmax", settings, "cpu")
 
 
+def made(trial, dev, last_step):
+    """The record of a trial whose training ended at a step."""
+    run = changed(make_record(), "final", dev=float(dev))
+    last = run.curve[-1].model_copy(update={"step": last_step})
+    return run.model_copy(update={"spec": trial, "curve": [last]})
+
+
 def test_the_default_grid_is_four_rates_around_the_recipe():
     plain = requested("softmax", "listops", **SETTINGS)
     specs = row()
@@ -59,19 +66,9 @@ def test_a_grid_of_several_fields_is_their_product():
 )
 def test_of_trials_that_are_equal_on_dev_the_nearest_to_the_recipe_is_chosen(dev, chosen):
     tuned = row()
-    records = [
-        changed(make_record(), "final", dev=float(score)).model_copy(update={"spec": trial})
-        for trial, score in zip(tuned, dev, strict=True)
-    ]
+    records = [made(trial, score, 4) for trial, score in zip(tuned, dev, strict=True)]
     assert best(records).spec == tuned[chosen]
     assert best([]) is None is best(run.model_copy(update={"final": None}) for run in records)
-
-
-def made(trial, dev, last_step):
-    """The record of a trial whose training ended at a step."""
-    run = changed(make_record(), "final", dev=float(dev))
-    last = run.curve[-1].model_copy(update={"step": last_step})
-    return run.model_copy(update={"spec": trial, "curve": [last]})
 
 
 @pytest.mark.parametrize(
