@@ -144,7 +144,9 @@ def tables(
         found.seeds.reindex(columns=of_a_seed), ", ".join(setting),
         probes[probes["row"].isin(answers["row"]) & probes["question"].isin(answers["question"])],
         missing, tuple(sorted(added)), tuple(filter(None, notes)),
-        (resized.answers(), resized.probes()) if resized.questions else (answers[:0], probes[:0]),
+        # Letters of the suite are of its own rows.
+        (resized.answers().assign(rank_group=""), resized.probes())
+        if resized.questions else (answers[:0], probes[:0]),
     )  # fmt: skip
 
 
@@ -293,13 +295,16 @@ def _best(
     question: SuiteQuestion, named: Sequence[str], tied: int, whole: pd.DataFrame, baseline: str
 ) -> str:
     """The named rows in Markdown, the first `tied` in bold, or the best one; empty without any."""
+    worse = f"no variant is better than the strongest baseline, {escape(baseline)}"
+    is_worse = question.ceiling is None and not whole["answered"].any()
     if named:
         names = [*map(escape, named)]
-        return ", ".join([f"**{', '.join(names[:tied])}**", *names[tied:]])
+        names = [f"**{', '.join(names[:tied])}**", *names[tied:]]
+        return ", ".join(names) + f"; {worse}" * is_worse
     if whole.empty:
         return ""
     if question.ceiling is None:
-        return f"no variant is better than the strongest baseline, {escape(baseline)}"
+        return worse
     best = whole.nlargest(1, "mean").iloc[0]
     return f"none is able; the best is {escape(best['row'])} with {best['text']}"
 

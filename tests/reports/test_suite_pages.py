@@ -207,6 +207,11 @@ def test_the_readme_names_the_able_rows_and_says_where_there_is_none(judged):
     verdicts = judged.answers["verdict"].replace("able", "undecided")
     none_able = judged._replace(answers=judged.answers.assign(verdict=verdicts))
     assert line_of(none_able, "recall") == "none is able; the best is softmax with 98.2."
+    worse = judged._replace(answers=judged.answers.assign(answered=False))
+    assert line_of(worse, "copy").startswith(
+        "**primal (≤ 0.900), softmax (≤ 1.00)**; no variant is better than the strongest baseline, "
+        "rule: 30.0 ["
+    )
     part = judged.answers.assign(part="trial, 1 seed", verdict="runs missing")
     for answers in (judged.answers.assign(text="", verdict=""), part):
         nothing = readme_answer(judged._replace(answers=answers)).splitlines()
@@ -347,9 +352,11 @@ def test_by_state_has_runs_of_a_question_with_other_heads_and_no_other_change(ju
     found = judged_frames.tables(runs=pd.concat([runs, *others]))
     page = files(found, latex=False)["mine.md"].decode()
     _, _, *lines = table_in(page, "## recall: by state")
+    scores = [line[2].partition("<")[0] for line in lines[:2]]
     assert [line[:2] for line in lines[:2]] == [
         ["softmax, 8 heads", "128"], ["softmax", "1,024"],
     ]  # fmt: skip
+    assert scores == ["98.2", "98.2 A"]
     assert "8 heads" not in page.partition("## recall: by state")[0]
 
 
