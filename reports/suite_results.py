@@ -157,7 +157,8 @@ def with_other_heads(runs: pd.DataFrame, suite: Suite, baselines: pd.DataFrame) 
     """
     pattern = rf", recipe {re.escape(suite.key)}/(\S+) with model\.heads=(\d+)$"
     named = runs["question"].astype(str).str.extract(pattern)
-    found = runs.assign(question=named[0], row=runs["row"] + ", " + named[1] + " heads")
+    heads = (named[1] + " heads").replace("1 heads", "1 head")
+    found = runs.assign(question=named[0], row=runs["row"] + ", " + heads)
     found = found[found["question"].isin([question.name for question in suite.questions])]
     seeds = shown.final_runs(found, ["question", "row"])
     questions = {

@@ -347,17 +347,17 @@ def test_by_state_has_runs_of_a_question_with_other_heads_and_no_other_change(ju
     own = runs[(runs["question"] == "recall") & (runs["row"] == "softmax")].assign(suite="")
     others = [
         own.assign(question=f"mqar@1, recipe mine@1/recall with {change}", state_bytes=128.0)
-        for change in ("model.heads=8", "model.heads=8, train.lr=0.1", "model.dim=8")
+        for change in ("model.heads=1", "model.heads=1, train.lr=0.1", "model.dim=8")
     ]
     found = judged_frames.tables(runs=pd.concat([runs, *others]))
     page = files(found, latex=False)["mine.md"].decode()
     _, _, *lines = table_in(page, "## recall: by state")
     scores = [line[2].partition("<")[0] for line in lines[:2]]
     assert [line[:2] for line in lines[:2]] == [
-        ["softmax, 8 heads", "128"], ["softmax", "1,024"],
+        ["softmax, 1 head", "128"], ["softmax", "1,024"],
     ]  # fmt: skip
     assert scores == ["98.2", "98.2 A"]
-    assert "8 heads" not in page.partition("## recall: by state")[0]
+    assert "1 head" not in page.partition("## recall: by state")[0]
 
 
 def test_by_state_are_the_results_in_order_of_the_bytes_with_the_hardest_probe(judged):
