@@ -40,9 +40,8 @@ class Attempt:
     """A run in progress; its record can be made at any time."""
 
     def __init__(
-        self, spec: RunSpec, store: Store, report: Report = lambda what, value: None,
-        save_every: float = SAVE_EVERY, clock: Callable[[], float] = time.monotonic,
-        keep_checkpoints: bool = False,
+        self, spec: RunSpec, store: Store, report: Report, save_every: float,
+        clock: Callable[[], float], keep_checkpoints: bool,
     ) -> None:  # fmt: skip
         self.spec, self.data, self.report = spec, restore(spec), report
         self.store, self.path = store, store.checkpoint(spec)
@@ -172,7 +171,8 @@ class Attempt:
 
 def run(
     spec: RunSpec, store: Store, report: Report = lambda what, value: None, *,
-    found: Record | None = None, **how: Any,
+    found: Record | None = None, save_every: float = SAVE_EVERY,
+    clock: Callable[[], float] = time.monotonic, keep_checkpoints: bool = False,
 ) -> Record:  # fmt: skip
     """Train one run and write its record, however it ends; `found` is the one in the store.
 
@@ -180,9 +180,9 @@ def run(
     effect after the current step, when a checkpoint has been written; then KeyboardInterrupt is
     raised, and the record is `interrupted`. Checkpoints are also written after each evaluation and
     every `save_every` seconds. With `keep_checkpoints` the weights at each evaluation stay in the
-    store. `how` are further arguments of `Attempt`.
+    store.
     """
-    attempt = Attempt(spec, store, report, **how)
+    attempt = Attempt(spec, store, report, save_every, clock, keep_checkpoints)
     with attempt.interrupts:
         try:
             record = attempt.record("ok", "", attempt.execute())

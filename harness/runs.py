@@ -17,7 +17,7 @@ from harness.data import data_of, forget
 from harness.events import require_tensorboard, write_events
 from harness.interrupts import continued
 from harness.memory import matched
-from harness.questions import Fixed, Settings, composed, question_of, require_used
+from harness.questions import Fixed, Settings, composed, question_of, require_used, spec_of
 from harness.records.cost import CostRecord
 from harness.records.fields import Device
 from harness.records.files import require_writable
@@ -172,10 +172,14 @@ def _specs(
     specs: list[RunSpec] = []
     for question, settings in row:
         width = matched(question, attention, settings, device) if comparison.match else {}
-        found = tuning.trials(question, attention, settings, device, width, announce)
-        if not comparison.tune:
-            found = [spec.model_copy(update={"seed": seed}) for spec in found for seed in seeds]
-        specs += found
+        if comparison.tune:
+            specs += tuning.trials(question, attention, settings, device, width, announce)
+            continue
+        specs += (
+            spec_of(question, attention, settings, seed=seed, device=device, values=width,
+                    announce=announce)
+            for seed in seeds
+        )  # fmt: skip
     for path, values in comparison.over.items():
         tuning.require_several(specs[:: len(seeds)], path, values)
     return specs

@@ -150,17 +150,22 @@ def results(runs: pd.DataFrame, suite: Suite, baselines: pd.DataFrame) -> SuiteR
 
 
 def with_other_heads(runs: pd.DataFrame, suite: Suite, baselines: pd.DataFrame) -> SuiteResults:
-    """The results of questions with another number of heads alone, which a row names.
+    """The results of runs that differ from a question of the suite in the number of heads only.
 
-    They are runs of `harness run --budget SUITE/QUESTION --set model.heads=N`: of most recurrences
-    more heads have a smaller state.
+    A row is named by its label and that number. The runs are those of `harness run --budget
+    SUITE/QUESTION --set model.heads=N`. Most recurrences have a smaller state with more heads.
     """
     pattern = rf", recipe {re.escape(suite.key)}/(\S+) with model\.heads=(\d+)$"
     named = runs["question"].astype(str).str.extract(pattern)
     heads = (named[1] + " heads").replace("1 heads", "1 head")
-    found = runs.assign(question=named[0], row=runs["row"] + ", " + heads)
-    found = found[found["question"].isin([question.name for question in suite.questions])]
-    seeds = shown.final_runs(found, ["question", "row"])
+    found = runs.assign(question=named[0], row=runs["row"] + ", " + heads, left_out="")
+    of_suite = runs[runs["suite"] == suite.key]
+    found = found[(found["question"] + found["data"]).isin(of_suite["question"] + of_suite["data"])]
+    found = shown.without_others(found, [
+        (["question", "row"], "implementation", "of other code of the row"),
+        (["question", "row"], "device", "on another kind of device"),
+    ])  # fmt: skip
+    seeds = shown.final_runs(found[found["left_out"] == ""], ["question", "row"])
     questions = {
         str(name): question_results(same, baselines) for name, same in seeds.groupby("question")
     }
@@ -314,7 +319,7 @@ def _answers(question: QuestionResults, runs: pd.DataFrame, rank_all: bool) -> p
     found = groups.agg(status=("status", _status), known_failures=("known_failures", "max"),
                        state_bytes=("state_bytes", "max"))  # fmt: skip
     lines = {row: _line(question, row) for row in question.scores}
-    # Losses are compared among themselves, also where a baseline is better than all of them.
+    # A loss is ranked also where it is not better than every baseline.
     ranked = [row for row in lines if rank_all or lines[row]["answered"]
               or (row in question.samples and not question.samples[row].bounded)]  # fmt: skip
     found = found.join(pd.DataFrame.from_dict(lines, orient="index"))

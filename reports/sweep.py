@@ -118,7 +118,8 @@ def _values(axes: Axes, swept: pd.DataFrame, order: list[str]) -> None:
     axes.set_xticks(range(len(values)), [style.label(str(value)) for value in values])
     axes.set(xlabel=style.label(swept["field"].iloc[0]), xlim=(-0.4, len(values) - 0.6))
     missing = swept.loc[swept["text"] == "", ["row", "value", "failures"]]
-    style.not_shown(axes, [*map("{} at {}: {}".format, *missing.to_numpy().T)])
+    reasons = [f"{row} at {value}: {failures}" for row, value, failures in missing.to_numpy()]
+    style.not_shown(axes, reasons)
 
 
 def _states(axes: Axes, swept: pd.DataFrame, order: list[str]) -> None:

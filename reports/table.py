@@ -32,7 +32,7 @@ class Cell(NamedTuple):
     """The text of a score; an output that has only plain text joins what it shows.
 
     Attributes:
-        at_baseline: whether the score is no evidence.
+        at_baseline: whether the score is not better than every baseline.
         group: 1 for the best group, 0 for none.
         is_part: whether trials or seeds are missing; outputs without notes have a mark.
         is_best: whether it is the best of its line.
@@ -162,14 +162,16 @@ def grid(
 
 def _markdown(cell: Cell) -> str:
     text = escape(cell.text)
-    text = f"{f'*{text}*' if cell.at_baseline else text} {cell.letters}".strip()
+    text = f"*{text}*" if cell.at_baseline else text
+    text = f"{text} {cell.letters}".strip()
     text = f"**{text}**" if cell.is_best else text
     small = "; ".join(filter(None, (cell.interval, *map(escape, cell.notes))))
     return f"{text}<br><sub>{small}</sub>" if small else text
 
 
 def _plain(cell: Cell) -> str:
-    text = f"{f'({cell.text})' if cell.at_baseline else cell.text} {cell.letters}".strip()
+    text = f"({cell.text})" if cell.at_baseline else cell.text
+    text = f"{text} {cell.letters}".strip()
     return plain(f"{text}{PART * cell.is_part}")
 
 

@@ -89,13 +89,14 @@ def measurements(request: CostRequest) -> list[CostSpec]:
     references = [(REFERENCE, {REFERENCE: {"backend": kind}}) for kind in (SDPA, NAIVE)]
     specs: list[CostSpec] = []
     skipped: dict[str, None] = {}
-    for operation, of in product(request.operations, [*named, *references]):
-        row = [_spec(request, *of, operation, length) for length in sorted(request.lengths)]
+    for operation, (attention, of) in product(request.operations, [*named, *references]):
+        lengths = sorted(request.lengths)
+        row = [_spec(request, attention, of, operation, length) for length in lengths]
         try:
             require_supported(row[0])
             specs += row
         except Unsupported as error:
-            skipped[f"{of[0]}, {operation}: {error}"] = None
+            skipped[f"{attention}, {operation}: {error}"] = None
     if len(skipped) == len(named) * len(request.operations):
         raise Unsupported(next(iter(skipped)))
     for reason in skipped:

@@ -191,7 +191,8 @@ def _measured(
     outcome = Outcome("skipped", reason, None) if reason else measure(spec)
     return CostRecord(
         spec=spec, started=started, seconds=0.0 if reason else clock() - start,
-        **outcome._asdict(), environment=describe(spec.device), options=options_of(spec),
+        status=outcome.status, reason=outcome.reason, measured=outcome.measured,
+        environment=describe(spec.device), options=options_of(spec),
         implementations=implementations({**spec.options, REFERENCE: {}}),
         claims_linear=all(variants.find(name).traits.linear for name in spec.options),
     )  # fmt: skip

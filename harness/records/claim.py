@@ -50,7 +50,10 @@ def is_met(ratio: Quartiles | None, bound: float | None) -> bool | None:
 
 
 def write(record: ClaimRecord, store: Path, kind: Device) -> Path:
-    """Write a record about a kind of device as a line of `FILE`, in place of the earlier one."""
+    """Write a record about a kind of device as a line of `FILE`, in place of the earlier one.
+
+    Raise `UserError` where another line of the file is no record.
+    """
     name = f"{record.name}-{kind}"
     text = line_of("claim", name, record.model_dump_json())
     (path,) = write_all(merged([Line(FILE, "claim", name, text, store)], store))
@@ -62,7 +65,9 @@ def read(store: Path, kind: Device) -> dict[str, ClaimRecord]:
     found = {}
     for line in file_lines(store / FILE) if (store / FILE).exists() else ():
         if isinstance(record := parse(line, ClaimRecord), Broken):
-            raise UserError(f"{record.path} is damaged ({record.reason}); measure it again")
+            raise UserError(
+                f"{record.path} is damaged ({record.reason}); delete the line, and measure it again"
+            )
         if line.name.endswith(f"-{kind}"):
             found[record.name] = record
     return found

@@ -188,7 +188,7 @@ def _line(layer: pd.DataFrame, *, several: bool) -> dict[str, Any]:
 
 def _colours(group: pd.DataFrame) -> dict[str, Any]:
     names, found = pd.Series(group["attention"].unique()), dict[str, Any]()
-    for colour, same in names.groupby([colour_of(name.partition("[")[0]) for name in names]):
+    for colour, same in names.groupby(names.str.partition("[")[0].map(colour_of)):
         shades = seaborn.light_palette(str(colour), len(same) + 1, reverse=True)
         found |= dict(zip(same, shades, strict=False))
     return found

@@ -25,10 +25,10 @@ PLACES = {
 """The places where a row can be used."""
 
 STATES = {
-    "failed": "failed", "unable": verdicts.UNABLE,
+    "failed": "failed", "unable": verdicts.UNABLE, "not run": "missing",
     **{f"{verdict}, no better than a baseline yet": verdict
        for verdict in (verdicts.UNDECIDED, verdicts.MISSING)},
-    "no evidence": "baseline", "not run": "missing",
+    "no evidence": "baseline",
 }  # fmt: skip
 """The groups of rows whose state on a needed question is the reason to leave them out."""
 
@@ -125,7 +125,8 @@ def advise(table: Values, query: Values) -> Values:
         "memory": {} if refused else {row["row"]: row["memory"] for row in candidates},
         "excluded": {} if refused else {
             name: [_with_questions(row, STATES.get(name)) for row in groups[name]]
-            for name in EXCLUDED if name in groups
+            # The rows that were not run are the most, and the last.
+            for name in sorted(EXCLUDED, key="not run".__eq__) if name in groups
         },
         "inferred": [row["row"] for row in candidates if row["inferred"] and not refused],
         "unanswered": [name for name in query["needs"] if name not in used],

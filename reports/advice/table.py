@@ -24,7 +24,7 @@ DRAWS = 200
 """Bootstrap samples of a probability."""
 
 NO_ATTENTION = "no attention"
-"""The family of convolutions and of nothing."""
+"""The family of models without attention."""
 
 KEY = ("pass", "causal")
 """The columns of costs that `key_of` names."""
@@ -72,16 +72,16 @@ def table(
 
 
 def _notes(suite: Suite, answers: pd.DataFrame) -> dict[str, str]:
-    """The notes of questions; of one whose ranked rows are all worse than a baseline, also that."""
+    """The notes of questions, and which baseline no ranked variant is better than."""
     found = {of.name: of.note for of in suite.questions if of.note}
     for name, rows in answers[answers["rank_group"] != ""].groupby("question"):
         if not rows["answered"].any():
-            name_of, value = rows.iloc[0][["baseline", "baseline_value"]]
-            worse = (
-                f"Every variant is worse than {name_of} ({number(value)}). "
+            baseline, value = rows.iloc[0][["baseline", "baseline_value"]]
+            none = (
+                f"No variant is better than the baseline {baseline} ({number(value)}). "
                 "The groups compare the variants with each other."
             )
-            found[str(name)] = " ".join(filter(None, (found.get(str(name)), worse)))
+            found[str(name)] = " ".join(filter(None, (found.get(str(name)), none)))
     return found
 
 
@@ -179,9 +179,10 @@ def _add_question(
     """State, group and drawn groups of every row in one question, which needs a form of a row."""
     scored = answers[answers["mean"].notna()]
     with_attention = [row["row"] for row in rows if row["family"] != NO_ATTENTION]
-    # Losses are ranked also where a baseline is better than all of them.
     ranked = (scored["rank_group"] != "") & scored.index.isin(with_attention)
-    scored = scored.assign(usable=scored["answered"] | ranked)
+    # Losses are used also where no variant is better than every baseline.
+    usable = scored["answered"] if scored["answered"].any() else ranked
+    scored = scored.assign(usable=usable)
     above, sign = scored[scored["usable"]], -1.0 if (scored["better"] == "lower").any() else 1.0
     # Able rows are one group: their training ended at the ceiling.
     able = above["verdict"] == ABLE

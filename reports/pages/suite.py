@@ -53,9 +53,9 @@ class Tables(NamedTuple):
         setting: what the costs were measured on, as text.
         probes: the results on further splits.
         missing: the rows with the titles of the questions whose form they have and no result of.
+        other_heads: answers and probes of `reports.suite_results.with_other_heads`.
         added: the variants whose runs a user added to the published ones.
         notes: what is outdated, and what is left out; a sentence each.
-        resized: answers and probes of `reports.suite_results.with_other_heads`.
     """
 
     suite: Suite
@@ -67,9 +67,9 @@ class Tables(NamedTuple):
     setting: str
     probes: pd.DataFrame
     missing: Sequence[tuple[str, str]]
+    other_heads: tuple[pd.DataFrame, pd.DataFrame]
     added: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    resized: tuple[pd.DataFrame, ...] = ()
 
     def questions(self, form: str) -> list[SuiteQuestion]:
         """The questions of a form."""
@@ -118,7 +118,7 @@ def tables(
     and their correction are of all. `added` are the variants with runs of a user.
     """
     found, plan = suite_results.results(runs, suite, baselines), suite.cost
-    resized = suite_results.with_other_heads(runs, suite, baselines)
+    heads = suite_results.with_other_heads(runs, suite, baselines)
     answers = found.answers()
     ran = {*answers.loc[has_runs(answers), "row"]} or {*answers["row"]}
     shown = answers["row"].isin(ran)
@@ -139,14 +139,14 @@ def tables(
     of_layers = pd.concat(layer_costs.measured(costs, plan, form) for form in layer_costs.FORMS)
     of_layers = of_layers[of_layers["row"].isin(answers["row"])]
     notes = outdated_text(found.seeds), outdated_text(of_layers, "costs"), found.left_out
+    other_heads = answers[:0], probes[:0]
+    if heads.questions:  # letters are of the rows of the suite alone
+        other_heads = heads.answers().assign(rank_group=""), heads.probes()
     return Tables(
         suite, answers, found.pairs(), matrix.matrix(answers, costs, suite, forms), forms,
         found.seeds.reindex(columns=of_a_seed), ", ".join(setting),
         probes[probes["row"].isin(answers["row"]) & probes["question"].isin(answers["question"])],
-        missing, tuple(sorted(added)), tuple(filter(None, notes)),
-        # Letters of the suite are of its own rows.
-        (resized.answers().assign(rank_group=""), resized.probes())
-        if resized.questions else (answers[:0], probes[:0]),
+        missing, other_heads, tuple(sorted(added)), tuple(filter(None, notes)),
     )  # fmt: skip
 
 
@@ -224,7 +224,7 @@ def _probe_tables(of: Tables) -> list[tuple[str, str]]:
             continue
         order = {row: place for place, row in enumerate(of.matrix[of.forms[question.name]].index)}
         ordered = probes.sort_values("row", key=lambda rows: rows.map(order), kind="stable")
-        sized = (same[same["question"] == question.name] for same in of.resized)
+        sized = (same[same["question"] == question.name] for same in of.other_heads)
         states = matrix.by_state(*map(pd.concat, zip((answers, probes), sized, strict=True)))
         of_what = "each size" if matrix.has_sizes(probes) else "a part of test"
         found.append((f"{question.title}: {of_what}", matrix.of_probes(ordered).markdown()))

@@ -59,10 +59,10 @@ class CachedTask(Task):
 
     def subset(self, split: SplitName, indices: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " c"]:
         """As many evenly spaced indices of a split as the option of its name says."""
-        size, of = getattr(self, split), len(indices)
-        if not 1 <= size <= of:
-            raise UserError(f"{self.name}.{split}={size} is out of range; give 1 to {of}")
-        return indices[np.arange(size) * of // size]
+        count, most = getattr(self, split), len(indices)
+        if not 1 <= count <= most:
+            raise UserError(f"{self.name}.{split}={count} is out of range; give 1 to {most}")
+        return indices[np.arange(count) * most // count]
 
 
 class ImportedTask(CachedTask):

@@ -74,7 +74,7 @@ def test_a_record_is_read_as_it_was_written_and_apart_from_other_devices(measure
     assert read(tmp_path, "cpu") == {"fast": records[0]} and read(tmp_path, "cuda") == {}
     (file,) = tmp_path.iterdir()
     file.write_text(file.read_text().replace("0.25", "0.2"))
-    with pytest.raises(UserError, match=r"line 1: .*; measure it again"):
+    with pytest.raises(UserError, match=r"line 1: .*; delete the line, and measure it again"):
         read(tmp_path, "cpu")
     with pytest.raises(UserError, match=r"line 1 of .* is not a record"):  # which it would sign
         measured(Result("small", "N=4", Quartiles.of([0.75])))

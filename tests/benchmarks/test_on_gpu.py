@@ -20,6 +20,12 @@ def run(*arguments, **environment):
     )
 
 
+def test_the_script_is_valid():
+    assert os.access(SCRIPT, os.X_OK)
+    done = subprocess.run(["bash", "-n", str(SCRIPT)], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
 def test_shellcheck_finds_nothing():
     done = subprocess.run(["shellcheck", str(SCRIPT)], capture_output=True, text=True)

@@ -162,7 +162,8 @@ class Undefined(Unbuilt):
 
 @pytest.mark.filterwarnings("always")
 def test_each_faulty_plug_in_is_one_line_and_is_not_listed(call, install, no_type_checks):
-    variants = {"absent": "no_such_package:Attention", "swallows": "faulty_plug_ins:Swallows"}
+    variants = {"absent": "no_such_package:Attention", "stranger": "pathlib:Path",
+                "swallows": "faulty_plug_ins:Swallows"}  # fmt: skip
     tasks = {name.lower(): f"faulty_plug_ins:{name}" for name in ("Unbuilt", "Undefined")}
     folder = install({"zoo.variants": variants, "tasks.tasks": tasks})
     (folder / "faulty_plug_ins.py").write_text(FAULTY)

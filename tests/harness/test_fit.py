@@ -84,7 +84,8 @@ def test_the_best_is_the_earliest_on_dev(
     evaluations([evaluation(mean, metric) for mean in means])
     trainer, states = prepare(tiny(steps=4, evaluations=4)), []
 
-    def save(_):
+    def save(progress):
+        assert progress.curve[-1].step == progress.step
         states.append({n: value.clone() for n, value in trainer.model.state_dict().items()})
 
     progress = train(trainer, dev, save=save)

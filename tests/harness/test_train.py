@@ -32,10 +32,10 @@ def test_a_step_is_that_of_a_plain_loop_to_the_bit(
     tiny, prepare, attention, optimiser, schedule, fields
 ):
     options = {"betas": (0.8, 0.98), "eps": 1e-4, "weight_decay": 0.1}
-    spec = tiny(attention, steps=5, warmup=2, **options, **fields)
+    spec = tiny(attention, steps=8, warmup=2, **options, **fields)
     trainer = prepare(spec)
     torch.manual_seed(7)
-    steps = [trainer.step(number) for number in range(5)]
+    steps = [trainer.step(number) for number in range(8)]
     assert not any(loss.requires_grad for losses in steps for loss in losses.values())
     ours = [{name: loss.item() for name, loss in losses.items()} for losses in steps]
 
@@ -46,7 +46,7 @@ def test_a_step_is_that_of_a_plain_loop_to_the_bit(
     optimizer = optimiser(model.parameters(), **options)
     torch.manual_seed(7)
     theirs = []
-    for number in range(5):
+    for number in range(8):
         rate, momentum = schedule(number, spec.train)
         optimizer.param_groups[0].update(lr=rate, betas=(momentum, 0.98))
         batch = train.gather(order[number])

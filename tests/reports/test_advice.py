@@ -235,7 +235,7 @@ def test_losses_are_ranked_among_themselves_where_a_baseline_is_better_than_all(
     compared = answers[answers["seeds"] > 1]
     assert compared["at_baseline"].all() and (compared["rank_group"] != "").all()
     assert values["usable"] == [question.name for question in suite.questions]
-    note = "Every variant is worse than most frequent (0.500). The groups compare the variants"
+    note = "No variant is better than the baseline most frequent (0.500). The groups compare"
     assert {*values["question_notes"]} == {*values["usable"]}
     assert all(note in text for text in values["question_notes"].values())
     rows = {row["row"]: row["states"] for row in values["rows"]}
@@ -343,6 +343,16 @@ def test_an_unable_row_is_left_out_and_an_undecided_one_is_named_as_such():
     assert found["excluded"] == {
         "unable": ["flat"], "undecided, no better than a baseline yet": ["new"],
     }  # fmt: skip
+    wider = table_with(*(
+        {**each, **{of: {**each[of], "copy": each[of]["recall"]} for of in ("groups", "seeds")},
+         "states": {**each["states"], "copy": "missing" if each["row"] == "flat" else "ok"},
+         "verdicts": {**each["verdicts"], "copy": ""}, "draws": {**each["draws"], "copy": "11"}}
+        for each in rows
+    )) | {"usable": ["recall", "copy"]}  # fmt: skip
+    wider["forms"]["copy"] = "bidirectional"
+    asked = advise(wider, query(needs=["recall", "copy"]))
+    # It is not run on copy, which would not change its verdict on recall.
+    assert asked["excluded"]["unable"] == ["flat (recall)"] and "not run" not in asked["excluded"]
     larger = row("open", 1, {1024: 0.1}, memory=200.0, verdicts={"recall": "undecided"})
     both = advise(slower := table_with(larger, rows[0]), query())
     assert names(both) == ["open", "able"] and both["recommended"] == "able"

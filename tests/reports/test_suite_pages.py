@@ -349,7 +349,10 @@ def test_by_state_has_runs_of_a_question_with_other_heads_and_no_other_change(ju
         own.assign(question=f"mqar@1, recipe mine@1/recall with {change}", state_bytes=128.0)
         for change in ("model.heads=1", "model.heads=1, train.lr=0.1", "model.dim=8")
     ]
-    found = judged_frames.tables(runs=pd.concat([runs, *others]))
+    # Of other data, and of older code.
+    others.append(others[0].assign(data="other", state_bytes=512.0))
+    others.append(others[0].assign(implementation="mine:0", outdated=True, state_bytes=512.0))
+    found = judged_frames.tables(runs=pd.concat([runs, *others], ignore_index=True))
     page = files(found, latex=False)["mine.md"].decode()
     _, _, *lines = table_in(page, "## recall: by state")
     scores = [line[2].partition("<")[0] for line in lines[:2]]

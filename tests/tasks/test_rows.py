@@ -75,6 +75,9 @@ READ = {
     ),
     "unused keys": (".jsonl", lambda: objects({"text": "x", "label": "a", "n": [1]}), [("x", "a")]),
     "binary texts": (".parquet", lambda: parquet([t.encode() for t in TEXTS], AB), []),
+    "large texts": (
+        ".parquet", lambda: parquet(TEXTS, AB, kinds=lambda pa: (pa.large_string(), None)), []
+    ),
     "categories": (".parquet", lambda: parquet(TEXTS, AB, kinds=categories), []),
 }  # fmt: skip
 

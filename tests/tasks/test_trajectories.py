@@ -65,6 +65,13 @@ def test_steps_after_the_last_end_are_left_out(tmp_path):
     assert read(save(tmp_path / "a.hdf5", content)).lengths.tolist() == [3]
 
 
+def test_trajectories_may_end_by_a_limit_alone(tmp_path):
+    content = arrays()
+    content["timeouts"] |= content["terminals"]
+    content["terminals"][:] = False
+    assert read(save(tmp_path / "a.hdf5", content)).lengths.tolist() == [3, 2]
+
+
 def replaced(name, change):
     return lambda content: content.update({name: change(content[name])})
 
