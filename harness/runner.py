@@ -40,8 +40,9 @@ class Attempt:
     """A run in progress; its record can be made at any time."""
 
     def __init__(
-        self, spec: RunSpec, store: Store, report: Report, save_every: float,
-        clock: Callable[[], float], keep_checkpoints: bool,
+        self, spec: RunSpec, store: Store, report: Report = lambda what, value: None,
+        save_every: float = SAVE_EVERY, clock: Callable[[], float] = time.monotonic,
+        keep_checkpoints: bool = False,
     ) -> None:  # fmt: skip
         self.spec, self.data, self.report = spec, restore(spec), report
         self.store, self.path = store, store.checkpoint(spec)
