@@ -38,6 +38,13 @@ def acquire(locks):
     return locks.acquire("name", threads=1, steps=10)
 
 
+def test_inside_unused_no_other_takes_the_lock(locks):
+    acquire(locks).release(keep_state=False)
+    with locks.unused("name") as unused:
+        assert unused and acquire(locks) is None
+    assert acquire(locks)
+
+
 def test_a_lock_ends_with_its_process_however_that_ends(locks, tmp_path):
     command = [sys.executable, "-c", HOLD, str(tmp_path)]
     process = subprocess.Popen(

@@ -95,10 +95,14 @@ def test_a_file_beside_a_plug_in_is_a_source_if_not_installed(
     folder, counts, tmp_path, monkeypatch
 ):
     (path := tmp_path / folder).mkdir()
-    (path / "plugged.py").write_text("import helping\nimport torch\n")
+    # The name of a package of the project is the beginning of the name of another.
+    (path / "plugged.py").write_text("import helping\nimport torch\nimport zoology\n")
     (path / "helping.py").write_text("scale = 1\n")
+    (path / "zoology.py").write_text("")
     monkeypatch.syspath_prepend(path)
-    assert {*Sources().closure("plugged", {"zoo"})} == {"plugged", *["helping"] * counts}
+    assert {*Sources().closure("plugged", {"zoo"})} == {
+        "plugged", *["helping", "zoology"] * counts,
+    }  # fmt: skip
     before = Sources().digest("plugged")
     (path / "helping.py").write_text("scale = 2\n")
     assert is_other_code(before, Sources()) == counts

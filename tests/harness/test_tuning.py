@@ -52,6 +52,7 @@ def test_a_trial_and_a_final_run_differ_in_identity_from_the_same_run_without_tu
     assert final.train == plain.train == trial.train
     assert (final.role, final.seed, trial.role, plain.role) == ("final", 0, "trial", "")
     assert len({plain.id, final.id, trial.id}) == 3
+    assert [run.seed for run in finals(trial, (3, 1, 2))] == [3, 1, 2]
     assert "role" not in plain.model_dump_json()
 
 

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from tasks import BASELINES_VERSION, Task, baselines, create, metrics
-from tasks.answers import Classes
+from tasks.answers import Classes, SomeClasses
 from tasks.baselines import context, fitting, grey_images, listops, tokens
 from tasks.contract import SPLITS, Split
 from tasks.lra.listops import tokenise
@@ -331,3 +331,13 @@ def test_a_class_is_that_of_the_equal_examples_of_train():
     assert tokens.same_in_train(tokens.sequences, splits) == 1.0
     counts = partial(tokens.bag_of_tokens, vocabulary=3)
     assert tokens.same_in_train(counts, splits) == pytest.approx(2 / 3)
+
+
+def test_a_perceptron_predicts_without_dropout():
+    model, inputs = grey_images.Perceptron(4, 2).train(), torch.randn(100, 4)
+    assert np.array_equal(model.predict(inputs), model.predict(inputs))
+
+
+def test_entries_without_a_target_count_in_no_majority():
+    train, test = torch.tensor([[1, 1, -1]]), torch.tensor([[1, -1], [1, 0]])
+    assert SomeClasses().baselines(train, test, 2)["majority"] == pytest.approx(2 / 3)

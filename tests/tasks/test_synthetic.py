@@ -257,3 +257,13 @@ def test_every_answer_counts_in_the_baselines_of_tasks_with_several():
     assert actual["chance"] == 0.5
     most_frequent = int(task.load("train").targets.double().mean() > 0.5)
     assert actual["majority"] == np.mean(split.targets.numpy() == most_frequent)
+
+
+def test_probes_are_drawn_from_no_stream_of_a_split(monkeypatch):
+    numbers = []
+    monkeypatch.setattr(
+        "tasks.synthetic.mixture.Stream",
+        lambda seed, number: numbers.append(number) or Stream(seed, number),
+    )
+    probes = create("recall", train=300, dev=50, test=50, probe=2).probes()
+    assert numbers == [*range(len(SPLITS), len(SPLITS) + len(probes))]

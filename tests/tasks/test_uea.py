@@ -94,6 +94,7 @@ def test_an_own_set_of_one_channel_is_a_task(tmp_path):
     require_conformance("series", path=str(tmp_path))
     task = create("series", path=str(tmp_path))
     assert (task.classes, task.channels, task.max_len) == (2, 1, 4)
+    assert create("series", path=str(tmp_path), points=9).max_len == 4
     assert [task.class_name(target) for target in range(2)] == ["1", "-1"]
     splits = {name: task.load(name) for name in SPLITS}
     assert [len(split) for split in splits.values()] == [8, 2, 2]
