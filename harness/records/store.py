@@ -36,6 +36,8 @@ KindT = TypeVar("KindT", bound=BaseModel)
 
 def require_folder(store: Path) -> Path:
     """Return the folder of a store; raise `UserError` if it is none."""
+    if store.is_file():
+        raise UserError(f"store {str(store)!r} is a file; give a folder: --store FOLDER")
     if not store.is_dir():
         remedy = f"harness run --attention primal --store {shlex.quote(str(store))}"
         raise UserError(f"store {str(store)!r} is not a folder; make records with: {remedy}")

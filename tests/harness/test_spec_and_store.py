@@ -21,6 +21,7 @@ from harness.records.store import (
     ShallowStore,
     Store,
     StudyStore,
+    require_folder,
 )
 from tests.conftest import ROOT
 from tests.harness.specs import raising
@@ -357,3 +358,13 @@ def test_a_file_in_place_of_the_folder_is_one_line(tmp_path, record):
     for write in (store.require_writable, lambda: store.write(record)):
         with pytest.raises(UserError, match="cannot be written"):
             write()
+
+
+def test_a_store_that_is_a_file_is_named_as_one(tmp_path):
+    (tmp_path / "f").write_text("")
+    for name, message in (
+        ("f", "is a file; give a folder"),
+        ("g", "is not a folder; make records"),
+    ):
+        with pytest.raises(UserError, match=message):
+            require_folder(tmp_path / name)
