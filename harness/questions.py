@@ -112,7 +112,7 @@ def question_of(
 
 
 def _precision_of(recipe: recipes.Recipe, fixed: Fixed) -> str:
-    """The precision of a question of a suite, else the one that is asked for."""
+    """The precision of a question of a suite, else of the request."""
     if recipe.question is None:
         return pick_precision(fixed.precision, fixed.device)
     own = recipe.question.precision

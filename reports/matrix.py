@@ -67,7 +67,7 @@ def ratio(line: Mapping[Any, Any], name: str) -> str:
 def columns(suite: Suite, form: str, questions: Sequence[SuiteQuestion]) -> list[Column]:
     """The columns of the matrix of a form; `questions` are of this form."""
     plan, names = suite.cost, [question.name for question in questions]
-    middle, last, is_causal = plan.middle_length, max(plan.lengths), form == CAUSAL
+    middle = plan.middle_length
     judged = {q.name: q.title for q in questions if q.ceiling is not None}
     return [
         *values("attention", of=of_row("attention", "first")),
@@ -91,16 +91,7 @@ def columns(suite: Suite, form: str, questions: Sequence[SuiteQuestion]) -> list
         *_ratios(plan, "memory", "memory_ratio", "peak memory"),
         Column(name="parameters", of=cost("train", middle, "parameters"), heading="parameters",
                write=whole_text, note=f"of a layer, at {middle:,} tokens."),
-        *is_causal * [
-            Column(name="decode_seconds", of=cost("decode", last, "seconds"), outputs=()),
-            Column(name="decode", of=cost("decode", last, "ratio"), heading="decode",
-                   unit=f"{last:,}", short="decode", write=number, outputs=SCREENS,
-                   note=f"the time of one token after {last:,}, relative to the fastest exact "
-                        "softmax."),
-            Column(name="state_bytes", of=cost("decode", last, "state_bytes"), heading="state",
-                   unit="bytes", short="state", write=whole_text,
-                   note="what is kept between two tokens."),
-        ],
+        *(_decoding(max(plan.lengths)) if form == CAUSAL else ()),
         Column(name="computed_by", heading="computed by", outputs=PAGES,
                of=lambda source: source.costs[source.costs["pass"] == "train"]
                .sort_values("length").reindex(columns=["row", "computed_by"])
@@ -111,6 +102,20 @@ def columns(suite: Suite, form: str, questions: Sequence[SuiteQuestion]) -> list
         Column(name="known_failures", of=of_row("known_failures", "max"), heading="checks",
                outputs=PAGES, write=_checks,
                note="passed, or the number of known failures; `docs/certificates.md` lists them."),
+    ]  # fmt: skip
+
+
+def _decoding(length: int) -> list[Column]:
+    """The cost of one token after `length` tokens, and the state that is kept for it."""
+    return [
+        Column(name="decode_seconds", of=cost("decode", length, "seconds"), outputs=()),
+        Column(name="decode", of=cost("decode", length, "ratio"), heading="decode",
+               unit=f"{length:,}", short="decode", write=number, outputs=SCREENS,
+               note=f"the time of one token after {length:,}, relative to the fastest exact "
+                    "softmax."),
+        Column(name="state_bytes", of=cost("decode", length, "state_bytes"), heading="state",
+               unit="bytes", short="state", write=whole_text,
+               note="what is kept between two tokens."),
     ]  # fmt: skip
 
 
