@@ -61,8 +61,7 @@ Lengths = Annotated[Sequence[Size], Field(min_length=1)]
 def load(store: Folders = "runs") -> "pd.DataFrame":
     """Return the runs of a store or of several, a row each; `docs/records.md` has the columns.
 
-    The store `published` has the published runs. Of a run that several stores have, the record of
-    the last one counts.
+    The store `published` has the published runs. If several stores have a run, the last one counts.
     """
     from harness.records.frame import frame
 
@@ -75,7 +74,7 @@ def matrix(suite: Text = "laptop", store: Folders | None = None) -> "pd.DataFram
 
     `suite` is its name or a TOML file; `store` a folder of records, or several, None for the
     published. Columns are those of `reports.matrix.matrix` with the form before each name,
-    `causal.recall`, `bidirectional.time.4096`; and `outdated`, whether a run of the row is.
+    `causal.recall`, `bidirectional.time.4096`; `outdated` is True where a run of the row is.
     """
     from harness import stores
     from harness.records.store import require_folder
@@ -145,6 +144,8 @@ def ask(
         table = advice.table(of.answers(), of.seeds, content.costs, chosen, described())
     # A suite of a user is named by its file.
     table["suite"] = shlex.quote(suite if suite.endswith(".toml") else chosen.key)
+    if conflict := advice.rules.setting_of(table, query)[1]:
+        raise UserError(conflict)
     return table, query, advice.advise(table, query)
 
 

@@ -140,12 +140,15 @@ def registered(names: list[str]) -> list[str]:
 
 
 def span(text: str) -> range:
-    """Read `7`, or a range with both of its ends, `0-4`; raise `ValueError` for another text."""
+    """Read `7`, or a range with both of its ends, `0-4`; raise `ValueError` for another text.
+
+    Raises `UserError` for a range whose ends are the wrong way round.
+    """
     first, _, last = text.partition("-")
     if not (first and last):
         return range(number := int(text), number + 1)
     if int(first) > int(last):
-        raise ValueError(text)
+        raise UserError(f"{text!r} ends before it begins; give {last}-{first}")
     return range(int(first), int(last) + 1)
 
 
@@ -166,6 +169,8 @@ def integers_in(
     try:
         every = chain.from_iterable(map(read, names_in([text])))
         numbers = list(dict.fromkeys(islice(every, MOST + 1)))
+    except UserError as error:
+        raise UserError(f"{what} {error}") from None
     except ValueError:
         raise UserError(f"{what} {text!r} are not integers; give for example {example}") from None
     if len(numbers) > MOST:

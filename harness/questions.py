@@ -169,7 +169,7 @@ def composed(
 
 
 def name_of(task: str) -> str:
-    """The registered name of a task: a path, with a suffix or a folder, is of a table."""
+    """The registered name of a task; a path, which has a suffix or a folder, means task `table`."""
     path = Path(task)
     return "table" if path.suffix or path.name != task else task
 

@@ -238,7 +238,7 @@ def _missing_costs(row: Row) -> Iterator[str]:
     present = {cost.spec.shape for cost in row.costs if not cost.spec.superseded}
     due = layer_costs(row.suite.cost, SuiteRow(attention=spec.attention, options=options), "cpu")
     for cost in () if row.suite.published else due:
-        if cost.shape not in present and cost.attention == spec.attention:
+        if cost.shape not in present:
             yield f"{cost.operation}{', causal' * cost.causal} at {cost.length}"
 
 

@@ -211,7 +211,7 @@ def failure(spec: RunSpec, store: Store, reason: str) -> Record:
 
 
 def save_record(record: Record, store: Store, found: Record | None) -> Record:
-    """Write a record, unless `found`, that in the store, is finished and of the same code.
+    """Write a record, unless `found`, the one in the store, is finished and of the same code.
 
     An interrupted run replaces no finished one. Return the record that is kept; the checkpoint of a
     result is deleted.
@@ -232,7 +232,7 @@ def reason_of(error: BaseException) -> str:
 
 
 class Result(NamedTuple):
-    """The end of the execution of a run; without record and `error` another process executes it.
+    """The end of the execution of a run; if it has no record and no `error`, another process runs.
 
     `trace` is the traceback of a run that failed now.
     """
@@ -270,9 +270,9 @@ def execute(
     """Execute a run that no other process executes and that has no new outcome.
 
     An interrupted run of this machine is continued with the threads of the process that began it. A
-    record in the store is the outcome if its run did not begin at `before` and was not interrupted.
-    With a reason in `failed` the run is recorded as failed instead. `show` is called with each new
-    state. Raises KeyboardInterrupt on Ctrl-C and SIGTERM.
+    record in the store is returned, unless its run began at `before` or was interrupted. With a
+    reason in `failed` the run is recorded as failed instead. `show` is called with each new state.
+    Raises KeyboardInterrupt on Ctrl-C and SIGTERM.
     """
     left, threads = store.locks.state(spec.file_name), torch.get_num_threads()
     if left is not None and left.is_of_this_host and store.checkpoint(spec).exists():

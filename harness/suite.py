@@ -44,7 +44,7 @@ def rows_of(
 ) -> tuple[SuiteRow, ...]:
     """The rows that are named by their label, else by their attention; all if none is named.
 
-    A name that no row has is a further row. With `settings`, options of variants, each is.
+    A name that no row has makes a further row. With `settings`, options of variants, each does.
     """
     if not names and not settings:
         return suite.rows
@@ -183,7 +183,7 @@ def step_frame(steps: Sequence[Step], costs: pd.DataFrame) -> pd.DataFrame:
 
 
 def layer_costs(plan: CostPlan, row: SuiteRow, device: Device) -> list[CostSpec]:
-    """The measurements of a row: of a layer in each form that it has, so none of a composition."""
+    """The measurements of a row: a layer in each of its forms; a composition has none."""
     specs: list[CostSpec] = []
     is_layer = len(Composition.parse(row.attention).names) == 1
     for operation, causal in product(plan.passes if is_layer else (), (False, True)):
@@ -191,6 +191,7 @@ def layer_costs(plan: CostPlan, row: SuiteRow, device: Device) -> list[CostSpec]
             attentions=[row.attention], lengths=plan.lengths, operations=[operation],
             level="layer", batching=plan.batch[operation], dim=plan.dim, heads=plan.heads,
             causal=causal, precision=plan.precision, device=device, settings=row.options,
+            references=False,
         )  # fmt: skip
         with suppress(Unsupported):
             specs += measurements(request)
@@ -204,8 +205,8 @@ def run_suite(
     """Run what is missing of a suite, question by question, then measure what the rows cost.
 
     `name` may be a TOML file, `attentions` labels of rows or variants; `settings`, options of
-    variants, make further rows. Return the suite, whether every run and every cost was made, and of
-    a suite of training steps the frame of `reports.papers.step_costs`.
+    variants, make further rows. Return the suite, whether every run and every cost was made, and,
+    for a suite of training steps, the frame of `reports.papers.step_costs`.
     """
     suite, device = find(name), how.resources.device
     chosen = [suite.question(name) for name in questions] or suite.questions

@@ -30,7 +30,7 @@ PYTORCH = "PyTorch"
 
 OF_COSTS = [
     "row", "level", "pass", "length", "batching", "dim", "heads", "causal", "precision", "device",
-    "machine", "threads", "status", "seconds", "ratio", "outdated", "commit",
+    "machine", "threads", "status", "seconds", "ratio", "outdated", "computed_by", "commit",
 ]  # fmt: skip
 """The columns of costs by which they are chosen, of a frame without any."""
 

@@ -12,10 +12,7 @@ from reports import verdicts
 from reports.layer_costs import CAUSAL, FORMS, PYTORCH, measured
 from reports.suite_results import has_runs
 from reports.table import OUTPUTS, ROW, Cell, Column, Line, Table, grid, values
-from reports.text import NOTHING, number, whole_text
-
-UPPER_BOUND = "≤ "
-"""Before a ratio of PyTorch operations: a fused kernel may cost less."""
+from reports.text import NOTHING, UPPER_BOUND, number, whole_text
 
 PAGES, SCREENS = ("page", "site"), ("page", "terminal", "site")
 NO_README = (*SCREENS, "latex")

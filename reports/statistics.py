@@ -4,9 +4,8 @@ The quantiles are from `scipy.special`: `scipy.stats`, which wraps it, takes lon
 leaderboard takes to build.
 """
 
-import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -217,18 +216,27 @@ def rank_groups(separable: NDArray[np.bool_]) -> list[str]:
 def score_groups(rows: pd.DataFrame) -> dict[Hashable, int]:
     """The groups of the rows of a question, the best mean first, from 1.
 
-    A row begins a group if it differs from the first row of the last group: its interval is below
-    that row's, or the two are separable. Columns of rows: `mean`, `low`, `high`, `rank_group`,
-    `better`.
+    A row begins a group if it differs from the first row of the last group. Columns of rows:
+    `mean`, `low`, `high`, `rank_group`, `better`.
     """
     signs = rows["better"].map({"higher": 1.0, "lower": -1.0}).astype(float)
     scores = rows[["mean", "low", "high"]].mul(signs, axis=0)
     scores = scores.sort_values("mean", ascending=False, kind="stable")
     groups: dict[Hashable, int] = {}
-    group, lowest, letters = 0, math.inf, ""
-    for row, _, *ends in scores.itertuples():
-        of_row = rows["rank_group"][row]
-        if max(ends) < lowest or (of_row and letters and not {*of_row} & {*letters}):
-            group, lowest, letters = group + 1, min(ends), of_row
+    group, first = 0, None
+    for row, _, low, high in scores.itertuples():
+        found = (min(low, high), max(low, high), str(rows["rank_group"][row]))
+        if first is None or differ(first, found):
+            group, first = group + 1, found
         groups[row] = group
     return groups
+
+
+def differ(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    """Return whether two results differ: their intervals do not overlap, or they share no letter.
+
+    A result is the ends of its interval and the letters of its rank groups, which may be empty.
+    """
+    (low, high, letters), (of_low, of_high, of_letters) = one, other
+    share_none = bool(letters and of_letters) and not {*letters} & {*of_letters}
+    return share_none or high < of_low or of_high < low

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 NOTHING = "–"
 """In place of a value that is not there."""
 
+UPPER_BOUND = "≤ "
+"""Before a cost of PyTorch operations: a fused kernel may cost less."""
+
 CONTROLS = dict.fromkeys(
     {*range(32), *range(127, 160), 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A)}
     - {*b"\t\n"}, "\N{REPLACEMENT CHARACTER}",

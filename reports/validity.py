@@ -62,7 +62,9 @@ def orderings(
         `difference`, positive if the order is the published one, with its 95 % interval, `low` to
         `high`: of the pair, or else the sum of the intervals of both; `verdict`; `rising`, which of
         the two are undecided on the question and still improve; `below_control`, whether the
-        second is worse than the model without attention that the file names for the question.
+        second is worse than the model without attention that the file names for the question;
+        `shares_letter`, whether the two are not separable in the matrix, whose letters are
+        corrected for the number of all pairs.
     """
     chosen = {*(questions or answers["question"])}
     empty = {"probe": "", "explanation": "", "later": False}
@@ -89,7 +91,8 @@ def _compared(
     first, second = (lines.get(ordering[name]) for name in ("above", "below"))
     if not first or not second:
         nothing = dict.fromkeys(("first", "second", "difference", "low", "high"), math.nan)
-        return {**nothing, "verdict": NOT_RUN, "rising": [], "below_control": False}
+        flags = {"below_control": False, "shares_letter": False}
+        return {**nothing, **flags, "verdict": NOT_RUN, "rising": []}
     sign = 1 if first["better"] == "higher" else -1
     of_question = pairs[pairs["question"] == ordering["question"]]
     pair = between(of_question, [(ordering["above"], ordering["below"])])
@@ -116,6 +119,7 @@ def _compared(
             if of["verdict"] == OPEN and Rise(*(of[field] for field in Rise._fields)).is_rising
         ],
         "below_control": len(to_control) > 0 and _interval(to_control, sign)[1] < 0,
+        "shares_letter": bool({*first.get("rank_group", "")} & {*second.get("rank_group", "")}),
     }  # fmt: skip
 
 
@@ -163,11 +167,15 @@ def sentence(found: pd.DataFrame) -> str:
     later = found["later"].astype(bool)
     before, after = (_counts(found[chosen]) for chosen in (~later, later))
     below = (found["below_control"].astype(bool) & (found["verdict"] == REPRODUCED)).sum()
+    decided = found["verdict"].isin((REPRODUCED, CONTRADICTED))
+    shared = (found["shares_letter"].astype(bool) & decided).sum()
     return (
         f"Of {len(found)} published orderings that questions of {_file()['suite']} test, "
         f"{(~later).sum()} were fixed before results were known: {before}. {later.sum()} were "
         f"chosen or changed afterwards (†): {after}. In {below} of the reproduced ones the lower "
-        "variant is worse than a convolution without attention. ‡ marks every such ordering."
+        "variant is worse than a convolution without attention. ‡ marks every such ordering. "
+        f"{shared} of the reproduced or contradicted ones are not separable in the matrix, whose "
+        "letters are corrected for the number of pairs."
     )
 
 
@@ -212,6 +220,7 @@ def page(of: "Tables", board: "Leaderboard") -> str:
         "validity.md.j2", sentence=sentence(found), orderings=found.to_dict("records"),
         experiments=experiments(board.rows, board.pairs, _file()["suite"]),
         tables=tables.to_dict("records"), fewest=FEWEST, contradicted=CONTRADICTED,
+        decided=(REPRODUCED, CONTRADICTED),
         note=outdated_text(of.seeds) if is_tested else "",
         link=lambda text: ARXIV.sub(r"[\g<0>](https://arxiv.org/abs/\g<0>)", text),
     )  # fmt: skip

@@ -95,9 +95,9 @@ def rise_of(steps: Sequence[float], scores: Sequence[float], budget: int, sign: 
 
 
 def steps_to(steps: Sequence[int], scores: Sequence[float], ceiling: float, sign: int = 1) -> float:
-    """The step of the first of two evaluations in a row that reach the ceiling; NaN if none do.
+    """The first step at which two successive evaluations reach the ceiling; NaN if none do.
 
-    The last evaluation has none behind it: it is enough by itself.
+    The last evaluation is enough by itself.
     """
     reached = [sign * (score - ceiling) >= 0 for score in scores]
     for step, *both in zip(steps, reached, [*reached, True][1:], strict=True):

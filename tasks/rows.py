@@ -106,7 +106,7 @@ def files_of(path: str) -> tuple[Stamp, ...]:
 def read_rows(files: tuple[Stamp, ...], columns: tuple[str, str, str], quoted: bool) -> Rows:
     """The columns of texts, labels and splits of all files; the last name may be empty.
 
-    Where it is, and the name of each of several files begins with a split, that is their split.
+    If it is, the names of several files can give their splits: each begins with the name of one.
     """
     used = [column for column in columns if column]
     of_files = [] if columns[2] or len(files) == 1 else _splits_of([file for file, *_ in files])

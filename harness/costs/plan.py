@@ -60,6 +60,7 @@ class CostRequest:
     Attributes:
         causal: prefill, decoding, and variants that are causal only, always are.
         settings: options by variant; by `model` for the model, where `level` is `step`.
+        references: whether SDPA softmax and softmax by its formula are measured as rows, too.
     """
 
     attentions: Sequence[str]
@@ -73,10 +74,11 @@ class CostRequest:
     precision: str = "auto"
     device: str = "auto"
     settings: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
+    references: bool = True
 
 
 def measurements(request: CostRequest) -> list[CostSpec]:
-    """The measurements of a sweep; SDPA softmax and softmax by its formula are rows of every sweep.
+    """The measurements of a sweep. A cost contains the ratio to softmax without references, too.
 
     A variant that has no such pass is left out with a warning.
     """
@@ -86,7 +88,8 @@ def measurements(request: CostRequest) -> list[CostSpec]:
     request = replace(request, device=device, precision=pick_precision(request.precision, device))
     _check(request)
     named = [(name, request.settings) for name in request.attentions]
-    references = [(REFERENCE, {REFERENCE: {"backend": kind}}) for kind in (SDPA, NAIVE)]
+    kinds = (SDPA, NAIVE) if request.references else ()
+    references = [(REFERENCE, {REFERENCE: {"backend": kind}}) for kind in kinds]
     specs: list[CostSpec] = []
     skipped: dict[str, None] = {}
     for operation, (attention, of) in product(request.operations, [*named, *references]):

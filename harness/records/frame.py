@@ -96,7 +96,7 @@ OF_COSTS = {
 
 
 def frame(*folders: Path | str) -> pd.DataFrame:
-    """The runs of stores, a row each; of one that several have, the record of the last counts."""
+    """The runs of stores, a row each; if several stores have a run, the last one counts."""
     found = [require_folder(Path(folder)) for folder in folders]
     records = (record for folder in found for record in Store(folder).read()[0])
     measured = (cost for folder in found for cost in CostStore.within(folder).read()[0])

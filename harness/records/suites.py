@@ -87,7 +87,7 @@ class SuiteQuestion(Frozen):
             if len({*values}) < len(values):
                 raise ValueError(f"{name}: a value is there twice; remove one")
         if self.rates and 0 in self.seeds:
-            raise ValueError("seeds: seed 0 chooses the rate, so it is not counted; change it")
+            raise ValueError("seeds: seed 0 chooses the rate, so it is not counted; remove it")
 
 
 class SuiteRow(Frozen):
@@ -236,7 +236,9 @@ def _parse(name: str, tables: Table, label: str) -> Suite:
             where, table = f"{label}, question {name!r}: ", _completed(name, questions, shared)
             tables["questions"].append(validated(SuiteQuestion, table, where, parts=PARTS))
     except (AttributeError, LookupError, TypeError) as error:
-        raise UserError(f"{label}: 'all' and each of 'questions' are tables; change it") from error
+        raise UserError(
+            f"{label}: 'all' and each of 'questions' must be a table; write them as tables"
+        ) from error
     return validated(Suite, tables, f"{label}: ", parts=PARTS)
 
 

@@ -102,4 +102,4 @@ def _first_error(error: ValidationError, kind: type[Frozen], what: str, parts: P
     if not field:
         return message
     rule = message[:1].lower() + message[1:].partition(", unable")[0]
-    return f"{field}={' '.join(str(first['input']).split())}: {rule}; change it"
+    return f"{field}={' '.join(str(first['input']).split())}: {rule}; give another value"

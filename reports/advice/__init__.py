@@ -9,7 +9,7 @@ from reports.advice.rules import PASSES, PLACES, Values, advise, bytes_in, bytes
 from reports.advice.table import table
 from reports.layer_costs import FORMS
 from reports.markdown import memory_of, rendered
-from reports.text import NOTHING, WIDE, number, text_table
+from reports.text import NOTHING, UPPER_BOUND, WIDE, number, text_table
 
 __all__ = [
     "MOST_NEEDS", "PASSES", "PLACES", "Values", "advice_text", "advise", "bytes_in",
@@ -35,7 +35,7 @@ def advice_text(table: Values, query: Values, result: Values) -> str:
 
 
 def recommendation(table: Values, query: Values, result: Values) -> str:
-    """One sentence on the recommended row; empty without one."""
+    """The recommended row, why, and the faster ones like it; empty without one."""
     found = [member for member in result["members"] if member["row"] == result["recommended"]]
     if not found:
         return ""
@@ -46,16 +46,19 @@ def recommendation(table: Values, query: Values, result: Values) -> str:
         for name, verdict in zip(used, member["verdicts"], strict=True)
         for steps in [f"{table['steps'][name]:,} steps"]
     )
-    group = max(member["groups"])
-    rank = "one of the best" if group == 1 else f"in group {group}, as no variant is in a better"
-    these = "those with these verdicts" if any(member["verdicts"]) else "these"
-    time = f"{number(1000 * member['time'])} ms"
-    if table["units"][key] == "ratio":
-        time = f"{number(member['time'])} times the time of softmax"
+    reason = "It is one of the best, and the fastest of them"
+    if max(member["groups"]) > 1:
+        reason = "No variant that is left is one of the best in all of this; it comes closest"
+    unit = " times the time of softmax" if table["units"][key] == "ratio" else " ms"
+    like = [of for of in result["members"] if of["row"] in member["like"]]
+    faster = ", ".join(
+        f"{of['row']} ({_time(table, key, of)})" for of in like if of["time"] < member["time"]
+    )
     where = [setting.get("device", "").upper(), setting["precision"], f"width {setting['dim']}"]
     return (
-        f"Use {member['row']} for {needs}: it is {rank}, and of {these} the fastest, with {time} "
+        f"Use {member['row']} for {needs}. {reason}: {_time(table, key, member)}{unit} "
         f"({rules.label_of(key)}, {query['length']:,} tokens; {', '.join(filter(None, where))})."
+        f"{' Faster, and not separable from it: ' * bool(faster)}{faster}{'.' * bool(faster)}"
     )
 
 
@@ -63,13 +66,13 @@ def choices(table: Values) -> Values:
     """The results of `advise`, for any memory, to each query of one form that the site can ask.
 
     They are: the measured lengths and the powers of two between them, every pass, and up to
-    `MOST_NEEDS` usable questions of one form. A limit of memory leaves out rows alone: who is in
-    the Pareto set without it is in it with it, as what dominates a row needs no more memory.
+    `MOST_NEEDS` usable questions of one form. A limit of memory only leaves out rows: a row
+    that dominates another needs no more memory, so the others stay in the Pareto set.
 
     Returns:
         `lengths`, and `results` by `pass length needs` (of no usable question the form is in place
-        of `needs`): of `advise`, with the `key` of the costs. A member has more: its `place` in the
-        order of recommendation, its `cells`, and the `sentence` that recommends it.
+        of `needs`): of `advise`, with the `key` of the costs. A member has more: its `cells`, and
+        the `recommended` member, with the `sentence`, where none may need more memory than it.
     """
     measured = {*chain.from_iterable(table["lengths"].values())}
     shortest, longest = min(measured, default=1), max(measured, default=1)
@@ -88,12 +91,13 @@ def choices(table: Values) -> Values:
         key, conflict = rules.setting_of(table, query)
         if not conflict:
             found = advise(table, query)
-            order = [of["row"] for of in sorted(found["members"], key=rules.preference)]
-            members = [
-                {**of, "place": order.index(of["row"]), "cells": _cells(table, key, of),
-                 "sentence": recommendation(table, query, {**found, "recommended": of["row"]})}
-                for of in found["members"]
-            ]  # fmt: skip
+            members = []
+            for of in found["members"]:
+                left = [each for each in found["members"] if each["memory"] <= of["memory"]]
+                of_left = {"recommended": rules.best(left)["row"], "members": left}
+                sentence = recommendation(table, query, {**found, **of_left})
+                cells = {"cells": _cells(table, key, of), "sentence": sentence}
+                members.append({**of, **cells, "recommended": of_left["recommended"]})
             results[f"{operation} {length} {name}"] = {**found, "key": key, "members": members}
     return {"lengths": lengths, "results": results}
 
@@ -117,14 +121,24 @@ def _members(table: Values, query: Values, result: Values, key: str) -> str:
 
 def _cells(table: Values, key: str, member: Values) -> list[str]:
     """The texts of a member, without the rows that it is tied with."""
-    scale = 1 if table["units"][key] == "ratio" else 1000
-    time, low, high = (number(scale * member[name]) for name in ("time", "time.q1", "time.q3"))
+    bound = UPPER_BOUND * member["bound"]
+    low, high = (number(_scale(table, key) * member[f"time.{end}"]) for end in ("q1", "q3"))
     groups = zip(member["groups"], member["verdicts"], member["seeds"], strict=True)
     return [
         member["row"],
         *(f"group {group}{f', {verdict}' * bool(verdict)}{' (1 seed)' * (seeds == 1)}"
           for group, verdict, seeds in groups),
-        f"{time} [{low}, {high}]{' inferred' * member['inferred']}", bytes_text(member["memory"]),
+        f"{_time(table, key, member)} [{low}, {high}]{' inferred' * member['inferred']}",
+        f"{bound}{bytes_text(member['memory'])}",
         member["crossover"]["text"] if member["crossover"] else NOTHING,
         f"{100 * member['probability']:.0f} %",
     ]  # fmt: skip
+
+
+def _time(table: Values, key: str, member: Values) -> str:
+    """A time as the ratio to softmax, or in milliseconds."""
+    return f"{UPPER_BOUND * member['bound']}{number(_scale(table, key) * member['time'])}"
+
+
+def _scale(table: Values, key: str) -> int:
+    return 1 if table["units"][key] == "ratio" else 1000

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from reports import verdicts
 from reports.layer_costs import CAUSAL, FORMS, PASSES
+from reports.statistics import differ
 from reports.text import NOTHING, number
 
 Values = dict[str, Any]
@@ -52,7 +53,7 @@ UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 COSTS = ("time", "time.q1", "time.q3", "memory", "seconds")
 """The values of a point, after its length."""
 
-OF_NEEDS = ("groups", "seeds", "verdicts")
+OF_NEEDS = ("groups", "seeds", "verdicts", "ranges")
 """The values of a row for each needed question."""
 
 IQR = 1.349
@@ -97,8 +98,8 @@ def advise(table: Values, query: Values) -> Values:
     Returns:
         `members` of the Pareto set (no other row is at least as good in groups, time and memory and
         better in one) in order of time, each with its figures, the `probability` of membership,
-        the rows that it is `tied` with and where it can be used (`uses`); the `recommended` one,
-        the fastest in the best groups, of able rows before undecided ones; `dominated` rows;
+        the rows `like` it, whose scores do not differ, those that it is `tied` with, and where it
+        can be used (`uses`); the `recommended` one (see `best`); `dominated` rows;
         `excluded` rows by reason; the `memory` of the others; `inferred`: those whose cost was not
         measured; needed questions without evidence (`unanswered`), `not_run` among them, and the
         command that runs them (`run`); `commands` that measure what else is missing; `refused`: why
@@ -120,7 +121,7 @@ def advise(table: Values, query: Values) -> Values:
     run = f"harness run --suite {table['suite']} --questions {','.join(not_run)}" if not_run else ""
     return {
         "refused": refused, "members": members,
-        "recommended": min(members, key=preference)["row"] if members else "",
+        "recommended": best(members)["row"] if members else "",
         "dominated": [name for name in names if name not in chosen],
         "memory": {} if refused else {row["row"]: row["memory"] for row in candidates},
         "excluded": {} if refused else {
@@ -135,7 +136,7 @@ def advise(table: Values, query: Values) -> Values:
 
 
 def setting_of(table: Values, query: Mapping[str, Any]) -> tuple[str, str]:
-    """The key of the costs that a query asks for, and why it asks for none; empty if it does."""
+    """The key of the costs of a query, and an error if its questions have two forms, else empty."""
     of_form = {form: [n for n in query["needs"] if table["forms"][n] == form] for form in FORMS}
     if query["pass"] in CAUSAL_PASSES:
         of_form[CAUSAL].append(PASSES[query["pass"]])
@@ -171,11 +172,15 @@ def between(points: Sequence[Sequence[float]], length: int) -> list[float] | Non
     return None
 
 
-def preference(member: Values) -> tuple[int, bool, int, float, str]:
-    """The order of recommendation: the best groups first, then able rows, then the fastest."""
-    groups = member["groups"]
-    is_open = not {verdicts.UNDECIDED, verdicts.MISSING}.isdisjoint(member["verdicts"])
-    return max(groups), is_open, sum(groups), member["time"], member["row"]
+def best(members: Sequence[Values]) -> Values:
+    """The member of the best groups; of equal ones an able row, and then the fastest."""
+
+    def preference(member: Values) -> tuple[int, bool, int, float, str]:
+        groups = member["groups"]
+        is_open = not {verdicts.UNDECIDED, verdicts.MISSING}.isdisjoint(member["verdicts"])
+        return max(groups), is_open, sum(groups), member["time"], member["row"]
+
+    return min(members, key=preference)
 
 
 @cache
@@ -207,22 +212,31 @@ def _members(candidates: Sequence[Values], needs: Sequence[str], key: str) -> li
     members = [
         {
             **{name: row[name] for name in ("row", *COSTS, *OF_NEEDS, "inferred")},
-            "crossover": row["crossovers"].get(key), "uses": row["uses"].get(form_of(key), []),
-            "probability": float(share),
-            "tied": [other["row"] for other in candidates if other != row and _tied(row, other)],
+            "bound": int(key in row["bounds"]), "crossover": row["crossovers"].get(key),
+            "uses": row["uses"].get(form_of(key), []), "probability": float(share),
+            "like": [other["row"] for other in like],
+            "tied": [other["row"] for other in like if _tied(row, other)],
         }
         for row, is_in, share in zip(candidates, inside, _pareto(draws).mean(0), strict=True)
+        for like in [[other for other in candidates if other != row and _alike(row, other)]]
         if is_in
     ]  # fmt: skip
     return sorted(members, key=lambda member: (member["time"], member["row"]))
 
 
+def _alike(row: Values, other: Values) -> bool:
+    """Return whether the results of two rows differ in no needed question; able ones never do."""
+    able = [[verdict == verdicts.ABLE for verdict in of["verdicts"]] for of in (row, other)]
+    ranges = zip(able[0], row["ranges"], other["ranges"], strict=True)
+    return able[0] == able[1] and not any(differ(*of) for is_able, *of in ranges if not is_able)
+
+
 def _tied(row: Values, other: Values) -> bool:
-    """Return whether the data do not separate two rows in groups, time or memory."""
+    """Return whether the data separate two rows of equal scores neither in time nor in memory."""
     overlap = row["time.q1"] <= other["time.q3"] and other["time.q1"] <= row["time.q3"]
     memories = row["memory"], other["memory"]
     within = max(memories) - min(memories) <= MEMORY_TIE * max(memories)
-    return row["groups"] == other["groups"] and overlap and within
+    return overlap and within
 
 
 def _refusal(lengths: Sequence[int], query: Values, key: str, used: Sequence[str]) -> str:

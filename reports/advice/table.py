@@ -12,7 +12,7 @@ from harness import recipes
 from harness.records.families import family_of, layer_counts
 from harness.records.suites import Suite
 from reports.advice.rules import PASSES, Values, key_of, label_of
-from reports.layer_costs import crossover, forms_of, of_plan, preferred_first
+from reports.layer_costs import PYTORCH, crossover, forms_of, of_plan, preferred_first
 from reports.statistics import score_groups
 from reports.text import number, outdated_text
 from reports.verdicts import ABLE, MISSING, UNABLE, UNDECIDED
@@ -22,9 +22,6 @@ Points = dict[str, list[list[float]]]
 
 DRAWS = 200
 """Bootstrap samples of a probability."""
-
-NO_ATTENTION = "no attention"
-"""The family of models without attention."""
 
 KEY = ("pass", "causal")
 """The columns of costs that `key_of` names."""
@@ -101,10 +98,11 @@ def _rows(
             "family": family_of(row.attention),
             "uses": _uses([traits[name]["uses"] for name in variants]),
             "points": points, "inferred": int(bool(points) and not measured),
+            "bounds": _bounds(costs[costs["row"].isin([row.label] if measured else variants)]),
             "crossovers": _crossovers(points, units),
             "unfinished": unfinished(costs[costs["row"] == row.label]),
             "z": np.round(100 * generator.standard_normal(DRAWS)).astype(int).tolist(),
-            "states": {}, "verdicts": {}, "groups": {}, "seeds": {}, "draws": {},
+            "states": {}, "verdicts": {}, "groups": {}, "ranges": {}, "seeds": {}, "draws": {},
         }  # fmt: skip
 
 
@@ -135,6 +133,12 @@ def _points(costs: pd.DataFrame, units: Mapping[str, str]) -> Points:
             point = [cost["length"], *times, memory, cost["seconds"] / cost["batch"]]
             found.setdefault(key, []).append([float(f"{value:.6g}") for value in point])
     return found
+
+
+def _bounds(costs: pd.DataFrame) -> list[str]:
+    """The settings in which the fastest layers of a row are PyTorch operations."""
+    first = preferred_first(costs).drop_duplicates(["row", *KEY, "length"])
+    return [key for key, of in _keys(first).items() if of["computed_by"].eq(PYTORCH).any()]
 
 
 def _composed(attention: str, depth: int, points_of: Mapping[str, Points]) -> Points:
@@ -178,7 +182,7 @@ def _add_question(
 ) -> None:  # fmt: skip
     """State, group and drawn groups of every row in one question, which needs a form of a row."""
     scored = answers[answers["mean"].notna()]
-    with_attention = [row["row"] for row in rows if row["family"] != NO_ATTENTION]
+    with_attention = finals.loc[~finals["baseline"].astype(bool), "row"]
     ranked = (scored["rank_group"] != "") & scored.index.isin(with_attention)
     # Losses are used also where no variant is better than every baseline.
     usable = scored["answered"] if scored["answered"].any() else ranked
@@ -208,6 +212,8 @@ def _add_question(
         group = of_rows.get(label, by_cuts)
         drawn_groups = np.clip(1 + (samples[:, None] < cuts).sum(1) + group - by_cuts, 1, 35)
         row["groups"][name] = group
+        ends = sorted(float(f"{sign * answer[end]:.6g}") for end in ("low", "high"))
+        row["ranges"][name] = [*ends, answer["rank_group"]]
         row["seeds"][name] = int(answer["seeds"])
         row["draws"][name] = "".join(np.base_repr(value, 36).lower() for value in drawn_groups)
 

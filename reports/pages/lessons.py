@@ -8,7 +8,7 @@ import pandas as pd
 
 from reports.suite_results import has_runs
 from reports.text import number
-from reports.verdicts import ABLE, DECIDED, UNDECIDED, Rise
+from reports.verdicts import ABLE, DECIDED, UNDECIDED, Rise, is_unable_possible
 
 if TYPE_CHECKING:
     from reports.pages.suite import Tables
@@ -19,7 +19,7 @@ def lessons(of: "Tables") -> list[str]:
     titles = {q.name: q.title for q in of.suite.questions if q.ceiling is not None}
     judged = of.answers[of.answers["verdict"].isin(DECIDED)]
     sentences = {
-        "Entries of the matrix": _entries(of),
+        "Entries of the matrix": entries(of),
         "Undecided": _undecided(judged),
         "Steps to the ceiling, medians of seeds": _steps(judged, titles),
         "The best scores where no ceiling is set": _scores(of, titles),
@@ -28,7 +28,8 @@ def lessons(of: "Tables") -> list[str]:
     return [f"{what}: {text}." for what, text in sentences.items() if text and titles]
 
 
-def _entries(of: "Tables") -> str:
+def entries(of: "Tables") -> str:
+    """The number of entries of the matrix that are finished, in part and not run."""
     ran, part = has_runs(of.answers), of.answers["part"] != ""
     counts = {"finished": ran & ~part, "in part": part}
     texts = [f"{found.sum()} {name}" for name, found in counts.items()]
@@ -42,7 +43,14 @@ def _undecided(judged: pd.DataFrame) -> str:
     if judged.empty:
         return ""
     share = f"{100 * len(found) / len(judged):.0f} %"
-    return f"{len(found)} of {len(judged)} verdicts, {share}; {rising} still improve at the end"
+    impossible = sum(
+        Rise(*ends).is_flat
+        for _, same in judged.groupby("question")
+        if not is_unable_possible(same)
+        for ends in same.loc[same["verdict"] == UNDECIDED, [*Rise._fields]].itertuples(index=False)
+    )
+    text = f"{len(found)} of {len(judged)} verdicts, {share}; {rising} still improve at the end"
+    return text + f"; {impossible} are flat where none can be unable" * bool(impossible)
 
 
 def _steps(judged: pd.DataFrame, titles: Mapping[str, str]) -> str:

@@ -17,7 +17,7 @@ from harness.records.suites import Suite, SuiteQuestion
 from reports import layer_costs, matrix, papers, suite_results
 from reports.markdown import escape, rendered
 from reports.matrix import ratio
-from reports.pages.lessons import lessons
+from reports.pages.lessons import entries, lessons
 from reports.statistics import LEVEL, score_groups
 from reports.suite_results import has_runs
 from reports.table import Column, Line, Table, tex
@@ -28,12 +28,12 @@ from reports.verdicts import ABLE, DECIDED, MISSING, UNABLE, is_unable_possible
 OF_A_SEED = [
     "suite", "question", "row", "attention", "task", "seed", "status", "reason", "metric", "score",
     "dev", "loss", "train.lr", "train.steps", "best_step", "train_seconds", "machine", "started",
-    "commit", "implementation", "outdated", "id",
+    "commit", "implementation", "outdated", "baseline", "id",
 ]  # fmt: skip
 
 FASTEST, README_FIRST = 3, 3
 """The most rows that do not differ from the best that pages name; how many of the first rows of the
-suite the table of a README has."""
+suite the table of a README has, if they were run."""
 
 TIE = 1.15
 """Times within this factor of the least are a tie: two measurements of one layer differ by as much.
@@ -211,8 +211,15 @@ def _rendered(template: str, of: Tables) -> bytes:
             for column in of.table(form, "page").columns
             if column.note
         },
-        probe_tables=_probe_tables(of),
+        probe_tables=_probe_tables(of), repeated=_repeated(of),
     ).encode()  # fmt: skip
+
+
+def _repeated(of: Tables) -> list[str]:
+    """The variants with fewer bits on repeated n-grams than `none`, by their whole intervals."""
+    rows = of.probes[of.probes["probe"].str.startswith("repeated")].set_index("row")
+    least = rows["low"].get("none", math.inf)
+    return [str(row) for row in rows.index[rows["high"] < least]]
 
 
 def _probe_tables(of: Tables) -> list[tuple[str, str]]:
@@ -271,7 +278,10 @@ def _questions(of: Tables) -> list[Line]:
                  for name, value, ends in strongest.index[:1]]  # fmt: skip
         baseline = texts[0] if texts else NOTHING if answers.empty else "not fitted yet"
         quick = fastest(of, question.name)
-        named = [f"{row} ({ratio(line, time)})" for row, line in quick.items()][:FASTEST]
+        other = [row.label for row in of.suite.rows
+                 if {*question.variants} & {*layer_counts(row.attention)}]  # fmt: skip
+        named = [f"{row} ({ratio(line, time)}{' °' * (row in other)})"
+                 for row, line in quick.items()][:FASTEST]  # fmt: skip
         times = [line[time] for line in quick.values()]
         tied = sum(of_row <= TIE * min(times) for of_row in times)
         found.append({
@@ -306,7 +316,8 @@ def _best(
     if question.ceiling is None:
         return worse
     best = whole.nlargest(1, "mean").iloc[0]
-    return f"none is able; the best is {escape(best['row'])} with {best['text']}"
+    seeds = f"{best['reached']} of {best['runs']} seeds at the ceiling"
+    return f"none is able; the best is {escape(best['row'])} with {best['text']}, {seeds}"
 
 
 def told_apart(
@@ -356,7 +367,11 @@ def readme_table(of: Tables) -> str:
     """Rows of the matrix of each form: the first of the suite, and the fastest of the best."""
     tables = []
     for form in of.matrix:
-        named = [row.label for row in of.suite.rows[:README_FIRST]]
+        questions = {question.name for question in of.questions(form)}
+        ran = {
+            *of.answers.loc[has_runs(of.answers) & of.answers["question"].isin(questions), "row"]
+        }
+        named = [row.label for row in of.suite.rows[:README_FIRST] if row.label in ran]
         for question in of.questions(form):
             named += [*fastest(of, question.name)][:FASTEST]
         tables.append(of.table(form, "readme", [*dict.fromkeys(named)]).markdown())
@@ -365,4 +380,5 @@ def readme_table(of: Tables) -> str:
 
 def readme_answer(of: Tables) -> str:
     """The fastest of the best rows of each question, as a list."""
-    return rendered("readme.md.j2", of=of, about=_questions(of)).rstrip("\n")
+    counts = f"Entries of the matrix: {entries(of)}"
+    return rendered("readme.md.j2", of=of, about=_questions(of), entries=counts).rstrip("\n")

@@ -151,11 +151,12 @@ function advise({ length, pass, memory, needs }) {
   if (!stored) return refuse(twoForms);
   const fits = (row) => memory === null || stored.memory[row] <= memory;
   const members = stored.members.filter(({ row }) => fits(row))
-    .map((member) => ({ ...member, tied: member.tied.filter(fits) }));
-  const [first] = members.toSorted((one, other) => one.place - other.place);
+    .map((member) => ({ ...member, tied: member.tied.filter(fits), like: member.like.filter(fits) }));
+  const [largest] = members.toSorted((one, other) => other.memory - one.memory);
   const outside = Object.keys(stored.memory).filter((row) => !fits(row));
   return {
-    ...stored, ...found, members, recommended: first?.row ?? "", sentence: first?.sentence ?? "",
+    ...stored, ...found, members,
+    recommended: largest?.recommended ?? "", sentence: largest?.sentence ?? "",
     dominated: stored.dominated.filter(fits), inferred: stored.inferred.filter(fits),
     excluded: outside.length ? { ...stored.excluded, "needs more memory": outside } : stored.excluded,
   };

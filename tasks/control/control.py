@@ -117,7 +117,7 @@ class Control(Task):
         if not self.scale > 0 or not 0 < self.dev < 1:
             raise UserError(
                 f"control.scale={self.scale:g} must be above 0, and control.dev={self.dev:g} "
-                "between 0 and 1; change it"
+                "between 0 and 1; give such values"
             )
         data = self._data()
         if len(data.ends) < 2:

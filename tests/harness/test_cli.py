@@ -278,6 +278,8 @@ def test_seeds_are_numbers_and_ranges_each_once_and_not_too_many():
     for text in (*bad, "0-999999999999"):
         with pytest.raises(UserError, match=r"seeds .*give "):
             seeds_in(text)
+    with pytest.raises(UserError, match=r"^seeds '4-0' ends before it begins; give 0-4$"):
+        seeds_in("1,4-0")
 
 
 @pytest.mark.parametrize("argv", [[], ["data"], ["study"]])

@@ -145,7 +145,7 @@ BAD = {
     "max_len=long is not of type int": {"settings": {"listops": {"max_len": "long"}}},
     "did you mean 'max_len'": {"settings": {"listops": {"maxlen": 9}}},
     "max_len=9 must be at least": {"settings": {"listops": {"max_len": 9}}},
-    "train.lr=-1: input should be greater than 0; change it": {"settings": {"train": {"lr": -1}}},
+    "train.lr=-1: input should be greater than 0; give": {"settings": {"train": {"lr": -1}}},
     "train.lr=inf: input should be a finite": {"settings": {"train": {"lr": "inf"}}},
     "train.lr=fast: input should be a valid number; ": {"settings": {"train": {"lr": "fast"}}},
     "train.steps=0: input should be greater than or": {"settings": {"train": {"steps": "0"}}},

@@ -115,7 +115,7 @@ def test_the_laptop_suite_is_found_with_and_without_its_version():
     ("version = 3", "version = true", "version=True is a boolean"),
     ("seeds = [1, 2]", "seeds = [1, true]", "is a boolean"),
     ("version = 3", "version = 3\nfirst = ['eazy']", "'eazy' is no question"),
-    (SUITE, "questions = [1]", "each of 'questions' are tables"),
+    (SUITE, "questions = [1]", "each of 'questions' must be a table"),
 ])  # fmt: skip
 def test_a_malformed_suite_is_rejected_with_the_value(file, old, new, named):
     with pytest.raises(UserError) as error:

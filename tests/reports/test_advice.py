@@ -13,7 +13,7 @@ import pytest
 import harness
 from harness.records import suites
 from harness.records.answers import ClusterValues, CorrectAnswers
-from reports.advice import advice_text, advise, bytes_in, bytes_text, table
+from reports.advice import advice_text, advise, bytes_in, bytes_text, choices, table
 from reports.advice.rules import key_of
 from reports.advice.table import _resampled, unfinished
 from reports.statistics import score_groups
@@ -32,9 +32,9 @@ def row(
         "row": name, "attention": name, "parts": [name], "set": [], "causal": 1,
         "bidirectional": 1, "uses": {"bidirectional": ["layer"]}, "linear": 1, "recurrent": 1,
         "family": "", "points": {"train": points},
-        "inferred": 0, "crossovers": {}, "unfinished": {}, "z": [100, -100],
+        "inferred": 0, "crossovers": {}, "unfinished": {}, "bounds": [], "z": [100, -100],
         "states": {"recall": "ok"}, "verdicts": {"recall": ""}, "groups": {"recall": rank_group},
-        "seeds": {"recall": 3},
+        "ranges": {"recall": [-rank_group, -rank_group, ""]}, "seeds": {"recall": 3},
         "draws": {"recall": f"{rank_group}{rank_group}"}, **fields,
     }  # fmt: skip
 
@@ -159,7 +159,7 @@ def test_the_costs_are_of_the_form_of_the_questions(asked, key):
     points = {name: [[1024, t, t, t, 1.0, t]] for name, t in times.items()}
     both = {"recall": "ok", "state": "ok"}
     one = row("a", 1, {}, points=points, states=both, groups={"recall": 1, "state": 1},
-              seeds=both, draws={"recall": "11", "state": "11"})  # fmt: skip
+              seeds=both, ranges=both, draws={"recall": "11", "state": "11"})  # fmt: skip
     values = table_with(one) | {"lengths": {name: [1024] for name in times}, "usable": [*both],
                                 "units": dict.fromkeys(times, "ratio")}  # fmt: skip
     operation = "decode" if asked == ["recall"] and key is None else "train"
@@ -173,16 +173,64 @@ def test_the_costs_are_of_the_form_of_the_questions(asked, key):
 
 def test_one_row_is_recommended_the_fastest_of_the_best_and_where_it_can_be_used():
     best, fast = row("best", 1, {1024: 0.8}), row("fast", 2, {1024: 0.1})
-    values = table_with(fast, best, row("slow", 1, {1024: 0.9}, memory=1.0))
+    values = table_with(fast, best, row("slow", 1, {1024: 0.9}, memory=1.0, bounds=["train"]))
     found = advise(values, query())
     assert names(found) == ["fast", "best", "slow"] and found["recommended"] == "best"
     assert found["members"][1]["uses"] == ["layer"]
     text = advice_text(values, query(), found)
     last = " ".join(text.rpartition("\n\n")[2].split())
-    assert last.startswith("Use best for recall (600 steps)") and last.count(". ") == 0
+    assert last.startswith(
+        "Use best for recall (600 steps). It is one of the best, and the fastest"
+    )
+    assert [line.count("≤") for line in text.splitlines() if line.startswith("slow")] == [2]
     assert "0.800 times" in last and "bidirectional" in last and "fp32, width 64" in last
     assert "Where best can be used: PyTorch layer" in text and "More steps help." in text
     assert advise(table_with(), query())["recommended"] == ""
+
+
+@pytest.mark.parametrize(
+    ("ranges", "groups", "verdict", "faster"),
+    [
+        # c differs from a, and begins a group; b, below c, shares a letter with a.
+        (([85, 95, "A"], [60, 88, "AB"], [84, 84, "B"]), (1, 2, 2), "", ["b"]),
+        (([85, 95, ""], [60, 88, ""], [84, 84, ""]), (1, 2, 2), "", ["b"]),
+        (([85, 95, "A"], [60, 88, "B"], [84, 84, "B"]), (1, 2, 2), "", []),
+        (([80, 95, ""], [60, 88, ""], [82, 84, ""]), (1, 2, 2), "", ["b", "c"]),
+        # Of able rows no result differs from another.
+        (([99, 99, "A"], [98, 98, "B"], [97, 97, "C"]), (1, 1, 1), "able", []),
+    ],
+)  # fmt: skip
+def test_faster_rows_that_nothing_separates_from_the_recommended_one_are_named(
+    ranges, groups, verdict, faster
+):
+    times = {"a": 1.0, "b": 0.5, "c": 0.6}
+    rows = [
+        row(name, group, {1024: time}, memory=100 * time, ranges={"recall": ends},
+            verdicts={"recall": verdict})
+        for (name, time), group, ends in zip(times.items(), groups, ranges, strict=True)
+    ]  # fmt: skip
+    found = advise(values := table_with(*rows), query())
+    assert found["recommended"] == ("b" if verdict else "a")
+    text = " ".join(advice_text(values, query(), found).split())
+    named = ", ".join(f"{name} ({times[name]:.3f})" for name in faster if name in names(found))
+    assert text.partition("not separable from it: ")[2] == (f"{named}." if named else "")
+
+
+def test_of_rows_without_the_best_the_closest_is_recommended():
+    left = table_with(row("a", 2, {1024: 1.0}), row("b", 3, {1024: 0.5}))
+    found = advise(left, query())
+    text = " ".join(advice_text(left, query(), found).split())
+    assert "Use a for recall (600 steps). No variant that is left is one of the best" in text
+
+
+def test_the_site_recommends_by_the_largest_memory_that_is_left():
+    memory, times = {"a": 300.0, "b": 200.0, "c": 100.0}, {"a": 0.5, "b": 0.8, "c": 0.9}
+    rows = [row(name, 1, {1024: times[name]}, memory=memory[name]) for name in memory]
+    (found,) = (of for of in choices(table_with(*rows))["results"].values() if of["members"])
+    assert {of["row"]: of["recommended"] for of in found["members"]} == {
+        name: name for name in "abc"
+    }
+    assert all(of["sentence"].startswith(f"Use {of['row']} ") for of in found["members"])
 
 
 CLAIMS = {
@@ -343,8 +391,9 @@ def test_an_unable_row_is_left_out_and_an_undecided_one_is_named_as_such():
     assert found["excluded"] == {
         "unable": ["flat"], "undecided, no better than a baseline yet": ["new"],
     }  # fmt: skip
+    doubled = ("groups", "seeds", "ranges")
     wider = table_with(*(
-        {**each, **{of: {**each[of], "copy": each[of]["recall"]} for of in ("groups", "seeds")},
+        {**each, **{of: {**each[of], "copy": each[of]["recall"]} for of in doubled},
          "states": {**each["states"], "copy": "missing" if each["row"] == "flat" else "ok"},
          "verdicts": {**each["verdicts"], "copy": ""}, "draws": {**each["draws"], "copy": "11"}}
         for each in rows
@@ -360,7 +409,7 @@ def test_an_unable_row_is_left_out_and_an_undecided_one_is_named_as_such():
     lines = {line.split()[0]: line for line in text.splitlines() if line}
     assert "group 1, able" in lines["able"] and "group 1, undecided" in lines["open"]
     last = " ".join(text.rpartition("\n\n")[2].split())
-    assert last.startswith("Use able for recall (able, 600 steps)") and "these verdicts" in last
+    assert last.startswith("Use able for recall (able, 600 steps). It is one of the best")
     assert "Undecided: anything else" in text
     plain = table_with(row("a", 1, {1024: 1.0}))
     assert "undecided" not in advice_text(plain, query(), advise(plain, query()))

@@ -206,7 +206,9 @@ def test_the_readme_names_the_able_rows_and_says_where_there_is_none(judged):
     assert line_of(judged, "recall") == "**softmax (≤ 1.00)**."
     verdicts = judged.answers["verdict"].replace("able", "undecided")
     none_able = judged._replace(answers=judged.answers.assign(verdict=verdicts))
-    assert line_of(none_able, "recall") == "none is able; the best is softmax with 98.2."
+    assert line_of(none_able, "recall") == (
+        "none is able; the best is softmax with 98.2, 3 of 3 seeds at the ceiling."
+    )
     worse = judged._replace(answers=judged.answers.assign(answered=False))
     assert line_of(worse, "copy").startswith(
         "**primal (≤ 0.900), softmax (≤ 1.00)**; no variant is better than the strongest baseline, "

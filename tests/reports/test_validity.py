@@ -116,6 +116,18 @@ def test_an_order_whose_lower_variant_is_worse_than_a_convolution_is_marked_and_
     assert f"In {int(below)} of the reproduced ones" in sentence(found)
 
 
+@pytest.mark.parametrize(("letters", "shares"), [("AB", True), ("B", False), ("", False)])
+def test_a_decided_order_of_two_variants_of_one_rank_group_is_marked_and_counted(letters, shares):
+    lines = [
+        line("softmax", "language", 2.4, half=0.1, better="lower", rank_group="A"),
+        line("linear", "language", 2.7, half=0.1, better="lower", rank_group=letters),
+    ]
+    found = found_in(*lines)
+    of_pair = found.loc[("softmax", "linear")]
+    assert (of_pair["verdict"], of_pair["shares_letter"]) == ("reproduced", shares)
+    assert f"{int(shares)} of the reproduced or contradicted ones" in sentence(found)
+
+
 def test_an_order_of_a_probe_is_read_from_it():
     probes = pd.DataFrame([
         line("linear", "recall", 99.0, probe="32 pairs in 128"),
@@ -197,7 +209,9 @@ def test_the_page_counts_the_verdicts_of_the_questions_of_the_suite(of):
     assert sentence(found).endswith(
         "5 were fixed before results were known: 2 reproduced, 1 contradicted, 1 undecided, "
         "1 not run. 0 were chosen or changed afterwards (†): none. In 0 of the reproduced ones the "
-        "lower variant is worse than a convolution without attention. ‡ marks every such ordering."
+        "lower variant is worse than a convolution without attention. ‡ marks every such ordering. "
+        "0 of the reproduced or contradicted ones are not separable in the matrix, whose letters "
+        "are corrected for the number of pairs."
     )
     text = page(of, BOARD)
     assert sentence(found) in text and "no explanation yet" in text
