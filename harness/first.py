@@ -128,7 +128,8 @@ def layers_of(suite: Suite, row: SuiteRow, how: Execution) -> dict[str, list[Doc
     device = how.resources.device
     changes = {"lengths": LENGTHS, "passes": ("train",), "batch": batch}
     specs = layer_costs(suite.cost.model_copy(update=changes), row, device)
-    of_row = {(spec.causal, spec.length): spec for spec in specs}
+    # Of several specifications of softmax the first is the row.
+    of_row = {(spec.causal, spec.length): spec for spec in reversed(specs)}
     if not of_row:
         return {}
     rates = measurement.measure_limits(torch.device(device), suite.cost.precision, 0.1)

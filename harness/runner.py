@@ -232,7 +232,7 @@ def reason_of(error: BaseException) -> str:
 
 
 class Result(NamedTuple):
-    """The end of the execution of a run; if it has no record and no `error`, another process runs.
+    """The end of the execution of a run; without record and `error` another process executes it.
 
     `trace` is the traceback of a run that failed now.
     """

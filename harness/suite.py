@@ -191,7 +191,8 @@ def layer_costs(plan: CostPlan, row: SuiteRow, device: Device) -> list[CostSpec]
             attentions=[row.attention], lengths=plan.lengths, operations=[operation],
             level="layer", batching=plan.batch[operation], dim=plan.dim, heads=plan.heads,
             causal=causal, precision=plan.precision, device=device, settings=row.options,
-            references=False,
+            # Softmax without a backend is the faster of the two.
+            references=row.attention == REFERENCE,
         )  # fmt: skip
         with suppress(Unsupported):
             specs += measurements(request)

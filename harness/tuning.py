@@ -56,8 +56,8 @@ def best(records: Iterable[Record]) -> Record | None:
 def beyond(records: Sequence[Record]) -> RunSpec | None:
     """A trial at a further learning rate, where the best trial has the lowest or the highest.
 
-    Its ratio to the best rate is the ratio of that to its neighbour. None where `MOST_BEYOND`
-    trials are beyond the grid, or the best trial solved the question.
+    It continues the ratio of the best rate to its neighbour. None where `MOST_BEYOND` trials are
+    beyond the grid, or the best trial solved the question.
     """
     chosen = best(records)
     rates = sorted({record.spec.train.lr for record in records})

@@ -172,10 +172,10 @@ def sentence(found: pd.DataFrame) -> str:
     return (
         f"Of {len(found)} published orderings that questions of {_file()['suite']} test, "
         f"{(~later).sum()} were fixed before results were known: {before}. {later.sum()} were "
-        f"chosen or changed afterwards (†): {after}. In {below} of the reproduced ones the lower "
+        f"chosen or changed afterwards (†): {after}. In {below} of the reproduced ones the second "
         "variant is worse than a convolution without attention. ‡ marks every such ordering. "
-        f"{shared} of the reproduced or contradicted ones are not separable in the matrix, whose "
-        "letters are corrected for the number of pairs."
+        f"{shared} of the reproduced or contradicted ones share a letter in the matrix, whose "
+        "letters are corrected for the number of pairs. Probes have no letters."
     )
 
 

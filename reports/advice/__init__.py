@@ -35,7 +35,7 @@ def advice_text(table: Values, query: Values, result: Values) -> str:
 
 
 def recommendation(table: Values, query: Values, result: Values) -> str:
-    """The recommended row, why, and the faster ones like it; empty without one."""
+    """The recommended row, why, and faster ones that scores do not tell from it; or nothing."""
     found = [member for member in result["members"] if member["row"] == result["recommended"]]
     if not found:
         return ""
@@ -48,17 +48,19 @@ def recommendation(table: Values, query: Values, result: Values) -> str:
     )
     reason = "It is one of the best, and the fastest of them"
     if max(member["groups"]) > 1:
-        reason = "No variant that is left is one of the best in all of this; it comes closest"
+        reason = "No variant that is left is in group 1 of every question; this one comes closest"
     unit = " times the time of softmax" if table["units"][key] == "ratio" else " ms"
-    like = [of for of in result["members"] if of["row"] in member["like"]]
     faster = ", ".join(
-        f"{of['row']} ({_time(table, key, of)})" for of in like if of["time"] < member["time"]
+        f"{other['row']} ({_time(table, key, other)})"
+        for other in result["members"]
+        if other["row"] in member["inseparable"] and other["time.q3"] < member["time.q1"]
     )
+    faster = f" Faster, and these records do not tell them apart: {faster}." * bool(faster)
     where = [setting.get("device", "").upper(), setting["precision"], f"width {setting['dim']}"]
     return (
         f"Use {member['row']} for {needs}. {reason}: {_time(table, key, member)}{unit} "
         f"({rules.label_of(key)}, {query['length']:,} tokens; {', '.join(filter(None, where))})."
-        f"{' Faster, and not separable from it: ' * bool(faster)}{faster}{'.' * bool(faster)}"
+        f"{faster}"
     )
 
 
@@ -92,12 +94,14 @@ def choices(table: Values) -> Values:
         if not conflict:
             found = advise(table, query)
             members = []
-            for of in found["members"]:
-                left = [each for each in found["members"] if each["memory"] <= of["memory"]]
-                of_left = {"recommended": rules.best(left)["row"], "members": left}
-                sentence = recommendation(table, query, {**found, **of_left})
-                cells = {"cells": _cells(table, key, of), "sentence": sentence}
-                members.append({**of, **cells, "recommended": of_left["recommended"]})
+            for member in found["members"]:
+                within = [of for of in found["members"] if of["memory"] <= member["memory"]]
+                recommended = rules.best(within)["row"]
+                limited = {**found, "recommended": recommended, "members": within}
+                members.append({
+                    **member, "recommended": recommended, "cells": _cells(table, key, member),
+                    "sentence": recommendation(table, query, limited),
+                })  # fmt: skip
             results[f"{operation} {length} {name}"] = {**found, "key": key, "members": members}
     return {"lengths": lengths, "results": results}
 

@@ -98,8 +98,8 @@ def advise(table: Values, query: Values) -> Values:
     Returns:
         `members` of the Pareto set (no other row is at least as good in groups, time and memory and
         better in one) in order of time, each with its figures, the `probability` of membership,
-        the rows `like` it, whose scores do not differ, those that it is `tied` with, and where it
-        can be used (`uses`); the `recommended` one (see `best`); `dominated` rows;
+        the `inseparable` rows, whose results do not differ, those that it is `tied` with, and where
+        it can be used (`uses`); the `recommended` one (see `best`); `dominated` rows;
         `excluded` rows by reason; the `memory` of the others; `inferred`: those whose cost was not
         measured; needed questions without evidence (`unanswered`), `not_run` among them, and the
         command that runs them (`run`); `commands` that measure what else is missing; `refused`: why
@@ -144,7 +144,10 @@ def setting_of(table: Values, query: Mapping[str, Any]) -> tuple[str, str]:
     if not all(of_form.values()):
         return key, ""
     needs = "; ".join(f"{form}: {', '.join(names)}" for form, names in of_form.items())
-    return key, f"a layer has one form, and this asks for two ({needs}); ask for each by itself"
+    remedy = "ask for each by itself"
+    if query["pass"] in CAUSAL_PASSES:
+        remedy = "ask for a causal question, or for pass train or forward"
+    return key, f"a layer has one form, and this asks for two ({needs}); {remedy}"
 
 
 def _at(row: Values, key: str, query: Values, needs: Sequence[str]) -> Values:
@@ -209,30 +212,30 @@ def _members(candidates: Sequence[Values], needs: Sequence[str], key: str) -> li
     figures = np.array([[[*row["groups"], row["time"], row["memory"]] for row in candidates]])
     inside = _pareto(figures)[0]
     draws = np.array([_drawn(row, needs) for row in candidates], dtype=float).transpose(2, 0, 1)
-    members = [
-        {
+    members: list[Values] = []
+    for row, is_in, share in zip(candidates, inside, _pareto(draws).mean(0), strict=True):
+        if not is_in:
+            continue
+        others = [of for of in candidates if of != row and _is_inseparable(row, of)]
+        members.append({
             **{name: row[name] for name in ("row", *COSTS, *OF_NEEDS, "inferred")},
             "bound": int(key in row["bounds"]), "crossover": row["crossovers"].get(key),
             "uses": row["uses"].get(form_of(key), []), "probability": float(share),
-            "like": [other["row"] for other in like],
-            "tied": [other["row"] for other in like if _tied(row, other)],
-        }
-        for row, is_in, share in zip(candidates, inside, _pareto(draws).mean(0), strict=True)
-        for like in [[other for other in candidates if other != row and _alike(row, other)]]
-        if is_in
-    ]  # fmt: skip
+            "inseparable": [other["row"] for other in others],
+            "tied": [other["row"] for other in others if _tied(row, other)],
+        })  # fmt: skip
     return sorted(members, key=lambda member: (member["time"], member["row"]))
 
 
-def _alike(row: Values, other: Values) -> bool:
-    """Return whether the results of two rows differ in no needed question; able ones never do."""
+def _is_inseparable(row: Values, other: Values) -> bool:
+    """Return whether no result on a needed question differs; those of two able rows never do."""
     able = [[verdict == verdicts.ABLE for verdict in of["verdicts"]] for of in (row, other)]
     ranges = zip(able[0], row["ranges"], other["ranges"], strict=True)
     return able[0] == able[1] and not any(differ(*of) for is_able, *of in ranges if not is_able)
 
 
 def _tied(row: Values, other: Values) -> bool:
-    """Return whether the data separate two rows of equal scores neither in time nor in memory."""
+    """Return whether times overlap, and amounts of memory differ by at most `MEMORY_TIE`."""
     overlap = row["time.q1"] <= other["time.q3"] and other["time.q1"] <= row["time.q3"]
     memories = row["memory"], other["memory"]
     within = max(memories) - min(memories) <= MEMORY_TIE * max(memories)

@@ -50,7 +50,7 @@ def _undecided(judged: pd.DataFrame) -> str:
         for ends in same.loc[same["verdict"] == UNDECIDED, [*Rise._fields]].itertuples(index=False)
     )
     text = f"{len(found)} of {len(judged)} verdicts, {share}; {rising} still improve at the end"
-    return text + f"; {impossible} are flat where none can be unable" * bool(impossible)
+    return text + f"; {impossible} flat, where no variant can be unable" * bool(impossible)
 
 
 def _steps(judged: pd.DataFrame, titles: Mapping[str, str]) -> str:

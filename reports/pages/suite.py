@@ -211,15 +211,23 @@ def _rendered(template: str, of: Tables) -> bytes:
             for column in of.table(form, "page").columns
             if column.note
         },
-        probe_tables=_probe_tables(of), repeated=_repeated(of),
+        probe_tables=_probe_tables(of), shows_no_recall=_shows_no_recall(of),
     ).encode()  # fmt: skip
 
 
-def _repeated(of: Tables) -> list[str]:
-    """The variants with fewer bits on repeated n-grams than `none`, by their whole intervals."""
-    rows = of.probes[of.probes["probe"].str.startswith("repeated")].set_index("row")
-    least = rows["low"].get("none", math.inf)
-    return [str(row) for row in rows.index[rows["high"] < least]]
+def _shows_no_recall(of: Tables) -> bool:
+    """Return whether no variant has fewer bits on repeated n-grams than models without attention.
+
+    The whole interval must be below theirs. False where nothing is compared.
+    """
+    found = of.probes[of.probes["probe"].str.startswith("repeated")]
+    without = {*of.seeds.loc[of.seeds["baseline"].astype(bool), "row"]}
+    compared: list[bool] = []
+    for _, rows in found.groupby(["question", "probe"]):
+        of_models = rows["row"].isin(without)
+        if of_models.any():
+            compared += [*(rows.loc[~of_models, "high"] < rows.loc[of_models, "low"].min())]
+    return bool(compared) and not any(compared)
 
 
 def _probe_tables(of: Tables) -> list[tuple[str, str]]:
@@ -278,10 +286,11 @@ def _questions(of: Tables) -> list[Line]:
                  for name, value, ends in strongest.index[:1]]  # fmt: skip
         baseline = texts[0] if texts else NOTHING if answers.empty else "not fitted yet"
         quick = fastest(of, question.name)
-        other = [row.label for row in of.suite.rows
-                 if {*question.variants} & {*layer_counts(row.attention)}]  # fmt: skip
-        named = [f"{row} ({ratio(line, time)}{' °' * (row in other)})"
-                 for row, line in quick.items()][:FASTEST]  # fmt: skip
+        optional = {name.removeprefix("+") for name in question.variants}
+        attention = entries.set_index("row")["attention"]
+        mark = {row: " °" * bool(optional & {*layer_counts(attention[row])}) for row in quick}
+        named = [f"{row} ({ratio(line, time)}{mark[row]})" for row, line in quick.items()]
+        named = named[:FASTEST]
         times = [line[time] for line in quick.values()]
         tied = sum(of_row <= TIE * min(times) for of_row in times)
         found.append({

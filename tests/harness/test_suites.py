@@ -397,6 +397,11 @@ def test_a_suite_measures_both_forms_of_a_layer_that_has_both():
     others = {(name, True, n) for name in ("prefill", "decode") for n in suite.cost.lengths}
     assert planned["hgrn2"] == planned["conv"] == train[True] | train[False] | others
     assert planned["delta"] == train[True] | others and planned["linformer"] == train[False]
+    # Softmax is measured by both of its backends, of which the faster one is the reference.
+    measured = [spec for spec in specs if spec.attention == "softmax"]
+    assert {spec.options["softmax"].get("backend") for spec in measured} == {"sdpa", "naive"}
+    of_linear = harness.suite.layer_costs(suite.cost, suites.SuiteRow(attention="linear"), "cpu")
+    assert {spec.attention for spec in of_linear} == {"linear"}
 
 
 def test_a_row_of_a_question_has_its_positions_and_ends_at_its_ceiling(tmp_path, unread):

@@ -14,11 +14,12 @@ import harness
 from harness.records import suites
 from harness.records.answers import ClusterValues, CorrectAnswers
 from reports.advice import advice_text, advise, bytes_in, bytes_text, choices, table
-from reports.advice.rules import key_of
+from reports.advice.rules import OF_NEEDS, key_of
 from reports.advice.table import _resampled, unfinished
 from reports.statistics import score_groups
 from reports.suite_results import SuiteResults, results
 from tests.suite_frames import published_costs, suite_frames
+from zoo.registry import UserError
 
 Values = dict[str, Any]
 
@@ -159,7 +160,8 @@ def test_the_costs_are_of_the_form_of_the_questions(asked, key):
     points = {name: [[1024, t, t, t, 1.0, t]] for name, t in times.items()}
     both = {"recall": "ok", "state": "ok"}
     one = row("a", 1, {}, points=points, states=both, groups={"recall": 1, "state": 1},
-              seeds=both, ranges=both, draws={"recall": "11", "state": "11"})  # fmt: skip
+              seeds=dict.fromkeys(both, 3), ranges=dict.fromkeys(both, (1, 1, "")),
+              draws=dict.fromkeys(both, "11"))  # fmt: skip
     values = table_with(one) | {"lengths": {name: [1024] for name in times}, "usable": [*both],
                                 "units": dict.fromkeys(times, "ratio")}  # fmt: skip
     operation = "decode" if asked == ["recall"] and key is None else "train"
@@ -189,38 +191,57 @@ def test_one_row_is_recommended_the_fastest_of_the_best_and_where_it_can_be_used
 
 
 @pytest.mark.parametrize(
-    ("ranges", "groups", "verdict", "faster"),
+    ("ranges", "faster"),
     [
         # c differs from a, and begins a group; b, below c, shares a letter with a.
-        (([85, 95, "A"], [60, 88, "AB"], [84, 84, "B"]), (1, 2, 2), "", ["b"]),
-        (([85, 95, ""], [60, 88, ""], [84, 84, ""]), (1, 2, 2), "", ["b"]),
-        (([85, 95, "A"], [60, 88, "B"], [84, 84, "B"]), (1, 2, 2), "", []),
-        (([80, 95, ""], [60, 88, ""], [82, 84, ""]), (1, 2, 2), "", ["b", "c"]),
-        # Of able rows no result differs from another.
-        (([99, 99, "A"], [98, 98, "B"], [97, 97, "C"]), (1, 1, 1), "able", []),
+        (([85, 95, "A"], [60, 88, "AB"], [84, 84, "B"]), ["b"]),
+        (([85, 95, ""], [60, 88, ""], [84, 84, ""]), ["b"]),
+        (([85, 95, "A"], [60, 88, "B"], [84, 84, "B"]), []),
+        (([80, 95, ""], [60, 88, ""], [82, 84, ""]), ["b", "c"]),
     ],
 )  # fmt: skip
-def test_faster_rows_that_nothing_separates_from_the_recommended_one_are_named(
-    ranges, groups, verdict, faster
-):
-    times = {"a": 1.0, "b": 0.5, "c": 0.6}
+def test_faster_rows_that_no_record_tells_from_the_recommended_one_are_named(ranges, faster):
+    times, memory = {"a": 1.0, "b": 0.5, "c": 0.6}, {"a": 100.0, "b": 50.0, "c": 40.0}
     rows = [
-        row(name, group, {1024: time}, memory=100 * time, ranges={"recall": ends},
-            verdicts={"recall": verdict})
-        for (name, time), group, ends in zip(times.items(), groups, ranges, strict=True)
+        row(name, group, {1024: times[name]}, memory=memory[name], ranges={"recall": ends})
+        for name, group, ends in zip(times, (1, 2, 2), ranges, strict=True)
     ]  # fmt: skip
     found = advise(values := table_with(*rows), query())
-    assert found["recommended"] == ("b" if verdict else "a")
+    assert found["recommended"] == "a" and names(found) == ["b", "c", "a"]
     text = " ".join(advice_text(values, query(), found).split())
-    named = ", ".join(f"{name} ({times[name]:.3f})" for name in faster if name in names(found))
-    assert text.partition("not separable from it: ")[2] == (f"{named}." if named else "")
+    named = ", ".join(f"{name} ({times[name]:.3f})" for name in faster)
+    assert text.partition("do not tell them apart: ")[2] == (f"{named}." if faster else "")
+
+
+def test_able_rows_are_inseparable_and_an_able_row_differs_from_another():
+    ends = {"a": [99, 99, "A"], "b": [98, 98, "B"], "c": [98, 99, "AB"]}
+    rows = [
+        row(name, 1, {1024: 1.0}, memory=memory, ranges={"recall": ends[name]},
+            verdicts={"recall": "undecided" if name == "c" else "able"})
+        for name, memory in (("a", 1.0), ("b", 1.0), ("c", 1.0))
+    ]  # fmt: skip
+    members = {of["row"]: of["inseparable"] for of in advise(table_with(*rows), query())["members"]}
+    assert members == {"a": ["b"], "b": ["a"], "c": []}
+    both = [{**of, **{name: {**of[name], "copy": of[name]["recall"]} for name in OF_NEEDS},
+             "states": {"recall": "ok", "copy": "ok"}, "draws": {"recall": "11", "copy": "11"}}
+            for of in rows[:2]]  # fmt: skip
+    # One needed question on which two rows differ is enough.
+    both[0]["ranges"], both[0]["verdicts"] = {**both[0]["ranges"], "copy": [9, 9, ""]}, OPEN
+    both[1]["ranges"], both[1]["verdicts"] = {**both[1]["ranges"], "copy": [7, 7, ""]}, OPEN
+    values = table_with(*both) | {"usable": ["recall", "copy"]}
+    values["forms"]["copy"] = "bidirectional"
+    found = advise(values, query(needs=["recall", "copy"]))
+    assert [of["inseparable"] for of in found["members"]] == [[], []]
+
+
+OPEN = {"recall": "able", "copy": "undecided"}
 
 
 def test_of_rows_without_the_best_the_closest_is_recommended():
     left = table_with(row("a", 2, {1024: 1.0}), row("b", 3, {1024: 0.5}))
     found = advise(left, query())
     text = " ".join(advice_text(left, query(), found).split())
-    assert "Use a for recall (600 steps). No variant that is left is one of the best" in text
+    assert "Use a for recall (600 steps). No variant that is left is in group 1" in text
 
 
 def test_the_site_recommends_by_the_largest_memory_that_is_left():
@@ -277,6 +298,9 @@ def test_losses_are_ranked_among_themselves_where_a_baseline_is_better_than_all(
         for answers in runs["sample"]
     ]
     runs = runs.assign(better="lower", scale=1.0, unit="nats", sample=losses)
+    # A model without attention is one by its record, whatever its name.
+    models = ("conv", "none", "linear")
+    runs["baseline"] = runs["row"].isin(models)
     rules = [baselines.assign(score=0.5), baselines.assign(name="constant", score=3.0)]
     found = results(runs, suite, pd.concat(rules))
     answers, values = found.answers(), table_of(found)
@@ -287,9 +311,9 @@ def test_losses_are_ranked_among_themselves_where_a_baseline_is_better_than_all(
     assert {*values["question_notes"]} == {*values["usable"]}
     assert all(note in text for text in values["question_notes"].values())
     rows = {row["row"]: row["states"] for row in values["rows"]}
-    with_attention = compared[~compared["row"].isin(("conv", "none"))]
+    with_attention = compared[~compared["row"].isin(models)]
     assert {rows[row][name] for row, name in with_attention[["row", "question"]].values} == {"ok"}
-    assert "ok" not in {*rows["conv"].values(), *rows["none"].values()}
+    assert "ok" not in {state for model in models for state in rows[model].values()}
 
 
 def test_the_table_of_a_store_has_the_groups_and_states_of_the_matrix():
@@ -318,6 +342,14 @@ def test_the_table_of_a_store_has_the_groups_and_states_of_the_matrix():
     assert rows["softmax+primal"]["parts"] == ["softmax", "primal"]
     asked = query(4096, needs=["recall"])
     assert advice_text(values, asked, advise(values, asked))
+
+
+def test_costs_of_pytorch_operations_are_bounds_but_for_decoding():
+    keys = {of["row"]: of["bounds"] for of in table_of(made())["rows"]}
+    assert not any(key.startswith("decode") for of in keys.values() for key in of)
+    assert {"train", "train causal"} <= {*keys["linear"]} and not keys["retention"]
+    # The mean over layers is a bound if one of them is.
+    assert ("train" in keys["softmax"], "train" in keys["softmax+primal"]) == (False, True)
 
 
 def test_a_question_without_a_form_of_a_row_is_impossible_and_no_command_asks_it():
@@ -353,6 +385,15 @@ def test_a_score_of_one_seed_is_drawn_from_its_interval_and_of_several_from_the_
     answer, rng = pd.Series({"mean": 50.0, "low": 40.0, "high": 60.0}), np.random.default_rng(0)
     assert _resampled(np.array([50.0]), answer, rng).std() == pytest.approx(5, rel=0.2)
     assert {*_resampled(np.array([50.0, 50.0]), answer, rng)} == {50.0}
+
+
+def test_questions_of_two_forms_are_refused_with_the_remedy():
+    for needs, operation, remedy in (
+        (["recall", "bidirectional-copy"], "train", "ask for each by itself"),
+        ("bidirectional-copy", "decode", "or for pass train or forward"),
+    ):
+        with pytest.raises(UserError, match=f"this asks for two .*{remedy}"):
+            harness.advise(needs, 4096, operation)
 
 
 def test_a_need_is_every_question_that_its_name_begins():

@@ -209,6 +209,10 @@ def test_the_readme_names_the_able_rows_and_says_where_there_is_none(judged):
     assert line_of(none_able, "recall") == (
         "none is able; the best is softmax with 98.2, 3 of 3 seeds at the ceiling."
     )
+    first, *rest = judged.suite.questions
+    other = first.model_copy(update={"variants": {"softmax": {"backend": "naive"}}})
+    suite = judged.suite.model_copy(update={"questions": (other, *rest)})
+    assert line_of(judged._replace(suite=suite), "recall") == "**softmax (≤ 1.00 °)**."
     worse = judged._replace(answers=judged.answers.assign(answered=False))
     assert line_of(worse, "copy").startswith(
         "**primal (≤ 0.900), softmax (≤ 1.00)**; no variant is better than the strongest baseline, "
@@ -302,6 +306,10 @@ def test_lessons_are_those_that_the_results_have(judged, found):
     flat = judged.answers.assign(rise=-0.1)
     undecided = lessons(judged._replace(answers=flat))[1]
     assert undecided == "Undecided: 1 of 4 verdicts, 25 %; 0 still improve at the end."
+    # Softmax, which is able, needs all of the budget.
+    slow = flat.assign(error=0.01, distance=50.0, steps=flat["budget"])
+    undecided = lessons(judged._replace(answers=slow))[1]
+    assert undecided.endswith("at the end; 1 flat, where no variant can be unable.")
     able = judged.answers.assign(steps=[100.0, 1e4, 300.0, 200.0] * 2)
     able = able.assign(verdict=able["verdict"].replace("unable", "able"))
     steps = "recall 100 to 300 (softmax, linear[chunk=8], none)."
@@ -315,6 +323,17 @@ def test_lessons_are_those_that_the_results_have(judged, found):
     assert lessons(judged._replace(answers=nothing)) == [
         "Entries of the matrix: 0 finished, 0 in part, 1 not run."
     ]
+
+
+@pytest.mark.parametrize(("least", "tells"), [(1.5, False), (0.9, True)])
+def test_bits_on_repeated_n_grams_that_do_not_differ_from_those_without_context_say_so(
+    judged, least, tells
+):
+    probes = judged.probes.assign(probe="repeated 6-grams", low=1.0, high=2.0)
+    probes.loc[probes["row"] == "softmax", "high"] = least
+    page = page_of(judged._replace(probes=probes))
+    assert "*repeated 6-grams*: bits" in page
+    assert ("these bits do not show recall" in page) is not tells
 
 
 def test_probes_have_a_table_with_the_largest_trained_size_that_is_solved(judged):

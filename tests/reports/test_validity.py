@@ -208,10 +208,11 @@ def test_the_page_counts_the_verdicts_of_the_questions_of_the_suite(of):
     }  # fmt: skip
     assert sentence(found).endswith(
         "5 were fixed before results were known: 2 reproduced, 1 contradicted, 1 undecided, "
-        "1 not run. 0 were chosen or changed afterwards (†): none. In 0 of the reproduced ones the "
-        "lower variant is worse than a convolution without attention. ‡ marks every such ordering. "
-        "0 of the reproduced or contradicted ones are not separable in the matrix, whose letters "
-        "are corrected for the number of pairs."
+        "1 not run. 0 were chosen or changed afterwards (†): none. In 0 of the reproduced ones "
+        "the second variant is worse than a convolution without attention. ‡ marks every such "
+        "ordering. "
+        "0 of the reproduced or contradicted ones share a letter in the matrix, whose letters are "
+        "corrected for the number of pairs. Probes have no letters."
     )
     text = page(of, BOARD)
     assert sentence(found) in text and "no explanation yet" in text
