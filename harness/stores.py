@@ -109,7 +109,9 @@ def rules_of(*stores: Path) -> "pd.DataFrame":
 def with_warnings(content: "tuple[list[T], list[Broken]]") -> "tuple[list[T], list[Broken]]":
     """The content of a store, with a warning for each file that is not a record."""
     for bad in content[1]:
-        warnings.warn(f"{bad.path} is not a record and is left out: {bad.reason}", stacklevel=2)
+        remedy = "" if "move it away" in bad.reason else "; move it away"
+        text = f"{bad.path} is not a record and is left out: {bad.reason}{remedy}"
+        warnings.warn(text, stacklevel=2)
     return content
 
 

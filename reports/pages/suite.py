@@ -366,8 +366,9 @@ def fastest(of: Tables, question: str) -> dict[str, Line]:
 def terminal(of: Tables) -> str:
     """The matrix of each form as text: mean, rank group and verdict; in brackets at a baseline."""
     head = f"{of.suite.title} ({of.suite.key})"
-    every = {form: of.table(form, "terminal").terminal(WIDE) for form in of.matrix}
-    tables = [f"{head}, {form} questions\n{table}" for form, table in every.items()]
+    every = {form: of.table(form, "terminal") for form in of.matrix}
+    tables = [f"{head}, {form} questions\n{table.terminal(WIDE)}"
+              for form, table in every.items() if table.lines]  # fmt: skip
     legend = rendered("legend.txt.j2", of=of, steps=steps(of))
     return "\n\n".join([*tables, *(fill(text, WIDE) for text in (legend, *of.notes))])
 

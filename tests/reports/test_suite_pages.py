@@ -139,6 +139,14 @@ def test_a_ratio_of_pytorch_operations_is_marked_as_a_bound(suite_frames, comput
     assert [text.startswith("≤ ") for text in lines["primal"][3:6]] == [bound, bound, bound]
 
 
+def test_a_terminal_has_no_table_of_a_form_without_results(found):
+    empty = {
+        form: matrix[:0] if form == "causal" else matrix for form, matrix in found.matrix.items()
+    }
+    text = terminal(found._replace(matrix=empty))
+    assert "bidirectional questions" in text and "causal questions" not in text
+
+
 def test_texts_of_records_are_escaped(suite_frames):
     suite, runs, *_ = suite_frames
     runs = runs.replace({"row": {"none": "a|b_{&%$<!--\x1b"}})
