@@ -143,7 +143,9 @@ function advise({ length, pass, memory, needs }) {
     excluded: {}, commands: [], recommended: "" });
   const form = table.forms[needs[0]];
   if (!choices.lengths.length) return refuse("no cost is measured");
-  const twoForms = "a layer has one form, and this asks for two; ask for each by itself";
+  const remedy = ["prefill", "decode"].includes(pass)
+    ? "ask for a causal question, or for pass train or forward" : "ask for each by itself";
+  const twoForms = `a layer has one form, and this asks for two; ${remedy}`;
   if (needs.some((name) => table.forms[name] !== form)) return refuse(twoForms);
   if (used.length > page.most_needs)
     return refuse(`more than ${page.most_needs} questions; harness advise takes any number`);

@@ -1,6 +1,6 @@
 """The runs that tables show: their questions, rows and results."""
 
-from itertools import permutations
+from itertools import islice, permutations
 
 import pytest
 
@@ -118,7 +118,8 @@ def test_runs_of_an_older_version_of_a_task_or_other_code_are_left_out_and_count
     old = [make_record(key="text@9[max_len=512]", task="text", seed=n) for n in (0, 1)]
     new = [make_record("linear", key="text@10[max_len=512]", task="text"), make_record("primal")]
     other = make_record("primal", seed=1, implementation="mine:1", started="2020-01-01T00:00:00Z")
-    for records in permutations([*old, *new, other]):
+    # One in eleven of the 120 orders: each record is first, and last, in some.
+    for records in islice(permutations([*old, *new, other]), 0, None, 11):
         assert rows(records) == ["linear", "primal"] and len(of_records(records)) == 2
     reasons = questions(frame.of_records([*old, *new, other]))["left_out"]
     text = "Left out of the runs: 1 of other code of the row, 2 of an older version of the task."
