@@ -93,7 +93,7 @@ def advise(
     """Return the variants that no other beats in accuracy, time and memory at once.
 
     Args:
-        needs: questions of one form, or what their names begin with: `recall`.
+        needs: questions of one form, or what their names begin or else end with: `recall`.
         length: tokens of a sample, at which costs are compared.
         operation: `train`, `forward`, `prefill` or `decode`.
         memory: the most bytes of a sample; None for any.
@@ -129,6 +129,7 @@ def ask(
     wanted: dict[str, None] = {}
     for need in needs:
         found = [name for name in names if name == need or name.startswith(f"{need}-")]
+        found = found or [name for name in names if name.endswith(f"-{need}")]
         if not found:
             raise UserError(unknown(f"question of {chosen.key}", need, names))
         wanted |= dict.fromkeys(found)

@@ -21,7 +21,7 @@ def advise(
     Args:
         length: Tokens of a sample: 4096 or 16k.
         pass_: train, forward, prefill or decode.
-        needs: Questions of one form, or what their names begin with: recall.
+        needs: Questions of one form, or what their names begin or else end with: recall.
         memory: The most peak memory of a sample, as 2GiB, in decoding with the state; by default
             any.
         suite: NAME, NAME@VERSION or a TOML file.

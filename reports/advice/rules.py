@@ -245,7 +245,7 @@ def _tied(row: Values, other: Values) -> bool:
 def _refusal(lengths: Sequence[int], query: Values, key: str, used: Sequence[str]) -> str:
     """The reason why there is no result; empty where there is one."""
     if not lengths:
-        return f"no cost of {label_of(key)} is measured"
+        return f"no cost is measured of this pass and form ({label_of(key)})"
     if not lengths[0] <= query["length"] <= lengths[-1]:
         return f"{query['length']:,} tokens are not between {lengths[0]:,} and {lengths[-1]:,}"
     return "" if used else "there is no evidence for any variant in what is needed"

@@ -396,10 +396,11 @@ def test_questions_of_two_forms_are_refused_with_the_remedy():
             harness.advise(needs, 4096, operation)
 
 
-def test_a_need_is_every_question_that_its_name_begins():
+def test_a_need_is_every_question_whose_name_it_begins_or_else_ends():
     both = [q.name for q in suites.find("laptop").questions if q.name.startswith("bidirectional-")]
     assert {"bidirectional-copy", "bidirectional-recall"} <= {*both}
-    for need, questions in (("bidirectional", both), ("recall", ["recall"])):
+    of_end = ("histogram", ["bidirectional-histogram"])
+    for need, questions in (("bidirectional", both), ("recall", ["recall"]), of_end):
         assert harness.advise(need, 4096)["query"]["needs"] == questions
 
 
