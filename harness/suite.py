@@ -219,6 +219,11 @@ def run_suite(
         warnings.warn(f"missing data of {lacking}: {remedy}", stacklevel=2)
     chosen = [question for question in chosen if question.name not in missing]
     measured_rows = rows if how.cost and not suite.published else ()
+    softmax = SuiteRow(attention=REFERENCE)
+    named = [Composition.parse(row.attention).names for row in measured_rows]
+    if REFERENCE in {name for names in named if len(names) > 1 for name in names}:
+        # The cost of a composition is the mean over its layers.
+        measured_rows = [*(row for row in measured_rows if row != softmax), softmax]
     layers = [spec for row in measured_rows for spec in layer_costs(suite.cost, row, device)]
     for spec in layers:
         # Before any run: it rejects what cannot be measured after all of them, and bad files.
@@ -234,7 +239,7 @@ def run_suite(
                 f"nothing is measured while runs are in progress on this machine ({running}); "
                 f"measure later with: harness run --suite {suite.key} --store {how.store}"
             )
-        copy_published(layers, how.store)
+        copy_published([*layers, *layer_costs(suite.cost, softmax, device)], how.store)
         complete &= is_complete(measure_all(layers, how.store, **how.of_costs))
     return suite, complete, None
 

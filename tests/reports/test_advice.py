@@ -14,8 +14,9 @@ import harness
 from harness.records import suites
 from harness.records.answers import ClusterValues, CorrectAnswers
 from reports.advice import advice_text, advise, bytes_in, bytes_text, choices, table
-from reports.advice.rules import OF_NEEDS, key_of
-from reports.advice.table import _resampled, unfinished
+from reports.advice.rules import OF_NEEDS, best, key_of
+from reports.advice.table import _bounds, _resampled, unfinished
+from reports.layer_costs import PYTORCH
 from reports.statistics import score_groups
 from reports.suite_results import SuiteResults, results
 from tests.suite_frames import published_costs, suite_frames
@@ -486,3 +487,89 @@ def test_able_rows_are_the_first_group_and_better_scores_of_others_come_after_th
     for of in learned.itertuples():
         assert (groups[of.row][of.question] == 1) == (of.Index in {*worst})
     assert len(learned) > len(worst)
+
+
+@pytest.mark.parametrize(("group", "time", "tied"), [(1, 1.0, ["b"]), (2, 1.0, []), (1, 1.5, [])])
+def test_rows_are_tied_if_neither_results_nor_times_differ(group, time, tied):
+    rows = row("a", 1, {1024: 1.0}), row("b", group, {1024: time})
+    first = advise(table_with(*rows), query())["members"][0]
+    assert (first["row"], first["tied"]) == ("a", tied)
+
+
+def test_a_time_is_a_bound_only_in_the_setting_that_is_asked():
+    bounds = {"a": ["decode", "train causal"], "b": ["train"]}
+    rows = [row(name, 1, {1024: 1.0}, bounds=found) for name, found in bounds.items()]
+    members = advise(table_with(*rows), query())["members"]
+    assert {of["row"]: of["bound"] for of in members} == {"a": 0, "b": 1}
+
+
+def test_of_equally_bad_worst_groups_decided_rows_then_better_groups_then_fast_ones_are_best():
+    def member(name, groups, verdict, time):
+        return {"row": name, "groups": groups, "verdicts": ["able", verdict], "time": time}
+
+    opened, decided = member("o", [1, 3], "undecided", 1.0), member("d", [3, 3], "able", 2.0)
+    better = member("b", [1, 3], "able", 3.0)
+    assert best([opened, decided])["row"] == "d" and best([decided, better])["row"] == "b"
+
+
+def test_a_faster_row_is_named_only_if_the_quartiles_do_not_overlap():
+    ends = {"recall": [1, 2, ""]}
+    rows = (row("a", 1, {1024: 1.0}, ranges=ends), row("b", 2, {1024: 0.995}, ranges=ends))
+    found = advise(values := table_with(*rows), query())
+    assert found["recommended"] == "a" and names(found) == ["b", "a"]
+    assert "Faster" not in advice_text(values, query(), found)
+
+
+def test_a_row_that_is_best_in_one_question_of_two_is_not_called_one_of_the_best():
+    one = row("a", 1, {1024: 1.0})
+    one |= {of: {**one[of], "image": one[of]["recall"]} for of in (*OF_NEEDS, "states", "draws")}
+    one["groups"] = {"recall": 1, "image": 2}
+    values = table_with(one)
+    values |= {
+        "usable": ["recall", "image"],
+        "steps": {**values["steps"], "image": 9},
+        "questions": {**values["questions"], "image": "image"},
+    }
+    wanted = query(needs=["recall", "image"])
+    text = " ".join(advice_text(values, wanted, advise(values, wanted)).split())
+    assert "No variant that is left is in group 1 of every question" in text
+
+
+def test_a_sentence_of_the_site_names_no_faster_row_that_needs_more_memory():
+    ends = {"recall": [1, 2, ""]}
+    rows = (
+        row("a", 1, {1024: 1.0}, ranges=ends),
+        row("b", 2, {1024: 0.5}, memory=200.0, ranges=ends),
+    )
+    (found,) = (of for of in choices(table_with(*rows))["results"].values() if of["members"])
+    sentences = {of["row"]: of["sentence"] for of in found["members"]}
+    assert "Faster" not in sentences["a"] and "apart: b (0.500)" in sentences["b"]
+
+
+def test_a_sentence_marks_a_time_that_is_a_bound():
+    values = table_with(row("a", 1, {1024: 1.0}, bounds=["train"]))
+    text = " ".join(advice_text(values, query(), advise(values, query())).split())
+    assert "fastest of them: ≤ 1.00 times" in text
+
+
+@pytest.mark.parametrize(("better", "sign"), [("higher", 1), ("lower", -1)])
+def test_ranges_are_the_intervals_and_letters_of_the_matrix(better, sign):
+    answers = (found := made()).answers().assign(better=better)
+    rows = {of["row"]: of["ranges"] for of in table_of(found, answers)["rows"]}
+    scored = answers[answers["mean"].notna()]
+    assert (scored["rank_group"] != "").any()
+    for of in scored.to_dict("records"):
+        ends = sorted(sign * of[end] for end in ("low", "high"))
+        *interval, letters = rows[of["row"]][of["question"]]
+        assert interval == pytest.approx(ends, rel=1e-4) and letters == of["rank_group"]
+
+
+def test_bounds_are_of_the_fastest_layers_and_of_the_row_itself():
+    costs = published_costs()
+    first = costs[(costs["pass"] == "train") & (costs["status"] == "ok")].iloc[:1]
+    fast = first.assign(computed_by="library", seconds=1.0, ratio=0.5, outdated=False)
+    slow = fast.assign(computed_by=PYTORCH, seconds=2.0, ratio=1.0)
+    key = key_of("train", bool(first["causal"].iloc[0]))
+    assert _bounds(pd.concat([slow, fast])) == [] and _bounds(slow) == [key]
+    long = fast.assign(length=2 * first["length"].iloc[0])
+    assert _bounds(pd.concat([slow, long])) == [key]

@@ -9,6 +9,7 @@ from scipy import stats
 
 from harness.records.interval import Sample, interval, mean_interval, score_interval
 from reports.statistics import (
+    differ,
     differences,
     holm,
     is_comparable,
@@ -235,3 +236,10 @@ def test_a_row_begins_a_group_where_it_differs_from_the_first_row_of_the_last_on
     rows["better"] = "higher" if sign > 0 else "lower"
     found = score_groups(rows.sample(frac=1, random_state=0))
     assert found == dict(zip(rows.index, [1, 1, 2, 2, 2, 3, 4], strict=True))
+
+
+def test_results_differ_by_letters_only_where_both_have_letters():
+    assert not differ([1, 2, "A"], [1, 2, ""]) and not differ([1, 2, ""], [1, 2, "A"])
+    assert differ([1, 2, "A"], [1, 2, "B"]) and not differ([1, 2, "AB"], [1, 2, "B"])
+    assert differ([1, 2, "A"], [3, 4, "A"]) and differ([3, 4, "A"], [1, 2, "A"])
+    assert not differ([1, 2, ""], [2, 3, ""])

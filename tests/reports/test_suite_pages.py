@@ -1,6 +1,7 @@
 """The files of a suite: Markdown, CSV, LaTeX, and the table of a terminal."""
 
 import io
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ from reports.layer_costs import FORMS
 from reports.matrix import by_state, most_solved
 from reports.pages.lessons import lessons
 from reports.pages.suite import (
+    _shows_no_recall,
     fastest,
     files,
     readme_answer,
@@ -213,14 +215,19 @@ def test_the_readme_names_the_able_rows_and_says_where_there_is_none(judged):
 
     assert line_of(judged, "recall") == "**softmax (≤ 1.00)**."
     verdicts = judged.answers["verdict"].replace("able", "undecided")
-    none_able = judged._replace(answers=judged.answers.assign(verdict=verdicts))
+    open_ = judged.answers.assign(verdict=verdicts, reached=2, runs=3)
+    none_able = judged._replace(answers=open_)
     assert line_of(none_able, "recall") == (
-        "none is able; the best is softmax with 98.2, 3 of 3 seeds at the ceiling."
+        "none is able; the best is softmax with 98.2, 2 of 3 seeds at the ceiling."
     )
     first, *rest = judged.suite.questions
     other = first.model_copy(update={"variants": {"softmax": {"backend": "naive"}}})
     suite = judged.suite.model_copy(update={"questions": (other, *rest)})
     assert line_of(judged._replace(suite=suite), "recall") == "**softmax (≤ 1.00 °)**."
+    for name, mark in (("+softmax", " °"), ("primal", "")):
+        other = first.model_copy(update={"variants": {name: {"rank": 8}}})
+        suite = judged.suite.model_copy(update={"questions": (other, *rest)})
+        assert line_of(judged._replace(suite=suite), "recall") == f"**softmax (≤ 1.00{mark})**."
     worse = judged._replace(answers=judged.answers.assign(answered=False))
     assert line_of(worse, "copy").startswith(
         "**primal (≤ 0.900), softmax (≤ 1.00)**; no variant is better than the strongest baseline, "
@@ -432,3 +439,24 @@ def test_rows_without_a_result_are_counted_by_question_unless_they_lack_its_form
     entries = {line[0]: line[1:4] for line in table_in(page, "by result")}
     assert entries["question"] == ["finished", "part", "not run"]
     assert (entries["recall"], entries["copy"]) == (["3", "0", "1"], ["1", "0", "2"])
+
+
+@pytest.mark.parametrize(
+    ("rows", "probe", "expected"),
+    [
+        ({"a": (2.5, 2.7), "conv": (2.4, 2.6), "none": (3.0, 3.1)}, "repeated 6-grams", True),
+        ({"a": (2.0, 2.5), "conv": (2.4, 2.6)}, "repeated 6-grams", True),
+        ({"a": (1.0, 2.0), "b": (2.5, 2.7), "conv": (2.4, 2.6)}, "repeated 6-grams", False),
+        ({"a": (2.5, 2.7), "conv": (2.4, 2.6)}, "8 pairs", False),
+        ({"a": (2.5, 2.7)}, "repeated 6-grams", False),
+    ],
+)
+def test_repeated_n_grams_show_no_recall_if_no_interval_is_below_all_models(rows, probe, expected):
+    probes = pd.DataFrame(
+        [
+            {"question": "language", "probe": probe, "row": name, "low": low, "high": high}
+            for name, (low, high) in rows.items()
+        ]
+    )
+    seeds = pd.DataFrame({"row": [*rows], "baseline": [name in ("conv", "none") for name in rows]})
+    assert _shows_no_recall(SimpleNamespace(probes=probes, seeds=seeds)) is expected

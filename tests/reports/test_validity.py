@@ -274,3 +274,13 @@ def test_the_orderings_are_not_of_an_older_suite_than_the_published_one():
 def test_every_contradiction_of_the_published_page_is_explained():
     text = (ROOT / "docs" / "validity.md").read_text("utf-8")
     assert "contradicted" in text and "no explanation yet" not in text
+
+
+def test_undecided_orders_of_one_rank_group_are_not_counted():
+    lines = [
+        line(row, "language", 2.4, half=0.2, better="lower", rank_group="A")
+        for row in ("softmax", "linear")
+    ]
+    found = found_in(*lines)
+    assert found.loc[("softmax", "linear"), "shares_letter"]
+    assert "0 of the reproduced or contradicted ones" in sentence(found)
