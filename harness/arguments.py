@@ -140,10 +140,7 @@ def registered(names: list[str]) -> list[str]:
 
 
 def span(text: str) -> range:
-    """Read `7`, or a range with both of its ends, `0-4`; raise `ValueError` for another text.
-
-    Raises `UserError` for a range whose ends are the wrong way round.
-    """
+    """Read `7`, or a range with both of its ends, `0-4`; raise `ValueError` for another text."""
     first, _, last = text.partition("-")
     if not (first and last):
         return range(number := int(text), number + 1)

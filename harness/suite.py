@@ -199,6 +199,15 @@ def layer_costs(plan: CostPlan, row: SuiteRow, device: Device) -> list[CostSpec]
     return specs
 
 
+def costs_of_rows(plan: CostPlan, rows: Sequence[SuiteRow], device: Device) -> list[CostSpec]:
+    """The measurements of rows, and of the layers of compositions, whose cost is their mean."""
+    named = [Composition.parse(row.attention).names for row in rows]
+    parts = dict.fromkeys(name for names in named if len(names) > 1 for name in names)
+    layers = [SuiteRow(attention=name) for name in parts]
+    every = [*rows, *(layer for layer in layers if layer not in rows)]
+    return [spec for row in every for spec in layer_costs(plan, row, device)]
+
+
 def run_suite(
     name: str, how: Execution, *, attentions: Sequence[str] = (), questions: Sequence[str] = (),
     settings: Settings = NONE,
@@ -218,13 +227,7 @@ def run_suite(
     for lacking, remedy in missing.items():
         warnings.warn(f"missing data of {lacking}: {remedy}", stacklevel=2)
     chosen = [question for question in chosen if question.name not in missing]
-    measured_rows = rows if how.cost and not suite.published else ()
-    softmax = SuiteRow(attention=REFERENCE)
-    named = [Composition.parse(row.attention).names for row in measured_rows]
-    if REFERENCE in {name for names in named if len(names) > 1 for name in names}:
-        # The cost of a composition is the mean over its layers.
-        measured_rows = [*(row for row in measured_rows if row != softmax), softmax]
-    layers = [spec for row in measured_rows for spec in layer_costs(suite.cost, row, device)]
+    layers = costs_of_rows(suite.cost, rows, device) if how.cost and not suite.published else []
     for spec in layers:
         # Before any run: it rejects what cannot be measured after all of them, and bad files.
         CostStore.within(how.store).find(spec)
@@ -239,7 +242,8 @@ def run_suite(
                 f"nothing is measured while runs are in progress on this machine ({running}); "
                 f"measure later with: harness run --suite {suite.key} --store {how.store}"
             )
-        copy_published([*layers, *layer_costs(suite.cost, softmax, device)], how.store)
+        softmax = layer_costs(suite.cost, SuiteRow(attention=REFERENCE), device)
+        copy_published([*layers, *softmax], how.store)
         complete &= is_complete(measure_all(layers, how.store, **how.of_costs))
     return suite, complete, None
 

@@ -228,7 +228,7 @@ def _members(candidates: Sequence[Values], needs: Sequence[str], key: str) -> li
 
 
 def _is_inseparable(row: Values, other: Values) -> bool:
-    """Return whether no result on a needed question differs; those of two able rows never do."""
+    """Return whether two rows differ in no needed question; two able rows never differ."""
     able = [[verdict == verdicts.ABLE for verdict in of["verdicts"]] for of in (row, other)]
     ranges = zip(able[0], row["ranges"], other["ranges"], strict=True)
     return able[0] == able[1] and not any(differ(*of) for is_able, *of in ranges if not is_able)

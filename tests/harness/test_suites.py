@@ -402,6 +402,14 @@ def test_a_suite_measures_both_forms_of_a_layer_that_has_both():
     assert {spec.options["softmax"].get("backend") for spec in measured} == {"sdpa", "naive"}
     of_linear = harness.suite.layer_costs(suite.cost, suites.SuiteRow(attention="linear"), "cpu")
     assert {spec.attention for spec in of_linear} == {"linear"}
+    # The cost of a composition is the mean over its layers.
+    row = suites.SuiteRow(attention="taylor+local")
+    both = [row, suites.SuiteRow(attention="local")]
+    alone, *others = (
+        sorted(spec.shape for spec in harness.suite.costs_of_rows(suite.cost, rows, "cpu"))
+        for rows in ([row], both, both[::-1], [suites.SuiteRow(attention="taylor"), both[1]])
+    )
+    assert alone and others == [alone] * 3
 
 
 def test_a_row_of_a_question_has_its_positions_and_ends_at_its_ceiling(tmp_path, unread):
