@@ -44,6 +44,11 @@ class VisionModel(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.undecayed = {f"transformer.{name}" for name in transformer.no_weight_decay()}
 
+    @property
+    def layers(self) -> nn.Module:
+        """The blocks."""
+        return self.transformer.blocks
+
     def forward(self, batch: Batch) -> tuple[Float[Tensor, "b classes"], dict[str, Tensor]]:
         """Return the logits of each image, and the auxiliary losses."""
         whole, layer_losses = self.transformer, []

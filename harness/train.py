@@ -3,7 +3,6 @@
 import math
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple
 
@@ -13,17 +12,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from harness.batches import ShuffledBatches, in_order, reader
+from harness.optimisers import OPTIMISERS
 from harness.records.fields import Seconds
 from harness.records.record import Environment, Point
 from harness.records.spec import TrainSpec
 from harness.timing import synchronise
 from tasks.contract import Split
 from tasks.metrics import Metric
-
-OPTIMISERS: Mapping[str, Callable[..., torch.optim.Optimizer]] = {
-    "adamw": partial(torch.optim.AdamW, fused=True),
-    "radam": partial(torch.optim.RAdam, decoupled_weight_decay=True),
-}
 
 MOMENTUM = (0.85, 0.95)
 """Lowest and highest beta1 of a cycle, the defaults of PyTorch's `OneCycleLR`."""
@@ -116,10 +111,7 @@ class Trainer:
         self.order = ShuffledBatches(len(train), spec.batch, seed, self.device, lengths)
         self.read = reader(train, self.order, spec, seed)
         self.answers = train.answers.smoothed(spec.label_smoothing)
-        self.optimizer = OPTIMISERS[spec.optimiser](
-            parameter_groups(model, spec), lr=spec.lr, betas=spec.betas, eps=spec.eps,
-            weight_decay=spec.weight_decay,
-        )  # fmt: skip
+        self.optimizer = OPTIMISERS[spec.optimiser](model, spec)
 
     def step(self, number: int) -> dict[str, Tensor]:
         """Train on batch `number`; return its losses by name, as tensors on the device."""
@@ -164,21 +156,6 @@ class Trainer:
         """The output of the head for a batch: logits or numbers, in the run's precision."""
         with autocast(self.device.type, self.spec.precision):
             return self.forward(batch)[0]
-
-
-def parameter_groups(model: nn.Module, spec: TrainSpec) -> list[dict[str, Any]]:
-    """The parameters for the optimiser: all, or those that decay and the others."""
-    if spec.decay == "all":
-        return [{"params": [*model.parameters()]}]
-    undecayed: set[str] = {
-        f"{path}.{name}".lstrip(".")
-        for path, module in model.named_modules()
-        for name in getattr(module, "undecayed", ())
-    }
-    groups: list[dict[str, Any]] = [{"params": []}, {"params": [], "weight_decay": 0.0}]
-    for name, parameter in model.named_parameters():
-        groups[parameter.ndim < 2 or name in undecayed]["params"].append(parameter)
-    return groups
 
 
 def autocast(device: str, precision: str) -> torch.autocast:

@@ -47,7 +47,7 @@ class TrainSpec(Frozen):
         parts_by_length: whether the examples of a batch pass through the model in parts of equal
             length, without padding; the loss is the same as without parts.
         stop_at: the score on dev at which training ends, when two evaluations in a row reach it.
-        optimiser: `radam`: Liu et al., 2020, arXiv 1908.03265, with decoupled decay.
+        optimiser: see `harness.optimisers`.
         schedule: see `SCHEDULES` of `harness.train`.
         clip: largest norm of the gradient of all parameters; 0 for no limit.
         best_on_test: whether test is evaluated whenever dev is, and the best score is recorded, as
@@ -72,7 +72,7 @@ class TrainSpec(Frozen):
     bucket_by_length: bool = False
     parts_by_length: bool = False
     stop_at: float | None = None
-    optimiser: Literal["adamw", "radam"] = "adamw"
+    optimiser: Literal["adamw", "radam", "muon"] = "adamw"
     schedule: Literal["one-cycle", "cosine", "constant"] = "one-cycle"
     clip: Annotated[float, Field(ge=0)] = 0.0
     best_on_test: bool = False

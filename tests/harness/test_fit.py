@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from harness.data import restore
+from harness.optimisers import parameter_groups
 from harness.train import (
     DivergedError,
     Evaluation,
@@ -14,7 +15,6 @@ from harness.train import (
     Trainer,
     evaluation_steps,
     fit,
-    parameter_groups,
 )
 from tasks import metrics
 from tasks.answers import Number
