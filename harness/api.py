@@ -94,7 +94,7 @@ def advise(
 
     Args:
         needs: questions of one form, or what their names begin or else end with: `recall`.
-        length: tokens of a sample, at which costs are compared.
+        length: tokens of a sample, at which costs are compared; the nearest measured one counts.
         operation: `train`, `forward`, `prefill` or `decode`.
         memory: the most bytes of a sample; None for any.
         suite: its name, or a TOML file.
@@ -145,8 +145,11 @@ def ask(
         table = advice.table(of.answers(), of.seeds, content.costs, chosen, described())
     # A suite of a user is named by its file.
     table["suite"] = shlex.quote(suite if suite.endswith(".toml") else chosen.key)
-    if conflict := advice.rules.setting_of(table, query)[1]:
+    key, conflict = advice.rules.setting_of(table, query)
+    if conflict:
         raise UserError(conflict)
+    if measured := table["lengths"].get(key):
+        query |= {"length": min(max(length, measured[0]), measured[-1]), "asked": length}
     return table, query, advice.advise(table, query)
 
 

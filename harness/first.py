@@ -13,7 +13,6 @@ from harness.arguments import registered
 from harness.costs import measurement, sweep
 from harness.environment import describe
 from harness.records import suites
-from harness.records.cost import batching_of
 from harness.records.fields import Device
 from harness.records.frame import of_records
 from harness.records.sources import Sources, is_other_code
@@ -22,15 +21,16 @@ from harness.records.suites import Suite, SuiteQuestion, SuiteRow
 from harness.runs import Execution, execute
 from harness.suite import layer_costs, rows_of, specs_of
 from harness.tuning import at_rate, finals
-from reports import verdicts
 from reports.layer_costs import FORMS
 from reports.markdown import rendered
+from reports.suite_results import NO_BASELINES, question_results
 from reports.text import text_table
+from zoo.registry import UserError
 
-SUITE, SEED = "laptop", 1
-"""The suite, and the seed of its runs."""
+SUITES, SEED = ("lra", "laptop"), 1
+"""The suites, of which the first with a first question of its form counts; the seed of runs."""
 
-HEAD = ("place", "attention", "accuracy, %", "verdict")
+HEAD = ("place", "attention", "score", "95 % interval")
 
 LENGTHS = (256, 1024, 4096)
 """Tokens at which a layer is measured."""
@@ -41,51 +41,68 @@ SECONDS, TIMEOUT = 0.5, 60.0
 Document = dict[str, Any]
 
 
-def first(names: Sequence[str], how: Execution, suite: str = SUITE) -> Document:
-    """Train each variant on the first questions of the suite, and measure a layer; see `text`."""
-    of, device = suites.find(suite), how.resources.device
+def first(names: Sequence[str], how: Execution, named: Sequence[str] = SUITES) -> Document:
+    """Train each variant on the first questions of a suite, and measure a layer; see `text`."""
+    device, documents = how.resources.device, []
     if how.resources.engine == "local" and not how.resources.workers and device == "cpu":
-        workers = min(len(of.first), os.cpu_count() or 1)
-        resources = replace(how.resources, workers=workers, threads=how.resources.threads or 1)
-        how = replace(how, resources=resources)
+        threads = how.resources.threads or os.cpu_count() or 1
+        how = replace(how, resources=replace(how.resources, workers=1, threads=threads))
     attentions = registered([*names])
-    rows, typed = rows_of(of, attentions, {}), dict(zip(attentions, names, strict=True))
-    questions, answers = [*map(of.question, of.first)], suites.published(of)
-    specs = _specs(of, questions, rows, answers, device)
-    outcomes = execute(specs, how) if specs else []
-    runs = of_records(record for record, _ in outcomes)
-    documents = [{
-        "row": row.label, "attention": typed.get(row.label) or typed[row.attention],
-        "questions": [place(row.label, question, runs, answers) for question in questions],
-        "device": "a CPU" if device == "cpu" else "a GPU",
-        "layers": layers_of(of, row, how) if how.cost else {},
-    } for row in rows]  # fmt: skip
-    return {"machine": f"{of.key}; {describe(device).device}", "rows": documents}
+    files = {suites.find(name).key: name for name in named}
+    for name, attention in zip(names, attentions, strict=True):
+        suite, row, specs = _chosen(attention, [*map(suites.find, named)], device)
+        outcomes = execute(specs, how) if specs else []
+        runs, answers = of_records(record for record, _ in outcomes), suites.published(suite)
+        questions = map(suite.question, suite.first)
+        documents.append({
+            "row": row.label, "attention": name, "suite": files[suite.key],
+            "questions": [place(row.label, question, runs, answers) for question in questions],
+            "device": "a CPU" if device == "cpu" else "a GPU",
+            "layers": layers_of(suite, row, how) if how.cost else {},
+        })  # fmt: skip
+    return {"machine": describe(device).device, "rows": documents}
+
+
+def _chosen(
+    attention: str, every: Sequence[Suite], device: Device
+) -> tuple[Suite, SuiteRow, list[RunSpec]]:
+    """The first suite with a first question of a form of the variant, else the last one."""
+    for suite in every:
+        (row, *_) = rows_of(suite, [attention], {})
+        questions = [*map(suite.question, suite.first)]
+        specs = _specs(suite, questions, row, suites.published(suite), device)
+        if specs or suite is every[-1]:
+            return suite, row, specs
+    raise UserError("no suite is named; give one or more")
 
 
 def _specs(
-    suite: Suite, questions: Sequence[SuiteQuestion], rows: Sequence[SuiteRow],
-    answers: pd.DataFrame, device: Device,
+    suite: Suite, questions: Sequence[SuiteQuestion], row: SuiteRow, answers: pd.DataFrame,
+    device: Device,
 ) -> list[RunSpec]:  # fmt: skip
-    """A run of each row on each question that it has a form for, at its published rate.
+    """A run of a row on each question that it has a form for, at its published rate.
 
-    A row without a published rate has the middle one, of two the higher.
+    A row without a published rate has the first rate of the question.
     """
     rates = answers.set_index(["row", "question"])["rate"].dropna().to_dict()
     specs = []
     for question in questions:
-        for trials in specs_of(suite, question, rows, device):
-            middle = trials[len(trials) // 2]
-            if rate := rates.get((middle.row, question.name)):
-                specs += finals(at_rate(middle, rate), [SEED])
+        for trials in specs_of(suite, question, [row], device):
+            first = trials[0]
+            rate = rates.get((first.row, question.name))
+            if rate and question.rates:
+                specs += finals(at_rate(first, rate), [SEED])
             else:
                 # Without trials of the row it is no result of the suite.
-                specs.append(middle.model_copy(update={"seed": SEED, "role": ""}))
+                specs.append(first.model_copy(update={"seed": SEED, "role": ""}))
     return specs
 
 
 def place(row: str, question: SuiteQuestion, runs: pd.DataFrame, answers: pd.DataFrame) -> Document:
-    """The accuracy of a row on a question in percent, and its place among the published results."""
+    """The score of a row on a question, and its place among the published results.
+
+    It has no place where no published row is above the baselines.
+    """
     found: Document = {"title": question.title, "asks": question.asks, "failed": False}
     names = (row, question.name)
     run = next((r for r in runs.to_dict("records") if (r["row"], r["question"]) == names), None)
@@ -93,33 +110,35 @@ def place(row: str, question: SuiteQuestion, runs: pd.DataFrame, answers: pd.Dat
         return found | {"score": None, "reason": f"{row} lacks the form that this needs"}
     if run["status"] != "ok":
         return found | {"score": None, "reason": run["reason"], "failed": True}
-    lines = answers[answers["question"] == question.name]
+    own = {"declared": run["declared"], "score": run["score"], "interval": _interval(run)}
+    return placed(found | own, row, question.name, answers)
+
+
+def placed(found: Document, row: str, question: str, answers: pd.DataFrame) -> Document:
+    """The document of a question with the place of its score among the published results."""
+    lines = answers[answers["question"] == question]
     others = lines[lines["row"] != row].sort_values("mean", ascending=False, kind="stable")
-    score = run["score"]
-    place = 1 + int((others["mean"] > score).sum())
+    place = 1 + int((others["mean"] > found["score"]).sum())
     ranked = others.assign(place=[n for n in range(1, len(others) + 2) if n != place])
     before = next(iter(lines[lines["row"] == row].to_dict("records")), {})
     rules = others[others["baseline"] != ""].set_index("baseline")["baseline_value"].to_dict()
     sources, code = Sources(), dict(zip(lines["row"], lines["implementation"], strict=True))
     return found | {
-        "declared": run["declared"], "score": score, "place": place, "of": len(others) + 1,
-        "others": ranked[["place", "row", "mean", "verdict"]].to_dict("records"),
-        "published": before.get("mean"), "verdict": before.get("verdict", ""),
-        "curve": run.get("curve") or _curve(run, question),
+        "place": place, "of": len(others) + 1, "ranks": bool(lines["answered"].any()),
+        "others": ranked[["place", "row", "mean", "interval"]].to_dict("records"),
+        "published": before.get("mean"),
         "outdated": [name for name, text in code.items() if is_other_code(text, sources)],
         "baseline": max(rules.items(), key=lambda rule: rule[1], default=None),
     }  # fmt: skip
 
 
-def _curve(run: Mapping[Hashable, Any], question: SuiteQuestion) -> str:
-    """The progress of one run: its steps to the ceiling, or the rise of its curve at the end."""
-    if question.ceiling is None or "evaluations" not in run:
+def _interval(run: Mapping[Hashable, Any]) -> str:
+    """The interval of one seed, of the examples of test; empty without stored answers."""
+    found = question_results(pd.DataFrame([run]), NO_BASELINES)
+    score = found.scores.get(run["row"])
+    if score is None:
         return ""
-    runs, ceilings = pd.DataFrame([{**run, "grid": ""}]), {question.name: question.ceiling}
-    (found,) = verdicts.verdicts(runs, ceilings).to_dict("records")
-    if found["verdict"] == verdicts.ABLE:
-        return f"at the ceiling after {found['steps']:,.0f} steps"
-    return verdicts.words(found).removeprefix(f"{verdicts.UNDECIDED}, ")
+    return f"[{found.metric.text(score.low)}, {found.metric.text(score.high)}]"
 
 
 def layers_of(suite: Suite, row: SuiteRow, how: Execution) -> dict[str, list[Document]]:
@@ -152,17 +171,16 @@ def layers_of(suite: Suite, row: SuiteRow, how: Execution) -> dict[str, list[Doc
 
 def text(document: Document, machine: str) -> str:
     """The document of a row as text: at most 32 lines."""
-    row, plan = document["row"], suites.find(SUITE).cost
+    row = document["row"]
     outdated = {name for found in document["questions"] for name in found.get("outdated", ())}
     results = [
         (found, f"not run: {found.get('reason')}" if found["score"] is None
          else text_table(HEAD, _lines(row, found)))
         for found in document["questions"]
     ]  # fmt: skip
-    unit, count = batching_of(plan.batch["train"])
     return rendered(
         "first.txt.j2", of=document, seed=SEED, machine=machine, outdated=len(outdated),
-        results=results, plan=plan, suite=SUITE, unit=unit, count=count,
+        results=results, plan=suites.find(document["suite"]).cost,
         tables=[_cost_table(form, lines) for form, lines in document["layers"].items()],
         name=shlex.quote(document.get("attention", row)),
     ).rstrip("\n")  # fmt: skip
@@ -174,7 +192,7 @@ def _cost_table(form: str, lines: Sequence[Document]) -> str:
     return text_table(head, [
         [what, *(f"{line[name]:.2f}" if line.get(name) is not None else str(line["reason"])
                  for line in lines)]
-        for what, name in (("time", "time_ratio"), ("peak memory", "memory_ratio"))
+        for what, name in (("time", "time_ratio"), ("memory", "memory_ratio"))
     ])  # fmt: skip
 
 
@@ -183,19 +201,17 @@ def _lines(row: str, found: Document) -> list[list[str]]:
     others, at, before = found["others"], found["place"] - 1, found["published"]
     lines = {
         other["place"]: [str(other["place"]), other["row"], f"{other['mean']:.1f}",
-                         other["verdict"]]
+                         other["interval"]]
         for other in (others[n] for n in (0, at - 1, at) if 0 <= n < len(others))
     }  # fmt: skip
-    code = ", by earlier code" * (row in found["outdated"])
-    note = "" if before is None else f" (published{code}: {before:.1f})"
-    curve = f"1 seed: {found['curve']}" * bool(found["curve"])
-    known = f"published: {found['verdict']}" * bool(found["verdict"])
+    note = "" if before is None else f"; published: {before:.1f}"
     lines[found["place"]] = [
-        f"{found['place']} of {found['of']}", f"{row}, this run", f"{found['score']:.1f}{note}",
-        "; ".join(filter(None, (curve, known))),
+        f"{found['place']} of {found['of']}", f"{row}, this run", f"{found['score']:.1f}",
+        f"{found['interval']}, 1 seed{note}",
     ]  # fmt: skip
     ordered = [line for _, line in sorted(lines.items())]
+    if not found["ranks"]:
+        ordered = [["", *line[1:]] for line in ordered]
     if rule := found["baseline"]:
-        kind = "variant " * any(other["row"] == rule[0] for other in others)
-        ordered.append(["", f"baseline: {kind}{rule[0]}", f"{rule[1]:.1f}", ""])
+        ordered.append(["", f"baseline: {rule[0]}", f"{rule[1]:.1f}", ""])
     return ordered

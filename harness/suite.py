@@ -183,13 +183,13 @@ def step_frame(steps: Sequence[Step], costs: pd.DataFrame) -> pd.DataFrame:
 
 
 def layer_costs(plan: CostPlan, row: SuiteRow, device: Device) -> list[CostSpec]:
-    """The measurements of a row: a layer in each of its forms; a composition has none."""
+    """The measurements of a row in each of its forms; a layer of a composition has none."""
     specs: list[CostSpec] = []
-    is_layer = len(Composition.parse(row.attention).names) == 1
-    for operation, causal in product(plan.passes if is_layer else (), (False, True)):
+    has_any = plan.level == "step" or len(Composition.parse(row.attention).names) == 1
+    for operation, causal in product(plan.passes if has_any else (), plan.causal):
         request = CostRequest(
             attentions=[row.attention], lengths=plan.lengths, operations=[operation],
-            level="layer", batching=plan.batch[operation], dim=plan.dim, heads=plan.heads,
+            level=plan.level, batching=plan.batch[operation], dim=plan.dim, heads=plan.heads,
             causal=causal, precision=plan.precision, device=device, settings=row.options,
             # Softmax without a backend is the faster of the two.
             references=row.attention == REFERENCE,
@@ -202,7 +202,8 @@ def layer_costs(plan: CostPlan, row: SuiteRow, device: Device) -> list[CostSpec]
 def costs_of_rows(plan: CostPlan, rows: Sequence[SuiteRow], device: Device) -> list[CostSpec]:
     """The measurements of rows, and of the layers of compositions, whose cost is their mean."""
     named = [Composition.parse(row.attention).names for row in rows]
-    parts = dict.fromkeys(name for names in named if len(names) > 1 for name in names)
+    parts = dict.fromkeys(name for names in named if len(names) > 1 and plan.level == "layer"
+                          for name in names)  # fmt: skip
     layers = [SuiteRow(attention=name) for name in parts]
     every = [*rows, *(layer for layer in layers if layer not in rows)]
     return [spec for row in every for spec in layer_costs(plan, row, device)]
@@ -227,7 +228,7 @@ def run_suite(
     for lacking, remedy in missing.items():
         warnings.warn(f"missing data of {lacking}: {remedy}", stacklevel=2)
     chosen = [question for question in chosen if question.name not in missing]
-    layers = costs_of_rows(suite.cost, rows, device) if how.cost and not suite.published else []
+    layers = costs_of_rows(suite.cost, rows, device) if how.cost and suite.has_costs else []
     for spec in layers:
         # Before any run: it rejects what cannot be measured after all of them, and bad files.
         CostStore.within(how.store).find(spec)

@@ -50,8 +50,8 @@ def forms_of(suite: Suite, tasks: Iterable[Mapping[str, Any]]) -> dict[str, str]
 
 
 def of_plan(costs: pd.DataFrame, plan: CostPlan) -> pd.DataFrame:
-    """The costs of layers as the plan says, at any length, of the machine with most of them."""
-    setting = {"level": "layer"} | plan.model_dump(include={"precision", "dim", "heads"})
+    """The costs as the plan says, at any length, of the machine with most of them."""
+    setting = plan.model_dump(include={"level", "precision", "dim", "heads"})
     costs = costs.reindex(columns=[*costs] or OF_COSTS)
     found = costs[(costs[[*setting]] == pd.Series(setting)).all(axis=1)]
     found = found[found["batching"] == found["pass"].map(plan.batch)]

@@ -12,6 +12,7 @@ from harness.records.record import Metric
 from harness.records.store import Broken
 from reports import shown
 from reports.markdown import escape, rendered
+from reports.progress import NO_PROGRESS
 from reports.statistics import LEVEL
 from reports.suite_results import SuiteResults, question_results
 from reports.table import Column, Line, Table, values
@@ -27,7 +28,6 @@ from reports.text import (
     plain,
     whole_text,
 )
-from reports.verdicts import NO_VERDICT
 
 FAILING_COVERAGE = {2: 42, 3: 62, 5: 82}
 """Percentage of intervals, by the number of seeds, that contain the mean over all seeds where a
@@ -183,7 +183,7 @@ def rows_of(found: SuiteResults) -> pd.DataFrame:
     key, runs = ["question", "row"], found.seeds
     groups = runs.groupby(key)
     rows = found.answers(rank_all=True).set_index(key)
-    of_suites = ["known_failures", "metric", "better", "state_bytes", *NO_VERDICT]
+    of_suites = ["known_failures", "metric", "better", "state_bytes", "best", *NO_PROGRESS]
     rows = rows[rows["status"] != ""].drop(columns=of_suites)
     groups_of = {column.name: column.of for column in COLUMNS if column.of}
     of_runs = groups.agg(groups_of).rename(columns={"baseline": "without_attention"})

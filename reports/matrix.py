@@ -8,11 +8,12 @@ import pandas as pd
 
 from harness.records.families import order_of
 from harness.records.suites import CostPlan, Suite, SuiteQuestion
-from reports import verdicts
-from reports.layer_costs import CAUSAL, FORMS, PYTORCH, measured
+from reports import papers
+from reports.layer_costs import CAUSAL, FORMS, measured
+from reports.progress import NO_PROGRESS
 from reports.suite_results import has_runs
 from reports.table import OUTPUTS, ROW, Cell, Column, Line, Table, grid, values
-from reports.text import NOTHING, UPPER_BOUND, number, whole_text
+from reports.text import NOTHING, number, whole_text
 
 PAGES, SCREENS = ("page", "site"), ("page", "terminal", "site")
 NO_README = (*SCREENS, "latex")
@@ -55,51 +56,76 @@ def cost(operation: str, length: int, name: str) -> Of:
     )  # fmt: skip
 
 
-def ratio(line: Mapping[Any, Any], name: str) -> str:
-    """A ratio to softmax of a row of the matrix, marked where it is an upper bound."""
-    is_bound = line[name] == line[name] and line["computed_by"] == PYTORCH
-    return f"{UPPER_BOUND * is_bound}{number(line[name])}"
-
-
 def columns(suite: Suite, form: str, questions: Sequence[SuiteQuestion]) -> list[Column]:
     """The columns of the matrix of a form; `questions` are of this form."""
     plan, names = suite.cost, [question.name for question in questions]
     middle = plan.middle_length
-    judged = {q.name: q.title for q in questions if q.ceiling is not None}
     return [
         *values("attention", of=of_row("attention", "first")),
         replace(ROW, outputs=NO_README),
         replace(ROW, heading=f"{form} attention", outputs=("readme",)),
-        Column(name="answered", of=of_row("answered", "sum", names), heading="above baselines",
-               unit=f"of {len(names)}", descending=True, outputs=() if judged else SCREENS),
-        *values("finished",
-                of=of_row("verdict", lambda of: of.isin(verdicts.DECIDED).sum(), names)),
-        Column(name="able", of=of_row("verdict", lambda of: of.eq(verdicts.ABLE).sum(), names),
-               heading="able", unit="of finished", descending=True,
-               outputs=SCREENS if judged else (), text=lambda line: (
-                   f"{line['able']} of {line['finished']}" if line["finished"] else NOTHING)),
-        *(Column(name=verdict, heading=verdict, outputs=("readme",) if judged else (),
-                 text=lambda line, verdict=verdict: "; ".join(
-                     title for name, title in judged.items()
-                     if line["answers"][name]["verdict"] == verdict))
-          for verdict in verdicts.DECIDED),
         *(column for question in questions for column in _of_question(question)),
+        *(_mean(names) if suite.average else ()),
         *_ratios(plan, "time", "ratio", "time"),
-        *_ratios(plan, "memory", "memory_ratio", "peak memory"),
+        *_ratios(plan, "memory", "memory_ratio", "memory"),
+        *(_published(suite, questions) if suite.average else ()),
         Column(name="parameters", of=cost("train", middle, "parameters"), heading="parameters",
-               write=whole_text, note=f"of a layer, at {middle:,} tokens."),
+               write=whole_text, outputs=SCREENS,
+               note=f"of a {plan.level}, at {middle:,} tokens."),
         *(_decoding(max(plan.lengths)) if form == CAUSAL else ()),
-        Column(name="computed_by", heading="computed by", outputs=PAGES,
-               of=lambda source: source.costs[source.costs["pass"] == "train"]
-               .sort_values("length").reindex(columns=["row", "computed_by"])
-               .groupby("row")["computed_by"].last(),
-               write=lambda of: of if isinstance(of, str) else "",
-               note="in training, operations of PyTorch, loops that are compiled here, Triton, or "
-                    "a library (a package, or a fused kernel of PyTorch)."),
-        Column(name="known_failures", of=of_row("known_failures", "max"), heading="checks",
-               outputs=PAGES, write=_checks,
-               note="passed, or the number of known failures; `docs/certificates.md` lists them."),
+        *values("computed_by", of=lambda source: source.costs[source.costs["pass"] == "train"]
+                .sort_values("length").reindex(columns=["row", "computed_by"])
+                .groupby("row")["computed_by"].last()),
+        *values("known_failures", of=of_row("known_failures", "max")),
     ]  # fmt: skip
+
+
+def _mean(questions: Sequence[str]) -> list[Column]:
+    """The mean over the questions of a row that has a result of each."""
+
+    def mean(source: Source) -> pd.Series:
+        found = source.answers[source.answers["question"].isin(questions)]
+        return found.groupby("row")["mean"].agg(lambda of: of.mean(skipna=False))
+
+    return [Column(name="mean", of=mean, heading="mean", write=_one_digit, descending=True,
+                   note="over the tasks, of a variant with a result of each.")]  # fmt: skip
+
+
+def _one_digit(value: float) -> str:
+    return NOTHING if value != value else f"{value:.1f}"
+
+
+def _published(suite: Suite, questions: Sequence[SuiteQuestion]) -> list[Column]:
+    """The published scores of each question, a number for each source that has the variant."""
+
+    def numbers(name: str, column: str) -> Of:
+        def of(source: Source) -> pd.Series:
+            names = source.answers.drop_duplicates("row").set_index("row")["attention"]
+            found = papers.published(task=name)
+            by_source = [
+                found[found["reference"] == reference]
+                .set_index("attention")
+                .reindex(names)[column]
+                .to_numpy()
+                for reference in suite.published
+            ]
+            texts = [[NOTHING if value != value else str(value) for value in of]
+                     for of in zip(*by_source, strict=True)]  # fmt: skip
+            texts = ["" if {*of} == {NOTHING} else " / ".join(of) for of in texts]
+            return pd.Series(texts, names.index)
+
+        return of
+
+    return [
+        Column(name=f"{question.name}.published", of=numbers(question.published, "printed"),
+               heading=f"{question.title}, published", outputs=PAGES, write=_published_text,
+               note=f"{' / '.join(suite.published)}.")
+        for question in questions if question.published
+    ]  # fmt: skip
+
+
+def _published_text(text: str) -> Cell | str:
+    return Cell(text, at_baseline=True) if text else NOTHING
 
 
 def _decoding(length: int) -> list[Column]:
@@ -121,8 +147,7 @@ def _ratios(plan: CostPlan, name: str, value: str, heading: str) -> list[Column]
     return [
         Column(
             name=f"{name}.{length}", of=cost("train", length, value), heading=heading,
-            unit=f"{length:,}", short=heading, length=length,
-            text=lambda line, column=f"{name}.{length}": ratio(line, column),
+            unit=f"{length:,}", short=heading, length=length, write=number,
             outputs=OUTPUTS if length == plan.middle_length else PAGES,
         )
         for length in sorted(plan.lengths)
@@ -130,32 +155,28 @@ def _ratios(plan: CostPlan, name: str, value: str, heading: str) -> list[Column]
 
 
 def _of_question(question: SuiteQuestion) -> list[Column]:
-    """The score of a question; the ends of its interval and its rank group are in the CSV file."""
+    """The score of a question; what a cell leaves out is in the CSV file."""
     name = question.name
     return [
         Column(name=name, of=answer(name, "mean"), heading=question.title, descending=True,
-               outputs=OUTPUTS if question.ceiling is None else NO_README,
-               text=lambda line: _score(line["answers"][name])),
+               text=lambda line: score_cell(line["answers"][name])),
         *(Column(name=f"{name}.{end}", of=answer(name, end), outputs=())
-          for end in ("low", "high", "rank_group", *verdicts.NO_VERDICT)),
+          for end in ("low", "high", "rank_group", "seeds", *NO_PROGRESS)),
     ]  # fmt: skip
 
 
-def _score(answer: Line) -> Cell | str:
+def score_cell(answer: Line) -> Cell | str:
+    """The cell of a result of `SuiteResults.answers`."""
     if not answer["text"]:
-        return answer["status"] or verdicts.words(answer)
-    one_seed = "1 seed" * (answer["seeds"] == 1 and not answer["part"])
-    notes = verdicts.words(answer), one_seed, answer["status"] * (answer["status"] != "ok")
+        return answer["status"] if answer["status"] != "ok" else answer["part"]
+    several = 0 < answer["reached"] < answer["runs"]
+    seeds = answer["part"] or f"{answer['reached']}/{answer['runs']}" * several
     # Of one seed an interval is over the examples of test alone: seeds differ by more.
-    interval = answer["interval"] * (answer["seeds"] > 1)
-    return Cell(answer["text"], answer["rank_group"], interval, notes,
-                answer["at_baseline"], answer["group"], bool(answer["part"]))  # fmt: skip
-
-
-def _checks(failures: float) -> str:
-    if failures != failures:
-        return NOTHING
-    return f"{failures:.0f} known failure{'s' * (failures > 1)}" if failures else "passed"
+    interval = answer["interval"] if answer["seeds"] > 1 else "1 seed" * (not answer["part"])
+    failed = answer["status"] * (answer["status"] != "ok")
+    marks = "; ".join(filter(None, (seeds, failed)))
+    return Cell(answer["text"], interval, marks, answer["rising"], answer["at_baseline"],
+                answer["best"])  # fmt: skip
 
 
 def matrix(
@@ -230,29 +251,3 @@ def _solved(probes: pd.DataFrame) -> Column:
     """The column of `most_solved`, with the unit of the probes: `pairs at 90 %`."""
     unit = probes["probe"].iloc[0].split()[1]
     return Column(name="solved", heading=f"{unit} at {SOLVED:.0f} %", write=whole_text)
-
-
-def by_state(answers: pd.DataFrame, probes: pd.DataFrame) -> Table:
-    """The results with probes, in order of the bytes that a model keeps between two tokens.
-
-    `answers` and `probes` are of one question of `reports.suite_results.SuiteResults`. The hardest
-    probe has a column: the one of the most pairs, or the first. The table is empty where all states
-    are equal.
-    """
-    found = answers[answers["state_bytes"].notna() & (answers["text"] != "")]
-    found = found.sort_values("state_bytes", kind="stable")
-    if found["state_bytes"].nunique() < 2:
-        found = found.iloc[:0]
-    largest = probes.iloc[int(_sizes(probes).fillna(0).argmax())]
-    hardest = probes[probes["probe"] == largest["probe"]].set_index("row")
-    found = found.join(most_solved(probes).rename("solved"), on=["question", "row"])
-    found = found.join(hardest[["text", "interval"]].add_prefix("hardest_"), on="row")
-    found = found.fillna({"hardest_text": NOTHING, "hardest_interval": ""})
-    return Table([
-        ROW,
-        Column(name="state_bytes", heading="state of the model", unit="bytes", write=whole_text),
-        Column(name="text", heading="score", text=lambda line: _score({**line, "group": 0})),
-        *([_solved(probes)] if has_sizes(probes) else []),
-        Column(name="hardest_text", heading=_heading(largest["probe"], largest["trained"]),
-               text=lambda line: Cell(line["hardest_text"], interval=line["hardest_interval"])),
-    ], found.to_dict("records"))  # fmt: skip

@@ -12,12 +12,16 @@ import pandas as pd
 from harness.records.suites import Suite
 from reports.cost import problem, text_of
 from reports.markdown import rendered
+from reports.statistics import tau
 from reports.table import ROW, Line, grid, headed, values
 from reports.text import NOTHING, WIDE, frame_csv, number, outdated_text, without_nan
 
 STEP_SECONDS = 0.01
 """Seconds of a pass of a training step on a GPU, where nobody published any: a small model launches
 about a thousand kernels, and their launches take longer than they do."""
+
+FEWEST = 6
+"""Variants in common with a published table without which there is no correlation."""
 
 PRINTED = 0.05
 """Half a unit of the last printed digit of a result."""
@@ -109,6 +113,25 @@ def means(results: pd.DataFrame, suite: Suite) -> pd.DataFrame:
         elif attention in whole and len(of_row) == len(suite.questions):
             lines[row] = len(of_row), of_row["mean"].mean(), whole[attention]
     return pd.DataFrame.from_dict(lines, orient="index", columns=["questions", "here", "published"])
+
+
+def correlations(answers: pd.DataFrame, suite: Suite) -> pd.DataFrame:
+    """Kendall's tau-b of each question with each published table; see `reports.statistics.tau`.
+
+    Columns: `title` of the question, `reference`, `rows` that both have, `tau`, `low`, `high`.
+    """
+    found = []
+    for question in (question for question in suite.questions if question.published):
+        ours = answers[(answers["question"] == question.name) & (answers["part"] == "")]
+        ours = ours.drop_duplicates("attention").set_index("attention")["mean"].dropna()
+        for reference in suite.published:
+            theirs = published(task=question.published, reference=reference)
+            both = pd.concat([ours, theirs.set_index("attention")["value"]], axis=1, join="inner")
+            if len(both) >= FEWEST:
+                ends = dict(zip(("tau", "low", "high"), tau(*both.to_numpy().T), strict=True))
+                found.append({"title": question.title, "reference": reference, "rows": len(both),
+                              **ends})  # fmt: skip
+    return pd.DataFrame(found, columns=["title", "reference", "rows", "tau", "low", "high"])
 
 
 def gpu_hours(efforts: pd.DataFrame) -> pd.DataFrame:

@@ -5,6 +5,7 @@ leaderboard takes to build.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +26,9 @@ DRAWS = 5000
 """Draws for the probability of being best: its standard error is at most 0.7 %."""
 
 SEED = 0
+
+TAU_DRAWS = 4000
+"""Samples for each tau of an interval."""
 
 PAIRS = ("metric", "first", "second", "difference", "low", "high", "p", "p_holm")
 
@@ -240,3 +244,35 @@ def differ(one: Sequence[Any], other: Sequence[Any]) -> bool:
     (low, high, letters), (of_low, of_high, of_letters) = one, other
     share_none = bool(letters and of_letters) and not {*letters} & {*of_letters}
     return share_none or high < of_low or of_high < low
+
+
+def tau(first: Array, second: Array) -> tuple[float, float, float]:
+    """Kendall's tau-b of two scores of the same rows, with the ends of its 95 % interval.
+
+    The interval has the taus of bivariate normal scores under which a tau like this one is not
+    among the 2.5 % lowest or highest, by simulation; ties count half (mid-p).
+    """
+    from scipy.stats import kendalltau
+
+    found: Any = kendalltau(first, second)
+    value = float(found.statistic)
+    levels, drawn = _simulated_taus(len(first))
+    below = (drawn < value - 1e-9).mean(1) + 0.5 * (np.abs(drawn - value) <= 1e-9).mean(1)
+    inside = levels[(below >= LEVEL / 2) & (below <= 1 - LEVEL / 2)]
+    low, high = (inside.min(), inside.max()) if len(inside) else (value, value)
+    return value, float(min(low, value)), float(max(high, value))
+
+
+@cache
+def _simulated_taus(count: int) -> tuple[Array, Array]:
+    """Taus from -1 to 1, and for each the taus of `TAU_DRAWS` normal samples of `count` rows."""
+    rng, levels = np.random.default_rng(SEED), np.linspace(-0.99, 0.99, 199)
+    x, noise = rng.standard_normal((2, TAU_DRAWS, count))
+    first, second = np.triu_indices(count, 1)
+    signs = np.sign(x[:, first] - x[:, second])
+    drawn = []
+    for level in levels:
+        correlation = np.sin(np.pi * level / 2)
+        y = correlation * x + (1 - correlation**2) ** 0.5 * noise
+        drawn.append((signs * np.sign(y[:, first] - y[:, second])).mean(1))
+    return levels, np.array(drawn)

@@ -1,7 +1,6 @@
 """The results of a suite: what each row reached on each question, and the matrix of all."""
 
 import math
-import re
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -25,15 +24,14 @@ from harness.records.interval import (
 from harness.records.record import Metric
 from harness.records.suites import Suite
 from reports import shown, statistics
+from reports.progress import NO_PROGRESS, progress
 from reports.text import left_out_text
-from reports.verdicts import MISSING, NO_VERDICT
-from reports.verdicts import verdicts as judge
 
 NOT_RUN: Mapping[str, Any] = {
     "metric": "", "better": "", "mean": math.nan, "low": math.nan, "high": math.nan, "text": "",
     "interval": "", "seeds": 0, "status": "", "rank_group": "", "not_compared": "", "baseline": "",
     "baseline_value": math.nan, "baseline_interval": "", "at_baseline": False, "answered": False,
-    "known_failures": math.nan, "state_bytes": math.nan, **NO_VERDICT,
+    "known_failures": math.nan, "state_bytes": math.nan, "best": False, **NO_PROGRESS,
 }  # fmt: skip
 """The columns of answers, with their values where a row was not run."""
 
@@ -62,7 +60,7 @@ class SuiteResults:
     seeds: pd.DataFrame
     questions: "Mapping[str, QuestionResults]"
     left_out: str = ""
-    verdicts: pd.DataFrame = field(default_factory=lambda: judge(pd.DataFrame(), {}))
+    progress: pd.DataFrame = field(default_factory=lambda: progress(pd.DataFrame(), {}))
 
     def answers(self, *, rank_all: bool = False) -> pd.DataFrame:
         """The result of each row on each question; `rank_all` ranks rows at a baseline, too.
@@ -79,7 +77,8 @@ class SuiteResults:
             whether the row is a model without attention, or its interval is not above the
             interval of each of them; `answered`, whether it is; `known_failures` of its checks;
             `state_bytes` of decoding, of the whole model; the columns of
-            `reports.verdicts.verdicts`: `verdict` is empty without a ceiling.
+            `reports.progress.progress`; `best`, whether the row solves the question, or no row is
+            separably better.
         """
         names = dict(zip(self.seeds["row"], self.seeds["attention"], strict=True))
         attention = {**self.rows, **names}
@@ -91,7 +90,9 @@ class SuiteResults:
         }
         found = pd.concat(by_question, names=["question"]).reset_index()
         found["attention"] = found["row"].map(attention)
-        found = found.merge(self.verdicts, how="left", on=["question", "row"])
+        found = found.merge(self.progress, how="left", on=["question", "row"])
+        first = found["rank_group"].astype(str).str.contains("A")
+        found = found.assign(best=first | found["solved"].eq(True))
         found = found.reindex(columns=["row", "attention", "question", *NOT_RUN])
         return found.assign(**{
             name: found[name].where(found[name].notna(), value).astype(type(value))
@@ -145,36 +146,13 @@ def results(runs: pd.DataFrame, suite: Suite, baselines: pd.DataFrame) -> SuiteR
     }
     rows = {row.label: row.attention for row in suite.rows}
     ceilings = {q.name: q.ceiling for q in suite.questions if q.ceiling is not None}
-    note, verdicts = left_out_text(found["left_out"]), judge(kept, ceilings, needed)
-    return SuiteResults(suite.key, rows, seeds, questions, note, verdicts)
-
-
-def with_other_heads(runs: pd.DataFrame, suite: Suite, baselines: pd.DataFrame) -> SuiteResults:
-    """The results of runs that differ from a question of the suite in the number of heads only.
-
-    A row is named by its label and that number. The runs are those of `harness run --budget
-    SUITE/QUESTION --set model.heads=N`. Most recurrences have a smaller state with more heads.
-    """
-    pattern = rf", recipe {re.escape(suite.key)}/(\S+) with model\.heads=(\d+)$"
-    named = runs["question"].astype(str).str.extract(pattern)
-    heads = (named[1] + " heads").replace("1 heads", "1 head")
-    found = runs.assign(question=named[0], row=runs["row"] + ", " + heads, left_out="")
-    of_suite = runs[runs["suite"] == suite.key]
-    found = found[(found["question"] + found["data"]).isin(of_suite["question"] + of_suite["data"])]
-    found = shown.without_others(found, [
-        (["question", "row"], "implementation", "of other code of the row"),
-        (["question", "row"], "device", "on another kind of device"),
-    ])  # fmt: skip
-    seeds = shown.final_runs(found[found["left_out"] == ""], ["question", "row"])
-    questions = {
-        str(name): question_results(same, baselines) for name, same in seeds.groupby("question")
-    }
-    return SuiteResults(suite.key, {}, seeds, questions)
+    note, of_runs = left_out_text(found["left_out"]), progress(kept, ceilings, needed)
+    return SuiteResults(suite.key, rows, seeds, questions, note, of_runs)
 
 
 def has_runs(answers: pd.DataFrame) -> pd.Series:
     """Return whether each entry has runs, be it a part of its trials."""
-    return (answers["status"] != "") | (answers["verdict"] == MISSING)
+    return (answers["status"] != "") | (answers["part"] != "")
 
 
 def comparable(runs: pd.DataFrame, suite: Suite) -> pd.DataFrame:

@@ -18,12 +18,12 @@ OUTPUTS = ("page", "latex", "terminal", "readme", "site")
 TEX = str.maketrans({
     **{character: f"\\{character}" for character in "&%$#_{}"},
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-    NOTHING: "--", "×": r"$\times$", "≥": r"$\geq$", "≤": r"$\leq$",
+    NOTHING: "--", "↑": r"$\uparrow$", "×": r"$\times$", "≥": r"$\geq$", "≤": r"$\leq$",
     "\N{REPLACEMENT CHARACTER}": "?",
 })  # fmt: skip
 
-PART = "*"
-"""The mark of a score of a part of its runs."""
+RISING = "↑"
+"""The mark of a score that still rises."""
 
 Line = Mapping[Hashable, Any]
 
@@ -32,20 +32,24 @@ class Cell(NamedTuple):
     """The text of a score; an output that has only plain text joins what it shows.
 
     Attributes:
+        seeds: how many seeds reach the ceiling, `3/5`, where neither all nor none do; what is
+            missing of the runs.
+        rising: whether the curve still rises.
         at_baseline: whether the score is not better than every baseline.
-        group: 1 for the best group, 0 for none.
-        is_part: whether trials or seeds are missing; outputs without notes have a mark.
-        is_best: whether it is the best of its line.
+        is_best: whether no other is separably better.
     """
 
     text: str
-    letters: str = ""
     interval: str = ""
-    notes: tuple[str, ...] = ()
+    seeds: str = ""
+    rising: bool = False
     at_baseline: bool = False
-    group: int = 0
-    is_part: bool = False
     is_best: bool = False
+
+    @property
+    def marks(self) -> str:
+        """The seeds and the arrow."""
+        return " ".join(filter(None, (self.seeds, RISING * self.rising)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +130,7 @@ class Table(NamedTuple):
         return table(head, [*self._cells(_markdown), *more], align_right=align_right)
 
     def terminal(self, width: int = WIDTH) -> str:
-        """The table on a terminal: a score in brackets at a baseline, with `*` where runs miss."""
+        """The table on a terminal; a score at a baseline is in brackets."""
         head = [column.short or column.title for column in self.columns]
         return text_table(head, self._cells(_plain), width)
 
@@ -162,24 +166,22 @@ def grid(
 
 def _markdown(cell: Cell) -> str:
     text = escape(cell.text)
-    text = f"*{text}*" if cell.at_baseline else text
-    text = f"{text} {cell.letters}".strip()
-    text = f"**{text}**" if cell.is_best else text
-    small = "; ".join(filter(None, (cell.interval, *map(escape, cell.notes))))
-    return f"{text}<br><sub>{small}</sub>" if small else text
+    text = f"*{text}*" if cell.at_baseline else f"**{text}**" if cell.is_best else text
+    small = " ".join(filter(None, (cell.interval, escape(cell.marks))))
+    return f"{text} <sub>{small}</sub>" if small else text
 
 
 def _plain(cell: Cell) -> str:
     text = f"({cell.text})" if cell.at_baseline else cell.text
-    text = f"{text} {cell.letters}".strip()
-    return plain(f"{text}{PART * cell.is_part}")
+    return plain(f"{text} {cell.marks}".rstrip())
 
 
 def _latex(cell: Cell) -> str:
-    text = rf"\textit{{{tex(cell.text)}}}" if cell.at_baseline else tex(cell.text)
-    letters = rf"\textsuperscript{{{cell.letters}}}" if cell.letters else ""
+    text = tex(cell.text)
+    text = rf"\textcolor{{gray}}{{{text}}}" if cell.at_baseline else text
+    text = rf"\textbf{{{text}}}" if cell.is_best and not cell.at_baseline else text
     ends = f"$_{{{cell.interval}}}$" if cell.interval else ""
-    return f"{text}{PART * cell.is_part}{letters}{ends}"
+    return f"{text}{ends} {tex(cell.marks)}".rstrip()
 
 
 def headed(frame: pd.DataFrame, columns: Iterable[Column]) -> pd.DataFrame:

@@ -9,14 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-from scipy.stats import kendalltau
 
 from reports import papers
 from reports.markdown import rendered
-from reports.statistics import between
+from reports.statistics import between, tau
 from reports.text import outdated_text
-from reports.verdicts import ABLE, Rise
-from reports.verdicts import UNDECIDED as OPEN
 
 if TYPE_CHECKING:
     from reports.leaderboard import Leaderboard
@@ -29,13 +26,13 @@ REPRODUCED, UNDECIDED, CONTRADICTED = "reproduced", "undecided", "contradicted"
 NOT_RUN = "not run"
 """The verdict where one of the two variants has not all of its runs."""
 
-AT_CEILING = "not reproduced: both able"
+AT_CEILING = "not reproduced: both solve it"
 """The verdict where training of both ended at the ceiling: there is no published difference."""
 
 LOWER = ("perplexity",)
 """The units of published numbers of which less is better."""
 
-FEWEST = 4
+FEWEST = papers.FEWEST
 """Rows in common with a published table below which there is no correlation."""
 
 ARXIV = re.compile(r"\b\d{4}\.\d{5}\b")
@@ -44,6 +41,11 @@ ARXIV = re.compile(r"\b\d{4}\.\d{5}\b")
 @cache
 def _file() -> Mapping[str, Any]:
     return tomllib.loads(FILE.read_text("utf-8"))
+
+
+def suite() -> str:
+    """The suite whose questions test the orderings: `laptop@2`."""
+    return str(_file()["suite"])
 
 
 def published() -> tuple[Mapping[str, str], ...]:
@@ -61,10 +63,8 @@ def orderings(
         A line for each ordering: its fields; `first` and `second`, the means of the two rows;
         `difference`, positive if the order is the published one, with its 95 % interval, `low` to
         `high`: of the pair, or else the sum of the intervals of both; `verdict`; `rising`, which of
-        the two are undecided on the question and still improve; `below_control`, whether the
-        second is worse than the model without attention that the file names for the question;
-        `shares_letter`, whether the two are not separable in the matrix, whose letters are
-        corrected for the number of all pairs.
+        the two still improve; `below_control`, whether the
+        second is worse than the model without attention that the file names for the question.
     """
     chosen = {*(questions or answers["question"])}
     empty = {"probe": "", "explanation": "", "later": False}
@@ -81,7 +81,7 @@ def _results(of: Mapping[str, str], answers: pd.DataFrame, probes: pd.DataFrame)
     found = probes[(probes["probe"] == of["probe"]) & (probes["question"] == of["question"])]
     found = found[found["mean"].notna()].drop_duplicates("row").set_index("row")
     found = found[["better", "mean", "low", "high", "seeds", "trained"]]
-    return found.join(finished[["verdict", *Rise._fields]], how="inner")
+    return found.join(finished[["solved", "rising"]], how="inner")
 
 
 def _compared(
@@ -91,8 +91,7 @@ def _compared(
     first, second = (lines.get(ordering[name]) for name in ("above", "below"))
     if not first or not second:
         nothing = dict.fromkeys(("first", "second", "difference", "low", "high"), math.nan)
-        flags = {"below_control": False, "shares_letter": False}
-        return {**nothing, **flags, "verdict": NOT_RUN, "rising": []}
+        return {**nothing, "below_control": False, "verdict": NOT_RUN, "rising": []}
     sign = 1 if first["better"] == "higher" else -1
     of_question = pairs[pairs["question"] == ordering["question"]]
     pair = between(of_question, [(ordering["above"], ordering["below"])])
@@ -106,7 +105,7 @@ def _compared(
     verdict = UNDECIDED
     # The ceiling of the question says nothing of a probe that training did not have.
     is_trained = "probe" not in ordering or first["trained"]
-    if first["verdict"] == second["verdict"] == ABLE and is_trained:
+    if first["solved"] and second["solved"] and is_trained:
         verdict = AT_CEILING
     elif min(first["seeds"], second["seeds"]) > 1:
         verdict = REPRODUCED if low > 0 else CONTRADICTED if high < 0 else UNDECIDED
@@ -114,12 +113,9 @@ def _compared(
         "first": first["mean"], "second": second["mean"],
         "difference": sign * (first["mean"] - second["mean"]), "low": low, "high": high,
         "verdict": verdict,
-        "rising": [
-            ordering[name] for name, of in (("above", first), ("below", second))
-            if of["verdict"] == OPEN and Rise(*(of[field] for field in Rise._fields)).is_rising
-        ],
+        "rising": [ordering[name] for name, of in (("above", first), ("below", second))
+                   if of["rising"]],
         "below_control": len(to_control) > 0 and _interval(to_control, sign)[1] < 0,
-        "shares_letter": bool({*first.get("rank_group", "")} & {*second.get("rank_group", "")}),
     }  # fmt: skip
 
 
@@ -133,8 +129,8 @@ def correlations(answers: pd.DataFrame, probes: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         A line for each table: `question`, `probe`, `task`, `reference`; `rows`, those that both
-        have; `tau` (1: the same order) and `p`, NaN with fewer than `FEWEST` rows, or where all
-        numbers of one side are equal.
+        have; `tau` (1: the same order) with the ends `low` and `high` of its interval, NaN with
+        fewer than `FEWEST` rows, or where all numbers of one side are equal.
     """
     found = []
     for of in _file()["tables"]:
@@ -145,10 +141,10 @@ def correlations(answers: pd.DataFrame, probes: pd.DataFrame) -> pd.DataFrame:
             theirs = table.set_index("attention")["value"]
             theirs = theirs * (-1 if table["unit"].iloc[0] in LOWER else 1)
             both = pd.concat([ours, theirs], axis=1, join="inner").astype(float)
-            enough = len(both) >= FEWEST
-            tau, p = kendalltau(*both.to_numpy().T) if enough else (math.nan, math.nan)
+            enough = len(both) >= FEWEST and (both.nunique() > 1).all()
+            ends = tau(*both.to_numpy().T) if enough else (math.nan,) * 3
             found.append({"probe": "", **of, "reference": reference, "rows": len(both),
-                          "tau": float(tau), "p": float(p)})  # fmt: skip
+                          **dict(zip(("tau", "low", "high"), ends, strict=True))})  # fmt: skip
     return pd.DataFrame(found)
 
 
@@ -156,7 +152,7 @@ def compared(of: "Tables") -> tuple[pd.DataFrame, pd.DataFrame]:
     """The orderings and the correlations of a suite; another version of it has no results."""
     names = {question.name for question in of.suite.questions}
     answers, probes = of.answers, of.probes
-    if of.suite.key != _file()["suite"]:
+    if of.suite.key != suite():
         names, answers, probes = {o["question"] for o in published()}, answers[:0], probes[:0]
     tables = correlations(answers, probes)
     return orderings(answers, probes, of.pairs, names), tables[tables["question"].isin(names)]
@@ -166,16 +162,9 @@ def sentence(found: pd.DataFrame) -> str:
     """The number of orderings with each verdict: those that were fixed before results, first."""
     later = found["later"].astype(bool)
     before, after = (_counts(found[chosen]) for chosen in (~later, later))
-    below = (found["below_control"].astype(bool) & (found["verdict"] == REPRODUCED)).sum()
-    decided = found["verdict"].isin((REPRODUCED, CONTRADICTED))
-    shared = (found["shares_letter"].astype(bool) & decided).sum()
     return (
-        f"Of {len(found)} published orderings that questions of {_file()['suite']} test, "
-        f"{(~later).sum()} were fixed before results were known: {before}. {later.sum()} were "
-        f"chosen or changed afterwards (†): {after}. In {below} of the reproduced ones the second "
-        "variant is worse than a convolution without attention. ‡ marks every such ordering. "
-        f"{shared} of the reproduced or contradicted ones share a letter in the matrix, whose "
-        "letters are corrected for the number of pairs. Probes have no letters."
+        f"{(~later).sum()} orderings were fixed before results were known: {before}. "
+        f"{later.sum()} were chosen or changed afterwards: {after}."
     )
 
 
@@ -215,12 +204,11 @@ def experiments(results: pd.DataFrame, pairs: pd.DataFrame, suite: str) -> list[
 def page(of: "Tables", board: "Leaderboard") -> str:
     """The page of published orderings as Markdown; the leaderboard has the experiments."""
     found, tables = compared(of)
-    is_tested = of.suite.key == _file()["suite"]
+    is_tested = of.suite.key == suite()
     return rendered(
         "validity.md.j2", sentence=sentence(found), orderings=found.to_dict("records"),
-        experiments=experiments(board.rows, board.pairs, _file()["suite"]),
+        experiments=experiments(board.rows, board.pairs, suite()),
         tables=tables.to_dict("records"), fewest=FEWEST, contradicted=CONTRADICTED,
-        decided=(REPRODUCED, CONTRADICTED),
         note=outdated_text(of.seeds) if is_tested else "",
         link=lambda text: ARXIV.sub(r"[\g<0>](https://arxiv.org/abs/\g<0>)", text),
     )  # fmt: skip

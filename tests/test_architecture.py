@@ -208,8 +208,8 @@ def test_a_file_of_the_command_line_has_at_most_150_lines():
     assert all(len(file.read_text("utf-8").splitlines()) <= 150 for file in files)
 
 
-def test_at_most_16_packages_are_required():
-    assert len(required()) <= 16
+def test_at_most_20_packages_are_required():
+    assert len(required()) <= 20
 
 
 CYCLIC = [
@@ -257,7 +257,7 @@ BROKEN: dict[Rule, list[tuple[str, str]]] = {
         ("harness.a", "from torch import load"),
     ],
     needs_an_extra: [
-        ("tasks.a", "from PIL import Image"), ("reports.a", "import seaborn"),
+        ("tasks.a", "from PIL import Image"), ("reports.a", "import ray"),
         ("harness.a", "import requests.exceptions"),
     ],
 }  # fmt: skip

@@ -8,24 +8,25 @@ from zoo.registry import UserError
 
 
 def advise(
-    length: str, pass_: str, needs: str, memory: str = "", suite: str = "laptop",
-    store: Path | None = None,
+    needs: str, length: str = "4k", pass_: str = "train", memory: str = "", suite: str = "laptop",
+    store: Path | None = None, why: bool = False,
 ) -> Answer:  # fmt: skip
     """Recommend a variant for a length.
 
     It names those that no other beats in accuracy, time and memory at once.
 
-    Costs are of the form of the questions, causal or bidirectional. Nothing is extrapolated: what
-    is not measured is named, with the command that measures it.
+    Costs are of the form of the questions, causal or bidirectional. Nothing is extrapolated:
+    beyond the measured lengths the nearest one counts.
 
     Args:
+        needs: Questions of one form, or what their names begin or else end with: recall.
         length: Tokens of a sample: 4096 or 16k.
         pass_: train, forward, prefill or decode.
-        needs: Questions of one form, or what their names begin or else end with: recall.
         memory: The most peak memory of a sample, as 2GiB, in decoding with the state; by default
             any.
         suite: NAME, NAME@VERSION or a TOML file.
         store: Records in addition to the published ones.
+        why: Print the reasons, and what was left out.
     """
     from harness import api
     from reports.advice import advice_text, bytes_in
@@ -42,4 +43,4 @@ def advise(
         arguments.names_in([needs]), pass_, lengths[0], limit, suite=suite, store=store
     )
     document = {"query": query, "setting": table["setting"], **result}
-    return Answer(advice_text(table, query, result), document)
+    return Answer(advice_text(table, query, result, why=why), document)

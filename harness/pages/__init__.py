@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import pandas as pd
 import typer
 
 from harness import baselines, catalogue, first, recipes, report, runs, stores, studies
@@ -173,17 +172,15 @@ def _screen(root: Path) -> Files:
     # From: harness run --attention primal --json > results/screens/first.json
     file = root / "results" / "screens" / "first.json"
     screen = json.loads(file.read_text("utf-8"))
-    row, suite = screen["rows"][0], find(first.SUITE)
+    row = screen["rows"][0]
+    suite = find(row["suite"])
     questions, answers = [*map(suite.question, suite.first)], published(suite)
     settings = recipes.declared(suite)
     expected = [(of.title, settings[of.name]) for of in questions]
     if [(found["title"], found.get("declared")) for found in row["questions"]] != expected:
         raise UserError(f"{file} has other questions than {suite.key}; make it again")
-    runs = pd.DataFrame({"question": [*suite.first]})
-    for name in ("score", "curve", "declared"):
-        runs[name] = [found.get(name) for found in row["questions"]]
-    runs = runs.assign(row=row["row"], status="ok")
-    places = [first.place(row["row"], question, runs, answers) for question in questions]
+    places = [first.placed(found, row["row"], question.name, answers)
+              for found, question in zip(row["questions"], questions, strict=True)]  # fmt: skip
     lines = first.text(row | {"questions": places}, screen["machine"]).splitlines()
     readme = root / "README.md"
     block = "\n".join(f"    {line}".rstrip() for line in lines)
@@ -216,15 +213,14 @@ def _reports(root: Path) -> Files:
     compact = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
     for of in found.suites:
         # The README and the package have the answers of suites that no paper published.
-        if (name := of.suite.name) not in names() or of.suite.published:
+        if (name := of.suite.name) not in names() or not of.suite.has_costs:
             continue
         values = advice.table(of.answers, of.seeds, content.costs, of.suite, catalogue.described())
         tables[f"{name}.json"] = f"{compact.encode(values)}\n".encode()
         tables[f"{name}.csv"] = frame_csv(suite_pages.published(of))
         text = insert(text, name, suite_pages.readme_table(of))
-        text = insert(text, f"{name}: the fastest of the best", suite_pages.readme_answer(of))
-    (tested,) = [of for of in found.suites if of.suite.name == first.SUITE] or (
-        report.results_in(content, report.Selection(suites=(find(first.SUITE),))).suites
+    (tested,) = [of for of in found.suites if of.suite.key == validity.suite()] or (
+        report.results_in(content, report.Selection(suites=(find(validity.suite()),))).suites
     )
     page = variants_page(content.costs, CertificateStore.within(store).by_variant())
     return {

@@ -37,7 +37,8 @@ FOLDER = Path(__file__).parents[1] / "recipes" / "suites"
 SUFFIX = ".toml"
 
 COLUMNS = (
-    "row", "question", "mean", "verdict", "baseline", "baseline_value", "rate", "implementation",
+    "row", "question", "mean", "interval", "answered", "baseline", "baseline_value", "rate",
+    "implementation",
 )  # fmt: skip
 """Some of the columns of published answers."""
 
@@ -58,7 +59,8 @@ class SuiteQuestion(Frozen):
             have `positions`.
         rates: values of `train.lr`; trials with seed 0 choose one by dev; empty for that of
             `recipe`.
-        note: what is known of the question from other measurements; pages show it.
+        note: the limit of the question, in one sentence; pages show it.
+        published: the key of the task whose published numbers stand beside the results.
     """
 
     name: Name
@@ -79,6 +81,7 @@ class SuiteQuestion(Frozen):
     ] = ()
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)]
     note: str = ""
+    published: str = ""
 
     def _check(self) -> None:
         if not self.rates and not self.recipe:
@@ -112,7 +115,10 @@ class SuiteRow(Frozen):
 
 
 class CostPlan(Frozen):
-    """The measurements of a layer of each row of a suite; `batch` is as of `harness cost`."""
+    """The measurements of each row of a suite: of a layer, or of a training step of a model.
+
+    `batch` is as of `harness cost`; `causal` has the forms.
+    """
 
     lengths: Annotated[tuple[Count, ...], Field(min_length=1)]
     passes: Annotated[tuple[Pass, ...], Field(min_length=1)]
@@ -120,11 +126,18 @@ class CostPlan(Frozen):
     dim: Count
     heads: Count
     batch: dict[Pass, str]
+    level: Literal["layer", "step"] = "layer"
+    causal: tuple[bool, ...] = (False, True)
 
     @property
     def middle_length(self) -> int:
         """The length by whose time the rows of a matrix are ordered."""
         return sorted(self.lengths)[len(self.lengths) // 2]
+
+    @property
+    def longest_length(self) -> int:
+        """The length by whose time figures of the mean of a suite place rows."""
+        return max(self.lengths)
 
     def _check(self) -> None:
         if missing := set(self.passes) - self.batch.keys():
@@ -144,6 +157,7 @@ class Suite(Frozen):
     Attributes:
         published: the sources in `reports/published`; of a number in several, the first one counts.
         first: the questions of `harness run --attention A`, scored by accuracy; none of a file.
+        average: whether its table has the mean over its questions.
     """
 
     name: str
@@ -156,6 +170,7 @@ class Suite(Frozen):
     level: Literal["run", "step"] = "run"
     cost: CostPlan = LAYERS
     first: tuple[str, ...] = ()
+    average: bool = False
 
     def _check(self) -> None:
         labels = [row.label for row in self.rows]
@@ -163,6 +178,11 @@ class Suite(Frozen):
             raise ValueError(f"row {min(twice)!r} is there twice; remove one")
         if unknown_names := {*self.first} - {question.name for question in self.questions}:
             raise ValueError(f"first: {min(unknown_names)!r} is no question; remove it")
+
+    @property
+    def has_costs(self) -> bool:
+        """Return whether its table has the costs of its rows."""
+        return self.level == "run" and (self.average or not self.published)
 
     @property
     def key(self) -> str:

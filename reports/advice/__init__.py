@@ -9,7 +9,7 @@ from reports.advice.rules import PASSES, PLACES, Values, advise, bytes_in, bytes
 from reports.advice.table import table
 from reports.layer_costs import FORMS
 from reports.markdown import memory_of, rendered
-from reports.text import NOTHING, UPPER_BOUND, WIDE, number, text_table
+from reports.text import NOTHING, WIDE, number, text_table
 
 __all__ = [
     "MOST_NEEDS", "PASSES", "PLACES", "Values", "advice_text", "advise", "bytes_in",
@@ -17,50 +17,51 @@ __all__ = [
 ]  # fmt: skip
 
 
+RUNNERS_UP = 2
+"""The most other members that a recommendation names."""
+
+SHOWN = 6
+"""The most members of a table of a terminal."""
+
 MOST_NEEDS = 4
 """The most questions of a query whose result the site has."""
 
 
-def advice_text(table: Values, query: Values, result: Values) -> str:
-    """The result of a query as text; see `reports.advice.rules.advise`."""
+def advice_text(table: Values, query: Values, result: Values, *, why: bool = False) -> str:
+    """The result of `reports.advice.rules.advise` as text, with all reasons if `why`."""
     key, _ = rules.setting_of(table, query)
     uses = {of["row"]: [*map(PLACES.get, of["uses"])] for of in result["members"] if of["uses"]}
     return rendered(
         "advice.txt.j2", table=table, query=query, result=result, setting=table["setting"],
-        label=rules.label_of(key), members=_members(table, query, result, key),
+        label=rules.label_of(key), members=_members(table, query, result, key), why=why,
         listed=_listed, notes=table["notes"], uses=uses,
-        judged=any(of for row in table["rows"] for of in row["verdicts"].values()),
         sentence=fill(recommendation(table, query, result), WIDE),
     ).rstrip("\n")  # fmt: skip
 
 
 def recommendation(table: Values, query: Values, result: Values) -> str:
-    """The recommended row, why, and faster ones that scores do not tell from it; or nothing."""
+    """The recommended row, what it costs, and its runners-up; or nothing."""
     found = [member for member in result["members"] if member["row"] == result["recommended"]]
     if not found:
         return ""
-    (member,), setting, (key, _) = found, table["setting"], rules.setting_of(table, query)
+    (member,), (key, _) = found, rules.setting_of(table, query)
     used = [name for name in query["needs"] if name not in result["unanswered"]]
-    needs = " and ".join(
-        f"{table['questions'][name]} ({', '.join(filter(None, (verdict, steps)))})"
-        for name, verdict in zip(used, member["verdicts"], strict=True)
-        for steps in [f"{table['steps'][name]:,} steps"]
-    )
-    reason = "It is one of the best, and the fastest of them"
-    if max(member["groups"]) > 1:
-        reason = "No variant that is left is in group 1 of every question; this one comes closest"
+    needs = " and ".join(table["questions"][name] for name in used)
     unit = " times the time of softmax" if table["units"][key] == "ratio" else " ms"
-    faster = ", ".join(
-        f"{other['row']} ({_time(table, key, other)})"
-        for other in result["members"]
-        if other["row"] in member["inseparable"] and other["time.q3"] < member["time.q1"]
+    others = [of for of in result["members"] if of["row"] != member["row"]]
+    others.sort(key=lambda of: (of["row"] not in member["inseparable"], of["time"]))
+    after = ", ".join(f"{of['row']} ({_time(table, key, of)})" for of in others[:RUNNERS_UP])
+    worse = (
+        ""
+        if max(member["groups"]) == 1
+        else (
+            " No variant that is left is among the best of every question; this one comes closest."
+        )
     )
-    faster = f" Faster, and these records do not tell them apart: {faster}." * bool(faster)
-    where = [setting.get("device", "").upper(), setting["precision"], f"width {setting['dim']}"]
     return (
-        f"Use {member['row']} for {needs}. {reason}: {_time(table, key, member)}{unit} "
-        f"({rules.label_of(key)}, {query['length']:,} tokens; {', '.join(filter(None, where))})."
-        f"{faster}"
+        f"Use {member['row']} for {needs}: {_time(table, key, member)}{unit}, "
+        f"{bytes_text(member['memory'])} ({rules.label_of(key)}, {query['length']:,} tokens)."
+        f"{worse}{f' Runners-up: {after}.' * bool(after)}"
     )
 
 
@@ -115,25 +116,22 @@ def _members(table: Values, query: Values, result: Values, key: str) -> str:
     if not result["members"]:
         return ""
     used = [name for name in query["needs"] if name not in result["unanswered"]]
-    time = "time, x softmax" if table["units"][key] == "ratio" else "time, ms"
-    memory = memory_of(query["pass"])
-    head = ["attention", *used, time, memory, "faster from", "in the set", "tied with"]
-    lines = [[*_cells(table, key, member), ", ".join(member["tied"]) or NOTHING]
-             for member in result["members"]]  # fmt: skip
-    return text_table(head, lines, WIDE)
+    time = "time, softmax = 1" if table["units"][key] == "ratio" else "time, ms"
+    head = ["attention", *used, time, memory_of(query["pass"]), "faster from"]
+    lines = [_cells(table, key, member)[:-1] for member in result["members"]]
+    return text_table(head, lines[:SHOWN], WIDE)
 
 
 def _cells(table: Values, key: str, member: Values) -> list[str]:
     """The texts of a member, without the rows that it is tied with."""
-    bound = UPPER_BOUND * member["bound"]
     low, high = (number(_scale(table, key) * member[f"time.{end}"]) for end in ("q1", "q3"))
-    groups = zip(member["groups"], member["verdicts"], member["seeds"], strict=True)
+    groups = zip(member["groups"], member["solved"], member["seeds"], strict=True)
     return [
         member["row"],
-        *(f"group {group}{f', {verdict}' * bool(verdict)}{' (1 seed)' * (seeds == 1)}"
-          for group, verdict, seeds in groups),
-        f"{_time(table, key, member)} [{low}, {high}]{' inferred' * member['inferred']}",
-        f"{bound}{bytes_text(member['memory'])}",
+        *(f"{'solved' if solved else f'group {group}'}{' (1 seed)' * (seeds == 1)}"
+          for group, solved, seeds in groups),
+        f"{_time(table, key, member)} [{low}, {high}]",
+        bytes_text(member["memory"]),
         member["crossover"]["text"] if member["crossover"] else NOTHING,
         f"{100 * member['probability']:.0f} %",
     ]  # fmt: skip
@@ -141,7 +139,7 @@ def _cells(table: Values, key: str, member: Values) -> list[str]:
 
 def _time(table: Values, key: str, member: Values) -> str:
     """A time as the ratio to softmax, or in milliseconds."""
-    return f"{UPPER_BOUND * member['bound']}{number(_scale(table, key) * member['time'])}"
+    return number(_scale(table, key) * member["time"])
 
 
 def _scale(table: Values, key: str) -> int:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reports import verdicts
 from reports.layer_costs import CAUSAL, FORMS, PASSES
 from reports.statistics import differ
 from reports.text import NOTHING, number
@@ -26,10 +25,8 @@ PLACES = {
 """The places where a row can be used."""
 
 STATES = {
-    "failed": "failed", "unable": verdicts.UNABLE, "not run": "missing",
-    **{f"{verdict}, no better than a baseline yet": verdict
-       for verdict in (verdicts.UNDECIDED, verdicts.MISSING)},
-    "no evidence": "baseline",
+    "failed": "failed", "no better than a baseline": "baseline", "runs missing": "part",
+    "not run": "missing",
 }  # fmt: skip
 """The groups of rows whose state on a needed question is the reason to leave them out."""
 
@@ -53,7 +50,7 @@ UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 COSTS = ("time", "time.q1", "time.q3", "memory", "seconds")
 """The values of a point, after its length."""
 
-OF_NEEDS = ("groups", "seeds", "verdicts", "ranges")
+OF_NEEDS = ("groups", "seeds", "solved", "ranges")
 """The values of a row for each needed question."""
 
 IQR = 1.349
@@ -176,14 +173,10 @@ def between(points: Sequence[Sequence[float]], length: int) -> list[float] | Non
 
 
 def best(members: Sequence[Values]) -> Values:
-    """The member of the best groups; of equal ones an able row, and then the fastest."""
-
-    def preference(member: Values) -> tuple[int, bool, int, float, str]:
-        groups = member["groups"]
-        is_open = not {verdicts.UNDECIDED, verdicts.MISSING}.isdisjoint(member["verdicts"])
-        return max(groups), is_open, sum(groups), member["time"], member["row"]
-
-    return min(members, key=preference)
+    """The fastest of the members whose results do not differ from those of the best groups."""
+    first = min(members, key=lambda of: (max(of["groups"]), sum(of["groups"]), of["time"]))
+    alike = [of for of in members if of is first or of["row"] in first["inseparable"]]
+    return min(alike, key=lambda of: (of["time"], of["row"]))
 
 
 @cache
@@ -228,10 +221,12 @@ def _members(candidates: Sequence[Values], needs: Sequence[str], key: str) -> li
 
 
 def _is_inseparable(row: Values, other: Values) -> bool:
-    """Return whether two rows differ in no needed question; two able rows never differ."""
-    able = [[verdict == verdicts.ABLE for verdict in of["verdicts"]] for of in (row, other)]
-    ranges = zip(able[0], row["ranges"], other["ranges"], strict=True)
-    return able[0] == able[1] and not any(differ(*of) for is_able, *of in ranges if not is_able)
+    """Return whether two rows differ in no needed question; two that solve it never differ."""
+    questions = zip(row["solved"], other["solved"], row["ranges"], other["ranges"], strict=True)
+    return all(
+        (one and another) or (one == another and not differ(*ends))
+        for one, another, *ends in questions
+    )
 
 
 def _tied(row: Values, other: Values) -> bool:

@@ -15,10 +15,12 @@ from reports.advice.rules import PASSES, Values, key_of, label_of
 from reports.layer_costs import PYTORCH, crossover, forms_of, of_plan, preferred_first
 from reports.statistics import score_groups
 from reports.text import number, outdated_text
-from reports.verdicts import ABLE, MISSING, UNABLE, UNDECIDED
 
 Points = dict[str, list[list[float]]]
 """Values at each measured length, by setting: see `_points`."""
+
+UNKNOWN = {"missing", "impossible", "part"}
+"""The states of rows without a result."""
 
 DRAWS = 200
 """Bootstrap samples of a probability."""
@@ -60,7 +62,7 @@ def table(
         "steps": {name: recipe.train["steps"] for name, recipe in of_questions.items()},
         "question_notes": _notes(suite, answers),
         "usable": [name for name in questions if "ok" in states[name]],
-        "not_run": [name for name in questions if states[name] <= {"missing", "impossible"}],
+        "not_run": [name for name in questions if states[name] <= UNKNOWN],
         "units": units, "labels": {key: label_of(key) for key in every},
         "lengths": {key: sorted(map(int, found)) for key, found in lengths.items()},
         "setting": {**setting, **next(iter(machine), {})}, "rows": rows,
@@ -102,7 +104,7 @@ def _rows(
             "crossovers": _crossovers(points, units),
             "unfinished": unfinished(costs[costs["row"] == row.label]),
             "z": np.round(100 * generator.standard_normal(DRAWS)).astype(int).tolist(),
-            "states": {}, "verdicts": {}, "groups": {}, "ranges": {}, "seeds": {}, "draws": {},
+            "states": {}, "solved": {}, "groups": {}, "ranges": {}, "seeds": {}, "draws": {},
         }  # fmt: skip
 
 
@@ -191,10 +193,10 @@ def _add_question(
     usable = scored["answered"] if scored["answered"].any() else ranked
     scored = scored.assign(usable=usable)
     above, sign = scored[scored["usable"]], -1.0 if (scored["better"] == "lower").any() else 1.0
-    # Able rows are one group: their training ended at the ceiling.
-    able = above["verdict"] == ABLE
-    of_rows = dict.fromkeys(above.index[able], 1) | {
-        row: group + bool(able.any()) for row, group in score_groups(above[~able]).items()
+    # Rows that solve it are one group: their training ended at the ceiling.
+    solved = above["solved"].astype(bool)
+    of_rows = dict.fromkeys(above.index[solved], 1) | {
+        row: group + bool(solved.any()) for row, group in score_groups(above[~solved]).items()
     }
     groups = (sign * above["mean"]).groupby(of_rows)
     # Halfway between each group and the one before: a mean below i cuts is in group i + 1.
@@ -210,7 +212,7 @@ def _add_question(
         # A drawn score is in the group of the row, moved by the cuts that it has passed.
         samples = sign * _resampled(scores, answer, generator)
         row["states"][name] = _state(answer) or missing
-        row["verdicts"][name] = answer["verdict"]
+        row["solved"][name] = int(answer["solved"])
         by_cuts = 1 + int((sign * answer["mean"] < cuts).sum())
         group = of_rows.get(label, by_cuts)
         drawn_groups = np.clip(1 + (samples[:, None] < cuts).sum(1) + group - by_cuts, 1, 35)
@@ -223,13 +225,11 @@ def _add_question(
 
 def _state(answer: pd.Series) -> str:
     """The state of a row with a score: `ok`, why it is left out, or empty without baselines."""
-    if answer["verdict"] == UNABLE:
-        return UNABLE
+    if answer["part"]:
+        return "part"
     if answer["usable"]:
         return "ok"
-    if not answer["at_baseline"]:
-        return ""
-    return answer["verdict"] if answer["verdict"] in (UNDECIDED, MISSING) else "baseline"
+    return "baseline" if answer["at_baseline"] else ""
 
 
 def _resampled(

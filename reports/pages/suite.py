@@ -2,7 +2,6 @@
 
 import io
 import math
-from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from importlib.util import find_spec
 from itertools import product
@@ -15,15 +14,13 @@ from harness import recipes
 from harness.records.families import layer_counts
 from harness.records.suites import Suite, SuiteQuestion
 from reports import layer_costs, matrix, papers, suite_results
-from reports.markdown import escape, rendered
-from reports.matrix import ratio
-from reports.pages.lessons import entries, lessons
-from reports.statistics import LEVEL, score_groups
+from reports.markdown import rendered
+from reports.pages.sentences import best_rows, sentences
+from reports.statistics import LEVEL
 from reports.suite_results import has_runs
-from reports.table import Column, Line, Table, tex
+from reports.table import Line, Table, tex
 from reports.table import shown as columns_of
 from reports.text import NOTHING, WIDE, frame_csv, number, outdated_text, threads_of
-from reports.verdicts import ABLE, DECIDED, MISSING, UNABLE, is_unable_possible
 
 OF_A_SEED = [
     "suite", "question", "row", "attention", "task", "seed", "status", "reason", "metric", "score",
@@ -31,13 +28,11 @@ OF_A_SEED = [
     "commit", "implementation", "outdated", "baseline", "id",
 ]  # fmt: skip
 
-FASTEST, README_FIRST = 3, 3
-"""The most rows that do not differ from the best that pages name; how many of the first rows of the
-suite the table of a README has, if they were run."""
+README_ROWS, README_FIRST = 10, 3
+"""The most rows of a table of a README, and how many of the first rows of the suite it has."""
 
-TIE = 1.15
-"""Times within this factor of the least are a tie: two measurements of one layer differ by as much.
-"""
+HALF = 0.5
+"""The share of the questions of its form that a row needs to be in a table."""
 
 Catalogue = Mapping[str, Sequence[Mapping[str, Any]]]
 """Variants and tasks as `harness list --json` gives them."""
@@ -53,7 +48,6 @@ class Tables(NamedTuple):
         setting: what the costs were measured on, as text.
         probes: the results on further splits.
         missing: the rows with the titles of the questions whose form they have and no result of.
-        other_heads: answers and probes of `reports.suite_results.with_other_heads`.
         added: the variants whose runs a user added to the published ones.
         notes: what is outdated, and what is left out; a sentence each.
     """
@@ -67,7 +61,6 @@ class Tables(NamedTuple):
     setting: str
     probes: pd.DataFrame
     missing: Sequence[tuple[str, str]]
-    other_heads: tuple[pd.DataFrame, pd.DataFrame]
     added: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -84,21 +77,30 @@ class Tables(NamedTuple):
         return joined.assign(outdated=joined.index.isin(old))
 
     def table(self, form: str, output: str, rows: Collection[str] = ()) -> Table:
-        """The matrix of a form as an output shows it, of all variants or of these, in order."""
+        """The matrix of a form as an output shows it, of these variants, in order.
+
+        Without `rows`: of the variants with results of at least `HALF` of the questions, and of
+        those of a user.
+        """
         columns = columns_of(matrix.columns(self.suite, form, self.questions(form)), output)
         by_row = {line["row"]: line for line in self.lines[form]}
-        return Table(columns, [by_row[row] for row in rows or by_row if row in by_row])
+        return Table(columns, [by_row[row] for row in rows or self.rows(form) if row in by_row])
+
+    def rows(self, form: str) -> list[str]:
+        """The variants that tables show; all, if none has results of half of the questions."""
+        names, index = [q.name for q in self.questions(form)], self.matrix[form].index
+        found = self.answers[self.answers["question"].isin(names) & (self.answers["text"] != "")]
+        counts = found["row"].value_counts().reindex(index, fill_value=0)
+        asked = min(len(names), found["question"].nunique())
+        chosen = (counts >= max(1, HALF * asked)) | index.isin(self.added)
+        return [str(row) for row in index[chosen if chosen.any() else counts >= 0]]
 
     @property
     def lines(self) -> dict[str, list[dict[Hashable, Any]]]:
-        """The lines of each form with their `row` and `answers` by question, with their `group`."""
-        answered = self.answers[self.answers["answered"] | (self.answers["rank_group"] != "")]
-        groups = {(row, name): group for name, same in answered.groupby("question")
-                  for row, group in score_groups(same.set_index("row")).items()}  # fmt: skip
+        """The lines of each form with their `row` and `answers` by question."""
         by_row: dict[Hashable, dict[str, Any]] = {}
         for of in self.answers.to_dict("records"):
-            group = groups.get((of["row"], of["question"]), 0)
-            by_row.setdefault(of["row"], {})[of["question"]] = {**of, "group": group}
+            by_row.setdefault(of["row"], {})[of["question"]] = of
         return {
             form: [{**line, "row": str(row), "answers": by_row[row]}
                    for row, line in of_form.to_dict("index").items()]
@@ -118,7 +120,6 @@ def tables(
     and their correction are of all. `added` are the variants with runs of a user.
     """
     found, plan = suite_results.results(runs, suite, baselines), suite.cost
-    heads = suite_results.with_other_heads(runs, suite, baselines)
     answers = found.answers()
     ran = {*answers.loc[has_runs(answers), "row"]} or {*answers["row"]}
     shown = answers["row"].isin(ran)
@@ -139,14 +140,11 @@ def tables(
     of_layers = pd.concat(layer_costs.measured(costs, plan, form) for form in layer_costs.FORMS)
     of_layers = of_layers[of_layers["row"].isin(answers["row"])]
     notes = outdated_text(found.seeds), outdated_text(of_layers, "costs"), found.left_out
-    other_heads = answers[:0], probes[:0]
-    if heads.questions:  # letters are of the rows of the suite alone
-        other_heads = heads.answers().assign(rank_group=""), heads.probes()
     return Tables(
         suite, answers, found.pairs(), matrix.matrix(answers, costs, suite, forms), forms,
         found.seeds.reindex(columns=of_a_seed), ", ".join(setting),
         probes[probes["row"].isin(answers["row"]) & probes["question"].isin(answers["question"])],
-        missing, other_heads, tuple(sorted(added)), tuple(filter(None, notes)),
+        missing, tuple(sorted(added)), tuple(filter(None, notes)),
     )  # fmt: skip
 
 
@@ -168,12 +166,11 @@ def _missing(
 
 def files(of: Tables, *, latex: bool) -> dict[str, bytes]:
     """The content of the files of a suite by name, with one of Parquet if pyarrow is installed."""
-    from reports.figures import style
-    from reports.figures.matrix import draw
+    from reports.figures import heat_map, plane, style
 
-    name = of.suite.name
+    name, draw = of.suite.name, plane.draw if of.suite.average else heat_map.draw
     page = _rendered("suite.md.j2", of)
-    if of.suite.published:
+    if of.suite.published and not of.suite.average:
         page += papers.section(papers.results(of.answers, of.seeds, of.suite), of.suite).encode()
     content = {f"{name}.md": page, f"{name}-answers.csv": frame_csv(of.seeds)}
     content |= style.table_with_images(name, of.joined.reset_index(), draw, of)
@@ -194,65 +191,39 @@ def published(of: Tables) -> pd.DataFrame:
 
 def _rendered(template: str, of: Tables) -> bytes:
     return rendered(
-        template, of=of, **of._asdict(), about=(about := _questions(of)), entries=Table([
-            Column(name="title", heading="question"),
-            *(Column(name=name, heading=name.replace("_", " "))
-              for name in (*(DECIDED * any(q.ceiling is not None for q in of.suite.questions)),
-                           "finished", "part", "not_run")),
-            Column(name="fastest", heading="fastest of the best"),
-            Column(name="apart", heading="pairs told apart",
-                   text=lambda line: f"{line['apart']} of {line['pairs']}"),
-        ], about),
-        steps=steps(of), tex=tex, lengths=sorted(of.suite.cost.lengths),
-        middle=of.suite.cost.middle_length, options=_options(of.suite), models=_models(of.suite),
-        lessons=lessons(of), legend={
+        template, of=of, **of._asdict(), about=about(of), tex=tex,
+        middle=of.suite.cost.middle_length, options=_options(of.suite), sentences=sentences(of),
+        legend={
             column.heading: column.note
             for form in of.matrix
             for column in of.table(form, "page").columns
             if column.note
         },
-        probe_tables=_probe_tables(of), shows_no_recall=_shows_no_recall(of),
+        probe_tables=_probe_tables(of), correlations=correlations(of),
     ).encode()  # fmt: skip
 
 
-def _shows_no_recall(of: Tables) -> bool:
-    """Return whether no variant has fewer bits on repeated n-grams than models without attention.
-
-    The whole interval must be below theirs. False where nothing is compared.
-    """
-    found = of.probes[of.probes["probe"].str.startswith("repeated")]
-    without = {*of.seeds.loc[of.seeds["baseline"].astype(bool), "row"]}
-    compared: list[bool] = []
-    for _, rows in found.groupby(["question", "probe"]):
-        of_models = rows["row"].isin(without)
-        if of_models.any():
-            compared += [*(rows.loc[~of_models, "high"] < rows.loc[of_models, "low"].min())]
-    return bool(compared) and not any(compared)
+def correlations(of: Tables) -> list[Line]:
+    """Kendall's tau of each question with each published table, with its interval, as text."""
+    if not of.suite.average:
+        return []
+    found = papers.correlations(of.answers, of.suite)
+    return [{**line, "text": f"{line['tau']:.2f} [{line['low']:.2f}, {line['high']:.2f}]"}
+            for line in found.to_dict("records")]  # fmt: skip
 
 
 def _probe_tables(of: Tables) -> list[tuple[str, str]]:
     found = []
     for question in of.suite.questions:
-        answers = of.answers[of.answers["question"] == question.name]
         probes = of.probes[of.probes["question"] == question.name]
         if probes.empty:
             continue
-        order = {row: place for place, row in enumerate(of.matrix[of.forms[question.name]].index)}
-        ordered = probes.sort_values("row", key=lambda rows: rows.map(order), kind="stable")
-        sized = (same[same["question"] == question.name] for same in of.other_heads)
-        states = matrix.by_state(*map(pd.concat, zip((answers, probes), sized, strict=True)))
+        order = {row: place for place, row in enumerate(of.rows(of.forms[question.name]))}
+        ordered = probes[probes["row"].isin(order)]
+        ordered = ordered.sort_values("row", key=lambda rows: rows.map(order), kind="stable")
         of_what = "each size" if matrix.has_sizes(probes) else "a part of test"
         found.append((f"{question.title}: {of_what}", matrix.of_probes(ordered).markdown()))
-        found += [(f"{question.title}: by state", states.markdown())] if states.lines else []
     return found
-
-
-def steps(of: Tables) -> str:
-    """The training steps of the questions as text."""
-    titles: dict[int, list[str]] = {}
-    for name, recipe in recipes.of_suite(of.suite).items():
-        titles.setdefault(recipe.train["steps"], []).append(of.suite.question(name).title)
-    return "; ".join(f"{count:,} ({'; '.join(names)})" for count, names in titles.items())
 
 
 def _options(suite: Suite) -> str:
@@ -261,115 +232,64 @@ def _options(suite: Suite) -> str:
     return "; ".join(map(" ".join, texts.items()))
 
 
-def _models(suite: Suite) -> str:
-    titles: dict[str, list[str]] = {}
-    for question in suite.questions:
-        if {"depth", "dim", "heads"} <= question.model.keys():
-            shape = "{depth} x width {dim}, heads {heads}".format(**question.model)
-            titles.setdefault(shape, []).append(question.name)
-    return "; ".join(f"{', '.join(names)}: {shape}" for shape, names in titles.items())
-
-
-def _questions(of: Tables) -> list[Line]:
-    """The summary of each question: form, baseline, entries, and pairs that are told apart."""
+def about(of: Tables) -> list[Line]:
+    """A line for each question: what it asks, its recipe, its strongest baseline, its pairs."""
     found: list[Line] = []
-    of_recipes, time = recipes.of_suite(of.suite), f"time.{of.suite.cost.middle_length}"
-    not_run = Counter(title for _, title in of.missing)
+    of_recipes = recipes.of_suite(of.suite)
     for question in of.suite.questions:
-        entries = of.answers[of.answers["question"] == question.name]
-        answers, verdict = entries[entries["text"] != ""], entries["verdict"].value_counts()
+        answers = of.answers[(of.answers["question"] == question.name) & (of.answers["text"] != "")]
         pairs = of.pairs[of.pairs["question"] == question.name]
         whole = answers[answers["part"] == ""]
-        columns = ["baseline", "baseline_value", "baseline_interval"]
-        strongest = answers.loc[answers["baseline"] != "", columns].value_counts()
-        texts = [f"{'variant ' * (name in {*answers['row']})}{name}: {number(value)} {ends}"
-                 for name, value, ends in strongest.index[:1]]  # fmt: skip
-        baseline = texts[0] if texts else NOTHING if answers.empty else "not fitted yet"
-        quick = fastest(of, question.name)
-        optional = {name.removeprefix("+") for name in question.variants}
-        attention = entries.set_index("row")["attention"]
-        mark = {row: " °" * bool(optional & {*layer_counts(attention[row])}) for row in quick}
-        named = [f"{row} ({ratio(line, time)}{mark[row]})" for row, line in quick.items()]
-        named = named[:FASTEST]
-        times = [line[time] for line in quick.values()]
-        tied = sum(of_row <= TIE * min(times) for of_row in times)
+        strongest = answers.loc[
+            answers["baseline"] != "", ["baseline", "baseline_value"]
+        ].value_counts()
+        texts = [f"{name}: {number(value)}" for name, value in strongest.index[:1]]
+        recipe = of_recipes[question.name]
         found.append({
             "name": question.name, "title": question.title, "form": of.forms[question.name],
-            "steps": of_recipes[question.name].train["steps"],
-            "asks": question.asks, "note": question.note, "baseline": baseline,
-            **{of: NOTHING if question.ceiling is None else int(verdict.get(of, 0))
-               for of in DECIDED},
-            **({} if verdict.get(UNABLE) or is_unable_possible(answers) else {UNABLE: NOTHING}),
-            "part": int(verdict.get(MISSING, 0)), "not_run": not_run[question.title],
-            "finished": int(has_runs(entries).sum() - verdict.get(MISSING, 0)),
+            "asks": question.asks, "note": question.note, "steps": recipe.train["steps"],
+            "model": _model(recipe.model), "baseline": texts[0] if texts else NOTHING,
             "pairs": math.comb(len(whole), 2),
             "apart": len(told_apart(whole, pairs, question.ceiling)),
-            "fastest": ", ".join(named) or NOTHING,
-            "best": _best(question, named, tied or 1, whole, baseline),
         })  # fmt: skip
     return found
 
 
-def _best(
-    question: SuiteQuestion, named: Sequence[str], tied: int, whole: pd.DataFrame, baseline: str
-) -> str:
-    """The named rows in Markdown, the first `tied` in bold, or the best one; empty without any."""
-    worse = f"no variant is better than the strongest baseline, {escape(baseline)}"
-    is_worse = question.ceiling is None and not whole["answered"].any()
-    if named:
-        names = [*map(escape, named)]
-        names = [f"**{', '.join(names[:tied])}**", *names[tied:]]
-        return ", ".join(names) + f"; {worse}" * is_worse
-    if whole.empty:
+def _model(model: Mapping[str, Any]) -> str:
+    if not {"depth", "dim", "heads"} <= model.keys():
         return ""
-    if question.ceiling is None:
-        return worse
-    best = whole.nlargest(1, "mean").iloc[0]
-    seeds = f"{best['reached']} of {best['runs']} seeds at the ceiling"
-    return f"none is able; the best is {escape(best['row'])} with {best['text']}, {seeds}"
+    layers = "1 layer" if model["depth"] == 1 else f"{model['depth']} layers"
+    return f"{layers} of width {model['dim']}, {model['heads']} heads"
 
 
 def told_apart(
     answers: pd.DataFrame, pairs: pd.DataFrame, ceiling: float | None
 ) -> set[frozenset[str]]:
-    """The pairs of rows that are separable, or one able and the other below the ceiling.
+    """The pairs of rows that are separable, or one solves the question and the other does not.
 
-    `answers` and `pairs` are of one question. A row is below the ceiling if its whole interval on
-    test is; higher is better. Two able rows are never told apart: training ended at the ceiling.
+    `answers` and `pairs` are of one question. A row does not solve it if its whole interval on
+    test is below the ceiling; higher is better. Two rows that solve it are never told apart:
+    training ended at the ceiling.
     """
     separable = pairs.loc[pairs["p_holm"] <= LEVEL, ["first", "second"]]
     found = {*map(frozenset, separable.itertuples(index=False, name=None))}
-    able = answers.loc[answers["verdict"] == ABLE, "row"]
+    solved = answers["solved"].astype(bool)
     if ceiling is not None:
-        # The verdict is of dev, the interval of test.
-        reached = answers.loc[(answers["verdict"] == ABLE) & (answers["high"] >= ceiling), "row"]
-        below = answers.loc[(answers["verdict"] != ABLE) & (answers["high"] < ceiling), "row"]
+        # `solved` is of dev, the interval of test.
+        reached = answers.loc[solved & (answers["high"] >= ceiling), "row"]
+        below = answers.loc[~solved & (answers["high"] < ceiling), "row"]
         found |= {*map(frozenset, product(reached, below))}
-    return {pair for pair in found if pair <= {*answers["row"]} and not pair <= {*able}}
-
-
-def fastest(of: Tables, question: str) -> dict[str, Line]:
-    """The lines of the matrix of the able rows; without a ceiling, of the best rank group.
-
-    The fastest of the form of the question is the first; rows without a time are the last.
-    """
-    rows = of.answers[of.answers["question"] == question].set_index("row")
-    best = [*rows.index[rows["verdict"] == ABLE]]
-    if of.suite.question(question).ceiling is None:
-        groups = score_groups(rows[(rows["rank_group"] != "") & (rows["part"] == "")])
-        best = [row for row, group in groups.items() if group == 1]
-    column = f"time.{of.suite.cost.middle_length}"
-    lines = of.matrix[of.forms[question]].reindex(best).sort_values(column)
-    return {str(row): line for row, line in lines.to_dict("index").items()}
+    both = {*answers.loc[solved, "row"]}
+    return {pair for pair in found if pair <= {*answers["row"]} and not pair <= both}
 
 
 def terminal(of: Tables) -> str:
-    """The matrix of each form as text: mean, rank group and verdict; in brackets at a baseline."""
+    """The matrix of each form as text: mean, seeds at the ceiling; in brackets at a baseline."""
     head = f"{of.suite.title} ({of.suite.key})"
     every = {form: of.table(form, "terminal") for form in of.matrix}
     tables = [f"{head}, {form} questions\n{table.terminal(WIDE)}"
               for form, table in every.items() if table.lines]  # fmt: skip
-    legend = rendered("legend.txt.j2", of=of, steps=steps(of))
+    legend = rendered("legend.txt.j2", of=of)
     return "\n\n".join([*tables, *(fill(text, WIDE) for text in (legend, *of.notes))])
 
 
@@ -377,18 +297,11 @@ def readme_table(of: Tables) -> str:
     """Rows of the matrix of each form: the first of the suite, and the fastest of the best."""
     tables = []
     for form in of.matrix:
-        questions = {question.name for question in of.questions(form)}
-        ran = {
-            *of.answers.loc[has_runs(of.answers) & of.answers["question"].isin(questions), "row"]
-        }
-        named = [row.label for row in of.suite.rows[:README_FIRST] if row.label in ran]
-        for question in of.questions(form):
-            named += [*fastest(of, question.name)][:FASTEST]
-        tables.append(of.table(form, "readme", [*dict.fromkeys(named)]).markdown())
+        shown = of.rows(form)
+        named = [row.label for row in of.suite.rows if row.label in shown][:README_FIRST]
+        best = [best_rows(of, question.name) for question in of.questions(form)]
+        depth = max(map(len, best), default=0)
+        named += [rows[at] for at in range(depth) for rows in best if at < len(rows)]
+        named = [*dict.fromkeys(row for row in named if row in shown)][:README_ROWS]
+        tables.append(of.table(form, "readme", named).markdown())
     return "\n".join(tables)
-
-
-def readme_answer(of: Tables) -> str:
-    """The fastest of the best rows of each question, as a list."""
-    counts = f"Entries of the matrix: {entries(of)}"
-    return rendered("readme.md.j2", of=of, about=_questions(of), entries=counts).rstrip("\n")

@@ -24,8 +24,8 @@ from reports import advice, validity
 from reports.advice import Values
 from reports.layer_costs import CAUSAL
 from reports.pages.findings import conclusion, explain
-from reports.pages.lessons import lessons
-from reports.pages.suite import Tables, steps
+from reports.pages.sentences import sentences
+from reports.pages.suite import Tables
 from reports.text import CONTROLS, NOTHING, number, whole_text, without_nan
 
 FOLDER = Path(__file__).parent
@@ -71,10 +71,10 @@ def site(
     }  # fmt: skip
     page = environment.get_template("index.html.j2").render(
         suite=suite, of=tables, table=table, cards=cards, families=families,
-        curves=curves, forms=tables.forms, steps=steps(tables), setting=tables.setting,
+        curves=curves, forms=tables.forms, setting=tables.setting,
         lengths=sorted(suite.cost.lengths), tokens=choices["lengths"],
         studies=[{"name": of.name, "conclusion": conclusion(of), "published": explain(of)}
-                 for of in studies], data=script, lessons=lessons(tables),
+                 for of in studies], data=script, sentences=sentences(tables),
         validity=validity.sentence(orderings), orderings=orderings.to_dict("records"),
         variants={variant["name"]: variant for variant in catalogue["variants"]},
     )  # fmt: skip

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -14,7 +15,7 @@ from harness.cli.progress import shown
 from harness.costs.sweep import Outcome
 from harness.engines import Resources
 from harness.environment import describe
-from harness.first import first, layers_of, place, text
+from harness.first import first, layers_of, place, placed, text
 from harness.questions import Fixed, of_suite, question_of, spec_of
 from harness.records import suites
 from harness.records.frame import of_records
@@ -260,64 +261,57 @@ def test_a_class_is_a_row_once_its_checks_pass(call, store, file, tmp_path, monk
     assert [path.name for path in out.rglob("*.jsonl")] == ["AttentionFree.jsonl"] * passed
 
 
-def test_the_place_of_a_row_is_that_among_the_other_published_rows(file):
-    question = suites.find(file()).questions[0]
+def test_the_place_of_a_row_is_that_among_the_other_published_rows(monkeypatch):
     answers = pd.DataFrame(
         [
-            ("softmax", 90.0, "able", "rule", 5.0, 1e-3, "not.installed:1"),
-            ("primal", 10.0, "unable", "rule", 5.0, 1e-2, "zoo.variants.primal:1"),
-            ("linear", 50.0, "undecided", "rule", 5.0, 1e-3,
-             Sources().digest("zoo.variants.linear")),
-            ("none", 4.0, "", "", float("nan"), 1e-3, ""),
+            ("softmax", 90.0, "rule", 5.0, 1e-3, "not.installed:1", True),
+            ("primal", 10.0, "rule", 5.0, 1e-2, "zoo.variants.primal:1", False),
+            ("linear", 50.0, "rule", 5.0, 1e-3, Sources().digest("zoo.variants.linear"), True),
+            ("none", 4.0, "", float("nan"), 1e-3, "", False),
         ],
-        columns=["row", "mean", "verdict", "baseline", "baseline_value", "rate", "implementation"],
-    ).assign(question="easy")  # fmt: skip
-    run = {"row": "primal", "question": "easy", "status": "ok", "score": 30.0, "declared": "d"}
-    found = place("primal", question, pd.DataFrame([run]), answers)
+        columns=["row", "mean", "baseline", "baseline_value", "rate", "implementation",
+                 "answered"],
+    ).assign(question="easy", interval="[1, 2]")  # fmt: skip
+    asked = {"title": "Easy", "asks": "Do it.", "score": 30.0, "interval": "[28, 32]"}
+    found = placed(asked, "primal", "easy", answers)
     assert (found["place"], found["of"], found["published"]) == (3, 4, 10.0)
-    assert found["declared"] == "d"
     assert [(other["place"], other["row"]) for other in found["others"]] == [
         (1, "softmax"), (2, "linear"), (4, "none")
     ]  # fmt: skip
     assert found["baseline"] == ("rule", 5.0) and found["outdated"] == ["primal", "none"]
-    page = text(
-        {"row": "primal", "attention": "primal", "questions": [found], "layers": {}}, "here"
-    )
-    assert "published results of earlier code: 2 variants" in page
-    assert "30.0 (published, by earlier code: 10.0)" in page
-    lines = page.splitlines()
-    for row, verdict in (("softmax", "able"), ("linear", "undecided"), ("primal", "unable")):
-        assert any(row in line and line.endswith(verdict) for line in lines)
-    # The verdict is of the published runs; of this run, how far it got.
-    flat = [(step, 30.0) for step in (1, 2, 3, 4)]
-    for ceiling, curve in ((99.0, "flat"), (30.0, "at the ceiling after 1 steps")):
-        asked = question.model_copy(update={"ceiling": ceiling})
-        this = run | {"evaluations": flat, "train.steps": 2, "dev_better": "higher", "role": ""}
-        this["point"] = ""
-        again = place("primal", asked, pd.DataFrame([this]), answers)
-        assert again["curve"] == curve
-        again["outdated"] = []
-        printed = text({"row": "primal", "questions": [again], "layers": {}}, "here")
-        assert "1 seed: flat; published: unable" in printed or curve != "flat"
-    lacking = place("soft", question, pd.DataFrame([run]), answers)
+    document = {"row": "primal", "attention": "primal", "suite": "laptop", "layers": {}}
+    page = text(document | {"questions": [found]}, "here")
+    assert "published results of other code: 2 variants" in page
+    assert "[28, 32], 1 seed; published: 10.0" in page and "3 of 4" in page
+    assert any("softmax" in line and line.endswith("[1, 2]") for line in page.splitlines())
+    # Among rows of which none is above a baseline there is no place.
+    at_chance = placed(asked, "primal", "easy", answers.assign(answered=False))
+    assert "3 of 4" not in text(document | {"questions": [at_chance]}, "here")
+
+
+def test_a_variant_without_the_form_of_a_question_is_not_placed(file):
+    question = suites.find(file()).questions[0]
+    lacking = place("soft", question, pd.DataFrame(columns=["row", "question"]), pd.DataFrame())
     assert lacking["score"] is None and not lacking["failed"]
+    run = {"row": "soft", "question": "easy", "status": "diverged", "reason": "loss is nan"}
+    assert place("soft", question, pd.DataFrame([run]), pd.DataFrame())["failed"]
 
 
 def test_the_first_command_trains_at_the_published_rate(store, file, outcomes, monkeypatch, capsys):
     published = {"row": "primal[rank=8]", "question": "easy", "mean": 1.0, "rate": 1e-4}
-    answers = pd.DataFrame([published | {"implementation": ""}])
-    answers = answers.assign(baseline="", baseline_value=float("nan"), verdict="able")
+    answers = pd.DataFrame([published | {"implementation": "", "interval": "", "answered": True}])
+    answers = answers.assign(baseline="", baseline_value=float("nan"))
     monkeypatch.setattr("harness.records.suites.published", lambda suite: answers)
     name = file("version = 3", 'version = 3\nfirst = ["easy", "hard"]')
     how = Execution(store=store.folder, resources=Resources(workers=1, threads=1), shown=shown())
-    found = first(["primal", "linformer"], how, name)
+    found = first(["primal", "linformer"], how, [name])
     printed = "\n\n".join(text(row, found["machine"]) for row in found["rows"])
     runs = of_records(store.read()[0])
     rates = runs.set_index(["row", "question"])["train.lr"].to_dict()
-    # Without a published rate it is the middle one of the grid.
+    # Without a published rate it is the first one of the grid.
     assert rates == {
-        ("primal[rank=8]", "easy"): 1e-4, ("primal[rank=8]", "hard"): 1e-2,
-        ("linformer", "hard"): 1e-2,
+        ("primal[rank=8]", "easy"): 1e-4, ("primal[rank=8]", "hard"): 1e-3,
+        ("linformer", "hard"): 1e-3,
     }  # fmt: skip
     assert {*runs["seed"]} == {1}
     # Without trials it is no result of the suite.
@@ -325,18 +319,27 @@ def test_the_first_command_trains_at_the_published_rate(store, file, outcomes, m
         name: "final" if name == ("primal[rank=8]", "easy") else "" for name in rates
     }
     assert not any(of["failed"] for row in found["rows"] for of in row["questions"])
-    assert len(printed.splitlines()) <= 2 * 25
-    # What the layer is measured with, and the matrix.
-    assert "1 sample" in printed and "16,384 tokens" in printed
+    assert len(printed.splitlines()) <= 2 * 25 and "1 sample" in printed
     stages = [line for line in capsys.readouterr().out.splitlines() if "cost of a layer" in line]
     # Of both forms of primal, and of the only one of linformer.
     assert len(stages) == 9 and stages[0].endswith(", 4,096 tokens (1 of 6)")
-    layers = first(["primal"], how, name)["rows"][0]["layers"]
+    layers = first(["primal"], how, [name])["rows"][0]["layers"]
     assert [[line["tokens"] for line in of_form] for of_form in layers.values()] == 2 * [
         [256, 1024, 4096]
     ]
-    (row,) = first(["primal"], replace(how, cost=False), name)["rows"]
+    (row,) = first(["primal"], replace(how, cost=False), [name])["rows"]
     assert row["layers"] == {} and len(row["questions"]) == 2
+
+
+def test_the_first_command_asks_a_suite_with_a_question_of_the_form(store, file, outcomes):
+    first_suite = file("version = 3", 'version = 3\nfirst = ["hard"]')
+    (path,) = (Path(first_suite).with_name("other.toml"),)
+    path.write_text(Path(first_suite).read_text().replace('["hard"]', '["easy"]'))
+    how = Execution(store=store.folder, resources=Resources(workers=1, threads=1), cost=False)
+    for names, suite, question in (("primal", first_suite, "hard"), ("delta", str(path), "easy")):
+        (row,) = first([names], how, [first_suite, str(path)])["rows"]
+        assert row["suite"] == suite and row["questions"][0]["score"] is not None
+        assert row["questions"][0]["title"] == suites.find(suite).question(question).title
 
 
 @pytest.mark.parametrize("options", [[], ["--no-cost"], ["--threads", "1"], ["--rerun"]])
@@ -348,7 +351,8 @@ def test_a_variant_without_a_task_is_the_first_command(call, monkeypatch, option
 
 
 def test_hints_have_the_attention_as_it_was_typed():
-    document = {"row": "Mine", "attention": "mine:Mine", "questions": [], "layers": {}}
+    document = {"row": "Mine", "attention": "mine:Mine", "questions": [], "layers": {},
+                "suite": "laptop"}  # fmt: skip
     assert text(document, "a machine").count("--attention mine:Mine") == 2
 
 
@@ -377,7 +381,8 @@ def test_the_first_command_has_the_costs_of_each_form_under_its_name(outcomes, m
     layers = layers_of(suite, primal, Execution())
     found = {form: {line["memory_ratio"] for line in lines} for form, lines in layers.items()}
     assert found == {"causal": {7.0}, "bidirectional": {3.0}}
-    printed = text({"row": "primal", "questions": [], "device": "a CPU", "layers": layers}, "")
+    document = {"row": "primal", "questions": [], "device": "a CPU", "suite": "laptop"}
+    printed = text(document | {"layers": layers}, "")
     tables = printed.split("causal; tokens")[1].split("bidirectional; tokens")
     assert [("7.00" in table, "3.00" in table) for table in tables] == [
         (True, False), (False, True)

@@ -14,7 +14,7 @@ import harness
 from harness.records import suites
 from harness.records.answers import ClusterValues, CorrectAnswers
 from reports.advice import advice_text, advise, bytes_in, bytes_text, choices, table
-from reports.advice.rules import OF_NEEDS, best, key_of
+from reports.advice.rules import OF_NEEDS, key_of
 from reports.advice.table import _bounds, _resampled, unfinished
 from reports.layer_costs import PYTORCH
 from reports.statistics import score_groups
@@ -35,7 +35,7 @@ def row(
         "bidirectional": 1, "uses": {"bidirectional": ["layer"]}, "linear": 1, "recurrent": 1,
         "family": "", "points": {"train": points},
         "inferred": 0, "crossovers": {}, "unfinished": {}, "bounds": [], "z": [100, -100],
-        "states": {"recall": "ok"}, "verdicts": {"recall": ""}, "groups": {"recall": rank_group},
+        "states": {"recall": "ok"}, "solved": {"recall": 0}, "groups": {"recall": rank_group},
         "ranges": {"recall": [-rank_group, -rank_group, ""]}, "seeds": {"recall": 3},
         "draws": {"recall": f"{rank_group}{rank_group}"}, **fields,
     }  # fmt: skip
@@ -107,7 +107,7 @@ def test_rows_without_evidence_runs_or_costs_are_left_out_with_the_reason():
     )  # fmt: skip
     found = advise(table_with(*rows), query())
     assert found["excluded"] == {
-        "no form for it": ["past"], "no evidence": ["rule"], "not run": ["new"],
+        "no form for it": ["past"], "no better than a baseline": ["rule"], "not run": ["new"],
         "not measured": ["slow"], "did not finish": ["stopped"],
     }  # fmt: skip
     assert [command.split()[:4] for command in found["commands"]] == [
@@ -120,7 +120,7 @@ def test_rows_without_evidence_runs_or_costs_are_left_out_with_the_reason():
     both = [{**row, "states": {**row["states"], "image": "ok"}} for row in rows[1:3]]
     values = table_with(*both) | {"usable": ["recall", "image"]}
     assert advise(values, query(needs=["recall", "image"]))["excluded"] == {
-        "not run": ["new (recall)"], "no evidence": ["rule (recall)"]
+        "not run": ["new (recall)"], "no better than a baseline": ["rule (recall)"]
     }  # fmt: skip
 
 
@@ -131,8 +131,9 @@ def test_a_question_that_no_row_answers_is_not_used():
     assert names(found) == ["a"] and not found["excluded"]
     assert (found["unanswered"], found["not_run"]) == (["compose", "image"], ["image"])
     assert found["run"] == "harness run --suite laptop@2 --questions image"
-    lines = [line for line in advice_text(values, three, found).splitlines() if "evidence" in line]
-    assert lines[0].endswith(": compose") and "image" in lines[1] and found["run"] in lines[1]
+    text = advice_text(values, three, found, why=True)
+    assert "No evidence for any variant: compose" in text
+    assert f"Not run: image; to run it: {found['run']}" in text
     for name in ("compose", "image"):
         assert "no evidence" in advise(values, query(needs=[name]))["refused"]
 
@@ -143,9 +144,9 @@ def test_what_is_of_one_seed_or_inferred_is_marked():
     beaten = row("a+d", 2, {1024: 2.0}, inferred=1)
     found = advise(of := table_with(mean, single, beaten), query())
     assert found["inferred"] == ["a+b", "a+d"]
-    lines = advice_text(of, query(), found).splitlines()
-    marks = {line.split()[0]: ("1 seed" in line, "inferred" in line) for line in lines if line}
-    assert (marks["a+b"], marks["c"]) == ((False, True), (True, False))
+    lines = advice_text(of, query(), found, why=True).splitlines()
+    marks = {line.split()[0]: "1 seed" in line for line in lines if line}
+    assert (marks["a+b"], marks["c"]) == (False, True)
     assert [line for line in lines if line.endswith("a+b, a+d")]
 
 
@@ -176,73 +177,68 @@ def test_the_costs_are_of_the_form_of_the_questions(asked, key):
 
 def test_one_row_is_recommended_the_fastest_of_the_best_and_where_it_can_be_used():
     best, fast = row("best", 1, {1024: 0.8}), row("fast", 2, {1024: 0.1})
-    values = table_with(fast, best, row("slow", 1, {1024: 0.9}, memory=1.0, bounds=["train"]))
+    values = table_with(fast, best, row("slow", 1, {1024: 0.9}, memory=1.0))
     found = advise(values, query())
     assert names(found) == ["fast", "best", "slow"] and found["recommended"] == "best"
     assert found["members"][1]["uses"] == ["layer"]
     text = advice_text(values, query(), found)
-    last = " ".join(text.rpartition("\n\n")[2].split())
-    assert last.startswith(
-        "Use best for recall (600 steps). It is one of the best, and the fastest"
+    assert " ".join(text.partition("\n\n")[0].split()) == (
+        "Use best for recall: 0.800 times the time of softmax, 100 B (training, bidirectional, "
+        "1,024 tokens). Runners-up: slow (0.900), fast (0.100)."
     )
-    assert [line.count("≤") for line in text.splitlines() if line.startswith("slow")] == [2]
-    assert "0.800 times" in last and "bidirectional" in last and "fp32, width 64" in last
+    assert len(text.splitlines()) <= 12 and "More steps help." not in text
+    text = advice_text(values, query(), found, why=True)
     assert "Where best can be used: PyTorch layer" in text and "More steps help." in text
     assert advise(table_with(), query())["recommended"] == ""
 
 
 @pytest.mark.parametrize(
-    ("ranges", "faster"),
+    ("ranges", "expected"),
     [
         # c differs from a, and begins a group; b, below c, shares a letter with a.
-        (([85, 95, "A"], [60, 88, "AB"], [84, 84, "B"]), ["b"]),
-        (([85, 95, ""], [60, 88, ""], [84, 84, ""]), ["b"]),
-        (([85, 95, "A"], [60, 88, "B"], [84, 84, "B"]), []),
-        (([80, 95, ""], [60, 88, ""], [82, 84, ""]), ["b", "c"]),
+        (([85, 95, "A"], [60, 88, "AB"], [84, 84, "B"]), "b"),
+        (([85, 95, "A"], [60, 88, "B"], [84, 84, "B"]), "a"),
+        (([80, 95, ""], [60, 88, ""], [82, 84, ""]), "b"),
     ],
 )  # fmt: skip
-def test_faster_rows_that_no_record_tells_from_the_recommended_one_are_named(ranges, faster):
+def test_the_fastest_row_that_no_record_tells_from_the_best_one_is_recommended(ranges, expected):
     times, memory = {"a": 1.0, "b": 0.5, "c": 0.6}, {"a": 100.0, "b": 50.0, "c": 40.0}
     rows = [
         row(name, group, {1024: times[name]}, memory=memory[name], ranges={"recall": ends})
         for name, group, ends in zip(times, (1, 2, 2), ranges, strict=True)
     ]  # fmt: skip
-    found = advise(values := table_with(*rows), query())
-    assert found["recommended"] == "a" and names(found) == ["b", "c", "a"]
-    text = " ".join(advice_text(values, query(), found).split())
-    named = ", ".join(f"{name} ({times[name]:.3f})" for name in faster)
-    assert text.partition("do not tell them apart: ")[2] == (f"{named}." if faster else "")
+    found = advise(table_with(*rows), query())
+    assert found["recommended"] == expected and names(found) == ["b", "c", "a"]
 
 
-def test_able_rows_are_inseparable_and_an_able_row_differs_from_another():
+def test_rows_that_solve_a_question_are_inseparable_and_differ_from_one_that_does_not():
     ends = {"a": [99, 99, "A"], "b": [98, 98, "B"], "c": [98, 99, "AB"]}
     rows = [
         row(name, 1, {1024: 1.0}, memory=memory, ranges={"recall": ends[name]},
-            verdicts={"recall": "undecided" if name == "c" else "able"})
+            solved={"recall": int(name != "c")})
         for name, memory in (("a", 1.0), ("b", 1.0), ("c", 1.0))
     ]  # fmt: skip
     members = {of["row"]: of["inseparable"] for of in advise(table_with(*rows), query())["members"]}
     assert members == {"a": ["b"], "b": ["a"], "c": []}
     both = [{**of, **{name: {**of[name], "copy": of[name]["recall"]} for name in OF_NEEDS},
-             "states": {"recall": "ok", "copy": "ok"}, "draws": {"recall": "11", "copy": "11"}}
+             "states": {"recall": "ok", "copy": "ok"}, "draws": {"recall": "11", "copy": "11"},
+             "solved": {"recall": 1, "copy": 0}}
             for of in rows[:2]]  # fmt: skip
     # One needed question on which two rows differ is enough.
-    both[0]["ranges"], both[0]["verdicts"] = {**both[0]["ranges"], "copy": [9, 9, ""]}, OPEN
-    both[1]["ranges"], both[1]["verdicts"] = {**both[1]["ranges"], "copy": [7, 7, ""]}, OPEN
+    both[0]["ranges"] = {**both[0]["ranges"], "copy": [9, 9, ""]}
+    both[1]["ranges"] = {**both[1]["ranges"], "copy": [7, 7, ""]}
     values = table_with(*both) | {"usable": ["recall", "copy"]}
     values["forms"]["copy"] = "bidirectional"
+    values["questions"]["copy"] = "copy"
     found = advise(values, query(needs=["recall", "copy"]))
     assert [of["inseparable"] for of in found["members"]] == [[], []]
-
-
-OPEN = {"recall": "able", "copy": "undecided"}
 
 
 def test_of_rows_without_the_best_the_closest_is_recommended():
     left = table_with(row("a", 2, {1024: 1.0}), row("b", 3, {1024: 0.5}))
     found = advise(left, query())
     text = " ".join(advice_text(left, query(), found).split())
-    assert "Use a for recall (600 steps). No variant that is left is in group 1" in text
+    assert "No variant that is left is among the best of every question" in text
 
 
 def test_the_site_recommends_by_the_largest_memory_that_is_left():
@@ -327,8 +323,9 @@ def test_the_table_of_a_store_has_the_groups_and_states_of_the_matrix():
     }
     for answer in answered.to_dict("records"):
         row, name = rows[answer["row"]], answer["question"]
-        assert (row["states"][name] == "ok") == answer["answered"]
-        if answer["answered"]:
+        is_ok = answer["answered"] and not answer["part"]
+        assert (row["states"][name] == "ok") == is_ok
+        if is_ok:
             assert row["groups"][name] == groups[name][answer["row"]]
             assert str(row["groups"][name]) in row["draws"][name]
         if answer["text"]:
@@ -378,7 +375,7 @@ def test_nothing_is_known_of_a_row_without_baselines():
     suite, runs, baselines = suite_frames()
     others = results(runs, suite, baselines[baselines["data"] != "language"])
     found = table_of(others, cost=False)
-    assert {row["states"]["language"] for row in found["rows"]} == {"missing"}
+    assert {row["states"]["language"] for row in found["rows"]} == {"missing", "part"}
     assert found["not_run"] == ["language"]
 
 
@@ -422,66 +419,39 @@ def test_amounts_of_memory_are_read_and_shown():
         bytes_in("two")
 
 
-def test_an_unable_row_is_left_out_and_an_undecided_one_is_named_as_such():
+def test_a_row_at_a_baseline_or_with_missing_runs_is_left_out_and_named():
     rows = (
-        row("able", 1, {1024: 0.8}, verdicts={"recall": "able"}),
-        row("open", 1, {1024: 0.1}, verdicts={"recall": "undecided"}),
-        row("new", 1, {1024: 0.1}, states={"recall": "undecided"}),
-        row("flat", 1, {1024: 0.1}, states={"recall": "unable"}),
-    )
+        row("solves", 1, {1024: 0.8}, solved={"recall": 1}), row("open", 2, {1024: 0.1}),
+        row("part", 1, {1024: 0.1}, states={"recall": "part"}),
+        row("flat", 1, {1024: 0.1}, states={"recall": "baseline"}),
+    )  # fmt: skip
     found = advise(of := table_with(*rows), query())
-    assert names(found) == ["open"] and found["recommended"] == "open"
+    assert names(found) == ["open", "solves"] and found["recommended"] == "solves"
     assert found["excluded"] == {
-        "unable": ["flat"], "undecided, no better than a baseline yet": ["new"],
+        "no better than a baseline": ["flat"], "runs missing": ["part"],
     }  # fmt: skip
-    doubled = ("groups", "seeds", "ranges")
-    wider = table_with(*(
-        {**each, **{of: {**each[of], "copy": each[of]["recall"]} for of in doubled},
-         "states": {**each["states"], "copy": "missing" if each["row"] == "flat" else "ok"},
-         "verdicts": {**each["verdicts"], "copy": ""}, "draws": {**each["draws"], "copy": "11"}}
-        for each in rows
-    )) | {"usable": ["recall", "copy"]}  # fmt: skip
-    wider["forms"]["copy"] = "bidirectional"
-    asked = advise(wider, query(needs=["recall", "copy"]))
-    # It is not run on copy, which would not change its verdict on recall.
-    assert asked["excluded"]["unable"] == ["flat (recall)"] and "not run" not in asked["excluded"]
-    larger = row("open", 1, {1024: 0.1}, memory=200.0, verdicts={"recall": "undecided"})
-    both = advise(slower := table_with(larger, rows[0]), query())
-    assert names(both) == ["open", "able"] and both["recommended"] == "able"
-    text = advice_text(slower, query(), both)
-    lines = {line.split()[0]: line for line in text.splitlines() if line}
-    assert "group 1, able" in lines["able"] and "group 1, undecided" in lines["open"]
-    last = " ".join(text.rpartition("\n\n")[2].split())
-    assert last.startswith("Use able for recall (able, 600 steps). It is one of the best")
-    assert "Undecided: anything else" in text
-    plain = table_with(row("a", 1, {1024: 1.0}))
-    assert "undecided" not in advice_text(plain, query(), advise(plain, query()))
-    assert "Undecided, no better than a baseline yet: new" in advice_text(of, query(), found)
+    lines = {line.split()[0]: line for line in advice_text(of, query(), found).splitlines() if line}
+    assert " solved " in lines["solves"] and " group 2 " in lines["open"]
+    assert "Runs missing: part" in advice_text(of, query(), found, why=True)
 
 
-@pytest.mark.parametrize(
-    ("verdict", "learned", "others"),
-    [
-        ("able", "ok", "baseline"), ("undecided", "ok", "undecided"),
-        ("unable", "unable", "unable"), ("", "ok", "baseline"),
-        ("runs missing", "ok", "runs missing"),
-    ],
-)  # fmt: skip
-def test_the_state_of_a_row_is_its_verdict_unless_it_learned_the_question(verdict, learned, others):
+@pytest.mark.parametrize(("part", "learned", "others"), [
+    ("", "ok", "baseline"), ("1 of 3 seeds", "part", "part"),
+])  # fmt: skip
+def test_the_state_of_a_row_says_whether_it_learned_the_question(part, learned, others):
     before = made().answers()
-    values = table_of(made(), before.assign(verdict=verdict), cost=False)
+    values = table_of(made(), before.assign(part=part), cost=False)
     states = {row["row"]: row["states"] for row in values["rows"]}
     for of in before[before["text"] != ""].to_dict("records"):
         expected = learned if of["answered"] else others
         assert states[of["row"]][of["question"]] == expected
-    assert {v for row in values["rows"] for v in row["verdicts"].values()} == {verdict}
 
 
-def test_able_rows_are_the_first_group_and_better_scores_of_others_come_after_them():
+def test_rows_that_solve_it_are_the_first_group_and_better_scores_of_others_come_after_them():
     answers = made().answers()
     learned = answers[answers["answered"]]
     worst = learned.groupby("question")["mean"].idxmin()
-    answers.loc[worst, "verdict"] = "able"
+    answers.loc[worst, "solved"] = True
     values = table_of(made(), answers, cost=False)
     groups = {row["row"]: row["groups"] for row in values["rows"]}
     for of in learned.itertuples():
@@ -501,55 +471,6 @@ def test_a_time_is_a_bound_only_in_the_setting_that_is_asked():
     rows = [row(name, 1, {1024: 1.0}, bounds=found) for name, found in bounds.items()]
     members = advise(table_with(*rows), query())["members"]
     assert {of["row"]: of["bound"] for of in members} == {"a": 0, "b": 1}
-
-
-def test_of_equally_bad_worst_groups_decided_rows_then_better_groups_then_fast_ones_are_best():
-    def member(name, groups, verdict, time):
-        return {"row": name, "groups": groups, "verdicts": ["able", verdict], "time": time}
-
-    opened, decided = member("o", [1, 3], "undecided", 1.0), member("d", [3, 3], "able", 2.0)
-    better = member("b", [1, 3], "able", 3.0)
-    assert best([opened, decided])["row"] == "d" and best([decided, better])["row"] == "b"
-
-
-def test_a_faster_row_is_named_only_if_the_quartiles_do_not_overlap():
-    ends = {"recall": [1, 2, ""]}
-    rows = (row("a", 1, {1024: 1.0}, ranges=ends), row("b", 2, {1024: 0.995}, ranges=ends))
-    found = advise(values := table_with(*rows), query())
-    assert found["recommended"] == "a" and names(found) == ["b", "a"]
-    assert "Faster" not in advice_text(values, query(), found)
-
-
-def test_a_row_that_is_best_in_one_question_of_two_is_not_called_one_of_the_best():
-    one = row("a", 1, {1024: 1.0})
-    one |= {of: {**one[of], "image": one[of]["recall"]} for of in (*OF_NEEDS, "states", "draws")}
-    one["groups"] = {"recall": 1, "image": 2}
-    values = table_with(one)
-    values |= {
-        "usable": ["recall", "image"],
-        "steps": {**values["steps"], "image": 9},
-        "questions": {**values["questions"], "image": "image"},
-    }
-    wanted = query(needs=["recall", "image"])
-    text = " ".join(advice_text(values, wanted, advise(values, wanted)).split())
-    assert "No variant that is left is in group 1 of every question" in text
-
-
-def test_a_sentence_of_the_site_names_no_faster_row_that_needs_more_memory():
-    ends = {"recall": [1, 2, ""]}
-    rows = (
-        row("a", 1, {1024: 1.0}, ranges=ends),
-        row("b", 2, {1024: 0.5}, memory=200.0, ranges=ends),
-    )
-    (found,) = (of for of in choices(table_with(*rows))["results"].values() if of["members"])
-    sentences = {of["row"]: of["sentence"] for of in found["members"]}
-    assert "Faster" not in sentences["a"] and "apart: b (0.500)" in sentences["b"]
-
-
-def test_a_sentence_marks_a_time_that_is_a_bound():
-    values = table_with(row("a", 1, {1024: 1.0}, bounds=["train"]))
-    text = " ".join(advice_text(values, query(), advise(values, query())).split())
-    assert "fastest of them: ≤ 1.00 times" in text
 
 
 @pytest.mark.parametrize(("better", "sign"), [("higher", 1), ("lower", -1)])

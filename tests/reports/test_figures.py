@@ -1,6 +1,5 @@
 """Figures: their styles, axes and texts; of costs, suites and studies, and curves of training."""
 
-from itertools import pairwise
 from xml.etree import ElementTree
 
 import matplotlib as mpl
@@ -13,8 +12,7 @@ from harness.records import families, frame
 from harness.records.frame import of_costs
 from harness.records.record import Point, Record
 from reports import cost, curves, sweep, tuning
-from reports.figures import style
-from reports.figures.matrix import _lanes, draw
+from reports.figures import heat_map, plane, style
 from reports.pages.suite import files, tables
 from reports.shown import questions
 from reports.studies import study_files
@@ -87,27 +85,25 @@ def test_the_figure_of_costs_is_ordered_by_result_and_marks_the_crossover():
     assert ticks == ["256", "512", "1,024"] and len(time.get_yticks()) >= 3
 
 
-def test_the_figure_of_a_suite_has_a_point_for_each_row_with_a_time(suite_frames):
-    panels = figure_of(draw, suite_frames.tables()).axes
-    # The second row has no run on the bidirectional question.
-    for axes, times in zip(panels, [{1, 1.8, 4}, {1, 0.9, 2}], strict=True):
+def test_the_heat_map_has_a_bar_for_each_cost_and_is_lightest_at_a_baseline(suite_frames):
+    of = suite_frames.tables()
+    causal, bidirectional = figure_of(heat_map.draw, of).axes
+    for axes, times in ((causal, {"1.00", "1.80", "4.00"}), (bidirectional, {"1.00", "0.900"})):
+        assert times <= {text.get_text() for text in axes.texts}
+    every = of.answers.set_index(["question", "row"]).xs("recall")
+    light, best = (sum(colour[:3]) for colour in heat_map._colours(
+        every.loc[["none", "softmax"]], every))  # fmt: skip
+    assert light > best + 0.5
+    assert heat_map._colours(every.reindex(["mine"]), every) == [None]
+
+
+def test_the_plane_of_a_suite_has_a_point_for_each_row_with_a_mean_and_a_time(suite_frames):
+    suite = suite_frames.suite.model_copy(update={"average": True})
+    panels = figure_of(plane.draw, suite_frames.tables(suite=suite)).axes
+    for axes, times in zip(panels, [{1, 0.8, 3}, {1, 0.4}], strict=True):
         points = {line.get_xdata()[0] for line in axes.lines if line.get_marker() != "None"}
         assert points == times
-        names = [text.get_text() for text in axes.texts]
-        assert {*names[:3]} == {"linear[chunk=8]", "primal", "softmax"}
-        assert " ".join(names[3].split()) == "Not shown: none: no cost"
-        assert [text.get_text() for text in axes.get_yticklabels()] == ["0", "1"]
-        assert len(axes.get_xticks()) >= 3
-
-
-def test_no_labels_of_the_figure_of_a_suite_overlap():
-    names = [f"variant-{i}" for i in range(30)]
-    lanes = _lanes({n: 1.05**i for i, n in enumerate(names)}, dict.fromkeys(names, 3))
-    assert sorted(label for _, labels in lanes for label in labels) == sorted(names)
-    assert {count for count, _ in lanes} == {3} and len(lanes) > 3
-    for _, labels in lanes:
-        numbers = [int(label.partition("-")[2]) for label in labels]
-        assert min((b - a for a, b in pairwise(numbers)), default=9) > 3
+        assert len({text.get_text() for text in axes.texts}) == len(times)
 
 
 HARD = r"$\foo{$ </svg>&漢字" + "\x00\x1b[31m"

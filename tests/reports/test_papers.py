@@ -17,7 +17,7 @@ from tests.reports.conftest import changed, make_cost, make_record, snapshot
 from zoo.registry import UserError
 
 DIGESTS = {
-    "d4rl_return.csv": "90235261101b9797", "lra_accuracy.csv": "ce74e2c47e311aa6",
+    "d4rl_return.csv": "90235261101b9797", "lra_accuracy.csv": "126c92cea01ad41d",
     "lra_cost.csv": "f7d415335ec99f0e", "mad_accuracy.csv": "7e6e2d688315dc72",
     "mechanisms.csv": "00c531e24612b300", "uea_accuracy.csv": "89d57c4ea4789050",
 }  # fmt: skip
@@ -46,6 +46,7 @@ def test_the_published_tables_are_those_that_were_compared_with_the_paper():
 )  # fmt: skip
 def test_published_numbers_belong_to_the_published_task_and_variant_alone(key, attention, expected):
     found = published(task=key, attention=attention)
+    found = found[found["reference"].str.startswith("Chen")]
     assert dict(zip(found["unit"], found["printed"], strict=True)) == expected
 
 
@@ -205,7 +206,9 @@ def study(*tests, task="listops@1[test=60000]", size=2000):
 
 
 def test_a_published_accuracy_has_the_simplest_model_whose_interval_reaches_it():
-    reached = explain(study(0.2, 0.366, 0.7)).set_index("attention")["model"]
+    reached = explain(study(0.2, 0.366, 0.7))
+    reached = reached[reached["reference"].str.startswith("Chen")]
+    reached = reached.set_index("attention")["model"]
     # 20.0 of 2,000 ends at 21.8; 36.6 at 38.7.
     assert reached["performer"] == reached["reformer"] == "first 1 token"
     assert reached["softmax"] == reached["primal"] == "first 2 tokens"

@@ -8,7 +8,7 @@ from harness.catalogue import described
 from harness.records import suites
 from harness.records.answers import CorrectAnswers
 from reports import advice
-from reports.pages.suite import published, readme_answer
+from reports.pages.suite import published
 from reports.statistics import between
 from reports.suite_results import is_of_suite
 from reports.text import frame_csv
@@ -108,7 +108,6 @@ def test_rows_without_newer_runs_are_shown_and_marked_as_outdated(suite_frames):
     assert found.joined.index[found.joined["outdated"]].tolist() == ["primal"]
     assert [*found.pairs["question"], *found.pairs["outdated"]] == ["recall", "copy", True, False]
     assert between(found.pairs, [("primal", "softmax")])["outdated"].tolist() == [True, False]
-    assert readme_answer(found).endswith(f"\n\n{found.notes[0]}")
 
 
 def test_a_row_that_is_compared_but_below_a_baseline_has_no_rank_group(suite_frames):

@@ -1,0 +1,49 @@
+"""The mean of a suite against the time of its middle length: a point for each variant."""
+
+from typing import TYPE_CHECKING
+
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
+
+from harness.records.families import colour_of
+from reports.figures import style
+
+if TYPE_CHECKING:
+    from reports.pages.suite import Tables
+
+
+def draw(of: "Tables") -> Figure:
+    """A panel for each form, of the variants with a result of every question and a time."""
+    column = f"time.{of.suite.cost.longest_length}"
+    shown = {form: table.loc[of.rows(form)].dropna(subset=["mean", column])
+             for form, table in of.matrix.items()}  # fmt: skip
+    figure, every = style.panels([4.6] * len(shown), 8.0)
+    for axes, (form, rows) in zip(every, shown.items(), strict=True):
+        _points(axes, rows, column)
+        axes.set(ylabel=f"mean accuracy of the {len(of.questions(form))} tasks, %", xlabel=(
+            f"time of a training step at {of.suite.cost.longest_length:,} tokens, softmax = 1 (log)"
+        ))  # fmt: skip
+    return figure
+
+
+def _points(axes, rows: pd.DataFrame, column: str) -> None:
+    times = rows[column].astype(float)
+    low, high = times.min() / 1.4 if len(times) else 0.5, times.max() * 2 if len(times) else 2
+    axes.set(xscale="log", xlim=(low, high))
+    at = style.ticks(low, high)
+    axes.set_xticks(at, [f"{tick:g}" for tick in at])
+    axes.xaxis.set_minor_locator(NullLocator())
+    last: list[tuple[float, float]] = []
+    span = max(float(rows["mean"].max() - rows["mean"].min()), 1.0) if len(rows) else 1.0
+    for row, line in rows.sort_values("mean").iterrows():
+        colour = colour_of(str(line["attention"]))
+        axes.plot(line[column], line["mean"], "o", markersize=6, color=colour)
+        # A label moves up while it would cover one below it.
+        y = line["mean"]
+        while any(abs(x / line[column] - 1) < 0.45 and abs(of - y) < 0.035 * span
+                  for x, of in last):  # fmt: skip
+            y += 0.01 * span
+        last.append((line[column], y))
+        axes.annotate(style.label(str(row)), (line[column], y), (6, 0), va="center",
+                      textcoords="offset points", fontsize=8.5, color=colour)  # fmt: skip

@@ -1,0 +1,69 @@
+"""The findings of a suite in a few sentences, computed from its results."""
+
+from typing import TYPE_CHECKING
+
+from reports.statistics import score_groups
+from reports.text import number
+
+if TYPE_CHECKING:
+    from reports.pages.suite import Tables
+
+MOST = 10
+"""The most sentences."""
+
+NAMED = 4
+"""The most rows that a sentence names."""
+
+
+def best_rows(of: "Tables", question: str) -> list[str]:
+    """The rows of a question that solve it; if none does, those of the best rank group.
+
+    The one whose layer is the fastest is the first; rows without a time are the last.
+    """
+    rows = of.answers[(of.answers["question"] == question) & (of.answers["part"] == "")]
+    rows = rows.set_index("row")
+    best = [*rows.index[rows["solved"]]]
+    if not best:
+        groups = score_groups(rows[rows["rank_group"] != ""])
+        best = [row for row, group in groups.items() if group == 1]
+    column = f"time.{of.suite.cost.middle_length}"
+    lines = of.matrix[of.forms[question]].reindex(best).sort_values(column)
+    return [str(row) for row in lines.index]
+
+
+def sentences(of: "Tables") -> list[str]:
+    """The leaders of each question, those that are as good, and the cheapest of them."""
+    found = [_of_question(of, question.name) for question in of.suite.questions]
+    return [text for text in [*found, _of_primal(of)] if text][:MOST]
+
+
+def _of_question(of: "Tables", name: str) -> str:
+    question = of.suite.question(name)
+    rows = of.answers[(of.answers["question"] == name) & (of.answers["text"] != "")]
+    if len(rows) < 2:
+        return ""
+    rows, best = rows.set_index("row"), best_rows(of, name)
+    column = f"time.{of.suite.cost.middle_length}"
+    times = of.matrix[of.forms[name]][column]
+    leader = str((rows["mean"] * rows["better"].map({"higher": 1.0, "lower": -1.0})).idxmax())
+    text = f"{question.title}: {leader} leads with {rows.at[leader, 'text']}"
+    others = [row for row in best if row != leader]
+    if others:
+        more = f" and {len(others) - NAMED} more" * (len(others) > NAMED)
+        verb = "are" if len(others) > 1 else "is"
+        text += f"; {', '.join(others[:NAMED])}{more} {verb} as good"
+    timed = [row for row in best if times.get(row) == times.get(row)]
+    if timed and len(best) > 1:
+        text += f"; {timed[0]} is the cheapest, {number(times[timed[0]])} of softmax's time"
+    return f"{text}."
+
+
+def _of_primal(of: "Tables") -> str:
+    found = of.answers[(of.answers["row"] == "primal") & (of.answers["text"] != "")]
+    titles = {question.name: question.title for question in of.suite.questions}
+    texts = [f"{titles[a['question']]} {a['text']}" for a in found.to_dict("records")]
+    for form, matrix in of.matrix.items():
+        ratio = matrix[f"time.{of.suite.cost.middle_length}"].get("primal")
+        if texts and ratio is not None and ratio == ratio:
+            texts.append(f"{number(ratio)} of softmax's time ({form})")
+    return f"Primal-Attention: {', '.join(texts)}." if texts else ""

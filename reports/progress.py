@@ -1,0 +1,133 @@
+"""The progress of runs: seeds that reach the ceiling of a question, and curves that still rise."""
+
+import math
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from harness.records.record import FINAL
+from reports.shown import points_of
+
+LATE = 1 / 2
+"""The share of the steps behind which a curve that rises still rises."""
+
+LEAST_POINTS = 3
+"""Evaluations behind `LATE` without which no curve rises."""
+
+ERRORS = 2.0
+"""Standard errors by which a rising curve rises, at least."""
+
+LEAST = 1 / 50
+"""The share of the distance to the best possible score by which a rising curve rises, at least: of
+four to six flat curves one has a slope of more than two standard errors by chance in 15 to 25 %."""
+
+NO_PROGRESS: Mapping[str, Any] = {
+    "part": "", "solved": False, "reached": 0, "runs": 0, "steps": math.nan, "rising": False,
+    "budget": 0,
+}  # fmt: skip
+"""The columns of `progress`, with their values where there are no runs."""
+
+
+class Rise(NamedTuple):
+    """The rise of a curve over its late part: its slope times its span, and its standard error."""
+
+    rise: float
+    error: float
+    distance: float
+
+    @property
+    def is_rising(self) -> bool:
+        """Return whether the curve rises; False where too few points tell."""
+        return self.rise > max(ERRORS * self.error, LEAST * self.distance)
+
+
+def rise_of(
+    steps: Sequence[float], scores: Sequence[float], budget: int, ceiling: float, sign: int = 1
+) -> Rise:
+    """The rise of a curve on dev behind `LATE` of the budget of steps, by least squares.
+
+    `sign` is 1 where more is better, else -1; the distance is that of the last score to `ceiling`.
+    """
+    x, y = np.asarray(steps, dtype=float), sign * np.asarray(scores, dtype=float)
+    late = x >= LATE * budget
+    x, y = x[late], y[late]
+    if len(x) < LEAST_POINTS:
+        return Rise(math.nan, math.nan, math.nan)
+    centred = x - x.mean()
+    slope = float(centred @ y / (centred @ centred))
+    residuals = y - y.mean() - slope * centred
+    variance = float(residuals @ residuals) / (len(x) - 2)
+    error = math.sqrt(variance / float(centred @ centred))
+    span = float(x[-1] - x[0])
+    return Rise(slope * span, error * span, abs(sign * ceiling - float(y[-1])))
+
+
+def steps_to(steps: Sequence[int], scores: Sequence[float], ceiling: float, sign: int = 1) -> float:
+    """The first step at which two successive evaluations reach the ceiling; NaN if none do.
+
+    The last evaluation is enough by itself.
+    """
+    reached = [sign * (score - ceiling) >= 0 for score in scores]
+    for step, *both in zip(steps, reached, [*reached, True][1:], strict=True):
+        if all(both):
+            return float(step)
+    return math.nan
+
+
+def progress(
+    runs: pd.DataFrame, ceilings: Mapping[str, float],
+    seeds: Mapping[str, int] = MappingProxyType({}),
+) -> pd.DataFrame:  # fmt: skip
+    """The progress of each variant on each question that has runs.
+
+    Returns:
+        A line for each question and row: `part`, the runs that there are where others are missing,
+        else empty; `reached`, how many final runs reach the ceiling, of `runs`; `solved`, whether
+        all do and none is missing; `steps`, the median of their steps to the ceiling, NaN unless
+        solved; `rising`, whether the curve of a final run that does not reach it still rises; of an
+        accuracy without a ceiling the distance is that to 100 %, other scores never rise; `budget`,
+        the steps of the recipe.
+    """
+    lines: list[dict[str, Any]] = []
+    groups = runs.groupby(["question", "row"], sort=False) if len(runs) else ()
+    for (name, row), same in groups:
+        question = str(name)
+        part = _part(same, seeds.get(question, 1))
+        finals = same[same["role"] != "trial"]
+        found = [_run(run, ceilings.get(question)) for run in finals.to_dict("records")]
+        to_ceiling = [steps for steps, _ in found]
+        solved = bool(found) and not part and not any(map(math.isnan, to_ceiling))
+        lines.append({
+            "question": question, "row": row, "part": part, "solved": solved,
+            "reached": sum(not math.isnan(steps) for steps in to_ceiling), "runs": len(found),
+            "steps": float(np.median(to_ceiling)) if solved else math.nan,
+            "rising": any(rises for _, rises in found),
+            "budget": int(same["train.steps"].max()),
+        })  # fmt: skip
+    return pd.DataFrame(lines, columns=["question", "row", *NO_PROGRESS])
+
+
+def _run(run: Mapping[Any, Any], ceiling: float | None) -> tuple[float, bool]:
+    """The steps of a run to the ceiling, and whether it still rises."""
+    sign = 1 if run["dev_better"] == "higher" else -1
+    steps, scores = [at for at, _ in run["evaluations"]], [dev for _, dev in run["evaluations"]]
+    reached = math.nan if ceiling is None else steps_to(steps, scores, ceiling, sign)
+    best = 100.0 if ceiling is None and sign == 1 and run["unit"] == "%" else ceiling
+    if best is None or not math.isnan(reached):
+        return reached, False
+    return reached, rise_of(steps, scores, run["train.steps"], best, sign).is_rising
+
+
+def _part(runs: pd.DataFrame, seeds: int) -> str:
+    """The runs of an entry that have ended, in words, where others are missing; else empty."""
+    ended, is_trial = runs[runs["status"].isin(FINAL)], runs["role"] == "trial"
+    finals, trials = int((~is_trial[ended.index]).sum()), ended.loc[is_trial, "point"].nunique()
+    points = points_of(runs["grid"].iloc[0])
+    if finals >= seeds or (trials >= points > 0 and not ended["status"].eq("ok").any()):
+        return ""
+    if finals:
+        return f"{finals} of {seeds} seeds"
+    return "trial, 1 seed" if trials >= points > 0 else f"{trials} of {points} trials"
