@@ -1,4 +1,4 @@
-"""Verdicts on a variant and a question: able, unable, undecided; see decision 86."""
+"""Verdicts on a variant and a question: able, unable, undecided; see docs/decisions/suites.md."""
 
 import math
 from collections.abc import Hashable, Mapping, Sequence

@@ -42,7 +42,7 @@ MAY_IMPORT = {
 }
 """What of the four packages each may import: the module named, and every module below it.
 
-See docs/decisions/0095-reports-stand-on-records.md.
+See docs/decisions/records.md.
 """
 
 COMMANDS = ("harness.cli", "harness.pages")
