@@ -24,7 +24,6 @@ from harness.records.store import BaselineStore, CertificateStore, ShallowStore
 from harness.records.suites import find, names, published
 from reports import advice, validity
 from reports.markdown import insert
-from reports.pages import performance
 from reports.pages import suite as suite_pages
 from reports.pages.catalogue import tasks_page, variants_page
 from reports.pages.certificates import certificates_page
@@ -190,20 +189,16 @@ def _screen(root: Path) -> Files:
 
 def _documents(root: Path) -> Files:
     """The list of what is registered, and the pages of records that are no published runs."""
-    from benchmarks.claims import CLAIMS
-
     store, small = root / "results", root / "results" / "small"
     registered = catalogue.registered(plug_ins=False)
     certificates = CertificateStore.within(store).read_whole()
     fitted = ShallowStore.within(store).read_whole()
-    sections = dict(zip(CLAIMS["name"], CLAIMS["section"], strict=True))
     return {
         root / "harness" / "list.json": catalogue.content(),
         root / "docs" / "certificates.md": certificates_page(certificates).encode(),
         root / "docs" / "tasks.md": tasks_page(registered).encode(),
         root / "docs" / "variants.md": variants_page(registered).encode(),
         root / "docs" / "findings.md": findings(fitted).encode(),
-        root / performance.PAGE: performance.page(store, sections).encode(),
         # Of features that no other record shows.
         **within(small, report.files_of(report.results_in(stores.content(small)))),
     }
