@@ -46,7 +46,7 @@ def test_the_index_of_decisions_has_each_page_with_its_title():
     assert {name: f"# {title}" for title, name in listed} == found
 
 
-REFERENCE = re.compile(r"(?<!\w)docs/[\w/]+\.md")
+REFERENCE = re.compile(r"(?<!\w)docs/[\w/-]+\.md")
 
 
 def test_every_page_that_a_module_or_a_recipe_names_exists():
