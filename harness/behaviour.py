@@ -2,7 +2,7 @@
 
 Runs stay current where changed code has the same outputs, losses and gradients as before: `python
 -m harness.behaviour` compares them, and writes the digests of the code to `behaviour.json`. See
-`docs/decisions/0096-code-that-computes-the-same.md`.
+`docs/decisions/records.md`.
 """
 
 import json

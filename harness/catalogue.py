@@ -50,6 +50,8 @@ def listed(name: str = "") -> Entry:
     if name and name not in entries:
         # The generated file may be older than what it lists.
         entries = _entries(registered(plug_ins=True))
+    if "caveat" in entries.get(name, {}):
+        entries[name]["baselines"] = _baselines(name)
     for entry in entries.values():
         entry["installed"] = {package: _is_installed(package) for package in entry["requires"]}
     if name and name not in entries:
@@ -59,6 +61,20 @@ def listed(name: str = "") -> Entry:
 
 def _entries(document: Mapping[str, Sequence[Any]]) -> dict[str, Entry]:
     return {entry["name"]: entry for kind in ("tasks", "variants") for entry in document[kind]}
+
+
+def _baselines(task: str) -> dict[str, str]:
+    """Scores on test of models without attention, by the setting of the task; as published."""
+    from harness.records.store import BaselineStore
+    from harness.stores import PUBLISHED
+
+    return {
+        each.spec.key: "; ".join(
+            f"{name} {each.metric.sentence(score)}" for name, score in each.scores.items()
+        )
+        for each in BaselineStore.within(PUBLISHED).read_whole()
+        if each.spec.name == task
+    }
 
 
 def _is_installed(package: str) -> bool | None:
@@ -103,6 +119,8 @@ def _variant(name: str, variant: Any) -> Entry:
     return {
         "name": name, **summary(name, variant), "formula": formula, "family": variant.family,
         **asdict(variant.traits), "uses": _uses(name, variant), "requires": variant.requires,
+        "identities": [f"{of.other} where {of.where}" for of in variant.identities],
+        "failures": dict(variant.expected_failures), "source": variant.__module__,
         "options": _options(variant),
     }  # fmt: skip
 
@@ -148,8 +166,8 @@ def _task(name: str, factory: Any) -> Entry | None:
     from tasks import create
 
     title = (factory.__doc__ or "").partition("\n")[0].rstrip(".")
-    options = _options(factory)
-    size: Entry = {"classes": None, "length": None, "causal": factory.causal}
+    options, source = _options(factory), getattr(factory, "source", None)
+    size: Entry = {"classes": None, "length": None, "vocabulary": None, "causal": factory.causal}
     # Without a value of each option, the size is unknown.
     if all(option["default"] is not None for option in options):
         try:
@@ -157,9 +175,15 @@ def _task(name: str, factory: Any) -> Entry | None:
         except UserError as error:
             warnings.warn(str(error), stacklevel=2)
             return None
-        size = {"classes": task.classes, "length": task.max_len, "causal": task.causal}
+        size = {
+            "classes": task.classes, "length": task.max_len, "vocabulary": task.vocabulary or None,
+            "causal": task.causal,
+        }  # fmt: skip
     return {
         "name": name, "version": factory.version, "title": title, **size,
+        "about": (inspect.getdoc(inspect.getmodule(factory)) or "").partition("\n")[0],
+        "data": f"{source.title}; {source.origin}; {source.terms}" if source else "",
+        "caveat": factory.caveat, "source": factory.__module__,
         "requires": factory.packages, "options": options,
     }  # fmt: skip
 

@@ -112,7 +112,7 @@ def merge_commits(
 
 
 def keep_freed_memory() -> None:
-    """Make glibc cache freed memory; see docs/decisions/0015-freed-memory-is-not-returned.md."""
+    """Make glibc cache freed memory; see docs/decisions/costs.md."""
     with suppress(AttributeError, OSError, TypeError):
         mallopt = ctypes.CDLL(None).mallopt
         for setting, value in MALLOC.items():

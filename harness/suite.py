@@ -105,7 +105,7 @@ def missing_data(suite: Suite, questions: Iterable[SuiteQuestion]) -> dict[str, 
         of_task, task = recipe_and_task(suite, question)
         path = str(of_task.options.get("path", ""))
         if path and not Path(path).is_file():
-            missing[question.name] = f"put {path} here, a file of D4RL (docs/control.md)"
+            missing[question.name] = f"put {path} here, a file of D4RL (docs/data.md)"
         if isinstance(task, ImportedTask) and not task.is_cached():
             missing[question.name] = task.how_to_get()
     if missing and (not suite.published or missing.keys() >= {q.name for q in questions}):

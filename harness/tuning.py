@@ -1,6 +1,6 @@
 """Runs in which fields are varied: trials at the points of a grid, and sweeps of one option.
 
-See docs/decisions/0028-tuning.md, and 0094-laptop-2.md for rates beyond the grid.
+See docs/decisions/suites.md.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -31,7 +31,7 @@ from reports.text import (
 
 FAILING_COVERAGE = {2: 42, 3: 62, 5: 82}
 """Percentage of intervals, by the number of seeds, that contain the mean over all seeds where a
-seed fails with probability 0.3: the smallest of all kinds of scores in `docs/performance.md`."""
+seed fails with probability 0.3: the smallest of four kinds of scores, simulated."""
 
 MOST_DIFFERENCE = 0.1
 """The number of parameters of a row is compared with softmax's where it differs by more."""

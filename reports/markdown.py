@@ -1,7 +1,6 @@
 """Writes pages: templates, tables and escaped texts of Markdown, parts between two marks."""
 
 import re
-import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -15,9 +14,6 @@ ESCAPES = str.maketrans({
     "&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "&#124;",
 })  # fmt: skip
 """The characters that are escaped wherever they occur."""
-
-WIDTH, HEAD, TAIL = 92, 700, 300
-"""Characters of a line of a block; those shown of the beginning and the end of a long one."""
 
 
 def escape(text: str) -> str:
@@ -53,20 +49,6 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, align_right: bo
 def _cell(cell: str) -> str:
     # A "|" behind an even number of backslashes is not escaped yet.
     return re.sub(r"(?<!\\)((?:\\\\)*)\|", r"\1\\|", " ".join(cell.split()))
-
-
-def block(text: str) -> str:
-    """A text as an indented block, which nothing in it can end; a long one without its middle."""
-    plain = "".join(
-        " " if c.isspace() else c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text
-    )
-    if len(plain) > HEAD + TAIL:
-        # Cut at a space, if there is one.
-        head = plain[:HEAD].rpartition(" ")[0] or plain[:HEAD]
-        tail = plain[-TAIL:].partition(" ")[2] or plain[-TAIL:]
-        omitted = len(plain) - len(head) - len(tail)
-        plain = f"{head} … {omitted:,} characters left out … {tail}"
-    return "\n".join(f"    {line}" for line in textwrap.wrap(plain, WIDTH))
 
 
 def insert(page: str, mark: str, content: str) -> str:

@@ -41,7 +41,7 @@ def is_comparable(sample: Sample, baselines: Sequence[float]) -> bool:
 
     With fewer than `MANY_SEEDS` seeds none may be at a baseline. With more it is enough that they
     are not all at the same one; without any of the `baselines` no row is comparable. The reasons:
-    docs/decisions/0025-statistics-of-a-leaderboard.md.
+    docs/decisions/statistics.md.
 
     A seed is at a baseline where a two-sided test at 5 % does not tell their accuracies apart. The
     baseline has the sampling error of the seed. A seed below all baselines is at the lowest one.

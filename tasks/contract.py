@@ -206,7 +206,7 @@ class Task(ABC):
         packages: optional packages whose versions are part of the results.
         labels: name of each class; empty where it is the number of the class.
         caveat: what a score does not show: what the best rule reaches that does not do what the
-            task asks for. Shown on its card.
+            task asks for. `harness list` shows it.
     """
 
     name: ClassVar[str]

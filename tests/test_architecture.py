@@ -42,7 +42,7 @@ MAY_IMPORT = {
 }
 """What of the four packages each may import: the module named, and every module below it.
 
-See docs/decisions/0095-reports-stand-on-records.md.
+See docs/decisions/records.md.
 """
 
 COMMANDS = ("harness.cli", "harness.pages")
@@ -57,7 +57,7 @@ OF_A_COMMAND = (
 EXECUTES_ON_READING = ("pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal")
 
 LOADED_WITH_AN_EXTRA = (
-    "harness.studies", "harness.pages.cards", "zoo.kernels.cosine_map_triton", "zoo.transformers",
+    "harness.studies", "zoo.kernels.cosine_map_triton", "zoo.transformers",
 )  # fmt: skip
 """Modules that import what an extra installs; no default command imports them."""
 

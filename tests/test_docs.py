@@ -38,11 +38,29 @@ EXAMPLES = [
 DECISIONS = ROOT / "docs" / "decisions"
 
 
-def test_the_index_of_decisions_has_each_of_them_with_its_title():
+def test_the_index_of_decisions_has_each_page_with_its_title():
     index = (DECISIONS / "README.md").read_text("utf-8")
-    listed = re.findall(r"^- \[(\d+)\]\((.+)\)\. (.+)$", index, re.MULTILINE)
-    found = {path.name: path.read_text("utf-8").splitlines()[0] for path in DECISIONS.glob("0*")}
-    assert {name: f"# {number}. {title}" for number, name, title in listed} == found
+    listed = re.findall(r"^- \[(.+)\]\((.+)\)$", index, re.MULTILINE)
+    found = {path.name: path.read_text("utf-8").splitlines()[0] for path in DECISIONS.glob("*.md")}
+    del found["README.md"]
+    assert {name: f"# {title}" for title, name in listed} == found
+
+
+REFERENCE = re.compile(r"(?<!\w)docs/[\w/-]+\.md")
+
+
+def test_every_page_that_a_module_or_a_recipe_names_exists():
+    folders = (ROOT / name for name in ("zoo", "tasks", "harness", "reports"))
+    files = [file for folder in folders for file in folder.rglob("*.*")]
+    texts = [file.read_text("utf-8") for file in files if file.suffix in (".py", ".toml", ".j2")]
+    named = {name for text in texts for name in REFERENCE.findall(text)}
+    assert len(named) > 10 and [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_the_documentation_stays_small():
+    pages = [page.read_text("utf-8") for page in (ROOT / "docs").rglob("*.md")]
+    assert len(pages) <= 30 and sum(len(page.split()) for page in pages) <= 25_000
+    assert len((ROOT / "docs" / "reading.md").read_text("utf-8").split()) <= 600
 
 
 def test_every_link_to_a_file_of_this_repository_leads_to_one():

@@ -12,7 +12,7 @@ sequence. Padded tokens are taken out of the sequence.
 
 Deviation: y starts as about silu(u), with the tap of the token itself at 1 and the others within
 0.1 / sqrt(T). fla starts all taps within 1 / sqrt(T), as `nn.Conv1d`, and recalls later; see
-`docs/decisions/0067-questions-of-the-laptop-suite.md`.
+`docs/decisions/suites.md`.
 """
 
 from typing import Any

@@ -3,7 +3,7 @@
 It replaces `nn.MultiheadAttention`, and classes like timm's `Attention`: with linear layers `qkv`
 and `proj`, and `num_heads`. Attributes do not tell what a layer computes: each is
 compared with softmax attention of its projections first, on random tokens, and refused where it
-differs (docs/decisions/0074-layers-are-replaced-after-a-trial.md).
+differs (docs/decisions/contract.md).
 """
 
 import copy

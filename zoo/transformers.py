@@ -5,7 +5,7 @@
 
 A model keeps its projections, positions and cache; the variant computes the heads. What the variant
 cannot honour is refused: docs/library.md says what that is, and
-docs/decisions/0073-masks-of-transformers.md how masks are recognised.
+docs/decisions/masks.md how masks are recognised.
 
     zoo.transformers.replace(model, "gated-delta", match="model.layers.*.self_attn")
 

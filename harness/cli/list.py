@@ -44,14 +44,8 @@ def list_(
 def listing(document: Mapping[str, Sequence[Any]]) -> str:
     """The list as text."""
     variants, tasks = document["variants"], document["tasks"]
-    mechanisms = [
-        [variant["name"], "\n".join([variant["mechanism"], *_needs(variant)])]
-        for variant in variants
-    ]
-    claims = [
-        [text, ", ".join(variant["name"] for variant in variants if variant[claim])]
-        for claim, text in CLAIMS.items()
-    ]
+    mechanisms = [[v["name"], "\n".join([v["mechanism"], *_needs(v)])] for v in variants]
+    claims = [[text, ", ".join(v["name"] for v in variants if v[c])] for c, text in CLAIMS.items()]
     losses = [f"{v['name']} ({', '.join(v['losses'])})" for v in variants if v["losses"]]
     rows = []
     for task in tasks:
@@ -67,32 +61,49 @@ def listing(document: Mapping[str, Sequence[Any]]) -> str:
         text_table(["task", "classes", "length", "causal", "options"], rows),
         "A table of texts and labels is a task, too: CSV, TSV, JSON lines or Parquet.",
         f"recipes, --budget: {', '.join(document['budgets'])}, or the path of a TOML file",
-        fill(
-            f"suites, --suite: {', '.join(document['suites'])}, or the path of a TOML file", WIDTH
-        ),
-        "harness list NAME: the options of a variant or a task, and what they mean;\n"
-        "the runs of a suite, and the hours that they take on a GPU",
+        fill(f"suites, --suite: {', '.join(document['suites'])}, or the path of a file", WIDTH),
+        "harness list NAME: a variant or a task, its options; the runs and hours of a suite",
     ]
     return "\n\n".join(sections)
 
 
 def details(entry: Mapping[str, Any]) -> str:
     """A variant or a task as text: what it is, and its options."""
-    if "version" in entry:
-        names = ("classes", "length", "causal")
-        lines = [f"{entry['name']}@{entry['version']}: {entry['title']}"]
-        lines += [f"{name}: {entry[name]}" for name in names if entry[name] is not None]
-    else:
-        claims = [text for claim, text in CLAIMS.items() if entry[claim]]
-        lines = [f"{entry['name']}: {entry['mechanism']}"]
-        lines += [entry["paper"]] if entry["paper"] else []
-        lines += [f"claims: {', '.join(claims) or 'none'}"]
-        lines += [f"auxiliary loss: {', '.join(entry['losses'])}"] if entry["losses"] else []
-    head = ["option", "type", "default", "meaning"]
-    rows = [[option["name"], option["type"], _text(option["default"]), option["meaning"]]
-            for option in entry["options"]]  # fmt: skip
-    lines = [fill(line, WIDTH) for line in (*lines, *_needs(entry))]
-    return "\n".join([*lines, "", text_table(head, rows) if rows else "no options"])
+    lines = [*(_of_task(entry) if "caveat" in entry else _of_variant(entry)), *_needs(entry)]
+    # A formula keeps its lines.
+    text = "\n".join(line if line.startswith("    ") else fill(line, WIDTH) for line in lines)
+    head = ["name", "type", "default", "meaning"]
+    rows = [[_text(option[column]) for column in head] for option in entry["options"]]
+    return f"{text}\n\n{text_table(['option', *head[1:]], rows) if rows else 'no options'}"
+
+
+def _of_variant(entry: Mapping[str, Any]) -> list[str]:
+    uses = [f"{form}: {', '.join(places)}" for form, places in entry["uses"].items()]
+    facts = {
+        "paper": entry["paper"], "cost in N": entry["cost"], "usable as": "; ".join(uses),
+        "claims": ", ".join(text for claim, text in CLAIMS.items() if entry[claim]) or "none",
+        "auxiliary loss": ", ".join(entry["losses"]),
+        "equals": "; ".join(entry["identities"]), "source": entry["source"],
+    }  # fmt: skip
+    return [
+        f"{entry['name']}: {entry['mechanism']}",
+        *(f"    {line}" for line in entry["formula"].splitlines() if line),
+        *(f"{name}: {text}" for name, text in facts.items() if text),
+        *(f"known failure of {check}: {reason}" for check, reason in entry["failures"].items()),
+    ]
+
+
+def _of_task(entry: Mapping[str, Any]) -> list[str]:
+    facts = {
+        **{name: _text(entry[name]) for name in ("classes", "length", "vocabulary")},
+        "model": "causal" if entry["causal"] else "bidirectional",
+        "data": entry["data"], "not shown by a score": entry["caveat"], "source": entry["source"],
+    }  # fmt: skip
+    return [
+        f"{entry['name']}@{entry['version']}: {entry['title']}", entry["about"],
+        *(f"{name}: {text}" for name, text in facts.items() if text),
+        *(f"baselines of {key}: {text}" for key, text in entry.get("baselines", {}).items()),
+    ]  # fmt: skip
 
 
 def _of_suite(name: str) -> Answer:

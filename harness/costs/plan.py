@@ -1,7 +1,7 @@
 """The measurements of a cost sweep, resolved from what a user names, and their reference.
 
 The reference of time is the fastest exact softmax, of memory SDPA softmax; see
-docs/decisions/0045-the-fastest-softmax-is-the-reference.md.
+docs/decisions/costs.md.
 """
 
 import warnings

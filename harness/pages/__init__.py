@@ -17,16 +17,14 @@ import typer
 from harness import baselines, catalogue, first, recipes, report, runs, stores, studies
 from harness.checks import is_certified
 from harness.cli.progress import shown
-from harness.pages import cards
-from harness.pages.variants import page as variants_page
 from harness.records.certificate import Certificate
 from harness.records.files import within, write_pages
 from harness.records.store import BaselineStore, CertificateStore, ShallowStore
 from harness.records.suites import find, names, published
 from reports import advice, validity
 from reports.markdown import insert
-from reports.pages import performance
 from reports.pages import suite as suite_pages
+from reports.pages.catalogue import tasks_page, variants_page
 from reports.pages.certificates import certificates_page
 from reports.pages.findings import findings
 from reports.text import frame_csv
@@ -50,7 +48,7 @@ class PagesOptions:
 
     Attributes:
         check: Name what is out of date.
-        fit: First fit what cards, findings and published runs lack; this may take hours.
+        fit: First fit what findings and published runs lack; this may take hours.
         root: A checkout of the repository.
     """
 
@@ -63,7 +61,6 @@ def main(options: PagesOptions) -> None:
     """Write every generated file, or name those that are out of date; exit 1 if there are any."""
     root = options.root
     if options.fit:
-        cards.fit_missing(root / "results")
         runs.fit_baselines(stores.content(root / "results").records, root / "results", shown())
         fitted = ShallowStore.within(root / "results")
         for name in baselines.STUDY_SETTINGS:
@@ -189,17 +186,16 @@ def _screen(root: Path) -> Files:
 
 def _documents(root: Path) -> Files:
     """The list of what is registered, and the pages of records that are no published runs."""
-    from benchmarks.claims import CLAIMS
-
     store, small = root / "results", root / "results" / "small"
+    registered = catalogue.registered(plug_ins=False)
     certificates = CertificateStore.within(store).read_whole()
     fitted = ShallowStore.within(store).read_whole()
-    sections = dict(zip(CLAIMS["name"], CLAIMS["section"], strict=True))
     return {
         root / "harness" / "list.json": catalogue.content(),
         root / "docs" / "certificates.md": certificates_page(certificates).encode(),
+        root / "docs" / "tasks.md": tasks_page(registered).encode(),
+        root / "docs" / "variants.md": variants_page(registered).encode(),
         root / "docs" / "findings.md": findings(fitted).encode(),
-        root / performance.PAGE: performance.page(store, sections).encode(),
         # Of features that no other record shows.
         **within(small, report.files_of(report.results_in(stores.content(small)))),
     }
@@ -222,20 +218,14 @@ def _reports(root: Path) -> Files:
     (tested,) = [of for of in found.suites if of.suite.key == validity.suite()] or (
         report.results_in(content, report.Selection(suites=(find(validity.suite()),))).suites
     )
-    page = variants_page(content.costs, CertificateStore.within(store).by_variant())
     return {
         **within(store, report.files_of(found)),
-        root / "docs" / "variants.md": page.encode(),
         root / "docs" / "validity.md": validity.page(tested, found.leaderboard).encode(),
         **within(root / "harness" / "recipes" / "suites", tables),
         readme: text.encode(),
     }
 
 
-def _cards(root: Path) -> Files:
-    return cards.files_of(root / "docs" / "tasks.md", root / "results")
-
-
 GENERATORS: tuple[Callable[[Path], Files], ...] = (
-    _documents, _reports, _studies, _screen, _cards,
+    _documents, _reports, _studies, _screen,
 )  # fmt: skip

@@ -60,7 +60,7 @@ class Encoder(SequenceModel):
             `decode` the vectors at target positions, see `AnswerDecoder` there. Of both, `head` has
             no meaning.
         embedding_std: standard deviation of the initial embeddings of tokens and positions; see
-            docs/decisions/0093-embeddings.md.
+            docs/decisions/suites.md.
     """
 
     kind: Literal["encoder"] = "encoder"

@@ -5,7 +5,7 @@ Chen et al., "Decision Transformer: Reinforcement Learning via Sequence Modeling
 the return that followed (*return-to-go*), the state and the action, which is the target.
 
 Test has no targets: an example is the first step of an episode with a fixed seed, and the test is
-the return of a model's actions from there; see docs/decisions/0036-control.md.
+the return of a model's actions from there; see docs/decisions/data.md.
 """
 
 import math

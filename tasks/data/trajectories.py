@@ -1,6 +1,6 @@
 """Files of trajectories: HDF5 in the forms of D4RL and of Minari.
 
-docs/control.md describes both; D4RL is from Fu et al., 2020, arXiv 2004.07219. Only arrays
+docs/data.md describes both; D4RL is from Fu et al., 2020, arXiv 2004.07219. Only arrays
 of numbers that the file itself stores are read: none in another file, which an external link,
 external storage or a virtual array names. No object is unpickled.
 """

@@ -4,7 +4,7 @@ Merity et al., 2016, arXiv 1609.07843: the published text of words, in which rar
 and numbers are divided as in `1 @,@ 000`. A token is a byte of this text, or a word: the text
 between spaces, and `<eos>` at the end of each line, as in the published numbers.
 
-Splits, windows and their losses: docs/decisions/0032-language-models.md.
+Splits, windows and their losses: docs/decisions/data.md.
 """
 
 import lzma

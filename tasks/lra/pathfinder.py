@@ -10,7 +10,7 @@ Sizes are 32 (Pathfinder), 64 and 128 (Path-X) pixels, with the parameters of th
 14 paddles in the hard set, 9 in the intermediate and 6 in the easy one.
 
 Deviations: the arena publishes one set; here sets are drawn from a seed, by the same rules, side
-effects included (docs/decisions/0014-pathfinder-follows-the-original-rules.md). In the easy and
+effects included (docs/decisions/data.md). In the easy and
 intermediate sets the number of distractors follows the formula of the hard one. No image occurs
 twice. The task `pathfinder-lra` reads the official files, to repeat a published run.
 """

@@ -10,7 +10,7 @@ images.
 
 Vectors are doubles, added to a point when it is known, and the sines of the integer angles, and of
 the reversed ones, are in `pathfinder_sines.csv`, correctly rounded: see
-docs/decisions/0014-pathfinder-follows-the-original-rules.md.
+docs/decisions/data.md.
 """
 
 from dataclasses import dataclass

@@ -3,7 +3,7 @@
 Bagnall et al., "The UEA multivariate time series classification archive, 2018", arXiv 1811.00075.
 `sets.csv` has a row for each set, with the sizes of the archive: train has four fifths of TRAIN.
 
-Dev, normalisation and length: docs/decisions/0030-time-series.md. A missing value is interpolated
+Dev, normalisation and length: docs/decisions/data.md. A missing value is interpolated
 linearly within its channel of its series, and has the nearest value beyond both ends; a channel
 without any value has the channel's mean in train.
 """

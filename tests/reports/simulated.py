@@ -1,28 +1,18 @@
 """Intervals and rank groups of simulated leaderboards, whose true means are known."""
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import product
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from harness.records.fields import Quartiles
 from harness.records.interval import Interval, Sample, mean_interval, score_interval
-from reports.statistics import LEVEL, is_comparable, separable_pairs
+from reports.statistics import is_comparable, separable_pairs
 
 Floats = NDArray[np.float64]
 Rng = np.random.Generator
 Draw = Callable[[Floats, float, Floats, Rng], Floats]
-
-SEEDS = (2, 3, 5)
-
-LEAST = 1e-3
-"""The figure for 0."""
-
-UNDER = 0.02
-"""How much less than 95 % of the intervals may contain the mean."""
 
 SEQUENCE, EXAMPLE, INTERACTION = 0.7, 0.7, 0.5
 """Standard deviations of the effects of sequence and example, and of the interaction of example and
@@ -58,14 +48,6 @@ class Scenario(NamedTuple):
     failing: float = 0.0
     rows: int = 6
     above: float = 0.0
-
-
-SCENARIOS = {
-    "equal seeds": Scenario(), "sd 1": Scenario(1), "sd 5": Scenario(5),
-    "fail 0.1": Scenario(1, 0.1), "fail 0.3": Scenario(1, 0.3), "fail 0.5": Scenario(1, 0.5),
-    "fail 0.5, 12 rows": Scenario(1, 0.5, 12),
-}  # fmt: skip
-TWO_LEVELS = Scenario(1, 0.5, above=20)
 
 
 def answers(means: Floats, sd: float, sizes: Floats, rng: Rng) -> Floats:
@@ -149,41 +131,3 @@ def power(kind: Kind, seeds: int, rng: Rng) -> float:
     means = np.full((6, seeds), kind.level)
     means[3:] -= 5 * kind.point
     return float(separated(table(kind, means, 1, rng), kind.baseline)[:3, 3:].mean())
-
-
-def figures(tables: int) -> Iterator[tuple[str, Quartiles, dict[str, Quartiles]]]:
-    """Each figure of that many tables of each kind, number of seeds and scenario.
-
-    Its name, the figure over its bound, and the shares in percent that it is computed from.
-    """
-    rng, powers, levels = np.random.default_rng(0), dict[str, Floats](), dict[str, Floats]()
-    for (name, kind), seeds in product(KINDS.items(), SEEDS):
-        of, covered, false = f"{name}-{seeds}-seeds", {}, {}
-        for text, scenario in SCENARIOS.items():
-            found = np.array([simulate(kind, seeds, scenario, rng) for _ in range(tables)])
-            covered[text], false[text] = found.T
-        least = min(covered[text].mean() for text, case in SCENARIOS.items() if not case.failing)
-        yield figure(f"coverage-{of}", (0.95 - least) / UNDER, covered)
-        yield figure(f"false-separations-{of}", largest(false) / LEVEL, false)
-        powers[of] = np.array([power(kind, seeds, rng) for _ in range(tables)])
-        levels[of] = np.array([simulate(kind, seeds, TWO_LEVELS, rng)[1] for _ in range(tables)])
-    yield figure("power", largest(powers), powers)
-    yield figure("false-separations-two-levels", largest(levels) / LEVEL, levels)
-
-
-def largest(shares: dict[str, Floats]) -> float:
-    """The largest of the means of shares, between 0 and 1."""
-    return max(float(share.mean()) for share in shares.values())
-
-
-def figure(
-    name: str, ratio: float, shares: dict[str, Floats]
-) -> tuple[str, Quartiles, dict[str, Quartiles]]:
-    """A figure, from shares of each table: their mean, and one standard error to either side."""
-    of = {text: (100 * s.mean(), 100 * s.std() / len(s) ** 0.5) for text, s in shares.items()}
-    ends = {text: (mean - error, mean, mean + error) for text, (mean, error) in of.items()}
-    # Figures of a record are positive.
-    found = {
-        f"{text} (%)": Quartiles.of(max(end, LEAST) for end in of) for text, of in ends.items()
-    }
-    return name, Quartiles.of([max(ratio, LEAST)]), found

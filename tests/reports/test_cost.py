@@ -5,7 +5,6 @@ import math
 import pandas as pd
 import pytest
 
-from harness.pages.variants import training_crossovers
 from harness.records.frame import of_costs
 from reports import cost
 from reports.layer_costs import Crossover, crossover, exponent
@@ -133,21 +132,6 @@ def test_a_sweep_without_any_measured_cost_has_a_page_and_no_panel():
     failed = record("yoso", 256, status="crashed", reason="it was ended by SIGSEGV")
     assert not cost.draw(sweeps(failed)).axes
     assert b"SIGSEGV" in cost.files(of_costs([failed]))["cost.md"]
-
-
-def test_the_crossovers_are_those_of_the_fastest_row_of_the_largest_training_sweep():
-    slow = [
-        record("linear", n, seconds=9.0, ratio=2.0, options={"linear": {"chunk": 1}})
-        for n in LENGTHS
-    ]
-    other = [record("linear", n, ratio=2.0, dim=128) for n in LENGTHS]
-    forward = [record("linear", n, ratio=2.0, operation="forward") for n in LENGTHS]
-    every = [*other, *slow, *forward, *linear_sweep()]
-    crossovers, setting = training_crossovers(of_costs(every))
-    assert crossovers["linear"] == ["900 to 1,200", "below 256"]
-    assert "dim=64" in setting and "256 to 2,048 tokens" in setting
-    for costs in (forward, []):
-        assert training_crossovers(of_costs(costs)) == ({}, "")
 
 
 COUNTS = [256, 512, 1024, 2048, 4096]

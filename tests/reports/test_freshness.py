@@ -15,9 +15,6 @@ from zoo.registry import UserError
 ROOT = Path(__file__).parents[2]
 COMMAND = "run: python -m harness.pages"
 
-MAKERS = GENERATORS[:-1]
-"""All but the one of the cards of tasks, which need data: see `tests/harness/test_cards.py`."""
-
 
 @cache
 def files(make) -> dict[Path, bytes]:
@@ -33,7 +30,7 @@ def files(make) -> dict[Path, bytes]:
 
 @pytest.mark.parametrize(
     "make",
-    [pytest.param(m, marks=[pytest.mark.slow] * (m.__name__ == "_reports")) for m in MAKERS],
+    [pytest.param(m, marks=[pytest.mark.slow] * (m.__name__ == "_reports")) for m in GENERATORS],
     ids=lambda make: make.__name__,
 )
 def test_generated_files_are_those_of_the_records(make):
@@ -44,7 +41,7 @@ def test_generated_files_are_those_of_the_records(make):
 @pytest.mark.slow
 @pytest.mark.parametrize("file", pages_of(ROOT), ids=lambda file: file.name)
 def test_a_file_of_the_results_has_records(file):
-    assert any(file in files(make) for make in MAKERS), remedy(file)
+    assert any(file in files(make) for make in GENERATORS), remedy(file)
 
 
 def test_a_file_without_records_names_the_command_that_makes_them():

@@ -351,7 +351,7 @@ def test_pages_of_any_records_hold_their_own_markdown_and_no_formula():
     types = {token.type for token in every}
     assert not types & {"html_block", "html_inline", "image", "code_block", "fence"}
     links = {token.attrGet("href") for token in every if token.type == "link_open"}
-    assert links == {"../docs/statistics.md"}
+    assert links == {"../docs/reading.md"}
     headings = [token for token in tokens if token.type == "heading_open"]
     assert len(headings) == page.count("\n## ") + 1
     lines = [*csv.reader(io.StringIO(pages["leaderboard.csv"].decode()))]

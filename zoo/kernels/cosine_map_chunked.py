@@ -1,7 +1,7 @@
 """The map of `zoo.kernels.cosine_map` on a CPU, in chunks of tokens that stay in the cache.
 
-Stored for the backward pass are x, phi and the norms; the reasons are in decision 5 of
-`docs/decisions`.
+Stored for the backward pass are x, phi and the norms; the reasons are in
+`docs/decisions/primal.md`.
 """
 
 from collections.abc import Iterator

@@ -2,7 +2,7 @@
 
 They are the threads of PyTorch itself, where it runs on GNU OpenMP (the wheels for Linux): an idle
 thread of OpenMP waits actively for some milliseconds for more work, and other threads would have to
-share a processor with it (docs/decisions/0006-threads-of-openmp.md).
+share a processor with it (docs/decisions/delta_family.md).
 """
 
 import ctypes

@@ -12,7 +12,7 @@ The column of a token is its index among the real tokens of its sample; padding 
 neither the amount of padding nor its position matters. Fewer tokens than `max_len` use the first
 columns.
 
-Deviations, with which short training works (docs/decisions/0021-initialisation-of-linformer.md):
+Deviations, with which short training works (docs/decisions/contract.md):
 
 * Every row of E and F starts as the mean of a segment of about max_len / r neighbouring positions,
   the mean pooling of the paper's Section 4, and not as N(0, 1 / r).

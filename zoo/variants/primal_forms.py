@@ -12,7 +12,7 @@
   with r the scores of the context. W_e is in the span of the features of the context: it is made of
   sampled tokens, or moments, of the context, and W_r likewise of x. Sums over x, and W_r|X, include
   its padding, for which the contract has no mask. Time O((n + m) p s) per head, always with Gram
-  matrices. `docs/decisions/0033-cross-attention-of-primal.md` derives it.
+  matrices. `docs/decisions/primal.md` derives it.
 """
 
 from functools import partial

@@ -1,1 +1,0 @@
-"""Claims of performance, each a ratio within one run: `python -m benchmarks` measures them all."""

@@ -1,0 +1,37 @@
+"""The tables docs/tasks.md and docs/variants.md, of what `harness list` describes."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from reports.markdown import escape_prose, rendered
+from reports.text import NOTHING
+
+Catalogue = Mapping[str, Sequence[Mapping[str, Any]]]
+
+
+def variants_page(catalogue: Catalogue) -> str:
+    """The variants with their papers and claims, a line each."""
+    rows = [
+        [entry["name"], entry["mechanism"], entry["paper"] or NOTHING, entry["cost"],
+         ", ".join(form for form in ("bidirectional", "causal") if entry[form]),
+         "yes" if entry["recurrent"] else "no"]
+        for entry in catalogue["variants"]
+    ]  # fmt: skip
+    return rendered("variants.md.j2", rows=_escaped(rows))
+
+
+def tasks_page(catalogue: Catalogue) -> str:
+    """The tasks with their sizes and data, a line each."""
+    rows = [
+        [f"{entry['name']}@{entry['version']}", entry["title"],
+         *(f"{entry[size]:,}" if entry[size] else NOTHING for size in ("classes", "length")),
+         "causal" if entry["causal"] else "bidirectional", re.split("[:;]", entry["data"])[0]
+         or ("generated" if entry["length"] else "your files")]
+        for entry in catalogue["tasks"]
+    ]  # fmt: skip
+    return rendered("tasks.md.j2", rows=_escaped(rows))
+
+
+def _escaped(rows: list[list[str]]) -> list[list[str]]:
+    return [[*map(escape_prose, row)] for row in rows]
