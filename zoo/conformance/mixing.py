@@ -45,7 +45,8 @@ def report_token_mixing(configuration: Configuration) -> Outcome:
 def check_position_sensitivity(configuration: Configuration) -> Outcome:
     """Under rotary positions, other outputs change if two neighbouring tokens are exchanged.
 
-    A variant whose outputs depend on no other token passes.
+    If both tokens are equal, their outputs are not, in the bidirectional form: the query has a
+    position, too. A variant whose outputs depend on no other token passes.
     """
     layer, x = configuration.layer(rotary=True).eval(), random_tokens(1)
     first, second = LENGTH // 2, LENGTH // 2 + 1
@@ -57,11 +58,12 @@ def check_position_sensitivity(configuration: Configuration) -> Outcome:
     )
     if distance(replaced, before) <= ROUNDING:
         return Outcome(True, "with rotary positions, no output depends on another token")
-    change = distance(after, before)
-    return Outcome(
-        1e-6 < change < float("inf"),
-        f"with rotary positions, exchanging two tokens changes other outputs by {change:.2g}",
-    )
+    change, exchanged[:, second] = distance(after, before), exchanged[:, first]
+    detail = f"with rotary positions, exchanging two tokens changes other outputs by {change:.2g}"
+    equal = output(layer, exchanged)
+    if not configuration.causal and distance(equal[:, first], equal[:, second]) <= IGNORED:
+        return Outcome(False, f"{detail}; equal tokens have equal outputs: rotate queries, too")
+    return Outcome(IGNORED < change < float("inf"), detail)
 
 
 def check_causal_form(configuration: Configuration) -> Outcome:
