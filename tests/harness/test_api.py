@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 import harness
 from tests.harness.conftest import TREES
 

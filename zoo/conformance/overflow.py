@@ -29,16 +29,19 @@ class _FirstOverflow(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:  # fmt: skip
         kwargs = kwargs or {}
+        # Before the call, which may write to them.
+        given = [not _overflows(part) for part in _tensors((args, kwargs))]
         result = func(*args, **kwargs)
         bad = next((part for part in _tensors(result) if _overflows(part)), None)
-        if bad is None or self.text or any(map(_overflows, _tensors((args, kwargs)))):
-            return result
         name = (resolve_name(func) or func.__name__).rpartition(".")[2]
-        dtype = bad.dtype
+        # What is in memory that was allocated is no result.
+        if bad is None or self.text or "empty" in name or not given or not all(given):
+            return result
+        largest = f"{torch.finfo(bad.dtype).max:.3g}"
         self.text = (
-            f"; {name} in {_caller(currentframe())} gives infinity or NaN, beyond "
-            f"{torch.finfo(dtype).max:.3g}, the largest number of {str(dtype)[6:]}: limit its arguments, or "
-            "compute it in another form or in fp32"
+            f"; {name} in {_caller(currentframe())} gives infinity or NaN from numbers, where "
+            f"the largest of its precision is {largest}: limit its arguments, or compute it in "
+            "another form or in fp32"
         )
         return result
 

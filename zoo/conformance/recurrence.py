@@ -94,7 +94,7 @@ def check_prefill(configuration: Configuration) -> Outcome:
     Dropout has no effect, in either mode.
     """
     x, distances = random_tokens(SAMPLES), []
-    for setting in PREFILL_SETTINGS:
+    for setting in map(configuration.accepted, PREFILL_SETTINGS):
         layer = configuration.layer_for(setting)
         expected = torch.stack([tokens for tokens, _ in _steps(layer, x)], dim=1)
         for ends in PARTS:
@@ -137,7 +137,8 @@ def check_side_effects(configuration: Configuration) -> Outcome:
     in a recurrence also joined with samples of a state after another number of tokens. The dtypes
     of a state do not change, also in bf16.
     """
-    layer, x = configuration.layer_for(DECODING), DECODING.tokens(SAMPLES)
+    layer = configuration.layer_for(configuration.accepted(DECODING))
+    x = DECODING.tokens(SAMPLES)
     steps = list(_steps(layer, x))
     states = [layer.start(SAMPLES), *(state for _, state in steps)]
     inputs, expected = (x[:, -1], *states[-2]), steps[-1][0]

@@ -71,7 +71,7 @@ def dropped(h, kept=lambda h: torch.rand_like(h.y) > h.layer.size.dropout):
 
 def drawn_once(h, table={}):  # noqa: B006
     kept = table.setdefault(h.y.shape, torch.rand(h.y.shape) > 0.5)
-    return 2 * dropped(h, lambda _: kept)
+    return dropped(h, lambda _: 2 * kept)
 
 
 def of_fourth_head(h):
