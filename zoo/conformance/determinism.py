@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from zoo.conformance.configuration import Configuration, Outcome, Setting, differ_by
-from zoo.conformance.side_effects import differences, shared_state, state_of
+from zoo.conformance.side_effects import differences, listed, shared_state, state_of
 from zoo.conformance.tensors import (
     LENGTH,
     LONG,
@@ -169,13 +169,14 @@ def check_side_effects(configuration: Configuration) -> Outcome:
             inputs, states = {"x": x, "context": context, "mask": real}, []
             before, shared = dict(state_of(layer, inputs)), []
             with torch.set_grad_enabled(gradients):
-                for seed in (1, 2):
+                # Other tokens in the second call: what is kept of the first one differs.
+                for seed, tokens in (1, x), (2, 2 * x):
                     torch.manual_seed(seed)
-                    layer(x, context, real)
+                    layer(tokens, tokens if context is x else context, real)
                     states.append(torch.get_rng_state())
                     shared.append(dict(shared_state(layer)))
             changed |= {*differences(before, dict(state_of(layer, inputs)))}
             # The first call of a shape may fill a table.
             changed |= {*differences(*shared)}
             changed |= {"the seed"} if torch.equal(*states) else set()
-    return Outcome(not changed, f"changed: {sorted(changed) or 'nothing'}")
+    return Outcome(not changed, f"changed: {listed(sorted(changed))}")

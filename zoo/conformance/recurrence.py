@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from zoo.conformance.configuration import ROUNDING, Configuration, Outcome, Setting, differ_by
-from zoo.conformance.side_effects import differences, shared_state, state_of
+from zoo.conformance.side_effects import differences, listed, shared_state, state_of
 from zoo.conformance.tensors import (
     LENGTH,
     LONG,
@@ -162,7 +162,7 @@ def check_side_effects(configuration: Configuration) -> Outcome:
     cast = sum(a.dtype != b.dtype for a, b in zip(before, state, strict=True))
     return Outcome(
         not (written or cast or kept) and change <= ROUNDING,
-        f"{written} tensors written to, changed: {kept or 'nothing'}, {cast} of another dtype "
+        f"{written} tensors written to, changed: {listed(kept)}, {cast} of another dtype "
         f"after a step in bf16; a step with other, repeated or joined samples differs by "
         f"{change:.2g}",
     )

@@ -9,6 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+SHOWN = 5
+"""Names of what changed, at most, in the detail of a check."""
+
 
 def state_of(
     layer: nn.Module, inputs: Mapping[str, Tensor | None] | None = None
@@ -25,18 +28,20 @@ def shared_state(layer: nn.Module) -> Iterator[tuple[str, Any]]:
 
     Of the classes, of the functions that they call and of the modules of these; not of PyTorch's.
     """
-    classes = {cls for module in layer.modules() for cls in type(module).__mro__ if _is_own(cls)}
+    # A class of ABCMeta that `type` makes is of the module `abc`: all classes are looked at.
+    classes = {cls for module in layer.modules() for cls in type(module).__mro__}
     waiting = [value for cls in classes for value in vars(cls).values()]
     namespaces: dict[int, tuple[str, Mapping[Any, Any]]] = {
-        id(vars(cls)): (cls.__qualname__, vars(cls)) for cls in classes
+        id(cls): (cls.__qualname__, vars(cls)) for cls in classes
     }
-    seen: set[int] = set()
     while waiting:
         value = waiting.pop()
         function = getattr(value, "__func__", value)
-        if not isinstance(function, FunctionType) or id(function) in seen or not _is_own(function):
+        if not isinstance(function, FunctionType) or id(function) in namespaces:
             continue
-        seen.add(id(function))
+        package = str(function.__module__).partition(".")[0]
+        if package == torch.__name__ or package in sys.stdlib_module_names:
+            continue
         held = dict(enumerate(map(_content, function.__closure__ or ())))
         module = function.__globals__
         if id(module) not in namespaces:
@@ -57,14 +62,15 @@ def _content(cell: CellType) -> Any:
         return None
 
 
-def _is_own(value: Any) -> bool:
-    package = str(value.__module__).partition(".")[0]
-    return package != torch.__name__ and package not in sys.stdlib_module_names
-
-
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """The names of what is not the same in both."""
     return sorted(k for k in before.keys() | after.keys() if not _same(before.get(k), after.get(k)))
+
+
+def listed(names: list[str]) -> str:
+    """Some of the names as text."""
+    others = len(names) - SHOWN
+    return ", ".join(names[:SHOWN]) + f" and {others} others" * (others > 0) or "nothing"
 
 
 def _entries(name: str, value: Any) -> Iterator[tuple[str, Any]]:
