@@ -48,7 +48,8 @@ def shared_state(layer: nn.Module) -> Iterator[tuple[str, Any]]:
             waiting += module.values()
         waiting += held.values()
         namespaces[id(function)] = function.__qualname__, held
-        namespaces[id(module)] = module["__name__"], module
+        # A generated function may have a module without a name.
+        namespaces[id(module)] = str(module.get("__name__", function.__module__)), module
     for name, namespace in namespaces.values():
         for key, value in [*namespace.items()]:
             if not str(key).startswith("__"):
