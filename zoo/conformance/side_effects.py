@@ -74,12 +74,15 @@ def listed(names: list[str]) -> str:
     return ", ".join(names[:SHOWN]) + f" and {others} others" * (others > 0) or "nothing"
 
 
-def _entries(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Copies of the tensors in a container, and its other entries themselves, by name."""
-    if isinstance(value, dict | list | tuple | set | deque):
+def _entries(name: str, value: Any, depth: int = 5) -> Iterator[tuple[str, Any]]:
+    """Copies of the tensors in a container, and its other entries themselves, by name.
+
+    A container may contain itself: `depth` ends that.
+    """
+    if depth and isinstance(value, dict | list | tuple | set | deque):
         items = value.items() if isinstance(value, dict) else enumerate(value)
         for key, entry in items:
-            yield from _entries(f"{name}.{key}", entry)
+            yield from _entries(f"{name}.{key}", entry, depth - 1)
     else:
         yield name, value.detach().clone() if isinstance(value, Tensor) else value
 
