@@ -34,8 +34,9 @@ class _FirstOverflow(TorchFunctionMode):
         result = func(*args, **kwargs)
         bad = next((part for part in _tensors(result) if _overflows(part)), None)
         name = (resolve_name(func) or func.__name__).rpartition(".")[2]
-        # What is in memory that was allocated is no result.
-        if bad is None or self.text or "empty" in name or not given or not all(given):
+        # What memory holds at first, or is filled with, is no result.
+        chosen = "empty" in name or "fill" in name or not given
+        if bad is None or self.text or chosen or not all(given):
             return result
         largest = f"{torch.finfo(bad.dtype).max:.3g}"
         self.text = (
