@@ -6,6 +6,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import jaxtyping
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode, resolve_name
@@ -61,8 +62,9 @@ def _tensors(value: Any) -> Iterator[Tensor]:
 
 
 def _caller(frame: FrameType | None) -> str:
-    """The innermost function that is neither here nor PyTorch's, with its line."""
-    skipped = __file__, str(Path(torch.__file__).parent)
+    """The innermost function that is neither here nor of a library, with its line."""
+    # The checks of shapes, if any, are around each function.
+    skipped = __file__, *(str(Path(str(of.__file__)).parent) for of in (torch, jaxtyping))
     while frame and frame.f_code.co_filename.startswith(skipped):
         frame = frame.f_back
     if frame is None:
