@@ -244,13 +244,13 @@ def cost(
 
 @checked
 def check(
-    name: Text, *, fast: bool = False, only: Sequence[Text] = (), **options: Value
+    name: Text, *, fast: bool = False, only: Sequence[Text] | None = None, **options: Value
 ) -> "pd.DataFrame":
     """Run every check of a variant that its traits require, or of a task; a row for each.
 
     `name` may be MODULE:CLASS; `fast` leaves out long inputs, large batches and the compiler;
-    `only` names checks; `options` are of the variant or the task. Columns: `name` with its form,
-    `check`, its `group`, `passed`, `seconds`, and `detail`, the number that decided.
+    `only` names checks, at least one; `options` are of the variant or the task. Columns: `name`
+    with its form, `check`, its `group`, `passed`, `seconds`, and `detail`, the number that decided.
     """
     import pandas as pd
 

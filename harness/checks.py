@@ -39,7 +39,7 @@ Show = Callable[[int, int, float, str, Any], None]
 
 def examine(
     name: str, settings: Mapping[str, Mapping[str, Any]] = MappingProxyType({}), *,
-    fast: bool = False, only: Sequence[str] = (), store: Path | None = None,
+    fast: bool = False, only: Sequence[str] | None = None, store: Path | None = None,
     show: Show = lambda *result: None,
 ) -> tuple[list[Row], list[str], list[Path]]:  # fmt: skip
     """Run every check of a variant or a task, or those in `only`; certify a variant to `store`.
@@ -47,13 +47,15 @@ def examine(
     `settings` are options by name. Return the results, what fails, and the certificate.
     """
     owner = name.rpartition(":")[2]
+    if only is not None and not only:
+        raise UserError(f"only={only!r} names no check; name one, or leave it out to run all")
     if store and (fast or only or settings):
         raise UserError("a certificate has every check; leave --fast, --only and --set out")
     if store and kind_of(name) == "task":
         raise UserError(f"{name} is a task, which has no certificate; leave --store out")
     if others := settings.keys() - {owner}:
         raise UserError(f"--set {min(others)}: only {owner!r} is checked; set its options")
-    checks = checks_of(name, settings.get(owner, {}), fast=fast, only=only)
+    checks = checks_of(name, settings.get(owner, {}), fast=fast, only=only or ())
     rows = results_of(checks, show)
     certificates = [certify(owner, checks, rows, store)] if store else []
     return rows, failed(rows, checks.kind), certificates

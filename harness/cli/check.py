@@ -38,7 +38,7 @@ def check(
 
     start = perf_counter()
     rows, wrong, files = api.examine(
-        name, settings_of(set_), fast=fast, only=only or (), store=store,
+        name, settings_of(set_), fast=fast, only=only, store=store,
         show=show_check,
     )  # fmt: skip
     outcome = f"{len(wrong)} of {len(rows)} checks fail" if wrong else "all checks pass"

@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 import harness
 from tests.harness.conftest import TREES
 
@@ -57,6 +59,8 @@ def test_a_variant_and_a_task_are_checked_from_python():
     found = harness.check("linear", only=["token mixing"])
     assert {*found["variant"]} == {"linear", "linear, causal"} and found["passed"].all()
     assert harness.check("copying", only=["seed"], count=4)["passed"].tolist() == [True]
+    with pytest.raises(harness.UserError, match=r"^only=\[\] names no check; name one, or leave"):
+        harness.check("linear", only=[])
 
 
 def test_advice_of_the_published_records_is_a_document():

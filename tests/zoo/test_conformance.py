@@ -1,6 +1,7 @@
 """Registered variants pass the checks; a faulty variant fails the check for its defect."""
 
 import itertools
+import re
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -12,6 +13,7 @@ import torch
 from reports.pages.certificates import FIGURES
 from tests.certificates import committed
 from tests.zoo.faulty import FAULTY
+from tests.zoo.faulty.conditions import FillsTable, LowRank, OverflowingGate
 from tests.zoo.faulty.correct import (
     ActivatesTransposedView,
     Bidirectional,
@@ -113,6 +115,8 @@ CORRECT = {
     CausalOnly: {"rejections", "receptive field"},
     Recurrent: {"recurrence", "rejections"},
     EqualsSoftmaxAfterPreparation: {"identities"},
+    LowRank: {"shapes and precisions"},
+    FillsTable: {"state"},
 }
 
 
@@ -309,6 +313,12 @@ UNCHECKABLE = [
 def test_what_cannot_be_checked_is_an_error_before_any_check(variant, options, message):
     with pytest.raises(UserError, match=message):
         configurations("mine", variant, options)
+
+
+@pytest.mark.parametrize("name", ["large inputs", "large inputs, fp16"])
+def test_the_operation_that_overflows_is_named(name):
+    detail = failure(name, OverflowingGate)
+    assert re.search(r"; exp in attend \(conditions.py, line \d+\) gives infinity or NaN", detail)
 
 
 @pytest.mark.parametrize("name", ["token mixing", "position sensitivity"])

@@ -107,6 +107,7 @@ def claims(configuration: Configuration) -> dict[str, object]:
 
 CHECKS: tuple[Check, ...] = (
     Check("shapes and precisions", "lengths", numerics.check_lengths),
+    Check("shapes and precisions", "memory layouts", numerics.check_layouts),
     Check("shapes and precisions", "precisions", numerics.check_precisions),
     Check("shapes and precisions", "large inputs", numerics.check_large_inputs),
     Check("shapes and precisions", "large inputs, fp16", gradients.check_half),

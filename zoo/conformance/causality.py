@@ -6,14 +6,16 @@ import torch
 
 from zoo.conformance.configuration import SETTINGS, Configuration, Outcome, Setting
 from zoo.conformance.leaks import Leak, gradient_leak, value_leak, verdict
-from zoo.conformance.tensors import LENGTH, LONG, SCATTERED, output, random_tokens
+from zoo.conformance.tensors import LENGTH, LONG, LONGER, SCATTERED, output, random_tokens
 from zoo.contract import Attention
 
 COPIES = 25
 """Samples of a batch: many at once are fast, as long as they fit into the cache."""
 
-LONG_BORDERS = (1, 512, 1000, 1023, 1024, 1025, LONG - 1)
-"""Borders in a long input, around powers of two, which are sizes of blocks."""
+LONG_BORDERS = {
+    LONG: (1, 512, 1000, 1023, 1024, 1025, LONG - 1), LONGER: (256, 1280, 2049, LONGER - 1)
+}  # fmt: skip
+"""Borders in long inputs, around powers of two, which are sizes of blocks, by length."""
 
 TRUNCATIONS = (1, 41, 64, 65, 128, LENGTH - 1)
 """Lengths of truncated inputs where not all are tried."""
@@ -33,7 +35,7 @@ def check_every_pair(configuration: Configuration) -> Outcome:
 
 
 def check_long(configuration: Configuration) -> Outcome:
-    """The same with more than 1,000 tokens, for some borders, in both modes."""
+    """The same with more than 1,000 and 2,000 tokens, for some borders, in both modes."""
     settings = Setting(), Setting(training=True)
     return verdict(_long_leaks, configuration, EFFECT, settings)
 
@@ -51,9 +53,11 @@ def _leaks(configuration: Configuration, setting: Setting) -> Iterator[Leak]:
 
 
 def _long_leaks(configuration: Configuration, setting: Setting) -> Iterator[Leak]:
-    layer, draws = configuration.layer_for(setting, max_len=LONG), configuration.draws(setting)
-    for border in LONG_BORDERS:
-        yield from _leaks_across(torch.tensor([border]), LONG, layer, setting, draws)
+    draws = configuration.draws(setting)
+    for length, borders in LONG_BORDERS.items():
+        layer = configuration.layer_for(setting, max_len=length)
+        for border in borders:
+            yield from _leaks_across(torch.tensor([border]), length, layer, setting, draws)
 
 
 def _leaks_across(

@@ -134,13 +134,15 @@ class Configuration:
         return self.layer(**size | changes).to(setting.dtype).train(setting.training)
 
     def accepted(self, setting: Setting) -> Setting:
-        """The setting, with heads of an even width where the variant refuses an odd one."""
-        if setting.dim // setting.heads % 2:
+        """The setting, without rotary positions or an odd width of heads where refused."""
+        even = setting.dim + setting.heads * (setting.dim // setting.heads % 2)
+        for changes in {}, {"rotary": False}, {"dim": even}:
             try:
-                self.layer_for(setting)
+                self.layer_for(setting._replace(**changes))
             except UserError:
-                return setting._replace(dim=setting.dim + setting.heads)
-        return setting
+                continue
+            return setting._replace(**changes)
+        return setting._replace(rotary=False, dim=even)
 
     def uses_dropout(self) -> bool:
         """Return whether the dropout of the size changes the output of training, padded or not."""

@@ -9,7 +9,7 @@ from zoo.conformance.configuration import Configuration, Outcome
 from zoo.conformance.tensors import output, random_tokens
 from zoo.cost import flops, peak_bytes
 
-LENGTHS = (1024, 4096, 8192)
+LENGTHS = (1024, 4096, 16384)
 """A cost may become quadratic only where an input is long."""
 
 SLACK = 1.15

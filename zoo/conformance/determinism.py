@@ -1,13 +1,13 @@
 """Repeated and restored calls give one result; a call has no side effects."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import product
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from zoo.conformance.configuration import Configuration, Outcome, Setting, differ_by
+from zoo.conformance.side_effects import differences, listed, shared_state, state_of
 from zoo.conformance.tensors import (
     LENGTH,
     LONG,
@@ -20,6 +20,15 @@ from zoo.conformance.tensors import (
     with_gradients,
 )
 from zoo.contract import Attended, Attention
+
+DRAWS = 16
+"""The number of samples with other dropout, of which there is the mean."""
+
+DROPOUT_BOUND = 0.2
+"""The largest difference from 1 of the mean relative to the output without dropout.
+
+Without the factor 1 / (1 - p) it is 0.5.
+"""
 
 
 def check_eval(configuration: Configuration) -> Outcome:
@@ -43,16 +52,30 @@ def check_dropout(configuration: Configuration) -> Outcome:
 
 
 def check_declared_dropout(configuration: Configuration) -> Outcome:
-    """With dropout, the training output from one seed is another, if `drops_weights` says so."""
-    x, outputs = random_tokens(2), []
-    for dropout in (0.0, 0.5):
-        layer = configuration.layer(dropout=dropout)
-        with seeded(5):
+    """With dropout, training outputs are others, if `drops_weights` says so.
+
+    Those of another seed differ. Unless the variant is stochastic, their mean over seeds is the
+    output without dropout: a slope of 1 between the two, across tokens, to within `DROPOUT_BOUND`.
+    """
+    x, outputs = random_tokens(1).repeat(DRAWS, 1, 1), []
+    plain, dropping = (configuration.layer(dropout=dropout) for dropout in (0.0, 0.5))
+    for layer, seed in ((plain, 5), (dropping, 5), (dropping, 6)):
+        with seeded(seed), torch.no_grad():
             outputs.append(output(layer, x))
-    change, declared = distance(*outputs), configuration.variant.drops_weights
+    without, first, second = outputs
+    change, declared = distance(first, without), configuration.variant.drops_weights
+    detail = f"outputs change by {change:.2g} with dropout; drops_weights={declared}"
+    if not (change and declared):
+        return Outcome((change > 0.0) == declared, detail)
+    pairs = without, torch.cat([first, second])
+    expected, mean = (part.mean(0) - part.mean((0, 1)) for part in pairs)
+    slope = ((mean * expected).sum() / expected.square().sum()).item()
+    other = distance(second, first)
     return Outcome(
-        (change > 0.0) == declared,
-        f"outputs change by {change:.2g} with dropout; drops_weights={declared}",
+        # What a stochastic variant draws besides differs between the two.
+        other > 0.0 and (configuration.traits.stochastic or abs(slope - 1) <= DROPOUT_BOUND),
+        f"{detail}; by {other:.2g} with another seed; their mean is {slope:.2g} times the output "
+        f"without it, 1 to within {DROPOUT_BOUND} allowed",
     )
 
 
@@ -133,9 +156,10 @@ def check_side_effects(configuration: Configuration) -> Outcome:
     """No attribute, parameter, buffer, token or mask changes in a forward pass, in either mode.
 
     With gradients and under `no_grad`, of padded samples and of one without a real token; also of a
-    context. The seed of the random generator is not set.
+    context. The seed of the random generator is not set. What the classes and their modules hold
+    does not change in a second call of the same shape.
     """
-    changed = set()
+    changed: set[str] = set()
     mask = torch.cat([SCATTERED, torch.zeros_like(SCATTERED[:1])])
     for training, gradients in product((True, False), repeat=2):
         layer, x = configuration.layer(dropout=0.2).train(training), random_tokens(4)
@@ -144,36 +168,16 @@ def check_side_effects(configuration: Configuration) -> Outcome:
         calls = [(x, None), (x, mask.clone()), (context, None)]
         for context, real in calls[: 2 + configuration.crosses]:
             inputs, states = {"x": x, "context": context, "mask": real}, []
-            before = dict(_state(layer, inputs))
+            before, shared = dict(state_of(layer, inputs)), []
             with torch.set_grad_enabled(gradients):
-                for seed in (1, 2):
+                # Other tokens in the second call: what is kept of the first one differs.
+                for seed, tokens in (1, x), (2, 2 * x):
                     torch.manual_seed(seed)
-                    layer(x, context, real)
+                    layer(tokens, tokens if context is x else context, real)
                     states.append(torch.get_rng_state())
-            after = dict(_state(layer, inputs))
-            changed |= {k for k in before | after if not _same(before.get(k), after.get(k))}
+                    shared.append(dict(shared_state(layer)))
+            changed |= {*differences(before, dict(state_of(layer, inputs)))}
+            # The first call of a shape may fill a table.
+            changed |= {*differences(*shared)}
             changed |= {"the seed"} if torch.equal(*states) else set()
-    return Outcome(not changed, f"changed: {sorted(changed) or 'nothing'}")
-
-
-def _state(layer: nn.Module, inputs: dict[str, Tensor | None]) -> Iterator[tuple[str, Any]]:
-    """All that a forward pass could write to, by name."""
-    for path, module in layer.named_modules():
-        yield from _entries(path or "layer", vars(module))
-    for name, tensor in inputs.items():
-        yield from _entries(name, tensor)
-
-
-def _entries(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Copies of the tensors in a container, and its other entries themselves, by name."""
-    if isinstance(value, dict | list | tuple | set):
-        items = value.items() if isinstance(value, dict) else enumerate(value)
-        for key, entry in items:
-            yield from _entries(f"{name}.{key}", entry)
-    else:
-        yield name, value.detach().clone() if isinstance(value, Tensor) else value
-
-
-def _same(before: Any, after: Any) -> bool:
-    both = isinstance(before, Tensor) and isinstance(after, Tensor)
-    return torch.equal(before, after) if both else before is after
+    return Outcome(not changed, f"changed: {listed(sorted(changed))}")

@@ -1,8 +1,9 @@
 """Every parameter gets a gradient, and gradients are correct: by size, precision and mode."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from functools import partial
+from itertools import product
 
 import torch
 from torch import Tensor, nn
@@ -11,9 +12,11 @@ from torch.nn import functional as F
 
 from zoo.conformance.configuration import ROUNDING, Configuration, Outcome, Setting
 from zoo.conformance.numerics import LOW_PRECISIONS
+from zoo.conformance.overflow import cause
 from zoo.conformance.tensors import (
     LENGTH,
     LONG,
+    LONGER,
     distance,
     padding_masks,
     probe_loss,
@@ -22,6 +25,7 @@ from zoo.conformance.tensors import (
     seeded,
 )
 from zoo.contract import Attended, Attention
+from zoo.registry import UserError
 
 DOMINANT = 10.0
 """The largest ratio, in a module, of the gradients of an auxiliary loss and of the task."""
@@ -33,13 +37,23 @@ LARGE = 30.0
 """The standard deviation of the inputs in fp16."""
 
 HALF_BOUNDS = 0.1, 0.5
-"""The largest relative errors of outputs and gradients there.
+"""The largest relative errors of outputs and gradients there, unless rounding has more effect.
 
 Correct variants differ by up to 0.02 and 0.3: a softmax of logits of hundreds has few digits.
 """
 
+HALF_ROUNDING, HALF_FACTOR = 2**-11, 4.0
+"""The rounding of a token in fp16, and how often its effect in fp32 is allowed.
+
+Logits of hundreds are rounded to quarters, so two softmaxes in a row may have no digit of a
+gradient. A layer that rounds tokens, projections and logits has the effect of one several times.
+"""
+
 AUTOCAST_BOUND = 0.02
 """The largest relative error of a gradient that is computed inside of autocast."""
+
+MANY_HEADS = Setting(training=True, heads=11, dim=44, max_len=163)
+"""No other axis of a parameter is a multiple of the number of heads: both are primes."""
 
 STEP = 1e-7
 """The step of finite differences: few arguments of a ReLU change their sign within it."""
@@ -49,35 +63,79 @@ def check_parameters(configuration: Configuration) -> Outcome:
     """Each parameter gets a gradient that is finite and not zero, whatever else requires one.
 
     The gradients of the tokens alone, of the parameters alone and of each parameter alone do not
-    differ from them.
+    differ from them, with a short convolution or without; nor do those of a backward pass after
+    the forward pass of other tokens, by the same layer and by another. Of many heads, the part of
+    each in a parameter gets a gradient.
     """
-    layer, mask = configuration.layer(short_conv=4), padding_masks()[0]
-    inputs = {"the tokens": random_tokens(3), **dict(layer.named_parameters())}
-    tokens, *names = inputs
-    expected = _gradients_of(layer, inputs, mask, [tokens, *names])
-    bad = {name for name in names if not expected[name].isfinite().all()}
-    missing = [name for name in names if name in bad or not expected[name].any()]
-    differ = {
-        name
-        for subset in ([tokens], names, *([name] for name in names))
-        for name, gradient in _gradients_of(layer, inputs, mask, subset).items()
-        if name not in bad and distance(gradient, expected[name]) > ROUNDING
-    }
+    mask, count = padding_masks()[0], 0
+    missing: set[str] = set()
+    differ: set[str] = set()
+    for short_conv in (4, 0):
+        layer, other = (configuration.layer(short_conv=short_conv, seed=seed) for seed in (1, 9))
+        inputs = {"the tokens": random_tokens(3), **dict(layer.named_parameters())}
+        (tokens, *names), count = inputs, max(count, len(inputs) - 1)
+        expected = _gradients_of(layer, inputs, mask, [*inputs])
+        bad = {name for name in names if not expected[name].isfinite().all()}
+        missing |= bad | {name for name in names if not expected[name].any()}
+        subsets = [tokens], names, *([name] for name in names)
+        each = [_gradients_of(layer, inputs, mask, subset) for subset in subsets]
+        each.append(_gradients_of(layer, inputs, mask, [*inputs], between=(layer, other)))
+        differ |= {
+            name
+            for gradients in each
+            for name, gradient in gradients.items()
+            if name not in bad and distance(gradient, expected[name]) > ROUNDING
+        }
+    missing |= _without_a_head(configuration)
     return Outcome(
         not missing and not differ,
-        f"of {len(names)} parameters without a gradient: {missing or 'none'}; with another one "
-        f"where fewer inputs require one: {sorted(differ) or 'none'}",
+        f"of {count} parameters without a gradient: {sorted(missing) or 'none'}; with another one "
+        f"where fewer inputs require one, or after other forward passes: "
+        f"{sorted(differ) or 'none'}",
     )
 
 
+def _without_a_head(configuration: Configuration) -> set[str]:
+    """The parameters in which the part of one of many heads has no gradient.
+
+    A part is a block along an axis, or every h-th entry of it.
+    """
+    heads, x = MANY_HEADS.heads, MANY_HEADS.tokens(2)
+    try:
+        layer = configuration.layer_for(MANY_HEADS)
+    except UserError:
+        return set()  # a number of heads that it refuses
+    names, parameters = zip(*[*layer.named_parameters(), ("", x.requires_grad_())], strict=True)
+    loss = probe_loss(MANY_HEADS.run(layer, x))
+    gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)
+    return {
+        f"{name} of one of {heads} heads"
+        for name, gradient in zip(names[:-1], gradients, strict=False)
+        for axis in range(gradient.ndim)
+        if gradient.shape[axis] % heads == 0
+        for parts in ((heads, -1), (-1, heads))
+        if not gradient.movedim(axis, 0).unflatten(0, parts).movedim(parts.index(heads), 0)
+        .flatten(1).any(1).all()
+    }  # fmt: skip
+
+
 def _gradients_of(
-    layer: Attention, inputs: Mapping[str, Tensor], mask: Tensor, names: list[str]
+    layer: Attention,
+    inputs: Mapping[str, Tensor],
+    mask: Tensor,
+    names: list[str],
+    between: Iterable[Attention] = (),
 ) -> dict[str, Tensor]:
-    """The gradients of `probe_loss` with respect to some inputs; no others require one."""
+    """The gradients of `probe_loss` with respect to some inputs; no others require one.
+
+    The layers in `between` are called with other tokens between the two passes.
+    """
     for name, tensor in inputs.items():
         tensor.requires_grad_(name in names)
     with seeded(5):
         loss = probe_loss(layer(inputs["the tokens"], mask=mask), mask)
+    for other in between:
+        other(random_tokens(3, seed=4).requires_grad_(), mask=mask)
     of = [inputs[name] for name in names]
     gradients = (
         torch.autograd.grad(loss, of, materialize_grads=True)
@@ -113,22 +171,29 @@ def check_finite_differences(configuration: Configuration) -> Outcome:
 
 
 def check_long(configuration: Configuration) -> Outcome:
-    """The same with more than 1,000 tokens, along one direction of each parameter."""
-    return _directional(configuration, LONG)
+    """The same with more than 1,000 tokens, along one direction of each parameter.
+
+    With more than 2,000 for one sample, in training without padding.
+    """
+    return _directional(configuration, LONG, LONGER)
 
 
-def _directional(configuration: Configuration, length: int) -> Outcome:
-    layer, x = configuration.layer(max_len=length), 0.7 * random_tokens(2, length)
+def _directional(configuration: Configuration, *lengths: int) -> Outcome:
+    cases = product(lengths, (False, True), (False, True))
     largest, where = 0.0, ""
-    for mask in (None, padding_masks(length)[1][:2]):
-        for training in (False, True):
-            inputs, call = _function(layer.train(training), x.requires_grad_(), mask)
-            names = ["the tokens", *(name for name, _ in layer.named_parameters())]
-            for name, error in zip(names, _errors(inputs, call, mask), strict=True):
-                if error > largest:
-                    mode = "training" if training else "evaluation"
-                    padding = " with padding" * (mask is not None)
-                    largest, where = error, f" for {name} in {mode}{padding}"
+    for length, padded, training in cases:
+        if length == LONGER and (padded or not training):
+            continue
+        layer, x = configuration.layer(max_len=length), 0.7 * random_tokens(2, length)
+        x = x[: 1 if length == LONGER else 2]
+        mask = padding_masks(length)[1][:2] if padded else None
+        inputs, call = _function(layer.train(training), x.requires_grad_(), mask)
+        names = ["the tokens", *(name for name, _ in layer.named_parameters())]
+        for name, error in zip(names, _errors(inputs, call, mask), strict=True):
+            if error > largest:
+                mode = "training" if training else "evaluation"
+                padding = " with padding" * padded
+                largest, where = error, f" for {name} in {mode}{padding} of {length} tokens"
     return Outcome(
         largest <= BOUND,
         f"differ from finite differences by {largest:.2g}{where}, at most {BOUND:.0e} allowed",
@@ -198,20 +263,33 @@ def check_half(configuration: Configuration) -> Outcome:
     """fp16 modules, and autocast to fp16, agree with fp32 at inputs of 30 standard deviations.
 
     Outputs, and gradients of tokens and parameters, are finite. The check
-    passes if results in fp32 exceed the largest number of fp16.
+    passes if results in fp32 exceed the largest number of fp16. What fp32 changes by where tokens
+    alone are rounded to fp16 bounds the error, if it is large.
     """
     mode, details, passed = not configuration.traits.stochastic, [], True
     exact = Setting(training=mode, dtype=torch.float32)
     output, *gradients = _results(configuration, exact, scale=LARGE)
     if max(part.abs().max() for part in (output, *gradients)) > torch.finfo(torch.float16).max:
         return Outcome(True, "results in fp32 exceed the largest number of fp16")
+    expected = output, torch.cat([gradient.flatten() for gradient in gradients])
+
+    def errors(setting: Setting, rounding: float = 0.0) -> list[float]:
+        actual, *others = _results(configuration, setting, scale=LARGE, rounding=rounding)
+        pair = actual, torch.cat([gradient.flatten() for gradient in others])
+        return [*map(relative_error, pair, expected)]
+
+    bounds = [
+        max(bound, HALF_FACTOR * error)
+        for bound, error in zip(HALF_BOUNDS, errors(exact, HALF_ROUNDING), strict=True)
+    ]
     for dtype, autocast in ((torch.float16, None), (torch.float32, torch.float16)):
         setting = exact._replace(dtype=dtype, autocast=autocast)
-        actual, *others = _results(configuration, setting, scale=LARGE)
-        flat = (torch.cat([g.flatten() for g in each]) for each in (others, gradients))
-        errors = relative_error(actual, output), relative_error(*flat)
-        passed &= all(error <= bound for error, bound in zip(errors, HALF_BOUNDS, strict=True))
-        details.append(f"{setting.precision} differs by {errors[0]:.1g}, gradients {errors[1]:.1g}")
+        found = errors(setting)
+        # A bound may be infinite, an error may not.
+        within = (error <= bound for error, bound in zip(found, bounds, strict=True))
+        passed &= all(within) and float("inf") not in found
+        text = f"{setting.precision} differs by {found[0]:.1g}, gradients {found[1]:.1g}"
+        details.append(text + cause(partial(errors, setting)) * (float("inf") in found))
     return Outcome(passed, "; ".join(details))
 
 
@@ -245,14 +323,15 @@ def _results(
     mask: Tensor | None = None,
     *,
     scale: float = 1.0,
+    rounding: float = 0.0,
     inside: bool = False,
 ) -> list[Tensor]:
     """Outputs, and gradients of `probe_loss`, in double precision, for tokens and parameters.
 
-    `inside`: whether the backward pass is inside of autocast, too.
+    `inside`: whether the backward pass is inside of autocast, too; `rounding`: of the tokens.
     """
-    layer = configuration.layer_for(setting)
-    x = (scale * random_tokens(3)).to(setting.dtype).requires_grad_()
+    layer, factor = configuration.layer_for(setting), 1 + rounding * random_tokens(3, seed=4)
+    x = (scale * random_tokens(3) * factor).to(setting.dtype).requires_grad_()
     tokens, losses = setting.run(layer, x, mask)
     # Per root of the number of entries, so that gradients fit fp16.
     loss = probe_loss(Attended(tokens.double(), losses), mask) / tokens.numel() ** 0.5

@@ -46,8 +46,8 @@ def _distances(identity: Identity, configuration: Configuration) -> Iterator[flo
             (identity.other, variants.find(identity.other), identity.other_options),
         )
     ]
-    odd = configuration.accepted(Setting(heads=3, dim=15))
-    for setting in (Setting(), Setting(rotary=True, heads=1), odd):
+    settings = Setting(), Setting(rotary=True, heads=1), Setting(heads=3, dim=15)
+    for setting in map(configuration.accepted, settings):
         x = setting.tokens(3).requires_grad_()
         layer, other = (form.layer_for(setting) for form in forms)
         state = other.state_dict()

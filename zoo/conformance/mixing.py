@@ -16,6 +16,7 @@ from zoo.conformance.tensors import (
     poison,
     random_tokens,
 )
+from zoo.registry import UserError
 
 IGNORED = 1e-6
 """A change of outputs that is no effect of the tokens that were changed."""
@@ -45,9 +46,14 @@ def report_token_mixing(configuration: Configuration) -> Outcome:
 def check_position_sensitivity(configuration: Configuration) -> Outcome:
     """Under rotary positions, other outputs change if two neighbouring tokens are exchanged.
 
-    A variant whose outputs depend on no other token passes.
+    If both tokens are equal, their outputs are not, in the bidirectional form: the query has a
+    position, too. A variant whose outputs depend on no other token passes, as one that refuses
+    rotary positions.
     """
-    layer, x = configuration.layer(rotary=True).eval(), random_tokens(1)
+    try:
+        layer, x = configuration.layer(rotary=True).eval(), random_tokens(1)
+    except UserError as error:
+        return Outcome(True, f"refuses rotary positions: {error}")
     first, second = LENGTH // 2, LENGTH // 2 + 1
     exchanged = x.clone()
     exchanged[:, [first, second]] = x[:, [second, first]]
@@ -57,11 +63,14 @@ def check_position_sensitivity(configuration: Configuration) -> Outcome:
     )
     if distance(replaced, before) <= ROUNDING:
         return Outcome(True, "with rotary positions, no output depends on another token")
-    change = distance(after, before)
-    return Outcome(
-        1e-6 < change < float("inf"),
-        f"with rotary positions, exchanging two tokens changes other outputs by {change:.2g}",
-    )
+    change, exchanged[:, second] = distance(after, before), exchanged[:, first]
+    detail = f"with rotary positions, exchanging two tokens changes other outputs by {change:.2g}"
+    equal = output(layer, exchanged)
+    if not configuration.causal and distance(equal[:, first], equal[:, second]) <= IGNORED:
+        return Outcome(False, f"{detail}; equal tokens have equal outputs: rotate queries, too")
+    if change <= IGNORED:
+        detail += "; apply_rotary to queries and keys, or raise Unsupported if size.rotary"
+    return Outcome(IGNORED < change < float("inf"), detail)
 
 
 def check_causal_form(configuration: Configuration) -> Outcome:

@@ -1,11 +1,22 @@
 """Lengths, precisions and scales of the input."""
 
+from collections.abc import Callable, Mapping
 from itertools import product
 
 import torch
+from torch import Tensor
 
-from zoo.conformance.configuration import Configuration, Outcome, Setting, all_finite
-from zoo.conformance.tensors import LONG, output, random_tokens, relative_error, with_gradients
+from zoo.conformance.configuration import ROUNDING, Configuration, Outcome, Setting, all_finite
+from zoo.conformance.overflow import cause
+from zoo.conformance.tensors import (
+    LONG,
+    SCATTERED,
+    distance,
+    output,
+    random_tokens,
+    relative_error,
+    with_gradients,
+)
 
 LENGTHS = (1, 2, 3, 15, 16, 17, 63, 64, 65, 127, 128, 129, 160, LONG)
 """Around the block sizes in use, up to the largest that the layer is built for."""
@@ -20,6 +31,13 @@ LOW_PRECISIONS = (
 Correct variants differ by up to 0.02 and 0.1 in bf16, where rounding changes a hash or the sign
 before a ReLU, and by up to 0.006 and 0.03 elsewhere.
 """
+
+LAYOUTS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "transposed": lambda x: x.mT.contiguous().mT,
+    "strided": lambda x: torch.stack([x, x], -1)[..., 0],
+    "expanded": lambda x: x[:1].expand_as(x),
+}
+"""Tensors of the same values, if all samples are equal, that are not contiguous."""
 
 
 def check_lengths(configuration: Configuration) -> Outcome:
@@ -57,8 +75,43 @@ def check_precisions(configuration: Configuration) -> Outcome:
     return Outcome(passed, ", ".join(details).replace("torch.", ""))
 
 
+def check_layouts(configuration: Configuration) -> Outcome:
+    """Outputs and gradients are the same for any layout of tokens, mask and gradient in memory.
+
+    Each of them transposed, with gaps, and expanded from one sample, as the gradient of a sum is.
+    """
+    layer, setting = configuration.layer(), Setting(training=True)
+    tokens, gradient = (random_tokens(1, seed=seed).repeat(3, 1, 1) for seed in (2, 7))
+    mask, worst = SCATTERED[:1].repeat(3, 1), (0.0, "none")
+
+    def results(x: Tensor, real: Tensor | None, slope: Tensor) -> list[Tensor]:
+        inputs = [x.detach().requires_grad_(), *layer.parameters()]
+        outputs = setting.run(layer, inputs[0], real).tokens
+        gradients = torch.autograd.grad(outputs, inputs, slope, materialize_grads=True)
+        return [outputs if real is None else outputs[real], *gradients]
+
+    real = gradient * mask[..., None]
+    plain, padded = results(tokens, None, gradient), results(tokens, mask, real)
+    for layout, change in LAYOUTS.items():
+        for name, expected, actual in (
+            ("tokens", plain, results(change(tokens), None, gradient)),
+            ("mask", padded, results(tokens, change(mask), real)),
+            ("gradient", plain, results(tokens, None, change(gradient))),
+        ):
+            worst = max(worst, (max(map(distance, actual, expected)), f"{layout} {name}"))
+    return Outcome(
+        worst[0] <= ROUNDING,
+        f"differ by {worst[0]:.2g} with {worst[1]}, at most {ROUNDING:.0e} allowed",
+    )
+
+
 def check_large_inputs(configuration: Configuration) -> Outcome:
     """Inputs a thousand times larger give finite outputs and gradients in fp32."""
     layer = configuration.layer().float()
     x = (1e3 * random_tokens(2)).float().requires_grad_()
-    return all_finite(with_gradients(layer, x, layer(x)))
+
+    def results() -> list[Tensor]:
+        return with_gradients(layer, x, layer(x))
+
+    outcome = all_finite(results())
+    return outcome if outcome.passed else outcome._replace(detail=outcome.detail + cause(results))

@@ -19,6 +19,7 @@ from zoo.conformance.leaks import Leak, gradient_leak, separating_masks, value_l
 from zoo.conformance.tensors import (
     LENGTH,
     LONG,
+    LONGER,
     SCATTERED,
     distance,
     function_of,
@@ -51,8 +52,13 @@ def check_invariance(configuration: Configuration) -> Outcome:
 
 
 def check_long(configuration: Configuration) -> Outcome:
-    """The same with more than 1,000 tokens, for three masks."""
-    leaks = partial(_padding_leaks, mask=padding_masks(LONG)[1])
+    """The same with more than 1,000 tokens, for three masks; for one, with more than 2,000."""
+
+    def leaks(configuration: Configuration, setting: Setting) -> Iterator[Leak]:
+        yield from _padding_leaks(configuration, setting, padding_masks(LONG)[1])
+        if setting == Setting():
+            yield from _padding_leaks(configuration, setting, padding_masks(LONGER)[1][:1])
+
     return verdict(leaks, configuration, "outputs depend on padding by", FEW_SETTINGS)
 
 

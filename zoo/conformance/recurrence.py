@@ -7,8 +7,10 @@ import torch
 from torch import Tensor
 
 from zoo.conformance.configuration import ROUNDING, Configuration, Outcome, Setting, differ_by
+from zoo.conformance.side_effects import differences, listed, shared_state, state_of
 from zoo.conformance.tensors import (
     LENGTH,
+    LONG,
     SCATTERED,
     distance,
     output,
@@ -20,7 +22,7 @@ from zoo.cost import state_bytes
 
 SAMPLES = 3
 
-STEPS = 600
+STEPS, FEW_STEPS = LONG, 600
 """More than the usual length, so that a state that grows late, or an error, is found."""
 
 PARTS = (140,), (70, 71, 140)
@@ -32,10 +34,15 @@ EXACT_SETTINGS = (
     (LENGTH, Setting(heads=3, dim=15, short_conv=4, dropout=0.2, max_len=LENGTH)),
 )
 LOW_SETTINGS = (
-    (STEPS, Setting(dtype=torch.bfloat16, max_len=STEPS)),
-    (STEPS, Setting(dtype=torch.float32, autocast=torch.bfloat16, max_len=STEPS)),
+    (FEW_STEPS, Setting(dtype=torch.bfloat16, max_len=FEW_STEPS)),
+    (FEW_STEPS, Setting(dtype=torch.float32, autocast=torch.bfloat16, max_len=FEW_STEPS)),
 )
 """Steps in double precision, and in others; dropout has no effect on a step, in either mode."""
+
+PREFILL_SETTINGS = (
+    Setting(dropout=0.2, max_len=STEPS),
+    Setting(training=True, rotary=True, short_conv=4, dropout=0.2, max_len=STEPS),
+)
 
 DECODING = Setting(rotary=True, short_conv=4, max_len=100)
 """Steps may be more than `max_len`."""
@@ -84,10 +91,11 @@ def check_prefill(configuration: Configuration) -> Outcome:
     """`prefill`, then steps, give the outputs of steps: a prompt whole, in parts, and padded.
 
     Padding is NaN, before, between and after the tokens; each sample equals itself without it.
+    Dropout has no effect, in either mode.
     """
     x, distances = random_tokens(SAMPLES), []
-    for changes in ({}, {"rotary": True, "short_conv": 4}):
-        layer = configuration.layer(max_len=STEPS, **changes).eval()
+    for setting in map(configuration.accepted, PREFILL_SETTINGS):
+        layer = configuration.layer_for(setting)
         expected = torch.stack([tokens for tokens, _ in _steps(layer, x)], dim=1)
         for ends in PARTS:
             distances.append(distance(_prefilled(layer, x, ends), expected))
@@ -121,17 +129,21 @@ def check_state_size(configuration: Configuration) -> Outcome:
 
 
 def check_side_effects(configuration: Configuration) -> Outcome:
-    """A step writes neither to the token, the state nor the layer; its samples are independent.
+    """A step writes neither to the token, the state, the layer nor its module.
+
+    Its samples are independent.
 
     With gradients and under `no_grad`. Samples of a state can be left out, exchanged and repeated;
     in a recurrence also joined with samples of a state after another number of tokens. The dtypes
     of a state do not change, also in bf16.
     """
-    layer, x = configuration.layer_for(DECODING), DECODING.tokens(SAMPLES)
+    layer = configuration.layer_for(configuration.accepted(DECODING))
+    x = DECODING.tokens(SAMPLES)
     steps = list(_steps(layer, x))
     states = [layer.start(SAMPLES), *(state for _, state in steps)]
     inputs, expected = (x[:, -1], *states[-2]), steps[-1][0]
     copies, written, change = [part.clone() for part in inputs], 0, 0.0
+    before = dict(state_of(layer)) | dict(shared_state(layer))
     for gradients in (True, False):
         with torch.set_grad_enabled(gradients):
             layer.step(inputs[0], inputs[1:])
@@ -140,6 +152,7 @@ def check_side_effects(configuration: Configuration) -> Outcome:
                 tokens, _ = layer.step(token, tuple(state))
                 change = max(change, distance(tokens, expected[samples]))
         written += sum(not torch.equal(*pair) for pair in zip(inputs, copies, strict=True))
+    kept = differences(before, dict(state_of(layer)) | dict(shared_state(layer)))
     if configuration.traits.recurrent:
         ages = enumerate((0, LENGTH // 2, LENGTH - 1))
         rows = [(x[i, age], steps[age][0][i], *(p[i] for p in states[age])) for i, age in ages]
@@ -148,9 +161,10 @@ def check_side_effects(configuration: Configuration) -> Outcome:
     (_, state), before = next(_steps(layer.bfloat16(), x.bfloat16())), layer.start(1)
     cast = sum(a.dtype != b.dtype for a, b in zip(before, state, strict=True))
     return Outcome(
-        not (written or cast) and change <= ROUNDING,
-        f"{written} tensors written to, {cast} of another dtype after a step in bf16; a step with "
-        f"other, repeated or joined samples differs by {change:.2g}",
+        not (written or cast or kept) and change <= ROUNDING,
+        f"{written} tensors written to, changed: {listed(kept)}, {cast} of another dtype "
+        f"after a step in bf16; a step with other, repeated or joined samples differs by "
+        f"{change:.2g}",
     )
 
 

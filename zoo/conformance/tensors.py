@@ -15,6 +15,9 @@ LENGTH = 150
 LONG = 1100
 """Tokens of a long input: beyond 1,024, at which an implementation may change its method."""
 
+LONGER = 2304
+"""Beyond 2,048, and a multiple of 256, so of the blocks that an implementation may have."""
+
 
 def poison(n: int) -> Tensor:
     """NaN and infinities, (n, 1)."""

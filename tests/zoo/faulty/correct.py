@@ -57,4 +57,4 @@ class MeanOfAll(Attention):
         rank = None if mask is None else (mask.cumsum(1) - 1).clamp_min(0)
         rotated = self.apply_rotary(x[:, None], rank)[:, 0]
         total = rotated.masked_fill(real[..., None] == 0, 0.0).sum(1, keepdim=True)
-        return Attended(x + total / real.sum(1)[:, None, None].clamp_min(1))
+        return Attended(rotated + total / real.sum(1)[:, None, None].clamp_min(1))

@@ -113,13 +113,6 @@ class KeepsStateInBf16(Recurrent):
         return heads, tuple(part.to(self.out.weight.dtype) for part in after)
 
 
-@fails("step equals forward")
-class RoundsStepsUnderAutocast(Recurrent):
-    def step(self, x, state):
-        tokens, (*counts, sums) = super().step(x, state)
-        return tokens, (*counts, sums.bfloat16().to(sums.dtype) if autocast() else sums)
-
-
 @fails("side-effect-free step")
 class CountsForTheBatch(Recurrent):
     """Its number of tokens is one of all samples."""
@@ -129,37 +122,61 @@ class CountsForTheBatch(Recurrent):
         return count[:1], *inner
 
 
-@fails("side-effect-free step")
-class CountsFirstSample(Recurrent):
-    """The positions of all samples are the ones of the first."""
+def rounded(layer, x, before, tokens, after):
+    *counts, sums = after
+    return tokens, (*counts, sums.bfloat16().to(sums.dtype) if autocast() else sums)
 
-    def step(self, x, state):
+
+def differing_after(count):
+    def change(layer, x, before, tokens, after):
+        return torch.where(before[0][:, None] > count, 1.01 * tokens, tokens), after
+
+    return change
+
+
+def without_gradients(write):
+    """Calls `write(x, before)` under `no_grad`."""
+
+    def change(layer, x, before, tokens, after):
+        if not torch.is_grad_enabled():
+            write(x, before)
+        return tokens, after
+
+    return change
+
+
+for name, check, change in (
+    ("RoundsStepsUnderAutocast", "step equals forward", rounded),
+    ("StepDiffersAfter200", "step equals forward", differing_after(200)),
+    ("StepDiffersAfter1000", "step equals forward", differing_after(1000)),
+    ("StepsUpToMaxLen", "side-effect-free step",
+     lambda layer, x, before, tokens, after: (
+         tokens / (after[0][:, None] <= layer.size.max_len), after
+     )),
+    ("WritesStateWithoutGradients", "side-effect-free step",
+     without_gradients(lambda x, before: before[-1].mul_(2))),
+    ("WritesTokenWithoutGradients", "side-effect-free step",
+     without_gradients(lambda x, before: x.mul_(2))),
+):  # fmt: skip
+
+    def step(self, x, state, change=change):
+        return change(self, x, state, *Recurrent.step(self, x, state))
+
+    fails(check)(type(name, (Recurrent,), {"step": step}))
+
+
+for name, check, of in (
+    # The positions of all samples are the ones of the first.
+    ("CountsFirstSample", "side-effect-free step", lambda count: count[:1].expand_as(count)),
+    ("IgnoresPositionsInSteps", "step equals forward", torch.zeros_like),
+):
+
+    def step(self, x, state, of=of):
         count, *inner = state
-        tokens, (_, *after) = super().step(x, (count[:1].expand_as(count), *inner))
+        tokens, (_, *after) = Recurrent.step(self, x, (of(count), *inner))
         return tokens, (count + 1, *after)
 
-
-@fails("side-effect-free step")
-class StepsUpToMaxLen(Recurrent):
-    def step(self, x, state):
-        tokens, after = super().step(x, state)
-        return tokens / (after[0][:, None] <= self.size.max_len), after
-
-
-def steps_without_gradients(name, change):
-    """A variant that calls `change(x, state)` after a step under `no_grad`."""
-
-    def step(self, x, state):
-        result = Recurrent.step(self, x, state)
-        if not torch.is_grad_enabled():
-            change(x, state)
-        return result
-
-    fails("side-effect-free step")(type(name, (Recurrent,), {"step": step}))
-
-
-steps_without_gradients("WritesStateWithoutGradients", lambda x, state: state[-1].mul_(2))
-steps_without_gradients("WritesTokenWithoutGradients", lambda x, state: x.mul_(2))
+    fails(check)(type(name, (Recurrent,), {"step": step}))
 
 
 @fails("rejects recurrence")
@@ -188,21 +205,6 @@ class AllocatesCacheForMaxLen(Correct):
         return heads, (keys, values, count + 1)
 
 
-@fails("step equals forward")
-class IgnoresPositionsInSteps(Recurrent):
-    def step(self, x, state):
-        count, *inner = state
-        tokens, (_, *after) = super().step(x, (torch.zeros_like(count), *inner))
-        return tokens, (count + 1, *after)
-
-
-@fails("step equals forward")
-class StepDiffersAfter200(Recurrent):
-    def step(self, x, state):
-        tokens, after = super().step(x, state)
-        return torch.where(state[0][:, None] > 200, 1.01 * tokens, tokens), after
-
-
 @fails("constant-size state")
 class StateGrowsAfter200(Recurrent):
     def start(self, batch):
@@ -216,14 +218,14 @@ class StateGrowsAfter200(Recurrent):
         return tokens, (*after, cache)
 
 
-@fails("prefill equals steps")
-class PrefillForgetsItsState(Recurrent):
-    def attend_after(self, q, k, v, real, state):
-        start = state if q.shape[2] == 1 else (torch.zeros_like(state[0]),)
-        return super().attend_after(q, k, v, real, start)
+for name, change in (
+    ("PrefillForgetsItsState", lambda n, real, state: (
+        (real, state if n == 1 else (torch.zeros_like(state[0]),))
+    )),
+    ("PrefillCountsPadding", lambda n, real, state: (None, state)),
+):  # fmt: skip
 
+    def attend_after(self, q, k, v, real, state, change=change):
+        return Recurrent.attend_after(self, q, k, v, *change(q.shape[2], real, state))
 
-@fails("prefill equals steps")
-class PrefillCountsPadding(Recurrent):
-    def attend_after(self, q, k, v, real, state):
-        return super().attend_after(q, k, v, None, state)
+    fails("prefill equals steps")(type(name, (Recurrent,), {"attend_after": attend_after}))
