@@ -133,9 +133,10 @@ class Registry(Generic[T]):
             if "name" in inspect.get_annotations(self._base) and plug_in.name != point.name:
                 raise TypeError(f"the name of {plug_in.__name__} is {plug_in.name!r}")
         except Exception as error:
+            remedy = "fix or uninstall that plug-in" if point.dist else "give another MODULE:CLASS"
             raise UserError(
                 f"{self.kind} {point.name!r} cannot be loaded from {point.value}: "
-                f"{in_one_line(error)}; fix or uninstall that plug-in"
+                f"{in_one_line(error)}; {remedy}"
             ) from error
         return plug_in
 
