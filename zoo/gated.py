@@ -3,7 +3,8 @@
     out = W_o (swish(W_g x) * Norm_h(y))
 
 with y from a recurrence (`GatedAttention`) or another mechanism (`CausalHeads`), and Norm_h a group
-norm, one group per head.
+norm, one group per head. Linear layers have no bias, as in fla, but in gates of decay, and in
+`retention`.
 """
 
 from abc import abstractmethod
