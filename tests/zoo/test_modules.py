@@ -37,6 +37,7 @@ def tokens(layer, x):
 
 
 @pytest.mark.filterwarnings("ignore:.*quantization.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")
 @pytest.mark.slow_after(3)
 @pytest.mark.parametrize("name", FIRST + NAMES)
 @torch.no_grad()
