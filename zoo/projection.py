@@ -57,7 +57,7 @@ class ShortConvolution(nn.Module):
             taps[self.before] += 1
             self.taps = nn.Parameter(taps)
 
-    def forward(self, u: Projected, mask: Bool[Tensor, "#b n"] | None = None) -> Projected:
+    def forward(self, u: Projected, mask: Bool[Tensor, "b n"] | None = None) -> Projected:
         """Convolve projections; the tokens where `mask` is False are left out."""
         if self.taps is None:
             return u
@@ -90,7 +90,7 @@ class ShortConvolution(nn.Module):
 
 
 def convolve(
-    u: Projected, taps: Float[Tensor, "t w"], before: int, mask: Bool[Tensor, "#b n"] | None
+    u: Projected, taps: Float[Tensor, "t w"], before: int, mask: Bool[Tensor, "b n"] | None
 ) -> Projected:
     """Depth-wise convolution of real tokens, of which `before` taps read earlier tokens."""
     if mask is not None:

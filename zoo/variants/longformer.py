@@ -80,6 +80,7 @@ class Longformer(Attention):
     def _attend(self, x: Tokens, count: RealCount) -> Tokens:
         """Attend among tokens; the first `count` are real."""
         real = torch.arange(x.shape[1], device=x.device) < count[:, None]
+        real = real.expand(x.shape[:2])
         q, k, v = self._split(self.local_conv(self.local(x), real), 3)
         q, k = self.apply_rotary(q), self.apply_rotary(k)
         first = min(self.global_tokens, x.shape[1])
