@@ -134,7 +134,8 @@ def replace(model: nn.Module, variant: str, *, match: str = "*", **options: Valu
         new[path] = DecoderLayer(layer.to(weight), module.layer_idx).train(module.training)
     for path, layer in new.items():
         model.set_submodule(path, layer)
-    for module in model.modules():
+    every: list[Any] = [*model.modules()]
+    for module in every:
         if hasattr(module, "save_pretrained"):
             module.save_pretrained = refuse_to_save
     register("softmax")
