@@ -169,7 +169,9 @@ def integers_in(
     except UserError as error:
         raise UserError(f"{what} {error}") from None
     except ValueError:
-        raise UserError(f"{what} {text!r} are not integers; give for example {example}") from None
+        raise UserError(
+            f"{what} {text!r} are not all whole numbers; give for example {example}"
+        ) from None
     if len(numbers) > MOST:
         raise UserError(f"{what} {text!r} are more than {MOST:,}; give fewer, as {example}")
     if any(number not in allowed for number in numbers):

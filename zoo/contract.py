@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from zoo.kernels import real_tokens, rotary
 from zoo.kernels.precision import at_least_fp32, backward_without_autocast
-from zoo.projection import Projection
+from zoo.projection import ShortConvolution
 from zoo.registry import CUSTOM, FAMILIES, Registry, UserError, Value, unknown
 from zoo.size import (
     Size,
@@ -308,14 +308,20 @@ class Attention(nn.Module, ABC):
         require_counts(0, batch=batch)
         if not self.size.causal:
             raise Unsupported(f"{self.name()} decodes only if causal; give causal=True")
-        parameter = next(self.parameters())
         # Half precision is too coarse for sums over thousands of tokens.
-        dtype, device = at_least_fp32(parameter.dtype), parameter.device
-        return torch.zeros(batch, *shape, dtype=dtype, device=device)
+        dtype = at_least_fp32(self.parameter_dtype)
+        tensors = (*self.parameters(), *self.buffers(), torch.empty(0))
+        return torch.zeros(batch, *shape, dtype=dtype, device=tensors[0].device)
 
-    def zero_past(self, batch: int, *projections: Projection) -> State:
-        """The state of the short convolutions of these projections."""
-        shapes = [shape for projection in projections for shape in projection.past_shapes()]
+    @property
+    def parameter_dtype(self) -> torch.dtype:
+        """The dtype of the first floating-point parameter; fp32 if all are quantised."""
+        dtypes = (parameter.dtype for parameter in self.parameters())
+        return next((dtype for dtype in dtypes if dtype.is_floating_point), torch.float32)
+
+    def zero_past(self, batch: int, *convolutions: ShortConvolution) -> State:
+        """The state of these short convolutions."""
+        shapes = [shape for convolution in convolutions for shape in convolution.past_shapes()]
         return tuple(self.zero_state(batch, *shape) for shape in shapes)
 
     def apply_rotary(self, x: Queries, positions: Positions | None = None) -> Queries:

@@ -70,7 +70,7 @@ class DeltaAttention(RecurrentAttention):
             k = k.unflatten(1, (self.steps, -1)).permute(0, 2, 3, 1, 4).flatten(2, 3)
             q = q.repeat_interleave(self.steps, dim=2) if self.steps > 1 else q
             # Tokens may be bf16 under autocast, which is disabled here.
-            log_decay, erase, write = self.gates(x.to(self.out.weight.dtype))
+            log_decay, erase, write = self.gates(x.to(self.parameter_dtype))
             return Inputs(q, k, v.flatten(1, 2).transpose(1, 2), log_decay, erase * k, write)
 
     def merge(self, x: Tokens, heads: Heads) -> Tokens:

@@ -3,10 +3,12 @@
     out = W_o (swish(W_g x) * Norm_h(y))
 
 with y from a recurrence (`GatedAttention`) or another mechanism (`CausalHeads`), and Norm_h a group
-norm, one group per head.
+norm, one group per head. Linear layers have no bias, as in fla, but in gates of decay, and in
+`retention`.
 """
 
 from abc import abstractmethod
+from typing import ClassVar
 
 import torch
 from jaxtyping import Int
@@ -15,13 +17,19 @@ from torch.nn import functional as F
 
 from zoo.contract import Attended, Attention, Context, Mask, Queries, Size, State, Tokens
 from zoo.kernels.real_tokens import with_real_tokens_first
-from zoo.projection import Projection
+from zoo.projection import ShortConvolution
 from zoo.recurrent import Heads, RecurrentAttention
 from zoo.spans import SPANS, in_spans
 
 
 class GatedHeads(Attention):
-    """The norm, the gate and the output projection behind the heads."""
+    """The norm, the gate and the output projection behind the heads.
+
+    Attributes:
+        has_bias: whether the projections have a bias.
+    """
+
+    has_bias: ClassVar[bool] = False
 
     def make_output(self) -> None:
         """Make gate, norm and output projection.
@@ -29,9 +37,9 @@ class GatedHeads(Attention):
         A subclass calls it last: the order of the parameters decides how a seed initialises each.
         """
         size = self.size
-        self.gate = nn.Linear(size.dim, size.dim)
+        self.gate = nn.Linear(size.dim, size.dim, bias=self.has_bias)
         self.norm = nn.GroupNorm(size.heads, size.dim)
-        self.out = nn.Linear(size.dim, size.dim)
+        self.out = nn.Linear(size.dim, size.dim, bias=self.has_bias)
 
     def merge(self, x: Tokens, heads: Heads) -> Tokens:
         """Normalise each head, multiply by the gate, apply the output projection."""
@@ -48,7 +56,7 @@ class GatedAttention(GatedHeads, RecurrentAttention):
 
     def __init__(self, size: Size) -> None:
         """Make the projection of queries, keys and values."""
-        super().__init__(size, 3 * size.dim, bias=True)
+        super().__init__(size, 3 * size.dim, bias=self.has_bias)
 
 
 class CausalHeads(GatedHeads):
@@ -61,9 +69,10 @@ class CausalHeads(GatedHeads):
     spans = SPANS
 
     def __init__(self, size: Size, *, plain: int = 0) -> None:
-        """Make the projection of queries, keys and values; for `plain` see `Projection`."""
+        """Make the projection of queries, keys and values; for `plain` see `ShortConvolution`."""
         super().__init__(size)
-        self.query_key_value = Projection(size, 3 * size.dim, plain=plain)
+        self.query_key_value = nn.Linear(size.dim, 3 * size.dim, bias=self.has_bias)
+        self.short_conv = ShortConvolution(size, 3 * size.dim, plain=plain)
 
     @in_spans
     def forward(
@@ -84,4 +93,4 @@ class CausalHeads(GatedHeads):
         """See `Attention.start`: a matrix per head, (b, h, e, e), and the number of tokens."""
         heads, width = self.size.heads, self.size.head_dim
         sums, count = self.zero_state(batch, heads, width, width), self.zero_state(batch).long()
-        return sums, count, *self.zero_past(batch, self.query_key_value)
+        return sums, count, *self.zero_past(batch, self.short_conv)

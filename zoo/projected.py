@@ -26,9 +26,9 @@ from zoo.contract import (
     overrides,
 )
 from zoo.kernels import key_value_cache
-from zoo.kernels.precision import full_precision, product_dtype
+from zoo.kernels.precision import full_precision
 from zoo.kernels.real_tokens import count_after, positions_after, token_ranks
-from zoo.projection import Projection
+from zoo.projection import ShortConvolution
 from zoo.recompute import in_parts
 
 Values = Float[Tensor, "b h m w"]
@@ -44,7 +44,7 @@ class ProjectedAttention(Attention):
 
     With `shared_qk` there is one projection for queries and keys (Reformer), and `attend` receives
     its result as both. A subclass with queries and keys of another width replaces `query` and
-    `context`.
+    `context`, with their convolutions.
     """
 
     shared_qk: ClassVar[bool] = False
@@ -64,10 +64,12 @@ class ProjectedAttention(Attention):
     def __init__(self, size: Size) -> None:
         """Make the projections, each (d -> d) with a bias."""
         super().__init__(size)
-        self.query = Projection(size, size.dim)
+        dim = size.dim
+        self.query, self.query_conv = nn.Linear(dim, dim), ShortConvolution(size, dim)
         # One product for what is computed from the context: key and value, or value alone.
-        self.context = Projection(size, size.dim * (1 if self.shared_qk else 2))
-        self.out = nn.Linear(size.dim, size.dim)
+        width = dim * (1 if self.shared_qk else 2)
+        self.context, self.context_conv = nn.Linear(dim, width), ShortConvolution(size, width)
+        self.out = nn.Linear(dim, dim)
 
     @classmethod
     def decodes(cls) -> bool:
@@ -145,7 +147,7 @@ class ProjectedAttention(Attention):
     def start(self, batch: int) -> State:
         """The number of tokens so far, the projections before, and the result of `begin`."""
         inner = self.begin(batch)
-        past = self.zero_past(batch, self.query, self.context)
+        past = self.zero_past(batch, self.query_conv, self.context_conv)
         return self.zero_state(batch).long(), *past, *inner
 
     def step(self, x: Token, state: State) -> tuple[Token, State]:
@@ -166,9 +168,10 @@ class ProjectedAttention(Attention):
         state: State,
     ) -> tuple[Tokens, State]:  # fmt: skip
         count, *rest = state
-        past, n = len(self.query.past_shapes()), x.shape[1]
-        query, past_query = self.query.extend(x, tuple(rest[:past]), real)
-        context, past_context = self.context.extend(x, tuple(rest[past : 2 * past]), real)
+        past, n = len(self.query_conv.past_shapes()), x.shape[1]
+        of_query, of_context = tuple(rest[:past]), tuple(rest[past : 2 * past])
+        query, past_query = self.query_conv.extend(self.query(x), of_query, real)
+        context, past_context = self.context_conv.extend(self.context(x), of_context, real)
         positions = positions_after(count, n)
         q, k, v = self._heads(query, context, positions, positions)
         with full_precision(q, k, v) as (q32, k32, v32):
@@ -188,7 +191,7 @@ class ProjectedAttention(Attention):
         if not self.caches:
             raise self._has_no_step()
         empty = self.zero_state(batch, self.size.heads, 0, self.size.head_dim)
-        return key_value_cache.start(empty.to(product_dtype(self.out.weight)))
+        return key_value_cache.start(empty.to(self.parameter_dtype))
 
     def recur(self, q: Queries, k: Keys, v: Values, state: State) -> tuple[Outputs, State]:
         """The output of a causal `attend` at the next token, and the state after it.
@@ -214,9 +217,9 @@ class ProjectedAttention(Attention):
             self.require_self(x, context)
         # The positions of context tokens, where they differ from their indices.
         positions = token_ranks(mask) if self.size.rotary and mask is not None else None
-        query = self.query(x, mask if context is x else None)
-        of_query = positions if context is x else None
-        return self._heads(query, self.context(context, mask), of_query, positions)
+        query = self.query_conv(self.query(x), mask if context is x else None)
+        keys = self.context_conv(self.context(context), mask)
+        return self._heads(query, keys, positions if context is x else None, positions)
 
     def _heads(
         self, query: Tokens, context: Tensor, of_query: Positions | None, of_key: Positions | None

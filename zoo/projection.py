@@ -1,4 +1,4 @@
-"""Projections of tokens, and the short convolution of queries, keys and values.
+"""The short convolution of queries, keys and values, behind their projections.
 
 With `Size.short_conv` = T > 0, a depth-wise convolution runs over the tokens of a projection u:
 
@@ -32,22 +32,22 @@ Channels = Float[Tensor, "b n _"]
 """Some of the channels of a projection."""
 
 
-class Projection(nn.Linear):
-    """A linear layer (d -> w), with the short convolution of `size` behind it."""
+class ShortConvolution(nn.Module):
+    """The convolution of `size` over the projections of tokens, (b, n, w); the identity for T = 0.
 
-    def __init__(
-        self, size: Size, width: int, *, bias: bool = True, plain: int = 0, activation: bool = True
-    ) -> None:
-        """Make the weights, and the taps of the convolution, (T, w - `plain`).
+    It is a module of its own, so that the linear layer before it is one that others can replace.
+    """
+
+    def __init__(self, size: Size, width: int, *, plain: int = 0, activation: bool = True) -> None:
+        """Make the taps, (T, w - `plain`).
 
         Args:
             size: see `Size`.
             width: channels w.
-            bias: whether the linear layer has a bias.
             plain: the number of last channels without a convolution.
-            activation: whether the convolution has a SiLU behind it.
+            activation: whether a SiLU follows.
         """
-        super().__init__(size.dim, width, bias=bias)
+        super().__init__()
         self.plain, self.activation = plain, activation
         count = size.short_conv if size.causal or not size.short_conv else size.short_conv | 1
         self.before = count - 1 if size.causal else count // 2
@@ -57,21 +57,19 @@ class Projection(nn.Linear):
             taps[self.before] += 1
             self.taps = nn.Parameter(taps)
 
-    def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Project tokens (b, n, d); the convolution leaves out those where `mask` is False."""
-        u = super().forward(input)
+    def forward(self, u: Projected, mask: Bool[Tensor, "b n"] | None = None) -> Projected:
+        """Convolve projections; the tokens where `mask` is False are left out."""
         if self.taps is None:
             return u
         return self._join(convolve(self._convolved(u), self.taps, self.before, mask), u)
 
     def extend(
-        self, input: Tensor, past: tuple[Tensor, ...], real: Tensor | None = None
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Project the next tokens (b, n, d), of a causal layer; those that are not `real` are last.
+        self, u: Projected, past: tuple[Tensor, ...], real: Bool[Tensor, "b n"] | None = None
+    ) -> tuple[Projected, tuple[Tensor, ...]]:
+        """Convolve those of the next tokens, of a causal layer; padding is last, where not `real`.
 
         `past` has the projections of the last T - 1 tokens, (b, T - 1, w), where there are taps.
         """
-        u = super().forward(input)
         if self.taps is None:
             return u, past
         y, after = convolve_after(self._convolved(u), self.taps, past[0], real)

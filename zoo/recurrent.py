@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from zoo.contract import Attended, Attention, Context, Mask, Positions, Size, State, Token, Tokens
 from zoo.kernels import delta, eager
 from zoo.kernels.precision import without_autocast
 from zoo.kernels.real_tokens import count_after, positions_after, token_ranks, zero_padding
-from zoo.projection import Projected, Projection
+from zoo.projection import Projected, ShortConvolution
 from zoo.recompute import in_parts
 from zoo.spans import in_spans
 
@@ -49,7 +49,8 @@ class RecurrentAttention(Attention):
     def __init__(self, size: Size, width: int, *, bias: bool, activation: bool = True) -> None:
         """Make the projection of queries, keys and values, of that width in all."""
         super().__init__(size)
-        self.query_key_value = Projection(size, width, bias=bias, activation=activation)
+        self.query_key_value = nn.Linear(size.dim, width, bias=bias)
+        self.short_conv = ShortConvolution(size, width, activation=activation)
 
     @property
     def batch_parts(self) -> int:
@@ -86,7 +87,8 @@ class RecurrentAttention(Attention):
     def _heads(self, x: Tokens, mask: Mask | None) -> Heads:
         """The outputs of the heads. What they are made from is released before they are merged."""
         positions = None if mask is None else token_ranks(mask)
-        inputs = self.inputs(x, self.query_key_value(x, mask), positions)
+        projected = self.short_conv(self.query_key_value(x), mask)
+        inputs = self.inputs(x, projected, positions)
         inputs = without_padding(inputs, mask)
         with without_autocast(x):
             heads = delta.attend(*inputs, chunk=self.chunk, causal=self.size.causal)
@@ -103,12 +105,12 @@ class RecurrentAttention(Attention):
     def start(self, batch: int) -> State:
         """See `Attention.start`: a matrix per head, and the number of tokens."""
         state = self.zero_state(batch, self.size.heads, *self.state_shape())
-        return state, self.zero_state(batch).long(), *self.zero_past(batch, self.query_key_value)
+        return state, self.zero_state(batch).long(), *self.zero_past(batch, self.short_conv)
 
     def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
         """See `Attention.extend`."""
         (matrix, count, *past), n = state, x.shape[1]
-        projected, past = self.query_key_value.extend(x, tuple(past), real)
+        projected, past = self.short_conv.extend(self.query_key_value(x), tuple(past), real)
         inputs = self.inputs(x, projected, positions_after(count, n))
         inputs = without_padding(inputs, real)
         with without_autocast(x):
@@ -119,7 +121,7 @@ class RecurrentAttention(Attention):
     def step(self, x: Token, state: State) -> tuple[Token, State]:
         """See `Attention.step`."""
         (matrix, count, *past), token = state, x[:, None]
-        projected, past = self.query_key_value.extend(token, tuple(past))
+        projected, past = self.short_conv.extend(self.query_key_value(token), tuple(past))
         inputs = self.inputs(token, projected, count[:, None])
         with without_autocast(x):
             heads, matrix = delta.step(*inputs, matrix)

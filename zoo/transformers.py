@@ -17,7 +17,7 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 from functools import lru_cache, partial
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import torch
 from torch import Tensor, nn
@@ -51,7 +51,8 @@ CPU = torch.device("cpu")
 def register(variant: str = "", **options: Value) -> list[str]:
     """Register a variant with these options, or all that can be, as `zoo-NAME`; return the names.
 
-    Options are part of the name, as in `zoo-local[window=32]`.
+    Options are part of the name, as in `zoo-local[window=32]`. The names of other variants are
+    refused in the first call of a model, which names `replace`.
 
     Raises:
         UserError: the name or an option is unknown or invalid.
@@ -68,12 +69,22 @@ def register(variant: str = "", **options: Value) -> list[str]:
         except Unsupported:
             if variant:
                 raise
+            models.AttentionInterface.register(f"zoo-{name}", partial(refuse, name))
+            masks.AttentionMaskInterface.register(f"zoo-{name}", partial(refuse, name))
             continue
         key = f"zoo-{name}" + (f"[{suffix}]" if options else "")
         models.AttentionInterface.register(key, partial(attend, name, complete))
         masks.AttentionMaskInterface.register(key, padding_mask)
         registered.append(key)
     return registered
+
+
+def refuse(variant: str, *_: Any, **__: Any) -> NoReturn:
+    """Raise `Unsupported` for a variant that is no function of q, k and v."""
+    remedy = "choose another attn_implementation"
+    if variants.find(variant).decodes():
+        remedy = f"replace whole layers by zoo.transformers.replace(model, {variant!r})"
+    raise Unsupported(f"{variant} is no function of queries, keys and values alone; {remedy}")
 
 
 PROJECTIONS = "q_proj", "k_proj", "v_proj", "o_proj"
@@ -85,7 +96,8 @@ def replace(model: nn.Module, variant: str, *, match: str = "*", **options: Valu
     """Replace the causal attention layers of a decoder in place; return their paths.
 
     The new layers have fresh parameters, which are to be trained. Other layers of the model are
-    softmax attention by `zoo-softmax` then.
+    softmax attention by `zoo-softmax` then. `save_pretrained` of the model raises `Unsupported`:
+    `from_pretrained` would build the layers of its configuration, and ignore the new ones.
 
     Args:
         model: a model of transformers whose layers have `q_proj`, `k_proj`, `v_proj`, `o_proj`.
@@ -122,9 +134,21 @@ def replace(model: nn.Module, variant: str, *, match: str = "*", **options: Valu
         new[path] = DecoderLayer(layer.to(weight), module.layer_idx).train(module.training)
     for path, layer in new.items():
         model.set_submodule(path, layer)
+    every: list[Any] = [*model.modules()]
+    for module in every:
+        if hasattr(module, "save_pretrained"):
+            module.save_pretrained = refuse_to_save
     register("softmax")
     model.set_attn_implementation("zoo-softmax")  # pyright: ignore[reportCallIssue]
     return [*old]
+
+
+def refuse_to_save(*_: Any, **__: Any) -> NoReturn:
+    """Raise `Unsupported`, in place of `save_pretrained`."""
+    raise Unsupported(
+        "from_pretrained would not load the layers of zoo.transformers.replace; save "
+        "model.state_dict() by torch.save, and load it after the same call of replace"
+    )
 
 
 class DecoderLayer(nn.Module):

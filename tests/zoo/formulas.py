@@ -248,7 +248,7 @@ def sinks(layer: Any, h: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 def longformer(layer: Any, x: Tensor) -> Tensor:
     of_global = layer.local(x).chunk(3, -1)
-    if layer.global_query is not None:
+    if layer.separate:
         of_global = layer.global_query(x), *layer.global_context(x).chunk(2, -1)
     g, n, heads = layer.global_tokens, len(x), []
     visible = (distances(n).abs() <= layer.window) | (torch.arange(n) < g)

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 import zoo
 from tests.zoo.oracle import create
 from zoo.contract import Unsupported, variants
-from zoo.projection import Projection
+from zoo.projection import ShortConvolution
 from zoo.size import Size
 
 NAMES = [name for name in zoo.names() if variants.find(name).decodes()]
@@ -19,40 +19,35 @@ def layer_of(name, causal=False):
 
 
 @pytest.mark.parametrize("causal", [True, False])
-def test_a_projection_is_the_sum_of_neighbours_and_a_silu(causal):
+def test_a_short_convolution_is_the_sum_of_neighbours_and_a_silu(causal):
     size = Size(dim=6, heads=1, max_len=20, causal=causal, dropout=0.0, short_conv=4)
-    projection = Projection(size, 5).double()
-    x = torch.randn(2, 9, 6).double()
-    u = F.linear(x, projection.weight, projection.bias)
+    convolution, u = ShortConvolution(size, 5).double(), torch.randn(2, 9, 5).double()
     # Causal: 4 taps, the last one at the token itself; else 5, the middle one there.
-    taps, here = projection.taps, 3 if causal else 2
+    taps, here = convolution.taps, 3 if causal else 2
     assert taps.shape == (4 if causal else 5, 5)
     for i in range(9):
         reached = [(t, i + t - here) for t in range(len(taps)) if 0 <= i + t - here < 9]
         expected = F.silu(sum(taps[t] * u[:, j] for t, j in reached))
-        torch.testing.assert_close(projection(x)[:, i], expected)
+        torch.testing.assert_close(convolution(u)[:, i], expected)
 
 
 def test_some_channels_have_no_convolution_and_the_others_no_activation():
     size = Size(dim=6, heads=2, max_len=9, causal=True, dropout=0.0, short_conv=4)
-    projection, x = Projection(size, 5, plain=2, activation=False), torch.randn(2, 9, 6)
-    u = F.linear(x, projection.weight, projection.bias)
-    out = projection(x)
-    assert torch.equal(out[..., 3:], u[..., 3:]) and projection.taps.shape == (4, 3)
-    reached = sum(projection.taps[t] * u[:, 2 + t, :3] for t in range(4))
+    convolution, u = ShortConvolution(size, 5, plain=2, activation=False), torch.randn(2, 9, 5)
+    out = convolution(u)
+    assert torch.equal(out[..., 3:], u[..., 3:]) and convolution.taps.shape == (4, 3)
+    reached = sum(convolution.taps[t] * u[:, 2 + t, :3] for t in range(4))
     torch.testing.assert_close(out[:, 5, :3], reached)
 
 
-def test_without_taps_a_projection_is_a_linear_layer_and_with_new_ones_near_it():
-    options = {"dim": 6, "heads": 1, "max_len": 20, "dropout": 0.0}
-    x, linear = torch.randn(2, 9, 6), torch.nn.Linear(6, 5)
-    linear.load_state_dict(Projection(Size(**options, causal=True), 5).state_dict())
+def test_without_taps_a_convolution_is_the_identity_and_with_new_ones_near_it():
+    options, u = {"dim": 6, "heads": 1, "max_len": 20, "dropout": 0.0}, torch.randn(2, 9, 5)
+    assert ShortConvolution(Size(**options, causal=True), 5)(u) is u
     for causal in (True, False):
-        projection = Projection(Size(**options, causal=causal, short_conv=4), 5)
-        projection.load_state_dict(linear.state_dict(), strict=False)
+        convolution = ShortConvolution(Size(**options, causal=causal, short_conv=4), 5)
         # At most 5 taps, each off by 0.05 at most; the slope of a SiLU is at most 1.1.
-        u, taps = linear(x), projection.taps.detach()
-        assert (projection(x) - F.silu(u)).abs().max() < 1.1 * 5 * 0.05 * u.abs().max()
+        taps = convolution.taps.detach()
+        assert (convolution(u) - F.silu(u)).abs().max() < 1.1 * 5 * 0.05 * u.abs().max()
         assert taps.unique().numel() == taps.numel()
 
 

@@ -269,6 +269,16 @@ def test_what_is_no_function_of_q_k_and_v_is_not_registered(library, monkeypatch
         register()
 
 
+@pytest.mark.parametrize(
+    ("variant", "remedy"),
+    [("ssd", r"zoo\.transformers\.replace\(model, 'ssd'\)"), ("linformer", "choose another")],
+)
+def test_a_model_with_what_is_no_function_of_q_k_and_v_names_the_way(make, variant, remedy):
+    model = make("LlamaForCausalLM", f"zoo-{variant}", **GROUPED)
+    with pytest.raises(zoo.Unsupported, match=remedy):
+        model(IDS)
+
+
 @pytest.fixture
 def replaced(make):
     def build(name: str, **options) -> nn.Module:
@@ -306,3 +316,19 @@ def test_a_replaced_decoder_trains_unless_a_loss_would_be_dropped(replaced):
         replaced("nystrom")
     with pytest.raises(zoo.UserError, match="matches 'nothing'"):
         replaced("delta", match="nothing")
+
+
+def test_a_replaced_decoder_is_saved_by_its_state_and_not_where_it_could_not_be_loaded(
+    replaced, tmp_path
+):
+    model = replaced("ssd", short_conv=4)
+    for part in (model, model.model):
+        with pytest.raises(zoo.Unsupported, match=r"model\.state_dict"):
+            part.save_pretrained(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+    torch.save(model.state_dict(), tmp_path / "state.pt")
+    with torch.no_grad():
+        for parameter in (other := replaced("ssd", short_conv=4)).parameters():
+            parameter.add_(1.0)
+    other.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    assert torch.equal(model(IDS).logits, other(IDS).logits)

@@ -81,8 +81,10 @@ def by_pairs(decay: Float[Tensor, "#b h #t #e 1"], update: States) -> States:
     decays = decay.expand(-1, -1, update.shape[2], -1, -1)[..., 0]
     chunk = torch.arange(update.shape[2], device=update.device)
     later = (chunk[:, None] > chunk)[..., None]
-    # Of t and s: the product up to decay_t. A product, not a difference of logarithms.
-    products = torch.where(later, decays[:, :, :, None], 1.0).cumprod(2)
+    # Of t and s: the product up to decay_t. A sum of logarithms, which is no difference of sums:
+    # ONNX has no cumulative product.
+    logs = decays.clamp_min(torch.finfo(decays.dtype).tiny).log()
+    products = torch.where(later, logs[:, :, :, None], 0.0).cumsum(2).exp()
     products = F.pad(products, (0, 0, 0, 0, 1, 0))[:, :, :-1].where(later, 0.0)
     return torch.einsum("bhtse,bhsef->bhtef", products, update)
 

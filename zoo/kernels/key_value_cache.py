@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.contract import Keys, Mask, OneToken, Queries, State
+from zoo.kernels.precision import product_dtype
 from zoo.kernels.real_tokens import count_after, last_tokens
 
 RECENT = 128
@@ -27,7 +28,8 @@ Part = Float[Tensor, "b h _ e"]
 
 
 def start(empty: Float[Tensor, "b h 0 e"]) -> State:
-    """A cache without tokens."""
+    """A cache without tokens, for products with tensors of this dtype."""
+    empty = empty.to(product_dtype(empty))
     return (*(empty,) * 4, empty.new_zeros(len(empty), dtype=torch.long))
 
 

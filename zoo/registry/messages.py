@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Iterable
+from pathlib import PurePath
 
 
 class UserError(ValueError):
@@ -10,6 +11,11 @@ class UserError(ValueError):
 
 def unknown(kind: str, name: str, valid: Iterable[str]) -> str:
     """The message for a `name` that is not in `valid`, with the most similar one if any."""
+    if name.endswith(".py"):
+        module = PurePath(name).stem
+        return (
+            f"{kind} {name!r} is a file; give a class in it, as MODULE:CLASS, here {module}:CLASS"
+        )
     names = sorted(valid)
     similar = difflib.get_close_matches(name, names, n=1)
     listed = f"known: {', '.join(names)}" if names else "there is none"

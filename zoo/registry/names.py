@@ -97,7 +97,9 @@ class Registry(Generic[T]):
         if not _is_valid(name) or name in self.names():
             rule = "is taken" if _is_valid(name) else NAME_RULE
             raise UserError(f"{self.kind} {at!r}: the name {name!r} {rule}; rename the class")
-        self._load(metadata.EntryPoint(name, at, self._group))
+        self._load(
+            metadata.EntryPoint(name, at, self._group), "fix it, or give another MODULE:CLASS"
+        )
         os.environ[key] = " ".join([*texts, text])
         return name
 
@@ -126,7 +128,7 @@ class Registry(Generic[T]):
             raise TypeError(f"{label} does not define {missing}")
         check_options(label, plug_in)
 
-    def _load(self, point: metadata.EntryPoint) -> T:
+    def _load(self, point: metadata.EntryPoint, remedy: str = "fix or uninstall that plug-in") -> T:
         try:
             plug_in = load_guarded(point.load)
             self.check(plug_in)
@@ -135,7 +137,7 @@ class Registry(Generic[T]):
         except Exception as error:
             raise UserError(
                 f"{self.kind} {point.name!r} cannot be loaded from {point.value}: "
-                f"{in_one_line(error)}; fix or uninstall that plug-in"
+                f"{in_one_line(error)}; {remedy}"
             ) from error
         return plug_in
 

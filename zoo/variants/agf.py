@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from zoo.contract import Attended, Attention, Context, Mask, Matrix, Natural, Queries, Size, Tokens
 from zoo.kernels.precision import full_precision
 from zoo.kernels.real_tokens import token_ranks, zero_padding
-from zoo.projection import Projection
+from zoo.projection import ShortConvolution
 from zoo.registry import UserError
 from zoo.traits import Identity, Traits
 from zoo.variants import variants
@@ -78,11 +78,13 @@ class AttentiveGraphFilter(Attention):
         if a + b <= -2:
             raise UserError(f"agf.a={a} and agf.b={b} have a sum of at most -2; raise either")
         self.degree, self.a, self.b, self.reg = degree, a, b, reg
-        self.left_right_value = Projection(size, 3 * size.dim)
+        self.left_right_value = nn.Linear(size.dim, 3 * size.dim)
+        self.left_right_value_conv = ShortConvolution(size, 3 * size.dim)
         self.out = nn.Linear(size.dim, size.dim)
         # Last: the degree does not change what a seed draws for the others.
         if degree:
-            self.singular = Projection(size, size.dim)
+            self.singular = nn.Linear(size.dim, size.dim)
+            self.singular_conv = ShortConvolution(size, size.dim)
             self.theta = nn.Parameter(torch.zeros(degree))
 
     def forward(
@@ -135,8 +137,8 @@ class AttentiveGraphFilter(Attention):
 
     def _project(self, x: Tokens, mask: Mask | None) -> list[Queries]:
         """U, Vh, V and, unless the degree is 0, S of each head."""
-        projected = [*self.left_right_value(x, mask).chunk(3, dim=-1)]
-        projected += [self.singular(x, mask)] if self.degree else []
+        projected = [*self.left_right_value_conv(self.left_right_value(x), mask).chunk(3, dim=-1)]
+        projected += [self.singular_conv(self.singular(x), mask)] if self.degree else []
         u, vh, *rest = (p.unflatten(-1, (self.size.heads, -1)).transpose(1, 2) for p in projected)
         positions = token_ranks(mask) if self.size.rotary and mask is not None else None
         return [self.apply_rotary(u, positions), self.apply_rotary(vh, positions), *rest]

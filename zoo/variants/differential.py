@@ -44,10 +44,10 @@ from zoo.contract import (
     Traits,
 )
 from zoo.kernels import key_value_cache
-from zoo.kernels.precision import product_dtype, rms_norm
+from zoo.kernels.precision import rms_norm
 from zoo.kernels.real_tokens import count_after, positions_after, token_ranks
 from zoo.projected import ProjectedAttention
-from zoo.projection import Projection
+from zoo.projection import ShortConvolution
 from zoo.registry import UserError
 from zoo.variants import variants
 from zoo.variants.softmax import FUSED, allowed_keys, sdpa
@@ -83,8 +83,11 @@ class Differential(Attention):
             depth: the index of the layer, from 0, for lambda_0 of `v1`.
         """
         super().__init__(size)
-        self.query = Projection(size, size.dim * (2 if version == "v2" else 1))
-        self.context = Projection(size, 2 * size.dim)
+        width = size.dim * (2 if version == "v2" else 1)
+        self.query = nn.Linear(size.dim, width)
+        self.query_conv = ShortConvolution(size, width)
+        self.context = nn.Linear(size.dim, 2 * size.dim)
+        self.context_conv = ShortConvolution(size, 2 * size.dim)
         self.out = nn.Linear(size.dim, size.dim)
         if version == "v2":
             self.gate = nn.Linear(size.dim, size.heads)
@@ -136,16 +139,17 @@ class Differential(Attention):
     def start(self, batch: int) -> State:
         """See `Attention.start`: the number of tokens, projections before, and an empty cache."""
         empty = self.zero_state(batch, self.size.heads, 0, self.size.head_dim)
-        cache = key_value_cache.start(empty.to(product_dtype(self.out.weight)))
-        past = self.zero_past(batch, self.query, self.context)
+        cache = key_value_cache.start(empty.to(self.parameter_dtype))
+        past = self.zero_past(batch, self.query_conv, self.context_conv)
         return self.zero_state(batch).long(), *past, *cache
 
     def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
         """See `Attention.extend`."""
         (count, *rest), n = state, x.shape[1]
         past, cache = tuple(rest[:-5]), tuple(rest[-5:])
-        query, past_query = self.query.extend(x, past[: len(past) // 2], real)
-        context, past_context = self.context.extend(x, past[len(past) // 2 :], real)
+        of_query, of_context = past[: len(past) // 2], past[len(past) // 2 :]
+        query, past_query = self.query_conv.extend(self.query(x), of_query, real)
+        context, past_context = self.context_conv.extend(self.context(x), of_context, real)
         queries, k, v = self._heads(query, context, positions_after(count, n))
         if n == 1 and real is None:
             cache, weigh = key_value_cache.append(cache, k, v), key_value_cache.softmax
@@ -162,7 +166,8 @@ class Differential(Attention):
 
     def _project(self, x: Tokens, mask: Mask | None) -> tuple[list[Queries], Queries, Queries]:
         positions = None if mask is None else token_ranks(mask)
-        return self._heads(self.query(x, mask), self.context(x, mask), positions)
+        query = self.query_conv(self.query(x), mask)
+        return self._heads(query, self.context_conv(self.context(x), mask), positions)
 
     def _heads(
         self, query: Tensor, context: Tensor, positions: Positions | None

@@ -123,10 +123,7 @@ class ForgettingAttention(ProjectedAttention):
         return q, k, F.pad(v, (0, 2))
 
     def _merge(self, heads: Wide) -> Tokens:
-        # Zero weights for the zeros of `attend`: to cut these off, heads would be copied, and kept.
-        size, weight = self.size, self.out.weight
-        wide = F.pad(weight.unflatten(1, (size.heads, -1)), (0, heads.shape[-1] - size.head_dim))
-        return F.linear(heads.transpose(1, 2).flatten(-2), wide.flatten(1), self.out.bias)
+        return super()._merge(heads[..., : self.size.head_dim])
 
     def _with_gate(
         self, q: Queries, k: Keys, log_forget: Tensor, mask: Mask | None

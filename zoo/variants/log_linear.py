@@ -93,7 +93,7 @@ class LogLinear(CausalHeads):
 
     def attend(self, x: Tokens) -> Queries:
         """See `CausalHeads.attend`."""
-        inputs = self._project(x, self.query_key_value(x))
+        inputs = self._project(x, self.short_conv(self.query_key_value(x)))
         # In an exported graph more than any length: then no length is a special case.
         limit = self.size.max_len + 1 if torch.compiler.is_exporting() else x.shape[1]
         with without_autocast(x):
@@ -114,7 +114,7 @@ class LogLinear(CausalHeads):
         digits = (n - 1).bit_length()
         if bool(((count & ((1 << digits) - 1)).bool() & (new > 0)).any()):
             return self._extend_by_step(x, real, state)
-        projected, past = self.query_key_value.extend(x, tuple(past), real)
+        projected, past = self.short_conv.extend(self.query_key_value(x), tuple(past), real)
         q, k, v, log_alpha, scales = self._project(x, projected, positions_after(count, n))
         k, log_alpha = zero_padding(k, real), zero_padding(log_alpha, real)
         with without_autocast(x):
@@ -129,7 +129,7 @@ class LogLinear(CausalHeads):
     def step(self, x: Token, state: State) -> tuple[Token, State]:
         """See `Attention.step`."""
         (sums, count, *past), token = state, x[:, None]
-        projected, past = self.query_key_value.extend(token, tuple(past))
+        projected, past = self.short_conv.extend(self.query_key_value(token), tuple(past))
         q, k, v, log_alpha, scales = self._project(token, projected, count[:, None])
         sums = log_alpha.exp()[..., None] * sums
         sums = torch.cat([(k.mT * v)[:, :, None], sums[:, :, 1:]], dim=2)

@@ -28,7 +28,7 @@ from torch.nn import functional as F
 from zoo.contract import Attended, Attention, Context, Count, Mask, Natural, Size, Tokens, Traits
 from zoo.kernels.real_tokens import with_real_tokens_first
 from zoo.kernels.window import RealCount, windowed_attention
-from zoo.projection import Projection
+from zoo.projection import ShortConvolution
 from zoo.recompute import sample_by_sample
 from zoo.variants import variants
 from zoo.variants.softmax import FUSED
@@ -61,10 +61,13 @@ class Longformer(Attention):
         """
         super().__init__(size)
         self.window, self.global_tokens = window, global_tokens
-        self.local = Projection(size, 3 * size.dim)
-        separate = separate and global_tokens > 0
-        self.global_query = Projection(size, size.dim) if separate else None
-        self.global_context = Projection(size, 2 * size.dim) if separate else None
+        dim, self.separate = size.dim, separate and global_tokens > 0
+        self.local, self.local_conv = nn.Linear(dim, 3 * dim), ShortConvolution(size, 3 * dim)
+        if self.separate:
+            self.global_query = nn.Linear(dim, dim)
+            self.global_query_conv = ShortConvolution(size, dim)
+            self.global_context = nn.Linear(dim, 2 * dim)
+            self.global_context_conv = ShortConvolution(size, 2 * dim)
         self.out = nn.Linear(size.dim, size.dim)
 
     def forward(
@@ -77,7 +80,8 @@ class Longformer(Attention):
     def _attend(self, x: Tokens, count: RealCount) -> Tokens:
         """Attend among tokens; the first `count` are real."""
         real = torch.arange(x.shape[1], device=x.device) < count[:, None]
-        q, k, v = self._split(self.local(x, real), 3)
+        real = real.expand(x.shape[:2])
+        q, k, v = self._split(self.local_conv(self.local(x), real), 3)
         q, k = self.apply_rotary(q), self.apply_rotary(k)
         first = min(self.global_tokens, x.shape[1])
         dropout = self.size.dropout if self.training else 0.0
@@ -87,9 +91,10 @@ class Longformer(Attention):
         heads = sample_by_sample(attend, q, k, v, count)
         if first:
             q = q[:, :, :first]
-            if self.global_query is not None and self.global_context is not None:
-                (q,) = self._split(self.global_query(x, real)[:, :first], 1)
-                k, v = self._split(self.global_context(x, real), 2)
+            if self.separate:
+                query = self.global_query_conv(self.global_query(x), real)
+                context = self.global_context_conv(self.global_context(x), real)
+                (q,), (k, v) = self._split(query[:, :first], 1), self._split(context, 2)
                 q, k = self.apply_rotary(q), self.apply_rotary(k)
             full = F.scaled_dot_product_attention(
                 q, k, v, attn_mask=real[:, None, None], dropout_p=dropout

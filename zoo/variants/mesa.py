@@ -71,7 +71,7 @@ class Mesa(CausalHeads):
 
     def attend(self, x: Tokens) -> Queries:
         """See `CausalHeads.attend`."""
-        inputs = self._project(x, self.query_key_value(x))
+        inputs = self._project(x, self.short_conv(self.query_key_value(x)))
         with without_autocast(x):
             return regress(*inputs, self._penalty(inputs[0]), self.chunk)[0]
 
@@ -87,7 +87,7 @@ class Mesa(CausalHeads):
     def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
         """See `Attention.extend`."""
         (sums, count, *past), n = state, x.shape[1]
-        projected, past = self.query_key_value.extend(x, tuple(past), real)
+        projected, past = self.short_conv.extend(self.query_key_value(x), tuple(past), real)
         q, k, v, log_alpha, beta = self._project(x, projected, positions_after(count, n))
         penalty = self._penalty(q)
         with without_autocast(x):

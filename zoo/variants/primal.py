@@ -50,13 +50,14 @@ from zoo.contract import (
     State,
     Tokens,
     Traits,
+    Unsupported,
 )
 from zoo.feature_maps import FeatureMapName
 from zoo.kernels import cosine_map, sampled_tokens
 from zoo.kernels.precision import full_precision, without_autocast
 from zoo.kernels.real_tokens import count_after, positions_after, running_mean, token_ranks
 from zoo.ksvd import Energy, KsvdMean, Weights
-from zoo.projection import Projection
+from zoo.projection import ShortConvolution
 from zoo.registry import UserError
 from zoo.variants import primal_forms as forms
 from zoo.variants import variants
@@ -142,7 +143,8 @@ class Primal(Attention):
         if backend == "triton":
             cosine_map.require_fused(self.has_kernel)
         self.features = feature_maps.width(feature_map, size.head_dim)
-        self.query_key = Projection(size, 2 * size.dim)
+        self.query_key = nn.Linear(size.dim, 2 * size.dim)
+        self.short_conv = ShortConvolution(size, 2 * size.dim)
         rows = self._rows(min(size.max_len, rank * rank_multi))
         self.directions = nn.Parameter(torch.empty(2, size.heads, rows, rank))
         self.scales = forms.initial_scales(size.heads, rank, lambda_form)
@@ -191,7 +193,8 @@ class Primal(Attention):
 
     def queries_and_keys(self, x: Tokens, mask: Mask | None) -> forms.Vectors:
         """Queries and keys of each token, or in the causal form their means so far."""
-        u = self.rotated(self.query_key(x, mask), None if mask is None else token_ranks(mask))
+        projected = self.short_conv(self.query_key(x), mask)
+        u = self.rotated(projected, None if mask is None else token_ranks(mask))
         return running_mean(u.flatten(2), mask).view_as(u) if self.size.causal else u
 
     def rotated(self, projected: Tokens, positions: Positions | None) -> forms.Vectors:
@@ -214,40 +217,50 @@ class Primal(Attention):
             merged = self._merge(e, r)
             samples = x.shape[0] if self.training else 0
             energy = ksvd.energy_of_scores(e[:samples], r[:samples], self.roots())
-        return self.out(merged.to(self.out.weight.dtype)), energy
+        return self.out(merged), energy
 
     def _merge(self, e: ksvd.Scores, r: ksvd.Scores) -> Tokens:
         """C [e; r] + c, or with one of e and r by `sides`; the heads of a token are merged."""
         scores = torch.cat([e, r][forms.SIDES[self.sides]], dim=-1)
-        weight, bias = (part.to(scores.dtype) for part in (self.merge.weight, self.merge.bias))
-        return F.linear(scores, weight, bias).transpose(1, 2).flatten(2)
+        return self.merge(scores.to(self.parameter_dtype)).transpose(1, 2).flatten(2)
 
     def _folded(
         self, x: Tokens, weights: Weights, mask: Mask | None, fused: bool
     ) -> tuple[Tokens, Energy]:
         """The layer's output, and the energy, from Gram matrices."""
-        output_map = self.output_map(weights)
-        if self.has_kernel:
+        if self.has_kernel and forms.are_plain(self.query_key, self.merge, self.out):
             query_key, groups = self.query_key, 2 * self.size.heads
-            parameters = cosine_map.Map(query_key.weight, query_key.bias, *output_map)
+            parameters = cosine_map.Map(query_key.weight, query_key.bias, *self.output_map(weights))
             tokens, grams = cosine_map.apply(x, parameters, groups, mask, self.training, fused)
-        else:
-            phi = forms.features(self.phi, self.queries_and_keys(x, mask), mask)
-            tokens, grams = cosine_map.of_features(phi, *output_map, self.training)
-        return tokens, ksvd.energy_of_grams(grams, weights, self.roots())
+            return tokens, ksvd.energy_of_grams(grams, weights, self.roots())
+        phi = forms.features(self.phi, self.queries_and_keys(x, mask), mask)
+        return self.output(phi, weights), self.energy(phi, weights)
 
-    def output_map(
-        self, weights: Weights, sides: slice = slice(0, 2)
-    ) -> tuple[cosine_map.OutputMap, cosine_map.OutputBias]:
-        """The map from features to output tokens: weights, then C, then the output projection.
+    def energy(self, phi: cosine_map.Features, weights: Weights) -> Energy:
+        """The energy from the Gram matrices of features; of no sample outside training."""
+        grams = cosine_map.gram(phi if self.training else phi[:0])
+        return ksvd.energy_of_grams(grams, weights, self.roots())
 
-        `weights` belong to `sides`, of (e, r).
+    def output(self, phi: cosine_map.Features, weights: Weights) -> Tokens:
+        """The layer's output from features and weights, of both sides or of e alone.
+
+        Plain linear layers are multiplied into the weights, and others are called.
         """
+        if forms.are_plain(self.merge, self.out):
+            return cosine_map.affine(phi, *self.output_map(weights))
+        with full_precision(forms.by_side(phi, self.size.heads), weights) as (phi, weights):
+            scores = phi @ weights
+            e, r = F.pad(scores, (0, 0) * 3 + (0, 2 - scores.shape[1])).unbind(1)
+            merged = self._merge(e, r)
+        return self.out(merged)
+
+    def output_map(self, weights: Weights) -> tuple[cosine_map.OutputMap, cosine_map.OutputBias]:
+        """The map from features to output tokens: weights, then C, then the output projection."""
         out = self.out.weight.unflatten(1, (self.size.heads, self.size.head_dim))
         merge = forms.merge_of_both(self.merge.weight, self.sides, self.scales.shape[-1])
         # One small matrix per sample, by which all tokens are multiplied: fp32 takes little time.
         with without_autocast(weights):
-            merge_and_project = torch.einsum("dhp,pcs->chsd", out, merge[:, sides])
+            merge_and_project = torch.einsum("dhp,pcs->chsd", out, merge[:, : weights.shape[1]])
             bias = torch.einsum("dhp,p->d", out, self.merge.bias) + self.out.bias
             return (weights @ merge_and_project).flatten(1, 3), bias
 
@@ -266,7 +279,14 @@ class Primal(Attention):
         if self.backend in ("folded", "literal"):
             return self.backend
         groups, required = 2 * self.size.heads, self.backend == "triton"
-        fused = self.has_kernel and cosine_map.runs_fused(x, groups, self.size.head_dim, required)
+        plain = forms.are_plain(self.query_key, self.merge, self.out)
+        if required and not plain:
+            raise Unsupported(
+                "primal.backend=triton reads the weights of its linear layers, and one of them has "
+                "an adapter, a hook or a weight of another class; give backend=auto"
+            )
+        kernel = self.has_kernel and plain
+        fused = kernel and cosine_map.runs_fused(x, groups, self.size.head_dim, required)
         return "triton" if fused else "folded"
 
     def analytic_flops(self, n: int) -> int:
@@ -283,19 +303,17 @@ class Primal(Attention):
 
     def start(self, batch: int) -> State:
         """See `Attention.start`: sums of queries and keys over the tokens so far, their number."""
-        past = self.zero_past(batch, self.query_key)
+        past = self.zero_past(batch, self.short_conv)
         return self.zero_state(batch, 2 * self.size.dim), self.zero_state(batch).long(), *past
 
     def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
         """See `Attention.extend`."""
         (total, count, *past), n = state, x.shape[1]
-        projected, past = self.query_key.extend(x, tuple(past), real)
+        projected, past = self.short_conv.extend(self.query_key(x), tuple(past), real)
         positions = positions_after(count, n)
         u = self.rotated(projected, positions)
         new = u.flatten(2).to(total.dtype)
         totals = total[:, None] + (new if real is None else new * real[..., None]).cumsum(1)
         means = (totals / (positions + 1)[..., None]).to(u.dtype).view_as(u)
-        tokens = cosine_map.affine(
-            forms.features(self.phi, means, None), *self.output_map(self.directions[None])
-        )
+        tokens = self.output(forms.features(self.phi, means, None), self.directions[None])
         return tokens, (totals[:, -1], count_after(count, n, real), *past)

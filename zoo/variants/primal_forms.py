@@ -89,6 +89,21 @@ def merge_of_both(
     return merge if sides == "both" else F.pad(merge, (0, 0, int(left), int(not left)))
 
 
+def are_plain(*modules: nn.Module) -> bool:
+    """Return whether a call of each is the product with its weight, which may be read instead.
+
+    It is not with a hook, a subclass, such as a parametrisation, or another class of weights, such
+    as quantised ones.
+    """
+    return all(
+        type(module) is nn.Linear
+        and type(module.weight) in (nn.Parameter, Tensor)
+        and "forward" not in vars(module)
+        and not any(hooks for name, hooks in vars(module).items() if name.endswith("_hooks"))
+        for module in modules
+    )
+
+
 def cross_attention(
     layer: "zoo.variants.primal.Primal", x: Tokens, context: Context, mask: Mask | None
 ) -> Attended:
@@ -100,7 +115,7 @@ def cross_attention(
         phi_k = side_features(layer, context, mask, 1)
         span = by_side(phi_k, heads)
     w_e = layer.weights(context, mask, of_e, span=span)[1]
-    tokens = cosine_map.affine(phi_q, *layer.output_map(w_e, slice(0, 1)))
+    tokens = layer.output(phi_q, w_e)
     if not layer.training or phi_k is None:
         return Attended(tokens)
     w_r = layer.weights(x, None, of_r, span=by_side(phi_q, heads))[1]
@@ -121,10 +136,13 @@ def side_features(
     layer: "zoo.variants.primal.Primal", tokens: Tokens, mask: Mask | None, side: int
 ) -> Features:
     """Phi of the queries (side 0) or the keys (1) of tokens, zero where padded."""
-    weight, bias = layer.query_key.weight.chunk(2)[side], layer.query_key.bias.chunk(2)[side]
     positions = None if mask is None else token_ranks(mask)
-    u = layer.rotated(F.linear(tokens, weight, bias), positions)
-    return features(layer.phi, u, mask)
+    if are_plain(layer.query_key):
+        weight, bias = layer.query_key.weight.chunk(2)[side], layer.query_key.bias.chunk(2)[side]
+        projected = F.linear(tokens, weight, bias)
+    else:
+        projected = layer.query_key(tokens).chunk(2, dim=-1)[side]
+    return features(layer.phi, layer.rotated(projected, positions), mask)
 
 
 def _require_cross(layer: "zoo.variants.primal.Primal", x: Tokens, context: Context) -> None:

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from zoo import ksvd
 from zoo.contract import Attended, Context, Mask, Matrix, State, Tokens, Unsupported
-from zoo.kernels import causal_sum, cosine_map
+from zoo.kernels import causal_sum
 from zoo.kernels.precision import full_precision
 from zoo.kernels.real_tokens import count_after, positions_after, token_ranks
 from zoo.spans import SPANS, by_spans, has_spans
@@ -74,8 +74,7 @@ class PrimalMoments(Primal):
         # W_e is in the span of the features of keys, W_r in the span of the features of queries.
         weights = self._moments(sides.flip(1), x, mask, self.directions)
         if backend == "folded":
-            tokens, grams = cosine_map.of_features(phi, *self.output_map(weights), self.training)
-            energy = ksvd.energy_of_grams(grams, weights, self.roots())
+            tokens, energy = self.output(phi, weights), self.energy(phi, weights)
         elif backend == "literal":
             tokens, energy = self._literal(x, weights, mask)
         else:
@@ -84,7 +83,8 @@ class PrimalMoments(Primal):
 
     def queries_and_keys(self, x: Tokens, mask: Mask | None) -> forms.Vectors:
         """Queries and keys of each token."""
-        return self.rotated(self.query_key(x, mask), None if mask is None else token_ranks(mask))
+        projected = self.short_conv(self.query_key(x), mask)
+        return self.rotated(projected, None if mask is None else token_ranks(mask))
 
     def weights(
         self, x: Tokens, mask: Mask | None, directions: ksvd.Directions, *,
@@ -116,7 +116,7 @@ class PrimalMoments(Primal):
         with full_precision(phi, self._heads(x), self.directions) as (phi, heads, directions):
             e, r, traces = causal_scores(phi, heads, directions, real.cumsum(1), plain)
             merged = self._merge(e, r)
-        tokens = self.out(merged.to(self.out.weight.dtype))
+        tokens = self.out(merged)
         with full_precision(e, r) as (e, r):
             energy = ksvd.energy_of_scores(e, r, self.roots())
             sums, count = (traces * real[:, None]).sum(-1), real.sum(1).expand(x.shape[0])
@@ -146,7 +146,8 @@ class PrimalMoments(Primal):
         width = heads * self.features
         if self.size.causal:
             # X W, the updates of both sums and the products with them, C, and linear projections.
-            sums = n * (2 * rank * (dim + 2 * width) + self.merge.weight.numel() * heads)
+            merge = (2 if self.sides == "both" else 1) * rank * dim
+            sums = n * (2 * rank * (dim + 2 * width) + merge)
             return 2 * (3 * n * dim**2 + sums)
         moments = 2 * (n + rank) * width * self.size.head_dim
         return 2 * (2 * n * (dim**2 + width * dim) + moments + 2 * width * dim * rank)
@@ -159,7 +160,7 @@ class PrimalMoments(Primal):
     def start(self, batch: int) -> State:
         """See `Attention.start`: the sums of both sides, and the number of tokens."""
         shape = (2, self.size.heads, self.features, self.directions.shape[-1])
-        past = self.zero_past(batch, self.query_key)
+        past = self.zero_past(batch, self.short_conv)
         return self.zero_state(batch, *shape), self.zero_state(batch).long(), *past
 
     def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
@@ -174,7 +175,7 @@ class PrimalMoments(Primal):
         They are the additions to the trace, the energy and the traces; see `causal_scores`.
         """
         (sums, count, *past, added, energy, traces), n = state, x.shape[1]
-        projected, past = self.query_key.extend(x, tuple(past), real)
+        projected, past = self.short_conv.extend(self.query_key(x), tuple(past), real)
         positions = positions_after(count, n)
         phi = forms.features(self.phi, self.rotated(projected, positions), real)
         phi, heads = forms.by_side(phi, self.size.heads), self._heads(x)
@@ -192,7 +193,7 @@ class PrimalMoments(Primal):
                 of_tokens = of_tokens if real is None else of_tokens * real[:, None]
                 added, traces = added + new.sum(-1), traces + of_tokens.sum(-1)
                 energy = energy + ksvd.energy_of_scores(e, r, self.roots())
-        tokens = self.out(merged.to(self.out.weight.dtype))
+        tokens = self.out(merged)
         sums = sums.unflatten(1, (2, -1))
         return tokens, (sums, count_after(count, n, real), *past, added, energy, traces)
 

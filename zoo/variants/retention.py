@@ -39,6 +39,7 @@ class Retention(GatedAttention):
 
     traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=True)
     family = "decay"
+    has_bias = True
 
     def __init__(self, size: Size, *, chunk: Count = 128) -> None:
         """`chunk`: tokens of a chunk; the result does not depend on it."""

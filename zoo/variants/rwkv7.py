@@ -35,7 +35,7 @@ from zoo.contract import Attended, Attention, Context, Mask, Natural, Queries, S
 from zoo.kernels import delta, eager
 from zoo.kernels.precision import full_precision, without_autocast
 from zoo.kernels.real_tokens import last_tokens, with_real_tokens_first
-from zoo.projection import Projection
+from zoo.projection import ShortConvolution
 from zoo.recurrent import Inputs, without_padding
 from zoo.size import Size
 from zoo.spans import in_spans
@@ -73,7 +73,9 @@ class Rwkv7(Attention):
         zigzag = within * within.abs()
         powers = torch.tensor(list(INPUTS.values()))[:, None]
         self.mix = nn.Parameter(1 - (channel / dim) ** powers)
-        self.query, self.key, self.value = (Projection(size, dim) for _ in range(3))
+        self.query, self.query_conv = nn.Linear(dim, dim), ShortConvolution(size, dim)
+        self.key, self.key_conv = nn.Linear(dim, dim), ShortConvolution(size, dim)
+        self.value, self.value_conv = nn.Linear(dim, dim), ShortConvolution(size, dim)
         for projection, gain in ((self.query, 1.0), (self.key, 0.1), (self.value, 1.0)):
             nn.init.orthogonal_(projection.weight, gain)
         of_rates, of_gate = (
@@ -102,7 +104,8 @@ class Rwkv7(Attention):
     def _attend(self, x: Tokens, count: Int[Tensor, " #b"]) -> Tokens:
         """Attend among tokens; padded tokens come last."""
         z = self._inputs(x, F.pad(x, (0, 0, 1, 0))[:, :-1])
-        r, k, v, inputs = self._steps(z, self.query(z["r"]), self.key(z["k"]), self.value(z["v"]))
+        convolved = (conv(layer(z[name])) for name, layer, conv in self._projections())
+        r, k, v, inputs = self._steps(z, *convolved)
         with without_autocast(x):
             heads = delta.attend(*inputs)[:, :, 1::2]
         return self._merge(heads, r, k, v, z["g"])
@@ -114,7 +117,7 @@ class Rwkv7(Attention):
     def start(self, batch: int) -> State:
         """See `Attention.start`: a matrix per head, the last token, and projections before."""
         heads, width = self.size.heads, self.size.head_dim
-        past = self.zero_past(batch, self.query, self.key, self.value)
+        past = self.zero_past(batch, self.query_conv, self.key_conv, self.value_conv)
         state = self.zero_state(batch, heads, width, width)
         return state, self.zero_state(batch, self.size.dim), *past
 
@@ -124,8 +127,8 @@ class Rwkv7(Attention):
         tokens = torch.cat([before[:, None].to(x.dtype), x], dim=1)
         z, projected, after = self._inputs(x, tokens[:, :-1]), [], []
         each = len(past) // 3
-        for i, layer in enumerate((self.query, self.key, self.value)):
-            u, rest = layer.extend(z["rkv"[i]], tuple(past[i * each : (i + 1) * each]), real)
+        for i, (name, layer, conv) in enumerate(self._projections()):
+            u, rest = conv.extend(layer(z[name]), tuple(past[i * each : (i + 1) * each]), real)
             projected.append(u)
             after += rest
         r, k, v, inputs = self._steps(z, *projected)
@@ -137,6 +140,14 @@ class Rwkv7(Attention):
                 heads = heads[:, :, 1::2]
         last = last_tokens(tokens, 1, real)[:, 0].to(before.dtype)
         return self._merge(heads, r, k, v, z["g"]), (sums, last, *after)
+
+    def _projections(self) -> list[tuple[str, nn.Module, ShortConvolution]]:
+        """The name of the input, the projection and the convolution of r, k and v."""
+        return [
+            ("r", self.query, self.query_conv),
+            ("k", self.key, self.key_conv),
+            ("v", self.value, self.value_conv),
+        ]
 
     def _inputs(self, x: Tokens, before: Tokens) -> dict[str, Mixes]:
         """The six mixtures of each token and the token before, by the name of the input."""

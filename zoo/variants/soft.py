@@ -35,13 +35,13 @@ There is no convolution of v. A sample without real tokens returns zero.
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from zoo.contract import Count, Keys, Mask, Natural, Queries, Size, Traits
 from zoo.kernels.landmarks import isolate_empty, segment_means
 from zoo.kernels.real_tokens import zero_padding
 from zoo.projected import ProjectedAttention
-from zoo.projection import Projection
+from zoo.projection import ShortConvolution
 from zoo.variants import variants
 
 
@@ -68,7 +68,8 @@ class Soft(ProjectedAttention):
         """
         super().__init__(size)
         self.landmarks, self.iterations = landmarks, iterations
-        self.query = Projection(size, size.dim, bias=False)
+        self.query = nn.Linear(size.dim, size.dim, bias=False)
+        self.query_conv = ShortConvolution(size, size.dim)
 
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
         """See `ProjectedAttention.attend`; `k` is `q`."""

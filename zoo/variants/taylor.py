@@ -22,13 +22,13 @@ returns zero; the published code adds 1e-12 to the denominator.
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from zoo.contract import Count, Keys, Mask, Queries, Size, State, Traits
 from zoo.kernels import causal_sum
 from zoo.kernels.real_tokens import zero_padding
 from zoo.projected import Outputs, ProjectedAttention, Values
-from zoo.projection import Projection
+from zoo.projection import ShortConvolution
 from zoo.spans import SPANS, in_spans
 from zoo.variants import variants
 
@@ -56,8 +56,9 @@ class Taylor(ProjectedAttention):
         super().__init__(size)
         self.feature_dim, self.chunk = feature_dim, chunk
         width = size.heads * feature_dim
-        self.query = Projection(size, width)
-        self.context = Projection(size, width + size.dim)
+        wide = width + size.dim
+        self.query, self.query_conv = nn.Linear(size.dim, width), ShortConvolution(size, width)
+        self.context, self.context_conv = nn.Linear(size.dim, wide), ShortConvolution(size, wide)
 
     def attend(self, q: Queries, k: Keys, v: Values, mask: Mask | None) -> Outputs:
         """See `ProjectedAttention.attend`."""

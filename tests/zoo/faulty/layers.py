@@ -5,11 +5,18 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from tests.zoo.faulty.correct import SELF_ONLY, TRAITS, Bidirectional, CausalOnly, Correct
+from tests.zoo.faulty.correct import (
+    SELF_ONLY,
+    TRAITS,
+    Bidirectional,
+    CausalOnly,
+    Correct,
+    Recurrent,
+)
 from tests.zoo.faulty.heads import Scaled
-from tests.zoo.faulty.planted import arguments, fails, projects, tokens_where, writes
+from tests.zoo.faulty.planted import arguments, convolves, fails, tokens_where, writes
 from zoo.contract import Attended, Attention, Identity
-from zoo.projection import Projection, convolve
+from zoo.projection import ShortConvolution, convolve
 from zoo.variants.soft import Soft
 
 
@@ -297,7 +304,7 @@ tracking("NeedsGradientOfTokens", lambda layer, x: x.requires_grad)
 tracking("NeedsGradientOfWeights", lambda layer, x: layer.out.weight.requires_grad)
 
 
-class Ahead(Projection):
+class Ahead(ShortConvolution):
     """Its causal convolution reads the next token."""
 
     def __init__(self, size, width):
@@ -305,14 +312,14 @@ class Ahead(Projection):
         self.before -= int(size.causal and self.taps is not None)
 
 
-class OverPadding(Projection):
+class OverPadding(ShortConvolution):
     """Its convolution does not leave padding out."""
 
-    def forward(self, input, mask=None):
-        return super().forward(input)
+    def forward(self, u, mask=None):
+        return super().forward(u)
 
 
-class Unsaved(Projection):
+class Unsaved(ShortConvolution):
     """Its taps are no parameter."""
 
     def __init__(self, size, width):
@@ -320,19 +327,48 @@ class Unsaved(Projection):
         self.parts = [] if self.taps is None else [self.taps.detach()]
         self.taps = None
 
-    def forward(self, input, mask=None):
-        u = nn.functional.linear(input, self.weight, self.bias)
+    def forward(self, u, mask=None):
         for taps in self.parts:
             u = nn.functional.silu(convolve(u, taps.to(u.dtype), self.before, mask))
         return u
 
 
-for name, check, projection in (
+for name, check, convolution in (
     ("ConvolutionReadsNextToken", "causality", Ahead),
     ("ConvolutionReadsPadding", "padding invariance", OverPadding),
     ("TapsOutsideStateDict", "state_dict round trip", Unsaved),
 ):
-    projects(name, check, Correct, projection)
+    convolves(name, check, Correct, convolution)
+
+
+class Activated(nn.Linear):
+    """A linear layer with an activation of its own, behind which an adapter would add."""
+
+    def forward(self, input):
+        return nn.functional.silu(super().forward(input))
+
+
+@fails("linear layers are called")
+class ActivatesInsideLinear(Bidirectional):
+    def __init__(self, size):
+        super().__init__(size)
+        self.query = Activated(size.dim, size.dim)
+
+
+def reads_weight(name, base, applies):
+    """A variant that multiplies by the weight of its output projection, where `applies(n)`."""
+
+    def _merge(self, heads):
+        if not applies(heads.shape[2]):
+            return base._merge(self, heads)
+        merged = heads.transpose(1, 2).flatten(-2)
+        return nn.functional.linear(merged, self.out.weight, self.out.bias)
+
+    fails("linear layers are called")(type(name, (base,), {"_merge": _merge}))
+
+
+reads_weight("ReadsWeight", Bidirectional, lambda n: True)
+reads_weight("ReadsWeightInSteps", Recurrent, lambda n: n == 1)
 
 
 @fails("state_dict round trip")

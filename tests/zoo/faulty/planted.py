@@ -76,12 +76,12 @@ def arguments(name: str, check: str, base: type, change: Change) -> None:
     fails(check)(type(name, (base,), {"forward": forward}))
 
 
-def projects(name: str, check: str, base: type, projection: type) -> None:
-    """A variant whose keys and values are made by `projection(size, width)`."""
+def convolves(name: str, check: str, base: type, convolution: type) -> None:
+    """A variant whose keys and values are convolved by `convolution(size, width)`."""
 
     def __init__(self, size):
         base.__init__(self, size)
-        self.context = projection(size, 2 * size.dim)
+        self.context_conv = convolution(size, 2 * size.dim)
 
     fails(check)(type(name, (base,), {"__init__": __init__}))
 

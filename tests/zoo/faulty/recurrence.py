@@ -7,8 +7,8 @@ from torch.nn import functional as F
 
 from tests.zoo.faulty.correct import TRAITS, Correct, Recurrent
 from tests.zoo.faulty.heads import autocast
-from tests.zoo.faulty.planted import fails, projects
-from zoo.projection import Projection
+from tests.zoo.faulty.planted import convolves, fails
+from zoo.projection import ShortConvolution
 from zoo.variants.softmax import Softmax, naive
 
 
@@ -47,18 +47,18 @@ class BatchIsNotFirstAxis(Recurrent):
         return heads, (sums.transpose(0, 1),)
 
 
-class Forgetful(Projection):
+class Forgetful(ShortConvolution):
     """Its steps forget tokens before."""
 
     tokens: int
 
-    def extend(self, input, past, real=None):
+    def extend(self, u, past, real=None):
         kept = torch.arange(sum(part.shape[1] for part in past))[:, None] >= self.tokens
-        return super().extend(input, tuple(part * kept for part in past), real)
+        return super().extend(u, tuple(part * kept for part in past), real)
 
 
 for name, tokens in ("ForgetsPastOfConvolution", 3), ("ForgetsOldestOfConvolution", 1):
-    projects(name, "step equals forward", Recurrent, type(name, (Forgetful,), {"tokens": tokens}))
+    convolves(name, "step equals forward", Recurrent, type(name, (Forgetful,), {"tokens": tokens}))
 
 
 def recurs(name, check, change, base=Recurrent):
