@@ -163,8 +163,9 @@ def run(
     """Make the runs of every variant on every task with every seed; return a row for each.
 
     Args:
-        attention: `A`, `A+B`, or several.
-        task: its name, or several; by default ListOps, or the task of a question of a suite.
+        attention: `A`, `A+B`, `MODULE:CLASS`, or several.
+        task: its name, `MODULE:CLASS`, or several; by default ListOps, or the task of a question of
+            a suite.
         seeds: of the runs; by default 0, with `tune` 1 to 5.
         budget: the recipe: `smoke`, `laptop`, `paper`, a TOML file, or a question, `laptop@2/copy`.
         positions: `learned`, `rotary` or `none`; by default `learned`, or a question's.
@@ -177,11 +178,12 @@ def run(
         tune: whether to choose the learning rate of each row on dev, by trials with seed 0.
         overrides: options that differ from the recipe, by `train`, `model`, variant or task.
     """
+    from harness.arguments import registered, tasks_in
     from harness.engines import resources
     from harness.records.frame import of_records
     from harness.runs import Comparison, Execution, compare
 
-    names, tasks = map(_names, (attention, task))
+    names, tasks = registered(_names(attention)), tasks_in(_names(task))
     comparison = Comparison(
         attention=names, task=[*filter(None, tasks)], seeds=seeds, budget=budget, device=device,
         precision=precision, positions=positions, settings=overrides, tune=tune,
@@ -210,7 +212,8 @@ def cost(
     The columns are in `docs/records.md`, section Costs; the last rows are of softmax.
 
     Args:
-        attention: `A`, or several; none, with `rerun`, repeats what this machine has measured.
+        attention: `A`, `MODULE:CLASS`, or several; none, with `rerun`, repeats what this machine
+            has measured.
         lengths: tokens of a sample.
         passes: `forward`, `train`, `prefill`, `decode`, or several.
         level: `layer`, or `step` for a whole model.
@@ -229,12 +232,14 @@ def cost(
         settings: as `options`, for names that are those of other arguments.
         options: by variant, or by `model` with level `step`.
     """
+    from harness.arguments import registered
     from harness.costs.plan import CostRequest
     from harness.runs import Execution, Shown, measured
 
     return measured(CostRequest(
-        attentions=_names(attention), lengths=lengths, operations=_names(passes), level=level,
-        batching=batch, dim=dim, heads=heads, causal=causal, precision=precision, device=device,
+        attentions=registered(_names(attention)), lengths=lengths, operations=_names(passes),
+        level=level, batching=batch, dim=dim, heads=heads, causal=causal, precision=precision,
+        device=device,
         settings={**(settings or {}), **options},
     ), Execution(
         store=Path(store), seconds=seconds, timeout=timeout, rerun=rerun,
@@ -276,7 +281,6 @@ def pack(store: Path, out: Path, *, suite: str = "", row: str = "") -> tuple[lis
     `row`, as `primal[rank=8]` or MODULE:CLASS, is of `suite`, and packed with its costs and
     certificates; without both, every record of the store is.
     """
-    from harness.arguments import registered
     from harness.records.files import write_pages
     from harness.records.published import every_line, merged
     from harness.records.store import require_folder
@@ -287,9 +291,9 @@ def pack(store: Path, out: Path, *, suite: str = "", row: str = "") -> tuple[lis
     if suite:
         from harness.rows import to_pack
 
-        lines = to_pack(suite, registered([row])[0], store).lines
-    else:
-        lines = [*every_line(store)]
+        lines = to_pack(suite, row, store).lines
+    elif not (lines := [*every_line(store)]):
+        raise UserError(f"store {str(store)!r} has no record that is a file; give another --store")
     written = write_pages(merged(lines, out))
     for line in lines if out.resolve() == store.resolve() else ():
         line.source.unlink(missing_ok=True)

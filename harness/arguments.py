@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any
 
 from zoo.registry import UserError
@@ -25,6 +26,9 @@ LENGTHS = "256:16384 or 1000,2k"
 
 LONGEST_NAME = 4096
 """The most characters of a name: as of a path."""
+
+CLASS = re.compile(r"[\w.]+:\w+")
+"""MODULE:CLASS, alone or as a part of a composition."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +59,8 @@ class Runs(Shared):
     """The questions of runs, and their engine.
 
     Attributes:
-        task: TASK or TASK,TASK,...; repeatable; by default listops, or as --budget SUITE/QUESTION
-            says.
+        task: TASK, MODULE:CLASS, or TASK,TASK,...; repeatable; by default listops, or as --budget
+            SUITE/QUESTION says.
         budget: Recipe: smoke, laptop, paper, a TOML file, or SUITE/QUESTION: laptop@2/copy.
         seeds: Seeds and ranges: 0-2,7; by default 0, with --tune 1-5.
         positions: learned, rotary or none; by default learned, or as --budget SUITE/QUESTION says.
@@ -118,25 +122,42 @@ def attentions_in(texts: Sequence[str]) -> list[str]:
     return registered(names_in(texts))
 
 
-def registered(names: list[str]) -> list[str]:
+def registered(names: Sequence[str]) -> list[str]:
     """The names; the class at MODULE:CLASS becomes a variant with the name of the class."""
-    if ":" not in "".join(names):
-        return names
-    from zoo.variants import variants
-
     for whole, part in [(name, part) for name in names for part in name.split("+")]:
-        if ":" in (plain := part.partition("[")[0]) and plain != part:
+        plain = part.partition("[")[0]
+        if ":" in plain != part:
             remedy = f"--attention {whole.replace(part, plain)} --set {plain.rpartition(':')[2]}"
             raise UserError(
                 f"{part!r} has options in brackets, which a class has not; set them by: "
                 f"{remedy}.OPTION=VALUE"
             )
+    return rows_in(names)
+
+
+def rows_in(names: Sequence[str]) -> list[str]:
+    """The names of rows, such as Mine[rank=8] for MODULE:Mine[rank=8]; see `registered`."""
+    return [CLASS.sub(lambda found: _named("zoo.variants:variants", found[0]), n) for n in names]
+
+
+def tasks_in(names: Sequence[str]) -> list[str]:
+    """The names; the class at MODULE:CLASS becomes a task with the name of the class."""
+    return [_named("tasks.registry:tasks", n) if CLASS.fullmatch(n) else n for n in names]
+
+
+def _name_of(at: str) -> str:
+    """The name of a class that is registered, else of the class itself."""
+    from zoo.registry import entry_points
+
+    points = [*entry_points("zoo.variants"), *entry_points("tasks.tasks")]
+    return next((point.name for point in points if point.value == at), at.rpartition(":")[2])
+
+
+def _named(registry: str, at: str) -> str:
     # The class may be in the current folder, which an installed command does not search.
-    sys.path.insert(0, "")
-    return [
-        "+".join(variants.name_class(part) if ":" in part else part for part in name.split("+"))
-        for name in names
-    ]
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    return resolve_name(registry).name_class(at)
 
 
 def span(text: str) -> range:
@@ -213,6 +234,8 @@ def _assignments(
     """Owner, name and value of each text; UserError where one has another form."""
     for text in texts or ():
         field, _, value = text.partition("=")
+        if found := CLASS.match(field):  # as in --attention; its options are by its name
+            field = field.replace(found[0], _name_of(found[0]), 1)
         owner, _, name = field.partition(".")
         if not (owner and name and value):
             raise UserError(

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from harness import stores
-from harness.arguments import split
+from harness.arguments import rows_in, split
 from harness.catalogue import described
 from harness.events import write_events
 from harness.records import frame
@@ -78,7 +78,7 @@ def selection(
         )
     if published is None:
         published = is_here and any(suite.name in names() for suite in named)
-    shown = [name for text in attentions for name in split(text)]
+    shown = rows_in([name for text in attentions for name in split(text)])
     return Selection(named, published, shown, questions)
 
 
@@ -263,7 +263,7 @@ def comparison(texts: Sequence[str], found: Results) -> tuple[pd.DataFrame, str]
 
 def _pair(text: str, rows: set[str]) -> tuple[str, str]:
     """The two rows that a text names as A,B; `UserError` if it does not."""
-    names = split(text)
+    names = rows_in(split(text))
     if len(names) != 2 or names[0] == names[1]:
         raise UserError(f"--compare {text!r} names no two variants; give A,B")
     require_known("variant of the tables", names, rows)

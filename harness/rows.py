@@ -1,5 +1,6 @@
 """A row of a suite as one file: packed from a store, verified, and trained again."""
 
+import shlex
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -11,13 +12,14 @@ from typing import Any, NamedTuple
 import torch
 
 from harness import recipes
+from harness.arguments import rows_in
 from harness.checks import is_certified
 from harness.data import data_of
 from harness.provenance import is_foreign, is_outdated
 from harness.questions import RATE
 from harness.records.certificate import Certificate
 from harness.records.cost import CostRecord
-from harness.records.files import file_lines, usable
+from harness.records.files import file_lines
 from harness.records.frame import of_records
 from harness.records.published import KINDS, Line, file_of, line
 from harness.records.record import Record
@@ -63,26 +65,38 @@ class Finding(NamedTuple):
     detail: str
 
 
-def to_pack(name: str, label: str, store: Path) -> Row:
-    """The row of a suite in a store; `UserError` where it lacks a run."""
-    row = of_store(suite := find(name), label, store)
+def to_pack(name: str, text: str, store: Path) -> Row:
+    """The row of a suite in a store, as a user names it; `UserError` where it lacks a run."""
+    suite, (label,) = find(name), rows_in([text])
+    attention, _, options = text.removesuffix("]").partition("[")
+    if label in (of.label for of in suite.rows):
+        attention, options = text, ""
+    owner = "" if "+" in attention else f"{attention.rpartition(':')[2]}."
+    named = [f"--attention {shlex.quote(attention)}"]
+    named += [f"--set {owner}{option}" for option in filter(None, options.split(","))]
+    suite_and_store = f"--suite {shlex.quote(name)} --store {shlex.quote(str(store))}"
+    run = f"harness run {suite_and_store} {' '.join(named)}"
+    row = of_store(suite, label, store, run)
     if missing := [*missing_runs(row)]:
         more = f" and {len(missing) - 1} more" * (len(missing) > 1)
         raise UserError(
             f"row {row.label!r} of {suite.key} is not complete, it lacks {missing[0]}{more}; "
-            f"make them with: harness run --suite {name} --store {store}"
+            f"make them with: {run}"
         )
     return row
 
 
-def of_store(suite: Suite, label: str, store: Path) -> Row:
-    """The records of a row in a store: runs, costs, and the certificates of its variants."""
+def of_store(suite: Suite, label: str, store: Path, run: str) -> Row:
+    """The records of a row in a store: runs, costs, and the certificates of its variants.
+
+    `run` is the command that makes them, for a message.
+    """
     runs = [run for run in Store(store).read_whole()
             if (run.spec.question.suite, run.spec.row) == (suite.key, label)]  # fmt: skip
     if not runs:
         raise UserError(
             f"store {str(store)!r} has no run of row {label!r} of {suite.key}; make them with: "
-            f"harness run --suite {suite.name} --attention {label.partition('[')[0]}"
+            f"{run}"
         )
     costs = [cost for cost in CostStore.within(store).read_whole() if cost.spec.row == label]
     certificates = CertificateStore.within(store).by_variant()
@@ -104,15 +118,14 @@ def check_row(
 def of_file(path: Path) -> Row:
     """The records of the file of a row."""
     found: dict[str, list[Any]] = {"run": [], "cost": [], "certificate": []}
-    with usable(path, "read", "give another file"):
-        lines = file_lines(path)
-    for text in lines:
+    for text in file_lines(path):
         if text.kind not in found:
             kinds = ", ".join(found)
             raise UserError(f"line {text.line} of {path} is a {text.kind}; a row has {kinds}")
         record = KINDS[text.kind](path.parent).parse(text)
         if isinstance(record, Broken):
-            raise UserError(f"{path} is not the file of a row ({record.reason}); pack it again")
+            reason = record.reason.removesuffix("; move it away")
+            raise UserError(f"{path} is not the file of a row ({reason}); pack it again")
         found[text.kind].append(record)
     rows = {(run.spec.question.suite, run.spec.row) for run in found["run"]}
     if len(rows) != 1:

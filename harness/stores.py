@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from harness.records.cost import CostRecord
     from harness.records.record import Record
-    from harness.records.store import Broken
+    from harness.records.store import Broken, Show
 
 T = TypeVar("T")
 
@@ -71,13 +71,15 @@ def _last(records: "Iterable[T]") -> list[T]:
     return [*of.values()]
 
 
-def content(*stores: Path, curves: bool = False) -> Content:
-    """The content of stores, see `Content.__or__`; without `curves` with the last points alone."""
-    from harness.records.store import CostStore, Store
+def content(*stores: Path, curves: bool = False, show: "Show | None" = None) -> Content:
+    """The content of stores, see `Content.__or__`; without `curves` with the last points alone.
 
-    how = () if curves else (lambda record: record.thinned(),)
+    `show` is of `harness.records.store.RecordStore.each`.
+    """
+    from harness.records.store import UNSEEN, CostStore, Store
+
     found = (
-        Content([store], *with_warnings(Store(store).read(*how)),
+        Content([store], *with_warnings(Store(store).read(curves=curves, show=show or UNSEEN)),
                 with_warnings(CostStore.within(store).read())[0])
         for store in stores
     )  # fmt: skip

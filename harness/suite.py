@@ -228,6 +228,8 @@ def run_suite(
     for lacking, remedy in missing.items():
         warnings.warn(f"missing data of {lacking}: {remedy}", stacklevel=2)
     chosen = [question for question in chosen if question.name not in missing]
+    for question in chosen:
+        of_suite(suite, question, device)  # rejects a wrong recipe before the first run
     layers = costs_of_rows(suite.cost, rows, device) if how.cost and suite.has_costs else []
     for spec in layers:
         # Before any run: it rejects what cannot be measured after all of them, and bad files.

@@ -13,6 +13,7 @@ import json
 import lzma
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
@@ -62,6 +63,9 @@ MAX_TOKENS = 2**20
 
 BATCH = 1024
 """Rows of a Parquet file that are held as objects at once."""
+
+MOST_NAMED = 20
+"""Columns that a message names."""
 
 LONGEST_CELL = 2**31 - 1
 """Characters of a CSV cell; the default of the library is 131,072."""
@@ -250,11 +254,13 @@ def _delimited(
 
 
 def _indices(file: Path, header: Sequence[str], columns: Sequence[str]) -> list[int]:
-    if repeated := [name for name in header if name and header.count(name) > 1]:
+    count = Counter(header)
+    if repeated := [name for name in count if name and count[name] > 1]:
         raise UserError(f"{file} has two columns {repeated[0]!r}; remove or rename one")
     for column in columns:
-        if column not in header:
-            names = ", ".join(header)
+        if column not in count:
+            more = f" and {len(header) - MOST_NAMED} more" * (len(header) > MOST_NAMED)
+            names = f"{', '.join(header[:MOST_NAMED])}{more}"
             raise UserError(f"{file} has no column {column!r}, only {names}; name the one to use")
     return [header.index(column) for column in columns]
 

@@ -33,9 +33,12 @@ NO_CHANCE = (None, "0", -1, 1, NAN, INF, True, [0])
 NO_OPTION = (None, [3], {}, NAN, "x", -1)
 NO_TOKENS = (
     None, "", 3, [[1.0]], X.numpy(), X[0], X[None], X[..., 1:], X[:, :0], X.long(), X.bool(),
-    X.double(), torch.zeros(2, 33, 16),
+    X.double(), torch.zeros(2, 33, 16), X.to("meta"),
 )  # fmt: skip
-NO_MASK = (3, "x", [[True]], REAL.float(), REAL.numpy(), REAL[:, 1:], REAL[:1], REAL[0])
+NO_MASK = (
+    3, "x", [[True]], REAL.float(), REAL.numpy(), REAL[:, 1:], REAL[:1], REAL[0],
+    REAL[None, None, None], REAL.to("meta"),
+)  # fmt: skip
 NO_TOKEN = (None, "", 3, [1.0], X, TOKEN[0], TOKEN[:1], TOKEN[:, 1:], TOKEN.long(), TOKEN.double())
 NO_HEADS = (None, "", 3, [1.0], Q.numpy(), Q[0], Q[None], Q[:1], Q[:, :1], Q.long(), Q.double())
 NO_BATCH = (None, "", "2", -1, 2.0, NAN, True, [2])
@@ -83,7 +86,8 @@ FACES: dict[str, tuple[Callable[..., Any], Mapping[str, Any], Mapping[str, tuple
     "zoo.create": (
         zoo.create, {"variant": "primal", **SIZE},
         {
-            "variant": (*NO_TEXT, ["softmax"], LAYER, "softmax+primal", "nope"), "dim": NO_COUNT,
+            "variant": (*NO_TEXT, ["softmax"], LAYER, "softmax+primal", "nope"),
+            "dim": (*NO_COUNT, 10**9),
             "heads": (*NO_COUNT, 3), "max_len": NO_COUNT, "causal": NO_BOOL, "rotary": NO_BOOL,
             "dropout": NO_CHANCE, "short_conv": (None, -1, "4", 1.5, NAN), "rank": NO_OPTION,
             "eta": (None, "a", NAN, INF, [0.1]), "sides": (None, 3), "feature_map": (None, 3, "x"),
@@ -122,7 +126,10 @@ FACES: dict[str, tuple[Callable[..., Any], Mapping[str, Any], Mapping[str, tuple
         zoo.functional.attention, {"variant": "local", "query": Q, "key": Q, "value": Q},
         {
             "variant": (*NO_TEXT, ["local"], "primal"), "query": NO_HEADS, "key": NO_HEADS,
-            "value": NO_HEADS, "attn_mask": (3, "x", [[True]], NAN, REAL.float(), REAL[:, 1:]),
+            "value": NO_HEADS,
+            "attn_mask": (
+                3, "x", [[True]], NAN, REAL.float(), REAL[:, 1:], REAL[None, None, None],
+            ),
             "dropout_p": NO_CHANCE, "is_causal": NO_BOOL, "scale": (NAN, INF, "1", [1], True),
             "enable_gqa": NO_BOOL, "mask": NO_MASK, "max_len": (*NO_COUNT[1:], 4),
             "window": NO_OPTION, "nope": (1,),

@@ -361,8 +361,16 @@ class Attention(nn.Module, ABC):
         return Unsupported(f"{self.name()} does not decode; variants that do: {decoding()}")
 
 
+WRAPPER = (
+    "a subclass of zoo.Attention has `traits = zoo.Traits(causal=False, cross=False, linear=False, "
+    "stochastic=False, recurrent=False)`, `self.inner = NAME(size.dim)` in `__init__(self, size)`, "
+    "and `return zoo.Attended(self.inner(x))` in `forward(self, x, context=None, mask=None)`; "
+    "see docs/add_a_variant.md"
+)
+"""The lines that a plain module lacks, in one line of a message."""
+
 variants: Registry[type[Attention]] = Registry(
-    "attention variant", "zoo.variants", group="zoo.variants", base=Attention
+    "attention variant", "zoo.variants", group="zoo.variants", base=Attention, wrapper=WRAPPER
 )
 """All variants by name: the modules of `zoo.variants`, and plug-ins."""
 

@@ -19,7 +19,7 @@ from zoo.contract import Attended, Attention, State, Token, Tokens
 from zoo.kernels.real_tokens import zero_padding
 from zoo.library import Variant, create, with_hints
 from zoo.recompute import RECOMPUTE, recomputed
-from zoo.registry import UserError, checked, unknown
+from zoo.registry import UserError, allocating, checked, unknown
 from zoo.size import (
     require_counts,
     require_dtype,
@@ -96,7 +96,8 @@ class EncoderLayer(nn.Module):
         `options` are the other arguments of `zoo.create`: sizes, and options of the variant.
         """
         attention = create(variant, dropout=attention_dropout, **options)
-        return cls(attention, feed_forward=feed_forward, dropout=dropout, recompute=recompute)
+        with allocating(f"feed_forward={feed_forward}", "lower it"):
+            return cls(attention, feed_forward=feed_forward, dropout=dropout, recompute=recompute)
 
     def forward(self, x: Tokens, mask: Bool[Tensor, "b n"] | None = None) -> Attended:
         """Return new tokens, and the auxiliary losses of the attention.

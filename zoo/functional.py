@@ -164,6 +164,9 @@ def compute(
     if several or not all(dtype.is_floating_point for dtype in dtypes):
         raise UserError(f"queries, keys, values have dtypes {q.dtype}, {k.dtype}, {v.dtype}; give "
                         "floating-point ones of one dtype")  # fmt: skip
+    if len(devices := {part.device for part in inputs}) > 1 or q.device.type == "meta":
+        raise UserError(f"queries, keys, values are on {', '.join(sorted(map(str, devices)))}; "
+                        "give numbers on one device")  # fmt: skip
     if not k.shape == v.shape == (b, h, m, e):
         shapes = ", ".join(str(tuple(part.shape)) for part in (q, k, v))
         raise UserError(f"queries, keys, values have shapes {shapes}; give equal ones, but for the "
@@ -206,7 +209,10 @@ def read_mask(allowed: Tensor, query: Tensor, key: Tensor) -> tuple[bool, Mask]:
         raise Unsupported(f"a mask of dtype {allowed.dtype} may add a bias to the products; give a "
                           "boolean mask, True = attend")  # fmt: skip
     allowed = allowed[(None,) * (4 - allowed.ndim)]
-    if any(got not in (1, size) for got, size in zip(allowed.shape, shape, strict=True)):
+    fits = allowed.ndim == 4 and all(
+        got in (1, size) for got, size in zip(allowed.shape, shape, strict=True)
+    )
+    if not fits:
         raise UserError(f"a mask of shape {tuple(allowed.shape)} does not broadcast to {shape}")
     for causal in (False, True):
         if (real := padding_of(allowed, n, causal)) is not None:

@@ -14,6 +14,7 @@ from zoo.contract import Attention, variants
 from zoo.registry import (
     UserError,
     Value,
+    allocating,
     build,
     checked,
     first_line,
@@ -119,7 +120,9 @@ def create(
             "leave it out",
             stacklevel=4,
         )
-    return attention.build(size, resolve(name, attention, options))
+    resolved = resolve(name, attention, options)
+    with allocating(f"{name} with dim={dim} and max_len={max_len}", "lower them"):
+        return attention.build(size, resolved)
 
 
 @checked

@@ -104,6 +104,10 @@ def require_inputs(size: Size, x: Any, context: Any, mask: Any) -> None:
             f"mask has dtype {mask.dtype}; a mask is boolean, True for tokens to attend to; "
             "convert it, for example with mask.bool()"
         )
+    if mask.device != context.device:
+        raise UserError(
+            f"mask is on {mask.device} and the tokens are on {context.device}; give one device"
+        )
     if mask.shape != context.shape[:2]:
         raise UserError(
             f"mask has shape {tuple(mask.shape)}; give one entry per context token, of shape "
@@ -155,8 +159,10 @@ def require_token(dim: int, x: Any) -> None:
 
 
 def require_dtype(layer: nn.Module, x: Tensor) -> None:
-    """Raise `UserError` if the layer has parameters of other dtypes than `x`, without autocast."""
+    """Raise `UserError` if `x` is on meta, or of another dtype than the layer, without autocast."""
     first = next(layer.parameters(), None)
+    if x.device.type == "meta":
+        raise UserError("the tokens are on meta, which has no numbers; give them on another device")
     if first is None or x.dtype == first.dtype or torch.is_autocast_enabled(x.device.type):
         return
     dtypes = {part.dtype for part in layer.parameters() if part.is_floating_point()}

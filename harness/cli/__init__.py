@@ -38,6 +38,8 @@ def execute(command: Callable[[], int]) -> NoReturn:
     """
     # Otherwise the profiler that measures allocations writes messages to stderr.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    # Commands only write figures; a notebook names a backend that may not be installed here.
+    os.environ["MPLBACKEND"] = "agg"
     try:
         with Interrupts(), warnings.catch_warnings():
             warnings.showwarning = _show_once()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import (
@@ -77,6 +78,11 @@ def counting(
 def fitting(name: str) -> AbstractContextManager[Callable[..., None]]:
     """Show what is fitted or measured; see `counting`."""
     return counting(Output(), name, MofNCompleteColumn(), lines=True)
+
+
+def reading(store: Path) -> AbstractContextManager[Callable[..., None]]:
+    """Show the records of a store as they are read; see `counting`."""
+    return counting(Console(stderr=True), str(store), MofNCompleteColumn(), lines=False)
 
 
 def download(name: str) -> AbstractContextManager[Callable[..., None]]:

@@ -4,7 +4,7 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.arguments import names_in
+from harness.arguments import names_in, rows_in, tasks_in
 from harness.cli.process import Answer
 
 
@@ -17,7 +17,7 @@ class ReportOptions:
         baselines: First fit the baselines of tasks that lack them.
         suite: Show these suites alone: NAME or FILE.toml, repeatable; by default all in the store.
         with_published: Add the published runs to each suite; by default where --suite names one.
-        attention: Show these variants alone: A, A+B, or A,A+B,...; by default all.
+        attention: Show these variants alone: A, A+B, MODULE:CLASS, or A,A+B,...; by default all.
         questions: Show these questions of suites alone, separated by commas; by default all.
         compare: Print how two variants A,B differ; repeatable; no file is written.
         latex: Write the matrix of each suite for LaTeX, too.
@@ -46,6 +46,7 @@ def report(options: ReportOptions) -> Answer:
     A page of each suite, the leaderboard, and the pages of tuning and costs.
     """
     from harness import api
+    from harness.cli import console
     from reports import cost, leaderboard
     from reports.pages.suite import terminal
     from reports.text import without_nan
@@ -57,7 +58,8 @@ def report(options: ReportOptions) -> Answer:
         options.suite or (), published=options.with_published, attentions=options.attention or (),
         questions=names_in([options.questions]) if options.questions else (),
     )  # fmt: skip
-    content = api.content(store, curves=options.curves or tensorboard is not None)
+    with console.reading(store) as show:
+        content = api.content(store, curves=options.curves or tensorboard is not None, show=show)
     if options.baselines:
         from harness.cli.progress import shown
 
@@ -70,7 +72,8 @@ def report(options: ReportOptions) -> Answer:
     folder, code = options.out or store, int(not complete)
     files = api.write_report(
         found, folder, latex=options.latex, curves=options.curves, tensorboard=tensorboard,
-        tasks=names_in(options.task or []), attentions=names_in(options.attention or []),
+        tasks=tasks_in(names_in(options.task or [])),
+        attentions=rows_in(names_in(options.attention or [])),
     )  # fmt: skip
     for path in () if options.suite else sorted(folder.glob("*-answers.csv")):
         if path not in files:

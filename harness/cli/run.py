@@ -88,7 +88,7 @@ def run(options: RunOptions) -> Answer:
         return _first(options, how)
     outcomes, _, is_complete = api.compare(api.Comparison(
         attention=arguments.attentions_in(options.attention or ()),
-        task=arguments.names_in(options.task or ()), budget=options.budget,
+        task=arguments.tasks_in(arguments.names_in(options.task or ())), budget=options.budget,
         seeds=None if options.seeds is None else arguments.seeds_in(options.seeds),
         settings=arguments.settings_of(options.set_), positions=options.positions,
         precision=options.precision, device=options.device, compiled=options.compile,

@@ -63,8 +63,9 @@ class CorrectAnswers(Frozen):
         """The number of correct answers of each cluster, (c,)."""
         packed = np.frombuffer(base64.b64decode(self.bits), dtype=np.uint8)
         ends = np.cumsum(self.cluster_sizes(), dtype=np.int64)
-        answers = np.unpackbits(packed, count=self.count)
-        return np.add.reduceat(answers, [0, *ends[:-1]], dtype=np.float64)
+        correct = np.cumsum(np.unpackbits(packed, count=ends[-1]), dtype=np.float64)[ends - 1]
+        correct[1:] -= correct[:-1].copy()
+        return correct
 
     def _check(self) -> None:
         count, packed = self.count, base64.b64decode(self.bits, validate=True)

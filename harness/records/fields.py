@@ -1,10 +1,13 @@
 """The base class of records, and types of their fields."""
 
+import gc
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Literal, get_args, get_origin
+from functools import cache, cached_property
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_serializer, model_validator
@@ -21,7 +24,13 @@ Precision = Literal["bf16", "fp32"]
 Device = Literal["cpu", "cuda"]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0, lt=1e15)]
+Rate = Annotated[float, Field(gt=0, lt=1e6)]
+"""A learning rate; a much larger one overflows in fp32."""
+
 Seconds = Annotated[float, Field(ge=0, lt=1e15)]
+
+
+IdentifiedT = TypeVar("IdentifiedT", bound="Identified")
 
 
 def _check_time(text: str) -> str:
@@ -39,6 +48,18 @@ def require_known(kind: str, names: Iterable[str], known: Collection[str]) -> No
     for name in names:
         if name not in known:
             raise UserError(unknown(kind, name, known))
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Pause the garbage collector: it would visit many new records again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def now() -> str:
@@ -65,24 +86,40 @@ class Frozen(BaseModel):
 
     @model_serializer(mode="wrap")
     def _without_defaults(self, write: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-        fields = type(self).model_fields
-        return {
-            name: value
-            for name, value in write(self).items()
-            if fields[name].is_required()
-            or getattr(self, name) != fields[name].default
-            or (get_origin(kind := fields[name].annotation) is Literal and len(get_args(kind)) == 1)
-        }
+        written = write(self)
+        for name, default in _defaults(type(self)).items():
+            if getattr(self, name) == default:
+                written.pop(name, None)
+        return written
+
+
+@cache
+def _defaults(kind: type[BaseModel]) -> dict[str, Any]:
+    fields = kind.model_fields.items()
+    optional = {name: field for name, field in fields if not field.is_required()}
+    return {
+        name: field.default
+        for name, field in optional.items()
+        if get_origin(field.annotation) is not Literal or len(get_args(field.annotation)) > 1
+    }
 
 
 class Identified(Frozen):
     """A specification with an identity."""
 
-    @property
+    @cached_property
     def id(self) -> str:
         """The identity: 16 hexadecimal digits of the SHA-256 of its canonical JSON."""
         text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def model_copy(
+        self: IdentifiedT, *, update: Mapping[str, Any] | None = None, deep: bool = False
+    ) -> IdentifiedT:
+        """Return a copy with other values, whose identity is its own."""
+        copied = super().model_copy(update=update, deep=deep)
+        vars(copied).pop("id", None)
+        return copied
 
 
 class Quartiles(Frozen):

@@ -6,6 +6,7 @@ import hashlib
 import os
 import platform
 import re
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,17 +21,23 @@ from zoo.registry import UserError, in_one_line
 CHECKSUM = re.compile(r'\{\n "checksum": "([0-9a-f]{16})",\n')
 """The beginning of the file of a record: 16 digits of the SHA-256 of all other lines."""
 
-HEAD = re.compile(r'\{"checksum":"([0-9a-f]{16})",("kind":"([a-z]+)","name":"([^"\\]+)",(.*))')
+HEAD = re.compile(
+    r'\{"checksum":"([0-9a-f]{16})",("kind":"(run|cost|study|baselines|certificate|shallow|claim)",'
+    r'"name":"([^"\\]+)",(.*))'
+)
 """The beginning of a line of records: the checksum of the rest, the kind of record, its name."""
 
 EDITED = "it was edited: its checksum is of other content"
+
+MOST_BYTES = 2**28
+"""The largest file that is read: one row has a thousandth of it."""
 
 
 class Text(NamedTuple):
     """The text of a record: a file, or a line of a file, without its checksum, kind and name.
 
-    `line` is 0 of a file that is one record. A text that is not a record is empty, has kind `run`,
-    so that it is named once, and says its `problem`.
+    `line` is 0 of a whole file. A text that is not a record is empty, has kind `run`, so that it is
+    named once, and says its `problem`.
     """
 
     file: Path
@@ -54,52 +61,108 @@ def line_of(kind: str, name: str, text: str) -> str:
 
 def read_file(path: Path, kind: str) -> Text:
     """The text of a file that is one record."""
-    text, problem = "", "it is not a regular file"
+    content, problem = _content(path)
     try:
-        # Opening a named pipe would block for ever.
-        if path.is_file():
-            text = path.read_text("utf-8")
-            problem = "it has no checksum, like files of earlier versions"
-    except (OSError, UnicodeDecodeError) as error:
-        problem = in_one_line(error)
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        return Text(path, 0, kind, path.stem, "", in_one_line(error))
     if found := CHECKSUM.match(text):
         text = "{\n" + text[found.end() :]
         problem = "" if found[1] == _checksum(text) else EDITED
+    problem = problem if found else problem or "it has no checksum, like files of earlier versions"
     return Text(path, 0, kind, path.stem, text, problem)
 
 
-def read_lines(store: Path) -> list[Text]:
-    """Every line of the files `*.jsonl` of a store, and of its folders; OSError if unreadable."""
+def read_lines(store: Path) -> Iterator[Text]:
+    """Every line of the files `*.jsonl` of a store, and of its folders, file by file.
+
+    A file that is not one of records, or that is in a folder of a folder, is a text with a problem.
+    """
+    for file in _line_files(store):
+        yield from file_lines(file)
+    for file in sorted(store.glob("[!.]*/[!.]*/[!.]*.jsonl")):
+        if file.parent.name != "runs":  # the default name of a store: one of its own
+            yield _no_record(file, 0, "it is not read: it is deeper than a folder of the store")
+
+
+def find_line(store: Path, kind: str, name: str) -> Text | None:
+    """The line of a record of a store, the last one if there are several."""
+    for file in reversed(_line_files(store)):
+        if found := _by_name(file, *_version(file)).get((kind, name)):
+            return found
+    return None
+
+
+def _line_files(store: Path) -> list[Path]:
+    """The files of lines; raise OSError if the folder cannot be listed."""
     files: list[Path] = []
     if store.is_dir():
         with os.scandir(store) as entries:
             for entry in entries:
+                if entry.name[0] == ".":
+                    continue
                 if entry.name.endswith(".jsonl"):
                     files.append(Path(entry.path))
-                elif entry.name[0] != "." and entry.is_dir():
-                    files += Path(entry.path).glob("*.jsonl")
-    return [line for file in sorted(files) for line in file_lines(file)]
+                elif not entry.name.endswith(".json") and entry.is_dir():
+                    files += Path(entry.path).glob("[!.]*.jsonl")
+    return sorted(files)
 
 
 def file_lines(file: Path) -> tuple[Text, ...]:
-    """Every line of a file; raises OSError where it cannot be read."""
-    at = file.stat()
-    return _lines(file, at.st_mtime_ns, at.st_size)
+    """Every line of a file, and what it has besides; one text if it cannot be read."""
+    return _lines(file, *_version(file))
 
 
-@lru_cache(maxsize=512)
+def _version(file: Path) -> tuple[int, int]:
+    """The time and the size of a file, which change with its content; zeros if it is none."""
+    try:
+        at = file.stat()
+    except OSError:
+        return 0, 0
+    return at.st_mtime_ns, at.st_size
+
+
+@lru_cache(maxsize=4096)
 def _lines(file: Path, modified: int, size: int) -> tuple[Text, ...]:
     """The lines of a file, read again when its time or size has changed."""
-    found: list[Text] = []
-    for number, line in enumerate(file.read_text("utf-8", "replace").split("\n"), 1):
+    content, problem = _content(file)
+    if problem:
+        return (_no_record(file, 0, problem),)
+    found, others = list[Text](), list[int]()
+    for number, line in enumerate(content.decode("utf-8", "replace").split("\n"), 1):
         if head := HEAD.fullmatch(line):
             checksum, rest, kind, name, text = head.groups()
             problem = "" if checksum == _checksum(rest) else EDITED
             found.append(Text(file, number, kind, name, f"{{{text}", problem))
         elif line:
-            name, problem = f"{file} {number}", "it is not a line of a record"
-            found.append(Text(file, number, "run", name, "", problem))
+            others.append(number)
+    if others or not found:
+        more = f"; {len(others) - 1} more are none either" * (len(others) > 1)
+        problem = f"it is not a line of a record{more}" if others else "it is empty"
+        found.append(_no_record(file, others[0] if others else 0, problem))
     return tuple(found)
+
+
+@lru_cache(maxsize=4096)
+def _by_name(file: Path, modified: int, size: int) -> Mapping[tuple[str, str], Text]:
+    return {(line.kind, line.name): line for line in _lines(file, modified, size)}
+
+
+def _no_record(file: Path, line: int, problem: str) -> Text:
+    return Text(file, line, "run", f"{file} {line}", "", problem)
+
+
+def _content(file: Path) -> tuple[bytes, str]:
+    """The content of a file, or why it cannot be read."""
+    try:
+        # Opening a named pipe, or reading a device, would block for ever.
+        if not stat.S_ISREG((at := file.stat()).st_mode):
+            return b"", "it is not a regular file"
+        if at.st_size > MOST_BYTES:
+            return b"", f"it has over {MOST_BYTES >> 20} MiB, more than a file of records"
+        return file.read_bytes(), ""
+    except OSError as error:
+        return b"", f"it cannot be read: {error.strerror}"
 
 
 def _checksum(text: str) -> str:

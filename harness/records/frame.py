@@ -4,7 +4,10 @@ Columns are the fields of the record, `model.dim`; see `docs/records.md`.
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +15,13 @@ import pandas as pd
 
 from harness.records.baselines import TaskBaselines
 from harness.records.cost import CostRecord, CostSpec, Pass, step_of
-from harness.records.fields import Frozen, Quartiles
+from harness.records.fields import Frozen, Quartiles, uncollected
 from harness.records.interval import Sample, interval_of
 from harness.records.record import Point, Record, origin_of
-from harness.records.sources import Sources, is_other_code, outdated
-from harness.records.spec import by_option, field_at, label_of
+from harness.records.sources import Origin, Sources, is_other_code, outdated
+from harness.records.spec import RunSpec, by_option, field_at, label_of
 from harness.records.store import BaselineStore, CostStore, Store, require_folder
+from zoo.registry import checked
 
 Row = dict[str, Any]
 
@@ -36,23 +40,25 @@ TEXTS = ("no_ratio", "reference", "backend", "task")
 """The texts among the columns of a cost, empty where there is none."""
 
 OF_RUNS = {
-    "attention": "spec.attention", "row": "spec.row", "task": "spec.task.key",
+    "attention": "spec.attention", "row": "spec.row", "task": "spec.question.task.key",
     "question": "spec.question.name", "question.id": "spec.question.id",
     "suite": "spec.question.suite", "declared": "spec.question.declared",
     "title": "spec.question.title", "recipe": "spec.question.recipe",
-    "task.name": "spec.task.name", "seed": "spec.seed",
+    "task.name": "spec.question.task.name", "seed": "spec.seed",
     "device": "spec.device", "role": "spec.role", "match": "spec.question.match",
     "status": "status", "reason": "reason", "metric": "metric.name",
     "unit": "metric.unit", "better": "metric.better",
     "digits": "metric.digits", "chance": "metric.chance", "scale": "metric.scale",
     "exponential": "metric.exponential", "dev_metric": "selection.title",
-    "dev_better": "selection.better", "dev_digits": "selection.digits", "sample": "final.sample",
+    "dev_better": "selection.better", "dev_digits": "selection.digits",
     "backend": "backend", "machine": "environment.device",
     "threads": "environment.threads", "memory_gib": "environment.memory_gib",
     "system": "environment.system", "commit": "environment.commit", "started": "started",
     "baseline": "is_baseline", "implementation": "implementation", "id": "spec.id",
 }  # fmt: skip
 """Columns of a run that are a field of its record, as `field_at` has it."""
+
+_fields = attrgetter(*OF_RUNS.values())
 
 TEXTS_OF_RUNS = ("role", "match", "reference", "inference_reference")
 """The texts among them, empty where the record has none."""
@@ -97,20 +103,24 @@ OF_COSTS = {
 
 def frame(*folders: Path | str) -> pd.DataFrame:
     """The runs of stores, a row each; if several stores have a run, the last one counts."""
-    found = [require_folder(Path(folder)) for folder in folders]
-    records = (record for folder in found for record in Store(folder).read()[0])
-    measured = (cost for folder in found for cost in CostStore.within(folder).read()[0])
-    return of_records(
-        {record.spec.id: record for record in records}.values(),
+    stores = [require_folder(Path(folder)) for folder in folders]
+    every = chain.from_iterable(Store(store).each(curves=False) for store in stores)
+    measured = (cost for store in stores for cost in CostStore.within(store).read()[0])
+    # A record is a row before the next one is read: that takes a third of the memory.
+    found = of_records(
+        (record for record in every if isinstance(record, Record)),
         {cost.spec.id: cost for cost in measured}.values(),
     )
+    return found if found.empty else found.drop_duplicates("id", keep="last", ignore_index=True)
 
 
+@checked
 def costs(folder: Path | str) -> pd.DataFrame:
     """The measurements of `harness cost` in a store, a row each."""
     return of_costs(CostStore.within(require_folder(Path(folder))).read()[0])
 
 
+@checked
 def baselines(folder: Path | str) -> pd.DataFrame:
     """The baselines of the tasks in a store; see `of_baselines`."""
     return of_baselines(BaselineStore.within(require_folder(Path(folder))).read()[0])
@@ -135,11 +145,18 @@ def of_records(records: Iterable[Record], costs: Iterable[CostRecord] = ()) -> p
 
     `costs` has its training step and evaluation, measured on its machine with its threads and code.
     """
-    records, measured = [*records], {_key(cost, cost.spec.operation): cost for cost in costs}
-    found = pd.DataFrame([_run(record) | _steps(record, measured) for record in records])
+    measured = defaultdict[tuple[str, ...], dict[Pass, CostRecord]](dict)
+    for cost in costs:
+        measured[_key(cost)][cost.spec.operation] = cost
+    rows, origins, shared = list[Row](), list[Origin](), dict[str, Row]()
+    with uncollected():
+        for record in records:
+            rows.append(_run(record, shared) | _steps(record, measured))
+            origins.append(origin_of(record))
+        found = pd.DataFrame(rows)
     if found.empty:
         return found
-    found["outdated"] = outdated([*map(origin_of, records)])
+    found["outdated"] = outdated(origins)
     found[[*TEXTS_OF_RUNS]] = found[[*TEXTS_OF_RUNS]].fillna("").astype(str)
     of_steps = {name for names in OF_STEPS.values() for name in names} - {*TEXTS_OF_RUNS}
     times = {f"{name}{end}" for name in TIMES for end in (".q1", ".q3")}
@@ -148,20 +165,20 @@ def of_records(records: Iterable[Record], costs: Iterable[CostRecord] = ()) -> p
     return found.assign(**{name: pd.to_numeric(found[name]) for name in numbers}).copy()
 
 
-def _key(record: Record | CostRecord, operation: Pass) -> tuple[str, ...]:
-    """Equal for a run and the cost of its step."""
+def _key(record: Record | CostRecord) -> tuple[str, ...]:
+    """Equal for a run and the costs of its steps."""
     spec, environment = record.spec, record.environment
     threads = spec.threads if isinstance(spec, CostSpec) else environment.threads
     code = sorted(record.implementations.get(name, "") for name in spec.options)
-    return step_of(spec), operation, environment.device, str(threads), *code
+    return step_of(spec), environment.device, str(threads), *code
 
 
-def _steps(record: Record, costs: Mapping[tuple[str, ...], CostRecord]) -> Row:
+def _steps(record: Record, costs: Mapping[tuple[str, ...], Mapping[Pass, CostRecord]]) -> Row:
     row: Row = {}
+    of_step = costs.get(_key(record), {}) if costs else {}
     for operation, columns in OF_STEPS.items():
-        cost = costs.get(_key(record, operation))
         for name, path in columns.items():
-            value = field_at(cost, path)
+            value = field_at(of_step.get(operation), path)
             row |= _quartiles(name, value) if name in TIMES else {name: value}
     return row
 
@@ -220,25 +237,23 @@ def of_costs(records: Iterable[CostRecord]) -> pd.DataFrame:
     return found.astype(dict.fromkeys(set(MEASURED) - {*TEXTS}, float)).copy()
 
 
-def _run(record: Record) -> Row:
+def _run(record: Record, shared: dict[str, Row]) -> Row:
     spec, final = record.spec, record.final
+    values = json.dumps(spec.values)
+    if (of := f"{spec.question.id} {values}") not in shared:
+        shared[of] = _question(spec) | {"values": values}
     sample = Sample.of([final.sample]) if final and final.sample else None
     interval = interval_of(sample, record.metric) if sample else None
     point = record.curve[-1] if record.curve else None
-    row = {name: field_at(record, path) for name, path in (OF_RUNS | OUTCOME).items()}
-    return row | {
+    return {
+        **dict(zip(OF_RUNS, _fields(record), strict=True)),
+        **{name: field_at(record, path) for name, path in OUTCOME.items()},
         "data": spec.task.file_name,
-        **dotted("task", spec.task.options),
-        **dotted("model", dict(spec.model)),
-        **dotted("train", dict(spec.train)),
+        **shared[of],
         **by_option(record.options),
         "options": json.dumps(spec.options, sort_keys=True),
         "overrides": json.dumps(spec.overrides, sort_keys=True),
-        "asked": json.dumps(spec.question.model_dump(mode="json"), sort_keys=True),
-        "grid": json.dumps(spec.question.grid) if spec.question.grid else "",
-        "values": json.dumps(spec.values),
-        "point": json.dumps({p: v for p, v in spec.values.items() if p in spec.question.grid}),
-        "distance": spec.distance,
+        "sample": final.sample if final else None,
         "low": interval.low if interval else None,
         "high": interval.high if interval else None,
         "last_step": point.step if point else None,
@@ -251,6 +266,20 @@ def _run(record: Record) -> Row:
         **dotted("versions", record.environment.versions),
         "known_failures": len(record.expected_failures),
         "expected_failures": dict(record.expected_failures),
+    }
+
+
+def _question(spec: RunSpec) -> Row:
+    """The columns that runs of one question with the same values share."""
+    question = spec.question
+    return {
+        **dotted("task", question.task.options),
+        **dotted("model", dict(spec.model)),
+        **dotted("train", dict(spec.train)),
+        "asked": json.dumps(question.model_dump(mode="json"), sort_keys=True),
+        "grid": json.dumps(question.grid) if question.grid else "",
+        "point": json.dumps({p: v for p, v in spec.values.items() if p in question.grid}),
+        "distance": spec.distance,
     }
 
 

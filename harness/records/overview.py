@@ -1,47 +1,15 @@
 """The state of a store at any time: runs that are done, running, interrupted, failed."""
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Literal, NamedTuple
+from itertools import chain
+from typing import NamedTuple
 
-from pydantic import BaseModel
-
-from harness.records.files import read_file
 from harness.records.locks import State
-from harness.records.record import FINAL, Status, origin_of
+from harness.records.record import origin_of
 from harness.records.sources import outdated
-from harness.records.spec import TaskSpec
-from harness.records.store import Broken, Store, parse
-from zoo.registry import Value
+from harness.records.store import BaselineStore, Broken, CostStore, Store
 
 SAVED = "with a checkpoint or a record"
 """What is known of an interrupted run whose process has left no state."""
-
-
-class Question(BaseModel):
-    """The fields of a question that an overview needs."""
-
-    task: TaskSpec
-
-
-class Specification(BaseModel):
-    """The fields of a specification that an overview needs."""
-
-    question: Question
-    options: Mapping[str, Mapping[str, Value]]
-    data: dict[str, str]
-
-
-class Summary(BaseModel):
-    """The fields of a record that an overview needs, read in a twentieth of the time of all."""
-
-    schema_version: Literal[4]
-    spec: Specification
-    status: Status
-    reason: str
-    started: str
-    implementations: Mapping[str, str]
-    files: dict[str, str] = {}
 
 
 class Entry(NamedTuple):
@@ -59,13 +27,12 @@ class Entry(NamedTuple):
 
 def overview(store: Store) -> tuple[list[Entry], list[Broken]]:
     """Every run of a store, and what is not a record; nothing in the store changes."""
-    found = {name: parse(read_file(at, "run") if isinstance(at, Path) else at, Summary)
-             for name, at in store.entries().items()}  # fmt: skip
+    runs, broken = store.read(curves=False)
+    found = {run.spec.file_name: run for run in runs}
     states = store.locks.states()
     running = {name: state for name, state in states.items() if store.locks.is_held(name)}
-    ended = {name: run for name, run in found.items()
-             if isinstance(run, Summary) and name not in running}  # fmt: skip
-    final = {name: run for name, run in ended.items() if run.status in FINAL}
+    ended = {name: run for name, run in found.items() if name not in running}
+    final = {name: run for name, run in ended.items() if run.is_final}
     is_old = dict(zip(final, outdated([*map(origin_of, final.values())]), strict=True))
     failed = {name: run.reason for name, run in ended.items() if run.status == "failed"}
     saved = (path.stem for path in store.folder.glob("*.checkpoint"))
@@ -75,4 +42,5 @@ def overview(store: Store) -> tuple[list[Entry], list[Broken]]:
                 for name in begun)  # fmt: skip
     entries += (Entry("failed", name, reason) for name, reason in failed.items())
     entries += (Entry("outdated" if is_old[name] else "done", name) for name in final)
-    return entries, [run for run in found.values() if isinstance(run, Broken)]
+    others = (kind.within(store.folder).read()[1] for kind in (CostStore, BaselineStore))
+    return entries, [*broken, *chain.from_iterable(others)]

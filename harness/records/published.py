@@ -61,7 +61,7 @@ def merged(lines: Iterable[Line], out: Path) -> dict[Path, bytes]:
     files = defaultdict[Path, dict[tuple[str, str], str]](dict)
     for key, each in new.items():
         files[out / each.file][key] = each.text
-    found = read_lines(out)
+    found = [*read_lines(out)]
     changed = {*files, *(text.file for text in found if (text.kind, text.name) in new)}
     for text in found:
         if text.file in changed and (key := (text.kind, text.name)) not in new:

@@ -10,7 +10,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from harness.records.fields import Count, Device, Frozen, Identified, Precision, Probability
+from harness.records.fields import (
+    Count,
+    Device,
+    Frozen,
+    Identified,
+    Precision,
+    Probability,
+    Rate,
+)
 from harness.records.models import Model
 from zoo.registry import Value
 
@@ -61,7 +69,7 @@ class TrainSpec(Frozen):
     batch: Count
     steps: Count
     warmup: Annotated[int, Field(ge=0)]
-    lr: Annotated[float, Field(gt=0)]
+    lr: Rate
     betas: tuple[Probability, Probability]
     cycle_momentum: bool
     eps: Annotated[float, Field(gt=0)]

@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json, to_json
 
 from harness.records.baselines import FOLDER, ShallowStudy, TaskBaselines
 from harness.records.certificate import Certificate
 from harness.records.cost import CostRecord, CostSpec
-from harness.records.fields import Frozen
+from harness.records.fields import Frozen, uncollected
 from harness.records.files import (
     Text,
+    find_line,
     read_file,
     read_lines,
     remove_partial,
@@ -24,7 +26,7 @@ from harness.records.files import (
 )
 from harness.records.locks import Lock, Locks
 from harness.records.record import Record
-from harness.records.spec import RunSpec, TaskSpec
+from harness.records.spec import Question, RunSpec, TaskSpec
 from harness.records.study import StudyRecord, StudySpec
 from zoo.registry import UserError
 
@@ -36,12 +38,26 @@ KindT = TypeVar("KindT", bound=BaseModel)
 
 def require_folder(store: Path) -> Path:
     """Return the folder of a store; raise `UserError` if it is none."""
-    if store.is_file():
+    with usable(f"store {str(store)[:99]!r}", "read", "give another --store"):
+        is_file, is_folder = store.is_file(), store.is_dir()
+    if is_file:
         raise UserError(f"store {str(store)!r} is a file; give a folder: --store FOLDER")
-    if not store.is_dir():
+    if not is_folder:
         remedy = f"harness run --attention primal --store {shlex.quote(str(store))}"
         raise UserError(f"store {str(store)!r} is not a folder; make records with: {remedy}")
     return store
+
+
+Show = Callable[[str, int, int], None]
+
+
+UNSEEN: Show = lambda kind, number, count: None  # noqa: E731
+
+STEP = 100
+"""Records between two calls of `Show`."""
+
+NO_PARTS = {name: {} for name in ("losses", "groups")}
+"""The defaults of a point of a curve."""
 
 
 class Broken(NamedTuple):
@@ -101,7 +117,7 @@ class RecordStore(Generic[RecordT]):
             try:
                 path.lstat()
             except (FileNotFoundError, NotADirectoryError):
-                if spec.file_name not in self._lines():
+                if self._line(spec.file_name) is None:
                     return None
         return self.require(spec.file_name)
 
@@ -125,12 +141,24 @@ class RecordStore(Generic[RecordT]):
         """Delete the files of processes that were killed while writing."""
         remove_partial(self.folder)
 
+    def each(self, *, curves: bool = True, show: Show = UNSEEN) -> Iterator[RecordT | Broken]:
+        """Every record, and every file or line that is none, in order of the names of files.
+
+        Without `curves`, runs have the points of `Record.thinned()` alone. `show` is called with
+        the kind, the number of what was read, and the number of all.
+        """
+        entries = self.entries()
+        for number, entry in enumerate(entries.values()):
+            if number % STEP == 0:
+                show(self.tag, number, len(entries))
+            yield self.parse(entry, curves=curves)
+
     def read(
-        self, shorten: Callable[[RecordT], RecordT] = lambda record: record
+        self, *, curves: bool = True, show: Show = UNSEEN
     ) -> tuple[list[RecordT], list[Broken]]:
-        """Every record by name, reduced by `shorten`, and every file or line that is none."""
-        parsed = map(self.parse, self.entries().values())
-        found = [each if isinstance(each, Broken) else shorten(each) for each in parsed]
+        """Every record by name, and every file or line that is none; see `each`."""
+        with uncollected():
+            found = [*self.each(curves=curves, show=show)]
         broken = [each for each in found if isinstance(each, Broken)]
         return [each for each in found if not isinstance(each, Broken)], broken
 
@@ -149,8 +177,24 @@ class RecordStore(Generic[RecordT]):
 
     def _lines(self) -> dict[str, Text]:
         """The lines of this kind, by the name of their record."""
+        found: dict[str, Text] = {}
         with self._listed():
-            return {line.name: line for line in read_lines(self.root) if line.kind == self.tag}
+            for line in read_lines(self.root):
+                earlier = found.get(line.name)
+                if line.kind != self.tag:
+                    # The kind may be what was edited.
+                    if line.problem and self.tag == Store.tag:
+                        found[f"{line.file} {line.line}"] = line
+                    continue
+                if earlier and earlier.text != line.text:
+                    problem = f"line {line.line} of {line.file} has its name and other content"
+                    found[f"{earlier.file} {earlier.line}"] = earlier._replace(problem=problem)
+                found[line.name] = line
+        return found
+
+    def _line(self, name: str) -> Text | None:
+        with self._listed():
+            return find_line(self.root, self.tag, name)
 
     def _listed(self) -> AbstractContextManager[None]:
         remedy = "change its permissions, or give another --store"
@@ -159,13 +203,13 @@ class RecordStore(Generic[RecordT]):
     def read_one(self, name: str) -> RecordT | Broken:
         """The record of a name, or why it is none."""
         path = self.folder / f"{name}.json"
-        line = None if path.exists() or path.is_symlink() else self._lines().get(name)
+        line = None if path.exists() or path.is_symlink() else self._line(name)
         return self.parse(line or path)
 
-    def parse(self, entry: Path | Text) -> RecordT | Broken:
-        """The record of a file or of a line, or why it is none."""
+    def parse(self, entry: Path | Text, *, curves: bool = True) -> RecordT | Broken:
+        """The record of a file or of a line, or why it is none; see `read`."""
         found = entry if isinstance(entry, Text) else read_file(entry, self.tag)
-        record = parse(found, self.kind)
+        record = parse(found if curves else thinned(found), self.kind)
         if isinstance(record, Broken) or found.name == self.name_of(record):
             return record
         return _broken(
@@ -173,10 +217,25 @@ class RecordStore(Generic[RecordT]):
         )
 
 
+def thinned(found: Text) -> Text:
+    """The text of a record without the points of a curve that `Record.thinned()` leaves out.
+
+    They are most of a record, and are not validated.
+    """
+    try:
+        tree = from_json(found.text)
+        *points, last = tree["curve"]
+        # pydantic would copy the default of each point deeply.
+        kept = [{**NO_PARTS, **p} for p in (*points, last) if p is last or p.get("dev") is not None]
+    except (AttributeError, LookupError, TypeError, ValueError):
+        return found  # it has no curve, or is no record
+    return found._replace(text=to_json({**tree, "curve": kept}).decode())
+
+
 def parse(found: Text, kind: type[KindT]) -> KindT | Broken:
     """The model in the text of a record, or why it is none."""
-    if not found.text:
-        return _broken(found, found.problem)
+    if found.problem and (found.line or not found.text):
+        return _broken(found, f"{found.problem}; move it away")
     try:
         # Strict: otherwise true is a number.
         record = kind.model_validate_json(found.text, strict=True)
@@ -197,6 +256,15 @@ class Store(RecordStore[Record]):
     """The records of runs."""
 
     kind, tag = Record, "run"
+
+    def each(self, *, curves: bool = True, show: Show = UNSEEN) -> Iterator[Record | Broken]:
+        """As `RecordStore.each`; runs of one question share it, which is a third of a record."""
+        questions = dict[str, Question]()
+        for record in super().each(curves=curves, show=show):
+            if isinstance(record, Record):
+                question = record.spec.question
+                vars(record.spec)["question"] = questions.setdefault(question.id, question)
+            yield record
 
     def weights(self, spec: RunSpec) -> Path:
         """The folder of the weights that a run of `spec` keeps."""

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from harness.records.cost import Pass
-from harness.records.fields import Count, Frozen, Precision, require_known
+from harness.records.fields import Count, Frozen, Precision, Rate, require_known
 from harness.records.models import Positions
 from harness.records.spec import by_option, label_of
 from harness.records.toml_files import Parts, Table, merged, read_toml, validated
@@ -41,6 +41,9 @@ COLUMNS = (
     "implementation",
 )  # fmt: skip
 """Some of the columns of published answers."""
+
+MOST = 512
+"""The most rows of a suite, and its most questions."""
 
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 
@@ -76,9 +79,7 @@ class SuiteQuestion(Frozen):
     variants: dict[str, Table] = Field(default={})
     ceiling: float | None = None
     rotary: tuple[str, ...] = ()
-    rates: Annotated[
-        tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=2, max_length=16)
-    ] = ()
+    rates: Annotated[tuple[Rate, ...], Field(min_length=2, max_length=16)] = ()
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)]
     note: str = ""
     published: str = ""
@@ -163,7 +164,7 @@ class Suite(Frozen):
     name: str
     version: Count
     title: str
-    rows: Annotated[tuple[SuiteRow, ...], Field(min_length=1)]
+    rows: Annotated[tuple[SuiteRow, ...], Field(min_length=1, max_length=MOST)]
     questions: Annotated[tuple[SuiteQuestion, ...], Field(min_length=1)]
     published: tuple[str, ...] = ()
     weaknesses: tuple[str, ...] = ()
@@ -252,14 +253,18 @@ def _parse(name: str, tables: Table, label: str) -> Suite:
     questions, shared = tables["questions"], tables.pop("all", {})
     tables["questions"] = []
     try:
+        if len(questions) > MOST:
+            raise UserError(f"{label}: {len(questions)} questions are over {MOST}; give fewer")
         for name in questions:
             where, table = f"{label}, question {name!r}: ", _completed(name, questions, shared)
-            tables["questions"].append(validated(SuiteQuestion, table, where, parts=PARTS))
+            tables["questions"].append(
+                validated(SuiteQuestion, table, where, parts=PARTS, strict=True)
+            )
     except (AttributeError, LookupError, TypeError) as error:
         raise UserError(
             f"{label}: 'all' and each of 'questions' must be a table; write them as tables"
         ) from error
-    return validated(Suite, tables, f"{label}: ", parts=PARTS)
+    return validated(Suite, tables, f"{label}: ", parts=PARTS, strict=True)
 
 
 def _completed(name: str, questions: Mapping[str, Table], shared: Table) -> Table:

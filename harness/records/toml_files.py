@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
+from pydantic_core import to_json
 
 from harness.records.fields import Frozen
 from zoo.registry import UserError, unknown
@@ -73,9 +74,13 @@ def merged(base: Table, table: Table) -> Table:
 
 
 def validated(
-    kind: type[F], values: Table, label: str, *, what: str = "part", parts: Parts | None = None
-) -> F:
-    """Make a `kind` from values of TOML; `parts` has the kind of each table in its fields."""
+    kind: type[F], values: Table, label: str, *, what: str = "part", parts: Parts | None = None,
+    strict: bool = False,
+) -> F:  # fmt: skip
+    """Make a `kind` from values of TOML; `parts` has the kind of each table in its fields.
+
+    Without `strict` a text is read as a number where one is needed, as of a command line.
+    """
     for name, value in values.items():
         items = value if isinstance(value, list) else [value]
         # pydantic takes a boolean for a number.
@@ -84,6 +89,10 @@ def validated(
         if any(isinstance(item, bool) for item in items) and not takes_boolean:
             raise UserError(f"{label}{name}={value} is a boolean; give another value")
     try:
+        if strict:
+            # As JSON, whose lists are tuples as well.
+            text = to_json(values, inf_nan_mode="constants")
+            return kind.model_validate_json(text, strict=True)
         return kind.model_validate(values)
     except ValidationError as error:
         raise UserError(f"{label}{_first_error(error, kind, what, parts or {})}") from error

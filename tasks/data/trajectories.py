@@ -162,7 +162,10 @@ def _trajectories(file: Path, group: Any, form: str, attributes: Attributes) -> 
                 f"{file}: next_observations has shape {following.shape}, {observations.shape} "
                 "expected; correct it"
             )
-        close = np.isclose(following[:-1], observations[1:], rtol=1e-4, atol=1e-5).all(1)
+        kinds = (group[name].dtype for name in ("observations", "next_observations"))
+        # One of them may be stored in half precision.
+        rtol = max(1e-4, *(np.finfo(kind).eps for kind in kinds if kind.kind == "f"))
+        close = np.isclose(following[:-1], observations[1:], rtol=rtol, atol=1e-5).all(1)
         if (broken := np.flatnonzero(~close & ~is_end[:-1])).size:
             raise UserError(
                 f"{file}: next_observations of step {broken[0]} is not the observation of the next "

@@ -267,6 +267,12 @@ def test_a_report_into_a_file_is_rejected(call, store, tmp_path, below):
     assert notes.read_text() == "mine"
 
 
+def test_the_backend_of_a_notebook_does_not_reach_matplotlib(output, monkeypatch):
+    monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+    output("list")
+    assert os.environ["MPLBACKEND"] == "agg"
+
+
 def test_seeds_are_numbers_and_ranges_each_once_and_not_too_many():
     texts = {
         "0-4": [0, 1, 2, 3, 4], "7, 2-3 ,0": [7, 2, 3, 0], "0-2,1-3,1": [0, 1, 2, 3], "5-5": [5],

@@ -120,7 +120,7 @@ def test_a_row_that_lacks_a_run_is_not_packed(role, which, packed, store, reject
 )
 def test_a_row_that_is_not_installed_has_the_forms_of_its_certificate(forms, complete, runs):
     """One question is causal, and the row has no run of it."""
-    row = rows.of_store(suites.find("mine"), ROW, runs.folder)
+    row = rows.of_store(suites.find("mine"), ROW, runs.folder, "")
     changes = {"attention": "Mine", "layers": ("Mine",), "options": {}, "overrides": {}}
     own = [run.model_copy(update={"spec": run.spec.model_copy(update=changes)})
            for run in row.runs if run.spec.question.name == "hard"]  # fmt: skip
@@ -177,9 +177,9 @@ def test_a_cost_of_another_row_and_missing_costs_are_noticed(packed, call, tmp_p
 @pytest.mark.parametrize(("change", "message"), [
     (lambda path: path.write_text("{}\n"), "line 1: it is not a line of a record"),
     (lambda path: path.write_text(path.read_text().replace("0", "1", 1)), "it was edited"),
-    (lambda path: path.write_text(""), "has the runs of 0 rows"),
+    (lambda path: path.write_text(""), "(it is empty)"),
     (lambda path: path.write_text(line_of("study", "x", "{}")), "is a study; a row has run, cost"),
-    (lambda path: path.unlink(), "cannot be read (No such file or directory)"),
+    (lambda path: path.unlink(), "(it cannot be read: No such file or directory)"),
 ], ids=["no line", "edited", "empty", "another kind", "no file"])  # fmt: skip
 def test_a_file_that_is_not_a_row_is_rejected(packed, change, message, rejected):
     change(packed)

@@ -90,6 +90,11 @@ def test_a_question_has_the_fields_of_all_and_of_the_question_that_it_extends(fi
     assert [row.label for row in suite.rows][:2] == ["softmax", "primal[rank=8]"]
 
 
+def test_a_wrong_question_is_rejected_before_the_first_run(file, rejected, store):
+    name = file("model = { depth = 1 }", "model = { depths = 1 }")
+    assert "depths" in rejected("run", "--suite", name) and not store.folder.exists()
+
+
 def test_the_laptop_suite_is_found_with_and_without_its_version():
     suite = suites.find("laptop")
     assert suites.find("laptop@2") is suite
@@ -97,6 +102,11 @@ def test_the_laptop_suite_is_found_with_and_without_its_version():
 
 
 @pytest.mark.parametrize(("old", "new", "named"), [
+    ("rates = [1e-3, 1e-2]", "rates = [1e300, 1e-2]", "rates.0=1e.300: input should be less"),
+    ("rates = [1e-3, 1e-2]", "rates = ['1e-3', '1e-2']", "rates.0=1e-3: input should be a valid"),
+    ("version = 3", 'version = "3"', "version=3: input should be a valid integer"),
+    ("[questions.easy]", "".join(f"[questions.q{n}]\n" for n in range(600)) + "[questions.easy]",
+     "602 questions are over 512"),
     ("version = 3\n", "", "version is missing"), ("asks =", "ask = 1\nasks =", "'ask'"),
     ('extends = "easy"', 'extends = "easier"', "'easier'"),
     ("rates = [1e-3, 1e-2]", "rates = [1e-3]", "rates"),

@@ -15,6 +15,7 @@ import torch
 
 from tasks import create
 from tasks.contract import SPLITS
+from tasks.rows import files_of, read_rows
 from tests.tasks.conftest import require_conformance
 from tests.tasks.test_table import content
 from zoo.registry import UserError
@@ -284,3 +285,14 @@ def test_shards_of_texts_and_of_tokens_are_rejected(tmp_path):
     (tmp_path / "data" / "b.parquet").write_bytes(parquet(TOKENS, AB))
     with pytest.raises(UserError, match=r"b.parquet has list in 'text' in row 1, str before"):
         create("table", path=str(tmp_path / "data"))
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", ["wide.csv", "wide.jsonl"])
+def test_a_table_of_very_many_columns_is_rejected_in_a_short_line(tmp_path, name):
+    columns = [f"c{n}" for n in range(200_000)]
+    rows = {".csv": ",".join(columns), ".jsonl": json.dumps(dict.fromkeys(columns, 1))}
+    (path := tmp_path / name).write_text(rows[path.suffix] + "\n")
+    with pytest.raises(UserError, match="and 199980 more") as raised:
+        read_rows(files_of(str(path)), ("text", "label", ""), True)
+    assert len(str(raised.value)) < 1000

@@ -128,10 +128,12 @@ def test_marks_of_ends_that_contradict_the_next_observations_are_rejected(tmp_pa
             read(save(tmp_path / "b.hdf5", content))
 
 
-def test_next_observations_may_be_the_first_of_the_next_episode(tmp_path):
+@pytest.mark.parametrize("halved", [("observations",), ("next_observations",), ()])
+def test_next_observations_may_be_of_another_precision_or_of_the_next_episode(tmp_path, halved):
     content = continued((3, 2), (3, 2))
-    content["next_observations"][:-1] = content["observations"][1:].astype(np.float16)
-    content["observations"] = content["observations"].astype(np.float16)
+    content["next_observations"][:-1] = content["observations"][1:]
+    for name in halved:
+        content[name] = content[name].astype(np.float16)
     assert read(save(tmp_path / "a.hdf5", content)).lengths.tolist() == [3, 2]
 
 

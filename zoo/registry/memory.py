@@ -1,8 +1,22 @@
 """The memory of the machine, which no input may exceed."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from zoo.registry.messages import UserError
 
 GIB = 2**30
+
+
+@contextmanager
+def allocating(what: str, remedy: str) -> Iterator[None]:
+    """Raise an error of allocation inside as a `UserError`: `what` needs more than there is."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not any(word in str(error) for word in ("allocat", "overflow")):
+            raise
+        raise UserError(f"{what} needs more memory than there is; {remedy}") from error
 
 
 def require_memory(needed: int, what: str, remedy: str, available: int | None = None) -> None:

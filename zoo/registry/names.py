@@ -29,7 +29,9 @@ class Registry(Generic[T]):
     Plug-ins name theirs in the entry-point group `group`. Both are imported at first use.
     """
 
-    def __init__(self, kind: str, *packages: str, group: str, base: type = object) -> None:
+    def __init__(
+        self, kind: str, *packages: str, group: str, base: type = object, wrapper: str = ""
+    ) -> None:
         """Describe the registry, without any import.
 
         Args:
@@ -38,9 +40,10 @@ class Registry(Generic[T]):
             group: the entry-point group of the plug-ins.
             base: the class that plug-ins derive from, whose annotated class attributes they must
                 set. If `name` is one of them, it must be the name of the entry point.
+            wrapper: how a class with a method `forward`, called NAME, becomes one, for messages.
         """
         self.kind = kind
-        self._base = base
+        self._base, self._wrapper = base, wrapper
         self._packages = packages
         self._group = group
         self._registered: dict[str, T] = {}
@@ -86,11 +89,14 @@ class Registry(Generic[T]):
         return sorted(self._built_in().items())
 
     def name_class(self, at: str) -> str:
-        """Add the plug-in at `MODULE:CLASS` by the name of its class, which is returned.
+        """Add the plug-in at `MODULE:CLASS` by the name of its class, or its own; return the name.
 
         The processes that this one starts have it too: an environment variable names it.
         """
         name, key = at.rpartition(":")[2], variable(self._group)
+        if "name" in inspect.get_annotations(self._base):
+            with suppress(Exception):  # raised again when it is loaded
+                name = load_guarded(metadata.EntryPoint(name, at, self._group).load).name
         texts = os.environ.get(key, "").split()
         if (text := f"{name}={at}") in texts:
             return name
@@ -118,7 +124,10 @@ class Registry(Generic[T]):
             return
         if not (isinstance(plug_in, type) and issubclass(plug_in, base)):
             label = getattr(plug_in, "__name__", repr(plug_in))
-            raise TypeError(f"{label} is not a subclass of {base.__module__}.{base.__name__}")
+            is_module = isinstance(plug_in, type) and hasattr(plug_in, "forward")
+            wrapper = f"; wrap it: {self._wrapper.replace('NAME', label)}" if is_module else ""
+            name = f"{base.__module__}.{base.__name__}"
+            raise TypeError(f"{label} is not a subclass of {name}{wrapper}")
         label = plug_in.__name__
         for name, annotation in inspect.get_annotations(base).items():
             if get_origin(annotation) is ClassVar and not hasattr(plug_in, name):

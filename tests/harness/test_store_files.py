@@ -1,0 +1,144 @@
+"""Files in a store that are no records, or that say two things, and stores of many runs."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+import harness
+from harness import api
+from harness.records.files import EDITED, file_lines, line_of
+from harness.records.published import KINDS
+from harness.records.record import Point
+from harness.records.store import CostStore, Store
+from tests.reports.conftest import make_cost, make_record
+from zoo.registry import UserError
+
+GIB3 = 3 * 2**30
+
+
+def line(kind: str = "run", **changes) -> str:
+    """The line of a record; `changes` are of its fields."""
+    record = make_record().model_copy(update=changes)
+    return line_of(kind, record.spec.file_name, record.model_dump_json())
+
+
+def sparse(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(GIB3)
+
+
+def write(text: str):
+    return lambda path: path.write_text(text)
+
+
+NO_FILES = {
+    "pipe": os.mkfifo, "folder": Path.mkdir, "huge": sparse,
+    "device": lambda path: path.symlink_to("/dev/zero"),
+    "dangling": lambda path: path.symlink_to("nowhere"),
+    "loop": lambda path: path.symlink_to(path.name),
+}  # fmt: skip
+"""What is no file of records whatever its content, by kind."""
+
+NO_LINES = {
+    "empty": write(""), "data": write('{"text": "x"}\n' * 9), "binary": write("\0" * 99),
+    "another kind": write(line("bogus")), "edited kind": write(line().replace('"run"', '"study"')),
+    "edited name": write(line().replace('"name":"', '"name":"x')),
+}  # fmt: skip
+
+PLACES = {f"{kind}.jsonl": make for kind, make in (NO_FILES | NO_LINES).items()} | {
+    f"{kind}.json": make for kind, make in NO_FILES.items()
+} | {"row/" + f"{kind}.jsonl": make for kind, make in NO_FILES.items()} | {
+    "deep/er/a.jsonl": write(line()),
+}  # fmt: skip
+
+
+@pytest.fixture
+def good(store):
+    """A run in the store, which remains whatever is beside it."""
+    record = make_record("primal")
+    store.write(record)
+    return record
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.filterwarnings("always")
+@pytest.mark.parametrize("name", PLACES)
+def test_what_is_no_record_is_named_once_and_left_out(store, good, call, tmp_path, name):
+    path = store.folder / name
+    path.parent.mkdir(exist_ok=True, parents=True)
+    PLACES[name](path)
+    records, broken = store.read()
+    assert (records, [bad.path for bad in broken]) == ([good], [path])
+    code, out, err = call("status")
+    assert (code, err.count("\n"), out.splitlines()[0][:18]) == (0, 1, "1 of 1 runs done, ")
+    assert err.startswith(f"harness: warning: {path} is not a record and is left out: ")
+    assert "harness run" not in err and "permissions" not in err
+    if path.suffix == ".json":  # is published whole, or not at all
+        with pytest.raises(UserError, match=f"{path.name} is not a record"):
+            api.pack(store.folder, tmp_path / "out")
+    else:
+        assert api.pack(store.folder, store.folder)[1] == 1 and store.read()[0] == [good]
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_line_with_another_content_under_the_same_name_is_named(store, good):
+    texts = [line(status="failed", reason=reason, final=None) for reason in "ab"]
+    path = store.folder / "row.jsonl"
+    path.write_text("".join(texts))
+    records, ((where, reason),) = store.read()
+    assert [record.reason for record in records] == ["", "b"] or len(records) == 2
+    assert where == path and re.match(rf"line 1: line 2 of {re.escape(str(path))} has", reason)
+    path.write_text(texts[0] * 2)
+    assert not store.read()[1] and len(store.read()[0]) == 2
+
+
+def test_every_kind_of_record_has_a_kind_of_line(tmp_path):
+    for kind in KINDS:
+        (tmp_path / "a.jsonl").write_text(line(kind))
+        (found,) = file_lines(tmp_path / "a.jsonl")
+        assert (found.kind, found.problem) == (kind, "")
+
+
+@pytest.mark.filterwarnings("always")
+def test_an_edited_cost_is_named_by_status_as_by_report(store, good, call):
+    path = CostStore.within(store.folder).write(make_cost("primal", 256))
+    path.write_text(path.read_text().replace('"status": "ok"', '"status": "ok" '))
+    assert call("status")[2].startswith(f"harness: warning: {path} is not a record")
+    assert EDITED in call("status")[2]
+
+
+def test_a_file_of_many_lines_that_are_none_is_named_once(tmp_path):
+    (tmp_path / "a.jsonl").write_text(f"{line()}one\ntwo\nthree\n")
+    whole, rest = file_lines(tmp_path / "a.jsonl")
+    assert (whole.line, rest.line) == (1, 2) and rest.problem.endswith("2 more are none either")
+
+
+def test_a_table_of_runs_validates_the_points_that_it_shows_alone(tmp_path, monkeypatch):
+    devs = {40: 0.5}
+    points = [Point(step=n, seconds=n, loss=1.0, dev=devs.get(n)) for n in range(1, 99)]
+    Store(tmp_path).write(make_record().model_copy(update={"curve": points}))
+    checked = []
+    monkeypatch.setattr(Point, "_check", lambda self: checked.append(self.step))
+    (run,) = harness.load(tmp_path).itertuples()
+    assert checked == [40, 98] and run.last_step == 98 and run.evaluations == [(40, 0.5)]
+
+
+def test_runs_of_one_question_share_it(store):
+    for seed in range(3):
+        store.write(make_record(seed=seed))
+    questions = {id(record.spec.question) for record in store.read()[0]}
+    assert len(questions) == 1
+
+
+def test_a_copy_of_a_specification_has_its_own_identity():
+    spec = make_record().spec
+    other = spec.model_copy(update={"seed": spec.seed + 1})
+    assert len({spec.id, other.id, spec.model_copy().id}) == 2
+
+
+def test_a_store_without_records_is_not_packed(store, rejected, tmp_path):
+    store.folder.mkdir()
+    assert "has no record" in rejected("pack", "--out", str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
