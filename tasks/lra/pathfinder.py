@@ -84,6 +84,7 @@ class Pathfinder(SnakeTask, GeneratedTask):
     Attributes:
         size: side of an image in pixels: 32, 64 or 128.
         contour: paddles of a long contour: 6, 9 or 14.
+        distractors: whether there are short snakes, as in every published set.
         train, dev, test: images in the split of that name.
         seed: seed of every draw.
     """
@@ -93,6 +94,7 @@ class Pathfinder(SnakeTask, GeneratedTask):
 
     size: int = 32
     contour: int = 14
+    distractors: bool = True
     train: int = 160_000
     dev: int = 20_000
     test: int = 20_000
@@ -139,7 +141,7 @@ class Pathfinder(SnakeTask, GeneratedTask):
         rng = np.random.Generator(np.random.PCG64(seeds))
         margins = SCALES[self.size].margins
         margin = margins[int(len(margins) * rng.random())]
-        tables = drawing_tables(self.size, self.contour, margin)
+        tables = drawing_tables(self.size, self.contour, margin, self.distractors)
         pixels = np.empty((self.size, self.size), np.uint8)
         most_paddles = 2 * tables.contour + tables.distractors * tables.distractor_contour
         paddles, discs = np.empty((most_paddles, 3), np.int64), np.empty((2, 2), np.int64)

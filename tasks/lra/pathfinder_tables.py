@@ -127,7 +127,7 @@ class Tables(NamedTuple):
 
 
 @cache
-def drawing_tables(size: int, contour: int, margin: int) -> Tables:
+def drawing_tables(size: int, contour: int, margin: int, distractors: bool = True) -> Tables:
     """The tables for a window of that side, snakes of that many paddles, and that gap."""
     import_extra("pathfinder", "PIL.ImageDraw", "vision")
     scale = SCALES[size]
@@ -147,7 +147,7 @@ def drawing_tables(size: int, contour: int, margin: int) -> Tables:
         size=size,
         contour=contour,
         distractor_contour=distractor_contour,
-        distractors=scale.distractors // distractor_contour,
+        distractors=scale.distractors // distractor_contour if distractors else 0,
         tail_distance=scale.tail_distance,
         contrast=scale.contrast,
         clutter=scale.clutter,
