@@ -82,13 +82,13 @@ def _specs(
 ) -> list[RunSpec]:  # fmt: skip
     """A run of a row on each question that it has a form for, at its published rate.
 
-    A row without a published rate has the first rate of the question.
+    A row without a published rate has the recipe's.
     """
     rates = answers.set_index(["row", "question"])["rate"].dropna().to_dict()
     specs = []
     for question in questions:
         for trials in specs_of(suite, question, [row], device):
-            first = trials[0]
+            first = min(trials, key=lambda trial: trial.distance)
             rate = rates.get((first.row, question.name))
             if rate and question.rates:
                 specs += finals(at_rate(first, rate), [SEED])

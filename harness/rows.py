@@ -27,7 +27,7 @@ from harness.records.store import Broken, CertificateStore, CostStore, Store
 from harness.records.suites import Suite, SuiteRow, find
 from harness.runner import run
 from harness.suite import has_form, layer_costs, recipe_and_task
-from harness.tuning import best, beyond
+from harness.tuning import best, beyond, differ, has_solved
 from zoo.contract import CAUSAL_SUFFIX
 from zoo.registry import UserError
 from zoo.variants import variants
@@ -174,15 +174,18 @@ def missing_runs(row: Row) -> Iterator[str]:
             yield from (f"{question.name} seed {s}" for s in question.seeds if s not in seeds)
             continue
         trials = {run.spec.values[RATE]: run for run in runs if run.spec.role == "trial"}
-        rates = [rate for rate in question.rates if rate not in trials]
-        if not rates and (further := beyond([*trials.values()])):
+        first = trials.get(runs[0].spec.question.train.lr) if runs else None
+        is_solved = first is not None and has_solved(first)
+        rates = [rate for rate in question.rates if rate not in trials and not is_solved]
+        if not rates and not is_solved and (further := beyond([*trials.values()])):
             rates = [further.train.lr]
         yield from (f"{question.name} trial {RATE}={rate}" for rate in rates)
         if chosen := best(trials.values()):
             rate = chosen.spec.values[RATE]
-            seeds = {run.spec.seed for run in runs
-                     if run.spec.role == "final" and run.spec.values[RATE] == rate}  # fmt: skip
-            missing = (seed for seed in question.seeds if seed not in seeds)
+            finals = {run.spec.seed: run for run in runs
+                      if run.spec.role == "final" and run.spec.values[RATE] == rate}  # fmt: skip
+            seeds = [*question.seeds, *(question.more_seeds if differ([*finals.values()]) else ())]
+            missing = (seed for seed in seeds if seed not in finals)
             yield from (f"{question.name} {RATE}={rate} seed {seed}" for seed in missing)
 
 

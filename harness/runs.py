@@ -200,24 +200,22 @@ def execute(specs: Sequence[RunSpec], how: Execution) -> Outcomes:
 
 def tune(
     rows: Sequence[Sequence[RunSpec]], seeds: Sequence[int], how: Execution,
-    goes_beyond: bool = False,
+    of_suite: bool = False,
 ) -> tuple[Outcomes, int]:  # fmt: skip
     """Make the trials of each row in `rows`, then its runs with `seeds` at the chosen point.
 
-    With `goes_beyond` rows have the further trials of `tuning.beyond`. Return the records at the
-    chosen points, and the trials of rows without a finished one; and their number if none is
-    skipped or fails.
+    With `of_suite` rows have the trials of `tuning.due`. Return the records at the chosen points,
+    and the trials of rows without a finished one; and their number if none is skipped or fails.
     """
     of_rows: list[list[Record]] = [[] for _ in rows]
-    missing = [[*row] for row in rows]
+    missing = [tuning.due(row, []) if of_suite else [*row] for row in rows]
     while any(missing):
         made = execute([trial for row in missing for trial in row], how)
         trials = {record.spec.id: record for record, _ in made}
-        for records, row in zip(of_rows, missing, strict=True):
+        for records, row, of_row in zip(of_rows, missing, rows, strict=True):
             new = [trials[trial.id] for trial in row if trial.id in trials]
             records += new
-            further = tuning.beyond(records) if goes_beyond and new else None
-            row[:] = [further] if further else []
+            row[:] = tuning.due(of_row, records) if of_suite and new else []
     finals, ended = [], []
     for records in of_rows:
         if chosen := tuning.best(records):

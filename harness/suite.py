@@ -21,11 +21,12 @@ from harness.records.cost import CostSpec
 from harness.records.fields import Device
 from harness.records.frame import of_costs
 from harness.records.models import Encoder
+from harness.records.record import Record
 from harness.records.spec import RunSpec
 from harness.records.store import CostStore, Store
 from harness.records.suites import CostPlan, Suite, SuiteQuestion, SuiteRow, find
 from harness.runs import Execution, execute, tune
-from harness.tuning import trials
+from harness.tuning import differ, trials
 from reports import papers
 from tasks import create
 from tasks.data.sources import ImportedTask
@@ -266,11 +267,21 @@ def _train(suite: Suite, question: SuiteQuestion, rows: Sequence[SuiteRow], how:
     """Make the runs of a question; return whether all have finished."""
     found = specs_of(suite, question, rows, how.resources.device, how.shown.line)
     if question.rates:
-        outcomes, count = tune(found, question.seeds, how, goes_beyond=True) if found else ([], 0)
+        outcomes, count = tune(found, question.seeds, how, of_suite=True) if found else ([], 0)
     else:
         every = [spec.model_copy(update={"seed": n}) for (spec,) in found for n in question.seeds]
         outcomes, count = execute(every, how) if every else [], len(every)
-    return len(outcomes) == count and all(record.status == "ok" for record, _ in outcomes)
+    by_row: dict[str, list[Record]] = {}
+    for record, _ in outcomes:
+        by_row.setdefault(record.spec.row, []).append(record)
+    more = [
+        records[0].spec.model_copy(update={"seed": seed})
+        for records in by_row.values() if differ(records)
+        for seed in question.more_seeds
+    ]  # fmt: skip
+    outcomes += execute(more, how) if more else []
+    complete = len(outcomes) == count + len(more)
+    return complete and all(record.status == "ok" for record, _ in outcomes)
 
 
 def copy_published(specs: Sequence[CostSpec], store: Path) -> None:

@@ -26,6 +26,9 @@ TRIAL_SEED = 0
 MOST_BEYOND = 3
 """Trials of a row at rates beyond its grid, at most."""
 
+MOST_SPREAD = 4.0
+"""The points by which the scores of seeds differ without more seeds."""
+
 MOST_VALUES = 1_000
 """Values of the field of a sweep, at most."""
 
@@ -61,13 +64,42 @@ def beyond(records: Sequence[Record]) -> RunSpec | None:
     """
     chosen = best(records)
     rates = sorted({record.spec.train.lr for record in records})
-    if not chosen or len(rates) < 2 or chosen.curve[-1].step < chosen.spec.train.steps:
+    if not chosen or len(rates) < 2 or has_solved(chosen):
         return None
     neighbour = {rates[0]: rates[1], rates[-1]: rates[-2]}
     rate, grid = chosen.spec.train.lr, chosen.spec.question.grid.get(RATE, ())
     if rate not in neighbour or len(rates) >= len(grid) + MOST_BEYOND:
         return None
     return at_rate(chosen.spec, float(f"{rate * rate / neighbour[rate]:.3g}"))
+
+
+def due(trials: Sequence[RunSpec], records: Sequence[Record]) -> list[RunSpec]:
+    """The trials of a row of a suite that follow those with `records`.
+
+    The first is at the recipe's rate; if it ended at the ceiling it is the only one. Then come the
+    other points of the grid, then those of `beyond`.
+    """
+    made = {record.spec.id for record in records}
+    first = [trial for trial in trials if trial.distance == 0][:1] or [*trials]
+    if missing := [trial for trial in first if trial.id not in made]:
+        return missing
+    if len(first) == 1 and any(has_solved(r) for r in records if r.spec.id == first[0].id):
+        return []
+    if missing := [trial for trial in trials if trial.id not in made]:
+        return missing
+    further = beyond(records)
+    return [further] if further else []
+
+
+def has_solved(record: Record) -> bool:
+    """Return whether training ended at the ceiling of the question before its last step."""
+    return bool(record.final) and record.curve[-1].step < record.spec.train.steps
+
+
+def differ(records: Sequence[Record]) -> bool:
+    """Return whether the scores of the seeds of a row differ by more than `MOST_SPREAD`."""
+    scores = [record.final.score for record in records if record.final]
+    return len(scores) > 1 and max(scores) - min(scores) > MOST_SPREAD
 
 
 def at_rate(trial: RunSpec, rate: float) -> RunSpec:

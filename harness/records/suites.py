@@ -60,8 +60,9 @@ class SuiteQuestion(Frozen):
         ceiling: the score on dev that solves it, at which training ends.
         rotary: the attentions that have rotary positions, as in their published set-up; the others
             have `positions`.
-        rates: values of `train.lr`; trials with seed 0 choose one by dev; empty for that of
-            `recipe`.
+        rates: values of `train.lr`; trials with seed 0 choose one by dev, the one of `train.lr`
+            first, which is the only one where it ends at the ceiling; empty for that of `recipe`.
+        more_seeds: further seeds of a row whose seeds differ by more than four points.
         note: the limit of the question, in one sentence; pages show it.
         published: the key of the task whose published numbers stand beside the results.
     """
@@ -81,16 +82,18 @@ class SuiteQuestion(Frozen):
     rotary: tuple[str, ...] = ()
     rates: Annotated[tuple[Rate, ...], Field(min_length=2, max_length=16)] = ()
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)]
+    more_seeds: tuple[Seed, ...] = ()
     note: str = ""
     published: str = ""
 
     def _check(self) -> None:
         if not self.rates and not self.recipe:
             raise ValueError("rates is missing; set it, or recipe")
-        for name, values in (("rates", self.rates), ("seeds", self.seeds)):
+        seeds = (*self.seeds, *self.more_seeds)
+        for name, values in (("rates", self.rates), ("seeds", seeds)):
             if len({*values}) < len(values):
                 raise ValueError(f"{name}: a value is there twice; remove one")
-        if self.rates and 0 in self.seeds:
+        if self.rates and 0 in seeds:
             raise ValueError("seeds: seed 0 chooses the rate, so it is not counted; remove it")
 
 

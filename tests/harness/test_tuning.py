@@ -10,6 +10,8 @@ from harness.tuning import (
     best,
     beyond,
     default_of,
+    differ,
+    due,
     finals,
     require_one_processor,
     trials,
@@ -102,6 +104,33 @@ def test_a_row_has_further_trials_until_a_rate_beyond_the_best_is_worse():
     assert beyond([*records[:3], made(records[3].spec, 0, 4)]) is None
     failed = records[3].model_copy(update={"final": None})
     assert beyond([*records[:3], failed]) is None
+
+
+@pytest.mark.parametrize(("steps", "all_trials"), [(3, False), (4, True)])
+def test_the_trial_at_the_rate_of_the_recipe_is_the_first_and_alone_where_it_solves(
+    steps, all_trials
+):
+    tuned = row({"train.lr": ["3.33e-4", "1e-3", "3e-3"]})
+    (first,) = due(tuned, [])
+    assert first.distance == 0
+    records = [made(first, 1, steps)]
+    others = due(tuned, records)
+    assert others == ([trial for trial in tuned if trial != first] if all_trials else [])
+    records += [made(trial, 0, 4) for trial in others]
+    assert due(tuned, records) == []
+
+
+@pytest.mark.parametrize(("scores", "expected"), [
+    ((90.0, 94.5), True), ((90.0, 94.0, 92.0), False), ((90.0,), False), ((), False),
+])  # fmt: skip
+def test_more_seeds_are_due_where_scores_differ_by_more_than_four_points(scores, expected):
+    trial, *_ = row()
+    records = [made(trial, 1, 4) for _ in scores]
+    records = [
+        record.model_copy(update={"final": record.final.model_copy(update={"score": score})})
+        for record, score in zip(records, scores, strict=True)
+    ]
+    assert differ(records) == expected
 
 
 TINY = ["--attention", "softmax", "--budget", "smoke", "--device", "cpu", "--precision",
