@@ -181,7 +181,7 @@ def by_token(x: Tensor) -> Tensor:
 
 
 def _run(loop: str, inputs: list[Tensor], *results: Tensor, causal: bool) -> None:
-    """Run a loop on (b, n, h, e), and the decay itself, with gates spread over the channels.
+    """Run a loop on (b, n, h, e), and the decay, or the decay minus 1, spread over the channels.
 
     Without erased keys it runs over the past and the token itself, over the future if not causal.
     """
@@ -189,10 +189,11 @@ def _run(loop: str, inputs: list[Tensor], *results: Tensor, causal: bool) -> Non
     from zoo.kernels import recurrence_loops
 
     tokens, (log_decay, *rest) = [by_token(x) for x in inputs[:3]], inputs[3:]
-    rest = zip((log_decay.exp(), *rest), tokens, strict=False)
-    spread = (gate.to(x.dtype).transpose(1, 2).expand_as(x) for gate, x in rest)
+    options = [(SPAN,)] if rest else [(SPAN, False, False), (SPAN, True, True)][: 2 - causal]
+    decay = log_decay.exp() if rest else log_decay.expm1()
+    gates = zip((decay, *rest), tokens, strict=False)
+    spread = (gate.to(x.dtype).transpose(1, 2).expand_as(x) for gate, x in gates)
     arrays = [as_array(x) for x in (*tokens, *spread, *results)]
-    options = [(SPAN,)] if len(inputs) > 4 else [(False, False), (True, True)][: 2 - causal]
     for option in options:
         blocks = inputs[0].shape[0] * inputs[0].shape[1]
         share(getattr(recurrence_loops, loop), blocks, 1, *arrays, *option)

@@ -193,8 +193,8 @@ def _solutions(
     from zoo.kernels.recurrence_loops import write_solutions
 
     ends, tokens = h.flatten(0, 1).clone(), [by_token(x) for x in (q, k, weighted)]
-    out, decay = torch.empty_like(tokens[0]), log_alpha.exp().transpose(1, 2).expand_as(tokens[0])
-    arrays = [as_array(x) for x in (*tokens, decay, penalty, out, ends)]
+    out, lost = torch.empty_like(tokens[0]), log_alpha.expm1().transpose(1, 2).expand_as(tokens[0])
+    arrays = [as_array(x) for x in (*tokens, lost, penalty, out, ends)]
     share(write_solutions, len(ends), 1, *arrays)
     return out.transpose(1, 2), ends.view_as(h)
 
