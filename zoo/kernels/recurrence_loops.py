@@ -9,9 +9,8 @@ depend on how they share it.
 without the token itself, and is added to the result of the other direction.
 
 A state without erased keys is kept S + A: S is the one before a span of tokens, `kept` the product
-of the decays since, and A what the tokens of the span added. S is fp64, rounded once a span: in an
-fp32 sum over thousands of tokens, gradients of slow decays have no digits left. `lost` is a decay
-minus 1, which is exact for decays near 1.
+of the decays since, and A what the tokens of the span added. S and the decays are fp64: in fp32
+sums over thousands of tokens, gradients of slow decays have few digits left.
 """
 
 from collections.abc import Callable
@@ -60,7 +59,7 @@ def _end_span(kept: Any, added: Any, state: Any) -> None:
 
 @compiled
 def add_sums(
-    q: Any, k: Any, v: Any, lost: Any, out: Any, ends: Any, span: int, backwards: bool,
+    q: Any, k: Any, v: Any, decay: Any, out: Any, ends: Any, span: int, backwards: bool,
     strict: bool, first: int, last: int,
 ) -> None:  # fmt: skip
     """Write the sums of every token to `out`, or add them with `strict`.
@@ -82,9 +81,9 @@ def add_sums(
                     y[:] = 0
                 for a in range(width):
                     query, key, old, row = q[b, i, h, a], k[b, i, h, a], before[a], added[a]
-                    kept[a] += kept[a] * lost[b, i, h, a]
+                    kept[a] *= decay[b, i, h, a]
                     # In fp64 one number would make the loop over channels slow.
-                    far, factor = number(query * kept[a]), number(1 + lost[b, i, h, a])
+                    far, factor = number(query * kept[a]), number(decay[b, i, h, a])
                     weight = number(0) if strict else query * key
                     for c in range(size):
                         past = factor * row[c]
@@ -96,7 +95,7 @@ def add_sums(
 
 @compiled
 def add_gradients(
-    q: Any, k: Any, v: Any, lost: Any, gradient: Any, d_q: Any, d_k: Any, d_v: Any, d_decay: Any,
+    q: Any, k: Any, v: Any, decay: Any, gradient: Any, d_q: Any, d_k: Any, d_v: Any, d_decay: Any,
     starts: Any, d_ends: Any, span: int, backwards: bool, strict: bool, first: int, last: int,
 ) -> None:  # fmt: skip
     """Write the gradients of `add_sums`, of log decay too, or add them with `strict`.
@@ -118,7 +117,7 @@ def add_gradients(
         for part in range(1, count):
             for step in range((part - 1) * span, part * span):
                 i = n - 1 - step if backwards else step
-                _add_token(k[b, i, h], v[b, i, h], lost[b, i, h], kept, added)
+                _add_token(k[b, i, h], v[b, i, h], decay[b, i, h], kept, added)
             _end_span(kept, added, state)
             copy_matrix(state, states[part])
         copy_matrix(d_ends[direction, block], state)
@@ -127,7 +126,7 @@ def add_gradients(
             for step in range(start, stop):
                 i = n - 1 - step if backwards else step
                 _query_gradients(
-                    k[b, i, h], v[b, i, h], lost[b, i, h], gradient[b, i, h], states[part], kept,
+                    k[b, i, h], v[b, i, h], decay[b, i, h], gradient[b, i, h], states[part], kept,
                     added, decayed[step - start], d_q[b, i, h], strict,
                 )  # fmt: skip
             # From here on they are of the gradient of the state, from the last token backwards.
@@ -142,7 +141,7 @@ def add_gradients(
                         slope[:] = 0
                 for a in range(width):
                     query, key, past = q[b, i, h, a], k[b, i, h, a], decayed[step - start, a]
-                    far, factor = number(kept[a]), number(1 + lost[b, i, h, a])
+                    far, factor = number(kept[a]), number(decay[b, i, h, a])
                     d_key, d_log, own = number(0), number(0), query if strict else number(0)
                     later, row = d_after[a], added[a]
                     for c in range(size):
@@ -154,7 +153,7 @@ def add_gradients(
                         d_key += d_written * value[c]
                         d_value[c] += d_written * key
                         row[c] = factor * d_added
-                    kept[a] += kept[a] * lost[b, i, h, a]
+                    kept[a] *= decay[b, i, h, a]
                     d_k[b, i, h, a] += d_key
                     d_decay[b, i, h, a] += d_log
             _end_span(kept, added, state)
@@ -162,19 +161,19 @@ def add_gradients(
 
 
 @njit(**OPTIONS)
-def _add_token(k: Any, v: Any, lost: Any, kept: Any, added: Any) -> None:
+def _add_token(k: Any, v: Any, decay: Any, kept: Any, added: Any) -> None:
     """Decay what the span added, and add a token to it."""
     number = k.dtype.type
     for a in range(len(k)):
-        key, factor, row = k[a], number(1 + lost[a]), added[a]
-        kept[a] += kept[a] * lost[a]
+        key, factor, row = k[a], number(decay[a]), added[a]
+        kept[a] *= decay[a]
         for c in range(len(v)):
             row[c] = factor * row[c] + key * v[c]
 
 
 @njit(**OPTIONS)
 def _query_gradients(
-    k: Any, v: Any, lost: Any, gradient: Any, before: Any, kept: Any, added: Any, decayed: Any,
+    k: Any, v: Any, decay: Any, gradient: Any, before: Any, kept: Any, added: Any, decayed: Any,
     out: Any, strict: bool,
 ) -> None:  # fmt: skip
     """Write the gradient of one query to `out`, or add it with `strict`; then add its token.
@@ -183,8 +182,8 @@ def _query_gradients(
     """
     number = k.dtype.type
     for a in range(len(k)):
-        key, factor, old, row, past = k[a], number(1 + lost[a]), before[a], added[a], decayed[a]
-        kept[a] += kept[a] * lost[a]
+        key, factor, old, row, past = k[a], number(decay[a]), before[a], added[a], decayed[a]
+        kept[a] *= decay[a]
         far, written, d_query = number(kept[a]), number(0) if strict else key, number(0)
         for c in range(len(v)):
             near = factor * row[c]
@@ -303,7 +302,7 @@ def write_gradients(
 
 @compiled
 def write_solutions(
-    q: Any, k: Any, v: Any, lost: Any, penalty: Any, out: Any, ends: Any, first: int, last: int
+    q: Any, k: Any, v: Any, decay: Any, penalty: Any, out: Any, ends: Any, first: int, last: int
 ) -> None:
     """Write the x_i with (H_i + diag(penalty)) x_i = q_i, of H_i = decay_i H_(i-1) + v_i k_i^T.
 
@@ -323,9 +322,9 @@ def write_solutions(
             for t in range(size):
                 i = start + t
                 for a in range(width):
-                    value, part, row = v[b, i, h, a], lost[b, i, h, a], state[a]
+                    value, factor, row = v[b, i, h, a], decay[b, i, h, a], state[a]
                     for c in range(width):
-                        row[c] += part * row[c] + value * k[b, i, h, c]
+                        row[c] = factor * row[c] + value * k[b, i, h, c]
                     for c in range(a, width):
                         rows[a, c, t] = row[c]
                     rows[a, a, t] += penalty[h, a]
