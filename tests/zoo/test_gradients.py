@@ -1,5 +1,7 @@
 """Gradients of long fp32 inputs, with a graph, and of gradients."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -73,7 +75,7 @@ def test_outputs_of_fox_of_many_tokens_are_exact_in_fp32():
 
 @pytest.mark.parametrize(("dim", "length"), [(16, 33.0), (64, 42.0)])
 def test_causal_performer_is_exact_in_fp32_up_to_the_length_of_keys_that_it_names(dim, length):
-    layer = zoo.create("performer", dim=dim, heads=1, max_len=256, causal=True).eval()
+    layer: Any = zoo.create("performer", dim=dim, heads=1, max_len=256, causal=True).eval()
     q, k, v = torch.randn(3, 1, 1, 256, dim).double()
     q, k = (length * nn.functional.normalize(part, dim=-1) for part in (q, k))
     found, exact = (

@@ -186,11 +186,11 @@ def check_second(configuration: Configuration) -> Outcome:
     layer, x = configuration.layer(max_len=CREATED), random_tokens(1, CREATED).requires_grad_()
     inputs, call = _function(layer, x, None)
 
-    def gradients(tokens: Tensor, **options: bool) -> tuple[Tensor, ...]:
+    def gradients(tokens: Tensor, graph: bool = False) -> tuple[Tensor, ...]:
         loss, of = probe_loss(call(tokens, *inputs[1:])), (tokens, *inputs[1:])
-        return torch.autograd.grad(loss, of, materialize_grads=True, **options)
+        return torch.autograd.grad(loss, of, materialize_grads=True, create_graph=graph)
 
-    first, again = gradients(x), gradients(x, create_graph=True)
+    first, again = gradients(x), gradients(x, graph=True)
     error = relative_error(*(torch.cat([g.flatten() for g in of]) for of in (again, first)))
     outcome = Outcome(error <= ROUNDING, f"first gradients differ by {error:.1g}")
     direction = torch.randn_like(x)
