@@ -10,7 +10,7 @@ import zoo
 from zoo import recompute
 from zoo import spans as spans_module
 from zoo.conformance import checks_for, configurations, run
-from zoo.kernels import feature_sum
+from zoo.kernels import eager, feature_sum
 from zoo.variants import variants
 
 LEAN = ["cosformer", "cosine", "linear", "performer"]
@@ -92,15 +92,21 @@ def test_outputs_and_gradients_are_those_of_the_definition(name, n, padded, piec
 
 
 @pytest.mark.parametrize("name", LEAN)
-def test_gradients_can_be_differentiated_again(name, pieces):
+def test_gradients_of_plain_operations_can_be_differentiated_again(name, pieces):
     layer = zoo.create(name, dim=4, heads=2, max_len=9).double()
     mask = torch.ones(2, 9, dtype=torch.bool)
     mask[1, 5:] = False
     x = (0.7 * torch.randn(2, 9, 4, dtype=torch.float64)).requires_grad_()
-    pieces(name)
-    assert torch.autograd.gradgradcheck(
-        lambda x: layer(x, mask=mask).tokens[mask], (x,), atol=1e-4, rtol=1e-3, fast_mode=True
-    )
+    seen = pieces(name)
+    with eager.plain_operations():
+        assert torch.autograd.gradgradcheck(
+            lambda x: layer(x, mask=mask).tokens[mask], (x,), atol=1e-4, rtol=1e-3, fast_mode=True
+        )
+    assert not seen
+    (slope,) = torch.autograd.grad(layer(x, mask=mask).tokens.sum(), x, create_graph=True)
+    with pytest.raises(zoo.UserError, match="plain_operations"):
+        torch.autograd.grad(slope.sum(), x)
+    assert seen
 
 
 CHOSEN = ["flowformer", "gated-linear", "local", "longformer", "reformer", "retention"]
@@ -214,11 +220,17 @@ def test_spans_have_the_outputs_and_gradients_of_the_whole(name, n, span, padded
 
 
 @pytest.mark.parametrize("name", ["linear", "gated-delta", "gated-linear"])
-def test_gradients_through_the_states_of_spans_can_be_differentiated_again(name, spans):
+def test_gradients_of_spans_are_the_same_with_a_graph_and_can_be_differentiated_once(name, spans):
     layer = zoo.create(name, dim=4, heads=2, max_len=7, causal=True).double()
     seen, x = spans(3), torch.randn(2, 7, 4, dtype=torch.float64).requires_grad_()
-    check = torch.autograd.gradgradcheck
-    assert check(lambda x: layer(x).tokens, (x,), atol=1e-4, rtol=1e-3, fast_mode=True) and seen
+    slopes = [
+        torch.autograd.grad(layer(x).tokens.square().sum(), x, create_graph=graph)[0]
+        for graph in (False, True)
+    ]
+    torch.testing.assert_close(*slopes, rtol=1e-12, atol=1e-12)
+    with pytest.raises(zoo.UserError, match="plain_operations"):
+        torch.autograd.grad(slopes[1].sum(), x)
+    assert seen
 
 
 def test_spans_are_of_replaced_parameters_and_are_not_used_without_gradients(spans):

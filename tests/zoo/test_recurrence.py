@@ -48,11 +48,12 @@ def test_a_head_is_the_same_on_any_number_of_threads(set_threads):
     assert all(map(torch.equal, *results))
 
 
-def test_gradients_can_be_differentiated_again():
+def test_gradients_of_the_definition_can_be_differentiated_again():
     kernel, check = partial(token_sums, partial(definition, False), False), torch.autograd
-    assert check.gradgradcheck(kernel, inputs(6, width=2), atol=1e-4, rtol=1e-3, fast_mode=True)
-    for channels in (False, True):
-        assert check.gradgradcheck(attend, gated_inputs(4, channels), fast_mode=True)
+    with eager.plain_operations():
+        assert check.gradgradcheck(kernel, inputs(6, width=2), atol=1e-4, rtol=1e-3, fast_mode=True)
+        for channels in (False, True):
+            assert check.gradgradcheck(attend, gated_inputs(4, channels), fast_mode=True)
 
 
 def test_half_precision_and_other_devices_take_the_definition(monkeypatch):

@@ -117,6 +117,7 @@ CHECKS: tuple[Check, ...] = (
     Check("gradients", "gradients, long inputs", gradients.check_long, fast=False),
     Check("gradients", "gradients, fp32 and bf16", gradients.check_precisions),
     Check("gradients", "gradients, backward under autocast", gradients.check_autocast),
+    Check("gradients", "second derivatives", gradients.check_second),
     Check("gradients", "auxiliary loss does not dominate", gradients.check_losses, needs="losses"),
     Check("padding", "padding invariance", padding.check_invariance),
     Check("padding", "padding invariance, long inputs", padding.check_long, fast=False),

@@ -25,7 +25,7 @@ from zoo.conformance.tensors import (
     seeded,
 )
 from zoo.contract import Attended, Attention
-from zoo.registry import UserError
+from zoo.registry import UserError, in_one_line
 
 DOMINANT = 10.0
 """The largest ratio, in a module, of the gradients of an auxiliary loss and of the task."""
@@ -54,6 +54,9 @@ AUTOCAST_BOUND = 0.02
 
 MANY_HEADS = Setting(training=True, heads=11, dim=44, max_len=163)
 """No other axis of a parameter is a multiple of the number of heads: both are primes."""
+
+CREATED = 600
+"""Tokens of gradients that are differentiated again: kernels of long inputs run from 512 on."""
 
 STEP = 1e-7
 """The step of finite differences: few arguments of a ReLU change their sign within it."""
@@ -236,6 +239,35 @@ def _errors(
         error = (expected - (gradient * direction).sum()).abs()
         relative = error / norms[index].clamp_min(1e-3 * norms.max().item())
         yield relative.nan_to_num(float("inf"), float("inf")).item()
+
+
+def check_second(configuration: Configuration) -> Outcome:
+    """Gradients with `create_graph` equal those without, and their derivatives finite differences.
+
+    Of the gradient of the tokens along a direction, with respect to tokens and parameters. A layer
+    whose gradients can be differentiated once raises an error instead.
+    """
+    layer, x = configuration.layer(max_len=CREATED), random_tokens(1, CREATED).requires_grad_()
+    inputs, call = _function(layer, x, None)
+
+    def gradients(tokens: Tensor, graph: bool = False) -> tuple[Tensor, ...]:
+        loss, of = probe_loss(call(tokens, *inputs[1:])), (tokens, *inputs[1:])
+        return torch.autograd.grad(loss, of, materialize_grads=True, create_graph=graph)
+
+    first, again = gradients(x), gradients(x, graph=True)
+    error = relative_error(*(torch.cat([g.flatten() for g in of]) for of in (again, first)))
+    outcome = Outcome(error <= ROUNDING, f"first gradients differ by {error:.1g}")
+    direction = torch.randn_like(x)
+    try:
+        total = (again[0] * direction).sum()
+        second = torch.autograd.grad(total, inputs, materialize_grads=True)
+    except Exception as error:
+        return outcome._replace(detail=f"{outcome.detail}; second: {in_one_line(error)}")
+    above, below = (gradients(x + step * direction) for step in (STEP, -STEP))
+    expected = [(more - less) / (2 * STEP) for more, less in zip(above, below, strict=True)]
+    error = relative_error(*(torch.cat([g.flatten() for g in of]) for of in (second, expected)))
+    detail = f"{outcome.detail}, second ones from finite differences by {error:.1g}"
+    return Outcome(outcome.passed and error <= BOUND, detail)
 
 
 def check_precisions(configuration: Configuration) -> Outcome:

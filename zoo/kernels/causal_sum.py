@@ -121,14 +121,11 @@ class _Chunks(torch.autograd.Function):
         return sums, past[:, :, -1] + update[:, :, -1]
 
     @staticmethod
+    @eager.differentiable_once("causal sums")
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any, d_sums: Tensor, d_after: Tensor
+        ctx: Any, saved: tuple[Any, ...], d_sums: Tensor, d_after: Tensor
     ) -> tuple[Tensor | None, ...]:
-        q, k, v, state, weights, past = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            again, slope = _in_chunks(q, k, v, state, ctx.t), (d_sums, d_after)
-            joined, slope = (torch.cat([x.flatten() for x in of]) for of in (again, slope))
-            return *eager.differentiable(joined, (q, k, v, state), slope), None
+        q, k, v, state, weights, past = saved
         update, slopes = _by_head(q.mT @ d_sums, state, ctx.t), (d_sums @ v.mT).tril_()
         later = torch.cat([update[:, :, 1:], d_after[:, :, None]], dim=2)
         future = later.flip(2).cumsum(2).flip(2)

@@ -6,7 +6,8 @@ over all keys, or those up to the query. There is no division by a sum of weight
 value is zero has no effect. `plain` is the definition, for which autograd stores several n x m
 matrices. `tiled` stores none: it processes tiles of some queries and all keys, small enough for the
 cache of a processor, and recomputes their weights in the backward pass. Time O(n m e) for both,
-memory O(n m) or O(n e). `tiled` runs eagerly, on a CPU, and is differentiable once.
+memory O(n m) or O(n e). `tiled` runs eagerly, on a CPU, and is differentiable once, as is `plain`
+with the lower bound below.
 
 The derivative of w with respect to the cosine s is
 
@@ -22,10 +23,10 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from zoo.contract import Keys, Queries
+from zoo.kernels import eager
 
 TILE = 2**17
 """The largest number of weights in a tile, unless one query has more keys."""
@@ -52,10 +53,43 @@ def plain(q: Queries, k: Keys, v: Keys, form: Form, dropout: float = 0.0) -> Que
 
 def collision_probabilities(cosines: Weights, tau: int, bound: bool) -> Weights:
     """`(1 - arccos(s) / pi)^tau`, with its derivative limited near 1, or the lower bound."""
-    s = cosines.detach().clamp(-1.0, 1.0)
-    weights, slope = _weights(s, tau, bound)
-    # The second term is zero; its derivative is the derivative of the result.
+    if not torch.compiler.is_compiling():
+        return _Probabilities.apply(cosines, tau, bound)
+    weights, slope = _weights(cosines.detach().clamp(-1.0, 1.0), tau, bound)
+    # The second term is zero; its derivative is that of the result. A compiler needs no second.
     return weights + slope * (cosines - cosines.detach())
+
+
+class _Probabilities(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(cosines: Tensor, tau: int, bound: bool) -> Tensor:
+        return _power(_one_plane(cosines.clamp(-1.0, 1.0)), tau)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        cosines, ctx.tau, ctx.bound = inputs
+        ctx.save_for_backward(cosines)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None, None]:
+        (cosines,), (gradient,) = ctx.saved_tensors, gradients
+        if ctx.bound:
+            return _bound_gradient(ctx, gradient)
+        power = _Probabilities.apply(cosines, ctx.tau - 1, False)
+        squares = (1 - cosines.square()).clamp_min(64 * torch.finfo(cosines.dtype).eps)
+        return gradient * power * (ctx.tau / math.pi) * squares.rsqrt(), None, None
+
+
+@eager.differentiable_once("yoso.gradient=bound", "give yoso.gradient=exact")
+def _bound_gradient(
+    ctx: Any, saved: tuple[Any, ...], gradient: Tensor
+) -> tuple[Tensor, None, None]:
+    """The lower bound, which is an estimate of the gradient and has no derivative."""
+    (cosines,) = saved
+    slope = _Probabilities.apply(cosines, ctx.tau, True) * (ctx.tau / 2)
+    return gradient * slope, None, None
 
 
 def tiled(q: Queries, k: Keys, v: Keys, form: Form) -> Queries:
@@ -76,11 +110,11 @@ class _Tiled(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable
+    @eager.differentiable_once("collision probabilities")
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any, d_out: Tensor
+        ctx: Any, saved: tuple[Any, ...], d_out: Tensor
     ) -> tuple[Tensor | None, ...]:
-        (q, k, v), form = ctx.saved_tensors, ctx.form
+        (q, k, v), form = saved, ctx.form
         d_q, d_k, d_v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
         for rows, columns in _tiles(q, k, form.causal):
             s = (q[rows] @ k[columns].mT).clamp_(-1.0, 1.0)

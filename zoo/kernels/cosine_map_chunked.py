@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from zoo.kernels import eager
 from zoo.kernels.precision import TINY
 
 CHUNK = 4096
@@ -46,15 +46,15 @@ class _Chunked(torch.autograd.Function):
             _normalise(u, real, norms[index], grams[samples])
             for i, phi in zip(range(len(x))[samples], u, strict=True):
                 torch.addmm(output_bias, phi.flatten(1), output_map[i], out=tokens[i, chunk])
-        ctx.save_for_backward(x, weight, output_map, features, norms)
+        ctx.save_for_backward(x, weight, output_map, features, norms, bias)
         return tokens, grams
 
     @staticmethod
-    @once_differentiable
+    @eager.differentiable_once("the map of primal")
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any, d_tokens: Tensor, d_grams: Tensor
+        ctx: Any, saved: tuple[Any, ...], d_tokens: Tensor, d_grams: Tensor
     ) -> tuple[Tensor | None, ...]:
-        x, weight, output_map, features, norms = ctx.saved_tensors
+        x, weight, output_map, features, norms, _ = saved
         d_x, d_bias = x.new_empty(x.shape), x.new_zeros(len(weight))
         d_output_map, d_weight = torch.zeros_like(output_map), torch.zeros_like(weight)
         d_grams = d_grams + d_grams.mT

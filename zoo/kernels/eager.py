@@ -1,14 +1,50 @@
-"""Conditions for kernels of eager execution on a CPU, and their second derivatives."""
+"""Conditions for kernels of eager execution on a CPU, and gradients that have no derivative."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import wraps
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from zoo.registry import UserError
+
+_PLAIN = ContextVar("plain", default=False)
+
+
+@contextmanager
+def plain_operations() -> Iterator[None]:
+    """Compute layers by operations of PyTorch alone, whose gradients can be differentiated again.
+
+    Forward and backward passes inside take the form of other devices: no compiled loop, and no
+    kernel with a gradient written by hand.
+    """
+    token = _PLAIN.set(True)
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        _PLAIN.reset(token)
+
+
+def is_plain() -> bool:
+    """Return whether a call is inside of `plain_operations`."""
+    # A compiler derives gradients by itself, and cannot trace the variable.
+    return not torch.compiler.is_compiling() and _PLAIN.get()
 
 
 def on_cpu(x: Tensor) -> bool:
-    """Return whether `x` is on a CPU, and neither compiled nor under a function transform."""
-    return x.device.type == "cpu" and not (torch.compiler.is_compiling() or transformed())
+    """Return whether kernels for a CPU may compute `x`.
+
+    It is on a CPU, and the call is neither compiled nor under a function transform, nor inside of
+    `plain_operations`.
+    """
+    return x.device.type == "cpu" and not (
+        torch.compiler.is_compiling() or is_plain() or transformed()
+    )
 
 
 class _Untransformed(torch.autograd.Function):
@@ -30,10 +66,46 @@ def transformed() -> bool:
     return False
 
 
-def differentiable(
-    out: Tensor, inputs: tuple[Tensor, ...], d_out: Tensor
-) -> tuple[Tensor | None, ...]:
-    """Gradients that can be differentiated once more; None for inputs that need none."""
-    needed = [x for x in inputs if x.requires_grad]
-    gradients = iter(torch.autograd.grad(out, needed, d_out, create_graph=True))
-    return tuple(next(gradients) if x.requires_grad else None for x in inputs)
+def differentiable_once(
+    name: str, remedy: str = "compute it inside of zoo.kernels.eager.plain_operations()"
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorate `backward` of a function: to differentiate its gradients raises `UserError`.
+
+    `torch.autograd.function.once_differentiable` does not: its error is on no path to an input, so
+    that `torch.autograd.grad` leaves it out, and takes the gradients for constants. Here `ctx` has
+    saved the inputs, which `backward` gets as its second argument: they may be read once.
+
+    Args:
+        name: the function, for the message.
+        remedy: the way to second derivatives.
+    """
+
+    def decorate(backward: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(backward)
+        def once(ctx: Any, *gradients: Tensor | None) -> Any:
+            saved = ctx.saved_tensors
+            if not torch.is_grad_enabled() or transformed():
+                return backward(ctx, saved, *gradients)
+            with torch.no_grad():
+                results = backward(ctx, saved, *gradients)
+            message = f"gradients of {name} can be differentiated once; {remedy}"
+            found = [x for x in results if x is not None]
+            last = iter(_Last.apply(message, len(found), *found, *gradients, *saved))
+            return tuple(x if x is None else next(last) for x in results)
+
+        return once
+
+    return decorate
+
+
+class _Last(torch.autograd.Function):
+    """Gradients, and what they depend on: their derivative is an error."""
+
+    @staticmethod
+    def forward(ctx: Any, message: str, count: int, *tensors: Tensor | None) -> Any:
+        ctx.message = message
+        return tuple(x if x is None else x.view_as(x) for x in tensors[:count])
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:
+        raise UserError(ctx.message)

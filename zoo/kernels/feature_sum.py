@@ -32,9 +32,6 @@ State = Float[Tensor, "b h f g"]
 Part = tuple[slice, slice]
 """Samples and tokens."""
 
-ALL: Part = (slice(None), slice(None))
-"""All samples and tokens."""
-
 LARGE = 2**18
 """Entries of queries and of keys from which `suits` is true: 1 MiB in fp32. Fewer fit a cache."""
 
@@ -97,13 +94,11 @@ class _Store(torch.autograd.Function):
         return state
 
     @staticmethod
+    @eager.differentiable_once("sums of features")
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any, d_state: Tensor
+        ctx: Any, saved: tuple[Any, ...], d_state: Tensor
     ) -> tuple[Tensor | None, ...]:
-        (k, v), key_map = ctx.saved_tensors, ctx.key_map
-        if torch.is_grad_enabled():
-            state = key_map(k, ALL).mT @ _values(v, ctx.ones)
-            return None, None, *eager.differentiable(state, (k, v), d_state)
+        (k, v), key_map = saved, ctx.key_map
         d_k, d_v = empty_like_tokens(k), empty_like_tokens(v)
         for part in parts_of(k, key_map.features):
             tokens, d_sums = select(k, part), d_state[part[0]]
@@ -125,13 +120,11 @@ class _Read(torch.autograd.Function):
         return out
 
     @staticmethod
+    @eager.differentiable_once("sums of features")
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any, d_out: Tensor
+        ctx: Any, saved: tuple[Any, ...], d_out: Tensor
     ) -> tuple[Tensor | None, ...]:
-        (q, state), query_map = ctx.saved_tensors, ctx.query_map
-        if torch.is_grad_enabled():
-            out = _read(query_map(q, ALL), state, ctx.mean)
-            return None, None, *eager.differentiable(out, (q, state), d_out)
+        (q, state), query_map = saved, ctx.query_map
         d_q, d_state = empty_like_tokens(q), torch.zeros_like(state)
         for part in parts_of(q, query_map.features):
             tokens, d_sums, of_samples = select(q, part), select(d_out, part), state[part[0]]

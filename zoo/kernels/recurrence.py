@@ -7,10 +7,11 @@ of decays. Without gates, with a_i in (0, 1]^e for each token and head,
     otherwise:   y_i plus sum_{j > i} (q_i . (a_i ... a_(j-1) k_j)) v_j
 
 and only the inputs are stored: the backward pass runs the recurrence again for the gradient of q,
-and the reversed one for k and v; the gradient of log a_i is the sum of q_j d q_j - k_j d k_j over
-j >= i (Yang et al., 2023, arXiv 2312.06635). With erased keys and a write gate the state before
-every `SPAN` tokens is stored too, and those between are computed again. Time O(n e f); memory
-O(n (e + f)), with erased keys O(n (e + f) + n e f / SPAN).
+and the reversed one for k and v. The gradient of log a_i is the sum over the state of a_i S_(i-1)
+times the gradient of S_i; as a sum of q_j d q_j - k_j d k_j over j >= i (Yang et al., 2023, arXiv
+2312.06635) it would cancel. With erased keys and a write gate the state before every `SPAN` tokens
+is stored too, and those between are computed again. Time O(n e f); memory O(n (e + f)), with erased
+keys O(n (e + f) + n e f / SPAN). Both can be differentiated once.
 
 Elsewhere a variant has a form in chunks, which is its definition too.
 """
@@ -42,12 +43,12 @@ to compute it again takes 4, the gradients of q, k, erased keys and values 8, of
 def token_sums(definition: Callable[..., Tensor], causal: bool, *inputs: Tensor) -> Tensor:
     """The sums y_i, (b, h, n, f), of q, k, v, log decay, and erased keys and write gate if any.
 
-    `definition` computes the same from `inputs`. It is used where this cannot run, and for
-    derivatives of gradients. With erased keys it is causal.
+    `definition` computes the same from `inputs`, where this cannot run. With erased keys it is
+    causal. The result can be differentiated once.
     """
     if not can_run(*inputs):
         return definition(*inputs)
-    return _TokenSums.apply(definition, causal, None, *_copied(inputs))[0]
+    return _TokenSums.apply(causal, None, *_copied(inputs))[0]
 
 
 def token_sums_after(
@@ -59,7 +60,7 @@ def token_sums_after(
     """
     if not can_run(*inputs, state):
         return definition(*inputs, state=state)
-    return _TokenSums.apply(definition, True, state, *_copied(inputs))
+    return _TokenSums.apply(True, state, *_copied(inputs))
 
 
 def _copied(inputs: tuple[Tensor, ...]) -> Iterator[Tensor]:
@@ -76,27 +77,19 @@ def can_run(*inputs: Tensor) -> bool:
 class _TokenSums(torch.autograd.Function):
     @staticmethod
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any, definition: Any, causal: bool, state: Tensor | None, *inputs: Tensor
+        ctx: Any, causal: bool, state: Tensor | None, *inputs: Tensor
     ) -> tuple[Tensor, Tensor]:
         out, states, after = torch.ops.zoo.token_sums(inputs, causal, state)
-        ctx.definition, ctx.causal = definition, causal
+        ctx.causal = causal
         ctx.save_for_backward(state, *inputs, states)
         return out, after
 
     @staticmethod
+    @eager.differentiable_once("the recurrence of a layer")
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any, gradient: Tensor, d_after: Tensor
+        ctx: Any, saved: tuple[Any, ...], gradient: Tensor, d_after: Tensor
     ) -> tuple[Tensor | None, ...]:
-        state, *inputs, states = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            if state is None:
-                out = ctx.definition(*inputs)
-                return None, None, None, *eager.differentiable(out, tuple(inputs), gradient)
-            joined, slope = (
-                torch.cat([tokens.flatten(), last.flatten()])
-                for tokens, last in (ctx.definition(*inputs, state=state), (gradient, d_after))
-            )
-            return None, None, *eager.differentiable(joined, (state, *inputs), slope)
+        state, *inputs, states = saved
         slopes = torch.ops.zoo.token_sums_backward(
             gradient, inputs, states, ctx.causal, state, d_after
         )
@@ -104,10 +97,10 @@ class _TokenSums(torch.autograd.Function):
         gradients = (
             slope.sum_to_size(x.shape).to(x.dtype) if needed else None
             for slope, x, needed in zip(
-                slopes, (state, *inputs), ctx.needs_input_grad[2:], strict=True
+                slopes, (state, *inputs), ctx.needs_input_grad[1:], strict=True
             )
         )
-        return None, None, *gradients
+        return None, *gradients
 
 
 @torch.library.custom_op("zoo::token_sums", mutates_args=())
@@ -189,10 +182,11 @@ def _run(loop: str, inputs: list[Tensor], *results: Tensor, causal: bool) -> Non
     from zoo.kernels import recurrence_loops
 
     tokens, (log_decay, *rest) = [by_token(x) for x in inputs[:3]], inputs[3:]
-    rest = zip((log_decay.exp(), *rest), tokens, strict=False)
-    spread = (gate.to(x.dtype).transpose(1, 2).expand_as(x) for gate, x in rest)
+    options = [(SPAN,)] if rest else [(SPAN, False, False), (SPAN, True, True)][: 2 - causal]
+    decay = log_decay.exp().to(tokens[0].dtype) if rest else log_decay.double().exp()
+    gates = zip((decay, *rest), tokens, strict=False)
+    spread = (gate.transpose(1, 2).expand_as(x) for gate, x in gates)
     arrays = [as_array(x) for x in (*tokens, *spread, *results)]
-    options = [(SPAN,)] if len(inputs) > 4 else [(False, False), (True, True)][: 2 - causal]
     for option in options:
         blocks = inputs[0].shape[0] * inputs[0].shape[1]
         share(getattr(recurrence_loops, loop), blocks, 1, *arrays, *option)

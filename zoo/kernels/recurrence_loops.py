@@ -7,6 +7,10 @@ depend on how they share it.
 
 `backwards` runs over the tokens from the last to the first; with `strict` the sum of a token is
 without the token itself, and is added to the result of the other direction.
+
+A state without erased keys is kept S + A: S is the one before a span of tokens, `kept` the product
+of the decays since, and A what the tokens of the span added. S and the decays are fp64: in fp32
+sums over thousands of tokens, gradients of slow decays have few digits left.
 """
 
 from collections.abc import Callable
@@ -43,99 +47,150 @@ def copy_matrix(source: Any, target: Any) -> None:
             target[a, c] = source[a, c]
 
 
+@njit(**OPTIONS)
+def _end_span(kept: Any, added: Any, state: Any) -> None:
+    """Let `state` be the one after a span, and begin the next: `kept` 1, `added` 0."""
+    for a in range(len(kept)):
+        for c in range(state.shape[1]):
+            state[a, c] = kept[a] * state[a, c] + added[a, c]
+            added[a, c] = 0
+        kept[a] = 1
+
+
 @compiled
 def add_sums(
-    q: Any, k: Any, v: Any, decay: Any, out: Any, ends: Any, backwards: bool, strict: bool,
-    first: int, last: int,
+    q: Any, k: Any, v: Any, decay: Any, out: Any, ends: Any, span: int, backwards: bool,
+    strict: bool, first: int, last: int,
 ) -> None:  # fmt: skip
     """Write the sums of every token to `out`, or add them with `strict`.
 
     `ends` has the state of each direction, before the first token and after the last.
     """
-    (n, heads, width), size = q.shape[1:], v.shape[3]
+    (n, heads, width), size, number = q.shape[1:], v.shape[3], q.dtype.type
+    state, kept = np.empty((width, size), np.float64), np.ones(width, np.float64)
+    before, added = np.empty((width, size), q.dtype), np.zeros((width, size), q.dtype)
     for block in range(first, last):
-        b, h = block // heads, block % heads
-        state = ends[1 if backwards else 0, block]
-        for step in range(n):
-            i = n - 1 - step if backwards else step
-            value, y = v[b, i, h], out[b, i, h]
-            if not strict:
-                y[:] = 0
-            for a in range(width):
-                query, key, factor, row = q[b, i, h, a], k[b, i, h, a], decay[b, i, h, a], state[a]
-                weight = query * (key - key) if strict else query * key
-                for c in range(size):
-                    past = factor * row[c]
-                    y[c] += query * past + weight * value[c]
-                    row[c] = past + key * value[c]
+        b, h, end = block // heads, block % heads, ends[1 if backwards else 0, block]
+        copy_matrix(end, state)
+        for start in range(0, n, span):
+            copy_matrix(state, before)
+            for step in range(start, min(n, start + span)):
+                i = n - 1 - step if backwards else step
+                value, y = v[b, i, h], out[b, i, h]
+                if not strict:
+                    y[:] = 0
+                for a in range(width):
+                    query, key, old, row = q[b, i, h, a], k[b, i, h, a], before[a], added[a]
+                    kept[a] *= decay[b, i, h, a]
+                    # In fp64 one number would make the loop over channels slow.
+                    far, factor = number(query * kept[a]), number(decay[b, i, h, a])
+                    weight = number(0) if strict else query * key
+                    for c in range(size):
+                        past = factor * row[c]
+                        y[c] += far * old[c] + query * past + weight * value[c]
+                        row[c] = past + key * value[c]
+            _end_span(kept, added, state)
+        copy_matrix(state, end)
 
 
 @compiled
 def add_gradients(
     q: Any, k: Any, v: Any, decay: Any, gradient: Any, d_q: Any, d_k: Any, d_v: Any, d_decay: Any,
-    starts: Any, d_ends: Any, backwards: bool, strict: bool, first: int, last: int,
+    starts: Any, d_ends: Any, span: int, backwards: bool, strict: bool, first: int, last: int,
 ) -> None:  # fmt: skip
     """Write the gradients of `add_sums`, of log decay too, or add them with `strict`.
 
     `starts` has the state of each direction before the first token, `d_ends` the gradient of the
-    state after the last; in it is written the gradient of the state before the first.
+    state after the last; in it is written the gradient of the state before the first. The decayed
+    states of `span` tokens are in memory at a time, computed again from the one before the span.
     """
-    (n, heads, width), size = q.shape[1:], v.shape[3]
-    direction = 1 if backwards else 0
-    state = np.empty((width, size), q.dtype)
-    queries = np.empty((n, width), q.dtype)
-    # The gradient of log decay is the sum of q d_q - k d_k over the tokens from here on, and of
-    # the state after the last one times its gradient.
-    total = np.empty(width, np.float64)
+    (n, heads, width), size, number = q.shape[1:], v.shape[3], q.dtype.type
+    direction, count = 1 if backwards else 0, (n - 1) // span + 1
+    states = np.empty((count, width, size), q.dtype)
+    decayed = np.empty((min(n, span), width, size), q.dtype)
+    state, kept = np.empty((width, size), np.float64), np.ones(width, np.float64)
+    d_after, added = np.empty((width, size), q.dtype), np.zeros((width, size), q.dtype)
     for block in range(first, last):
-        b, h, d_end = block // heads, block % heads, d_ends[direction, block]
+        b, h = block // heads, block % heads
         copy_matrix(starts[direction, block], state)
-        for step in range(n):
-            i = n - 1 - step if backwards else step
-            _query_gradients(
-                k[b, i, h], v[b, i, h], decay[b, i, h], gradient[b, i, h], state, queries[i], strict
-            )
-        total[:] = 0
-        for a in range(width):
-            for c in range(size):
-                total[a] += state[a, c] * d_end[a, c]
-        copy_matrix(d_end, state)
-        for step in range(n):
-            i = step if backwards else n - 1 - step
-            value, y, d_value = v[b, i, h], gradient[b, i, h], d_v[b, i, h]
-            if not strict:
-                for slope in (d_value, d_q[b, i, h], d_k[b, i, h], d_decay[b, i, h]):
-                    slope[:] = 0
-            for a in range(width):
-                query, key, factor, row = q[b, i, h, a], k[b, i, h, a], decay[b, i, h, a], state[a]
-                d_key = query - query
-                read = d_key if strict else query
-                for c in range(size):
-                    d_state = row[c] + read * y[c]
-                    d_key += d_state * value[c]
-                    d_value[c] += d_state * key
-                    row[c] = factor * (row[c] + query * y[c])
-                total[a] += query * queries[i, a] - key * d_key
-                d_q[b, i, h, a] += queries[i, a]
-                d_k[b, i, h, a] += d_key
-                d_decay[b, i, h, a] += total[a]
-        copy_matrix(state, d_end)
+        copy_matrix(state, states[0])
+        for part in range(1, count):
+            for step in range((part - 1) * span, part * span):
+                i = n - 1 - step if backwards else step
+                _add_token(k[b, i, h], v[b, i, h], decay[b, i, h], kept, added)
+            _end_span(kept, added, state)
+            copy_matrix(state, states[part])
+        copy_matrix(d_ends[direction, block], state)
+        for part in range(count - 1, -1, -1):
+            start, stop = part * span, min(n, (part + 1) * span)
+            for step in range(start, stop):
+                i = n - 1 - step if backwards else step
+                _query_gradients(
+                    k[b, i, h], v[b, i, h], decay[b, i, h], gradient[b, i, h], states[part], kept,
+                    added, decayed[step - start], d_q[b, i, h], strict,
+                )  # fmt: skip
+            # From here on they are of the gradient of the state, from the last token backwards.
+            copy_matrix(state, d_after)
+            added[:] = 0
+            kept[:] = 1
+            for step in range(stop - 1, start - 1, -1):
+                i = n - 1 - step if backwards else step
+                value, y, d_value = v[b, i, h], gradient[b, i, h], d_v[b, i, h]
+                if not strict:
+                    for slope in (d_value, d_k[b, i, h], d_decay[b, i, h]):
+                        slope[:] = 0
+                for a in range(width):
+                    query, key, past = q[b, i, h, a], k[b, i, h, a], decayed[step - start, a]
+                    far, factor = number(kept[a]), number(decay[b, i, h, a])
+                    d_key, d_log, own = number(0), number(0), query if strict else number(0)
+                    later, row = d_after[a], added[a]
+                    for c in range(size):
+                        d_added = row[c] + query * y[c]
+                        d_past = d_added + far * later[c]
+                        d_written = d_past - own * y[c]
+                        # Not a sum of q d_q - k d_k over later tokens, which cancels.
+                        d_log += past[c] * d_past
+                        d_key += d_written * value[c]
+                        d_value[c] += d_written * key
+                        row[c] = factor * d_added
+                    kept[a] *= decay[b, i, h, a]
+                    d_k[b, i, h, a] += d_key
+                    d_decay[b, i, h, a] += d_log
+            _end_span(kept, added, state)
+        copy_matrix(state, d_ends[direction, block])
+
+
+@njit(**OPTIONS)
+def _add_token(k: Any, v: Any, decay: Any, kept: Any, added: Any) -> None:
+    """Decay what the span added, and add a token to it."""
+    number = k.dtype.type
+    for a in range(len(k)):
+        key, factor, row = k[a], number(decay[a]), added[a]
+        kept[a] *= decay[a]
+        for c in range(len(v)):
+            row[c] = factor * row[c] + key * v[c]
 
 
 @njit(**OPTIONS)
 def _query_gradients(
-    k: Any, v: Any, decay: Any, gradient: Any, state: Any, out: Any, strict: bool
-) -> None:
-    """Write the gradient of one query to `out`, and add its token to the state."""
+    k: Any, v: Any, decay: Any, gradient: Any, before: Any, kept: Any, added: Any, decayed: Any,
+    out: Any, strict: bool,
+) -> None:  # fmt: skip
+    """Write the gradient of one query to `out`, or add it with `strict`; then add its token.
+
+    In `decayed` is written the state without the token.
+    """
+    number = k.dtype.type
     for a in range(len(k)):
-        key, factor, row = k[a], decay[a], state[a]
-        d_query = key - key
-        written = d_query if strict else key
+        key, factor, old, row, past = k[a], number(decay[a]), before[a], added[a], decayed[a]
+        kept[a] *= decay[a]
+        far, written, d_query = number(kept[a]), number(0) if strict else key, number(0)
         for c in range(len(v)):
-            past = factor * row[c]
-            d_query += (past + written * v[c]) * gradient[c]
-            row[c] = past + key * v[c]
-        out[a] = d_query
+            near = factor * row[c]
+            past[c] = near + far * old[c]
+            d_query += (past[c] + written * v[c]) * gradient[c]
+            row[c] = near + key * v[c]
+        out[a] = out[a] + d_query if strict else d_query
 
 
 @njit(**OPTIONS, inline="always")
@@ -253,13 +308,15 @@ def write_solutions(
 
     Systems are symmetric and positive definite: elimination needs no pivots. Those of `LANES`
     tokens are solved at a time, with tokens as the last axis. `ends` has H of each block, before
-    the first token and after the last.
+    the first token and after the last. H is fp64: its sums take little of the time.
     """
     n, heads, width = q.shape[1:]
+    state = np.empty((width, width), np.float64)
     rows, x = np.ones((width, width, LANES), q.dtype), np.empty((width, LANES), q.dtype)
     ratio = np.empty(LANES, q.dtype)
     for block in range(first, last):
-        b, h, state = block // heads, block % heads, ends[block]
+        b, h = block // heads, block % heads
+        copy_matrix(ends[block], state)
         for start in range(0, n, LANES):
             size = min(LANES, n - start)
             for t in range(size):
@@ -288,3 +345,4 @@ def write_solutions(
                     x[a, t] /= rows[a, a, t]
                 for t in range(size):
                     out[b, start + t, h, a] = x[a, t]
+        copy_matrix(state, ends[block])

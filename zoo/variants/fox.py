@@ -6,12 +6,14 @@ Lin, Nikishin, He, Courville, "Forgetting Transformer: Softmax Attention with a 
     f_i = sigmoid(w . x_i + b)          c_i = log f_1 + ... + log f_i
     out_i = sum_{j <= i} softmax_j(q_i . k_j / sqrt(e) + c_i - c_j) v_j
 
-The logits are products of queries [q / sqrt(e), c, 1] and keys [k, 1, -c]: the fused kernels of
-`scaled_dot_product_attention` compute them at width e + 2, in time O(n^2 e) and memory O(n e).
+The logits are products of queries [c, 1, r, 1, q / sqrt(e)] and keys [1, -c, 1, -r, k]: the fused
+kernels of `scaled_dot_product_attention` compute them at width e + 4, in time O(n^2 e) and memory
+O(n e). r is the rest of the fp64 sum c after its rounding: the last digit of a sum of thousands of
+tokens is 1e-4. Products that are added up channel by channel lose nothing else, since c_i - c_j is
+exact where it is small.
 
-b starts at 0, as in the published code: f is 1/2, and a fresh layer is local. A sum c of thousands
-of tokens has an error of its last digit: logits of a fresh layer have one of 1e-4 in fp32 at 4,096
-tokens. A step stores c_i - c_j, without that error.
+b starts at 0, as in the published code: f is 1/2, and a fresh layer is local. A step stores
+c_i - c_j.
 
 Deviations: the layer is FoX (LLaMA); FoX (Pro) adds shifts of keys and values, and norms of
 queries, keys and the output. Projections have a bias. Padded tokens have f = 1 and no weight.
@@ -33,7 +35,10 @@ from zoo.variants import variants
 from zoo.variants.softmax import FUSED
 
 Wide = Float[Tensor, "b h n w"]
-"""Queries or keys with the channels of the gate, or values and outputs with two zeros."""
+"""Queries or keys with the channels of the gate, or values and outputs with as many zeros."""
+
+CHANNELS = 4
+"""The channels of the gate."""
 
 NEVER = -1e30
 """The logit of a padded key: beside any other key its weight is 0."""
@@ -62,7 +67,7 @@ class ForgettingAttention(ProjectedAttention):
         nn.init.zeros_(self.forget.bias)
 
     def attend(self, q: Wide, k: Wide, v: Wide, mask: Mask | None) -> Wide:
-        """The output of each query. Queries and keys have two channels for the gate, values zeros.
+        """The output of each query. Queries and keys have channels for the gate, values zeros.
 
         Fused kernels need values as wide as keys.
         """
@@ -72,7 +77,7 @@ class ForgettingAttention(ProjectedAttention):
 
     def head_flops(self, n: int) -> int:
         """See `ProjectedAttention.head_flops`: scores and sums of the pairs of tokens."""
-        return 2 * (n * (n + 1) // 2) * 2 * (self.size.head_dim + 2)
+        return 2 * (n * (n + 1) // 2) * 2 * (self.size.head_dim + CHANNELS)
 
     def begin(self, batch: int) -> State:
         """See `ProjectedAttention.begin`: an empty cache, and c_i - c_j of no token."""
@@ -107,12 +112,16 @@ class ForgettingAttention(ProjectedAttention):
         q, k = self._with_gate(q, k, log_forget, real)
         # c is counted from the last cached token: of this one it is 0.
         before = decay.mT.masked_fill(~seen[:, None, :, None], NEVER)
-        past = torch.cat([keys.to(k.dtype), torch.ones_like(before), before], dim=-1)
+        ones = torch.ones_like(before)
+        past = torch.cat([ones, before, ones, torch.zeros_like(before), keys.to(k.dtype)], dim=-1)
 
-        v, values = (F.pad(x, (0, 2)) for x in (v, values))
+        v, values = (F.pad(x, (0, CHANNELS)) for x in (v, values))
         heads = key_value_cache.attend_after(self.attend, q, k, v, real, past, values, seen)
         ends = torch.cat([decay + log_forget.sum(2, keepdim=True), sum_after(log_forget).mT], -1)
-        return heads[..., :-2], (*cache, last_tokens(ends.mT, ends.shape[-1], real).mT)
+        return heads[..., : self.size.head_dim], (
+            *cache,
+            last_tokens(ends.mT, ends.shape[-1], real).mT,
+        )
 
     def _project(
         self, x: Tokens, context: Context, mask: Mask | None
@@ -120,7 +129,7 @@ class ForgettingAttention(ProjectedAttention):
         """Queries and keys with the channels of the gate, and values with zeros."""
         q, k, v = super()._project(x, context, mask)
         q, k = self._with_gate(q, k, zero_padding(self._log_forget(x), mask), mask)
-        return q, k, F.pad(v, (0, 2))
+        return q, k, F.pad(v, (0, CHANNELS))
 
     def _merge(self, heads: Wide) -> Tokens:
         return super()._merge(heads[..., : self.size.head_dim])
@@ -129,12 +138,14 @@ class ForgettingAttention(ProjectedAttention):
         self, q: Queries, k: Keys, log_forget: Tensor, mask: Mask | None
     ) -> tuple[Wide, Wide]:
         """Queries and keys with the channels of the gate."""
-        c = log_forget.double().cumsum(-2).to(log_forget.dtype)
+        exact = log_forget.double().cumsum(-2)
+        c = exact.to(log_forget.dtype)
+        rest = (exact - c).detach().to(c.dtype)
         ones, past = torch.ones_like(c), -c
         if mask is not None:
             past = past.masked_fill(~mask[:, None, :, None], NEVER)
-        q = torch.cat([q * q.shape[-1] ** -0.5, c, ones], dim=-1)
-        return q, torch.cat([k, ones, past], dim=-1)
+        q = torch.cat([c, ones, rest, ones, q * q.shape[-1] ** -0.5], dim=-1)
+        return q, torch.cat([ones, past, ones, -rest, k], dim=-1)
 
     def _log_forget(self, x: Tokens) -> Float[Tensor, "b h n 1"]:
         with full_precision(self.forget(x)) as (logits,):

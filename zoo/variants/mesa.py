@@ -128,7 +128,7 @@ def regress(
     (h, g), weighted = state.chunk(2, dim=-1), beta * k
     inputs, definition = (h, q, k, weighted, log_alpha, penalty), partial(solve, chunk=chunk)
     compiled = can_run(*inputs)
-    x, h = _Solutions.apply(definition, *inputs) if compiled else definition(*inputs)
+    x, h = _Solutions.apply(*inputs) if compiled else definition(*inputs)
     sums, g = token_sums_after(partial(chunks_after, chunk=chunk), g, x, weighted, v, log_alpha)
     return sums, torch.cat([h, g], dim=-1)
 
@@ -157,31 +157,25 @@ class _Solutions(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, definition: Any, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, *inputs: Tensor) -> tuple[Tensor, Tensor]:
         h, q, k, weighted, log_alpha, penalty = inputs
         x, end = torch.ops.zoo.solutions(h, q, k, weighted, log_alpha, penalty)
-        ctx.definition = definition
         ctx.save_for_backward(*inputs, x)
         return x, end
 
     @staticmethod
+    @eager.differentiable_once("the systems of mesa")
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any, d_x: Tensor, d_end: Tensor
+        ctx: Any, saved: tuple[Any, ...], d_x: Tensor, d_end: Tensor
     ) -> tuple[Tensor | None, ...]:
-        *inputs, x = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            again, slope = (
-                torch.cat([tokens.flatten(), last.flatten()])
-                for tokens, last in (ctx.definition(*inputs), (d_x, d_end))
-            )
-            return None, *eager.differentiable(again, tuple(inputs), slope)
+        *inputs, x = saved
         h, _, k, weighted, log_alpha, penalty = inputs
         y = torch.ops.zoo.solutions(h, d_x, k, weighted, log_alpha, penalty)[0]
         d_h, _, d_k, d_weighted, d_decay = torch.ops.zoo.token_sums_backward(
             -y, [x, k, weighted, log_alpha], h.new_empty(0), True, h.mT, d_end.mT
         )
         d_log_alpha = d_decay.sum(-1, keepdim=True)
-        return None, d_h.mT, y, d_k, d_weighted, d_log_alpha, -(x * y).sum((0, 2))
+        return d_h.mT, y, d_k, d_weighted, d_log_alpha, -(x * y).sum((0, 2))
 
 
 @torch.library.custom_op("zoo::solutions", mutates_args=())
@@ -193,8 +187,8 @@ def _solutions(
     from zoo.kernels.recurrence_loops import write_solutions
 
     ends, tokens = h.flatten(0, 1).clone(), [by_token(x) for x in (q, k, weighted)]
-    out, decay = torch.empty_like(tokens[0]), log_alpha.exp().transpose(1, 2).expand_as(tokens[0])
-    arrays = [as_array(x) for x in (*tokens, decay, penalty, out, ends)]
+    out, decay = torch.empty_like(tokens[0]), log_alpha.double().exp().transpose(1, 2)
+    arrays = [as_array(x) for x in (*tokens, decay.expand_as(out), penalty, out, ends)]
     share(write_solutions, len(ends), 1, *arrays)
     return out.transpose(1, 2), ends.view_as(h)
 
@@ -240,18 +234,17 @@ class _Solve(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
         ctx.mark_non_differentiable(*output[1:])
-        ctx.save_for_backward(*inputs, *output)
+        ctx.save_for_backward(*inputs[1:], *output)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, ...]:
         gradient, *_ = gradients
-        q, weighted, k, decay, since, h, penalty, x, factors, pivots = ctx.saved_tensors
+        weighted, k, decay, since, h, penalty, x, factors, pivots = ctx.saved_tensors
         if torch.is_grad_enabled():
-            # They are differentiated again: by the definition.
-            again = torch.linalg.solve(_systems(weighted, k, decay, since, h, penalty), q)
-            inputs = q, weighted, k, decay, since, h, penalty
-            return torch.autograd.grad(again, inputs, gradient, create_graph=True)
-        y = torch.linalg.lu_solve(factors, pivots, gradient[..., None], adjoint=True)[..., 0]
+            # It is differentiated again: the transposed systems, not constant factors.
+            y = _Solve.apply(gradient, k, weighted, decay, since, h.mT, penalty)[0]
+        else:
+            y = torch.linalg.lu_solve(factors, pivots, gradient[..., None], adjoint=True)[..., 0]
         of_weighted, of_keys = y @ weighted.mT, x @ k.mT
         return (
             y,

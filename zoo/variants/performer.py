@@ -28,6 +28,10 @@ the query side a softmax over features; sqrt(M) and |q|^2 / 2 cancel in it and a
                  87 on. Wider heads have c_m = 0, at which ordinary keys do not underflow, and
                  their key side is clamped at e^60, which only keys very close to w_m reach.
 
+In fp32 the causal form is exact to 1e-5 for keys, before the scaling, of length 30 (e = 16) or 36
+(e = 32 and 64). Longer ones lose features, which underflow, and at twice that length all of them:
+outputs are 0. Normalise such inputs, or compute in fp64. The form of all tokens has no such limit.
+
 Deviations: the published code adds an epsilon to every feature, which is larger than the features
 of large inputs, and takes one maximum over all keys and features, padded and future ones included.
 A query without real keys, or whose causal features all underflow, returns zero. All heads

@@ -59,7 +59,7 @@ class Yoso(ProjectedAttention):
             size: see `Size`.
             tau: hyperplanes of a hash; more make attention sharper.
             gradient: `exact` for the derivative of the weights, `bound` for the paper's lower bound
-                of it. Either way the result can be differentiated once.
+                of it, which has no derivative.
         """
         super().__init__(size)
         self.tau, self.bound = tau, gradient == "bound"

@@ -1,0 +1,126 @@
+"""Gradients of long fp32 inputs, with a graph, and of gradients."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import zoo
+from zoo.conformance import CHECKS, configurations, run
+from zoo.kernels import collisions, eager
+from zoo.variants import variants
+
+DECAYS = {
+    "gated-delta": ("decay.bias", slice(None), (-5.0, 0.0, 5.0)),
+    "gated-linear": ("forget.1.bias", slice(None), (5.0, 0.0, -20.0)),
+    "gdn2": ("decay.bias", slice(None), (-5.0, 0.0, 5.0)),
+    "kda": ("decay.bias", slice(None), (-5.0, 0.0, 5.0)),
+    "log-linear": ("decay.bias", slice(None), (10.0, 0.0, -20.0)),
+    "mamba2": ("decay.bias", slice(None), (-5.0, 0.0, 5.0)),
+    "mesa": ("gates.bias", slice(0, 2), (5.0, 0.0, -20.0)),
+    "rwkv7": ("decay.2.bias", slice(None), (-5.0, 0.0, 5.0)),
+    "ssd": ("decay.bias", slice(None), (5.0, 0.0, -20.0)),
+}
+"""The bias of the gates, the part that is of decays, and what makes them weak and strong."""
+
+OF_DECAYS = "decay", "forget", "gates", "norm"
+
+
+def slopes_of(layer: nn.Module, x: torch.Tensor) -> dict[str, torch.Tensor]:
+    """The gradients of parameters by name, in double precision."""
+    out = layer(x).tokens
+    weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(1)).to(out)
+    slopes = torch.autograd.grad((out * weights).sum(), [*layer.parameters()])
+    names = (name for name, _ in layer.named_parameters())
+    return dict(zip(names, (slope.double() for slope in slopes), strict=True))
+
+
+@pytest.mark.slow_after(2)
+@pytest.mark.parametrize(
+    ("name", "causal", "shift"),
+    [
+        (name, causal, shift)
+        for name, (_, _, shifts) in DECAYS.items()
+        for causal in variants.find(name).traits.forms
+        for shift in shifts
+    ],
+)
+def test_gradients_of_decays_of_any_strength_are_exact_in_fp32(name, causal, shift):
+    torch.manual_seed(0)
+    layer = zoo.create(name, dim=16, heads=2, max_len=4000, causal=causal)
+    bias, part, _ = DECAYS[name]
+    with torch.no_grad():
+        layer.get_parameter(bias)[part] += shift
+    x = torch.randn(1, 4000, 16)
+    found, exact = slopes_of(layer, x), slopes_of(layer.double(), x.double())
+    errors = {
+        key: ((found[key] - slope).abs().max() / slope.abs().max()).item()
+        for key, slope in exact.items()
+        if key.startswith(OF_DECAYS)
+    }
+    # Slow decays of all tokens: the sum over the tokens, of either sign, is small.
+    bound = 3e-5 if (name, causal, shift) == ("ssd", False, 5.0) else 1e-5
+    assert max(errors.values()) <= bound, errors
+
+
+def test_outputs_of_fox_of_many_tokens_are_exact_in_fp32():
+    torch.manual_seed(0)
+    layer = zoo.create("fox", dim=16, heads=2, max_len=8000, causal=True)
+    x = torch.randn(1, 8000, 16)
+    with torch.no_grad():
+        found, exact = layer(x).tokens, layer.double()(x.double()).tokens
+    assert (found - exact).abs().max() <= 1e-5 * exact.abs().max()
+
+
+@pytest.mark.parametrize(("dim", "length"), [(16, 30.0), (64, 36.0)])
+def test_causal_performer_is_exact_in_fp32_up_to_the_length_of_keys_that_it_names(dim, length):
+    layer: Any = zoo.create("performer", dim=dim, heads=1, max_len=256, causal=True).eval()
+    q, k, v = torch.randn(3, 1, 1, 256, dim).double()
+    q, k = (length * nn.functional.normalize(part, dim=-1) for part in (q, k))
+    found, exact = (
+        layer.to(dtype).attend(*(x.to(dtype) for x in (q, k, v)), None).double()
+        for dtype in (torch.float32, torch.float64)
+    )
+    assert (found - exact).abs().max() <= 1e-5 * exact.abs().max()
+
+
+NAMES = sorted(n for n in variants.names() if not variants.find(n).unchecked and n[:4] != "fla-")
+SECOND = next(check for check in CHECKS if check.name == "second derivatives")
+
+
+def gradients_with_graph(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    loss = layer(x).tokens.square().sum()
+    return torch.autograd.grad(loss, x, create_graph=True)[0]
+
+
+@pytest.mark.slow_after(2)
+@pytest.mark.parametrize("name", NAMES)
+def test_plain_operations_have_right_second_derivatives(name):
+    for configuration in configurations(name, variants.find(name)):
+        with eager.plain_operations():
+            result = run(SECOND, configuration)
+        assert result.passed, result.detail
+        assert "second ones" in result.detail
+
+
+@pytest.mark.parametrize("name", ["delta", "gated-linear", "linear", "mesa", "primal", "yoso"])
+def test_second_derivatives_of_kernels_of_one_derivative_are_an_error(name):
+    causal = name not in ("primal", "yoso")
+    layer = zoo.create(name, dim=8, heads=2, max_len=600, causal=causal).double()
+    # Also where the gradient passed to the kernel depends on no input.
+    layer.requires_grad_(False)
+    x = torch.randn(1, 600, 8).double().requires_grad_()
+    slope = gradients_with_graph(layer, x)
+    with pytest.raises(zoo.UserError, match="can be differentiated once; compute it inside of"):
+        torch.autograd.grad(slope.sum(), x)
+
+
+def test_collisions_have_a_second_derivative_and_their_lower_bound_has_none():
+    s = (2 * torch.rand(4, 5).double() - 1).requires_grad_()
+    weigh = collisions.collision_probabilities
+    assert torch.autograd.gradgradcheck(lambda s: weigh(s, 3, False), (s,))
+    (slope,) = torch.autograd.grad(weigh(s, 3, True).sum(), s, create_graph=True)
+    torch.testing.assert_close(slope, weigh(s, 3, True) * 1.5)
+    with pytest.raises(zoo.UserError, match=r"yoso.gradient=exact"):
+        torch.autograd.grad(slope.sum(), s)
