@@ -102,8 +102,8 @@ def _variant(name: str, variant: Any) -> Entry:
     formula = next((inspect.cleandoc(block) for block in blocks if "=" in block), "")
     return {
         "name": name, **summary(name, variant), "formula": formula, "family": variant.family,
-        **asdict(variant.traits), "uses": _uses(name, variant), "requires": variant.requires,
-        "options": _options(variant),
+        "version": vars(variant).get("version", ""), **asdict(variant.traits),
+        "uses": _uses(name, variant), "requires": variant.requires, "options": _options(variant),
     }  # fmt: skip
 
 

@@ -2,10 +2,11 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from types import MappingProxyType
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Shaped
@@ -14,9 +15,9 @@ from torch import Tensor, nn
 
 from harness.batches import ShuffledBatches, in_order, reader
 from harness.records.fields import Seconds
-from harness.records.record import Environment, Point
+from harness.records.record import Environment, Point, Processor
 from harness.records.spec import TrainSpec
-from harness.timing import synchronise
+from harness.timing import processor_seconds, synchronise
 from tasks.contract import Split
 from tasks.metrics import Metric
 
@@ -24,6 +25,8 @@ OPTIMISERS: Mapping[str, Callable[..., torch.optim.Optimizer]] = {
     "adamw": partial(torch.optim.AdamW, fused=True),
     "radam": partial(torch.optim.RAdam, decoupled_weight_decay=True),
 }
+
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 MOMENTUM = (0.85, 0.95)
 """Lowest and highest beta1 of a cycle, the defaults of PyTorch's `OneCycleLR`."""
@@ -173,12 +176,22 @@ def parameter_groups(model: nn.Module, spec: TrainSpec) -> list[dict[str, Any]]:
     undecayed: set[str] = {
         f"{path}.{name}".lstrip(".")
         for path, module in model.named_modules()
-        for name in getattr(module, "undecayed", ())
+        for name in (
+            *getattr(module, "undecayed", ()),
+            *taps_of(module) * (spec.decay == "matrices"),
+        )
     }
     groups: list[dict[str, Any]] = [{"params": []}, {"params": [], "weight_decay": 0.0}]
     for name, parameter in model.named_parameters():
         groups[parameter.ndim < 2 or name in undecayed]["params"].append(parameter)
     return groups
+
+
+def taps_of(module: nn.Module) -> tuple[str, ...]:
+    """The parameters of a module that are taps of a depth-wise convolution."""
+    if isinstance(module, CONVOLUTIONS):
+        return ("weight",) * (module.groups == module.in_channels == module.out_channels)
+    return ("taps",) * isinstance(getattr(module, "taps", None), nn.Parameter)
 
 
 def autocast(device: str, precision: str) -> torch.autocast:
@@ -194,6 +207,8 @@ class Progress(BaseModel):
         best_on_test: the best score on test so far; None unless the recipe asks for it.
         elapsed: seconds since the start of the run, over all processes.
         environment: that in which the run was started.
+        version: the versions of what is computed, as `Record.version`.
+        processor: the fields of `harness.records.record.Processor`.
         sums: the sum of each loss since the last point of the curve.
     """
 
@@ -207,9 +222,19 @@ class Progress(BaseModel):
     best_on_test: float | None = None
     elapsed: Seconds = 0.0
     environment: Environment | None = None
-    implementations: dict[str, str] = Field(default={})
+    version: str = ""
+    processor: dict[str, Seconds] = Field(default=dict.fromkeys(Processor.model_fields, 0.0))
     best_state: dict[str, Tensor] = Field(default={}, exclude=True)
     sums: dict[str, Tensor] = Field(default={}, exclude=True)
+
+    @contextmanager
+    def spent(self, on: Literal["data", "training", "evaluation"]) -> Iterator[None]:
+        """Add the processor seconds of what is inside."""
+        start = processor_seconds()
+        try:
+            yield
+        finally:
+            self.processor[on] += processor_seconds() - start
 
 
 def fit(
@@ -230,11 +255,14 @@ def fit(
     while progress.step < spec.steps and not has_reached(progress, spec, dev):
         last = progress.curve[-1].step if progress.curve else 0
         until = min(spec.steps, last + interval, next(step for step in evaluations if step > last))
-        if not _advance(trainer, progress, until, save_is_due):
+        with progress.spent("training"):
+            is_reached = _advance(trainer, progress, until, save_is_due)
+        if not is_reached:
             save()
             continue
         evaluated = dev if until in evaluations else None
-        point = _point(trainer, evaluated, test, progress, until - last, groups)
+        with progress.spent("evaluation"):
+            point = _point(trainer, evaluated, test, progress, until - last, groups)
         progress.curve.append(point)
         on_point(point)
         if point.dev is not None or save_is_due():

@@ -162,7 +162,7 @@ def with_other_heads(runs: pd.DataFrame, suite: Suite, baselines: pd.DataFrame) 
     of_suite = runs[runs["suite"] == suite.key]
     found = found[(found["question"] + found["data"]).isin(of_suite["question"] + of_suite["data"])]
     found = shown.without_others(found, [
-        (["question", "row"], "implementation", "of other code of the row"),
+        (["question", "row"], "version", "of other code of the row"),
         (["question", "row"], "device", "on another kind of device"),
     ])  # fmt: skip
     seeds = shown.final_runs(found[found["left_out"] == ""], ["question", "row"])
@@ -187,7 +187,7 @@ def comparable(runs: pd.DataFrame, suite: Suite) -> pd.DataFrame:
     found.loc[(found["role"] == "") & (found["grid"] != ""), "left_out"] = "without trials"
     return shown.without_others(found, [
         (["question"], "data", "of other data"),
-        (["question", "row"], "implementation", "of other code of the row"),
+        (["question", "row"], "version", "of other code of the row"),
         (["question", "row"], "device", "on another kind of device"),
         (["question", "row", "role"], "rate", "at another rate"),
     ])  # fmt: skip

@@ -9,9 +9,9 @@ from pydantic import BaseModel
 from harness.records.files import read_file
 from harness.records.locks import State
 from harness.records.record import FINAL, Status, origin_of
-from harness.records.sources import outdated
 from harness.records.spec import TaskSpec
 from harness.records.store import Broken, Store, parse
+from harness.records.versions import outdated
 from zoo.registry import Value
 
 SAVED = "with a checkpoint or a record"
@@ -35,12 +35,13 @@ class Specification(BaseModel):
 class Summary(BaseModel):
     """The fields of a record that an overview needs, read in a twentieth of the time of all."""
 
-    schema_version: Literal[4]
+    schema_version: Literal[5]
     spec: Specification
     status: Status
     reason: str
     started: str
-    implementations: Mapping[str, str]
+    versions: Mapping[str, str]
+    training: str
     files: dict[str, str] = {}
 
 

@@ -18,7 +18,6 @@ from harness.first import first, layers_of, place, text
 from harness.questions import Fixed, of_suite, question_of, spec_of
 from harness.records import suites
 from harness.records.frame import of_records
-from harness.records.sources import Sources
 from harness.records.store import CostStore
 from harness.report import selection
 from harness.runs import Execution
@@ -264,13 +263,12 @@ def test_the_place_of_a_row_is_that_among_the_other_published_rows(file):
     question = suites.find(file()).questions[0]
     answers = pd.DataFrame(
         [
-            ("softmax", 90.0, "able", "rule", 5.0, 1e-3, "not.installed:1"),
-            ("primal", 10.0, "unable", "rule", 5.0, 1e-2, "zoo.variants.primal:1"),
-            ("linear", 50.0, "undecided", "rule", 5.0, 1e-3,
-             Sources().digest("zoo.variants.linear")),
+            ("softmax", 90.0, "able", "rule", 5.0, 1e-3, "not-installed 0"),
+            ("primal", 10.0, "unable", "rule", 5.0, 1e-2, "primal 0, training loop 1"),
+            ("linear", 50.0, "undecided", "rule", 5.0, 1e-3, "linear 1, training loop 1"),
             ("none", 4.0, "", "", float("nan"), 1e-3, ""),
         ],
-        columns=["row", "mean", "verdict", "baseline", "baseline_value", "rate", "implementation"],
+        columns=["row", "mean", "verdict", "baseline", "baseline_value", "rate", "version"],
     ).assign(question="easy")  # fmt: skip
     run = {"row": "primal", "question": "easy", "status": "ok", "score": 30.0, "declared": "d"}
     found = place("primal", question, pd.DataFrame([run]), answers)
@@ -305,7 +303,7 @@ def test_the_place_of_a_row_is_that_among_the_other_published_rows(file):
 
 def test_the_first_command_trains_at_the_published_rate(store, file, outcomes, monkeypatch, capsys):
     published = {"row": "primal[rank=8]", "question": "easy", "mean": 1.0, "rate": 1e-4}
-    answers = pd.DataFrame([published | {"implementation": ""}])
+    answers = pd.DataFrame([published | {"version": ""}])
     answers = answers.assign(baseline="", baseline_value=float("nan"), verdict="able")
     monkeypatch.setattr("harness.records.suites.published", lambda suite: answers)
     name = file("version = 3", 'version = 3\nfirst = ["easy", "hard"]')

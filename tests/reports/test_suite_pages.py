@@ -387,7 +387,7 @@ def test_by_state_has_runs_of_a_question_with_other_heads_and_no_other_change(ju
     ]
     # Of other data, and of older code.
     others.append(others[0].assign(data="other", state_bytes=512.0))
-    others.append(others[0].assign(implementation="mine:0", outdated=True, state_bytes=512.0))
+    others.append(others[0].assign(version="mine 0", outdated=True, state_bytes=512.0))
     found = judged_frames.tables(runs=pd.concat([runs, *others], ignore_index=True))
     page = files(found, latex=False)["mine.md"].decode()
     _, _, *lines = table_in(page, "## recall: by state")
