@@ -57,13 +57,13 @@ def is_outdated(record: Record | CostRecord) -> bool:
 
 def covered(names: Iterable[str]) -> list[str]:
     """A line for each variant without a version: what identifies its code in a record."""
-    unversioned = {name: variants.find(name) for name in names}
-    return [
-        f'{name}: runs are of the SHA-256 of {file_of(kind)} alone; give the class version = "1.0" '
-        "if it depends on other files, and raise it when what it computes changes"
-        for name, kind in unversioned.items()
-        if not vars(kind).get("version")
-    ]
+    note = (
+        '{}: runs are of the SHA-256 of {} alone; give the class version = "1.0" if it depends on '
+        "other files, and raise it when what it computes changes"
+    )
+    kinds = {name: variants.find(name) for name in names}
+    return [note.format(name, file_of(kind)) for name, kind in kinds.items()
+            if not vars(kind).get("version")]  # fmt: skip
 
 
 def files_of(spec: TaskSpec) -> dict[str, str]:

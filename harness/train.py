@@ -1,4 +1,7 @@
-"""Training: the schedules of a step, the step, evaluation, and the loop over steps."""
+"""Training: the schedules of a step, the step, evaluation, and the loop over steps.
+
+What it computes has a version, `harness.records.versions.TRAINING`.
+"""
 
 import math
 import time

@@ -47,7 +47,7 @@ def scaled(monkeypatch, name, condition, factor):
 
 
 FAULTS = {
-    "an option": (lambda self, x, mask: self._options.get("negative"), 1 + 1e-7),
+    "an option": (lambda self, x, mask: self.negative, 1 + 1e-7),
     "evaluation": (lambda self, x, mask: not self.training, 1 + 1e-7),
     "padding": (lambda self, x, mask: mask is not None, 1 + 1e-7),
     "fp32": (lambda self, x, mask: x.dtype == torch.float32, 1 + 1e-3),
@@ -59,18 +59,8 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_change_under_one_condition_is_seen(fault, monkeypatch):
     condition, factor = FAULTS[fault]
-    # A class of these options, which a layer has once it is built by name.
-    kind = variants.find("delta")
-    init = kind.__init__
-
-    def remembered(self, size, **options):
-        init(self, size, **options)
-        self._options = options
-
-    monkeypatch.setattr(kind, "__init__", remembered)
-    monkeypatch.setattr(behaviour, "option_sets", lambda name: [{}, {"negative": True}])
     scaled(monkeypatch, "delta", condition, factor)
-    numbers = dict(behaviour.of_variant("delta", kind))
+    numbers = dict(behaviour.of_variant("delta", variants.find("delta")))
     found = differences(RECORDED["delta"], Entry("1", numbers))
     assert bool(found) == (fault != "rounding")
     words = {"an option": "negative=True", "evaluation": "evaluation", "padding": "evaluation",
