@@ -1,94 +1,203 @@
-"""Numbers that each variant computes, and the earlier code that computes the same.
+"""Golden numbers: what each variant and each optimiser computes.
 
-Runs stay current where changed code has the same outputs, losses and gradients as before: `python
--m harness.behaviour` compares them, and writes the digests of the code to `behaviour.json`. See
-`docs/decisions/records.md`.
+`python -m harness.behaviour` writes them to `behaviour.json`. It refuses where numbers differ and
+the first part of the version does not; a test compares the same. Without AVX, or on other
+processors, numbers differ by less than `PRECISIONS`.
 """
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from harness.provenance import source_digest
+from harness import recipes
+from harness.data import restore
+from harness.model import build_model
+from harness.questions import composed, question_of, spec_of
+from harness.records import suites
 from harness.records.files import write_atomic
-from harness.records.sources import BEHAVIOUR
+from harness.records.versions import LOOP, TRAINING, major
+from harness.train import OPTIMISERS, Progress, Trainer, fit
 from zoo.conformance import configurations
 from zoo.conformance.configuration import Configuration, Setting
-from zoo.conformance.tensors import LENGTH, SCATTERED, random_tokens, seeded
+from zoo.conformance.tensors import LONG, padding_masks, random_tokens, seeded
 from zoo.contract import Attention
+from zoo.registry import UserError, Value
 from zoo.variants import variants
 
-CASES = ((1, None), (LENGTH, SCATTERED), (1100, None))
-"""Numbers of tokens, and masks. 1,100 exceed the sizes from which an implementation changes."""
+FILE = Path(__file__).with_name("behaviour.json")
 
-TOLERANCE = 1e-7
-"""Of numbers that are sums of about as many terms of each sign, relative to their root."""
+LENGTH = 48
+"""Tokens: with few, the rounding of fp32 is far below its tolerance."""
 
-SETTING = Setting(training=True, short_conv=4, max_len=1100)
-"""The short convolution is of the questions of the suites."""
+PRECISIONS = {torch.float64: 1e-9, torch.float32: 1e-4}
+"""What rounding may change on other processors, relative to the largest number of a case."""
 
+SETTINGS = tuple(
+    Setting(training=training, dtype=dtype, short_conv=4 * training, rotary=rotary, max_len=LENGTH)
+    for dtype in PRECISIONS
+    for training, rotary in ((True, False), (False, True))
+)
+"""Training with the short convolution of the suites; evaluation with rotary positions, and with
+padding."""
 
-def values_of(name: str, variant: type[Attention]) -> list[float]:
-    """Weighted sums of outputs and losses of each form, and of each of their gradients."""
-    forms = configurations(name, variant)
-    return [number for form in forms for number in _values(form)]
+SMALL: Mapping[str, Mapping[str, Value]] = {
+    "model": {"depth": 1, "dim": 32, "short_conv": 4, "dropout": 0.0},
+    "train": {"steps": 20, "warmup": 5, "lr": 1e-2, "weight_decay": 0.1},
+}
 
-
-def _values(form: Configuration) -> Iterator[float]:
-    for n, mask in CASES:
-        layer, x = form.layer_for(SETTING), random_tokens(3, n).requires_grad_()
-        attended = SETTING.run(layer, x, mask)
-        real = attended.tokens if mask is None else attended.tokens[mask]
-        losses = [loss for _, loss in sorted(attended.losses.items())]
-        outputs = [real, *losses]
-        of = {"": x, **dict(layer.named_parameters())}
-        gradients = torch.autograd.grad(_sum(outputs), [*of.values()], allow_unused=True)
-        found = [*outputs, *(each for each in gradients if each is not None)]
-        yield from (round(_sum([each.detach()]).item(), 12) for each in found)
-
-
-def _sum(tensors: list[Tensor]) -> Tensor:
-    """A sum with weights around 0, over the root of the number of terms."""
-    with seeded(7):
-        weighted = [(x * torch.randn(x.shape, dtype=x.dtype)).sum() for x in tensors]
-    return torch.stack(weighted).sum() / sum(x.numel() for x in tensors) ** 0.5
+TRAININGS: tuple[Mapping[str, Value], ...] = (
+    *({"optimiser": name} for name in OPTIMISERS),
+    {"schedule": "cosine"}, {"schedule": "constant", "clip": 0.1}, {"cycle_momentum": True},
+    {"decay": "all"}, {"decay": "matrices+taps"}, {"label_smoothing": 0.1},
+    {"bucket_by_length": True}, {"parts_by_length": True},
+)  # fmt: skip
+"""The fields of recipes whose losses are compared."""
 
 
-def same(before: list[float], now: list[float]) -> bool:
-    """Return whether two lists of numbers differ by rounding alone."""
-    return len(before) == len(now) and np.allclose(now, before, rtol=TOLERANCE, atol=TOLERANCE)
+class Entry(NamedTuple):
+    """The first part of a version, and the numbers of each case, by its name."""
+
+    major: str
+    numbers: Mapping[str, list[float]]
 
 
-def compared() -> dict[str, dict[str, list[float] | list[str]]]:
-    """The entry of each variant that can be checked: its numbers, and digests of such code."""
-    before = json.loads(BEHAVIOUR.read_text())
-    entries = {}
-    for name, variant in variants.items():
-        if variant.unchecked or not variant.__module__.startswith("zoo."):
-            continue
-        digest, old = source_digest(variant), before.get(name, {"values": [], "code": []})
-        entries[name] = old
-        if digest not in old["code"][-1:]:
-            values = values_of(name, variant)
-            code = old["code"] if same(old["values"], values) else []
-            entries[name] = {"values": values, "code": [*(c for c in code if c != digest), digest]}
-    return entries
+def of_variant(name: str, variant: type[Attention]) -> Iterator[tuple[str, list[float]]]:
+    """The numbers of each form, with the options of each row of a suite."""
+    for options in option_sets(name):
+        text = "".join(f", {option}={value}" for option, value in options.items())
+        for form in configurations(name, variant, options):
+            for setting in SETTINGS:
+                yield f"{form.label}{text}, {setting}", _numbers(form, setting)
+            if not options:
+                # At this length an implementation may change its method.
+                long = SETTINGS[0]._replace(max_len=LONG)
+                yield f"{form.label}, {LONG} tokens", _numbers(form, long)
+
+
+def option_sets(name: str) -> list[dict[str, Value]]:
+    """The options of a variant in the rows of suites, the defaults first.
+
+    Of sets that differ in positive numbers alone there is one.
+    """
+    found: dict[str, dict[str, Value]] = {"{}": {}}
+    for suite in map(suites.find, suites.names()):
+        for of_task in recipes.of_suite(suite).values():
+            for row in suite.rows:
+                _, run = composed(of_task.variants, row.attention, row.options)
+                options = run["options"].get(name, {})
+                kinds = {n: v if isinstance(v, bool | str) else v > 0 for n, v in options.items()}
+                found.setdefault(str(kinds), options)
+    return [*found.values()]
+
+
+def _numbers(form: Configuration, setting: Setting) -> list[float]:
+    """A projection of the outputs, of each loss, and of each gradient of their sum."""
+    with _float64():
+        try:
+            layer = form.layer_for(setting)
+        except UserError:
+            layer = form.layer_for(setting._replace(rotary=False))
+    x = random_tokens(3, setting.max_len).to(setting.dtype).requires_grad_()
+    mask = None if setting.training else padding_masks(LENGTH)[1]
+    attended = setting.run(layer, x, mask)
+    outputs = [attended.tokens if mask is None else attended.tokens[mask]]
+    outputs += [loss for _, loss in sorted(attended.losses.items())]
+    total = torch.stack([_projection(tensor) for tensor in outputs]).sum()
+    of = [x, *(parameter for _, parameter in sorted(layer.named_parameters()))]
+    gradients = torch.autograd.grad(total, of, allow_unused=True)
+    found = [*outputs, *(each for each in gradients if each is not None)]
+    digits = 10 if setting.dtype == torch.float64 else 6
+    return [_rounded(_projection(each.detach()).item(), digits) for each in found]
+
+
+def _projection(tensor: Tensor) -> Tensor:
+    """The sum with random weights, over the root of the number of terms."""
+    generator = torch.Generator().manual_seed(tensor.numel())
+    weights = torch.randn(tensor.numel(), dtype=torch.float64, generator=generator)
+    return weights @ tensor.double().flatten() / tensor.numel() ** 0.5
+
+
+def _rounded(number: float, digits: int) -> float:
+    return float(f"{number:.{digits}g}")
+
+
+@contextmanager
+def _float64() -> Iterator[None]:
+    """Draw parameters in fp64: normal numbers in fp32 depend on the processor."""
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def of_training(fields: Mapping[str, Value]) -> list[float]:
+    """The loss of each of 20 steps, of a recipe with other fields."""
+    question = question_of("recall", "smoke", {**SMALL, "train": {**SMALL["train"], **fields}})
+    spec, progress = spec_of(question, "delta"), Progress()
+    data = restore(spec)
+    with seeded(1):
+        model = build_model(spec, data.task)
+        trainer = Trainer(model, data.splits["train"], spec.train, spec.seed)
+        fit(trainer, data.splits["dev"], progress, lambda point: None, lambda: None)
+    return [_rounded(point.loss, 6) for point in progress.curve]
+
+
+def names() -> list[str]:
+    """The names of entries: the variants of this package that can be checked, and `LOOP`."""
+    return [*(name for name, variant in variants.built_in() if not variant.unchecked), LOOP]
+
+
+def now(name: str) -> Entry:
+    """The entry that the code now has."""
+    if name == LOOP:
+        return Entry(major(TRAINING), {str(fields): of_training(fields) for fields in TRAININGS})
+    variant = variants.find(name)
+    return Entry(major(variant.version), dict(of_variant(name, variant)))
+
+
+def recorded() -> dict[str, Entry]:
+    """The entries of the file."""
+    return {name: Entry(*entry) for name, entry in json.loads(FILE.read_text()).items()}
+
+
+def differences(before: Entry, after: Entry) -> list[str]:
+    """The cases of both whose numbers differ by more than rounding."""
+    both = before.numbers.keys() & after.numbers.keys()
+    return sorted(
+        case for case in both if not same(case, before.numbers[case], after.numbers[case])
+    )
+
+
+def same(case: str, before: list[float], after: list[float]) -> bool:
+    """Return whether the numbers of a case differ by rounding alone."""
+    exact = "float64" in case or case.endswith(" tokens")
+    bound = PRECISIONS[torch.float64 if exact else torch.float32] * max(map(abs, before))
+    pairs = zip(before, after, strict=False)
+    return len(before) == len(after) and all(abs(a - b) <= bound for a, b in pairs)
 
 
 def main() -> None:
-    """Compare the variants whose code has changed, and write the file."""
-    entries, before = compared(), json.loads(BEHAVIOUR.read_text())
-    lines = (f"{json.dumps(name)}: {json.dumps(entry)}" for name, entry in sorted(entries.items()))
-    write_atomic(BEHAVIOUR, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
-    for name, entry in entries.items():
-        if entry != before.get(name):
-            same_as_before = name in before and len(entry["code"]) > 1
-            outcome = "the same as before" if same_as_before else "other numbers than before"
-            sys.stdout.write(f"{name}: computes {outcome}\n")
+    """Write the numbers now, or name the variants whose version must be raised, and exit 1."""
+    before, found, wrong = recorded() if FILE.exists() else {}, dict[str, Entry](), False
+    for name in names():
+        old, new = before.get(name, Entry("", {})), now(name)
+        if old.major == new.major and (cases := differences(old, new)):
+            sys.stdout.write(f"{name}: other numbers ({cases[0]}); raise its version {old.major}\n")
+            wrong = True
+        # Numbers that are the same keep the digits of the machine that wrote them.
+        kept = old.numbers if old.major == new.major else {}
+        found[name] = Entry(new.major, {case: kept.get(case, n) for case, n in new.numbers.items()})
+    if not wrong:
+        lines = (f"{json.dumps(name)}: {json.dumps(entry)}" for name, entry in found.items())
+        write_atomic(FILE, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
+    sys.exit(wrong)
 
 
 if __name__ == "__main__":

@@ -118,6 +118,7 @@ def _variant(name: str, variant: Any) -> Entry:
     formula = next((inspect.cleandoc(block) for block in blocks if "=" in block), "")
     return {
         "name": name, **summary(name, variant), "formula": formula, "family": variant.family,
+        "version": vars(variant).get("version", ""),
         **asdict(variant.traits), "uses": _uses(name, variant), "requires": variant.requires,
         "identities": [f"{of.other} where {of.where}" for of in variant.identities],
         "failures": dict(variant.expected_failures), "source": variant.__module__,

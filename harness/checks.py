@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from harness.environment import describe
-from harness.provenance import certified_digest
+from harness.provenance import version_of
 from harness.records.certificate import Certificate, CheckResult
 from harness.records.fields import now
 from harness.records.store import CertificateStore
@@ -135,8 +135,8 @@ def certify(name: str, checks: Checks, rows: Sequence[Row], store: Path) -> Path
     names = CheckResult.model_fields.keys() - {"form"}
     results = (CheckResult(form=row["variant"], **{n: row[n] for n in names}) for row in rows)
     certificate = Certificate(
-        variant=name, code=certified_digest(checks.pairs[0][0].variant), taken=now(),
-        environment=describe("cpu"), results=tuple(results),
+        variant=name, version=version_of(checks.pairs[0][0].variant), taken=now(),
+        checks=of_variants.CHECKS_VERSION, environment=describe("cpu"), results=tuple(results),
     )  # fmt: skip
     certificates = CertificateStore.within(store)
     certificates.remove_partial_files()
@@ -144,12 +144,17 @@ def certify(name: str, checks: Checks, rows: Sequence[Row], store: Path) -> Path
 
 
 def is_certified(name: str, certificate: Certificate | None) -> bool:
-    """Return whether a certificate is of the code of a registered variant and of all its checks."""
+    """Return whether a certificate is of the version of a registered variant and of all its checks.
+
+    The checks are those of this version of the suite of checks.
+    """
     variant = variants.find(name)
-    forms, code = of_variants.configurations(name, variant), certified_digest(variant)
+    forms, expected = of_variants.configurations(name, variant), version_of(variant)
     pairs = [(form.label, check.name) for form in forms for check in of_variants.checks_for(form)]
     present = [(found.form, found.check) for found in certificate.results] if certificate else []
-    return certificate is not None and certificate.code == code != "" and present == pairs
+    if certificate is None or certificate.checks != of_variants.CHECKS_VERSION:
+        return False
+    return certificate.version == expected != "" and present == pairs
 
 
 def require_passed(
@@ -167,5 +172,5 @@ def require_passed(
             f"{'; '.join(wrong)}: {len(wrong)} of {len(rows)} checks fail; correct {name}, or "
             "declare them in expected_failures"
         )
-    if not options and certified_digest(variants.find(name)):
+    if not options and version_of(variants.find(name)):
         announce(str(certify(name, checks, rows, store)))

@@ -15,9 +15,9 @@ from harness.environment import describe
 from harness.records import suites
 from harness.records.fields import Device
 from harness.records.frame import of_records
-from harness.records.sources import Sources, is_other_code
 from harness.records.spec import RunSpec
 from harness.records.suites import Suite, SuiteQuestion, SuiteRow
+from harness.records.versions import built_in, is_current
 from harness.runs import Execution, execute
 from harness.suite import layer_costs, rows_of, specs_of
 from harness.tuning import at_rate, finals
@@ -122,12 +122,12 @@ def placed(found: Document, row: str, question: str, answers: pd.DataFrame) -> D
     ranked = others.assign(place=[n for n in range(1, len(others) + 2) if n != place])
     before = next(iter(lines[lines["row"] == row].to_dict("records")), {})
     rules = others[others["baseline"] != ""].set_index("baseline")["baseline_value"].to_dict()
-    sources, code = Sources(), dict(zip(lines["row"], lines["implementation"], strict=True))
+    code = dict(zip(lines["row"], lines["version"], strict=True))
     return found | {
         "place": place, "of": len(others) + 1, "ranks": bool(lines["answered"].any()),
         "others": ranked[["place", "row", "mean", "interval"]].to_dict("records"),
         "published": before.get("mean"),
-        "outdated": [name for name, text in code.items() if is_other_code(text, sources)],
+        "outdated": [name for name, text in code.items() if not is_current(text, built_in())],
         "baseline": max(rules.items(), key=lambda rule: rule[1], default=None),
     }  # fmt: skip
 

@@ -17,6 +17,8 @@ COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
 MOMENTUM = 0.95
 
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
 RMS = 0.2
 """The root mean square of an update of AdamW, to which those of Muon are scaled."""
 
@@ -119,19 +121,27 @@ def parameter_groups(model: nn.Module, spec: TrainSpec) -> list[dict[str, Any]]:
     """The parameters for the optimiser: all, or those that decay and the others."""
     if spec.decay == "all":
         return [{"params": [*model.parameters()]}]
-    undecayed = _undecayed(model)
+    undecayed = _undecayed(model, taps=spec.decay == "matrices")
     groups: list[dict[str, Any]] = [{"params": []}, {"params": [], "weight_decay": 0.0}]
     for name, parameter in model.named_parameters():
         groups[parameter.ndim < 2 or name in undecayed]["params"].append(parameter)
     return groups
 
 
-def _undecayed(model: nn.Module) -> set[str]:
+def _undecayed(model: nn.Module, *, taps: bool) -> set[str]:
+    """The names of parameters that do not decay, with those of convolutions if `taps`."""
     return {
         f"{path}.{name}".lstrip(".")
         for path, module in model.named_modules()
-        for name in getattr(module, "undecayed", ())
+        for name in (*getattr(module, "undecayed", ()), *taps_of(module) * taps)
     }
+
+
+def taps_of(module: nn.Module) -> tuple[str, ...]:
+    """The parameters of a module that are taps of a depth-wise convolution."""
+    if isinstance(module, CONVOLUTIONS):
+        return ("weight",) * (module.groups == module.in_channels == module.out_channels)
+    return ("taps",) * isinstance(getattr(module, "taps", None), nn.Parameter)
 
 
 def _adamw(groups: Any, spec: TrainSpec) -> torch.optim.Optimizer:
@@ -156,13 +166,13 @@ def radam(model: nn.Module, spec: TrainSpec) -> torch.optim.Optimizer:
 
 def muon(model: Any, spec: TrainSpec) -> Combined:
     """`Muon` for the matrices of `model.layers`; AdamW for all else, taps and vectors included."""
-    undecayed, groups = _undecayed(model), parameter_groups(model, spec)
+    others, groups = _undecayed(model, taps=True), parameter_groups(model, spec)
     packed = {id(p) for layer in model.layers.modules() if isinstance(layer, Attention)
               for p in layer.parameters()}  # fmt: skip
     matrices = {
         id(weight): weight
         for name, weight in model.named_parameters()
-        if weight.ndim >= 2 and name not in undecayed and not name.endswith("taps")
+        if weight.ndim >= 2 and name not in others
     }
     matrices = {id(w): w for w in model.layers.parameters() if id(w) in matrices}
     of_muon = [

@@ -1,21 +1,18 @@
-"""The code of a run, as its record has it: versions, source digests, declared failures."""
+"""The code of a run, as its record has it: versions, declared failures."""
 
+import sys
 from collections.abc import Iterable
-from functools import cache
 from importlib import metadata
 
 from harness.environment import describe
 from harness.records.cost import CostRecord, CostSpec
 from harness.records.record import Environment, Record
-from harness.records.sources import UNKNOWN, Sources, digest_of, file_digest, implementation_of
 from harness.records.spec import RunSpec, TaskSpec
+from harness.records.versions import LOOP, TRAINING, file_digest, is_current, major
 from tasks import Task
 from tasks.registry import tasks
 from zoo.registry import Value, resolve
 from zoo.variants import variants
-
-CHECKS = {"zoo.conformance", "zoo.cost"}
-"""The packages of the checks. Other modules that these import are sources of variants, too."""
 
 
 def environment_of(spec: RunSpec, task: Task) -> Environment:
@@ -27,37 +24,46 @@ def environment_of(spec: RunSpec, task: Task) -> Environment:
     return environment.model_copy(update={"versions": environment.versions | versions})
 
 
-def implementations(names: Iterable[str]) -> dict[str, str]:
-    """The digest of the code of each variant, by variant; none where it has no source."""
-    digests = {name: source_digest(variants.find(name)) for name in names}
-    return {name: digest for name, digest in digests.items() if digest}
+def versions_of(names: Iterable[str]) -> dict[str, str]:
+    """The version of each variant, by variant; see `version_of`."""
+    return {name: version_of(variants.find(name)) for name in names}
 
 
-def source_digest(variant: type) -> str:
-    """`MODULE:SHA-256` of the code of a variant, see `Sources.digest`; empty without source.
+def majors_of(names: Iterable[str]) -> dict[str, str]:
+    """The first part of the version of each variant, by variant: what it computes."""
+    return {name: major(version) for name, version in versions_of(names).items()}
 
-    That of another package is read each time: a run imports the file as it is then.
+
+def version_of(variant: type) -> str:
+    """The version in the class body of a variant, or `sha256:` and the digest of its file.
+
+    The file is read each time, as a run imports it as it is then. Empty without either.
     """
-    module = variant.__module__
-    return _of_zoo(module) if module.startswith("zoo.") else Sources().digest(module)
+    if version := vars(variant).get("version"):
+        return version
+    digest = file_digest(file_of(variant))
+    return f"sha256:{digest}" if digest else ""
 
 
-@cache
-def _of_zoo(module: str) -> str:
-    return Sources().digest(module)
-
-
-def certified_digest(variant: type) -> str:
-    """SHA-256 of the code of a variant and of the checks; empty without source."""
-    module, files = variant.__module__, Sources()
-    found = files.closure(module, {"zoo", module.partition(".")[0]})
-    return digest_of(found | files.closure("zoo.conformance", CHECKS)) if found else ""
+def file_of(variant: type) -> str:
+    """The file of the module of a variant; empty where there is none."""
+    return getattr(sys.modules.get(variant.__module__), "__file__", None) or ""
 
 
 def is_outdated(record: Record | CostRecord) -> bool:
     """Return whether a record is of other code than this process would run, or of unknown code."""
-    now = implementation_of(implementations(record.implementations), record.spec.options)
-    return record.implementation == UNKNOWN or record.implementation != now
+    return not is_current(record.version, versions_of(record.versions) | {LOOP: TRAINING})
+
+
+def covered(names: Iterable[str]) -> list[str]:
+    """A line for each variant without a version: what identifies its code in a record."""
+    note = (
+        '{}: runs are of the SHA-256 of {} alone; give the class version = "1.0" if it depends on '
+        "other files, and raise it when what it computes changes"
+    )
+    kinds = {name: variants.find(name) for name in names}
+    return [note.format(name, file_of(kind)) for name, kind in kinds.items()
+            if not vars(kind).get("version")]  # fmt: skip
 
 
 def files_of(spec: TaskSpec) -> dict[str, str]:

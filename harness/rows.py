@@ -156,7 +156,7 @@ def verify(row: Row) -> Iterator[Finding]:
         yield Finding("code", True, f"not checked: {', '.join(absent)} is not installed here")
         return
     old = {f"{record.spec.file_name}" for record in (*row.runs, *row.costs) if is_outdated(record)}
-    yield _finding("code", old, "of other code than is installed")
+    yield _finding("code", old, "of another version than is installed")
     yield _finding("costs", [*_missing_costs(row)], "missing")
     wrong = [*_wrong_certificates(row)]
     yield _finding("certificate", wrong, "missing, outdated, or with failures")

@@ -19,9 +19,10 @@ from harness.interrupts import Interrupts
 from harness.model import build_model, trainable
 from harness.records.fields import now
 from harness.records.locks import Lock, State
-from harness.records.record import Final, Point, Probe, Record, Status
+from harness.records.record import Final, Point, Probe, Processor, Record, Status
 from harness.records.spec import RunSpec
 from harness.records.store import Store
+from harness.records.versions import TRAINING, line_of_run
 from harness.train import DivergedError, Progress, Trainer, fit
 from tasks.contract import SPLITS, Split
 from tasks.control.control import Control
@@ -44,16 +45,19 @@ class Attempt:
         save_every: float = SAVE_EVERY, clock: Callable[[], float] = time.monotonic,
         keep_checkpoints: bool = False,
     ) -> None:  # fmt: skip
-        self.spec, self.data, self.report = spec, restore(spec), report
+        self.spec, self.report, self.progress = spec, report, Progress()
+        with self.progress.spent("data"):
+            self.data = restore(spec)
         self.store, self.path = store, store.checkpoint(spec)
         self.weights = store.weights(spec) if keep_checkpoints else None
         self.save_every, self.clock, self.save_at = save_every, clock, 0.0
         self.interrupts = Interrupts()
         self.started, self.start = now(), time.perf_counter()
         self.environment = provenance.environment_of(spec, self.data.task)
-        self.implementations = provenance.implementations(spec.variants)
+        self.versions = provenance.versions_of(spec.variants)
         self.files = provenance.files_of(spec.task)
-        self.progress = Progress(environment=self.environment, implementations=self.implementations)
+        self.version = line_of_run(self.versions, TRAINING)
+        self.progress.environment, self.progress.version = self.environment, self.version
         self.parameters: int | None = None
         self.flops: int | None = None
         self.state_bytes: int | None = None
@@ -64,13 +68,15 @@ class Attempt:
         spec, data = self.spec, self.data.summary
         return Record(
             spec=spec, status=status, reason=reason, started=self.started,
-            environment=self.environment, implementations=self.implementations, files=self.files,
+            environment=self.environment, versions=self.versions, training=TRAINING,
+            files=self.files,
             expected_failures=provenance.expected_failures_of(spec, self.data.task),
             is_baseline=provenance.is_baseline(spec.variants), options=provenance.options_of(spec),
             metric=data.metric,
             dev_metric=data.dev_metric if data.dev_metric != data.metric else None,
             parameters=self.parameters, flops=self.flops, backend=self.backend,
             state_bytes=self.state_bytes, curve=self.progress.curve, final=final,
+            processor=Processor(**self.progress.processor),
         )  # fmt: skip
 
     def execute(self) -> Final:
@@ -80,7 +86,8 @@ class Attempt:
             # All models of a process share one compile cache of limited size.
             torch.compiler.reset()
         self.report("phase", "load data")
-        train, dev, test = (self.data.splits[name].to(device) for name in SPLITS)
+        with self.progress.spent("data"):
+            train, dev, test = (self.data.splits[name].to(device) for name in SPLITS)
         if spec.train.best_on_test and isinstance(task, Control):
             raise UserError(f"{task.key} has no test answers; give train.best_on_test=false")
         # Without a trial of what is the fastest here: curves of two machines are alike.
@@ -97,23 +104,26 @@ class Attempt:
         self.state_bytes = state_bytes_of(model)
         self._train(trainer, dev, test if spec.train.best_on_test else None)
         self.report("phase", "test")
-        return self._evaluate(trainer, test)
+        with self.progress.spent("evaluation"):
+            return self._evaluate(trainer, test)
 
     def _resume(self, trainer: Trainer) -> None:
         """Continue from the checkpoint of an earlier process of this machine and this code."""
 
         def rejects(progress: Progress) -> str:
-            if progress.implementations != self.implementations:
+            if progress.version != self.version:
                 return f"of other code of {self.spec.attention}"
             is_here = is_same_machine(self.environment, progress.environment)
             return "" if is_here else "of another machine"
 
+        data = self.progress.processor["data"]
         try:
             self.progress = checkpoint.load(self.path, trainer, rejects)
         except checkpoint.DamagedError as error:
             warnings.warn(f"{error}; the run starts again from the beginning", stacklevel=2)
             return
         self.start -= self.progress.elapsed
+        self.progress.processor["data"] += data
         self.environment = merge_commits(
             self.progress.environment or self.environment, self.environment, str(self.path),
             "continue there, or delete it to start the run again",
@@ -216,10 +226,13 @@ def save_record(record: Record, store: Store, found: Record | None) -> Record:
     An interrupted run replaces no finished one. Return the record that is kept; the checkpoint of a
     result is deleted.
     """
-    if record.status != "ok" and found is not None and found.status == "ok":
-        same_code = found.implementations == record.implementations
-        if same_code or record.status == "interrupted":
-            return found
+    finished = found if found is not None and found.status == "ok" else None
+    if (
+        record.status != "ok"
+        and finished
+        and (finished.version == record.version or record.status == "interrupted")
+    ):
+        return finished
     store.write(record)
     if record.is_final:
         store.checkpoint(record.spec).unlink(missing_ok=True)

@@ -17,6 +17,7 @@ from harness.data import data_of, forget
 from harness.events import require_tensorboard, write_events
 from harness.interrupts import continued
 from harness.memory import matched
+from harness.provenance import covered
 from harness.questions import Fixed, Settings, composed, question_of, require_used, spec_of
 from harness.records.cost import CostRecord
 from harness.records.fields import Device
@@ -191,6 +192,8 @@ def execute(specs: Sequence[RunSpec], how: Execution) -> Outcomes:
     store = Store(how.store)
     checked_runs = grid.check(specs, store, rerun=how.rerun, keep_outdated=how.keep_outdated)
     store.require_writable()
+    for line in covered(sorted({name for run in checked_runs for name in run.spec.variants})):
+        how.shown.line(line)
     with how.shown.grid() as view, continued(by_same_command=not how.rerun):
         return grid.run_all(
             checked_runs, store, how.resources, view, rerun=how.rerun,

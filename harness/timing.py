@@ -1,6 +1,7 @@
 """The timer of every measurement: calls timed alternately, so that load affects all of them."""
 
 import math
+import resource
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -30,6 +31,12 @@ Call = Callable[[], Any]
 Timer = Callable[[Call, int], float]
 """Seconds of one call, as the mean of a number of calls, one after the other."""
 Key = TypeVar("Key")
+
+
+def processor_seconds() -> float:
+    """Processor seconds so far of this process, all its threads, and its children that ended."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
 
 
 def synchronise(device: torch.device) -> None:

@@ -1,10 +1,14 @@
-"""Training: the schedules of a step, the step, evaluation, and the loop over steps."""
+"""Training: the schedules of a step, the step, evaluation, and the loop over steps.
+
+What it computes has a version, `harness.records.versions.TRAINING`.
+"""
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Shaped
@@ -14,9 +18,9 @@ from torch import Tensor, nn
 from harness.batches import ShuffledBatches, in_order, reader
 from harness.optimisers import OPTIMISERS
 from harness.records.fields import Seconds
-from harness.records.record import Environment, Point
+from harness.records.record import Environment, Point, Processor
 from harness.records.spec import TrainSpec
-from harness.timing import synchronise
+from harness.timing import processor_seconds, synchronise
 from tasks.contract import Split
 from tasks.metrics import Metric
 
@@ -171,6 +175,8 @@ class Progress(BaseModel):
         best_on_test: the best score on test so far; None unless the recipe asks for it.
         elapsed: seconds since the start of the run, over all processes.
         environment: that in which the run was started.
+        version: the versions of what is computed, as `Record.version`.
+        processor: the fields of `harness.records.record.Processor`.
         sums: the sum of each loss since the last point of the curve.
     """
 
@@ -184,9 +190,19 @@ class Progress(BaseModel):
     best_on_test: float | None = None
     elapsed: Seconds = 0.0
     environment: Environment | None = None
-    implementations: dict[str, str] = Field(default={})
+    version: str = ""
+    processor: dict[str, Seconds] = Field(default=dict.fromkeys(Processor.model_fields, 0.0))
     best_state: dict[str, Tensor] = Field(default={}, exclude=True)
     sums: dict[str, Tensor] = Field(default={}, exclude=True)
+
+    @contextmanager
+    def spent(self, on: Literal["data", "training", "evaluation"]) -> Iterator[None]:
+        """Add the processor seconds of what is inside."""
+        start = processor_seconds()
+        try:
+            yield
+        finally:
+            self.processor[on] += processor_seconds() - start
 
 
 def fit(
@@ -207,11 +223,14 @@ def fit(
     while progress.step < spec.steps and not has_reached(progress, spec, dev):
         last = progress.curve[-1].step if progress.curve else 0
         until = min(spec.steps, last + interval, next(step for step in evaluations if step > last))
-        if not _advance(trainer, progress, until, save_is_due):
+        with progress.spent("training"):
+            is_reached = _advance(trainer, progress, until, save_is_due)
+        if not is_reached:
             save()
             continue
         evaluated = dev if until in evaluations else None
-        point = _point(trainer, evaluated, test, progress, until - last, groups)
+        with progress.spent("evaluation"):
+            point = _point(trainer, evaluated, test, progress, until - last, groups)
         progress.curve.append(point)
         on_point(point)
         if point.dev is not None or save_is_due():

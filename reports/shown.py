@@ -69,7 +69,7 @@ def questions(runs: pd.DataFrame, varied: str = "") -> pd.DataFrame:
     )  # fmt: skip
     found.loc[~is_newest(found), "left_out"] = "of an older version of the task"
     of_row = ["question", "attention", "options"]
-    found = without_others(found, [(of_row, "implementation", "of other code of the row")])
+    found = without_others(found, [(of_row, "version", "of other code of the row")])
     return found.sort_values(["question", "seed", "id", "machine"], ignore_index=True)
 
 

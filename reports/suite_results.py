@@ -165,7 +165,7 @@ def comparable(runs: pd.DataFrame, suite: Suite) -> pd.DataFrame:
     found.loc[(found["role"] == "") & (found["grid"] != ""), "left_out"] = "without trials"
     return shown.without_others(found, [
         (["question"], "data", "of other data"),
-        (["question", "row"], "implementation", "of other code of the row"),
+        (["question", "row"], "version", "of other code of the row"),
         (["question", "row"], "device", "on another kind of device"),
         (["question", "row", "role"], "rate", "at another rate"),
     ])  # fmt: skip

@@ -48,7 +48,7 @@ def suite_frames() -> tuple[Suite, pd.DataFrame, pd.DataFrame]:
                     "overrides": "{}",
                     "declared": declared(suite)[question.name],
                     "status": "failed" if failed else "ok", "seed": seed, "metric": "accuracy",
-                    "device": "cpu", "implementation": "code:1", "outdated": False, "commit": "",
+                    "device": "cpu", "version": "code 1", "outdated": False, "commit": "",
                     "train.lr": 1e-3, "unit": "%", "better": "higher", "digits": 1, "scale": 100.0,
                     "exponential": False,
                     "score": 100 * float(correct.mean()), "started": "2026-11-25T00:00:00Z",

@@ -4,6 +4,7 @@ Axis letters in every shape of this package: `b` batch, `h` heads, `n` query tok
 tokens, `d` model width, `e` head width.
 """
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -90,6 +91,8 @@ class Attention(nn.Module, ABC):
             convolution: what attention achieves is the accuracy above such a model's.
         drops_weights: whether `size.dropout` has an effect: on attention weights, in training.
         gpu_kernels: the package with a fused GPU kernel of the mechanism, by `size.causal`.
+        version: `MAJOR.MINOR`, in the body of each class: raise MAJOR when what it computes
+            changes, MINOR when only its speed does. Without it the digest of its file counts.
 
     A class may name parameters that weight decay would move away from what they mean, such as
     rates of decay, in `undecayed`; vectors and scalars are exempt without it.
@@ -104,12 +107,13 @@ class Attention(nn.Module, ABC):
     is_baseline: ClassVar[bool] = False
     drops_weights: ClassVar[bool] = False
     gpu_kernels: ClassVar[Mapping[bool, str]] = MappingProxyType({})
+    version: ClassVar[str] = ""
 
     def __init_subclass__(cls, **keywords: object) -> None:
         """Let `step` check its arguments.
 
         Raises:
-            TypeError: a class attribute is of another type, or no family.
+            TypeError: a class attribute is of another type, no family, or no version.
         """
         super().__init_subclass__(**keywords)
         if "step" in vars(cls):
@@ -122,6 +126,9 @@ class Attention(nn.Module, ABC):
                 raise TypeError(f"{cls.__name__}.{name} is a {actual}; make it a {kind.__name__}")
         if cls.family not in FAMILIES:
             raise TypeError(f"{cls.__name__}: {unknown('family', cls.family, FAMILIES)}")
+        if not re.fullmatch(r"(\d+\.\d+)?", cls.version):
+            rule = 'is not MAJOR.MINOR; write for example "1.0"'
+            raise TypeError(f"{cls.__name__}.version={cls.version!r} {rule}")
 
     def __init__(self, size: Size) -> None:
         """Store the size; raise `Unsupported` if the variant has no such form."""

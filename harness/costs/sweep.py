@@ -21,7 +21,7 @@ from harness.data import is_out_of_memory
 from harness.engines.local import Processes
 from harness.environment import describe, keep_freed_memory, pick_device
 from harness.interrupts import continued, ending
-from harness.provenance import implementations, is_outdated, options_of
+from harness.provenance import is_outdated, options_of, versions_of
 from harness.records.cost import FAILURES, CostRecord, CostSpec, CostStatus, Limits, Measured
 from harness.records.fields import now
 from harness.records.record import Record
@@ -193,6 +193,6 @@ def _measured(
         spec=spec, started=started, seconds=0.0 if reason else clock() - start,
         status=outcome.status, reason=outcome.reason, measured=outcome.measured,
         environment=describe(spec.device), options=options_of(spec),
-        implementations=implementations({**spec.options, REFERENCE: {}}),
+        versions=versions_of({**spec.options, REFERENCE: {}}),
         claims_linear=all(variants.find(name).traits.linear for name in spec.options),
     )  # fmt: skip

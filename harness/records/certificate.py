@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from harness.records.fields import Frozen, Time
+from harness.records.fields import Count, Frozen, Time
 from harness.records.record import Environment
 
 
@@ -18,11 +18,12 @@ class CheckResult(Frozen):
 
 
 class Certificate(Frozen):
-    """The results of all checks of a variant; `code`: see `harness.provenance.certified_digest`."""
+    """The results of all checks of a variant, by its version and that of the checks."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     variant: str
-    code: str
+    version: str
+    checks: Count
     taken: Time
     environment: Environment
     results: tuple[CheckResult, ...]

@@ -21,8 +21,8 @@ from harness.records.fields import (
 )
 from harness.records.models import Model
 from harness.records.record import Environment
-from harness.records.sources import implementation_of
 from harness.records.spec import RunSpec, TaskSpec, TrainSpec, label_of
+from harness.records.versions import line_of
 from zoo.registry import Value
 
 Level = Literal["layer", "step"]
@@ -209,18 +209,18 @@ class CostRecord(Frozen):
 
     Attributes:
         seconds: of the whole measurement, the start of its process included.
-        implementations: the digest of the code of each variant, and of softmax.
+        versions: the version of each variant, and of softmax.
         claims_linear: whether the variants claim time and memory linear in the length.
     """
 
-    schema_version: Literal[3] = 3
+    schema_version: Literal[4] = 4
     spec: CostSpec
     status: CostStatus
     reason: str
     started: Time
     seconds: Seconds
     environment: Environment
-    implementations: Mapping[str, str]
+    versions: Mapping[str, str]
     options: dict[str, dict[str, Value]]
     claims_linear: bool
     measured: Measured | None = None
@@ -230,9 +230,9 @@ class CostRecord(Frozen):
             raise ValueError("a record has measurements if and only if its status is ok")
 
     @property
-    def implementation(self) -> str:
-        """The code of its variants and of softmax in one line."""
-        return implementation_of(self.implementations, self.spec.options)
+    def version(self) -> str:
+        """The versions of its variants and of softmax in one line: `delta 1.0, softmax 1.0`."""
+        return line_of(self.versions)
 
     @property
     def tokens_per_second(self) -> Quartiles | None:

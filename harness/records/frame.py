@@ -18,9 +18,9 @@ from harness.records.cost import CostRecord, CostSpec, Pass, step_of
 from harness.records.fields import Frozen, Quartiles, uncollected
 from harness.records.interval import Sample, interval_of
 from harness.records.record import Point, Record, origin_of
-from harness.records.sources import Origin, Sources, is_other_code, outdated
 from harness.records.spec import RunSpec, by_option, field_at, label_of
 from harness.records.store import BaselineStore, CostStore, Store, require_folder
+from harness.records.versions import Origin, are_outdated, major, outdated
 from zoo.registry import checked
 
 Row = dict[str, Any]
@@ -54,7 +54,7 @@ OF_RUNS = {
     "backend": "backend", "machine": "environment.device",
     "threads": "environment.threads", "memory_gib": "environment.memory_gib",
     "system": "environment.system", "commit": "environment.commit", "started": "started",
-    "baseline": "is_baseline", "implementation": "implementation", "id": "spec.id",
+    "baseline": "is_baseline", "version": "version", "id": "spec.id",
 }  # fmt: skip
 """Columns of a run that are a field of its record, as `field_at` has it."""
 
@@ -67,6 +67,8 @@ OUTCOME = {
     "score": "final.score", "dev": "final.dev", "best_on_test": "final.best_on_test",
     "test_examples": "final.test_examples", "best_step": "final.best_step",
     "train_seconds": "final.train_seconds", "seconds": "final.seconds",
+    "processor_seconds": "processor.seconds", "processor.data": "processor.data",
+    "processor.training": "processor.training", "processor.evaluation": "processor.evaluation",
     "state_bytes": "state_bytes", "parameters": "parameters", "flops": "flops",
 }  # fmt: skip
 """The same for numbers, which not every run has."""
@@ -95,7 +97,7 @@ OF_COSTS = {
     "precision": "spec.precision", "device": "spec.device", "machine": "spec.machine",
     "threads": "spec.threads", "options": "options", "status": "status", "reason": "reason",
     "linear": "claims_linear", "computed_by": "computed_by", "started": "started",
-    "commit": "environment.commit", "implementation": "implementation", "shape": "spec.shape",
+    "commit": "environment.commit", "version": "version", "shape": "spec.shape",
     "task": "spec.task.key", "id": "spec.id", "row": "spec.row",
 }  # fmt: skip
 """Columns of a cost that are a field of its record."""
@@ -169,7 +171,7 @@ def _key(record: Record | CostRecord) -> tuple[str, ...]:
     """Equal for a run and the costs of its steps."""
     spec, environment = record.spec, record.environment
     threads = spec.threads if isinstance(spec, CostSpec) else environment.threads
-    code = sorted(record.implementations.get(name, "") for name in spec.options)
+    code = sorted(f"{name} {major(record.versions.get(name, ''))}" for name in spec.options)
     return step_of(spec), environment.device, str(threads), *code
 
 
@@ -229,9 +231,8 @@ def of_costs(records: Iterable[CostRecord]) -> pd.DataFrame:
     found = pd.DataFrame([_cost(record) for record in records if not record.spec.superseded])
     if found.empty:
         return found
-    sources = Sources()
-    of_now = {text: is_other_code(text, sources) for text in found["implementation"].unique()}
-    found["outdated"] = found["implementation"].map(of_now)
+    code = zip(found["version"], found["started"], strict=True)
+    found["outdated"] = found["version"].map(are_outdated(code))
     found[[*TEXTS]] = found[[*TEXTS]].astype(object).fillna("")
     # Columns that are cast one by one are fragmented, and pandas warns of it.
     return found.astype(dict.fromkeys(set(MEASURED) - {*TEXTS}, float)).copy()

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from harness.records.locks import State
 from harness.records.record import origin_of
-from harness.records.sources import outdated
 from harness.records.store import BaselineStore, Broken, CostStore, Store
+from harness.records.versions import outdated
 
 SAVED = "with a checkpoint or a record"
 """What is known of an interrupted run whose process has left no state."""

@@ -8,8 +8,8 @@ from pydantic import Field
 
 from harness.records.answers import Answers
 from harness.records.fields import Count, Frozen, Positive, Seconds, Time
-from harness.records.sources import Origin, current, implementation_of
 from harness.records.spec import RunSpec
+from harness.records.versions import Origin, line_of_run
 from tasks.metrics import Metric
 from zoo.registry import Value
 
@@ -88,12 +88,30 @@ class Environment(Frozen):
         return (self.commit or "unknown").split(", ")
 
 
+class Processor(Frozen):
+    """Processor seconds of all threads and child processes of a run, over all its processes.
+
+    Data that a process had already read for another run take none.
+    """
+
+    data: Seconds
+    training: Seconds
+    evaluation: Seconds
+
+    @property
+    def seconds(self) -> float:
+        """The sum."""
+        return self.data + self.training + self.evaluation
+
+
 class Record(Frozen):
     """One run; every table and figure is made from records alone.
 
     Attributes:
         reason: one line; empty where status is `ok`.
-        implementations: the digest of the code of each variant; see `harness.records.sources`.
+        versions: the version of each variant; see `harness.records.versions`.
+        training: the version of `harness.train`.
+        processor: None in earlier records.
         files: SHA-256 of the file of a user that the task reads, by its path.
         expected_failures: checks that its variants are expected to fail, `VARIANT: CHECK`, each
             with its reason.
@@ -106,13 +124,14 @@ class Record(Frozen):
             layer is not causal or not recurrent, and in earlier records.
     """
 
-    schema_version: Literal[4] = 4
+    schema_version: Literal[5] = 5
     spec: RunSpec
     status: Status
     reason: str
     started: Time
     environment: Environment
-    implementations: Mapping[str, str]
+    versions: Mapping[str, str]
+    training: str
     files: dict[str, str] = Field(default={})
     expected_failures: Mapping[str, str]
     is_baseline: bool
@@ -125,11 +144,12 @@ class Record(Frozen):
     state_bytes: Annotated[int | None, Field(ge=0)] = None
     curve: list[Point]
     final: Final | None = None
+    processor: Processor | None = None
 
     @property
-    def implementation(self) -> str:
-        """The code of its variants in one line; see `harness.records.sources.current`."""
-        return current(implementation_of(self.implementations, self.spec.options))
+    def version(self) -> str:
+        """The versions of what it computes in one line: `delta 1, training loop 1`."""
+        return line_of_run(self.versions, self.training)
 
     @property
     def is_final(self) -> bool:
@@ -163,5 +183,5 @@ class Record(Frozen):
 def origin_of(run: Any) -> Origin:
     """The code and the data of a record, or of a part that has the fields that they need."""
     task = run.spec.question.task.model_copy(update={"digests": run.spec.data})
-    code = current(implementation_of(run.implementations, run.spec.options))
-    return Origin(code, task.key, task.file_name, run.files, run.started)
+    version = line_of_run(run.versions, run.training)
+    return Origin(version, task.key, task.file_name, run.files, run.started)

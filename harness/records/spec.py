@@ -60,8 +60,9 @@ class TrainSpec(Frozen):
         clip: largest norm of the gradient of all parameters; 0 for no limit.
         best_on_test: whether test is evaluated whenever dev is, and the best score is recorded, as
             some published runs report it. It selects nothing.
-        decay: what `weight_decay` applies to: `all` parameters, or only `matrices`, which excludes
-            vectors, what a variant names in `undecayed`, and positions and class token of images.
+        decay: what `weight_decay` applies to: `all` parameters, or `matrices`, which excludes
+            vectors, taps of depth-wise convolutions, what a variant names in `undecayed`, and
+            positions and class token of images; `matrices+taps` are those and the taps.
         label_smoothing: weight of the uniform distribution in the target of the loss.
         augment: of images; the name of a transform, as `crop`, is short for it alone.
     """
@@ -84,7 +85,7 @@ class TrainSpec(Frozen):
     schedule: Literal["one-cycle", "cosine", "constant"] = "one-cycle"
     clip: Annotated[float, Field(ge=0)] = 0.0
     best_on_test: bool = False
-    decay: Literal["all", "matrices"] = "all"
+    decay: Literal["all", "matrices", "matrices+taps"] = "matrices"
     label_smoothing: Probability = 0.0
     augment: Augment | None = None
 

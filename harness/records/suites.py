@@ -38,7 +38,7 @@ SUFFIX = ".toml"
 
 COLUMNS = (
     "row", "question", "mean", "interval", "answered", "baseline", "baseline_value", "rate",
-    "implementation",
+    "version",
 )  # fmt: skip
 """Some of the columns of published answers."""
 
@@ -231,7 +231,7 @@ def published(suite: Suite) -> "pd.DataFrame":
     """The published results of a suite of this package, a line for each row and question.
 
     Columns: as `answers` of `reports.suite_results.SuiteResults`; `rate`, the `train.lr` that
-    trials chose; `implementation`, the code of the runs. `python -m harness.pages` writes the file.
+    trials chose; `version`, the code of the runs. `python -m harness.pages` writes the file.
     """
     import pandas as pd
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from harness import arguments, layer_inputs
 from harness.checkpoint import KeptRun, kept_runs
-from harness.provenance import implementations
+from harness.provenance import majors_of
 from harness.records.spec import label_of
 from harness.records.store import Store
 from harness.records.study import Row
@@ -106,7 +106,7 @@ weight, whose share is *positive*. *Logits*: the standard deviation of q k^T / s
 
         since = max((run.record.started for run in runs), default="")
         # A result of other code is computed again.
-        given = self.options() | implementations([self.variant, "softmax"])
+        given = self.options() | majors_of([self.variant, "softmax"])
         yield Table("-".join([self.variant, *(run.name for run in runs)]), given, rows, since)
 
     @classmethod

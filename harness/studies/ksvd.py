@@ -22,7 +22,7 @@ from torch import Tensor
 
 from harness import arguments, layer_inputs
 from harness.checkpoint import KeptRun, kept_runs
-from harness.provenance import implementations
+from harness.provenance import majors_of
 from harness.records.fields import require_known
 from harness.records.store import Store
 from harness.records.study import Row
@@ -119,7 +119,7 @@ Statements 24 and 25 of docs/primal.md say what the curves in the folder results
                 yield from training(self, *choice)
 
         # A result of other code is computed again.
-        yield Table("generated", self.options() | implementations(["primal"]), rows_of_all)
+        yield Table("generated", self.options() | majors_of(["primal"]), rows_of_all)
 
     @classmethod
     def sections(cls, frame: pd.DataFrame) -> Iterator[Section]:

@@ -25,7 +25,7 @@ from reports.text import NOTHING, WIDE, frame_csv, number, outdated_text, thread
 OF_A_SEED = [
     "suite", "question", "row", "attention", "task", "seed", "status", "reason", "metric", "score",
     "dev", "loss", "train.lr", "train.steps", "best_step", "train_seconds", "machine", "started",
-    "commit", "implementation", "outdated", "baseline", "id",
+    "commit", "version", "outdated", "baseline", "id",
 ]  # fmt: skip
 
 README_ROWS, README_FIRST = 10, 3
@@ -183,8 +183,8 @@ def files(of: Tables, *, latex: bool) -> dict[str, bytes]:
 
 def published(of: Tables) -> pd.DataFrame:
     """The results of the rows that were run, with the rate and the code of their runs."""
-    names = {"train.lr": "rate", "implementation": "implementation"}
-    of_runs = of.seeds.groupby(["row", "question"])[[*names]].first().rename(columns=names)
+    of_runs = of.seeds.groupby(["row", "question"])[["train.lr", "version"]].first()
+    of_runs = of_runs.rename(columns={"train.lr": "rate"})
     found = of.answers[of.answers["text"] != ""]
     return found.join(of_runs, on=["row", "question"])
 

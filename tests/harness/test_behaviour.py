@@ -1,70 +1,109 @@
-"""Code that computes the same as before outdates no run."""
+"""What a variant computes changes with its version alone."""
 
 import json
 
 import pytest
+import torch
 
 from harness import behaviour
-from harness.provenance import is_outdated, source_digest
-from harness.records import sources
-from harness.records.record import origin_of
-from harness.records.store import Store
-from harness.stores import PUBLISHED
+from harness.behaviour import Entry, differences, option_sets
+from harness.records.versions import LOOP
+from harness.train import OPTIMISERS
+from zoo.contract import Attended
 from zoo.variants import variants
 
+RECORDED = behaviour.recorded()
 
-@pytest.fixture
-def file(monkeypatch, tmp_path):
-    """A file of the entries of linear and delta; returns a function that writes it."""
+
+@pytest.mark.parametrize("name", behaviour.names())
+def test_the_numbers_of_a_version_are_those_of_its_code(name):
+    before, now = RECORDED[name], behaviour.now(name)
+    assert before.major == now.major and before.numbers.keys() == now.numbers.keys(), (
+        "run: python -m harness.behaviour"
+    )
+    assert not differences(before, now), "other numbers: raise the first part of the version"
+
+
+def test_every_optimiser_and_every_option_set_of_a_suite_has_numbers():
+    cases = " ".join(RECORDED[LOOP].numbers)
+    assert all(f"'optimiser': '{name}'" in cases for name in OPTIMISERS)
+    assert [*RECORDED] == behaviour.names()
+    assert {"negative": True} in option_sets("delta")
+    assert {"expand": 1, "state": 32} in option_sets("mamba2")
+    assert len(option_sets("primal")) > 5
+
+
+def scaled(monkeypatch, name, condition, factor):
+    """Another forward pass of a variant, under a condition."""
+    kind = variants.find(name)
+    forward = kind.forward
+
+    def other(self, x, context=None, mask=None):
+        found = forward(self, x, context, mask)
+        share = factor if condition(self, x, mask) else 1.0
+        return Attended(found.tokens * share, found.losses)
+
+    monkeypatch.setattr(kind, "forward", other)
+
+
+FAULTS = {
+    "an option": (lambda self, x, mask: self.negative, 1 + 1e-7),
+    "evaluation": (lambda self, x, mask: not self.training, 1 + 1e-7),
+    "padding": (lambda self, x, mask: mask is not None, 1 + 1e-7),
+    "fp32": (lambda self, x, mask: x.dtype == torch.float32, 1 + 1e-3),
+    "long inputs": (lambda self, x, mask: x.shape[1] > 1024, 1 + 1e-7),
+    "rounding": (lambda self, x, mask: True, 1 + 1e-14),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_change_under_one_condition_is_seen(fault, monkeypatch):
+    condition, factor = FAULTS[fault]
+    scaled(monkeypatch, "delta", condition, factor)
+    numbers = dict(behaviour.of_variant("delta", variants.find("delta")))
+    found = differences(RECORDED["delta"], Entry("1", numbers))
+    assert bool(found) == (fault != "rounding")
+    words = {"an option": "negative=True", "evaluation": "evaluation", "padding": "evaluation",
+             "fp32": "float32", "long inputs": "tokens"}  # fmt: skip
+    assert all(words.get(fault, "") in case for case in found)
+
+
+@pytest.mark.parametrize("fault", ["weight_decay", "betas"])
+def test_a_change_of_training_is_seen(fault, monkeypatch):
+    other = {"weight_decay": 0.0} if fault == "weight_decay" else {"betas": (0.9, 0.99)}
+    make = OPTIMISERS["adamw"]
+    monkeypatch.setitem(OPTIMISERS, "adamw", lambda groups, **how: make(groups, **how | other))
+    case = str({"optimiser": "adamw"})
+    now = Entry("1", {case: behaviour.of_training({"optimiser": "adamw"})})
+    assert differences(RECORDED[LOOP], now) == [case]
+
+
+@pytest.mark.parametrize(
+    ("change", "version", "written"),
+    [(1e-12, "1.0", False), (1e-5, "1.0", False), (1e-5, "2.0", True)],
+)
+def test_other_numbers_are_written_with_another_version_alone(
+    change, version, written, tmp_path, monkeypatch, capsys
+):
     path = tmp_path / "behaviour.json"
-    monkeypatch.setattr(behaviour, "BEHAVIOUR", path)
-    monkeypatch.setattr(sources, "BEHAVIOUR", path)
-    monkeypatch.setattr(behaviour, "variants", {"linear": variants.find("linear")})
-
-    def write(**entries):
-        sources.code_that_computes_the_same.cache_clear()
-        path.write_text(json.dumps(entries))
-        return path
-
-    yield write
-    sources.code_that_computes_the_same.cache_clear()
-
-
-def test_the_file_is_of_the_code_now():
-    entries = json.loads(behaviour.BEHAVIOUR.read_text())
-    found = {name: entry["code"][-1] for name, entry in entries.items()}
-    now = {name: source_digest(variants.find(name)) for name in found}
-    assert found == now, "run: python -m harness.behaviour"
-    checked = [name for name, variant in variants.items() if not variant.unchecked]
-    assert sorted(found) == sorted(checked)
-
-
-@pytest.mark.parametrize("name", ["linear", "delta", "primal"])
-def test_the_numbers_of_the_file_are_those_of_the_code(name):
-    entry = json.loads(behaviour.BEHAVIOUR.read_text())[name]
-    values = behaviour.values_of(name, variants.find(name))
-    assert behaviour.same(entry["values"], values)
-    # One number that is changed in the sixth digit is seen.
-    assert not behaviour.same(entry["values"], [*values[:-1], values[-1] + 1e-6])
-
-
-@pytest.mark.parametrize(("change", "kept"), [(1e-12, True), (1e-5, False)])
-def test_code_is_listed_with_that_before_where_it_computes_the_same(file, change, kept, capsys):
-    variant = variants.find("linear")
-    values, now = behaviour.values_of("linear", variant), source_digest(variant)
-    path = file(linear={"values": [v + change for v in values], "code": ["zoo.variants.linear:1"]})
-    behaviour.main()
-    entry = json.loads(path.read_text())["linear"]
-    assert entry == {"values": values, "code": ["zoo.variants.linear:1"] * kept + [now]}
-    assert ("the same as before" in capsys.readouterr().out) == kept
-
-
-def test_a_run_of_code_that_computes_the_same_is_current(file):
-    now, old = source_digest(variants.find("linear")), "zoo.variants.linear:1"
-    records = (run for run in Store(PUBLISHED).read()[0] if {*run.implementations} == {"linear"})
-    record = next(records).model_copy(update={"implementations": {"linear": old}})
-    file()
-    assert is_outdated(record) and sources.outdated([origin_of(record)]) == [True]
-    file(linear={"values": [], "code": [old, now]})
-    assert record.implementation == now
-    assert not is_outdated(record) and sources.outdated([origin_of(record)]) == [False]
+    before = {"linear": Entry("1", {"linear, float64 training": [1.0, -2.0]})}
+    path.write_text(json.dumps(before))
+    text = path.read_text()
+    monkeypatch.setattr(behaviour, "FILE", path)
+    monkeypatch.setattr(behaviour, "names", lambda: ["linear"])
+    numbers = {"linear, float64 training": [1.0 + change, -2.0], "linear, new": [3.0]}
+    now = Entry(version.partition(".")[0], numbers)
+    monkeypatch.setattr(behaviour, "now", lambda name: now)
+    with pytest.raises(SystemExit) as end:
+        behaviour.main()
+    refused = change > 1e-9 and not written
+    assert end.value.code == refused
+    assert (
+        "linear: other numbers (linear, float64 training)" in capsys.readouterr().out
+    ) == refused
+    if refused:
+        assert path.read_text() == text
+    else:
+        found = behaviour.recorded()["linear"]
+        assert found.numbers["linear, new"] == [3.0] and found.major == now.major
+        assert found.numbers["linear, float64 training"][0] == 1.0 + change * written

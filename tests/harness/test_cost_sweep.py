@@ -107,8 +107,9 @@ def test_longer_lengths_of_a_row_that_fails_are_skipped_and_a_failure_is_not_fin
 def test_a_cost_of_other_code_is_measured_again_unless_it_is_kept(run, store):
     run()
     first, second = (store.find(one) for one in SPECS[:2])
-    for record, digests in ((first, {}), (second, {"softmax": "zoo.variants.softmax:0"})):
-        store.write(record.model_copy(update={"implementations": digests}))
+    # A cost is of the first and of the second part of a version.
+    for record, versions in ((first, {"softmax": "1.9"}), (second, {"softmax": "0.0"})):
+        store.write(record.model_copy(update={"versions": versions}))
     assert of_costs(store.read()[0])["outdated"].sum() == 2
     measure = Measure()
     assert len([*sweep(SPECS, store, measure, rerun=False, keep_outdated=True)]) == len(SPECS)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 
 from harness.data import restore
 from harness.optimisers import parameter_groups
@@ -19,7 +20,8 @@ from harness.train import (
 from tasks import metrics
 from tasks.answers import Number
 from tests.harness.conftest import requested, with_train
-from tests.harness.specs import Clock
+from tests.harness.specs import Clock, recipe
+from zoo import create
 
 
 def nothing(*_) -> None:
@@ -206,7 +208,8 @@ def test_vectors_and_what_a_variant_names_do_not_decay(tiny, prepare):
     model = prepare(tiny("primal")).model
     layer = model.layers[0].attention
     layer.undecayed = ("directions",)
-    spec = tiny().train.model_copy(update={"decay": "matrices"})
+    spec = tiny().train
+    assert spec.decay == "matrices"
     decayed, others = (group["params"] for group in parameter_groups(model, spec))
     kept = {id(parameter) for parameter in others}
     assert id(layer.directions) in kept and id(layer.scales) not in kept
@@ -214,3 +217,22 @@ def test_vectors_and_what_a_variant_names_do_not_decay(tiny, prepare):
     assert id(other.scales) in kept and id(other.directions) not in kept
     assert all(parameter.ndim > 1 for parameter in decayed)
     assert all(id(p) in kept for p in model.parameters() if p.ndim < 2)
+
+
+@pytest.mark.parametrize(("decay", "counts"), [("matrices", False), ("matrices+taps", True)])
+def test_taps_decay_where_the_recipe_says_so(decay, counts):
+    model = nn.Module()
+    model.patches = nn.Conv2d(1, 8, 4)
+    model.layers = nn.ModuleList([
+        create("conv", dim=8, heads=2, max_len=16),
+        create("delta", dim=8, heads=2, max_len=16, causal=True, short_conv=4),
+        create("nystrom", dim=8, heads=2, max_len=16, conv=3),
+        create("nystrom", dim=8, heads=1, max_len=16, conv=3),
+    ])  # fmt: skip
+    spec = recipe(4, 1).model_copy(update={"decay": decay})
+    decayed = {id(p) for p in parameter_groups(model, spec)[0]["params"]}
+    names = {name for name, parameter in model.named_parameters() if id(parameter) in decayed}
+    taps = {name for name, _ in model.named_parameters() if "taps" in name or "conv." in name}
+    assert len(taps) == 4 and (names & taps == taps if counts else not names & taps)
+    matrices = {name for name, p in model.named_parameters() if p.ndim > 1} - taps
+    assert matrices <= names and "patches.weight" in matrices

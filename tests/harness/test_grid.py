@@ -182,14 +182,16 @@ def test_a_failure_of_another_command_is_not_repeated_by_this_one(tiny, store, s
     assert (store.find(record.spec).status == "ok") == new
 
 
-OTHER_CODE = [{"softmax": "zoo.variants.softmax:0"}, {"softmax": "0" * 64}, {}]
-"""Another digest, a digest of the text with its comments, and none."""
+OTHER_CODE = [
+    {"versions": {"softmax": "0.0"}}, {"versions": {"softmax": ""}}, {"training": "0.0"},
+]  # fmt: skip
+"""Another version of the variant, none, and another one of training."""
 
 
-@pytest.mark.parametrize("digests", OTHER_CODE)
-def test_a_run_of_other_code_is_made_again_unless_it_is_kept(two, store, grid, digests):
+@pytest.mark.parametrize("code", OTHER_CODE)
+def test_a_run_of_other_code_is_made_again_unless_it_is_kept(two, store, grid, code):
     grid(*two)
-    old = store.find(two[0]).model_copy(update={"implementations": digests})
+    old = store.find(two[0]).model_copy(update=code)
     store.write(old)
     assert of_records(store.read()[0])["outdated"].tolist() == [True, False]
     assert grid(*two, keep_outdated=True) == [(0, "ok", False), (1, "ok", False)]
@@ -198,12 +200,19 @@ def test_a_run_of_other_code_is_made_again_unless_it_is_kept(two, store, grid, d
     assert not of_records(store.read()[0])["outdated"].any()
 
 
+def test_a_run_of_the_same_computation_at_another_speed_is_current(two, store, grid):
+    grid(*two)
+    store.write(store.find(two[0]).model_copy(update={"versions": {"softmax": "1.9"}}))
+    assert grid(*two) == [(0, "ok", False), (1, "ok", False)]
+    assert not of_records(store.read()[0])["outdated"].any()
+
+
 def test_a_failure_replaces_a_finished_run_of_other_code_alone(tiny, store, grid, interrupt_at):
     grid(tiny())
     record, failed = store.find(tiny()), failure(tiny(), store, "boom")
     interrupt_at(2, RuntimeError("boom"))
     assert grid(tiny(), rerun=True) == [(0, "ok", True)] and store.find(tiny()) == record
-    store.write(record.model_copy(update={"implementations": OTHER_CODE[0]}))
+    store.write(record.model_copy(update=OTHER_CODE[0]))
     interrupted = failed.model_copy(update={"status": "interrupted"})
     found = store.find(tiny())
     assert save_record(interrupted, store, found).status == "ok"
@@ -262,7 +271,7 @@ def test_an_engine_gives_warnings_and_tracebacks_of_runs(
     tiny, store, grid, view, threads, interrupted, interrupt_at, monkeypatch
 ):
     interrupted(tiny())
-    monkeypatch.setattr("harness.provenance.implementations", lambda names: OTHER_CODE[0])
+    monkeypatch.setattr("harness.provenance.versions_of", lambda names: {"softmax": "0.0"})
     interrupt_at(2, RuntimeError("boom"))
     with pytest.warns(UserWarning, match="of other code of softmax; the run starts again"):
         assert grid(tiny(), engine="threads") == [(0, "failed", True)]

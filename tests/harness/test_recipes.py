@@ -334,3 +334,21 @@ def test_a_question_is_made_without_its_data(monkeypatch):
     monkeypatch.setattr("tasks.lra.listops.ListOps.load", lambda *_: pytest.fail("data are read"))
     key = "listops@1[min_len=10,max_len=64]"
     assert question_of("listops").task.key == key
+
+
+@pytest.mark.parametrize(
+    ("recipe", "task", "decay"),
+    [
+        ("laptop", "mqar", "matrices"), ("laptop", "image-folder", "matrices"),
+        ("smoke", "listops", "matrices"), ("paper", "text", "all"), ("paper", "wikitext", "all"),
+        ("paper", "control", "all"), ("paper", "image-folder", "matrices+taps"),
+        ("chen2023-lra@1/text", "text", "all"),
+        ("chen2023-series@1/heartbeat", "uea-heartbeat", "all"),
+        ("laptop@2/recall", "recall", "matrices+taps"),
+        ("mad@1/fuzzy", "fuzzy-recall", "matrices+taps"),
+        ("zoology@1/width-64", "recall", "matrices+taps"),
+    ],
+)  # fmt: skip
+def test_single_tasks_decay_matrices_and_published_recipes_what_they_published(recipe, task, decay):
+    table = recipes.find(recipe).of_task(task).train
+    assert table.get("decay", TrainSpec.model_fields["decay"].default) == decay

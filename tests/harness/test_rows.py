@@ -135,7 +135,7 @@ def test_a_row_that_is_not_installed_has_the_forms_of_its_certificate(forms, com
 CHANGES = {
     "questions": lambda run: run["spec"]["question"].update(declared="0" * 16),
     "data": lambda run: run["spec"]["data"].update(train="0" * 64),
-    "code": lambda run: run["implementations"].update(primal="zoo.variants.primal:0"),
+    "code": lambda run: run["versions"].update(primal="0.0"),
 }
 
 

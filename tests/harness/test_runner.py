@@ -1,8 +1,9 @@
 """A run becomes a record, however it ends."""
 
-import hashlib
 import json
 import signal
+import subprocess
+import sys
 import time
 from contextlib import nullcontext
 
@@ -15,10 +16,11 @@ import harness.runner
 from harness import checkpoint
 from harness.data import restore
 from harness.interrupts import SECONDS_PER_IMPORT, Interrupts, Terminated
-from harness.provenance import expected_failures_of, implementations
+from harness.provenance import expected_failures_of
 from harness.records.fields import Frozen
-from harness.records.sources import Sources
 from harness.records.store import Store
+from harness.records.versions import TRAINING
+from harness.timing import processor_seconds
 from harness.train import Evaluation, Trainer
 from tests.harness.conftest import requested
 from tests.harness.specs import raising
@@ -66,7 +68,7 @@ def test_a_finished_run_is_a_complete_record(tiny, store, run_here, reported):
     assert record.final.dev == max(p.dev or 0 for p in record.curve)
     assert 0 < record.final.train_seconds == record.curve[-1].seconds < record.final.seconds
     written = json.loads(store.path(spec).read_text())
-    assert "baselines" not in written and written["schema_version"] == 4
+    assert "baselines" not in written and written["schema_version"] == 5
     assert record.parameters > record.flops / 10**6 > 1 and record.backend == "sdpa+folded"
     assert record.environment.versions["torch"] == torch.__version__
     assert reported["phase"] == ["load data", "train", "test"]
@@ -92,12 +94,40 @@ def test_a_record_has_the_expected_failures_of_the_form_that_ran(tiny, run_here,
     assert of_causal == {**both, "softmax: gradients": "of one"}
 
 
-def test_a_record_has_the_digest_of_the_code_of_each_variant(tiny, run_here):
-    found = Sources().closure("zoo.variants.primal", {"zoo"})
-    digest = hashlib.sha256("".join(found[name] for name in sorted(found)).encode()).hexdigest()
-    digests = run_here(tiny("softmax+primal")).implementations
-    assert digests["primal"] == f"zoo.variants.primal:{digest}" != digests["softmax"]
-    assert implementations(["primal"]) == {"primal": digests["primal"]}
+def test_a_record_has_the_version_of_each_variant_and_of_training(tiny, run_here, monkeypatch):
+    monkeypatch.setattr(variants.find("primal"), "version", "2.1")
+    record = run_here(tiny("softmax+primal"))
+    softmax = variants.find("softmax").version
+    assert record.versions == {"primal": "2.1", "softmax": softmax}
+    assert record.training == TRAINING
+    assert record.version.startswith("primal 2, softmax ")
+
+
+def test_processor_seconds_are_of_data_training_and_evaluation(tiny, run_here, monkeypatch):
+    clock = iter(range(1, 10_000))
+    monkeypatch.setattr("harness.train.processor_seconds", lambda: float(next(clock)))
+    found = run_here(tiny(steps=4, evaluations=2)).processor
+    # Two readings of data; 4 points of training, of which each is evaluated; the test.
+    assert (found.data, found.training, found.evaluation) == (2.0, 4.0, 5.0)
+    assert found.seconds == 11.0
+
+
+def test_processor_seconds_of_an_interrupted_run_are_those_of_all_its_processes(
+    tiny, run_here, interrupted, monkeypatch
+):
+    clock = iter(range(1, 10_000))
+    monkeypatch.setattr("harness.train.processor_seconds", lambda: float(next(clock)))
+    spec = interrupted(tiny(steps=4, evaluations=2))
+    found = run_here(spec).processor
+    # Data are read twice; the step that was interrupted is made again.
+    assert (found.data, found.training, found.evaluation) == (4.0, 4.0, 5.0)
+
+
+def test_processor_seconds_have_those_of_threads_and_of_children_that_ended():
+    before = processor_seconds()
+    code = "import time\nwhile time.process_time() < 0.3: pass"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert processor_seconds() - before > 0.3
 
 
 @pytest.mark.parametrize("best", [False, True])

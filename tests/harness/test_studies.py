@@ -59,8 +59,8 @@ def test_a_study_computes_once_and_writes_its_page_its_table_and_its_figure(
         assert path.stat().st_mtime_ns > before
     if name != "spectrum":  # which is of runs, and these are of the code of now
         before = path.stat().st_mtime_ns
-        other = {"primal": "zoo.variants.primal:0"}
-        monkeypatch.setattr(f"harness.studies.{name}.implementations", lambda names: other)
+        other = {"primal": "0"}
+        monkeypatch.setattr(f"harness.studies.{name}.majors_of", lambda names: other)
         output("study", name, *OPTIONS.get(name, ()))
         assert path.stat().st_mtime_ns > before
 

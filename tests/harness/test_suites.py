@@ -19,7 +19,6 @@ from harness.first import first, layers_of, place, placed, text
 from harness.questions import Fixed, of_suite, question_of, spec_of
 from harness.records import suites
 from harness.records.frame import of_records
-from harness.records.sources import Sources
 from harness.records.store import CostStore
 from harness.report import selection
 from harness.runs import Execution
@@ -274,12 +273,12 @@ def test_a_class_is_a_row_once_its_checks_pass(call, store, file, tmp_path, monk
 def test_the_place_of_a_row_is_that_among_the_other_published_rows(monkeypatch):
     answers = pd.DataFrame(
         [
-            ("softmax", 90.0, "rule", 5.0, 1e-3, "not.installed:1", True),
-            ("primal", 10.0, "rule", 5.0, 1e-2, "zoo.variants.primal:1", False),
-            ("linear", 50.0, "rule", 5.0, 1e-3, Sources().digest("zoo.variants.linear"), True),
+            ("softmax", 90.0, "rule", 5.0, 1e-3, "not-installed 0", True),
+            ("primal", 10.0, "rule", 5.0, 1e-2, "primal 0, training loop 1", False),
+            ("linear", 50.0, "rule", 5.0, 1e-3, "linear 1, training loop 1", True),
             ("none", 4.0, "", float("nan"), 1e-3, "", False),
         ],
-        columns=["row", "mean", "baseline", "baseline_value", "rate", "implementation",
+        columns=["row", "mean", "baseline", "baseline_value", "rate", "version",
                  "answered"],
     ).assign(question="easy", interval="[1, 2]")  # fmt: skip
     asked = {"title": "Easy", "asks": "Do it.", "score": 30.0, "interval": "[28, 32]"}
@@ -309,7 +308,7 @@ def test_a_variant_without_the_form_of_a_question_is_not_placed(file):
 
 def test_the_first_command_trains_at_the_published_rate(store, file, outcomes, monkeypatch, capsys):
     published = {"row": "primal[rank=8]", "question": "easy", "mean": 1.0, "rate": 1e-4}
-    answers = pd.DataFrame([published | {"implementation": "", "interval": "", "answered": True}])
+    answers = pd.DataFrame([published | {"version": "", "interval": "", "answered": True}])
     answers = answers.assign(baseline="", baseline_value=float("nan"))
     monkeypatch.setattr("harness.records.suites.published", lambda suite: answers)
     name = file("version = 3", 'version = 3\nfirst = ["easy", "hard"]')

@@ -2,7 +2,6 @@
 
 import csv
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,8 +15,9 @@ from harness.records import frame
 from harness.records.answers import CorrectAnswers
 from harness.records.cost import CostRecord, step_recipe
 from harness.records.record import Record
-from harness.records.sources import Sources
 from harness.records.suites import Suite, find
+from harness.records.versions import TRAINING
+from harness.records.versions import built_in as versions_now
 from reports.pages.suite import Tables, tables
 from reports.suite_results import SuiteResults, results
 from tasks.metrics import Metric
@@ -50,11 +50,9 @@ def quartiles(value: float) -> dict[str, float]:
     return {"q1": 0.9 * value, "median": value, "q3": 1.2 * value}
 
 
-@cache
-def digest_of_now(attention: str) -> str:
-    """The digest of the code of a variant, or one of a plug-in that is not installed."""
-    module = f"zoo.variants.{attention.replace('-', '_')}"
-    return Sources().digest(module) or "not_installed:0"
+def version_of_now(attention: str) -> str:
+    """The version of a variant, or one of a plug-in that is not installed."""
+    return versions_now().get(attention, "1.0")
 
 
 def make_record(
@@ -66,7 +64,7 @@ def make_record(
     threads: int = 2, commit: str = "abc1234", failures: Mapping[str, str] = {},
     examples: int = 2000, correct: Sequence[bool] | None = None, is_baseline: bool | None = None,
     started: str = "2026-11-21T08:00:00Z", role: str = "",
-    rates: Sequence[float] = (1e-3, 1e-2), implementation: str = "", declared: str = "",
+    rates: Sequence[float] = (1e-3, 1e-2), version: str = "", declared: str = "",
     match: str = "",
 ) -> Record:  # fmt: skip
     """A record, finished unless `status` is another; `correct` gives its answers.
@@ -123,7 +121,7 @@ def make_record(
     return Record.model_validate({
         "spec": spec, "status": status, "reason": reason, "started": started,
         "environment": environment,
-        "implementations": {attention: implementation or digest_of_now(attention)},
+        "versions": {attention: version or version_of_now(attention)}, "training": TRAINING,
         "metric": ACCURACY, "options": options or {attention: {}}, "parameters": 123_456,
         "flops": 7_890_000_000, "expected_failures": failures, "curve": [curve],
         "final": final if status == "ok" else None,
@@ -160,7 +158,7 @@ def make_cost(
             "spec": spec, "status": status, "reason": reason, "started": "2026-11-23T08:00:00Z",
             "seconds": 4.0, "options": {attention: {}}, "claims_linear": attention != "softmax",
             "measured": measured if status == "ok" else None,
-            "implementations": {attention: digest_of_now(attention)},
+            "versions": {attention: version_of_now(attention)},
             "environment": {"device": spec["machine"], "threads": spec["threads"],
                             "memory_gib": 8, "system": "Linux", "versions": {}, "commit": "abc"},
         }
@@ -188,7 +186,7 @@ def costs_of(
         fields |= {"memory_ratio": mib / softmax[1]} if softmax else {
             "reference": "", "memory_ratio": None, "ratio": None, "softmax_parameters": None,
         }  # fmt: skip
-        step = step.model_copy(update={"implementations": run.implementations})
+        step = step.model_copy(update={"versions": run.versions})
         found.append(changed(step, "measured", **fields))
     return found
 

@@ -309,10 +309,8 @@ def hostile(text: str, **fields) -> Record:
 
 def test_a_row_is_of_one_code_and_a_row_of_earlier_code_is_marked():
     later, earlier = (compared("softmax", accuracy) for accuracy in (0.5, 0.9))
-    replaced = [
-        changed_code(record, "zoo.variants.softmax:0") for record in earlier if record.spec.seed
-    ]
-    old = [changed_code(record, "0" * 64) for record in compared("linear", 0.3)]
+    replaced = [changed_code(record, "0.0") for record in earlier if record.spec.seed]
+    old = [changed_code(record, "0.1") for record in compared("linear", 0.3)]
     found = of([later[0], *replaced, *old])
     assert found.runs.groupby("row")["seed"].agg(list).to_dict() == {
         "softmax": [0], "linear": [0, 1, 2],
@@ -327,8 +325,8 @@ def test_a_row_is_of_one_code_and_a_row_of_earlier_code_is_marked():
     assert every.to_dict() == {"softmax": True, "linear": True}
 
 
-def changed_code(record, digest):
-    return record.model_copy(update={"implementations": {record.spec.attention: digest}})
+def changed_code(record, version):
+    return record.model_copy(update={"versions": {record.spec.attention: version}})
 
 
 NORMAL = [make_record(budget="laptop"), make_record("primal", accuracy=0.4, budget="laptop")]

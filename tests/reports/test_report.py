@@ -12,7 +12,7 @@ from harness.records import suites
 from harness.records.baselines import TaskBaselines
 from harness.records.store import BaselineStore, CostStore, Store
 from tasks import BASELINES_VERSION
-from tests.reports.conftest import ACCURACY, changed, digest_of_now, make_cost, make_record
+from tests.reports.conftest import ACCURACY, changed, make_cost, make_record, version_of_now
 
 
 @pytest.fixture
@@ -94,8 +94,8 @@ def test_runs_of_a_user_are_among_published(call, suite_records, tmp_path, monke
     for record in suite_records:
         if record.spec.attention == "softmax":
             fields = {"attention": "primal", "options": {"primal": {}}, "layers": ("primal",) * 2}
-            digests = {"implementations": {"primal": digest_of_now("primal")}}
-            mine.write(changed(record.model_copy(update=digests), "spec", **fields))
+            versions = {"versions": {"primal": version_of_now("primal")}}
+            mine.write(changed(record.model_copy(update=versions), "spec", **fields))
     asked = "--store", str(mine.folder), "--suite", "mine"
     rows = {row for row, _ in answers_in(call(*asked, "--json")[1])}
     assert rows == {"softmax", "primal", "linear[chunk=8]", "none"}

@@ -117,7 +117,7 @@ def test_of_trials_the_best_is_a_result_once_all_have_ended_without_a_final_run(
 def test_runs_of_an_older_version_of_a_task_or_other_code_are_left_out_and_counted():
     old = [make_record(key="text@9[max_len=512]", task="text", seed=n) for n in (0, 1)]
     new = [make_record("linear", key="text@10[max_len=512]", task="text"), make_record("primal")]
-    other = make_record("primal", seed=1, implementation="mine:1", started="2020-01-01T00:00:00Z")
+    other = make_record("primal", seed=1, version="0.0", started="2020-01-01T00:00:00Z")
     # One in eleven of the 120 orders: each record is first, and last, in some.
     for records in islice(permutations([*old, *new, other]), 0, None, 11):
         assert rows(records) == ["linear", "primal"] and len(of_records(records)) == 2

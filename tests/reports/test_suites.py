@@ -71,8 +71,8 @@ def test_a_model_without_attention_is_a_baseline_once_all_its_seeds_have_finishe
 @pytest.mark.parametrize(
     ("old", "seeds", "reason"),
     [
-        ({"outdated": True, "implementation": "mine:1"}, 2, "1 of other code of the row"),
-        ({"implementation": "mine:1"}, 2, "1 of other code of the row"),
+        ({"outdated": True, "version": "mine 1"}, 2, "1 of other code of the row"),
+        ({"version": "mine 1"}, 2, "1 of other code of the row"),
         ({"train.lr": 7.0}, 2, "1 at another rate"),
         ({"device": "cpu"}, 2, "1 on another kind of device"),
         ({"data": "older"}, 2, "1 of other data"),
@@ -98,7 +98,7 @@ def test_an_entry_is_of_one_code_rate_device_and_question_and_what_is_left_out_i
 def test_rows_without_newer_runs_are_shown_and_marked_as_outdated(suite_frames):
     runs = suite_frames.runs
     old = runs.eval(PRIMAL)
-    runs = runs.assign(outdated=old, implementation=runs["implementation"].mask(old, "mine:1"))
+    runs = runs.assign(outdated=old, version=runs["version"].mask(old, "mine 1"))
     found = suite_frames.tables(runs=runs)
     assert found.answers.query(PRIMAL)["seeds"].tolist() == [3]
     assert found.notes[0].startswith(

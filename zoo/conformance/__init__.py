@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CHECKS",
+    "CHECKS_VERSION",
     "Check",
     "Configuration",
     "Outcome",
@@ -105,6 +106,10 @@ def claims(configuration: Configuration) -> dict[str, object]:
         "recurrent": traits.recurrent and causal,
     }
 
+
+CHECKS_VERSION = 1
+"""The version of the checks: raised where a check is added or is stricter, or tests other inputs,
+so that certificates of before are out of date."""
 
 CHECKS: tuple[Check, ...] = (
     Check("shapes and precisions", "lengths", numerics.check_lengths),

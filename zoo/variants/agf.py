@@ -43,6 +43,7 @@ Parameter = Annotated[float, Field(ge=-2)]
 class AttentiveGraphFilter(Attention):
     """Efficient attention whose features are multiplied by a polynomial of singular values."""
 
+    version = "1.0"
     family = "kernel"
     traits = Traits(
         causal=False, cross=False, linear=True, stochastic=False, recurrent=False,

@@ -31,6 +31,7 @@ from zoo.variants import variants
 class Convolution(Attention):
     """A depth-wise convolution of the values over tokens, between two projections."""
 
+    version = "1.0"
     traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=True)
     family = "no attention"
     is_baseline = True

@@ -47,6 +47,7 @@ class CosFormer(ProjectedAttention):
     Axis letters beyond the contract's: `f` features, 2e of them.
     """
 
+    version = "1.0"
     traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=True)
     family = "kernel"
     # fp32 at least: half precision cannot distinguish neighbouring angles of a long sequence.

@@ -41,6 +41,7 @@ Sums = Float[Tensor, "b h _ e"]
 class Cosine(ProjectedAttention):
     """Attention with weights `cos(q_i, k_j)`, scaled by a learned power of their number."""
 
+    version = "1.0"
     traits = Traits(causal=True, cross=True, linear=True, stochastic=False, recurrent=True)
     family = "kernel"
     # fp32 at least: squares overflow half precision, and the sums run over thousands of tokens.

@@ -37,6 +37,7 @@ def without_second_key(layer: "Delta", other: Any) -> None:
 class Delta(DeltaAttention):
     """Linear attention that erases what it stored for a key before it writes."""
 
+    version = "1.0"
     identities = (
         Identity(
             other="delta", where="steps = 2, second key 0", options={"steps": 2},

@@ -34,6 +34,7 @@ def _as_gated(layer: Any, other: Any) -> None:
 class DeltaProduct(Delta):
     """The delta rule with several keys for each token, and a forget gate."""
 
+    version = "1.0"
     identities = (
         Identity(
             other="delta", where="decay 1", options={"gate": "none", "negative": False},

@@ -64,6 +64,7 @@ def _first_map_only(layer: "Differential", other: ProjectedAttention) -> None:
 class Differential(Attention):
     """A softmax map minus a factor times another one."""
 
+    version = "1.0"
     family = "softmax"
     gpu_kernels = FUSED
     undecayed = ("vectors",)

@@ -75,11 +75,14 @@ class FlashLinear(Attention):
 class GatedLinearAttention(FlashLinear):
     """Linear attention with a data-dependent decay for each channel."""
 
+    version = "1.0"
+
 
 @variants.register("fla-deltanet")
 class DeltaNet(FlashLinear):
     """Linear attention that replaces the value stored for a key: the delta rule."""
 
+    version = "1.0"
     family = "delta rule"
 
 
@@ -87,6 +90,7 @@ class DeltaNet(FlashLinear):
 class GatedDeltaNet(FlashLinear):
     """The delta rule with a data-dependent decay."""
 
+    version = "1.0"
     family = "delta rule"
 
     def widths(self, size: Size) -> dict[str, Any]:
@@ -97,3 +101,5 @@ class GatedDeltaNet(FlashLinear):
 @variants.register("fla-retention")
 class MultiScaleRetention(FlashLinear):
     """Linear attention with a fixed decay for each head."""
+
+    version = "1.0"

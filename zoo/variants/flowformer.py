@@ -41,6 +41,7 @@ from zoo.variants import variants
 class Flowformer(ProjectedAttention):
     """Linear attention with competition among sources and allocation among sinks."""
 
+    version = "1.0"
     traits = Traits(causal=False, cross=False, linear=True, stochastic=False, recurrent=False)
     family = "kernel"
     batch_parts = 4

@@ -25,6 +25,7 @@ from zoo.variants import variants
 class GatedDelta(DeltaAttention):
     """The delta rule, and a decay of the state for each token and head."""
 
+    version = "1.0"
     identities = (
         Identity(
             other="delta", where="decay 1", options={"gate": "none"}, exact=True,

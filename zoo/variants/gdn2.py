@@ -28,6 +28,7 @@ def _with_one_gate(layer: "Gdn2", other: Kda) -> None:
 class Gdn2(DeltaAttention):
     """The delta rule with separate gates for what is erased and what is written."""
 
+    version = "1.0"
     identities = (Identity(other="kda", where="b = w = beta", prepare=_with_one_gate),)
     spans = 8 / 3
 

@@ -37,6 +37,7 @@ def _with_equal_channels(layer: "Kda", other: GatedDelta) -> None:
 class Kda(DeltaAttention):
     """The delta rule, and a decay of the state for each token and channel of the keys."""
 
+    version = "1.0"
     identities = (
         Identity(
             other="gated-delta", where="equal channels", options={"gate": "none"},

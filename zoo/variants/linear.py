@@ -39,6 +39,7 @@ from zoo.variants import variants
 class Linear(ProjectedAttention):
     """Attention with weights `phi(q_i) . phi(k_j)`, phi = elu + 1, normalised over j."""
 
+    version = "1.0"
     traits = Traits(causal=True, cross=True, linear=True, stochastic=False, recurrent=True)
     family = "kernel"
     # fp32 at least: half precision is too coarse for sums over thousands of tokens.

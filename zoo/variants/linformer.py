@@ -40,6 +40,7 @@ from zoo.variants.softmax import FUSED
 class Linformer(ProjectedAttention):
     """Softmax attention to r linear combinations of tokens, with learned weights by position."""
 
+    version = "1.0"
     traits = Traits(causal=False, cross=True, linear=True, stochastic=False, recurrent=False)
     family = "low rank"
     gpu_kernels = FUSED

@@ -32,6 +32,7 @@ from zoo.variants.softmax import FUSED
 class Local(ProjectedAttention):
     """Softmax attention to the `window` tokens before a token, itself, and as many after it."""
 
+    version = "1.0"
     traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=True)
     family = "sparse"
     gpu_kernels = FUSED

@@ -41,6 +41,7 @@ class Longformer(Attention):
     Axis letter beyond the contract's: `p` projections that are computed at once.
     """
 
+    version = "1.0"
     traits = Traits(causal=False, cross=False, linear=True, stochastic=False, recurrent=False)
     family = "sparse"
     gpu_kernels = FUSED

@@ -75,6 +75,7 @@ class BlockAttention(ProjectedAttention):
     Axis letters beyond the contract's: `t` blocks.
     """
 
+    version = "1.0"
     family = "sparse"
     traits = Traits.causal_only(linear=False, stochastic=False, recurrent=False)
     identities = (

@@ -20,6 +20,7 @@ from zoo.variants import variants
 class NoAttention(Attention):
     """The value and output projections, token by token."""
 
+    version = "1.0"
     traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=True)
     family = "no attention"
     is_baseline = True

@@ -44,6 +44,7 @@ class Nystrom(ProjectedAttention):
     Axis letter beyond the contract's: `l` landmarks.
     """
 
+    version = "1.0"
     traits = Traits(causal=False, cross=False, linear=True, stochastic=False, recurrent=False)
     family = "low rank"
 

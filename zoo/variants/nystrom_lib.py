@@ -26,6 +26,7 @@ from zoo.variants import variants
 class NystromLib(ProjectedAttention):
     """`nystrom_attention.NystromAttention` between projections."""
 
+    version = "1.0"
     traits = Traits(causal=False, cross=False, linear=True, stochastic=False, recurrent=False)
     family = "low rank"
     requires = ("nystrom-attention",)

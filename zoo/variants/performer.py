@@ -65,6 +65,7 @@ class Performer(ProjectedAttention):
     Axis letters beyond the contract's: `f` random features.
     """
 
+    version = "1.0"
     traits = Traits(causal=True, cross=True, linear=True, stochastic=True, recurrent=True)
     family = "kernel"
     # fp32 at least: exponentials of half-precision exponents are wrong by large factors.

@@ -30,6 +30,7 @@ the package's 128 the graph takes half a minute to compile."""
 class PerformerLib(ProjectedAttention):
     """`performer_pytorch.FastAttention` between projections."""
 
+    version = "1.0"
     traits = Traits(causal=True, cross=True, linear=True, stochastic=False, recurrent=False)
     family = "kernel"
     requires = ("performer-pytorch",)

@@ -71,6 +71,7 @@ class Primal(Attention):
     tokens, `s` rank. `by_features`: whether features make the weights, as in `primal_moments`.
     """
 
+    version = "1.0"
     traits = Traits(
         causal=True, cross=True, linear=True, stochastic=False, recurrent=True, losses=("ksvd",)
     )

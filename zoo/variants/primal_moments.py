@@ -54,6 +54,7 @@ def _signature() -> inspect.Signature:
 class PrimalMoments(Primal):
     """Primal-Attention with the moments of all tokens, or of the past, as projections."""
 
+    version = "1.0"
     __signature__ = _signature()
     by_features = True
     spans = SPANS

@@ -57,6 +57,7 @@ class Reformer(ProjectedAttention):
     width of what is sorted.
     """
 
+    version = "1.0"
     traits = Traits(causal=False, cross=False, linear=False, stochastic=True, recurrent=False)
     family = "sparse"
     drops_weights = True

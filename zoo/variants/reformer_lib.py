@@ -30,6 +30,7 @@ REDRAWN = "hashes are redrawn in each call"
 class ReformerLib(ProjectedAttention):
     """`reformer_pytorch.LSHAttention` between projections."""
 
+    version = "1.0"
     traits = Traits(causal=False, cross=False, linear=False, stochastic=True, recurrent=False)
     family = "sparse"
     requires = ("reformer-pytorch",)

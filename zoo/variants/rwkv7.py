@@ -54,6 +54,7 @@ INPUTS = {"r": 0.2, "k": 0.7, "v": 0.7, "w": 0.9, "a": 0.9, "g": 0.2}
 class Rwkv7(Attention):
     """The generalised delta rule of RWKV-7, with its token shift, bonus and gate."""
 
+    version = "1.0"
     family = "delta rule"
     traits = Traits.causal_only(linear=True, stochastic=False, recurrent=True)
     spans = 8 / 3

@@ -44,6 +44,7 @@ from zoo.variants.softmax import FUSED
 class Sinks(ProjectedAttention):
     """Softmax attention to a window, to the first tokens, and optionally to a learned logit."""
 
+    version = "1.0"
     family = "sparse"
     gpu_kernels = FUSED
     traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=True)

@@ -52,6 +52,7 @@ class Soft(ProjectedAttention):
     Axis letters beyond the contract's: `l` landmarks.
     """
 
+    version = "1.0"
     traits = Traits(causal=False, cross=False, linear=True, stochastic=False, recurrent=False)
     family = "low rank"
     shared_qk = True

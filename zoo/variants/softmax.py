@@ -41,6 +41,7 @@ FUSED = MappingProxyType(dict.fromkeys((False, True), "PyTorch (sdpa)"))
 class Softmax(ProjectedAttention):
     """`softmax(q k^T / sqrt(e)) v` by PyTorch's fused kernels, or by the formula."""
 
+    version = "1.0"
     traits = Traits(causal=True, cross=True, linear=False, stochastic=False, recurrent=False)
     family = "softmax"
     drops_weights = True

@@ -37,6 +37,7 @@ from zoo.variants import variants
 class Taylor(ProjectedAttention):
     """Attention with weights 1 + s + s^2 / 2 of the scaled product s, normalised over j."""
 
+    version = "1.0"
     family = "kernel"
     traits = Traits(causal=True, cross=True, linear=True, stochastic=False, recurrent=True)
     # fp32 at least: half precision is too coarse for sums over thousands of tokens.

@@ -43,6 +43,7 @@ TINY = 1e-15
 class Yoso(ProjectedAttention):
     """Attention whose weights are probabilities that the hashes of query and key collide."""
 
+    version = "1.0"
     traits = Traits(causal=True, cross=True, linear=False, stochastic=False, recurrent=False)
     family = "sparse"
     drops_weights = True

@@ -1,0 +1,104 @@
+"""The committed records: their identities, their names, and which of them are outdated.
+
+`committed.json` has a line for each file of records. It changes with a new record or a new version
+of a variant; that the code reads records in another way changes none of it. To write it again:
+`python -m tests.harness.test_committed_records`.
+"""
+
+import hashlib
+import json
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.records.claim import ClaimRecord
+
+from harness.provenance import is_outdated
+from harness.records.cost import CostRecord
+from harness.records.files import Text, read_lines
+from harness.records.published import KINDS
+from harness.records.record import Record, origin_of
+from harness.records.store import Broken, parse
+from harness.records.versions import are_outdated, outdated
+from tests.conftest import ROOT
+
+FILE = Path(__file__).with_name("committed.json")
+STORES = (ROOT / "results", ROOT / "results" / "small")
+
+
+@cache
+def lines() -> dict[str, list[Text]]:
+    """The lines of each file of records."""
+    found = defaultdict(list)
+    for store in STORES:
+        for line in read_lines(store):
+            found[str(line.file.relative_to(ROOT))].append(line)
+    return {name: [*dict.fromkeys(found[name])] for name in sorted(found)}
+
+
+@cache
+def records() -> dict[Text, Any]:
+    """The record of each line."""
+    found = {}
+    for line in (line for of in lines().values() for line in of):
+        of = KINDS.get(line.kind)
+        record = of.within(ROOT / "results").parse(line) if of else parse(line, ClaimRecord)
+        assert not isinstance(record, Broken), record
+        found[line] = record
+    return found
+
+
+@cache
+def old() -> dict[Text, bool]:
+    """Whether each run and each cost is outdated, as frames and pages have it."""
+    runs = {line: of for line, of in records().items() if isinstance(of, Record)}
+    costs = {line: of for line, of in records().items() if isinstance(of, CostRecord)}
+    of_costs = are_outdated((of.version, of.started) for of in costs.values())
+    return {
+        **dict(zip(runs, outdated([*map(origin_of, runs.values())]), strict=True)),
+        **{line: of_costs[of.version] for line, of in costs.items()},
+    }
+
+
+def identity(line: Text) -> list[str]:
+    """What must not change of a record: the name of its file, its identity and its question's."""
+    record = records()[line]
+    of = KINDS.get(line.kind)
+    name = of.within(ROOT / "results").name_of(record) if of else line.name
+    found = [line.kind, name, str(old().get(line, ""))]
+    if isinstance(record, Record):
+        question = record.spec.question
+        found += [record.spec.id, question.id, question.title, question.declared]
+    return [*found, record.spec.id] if isinstance(record, CostRecord) else found
+
+
+def entry(file: str) -> dict[str, Any]:
+    """The counts of a file, and the digest of the identities of its records."""
+    of = [identity(line) for line in lines()[file]]
+    text = json.dumps(sorted(of)).encode()
+    return {
+        "records": len(of), "outdated": sum(found[2] == "True" for found in of),
+        "digest": hashlib.sha256(text).hexdigest()[:16],
+    }  # fmt: skip
+
+
+def test_the_list_has_every_file():
+    assert [*json.loads(FILE.read_text())] == [*lines()]
+
+
+@pytest.mark.parametrize("file", lines())
+def test_identities_and_what_is_outdated_are_as_they_were(file):
+    assert all(identity(line)[1] == line.name for line in lines()[file])
+    assert entry(file) == json.loads(FILE.read_text())[file]
+
+
+def test_a_process_finds_the_same_records_outdated_as_pages_do():
+    found = {line: is_outdated(records()[line]) for line in old()}
+    assert found == old()
+
+
+if __name__ == "__main__":
+    texts = (f"{json.dumps(file)}: {json.dumps(entry(file))}" for file in lines())
+    FILE.write_text("{\n" + ",\n".join(texts) + "\n}\n")
