@@ -51,7 +51,7 @@ class Tables(NamedTuple):
         matrix: by form.
         forms: of each question, by name.
         setting: what the costs were measured on, as text.
-        probes: the results on further splits.
+        probes: the results on further splits; `probe_pairs`, the differences between them.
         missing: the rows with the titles of the questions whose form they have and no result of.
         other_heads: answers and probes of `reports.suite_results.with_other_heads`.
         added: the variants whose runs a user added to the published ones.
@@ -66,6 +66,7 @@ class Tables(NamedTuple):
     seeds: pd.DataFrame
     setting: str
     probes: pd.DataFrame
+    probe_pairs: pd.DataFrame
     missing: Sequence[tuple[str, str]]
     other_heads: tuple[pd.DataFrame, pd.DataFrame]
     added: tuple[str, ...] = ()
@@ -146,7 +147,7 @@ def tables(
         suite, answers, found.pairs(), matrix.matrix(answers, costs, suite, forms), forms,
         found.seeds.reindex(columns=of_a_seed), ", ".join(setting),
         probes[probes["row"].isin(answers["row"]) & probes["question"].isin(answers["question"])],
-        missing, other_heads, tuple(sorted(added)), tuple(filter(None, notes)),
+        found.probe_pairs(), missing, other_heads, tuple(sorted(added)), tuple(filter(None, notes)),
     )  # fmt: skip
 
 
