@@ -42,13 +42,19 @@ def recommendation(table: Values, query: Values, result: Values) -> str:
     (member,), setting, (key, _) = found, table["setting"], rules.setting_of(table, query)
     used = [name for name in query["needs"] if name not in result["unanswered"]]
     needs = " and ".join(
-        f"{table['questions'][name]} ({', '.join(filter(None, (verdict, steps)))})"
-        for name, verdict in zip(used, member["verdicts"], strict=True)
-        for steps in [f"{table['steps'][name]:,} steps"]
+        f"{table['questions'][name]} ({_learned(verdict, steps, table['steps'][name])})"
+        for name, verdict, steps in zip(used, member["verdicts"], member["steps"], strict=True)
     )
+    best = rules.best(result["members"])
     reason = "It is one of the best, and the fastest of them"
-    if max(member["groups"]) > 1:
+    if max(best["groups"]) > 1:
         reason = "No variant that is left is in group 1 of every question; this one comes closest"
+    if best["row"] != member["row"]:
+        closest = "closest to the best" if max(best["groups"]) > 1 else "one of the best"
+        reason = (
+            f"It is the fastest that is not separable from {best['row']} "
+            f"({_time(table, key, best)}), {closest}"
+        )
     unit = " times the time of softmax" if table["units"][key] == "ratio" else " ms"
     faster = ", ".join(
         f"{other['row']} ({_time(table, key, other)})"
@@ -61,6 +67,14 @@ def recommendation(table: Values, query: Values, result: Values) -> str:
         f"Use {member['row']} for {needs}. {reason}: {_time(table, key, member)}{unit} "
         f"({rules.label_of(key)}, {query['length']:,} tokens; {', '.join(filter(None, where))})."
         f"{faster}"
+    )
+
+
+def _learned(verdict: str, steps: int, budget: int) -> str:
+    return (
+        f"{verdict}, {steps:,} steps"
+        if steps
+        else (", ".join(filter(None, (verdict, f"trained for {budget:,} steps"))))
     )
 
 
@@ -96,7 +110,7 @@ def choices(table: Values) -> Values:
             members = []
             for member in found["members"]:
                 within = [of for of in found["members"] if of["memory"] <= member["memory"]]
-                recommended = rules.best(within)["row"]
+                recommended = rules.recommended(within)["row"]
                 limited = {**found, "recommended": recommended, "members": within}
                 members.append({
                     **member, "recommended": recommended, "cells": _cells(table, key, member),

@@ -53,8 +53,8 @@ UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 COSTS = ("time", "time.q1", "time.q3", "memory", "seconds")
 """The values of a point, after its length."""
 
-OF_NEEDS = ("groups", "seeds", "verdicts", "ranges")
-"""The values of a row for each needed question."""
+OF_NEEDS = ("groups", "seeds", "verdicts", "steps", "ranges")
+"""The values of a row for each needed question; `steps` to the ceiling are 0 unless it is able."""
 
 IQR = 1.349
 """The interquartile range of a normal distribution, in standard deviations."""
@@ -99,7 +99,7 @@ def advise(table: Values, query: Values) -> Values:
         `members` of the Pareto set (no other row is at least as good in groups, time and memory and
         better in one) in order of time, each with its figures, the `probability` of membership,
         the `inseparable` rows, whose results do not differ, those that it is `tied` with, and where
-        it can be used (`uses`); the `recommended` one (see `best`); `dominated` rows;
+        it can be used (`uses`); the `recommended` one (see `recommended`); `dominated` rows;
         `excluded` rows by reason; the `memory` of the others; `inferred`: those whose cost was not
         measured; needed questions without evidence (`unanswered`), `not_run` among them, and the
         command that runs them (`run`); `commands` that measure what else is missing; `refused`: why
@@ -121,7 +121,7 @@ def advise(table: Values, query: Values) -> Values:
     run = f"harness run --suite {table['suite']} --questions {','.join(not_run)}" if not_run else ""
     return {
         "refused": refused, "members": members,
-        "recommended": best(members)["row"] if members else "",
+        "recommended": recommended(members)["row"] if members else "",
         "dominated": [name for name in names if name not in chosen],
         "memory": {} if refused else {row["row"]: row["memory"] for row in candidates},
         "excluded": {} if refused else {
@@ -184,6 +184,22 @@ def best(members: Sequence[Values]) -> Values:
         return max(groups), is_open, sum(groups), member["time"], member["row"]
 
     return min(members, key=preference)
+
+
+def recommended(members: Sequence[Values]) -> Values:
+    """The fastest of the members that are not separable from the best one, which is one of them.
+
+    They share a rank group with it, or are able as it is, on every question; where quartiles of
+    time overlap none is faster.
+    """
+    first = best(members)
+    equal = (
+        member for member in members
+        if member["row"] in first["inseparable"] and member["time.q3"] < first["time.q1"]
+        and all(verdict == verdicts.ABLE or {*one[2]} & {*other[2]} for verdict, one, other
+                in zip(first["verdicts"], first["ranges"], member["ranges"], strict=True))
+    )  # fmt: skip
+    return min(equal, key=lambda member: (member["time"], member["row"]), default=first)
 
 
 @cache

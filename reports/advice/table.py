@@ -102,7 +102,8 @@ def _rows(
             "crossovers": _crossovers(points, units),
             "unfinished": unfinished(costs[costs["row"] == row.label]),
             "z": np.round(100 * generator.standard_normal(DRAWS)).astype(int).tolist(),
-            "states": {}, "verdicts": {}, "groups": {}, "ranges": {}, "seeds": {}, "draws": {},
+            "states": {}, "verdicts": {}, "steps": {}, "groups": {}, "ranges": {}, "seeds": {},
+            "draws": {},
         }  # fmt: skip
 
 
@@ -211,6 +212,7 @@ def _add_question(
         samples = sign * _resampled(scores, answer, generator)
         row["states"][name] = _state(answer) or missing
         row["verdicts"][name] = answer["verdict"]
+        row["steps"][name] = int(answer["steps"]) if answer["verdict"] == ABLE else 0
         by_cuts = 1 + int((sign * answer["mean"] < cuts).sum())
         group = of_rows.get(label, by_cuts)
         drawn_groups = np.clip(1 + (samples[:, None] < cuts).sum(1) + group - by_cuts, 1, 35)
