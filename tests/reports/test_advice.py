@@ -198,7 +198,7 @@ def test_one_row_is_recommended_the_fastest_of_the_best_and_where_it_can_be_used
         # c differs from a, and begins a group; b, below c, shares a letter with a.
         (([85, 95, "A"], [60, 88, "AB"], [84, 84, "B"]), "b"),
         (([85, 95, "A"], [60, 88, "B"], [84, 84, "B"]), "a"),
-        (([80, 95, ""], [60, 88, ""], [82, 84, ""]), "b"),
+        (([80, 95, ""], [60, 88, ""], [82, 84, ""]), "a"),
     ],
 )  # fmt: skip
 def test_the_fastest_row_that_no_record_tells_from_the_best_one_is_recommended(ranges, expected):
