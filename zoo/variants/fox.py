@@ -48,7 +48,7 @@ NEVER = -1e30
 class ForgettingAttention(ProjectedAttention):
     """Softmax attention to past tokens, less the more is forgotten between them and the query."""
 
-    version = "1.0"
+    version = "1.1"
     family = "softmax"
     traits = Traits.causal_only(linear=False, stochastic=False, recurrent=False)
     identities = (

@@ -40,7 +40,7 @@ def _power_of_two(chunk: int) -> int:
 class GatedLinear(GatedAttention):
     """Linear attention with a forget gate for each token and key channel."""
 
-    version = "1.0"
+    version = "2.0"
     traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=True)
     family = "decay"
 

@@ -36,7 +36,7 @@ from zoo.variants import variants
 class Hgrn2(RecurrentAttention):
     """Linear attention with a forget gate for each channel, and a write gate that is its rest."""
 
-    version = "1.0"
+    version = "1.1"
     family = "decay"
     traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=True)
     spans = 8 / 5

@@ -64,7 +64,7 @@ class LogLinear(CausalHeads):
     Axis letters beyond the contract's: `l` levels.
     """
 
-    version = "1.0"
+    version = "2.0"
     family = "decay"
     traits = Traits.causal_only(linear=False, stochastic=False, recurrent=True)
     identities = (Identity(other="ssd", where="lambda = 1", prepare=_equal_scales),)

@@ -31,7 +31,7 @@ from zoo.variants import variants
 class Mamba2(RecurrentAttention):
     """Linear attention with a time step for each token and head, and keys shared by the heads."""
 
-    version = "1.0"
+    version = "1.1"
     family = "decay"
     traits = Traits.causal_only(linear=True, stochastic=False, recurrent=True)
 

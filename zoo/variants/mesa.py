@@ -56,7 +56,7 @@ GROUP = 16
 class Mesa(CausalHeads):
     """The value that a regression of all values so far predicts at the query."""
 
-    version = "1.0"
+    version = "2.0"
     family = "delta rule"
     traits = Traits.causal_only(linear=True, stochastic=False, recurrent=True)
     spans = 0

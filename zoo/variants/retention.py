@@ -37,7 +37,7 @@ from zoo.variants import variants
 class Retention(GatedAttention):
     """Linear attention with rotary positions, and an exponential decay for each head."""
 
-    version = "1.0"
+    version = "1.1"
     traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=True)
     family = "decay"
     has_bias = True

@@ -38,7 +38,7 @@ def _as_channels(layer: "Ssd", other: Any) -> None:
 class Ssd(GatedAttention):
     """Linear attention with a forget gate for each token and head."""
 
-    version = "1.0"
+    version = "2.0"
     family = "decay"
     traits = Traits(causal=True, cross=False, linear=True, stochastic=False, recurrent=True)
     identities = (
