@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.special import ndtr, stdtr, stdtrit
+from scipy.special import stdtrit
 
-from harness.records.interval import UPPER, Array, Sample
+from harness.records.interval import UPPER, Array, Sample, combined, quantile, tail
 from harness.records.record import Metric
 
 LEVEL = 0.05
@@ -67,56 +67,49 @@ def separable_pairs(samples: Sequence[Sample]) -> NDArray[np.bool_]:
 class Differences(NamedTuple):
     """The means of rows i minus the means of rows j, (r, r), with their standard errors.
 
-    `share` of the variance was estimated from few seeds, with `freedom` degrees of freedom.
+    `share` of the variance is due to seeds. `seeds` and `clusters` are the degrees of freedom of
+    its two parts.
     """
 
     mean: Array
     error: Array
     share: Array
-    freedom: Array
+    seeds: Array
+    clusters: Array
 
     @property
     def p(self) -> Array:
         """The p-value that the means do not differ."""
         t = np.abs(self.mean) / np.maximum(self.error, np.finfo(float).tiny)
-        return np.where(self.mean != 0, tail(t, self.share, self.freedom), 1.0)
+        return np.where(self.mean != 0, tail(t, self.share, self.seeds, self.clusters), 1.0)
 
     @property
     def half(self) -> Array:
         """Half the width of the 95 % interval: it contains 0 where `p` is above 5 %."""
-        low, high = np.full_like(self.mean, 1.0), np.full_like(self.mean, 13.0)
-        # Bisection: Student's quantile is 12.7 for one degree of freedom.
-        for _ in range(50):
-            middle = (low + high) / 2
-            inside = tail(middle, self.share, self.freedom) > LEVEL
-            low, high = np.where(inside, middle, low), np.where(inside, high, middle)
-        return high * self.error
+        return quantile(self.share, self.seeds, self.clusters) * self.error
 
 
 def differences(samples: Sequence[Sample]) -> Differences:
-    """The differences of all pairs of rows."""
+    """The differences of all pairs of rows.
+
+    Rows answer the same examples: the variance over them is the jackknife's of the difference,
+    whose deviations are those of one row minus those of the other.
+    """
     means = np.array([row.mean for row in samples])
-    seeds = np.array([max(row.between, row.interaction) for row in samples])
-    noise = np.array([row.interaction for row in samples])
+    between = np.array([row.between for row in samples])
+    interaction = np.array([row.interaction for row in samples])
     freedom = np.array([row.seeds - 1 for row in samples])
-    answers = np.array([row.average for row in samples]) / samples[0].answers
-    products = answers @ answers.T
+    deviations = np.array([row.deviations for row in samples])
+    products = deviations @ deviations.T
     norms = products.diagonal()
     examples = np.maximum(norms[:, None] + norms - 2 * products, 0)
-    over_examples = np.maximum(examples - noise[:, None] - noise, 0)
-    over_seeds = seeds[:, None] + seeds
-    variance = over_seeds + over_examples
-    squares = seeds**2 / freedom
-    smallest = np.finfo(float).tiny
-    welch = over_seeds**2 / np.maximum(squares[:, None] + squares, smallest)
-    lowest = np.minimum(freedom[:, None], freedom)
-    share = over_seeds / np.maximum(variance, smallest)
-    return Differences(means[:, None] - means, variance**0.5, share, np.maximum(welch, lowest))
-
-
-def tail(t: Array, share: Array, freedom: Array) -> Array:
-    """Two-sided probability that a difference exceeds t >= 0 standard errors."""
-    return 2 * (share * stdtr(freedom, -t) + (1 - share) * ndtr(-t))
+    of_seeds = between[:, None] + between
+    variance, share = combined(of_seeds, examples, interaction[:, None] + interaction)
+    squares = between**2 / freedom
+    welch = of_seeds**2 / np.maximum(squares[:, None] + squares, np.finfo(float).tiny)
+    welch = np.maximum(welch, np.minimum(freedom[:, None], freedom))
+    clusters = np.array(samples[0].freedom)
+    return Differences(means[:, None] - means, variance**0.5, share, welch, clusters)
 
 
 def holm(p: Array) -> Array:

@@ -101,16 +101,38 @@ class SuiteResults:
 
     def probes(self) -> pd.DataFrame:
         """The result of each row on the further splits of a question, if it has any."""
-        lines = []
+        lines = [
+            {**_line(of, row), "question": name, "probe": probe, "trained": trained, "row": row}
+            for (name, probe, trained), of in self._of_probes.items()
+            for row in of.scores
+        ]
+        return pd.DataFrame(lines, columns=[*OF_PROBES])
+
+    def probe_pairs(self) -> pd.DataFrame:
+        """The differences between the rows of several seeds on each further split, as `pairs` has.
+
+        The column `probe` names the split. A probe has no baselines: no row is left out for them.
+        """
+        tables = [
+            statistics.pairs(of.several, of.metric).assign(
+                table=self.key, question=name, probe=probe, outdated=False
+            )
+            for (name, probe, _), of in self._of_probes.items()
+        ]
+        found = [table for table in tables if len(table)]
+        columns = [*statistics.COLUMNS, "probe"]
+        return pd.concat(found)[columns] if found else pd.DataFrame(columns=columns)
+
+    @cached_property
+    def _of_probes(self) -> "Mapping[tuple[str, str, bool], QuestionResults]":
+        found = {}
         for name, runs in self.seeds.groupby("question"):
             parts = {*chain.from_iterable(runs["groups"])}
             for probe in dict.fromkeys(chain.from_iterable(runs["probes"])):
-                same = runs[[probe in found for found in runs["probes"]]]
-                same = same.assign(sample=[found[probe] for found in same["probes"]])
-                of_probe = {"question": name, "probe": probe, "trained": probe in parts}
-                of = question_results(same, NO_BASELINES)
-                lines += [{**_line(of, row), **of_probe, "row": row} for row in of.scores]
-        return pd.DataFrame(lines, columns=[*OF_PROBES])
+                same = runs[[probe in probes for probes in runs["probes"]]]
+                same = same.assign(sample=[probes[probe] for probes in same["probes"]])
+                found[str(name), probe, probe in parts] = question_results(same, NO_BASELINES)
+        return found
 
     def pairs(self) -> pd.DataFrame:
         """The differences between the rows that are compared on each question, with p-values."""
@@ -238,8 +260,19 @@ class QuestionResults:
     @cached_property
     def compared(self) -> dict[str, Sample]:
         """The samples of the rows that are compared, the best first."""
-        rows = sorted(self.scores, key=lambda row: -self.metric.sign * self.scores[row].mean)
-        return {row: self.samples[row] for row in rows if not self.obstacle(row)}
+        return {row: self.samples[row] for row in self._best_first if not self.obstacle(row)}
+
+    @property
+    def several(self) -> dict[str, Sample]:
+        """The samples of the rows with several seeds, the best first, whatever the baselines."""
+        found = {row: of for row in self._best_first if (of := self.samples.get(row))}
+        first = next(iter(found.values()), None)
+        return {row: of for row, of in found.items()
+                if of.seeds > 1 and first and np.array_equal(of.sizes, first.sizes)}  # fmt: skip
+
+    @property
+    def _best_first(self) -> list[str]:
+        return sorted(self.scores, key=lambda row: -self.metric.sign * self.scores[row].mean)
 
     def rank_groups(self, rows: Collection[str]) -> dict[str, str]:
         """The rank groups of those rows that are compared; Holm's method counts all pairs."""

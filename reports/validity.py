@@ -62,9 +62,10 @@ def orderings(
     Returns:
         A line for each ordering: its fields; `first` and `second`, the means of the two rows;
         `difference`, positive if the order is the published one, with its 95 % interval, `low` to
-        `high`: of the pair, or else the sum of the intervals of both; `verdict`; `rising`, which of
-        the two still improve; `below_control`, whether the
-        second is worse than the model without attention that the file names for the question.
+        `high`: of the pair, or else the sum of the intervals of both (`pairs` are of questions, and
+        of the probes that its column `probe` names); `verdict`; `rising`, which of the two still
+        improve; `below_control`, whether the second is worse than the model without attention that
+        the file names for the question.
     """
     chosen = {*(questions or answers["question"])}
     empty = {"probe": "", "explanation": "", "later": False}
@@ -93,12 +94,14 @@ def _compared(
         nothing = dict.fromkeys(("first", "second", "difference", "low", "high"), math.nan)
         return {**nothing, "below_control": False, "verdict": NOT_RUN, "rising": []}
     sign = 1 if first["better"] == "higher" else -1
-    of_question = pairs[pairs["question"] == ordering["question"]]
-    pair = between(of_question, [(ordering["above"], ordering["below"])])
+    of_both = pairs[pairs["question"] == ordering["question"]]
+    of_question = of_both[of_both["probe"] == ""]
+    asked = of_both[of_both["probe"] == ordering.get("probe", "")]
+    pair = between(asked, [(ordering["above"], ordering["below"])])
     # From the lower end of one interval to the upper end of the other.
     ends = first["low"] - second["high"], first["high"] - second["low"]
     low, high = sorted(sign * end for end in ends)
-    if len(pair) and "probe" not in ordering:
+    if len(pair):
         low, high = _interval(pair, sign)
     control = _file()["controls"].get(ordering["question"], "")
     to_control = between(of_question, [(ordering["below"], control)])
@@ -155,7 +158,8 @@ def compared(of: "Tables") -> tuple[pd.DataFrame, pd.DataFrame]:
     if of.suite.key != suite():
         names, answers, probes = {o["question"] for o in published()}, answers[:0], probes[:0]
     tables = correlations(answers, probes)
-    return orderings(answers, probes, of.pairs, names), tables[tables["question"].isin(names)]
+    pairs = pd.concat([of.pairs.assign(probe=""), of.probe_pairs])
+    return orderings(answers, probes, pairs, names), tables[tables["question"].isin(names)]
 
 
 def sentence(found: pd.DataFrame) -> str:

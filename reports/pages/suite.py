@@ -46,7 +46,7 @@ class Tables(NamedTuple):
         matrix: by form.
         forms: of each question, by name.
         setting: what the costs were measured on, as text.
-        probes: the results on further splits.
+        probes: the results on further splits; `probe_pairs`, the differences between them.
         missing: the rows with the titles of the questions whose form they have and no result of.
         added: the variants whose runs a user added to the published ones.
         notes: what is outdated, and what is left out; a sentence each.
@@ -60,6 +60,7 @@ class Tables(NamedTuple):
     seeds: pd.DataFrame
     setting: str
     probes: pd.DataFrame
+    probe_pairs: pd.DataFrame
     missing: Sequence[tuple[str, str]]
     added: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -144,7 +145,7 @@ def tables(
         suite, answers, found.pairs(), matrix.matrix(answers, costs, suite, forms), forms,
         found.seeds.reindex(columns=of_a_seed), ", ".join(setting),
         probes[probes["row"].isin(answers["row"]) & probes["question"].isin(answers["question"])],
-        missing, tuple(sorted(added)), tuple(filter(None, notes)),
+        found.probe_pairs(), missing, tuple(sorted(added)), tuple(filter(None, notes)),
     )  # fmt: skip
 
 

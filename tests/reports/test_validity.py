@@ -32,7 +32,7 @@ PROBE = ["row", "question", "probe", "trained", "mean", "low", "high", "better",
 
 NONE = pd.DataFrame(columns=[*PROBE, "part", "solved", "rising"])
 
-NO_PAIRS = pd.DataFrame(columns=[*COLUMNS])
+NO_PAIRS = pd.DataFrame(columns=[*COLUMNS, "probe"])
 
 BOARD = Leaderboard(NONE, NONE, NONE, NO_PAIRS, NONE, "", "")
 
@@ -42,10 +42,10 @@ def found_in(*lines, probes=NONE, pairs=NO_PAIRS):
     return orderings(pd.DataFrame(lines), probes, pairs).set_index(["above", "below"])
 
 
-def pair(question, first, second, low, high):
-    return {"table": "laptop@2", "question": question, "metric": "any", "first": first,
-            "second": second, "difference": (low + high) / 2, "low": low, "high": high, "p": 0.1,
-            "p_holm": 0.1, "outdated": False}  # fmt: skip
+def pair(question, first, second, low, high, probe=""):
+    return {"table": "laptop@2", "question": question, "probe": probe, "metric": "any",
+            "first": first, "second": second, "difference": (low + high) / 2, "low": low,
+            "high": high, "p": 0.1, "p_holm": 0.1, "outdated": False}  # fmt: skip
 
 
 @pytest.mark.parametrize(("first", "second", "verdict"), [
@@ -119,10 +119,16 @@ def test_an_order_of_a_probe_is_read_from_it():
         line("taylor", "recall", 90.0, probe="64 pairs in 256"),
         line("linear", "recall", 10.0, probe="64 pairs in 256"),
     ]).reindex(columns=PROBE)  # fmt: skip
-    lines = (line(row, "recall", 50.0) for row in ("taylor", "linear", "performer"))
+    lines = [line(row, "recall", 50.0) for row in ("taylor", "linear", "performer")]
     found = found_in(*lines, probes=probes)
     assert found.loc[("taylor", "linear"), "difference"] == 80
     assert found.loc[("softmax", "performer"), "verdict"] == "not run"
+    pairs = [
+        pair("recall", "taylor", "linear", -1.0, 2.0),
+        pair("recall", "taylor", "linear", 79.5, 80.5, "64 pairs in 256"),
+    ]
+    found = found_in(*lines, probes=probes, pairs=pd.DataFrame(pairs)).loc[("taylor", "linear")]
+    assert (found["low"], found["high"]) == (79.5, 80.5)
 
 
 def test_a_variant_that_still_improves_is_named():
