@@ -166,6 +166,36 @@ def fox(layer: Any, x: Tensor) -> Tensor:
     return projected(attend, layer, x)
 
 
+def reflected(q, k, w, strength) -> Tensor:
+    """The logits k_j^T H_(j+1) ... H_i q_i of one head: queries walk from the last key back.
+
+    Those of i < j are minus infinity.
+    """
+    columns, rows = [], q[:0]
+    for j in reversed(range(len(q))):
+        rows = torch.cat([q[j, None], rows])
+        columns.append(F.pad(rows @ k[j], (j, 0), value=-torch.inf))
+        rows = rows - strength[j] * torch.outer(rows @ w[j], w[j])
+    return torch.stack(columns[::-1], 1)
+
+
+def path(layer: Any, x: Tensor) -> Tensor:
+    u = layer.down(x) @ layer.direction.weight.T
+    taps = layer.direction.taps
+    if taps is not None:
+        wider = F.pad(u, (0, 0, len(taps) - 1, 0))
+        u = F.silu(sum(taps[t] * wider[t : t + len(x)] for t in range(len(taps))))
+    w, strength = map(unit, split(u)), 2 * layer.strength(x).sigmoid()
+    forget = torch.zeros(len(x), HEADS) if layer.forget is None else layer.forget(x).sigmoid().log()
+    directions, c = [*w], forget.cumsum(0)
+
+    def attend(layer: Any, h: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        logits = reflected(q, k, directions[h], strength[:, h]) / WIDTH**0.5
+        return (logits + c[:, None, h] - c[:, h]).softmax(1) @ v
+
+    return projected(attend, layer, x)
+
+
 def differential_2(layer: Any, x: Tensor) -> Tensor:
     projections = *layer.query(x).chunk(2, -1), *layer.context(x).chunk(2, -1)
     factor, heads = 1 / (1 + (-layer.gate(x)).exp()), []
@@ -555,6 +585,9 @@ CASES = [
     Case("longformer", longformer, {"window": 7, "global_tokens": 10}),
     Case("longformer", longformer, {"window": 7, "global_tokens": 1, "separate": False}),
     Case("fox", fox, random={"forget.bias": 2.0}),
+    Case("path", path, {"chunk": 16}, random={"strength.bias": 1.0}),
+    Case("path", path, {"forget": True, "rank": 0}, random={"forget.bias": 2.0}),
+    Case("path", path, {"rank": 3, "taps": 0}),
     Case("differential", differential_2),
     Case("differential", differential_1, {"version": "v1", "depth": 3}),
     Case("agf", agf, {"degree": 6, "a": 1.5, "b": 2.0}, random={"theta": 0.0}),
