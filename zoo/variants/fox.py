@@ -122,7 +122,7 @@ class ForgettingAttention(ProjectedAttention):
         q, k = self._with_gate(q, k, zero_padding(self._log_forget(x), mask), mask)
         return q, k, F.pad(v, (0, 2))
 
-    def _merge(self, heads: Wide) -> Tokens:
+    def _merge(self, x: Tokens, heads: Wide) -> Tokens:
         # Zero weights for the zeros of `attend`: to cut these off, heads would be copied, and kept.
         size, weight = self.size, self.out.weight
         wide = F.pad(weight.unflatten(1, (size.heads, -1)), (0, heads.shape[-1] - size.head_dim))

@@ -100,7 +100,7 @@ class PathAttention(ProjectedAttention):
             nn.init.zeros_(self.forget.bias)
 
     def attend(self, q: Wide, k: Wide, v: Keys, mask: Mask | None) -> Queries:
-        """The output of each query. Behind keys are the channels of `Gates`, behind queries zeros."""
+        """The output of each query. Keys end in the channels of `Gates`, queries in zeros."""
         width = self.size.head_dim
         q, k, gates = q[..., :width], k[..., :width], k[..., width:]
         w, strength, log_forget = self._split_gates(gates)
