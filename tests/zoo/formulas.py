@@ -80,6 +80,16 @@ def softmax(layer: Any, h: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return softmax_map(layer, q, k) @ v
 
 
+def gated_softmax(layer: Any, x: Tensor, context: Any = None) -> Tensor:
+    """Each head times its gates; the output projection is applied behind them."""
+    gates = (1 / (1 + (-layer.gate(x)).exp())).unflatten(-1, (HEADS, -1)).transpose(0, 1)
+
+    def attend(layer: Any, h: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return gates[h] * softmax(layer, h, q, k, v)
+
+    return projected(attend, layer, x, context)
+
+
 def mean(layer: Any, weights: Tensor, v: Tensor) -> Tensor:
     """The mean of values by weights that are not normalised."""
     weights = weights.tril() if layer.size.causal else weights
@@ -423,6 +433,40 @@ def mamba2(layer: Any, x: Tensor) -> Tensor:
     return rms(layer, y[0].transpose(0, 1).flatten(1) * F.silu(layer.gate(x)))
 
 
+def mamba3(layer: Any, x: Tensor) -> Tensor:
+    """Rotated channels are complex numbers; the state is one of keys after their rotation."""
+    u, b, c = layer.query_key_value(x).split(layer.widths, -1)
+    t, rate, balance, turn = layer.gates(x).split([HEADS] * 3 + [layer.pairs], -1)
+    step = (1 + (t + layer.step_bias).exp()).log()
+    alpha, mix = (-(1 + rate.exp()).log() * step).exp(), 1 / (1 + (-balance).exp())
+    parts = (b, layer.key_norm, layer.key_bias), (c, layer.query_norm, layer.query_bias)
+    outputs = []
+    for h, values in enumerate(split(u)):
+        phi = (math.pi * turn.tanh() * step[:, h, None]).cumsum(0)
+        rotation, (k, q) = (
+            torch.polar(torch.ones_like(phi), phi),
+            (
+                y / (y.square().mean(-1, keepdim=True) + 1e-5).sqrt() * norm.weight + bias[h]
+                for y, norm, bias in parts
+            ),
+        )
+        k, q = (
+            torch.cat([torch.view_as_real(pairs * rotation).flatten(1), y[:, 2 * layer.pairs :]], 1)
+            for y in (k, q)
+            for pairs in [torch.view_as_complex(y[:, : 2 * layer.pairs].unflatten(1, (-1, 2)))]
+        )
+        state, rows = x.new_zeros(k.shape[1], values.shape[1]), []
+        for i in range(len(x)):
+            if i:
+                before = (1 - mix[i, h]) * step[i, h] * torch.outer(k[i - 1], values[i - 1])
+                state = alpha[i, h] * (state + before)
+            state = state + mix[i, h] * step[i, h] * torch.outer(k[i], values[i])
+            rows.append(q[i] @ state + layer.skip[h, 0] * values[i])
+        outputs.append(torch.stack(rows))
+    gate = layer.gate(x)
+    return layer.out(torch.cat(outputs, 1) * gate * gate.sigmoid())
+
+
 def beta(layer: Any, x: Tensor) -> Tensor:
     return heads((1 + layer.negative) / (1 + (-layer.beta(x)).exp()))
 
@@ -553,6 +597,7 @@ INVERSE = {"outputs": (1e-8, 1e-9), "slopes": (1e-7, 1e-8)}
 CASES = [
     between_projections("softmax", softmax),
     between_projections("softmax", softmax, options={"backend": "naive"}),
+    *(Case("softmax", gated_softmax, {"gate": gate}) for gate in ("head", "channel")),
     between_projections("linear", linear),
     between_projections("taylor", taylor, options={"feature_dim": 6}),
     between_projections("performer", performer, options={"features": 32}),
@@ -601,6 +646,8 @@ CASES = [
     Case("retention", retention, {"chunk": 16}),
     Case("hgrn2", hgrn2, {"lower_bound": 0.3}),
     Case("mamba2", mamba2, {"state": 6}),
+    Case("mamba3", mamba3, {"state": 6, "rotated": 1.0}, random={"norm": 0.0, "bias": 0.0}),
+    Case("mamba3", mamba3, {"state": 8, "expand": 1}, random={"skip": 0.0}),
     Case("delta", partial(delta, delta_gates)),
     Case("delta", partial(delta, delta_gates), {"negative": True, "gate": "silu"}),
     Case("delta-product", delta_product),
