@@ -433,6 +433,30 @@ def mamba2(layer: Any, x: Tensor) -> Tensor:
     return rms(layer, y[0].transpose(0, 1).flatten(1) * F.silu(layer.gate(x)))
 
 
+def matrix_memory(q, k, v, i, f) -> Tensor:
+    """The outputs of one head of the mLSTM, from logarithms of input gates; without a maximum."""
+    memory, total, rows = q.new_zeros(q.shape[1], v.shape[1]), q.new_zeros(q.shape[1]), []
+    for t in range(len(q)):
+        memory = f[t] * memory + i[t].exp() * torch.outer(k[t], v[t])
+        total = f[t] * total + i[t].exp() * k[t]
+        rows.append(q[t] @ memory / (total @ q[t]).abs().clamp_min(1))
+    return torch.stack(rows)
+
+
+def mlstm(layer: Any, x: Tensor) -> Tensor:
+    q, k, v = map(split, layer.query_key_value(x).chunk(3, -1))
+    i, f = (15 * (layer.gates(x) / 15).tanh()).chunk(2, -1)
+    y = torch.stack([
+        matrix_memory(rotated(layer, q[h]), rotated(layer, k[h]) / WIDTH**0.5, v[h], i[:, h],
+                      f[:, h].sigmoid())
+        for h in range(HEADS)
+    ]).transpose(0, 1)  # fmt: skip
+    y = y - y.mean(-1, keepdim=True)
+    y = y / (y.square().mean(-1, keepdim=True) + layer.norm.eps).sqrt()
+    y = y.flatten(1) * layer.norm.weight + layer.norm.bias
+    return layer.out(layer.gate(x).sigmoid() * y)
+
+
 def mamba3(layer: Any, x: Tensor) -> Tensor:
     """Rotated channels are complex numbers; the state is one of keys after their rotation."""
     u, b, c = layer.query_key_value(x).split(layer.widths, -1)
@@ -646,6 +670,7 @@ CASES = [
     Case("retention", retention, {"chunk": 16}),
     Case("hgrn2", hgrn2, {"lower_bound": 0.3}),
     Case("mamba2", mamba2, {"state": 6}),
+    Case("mlstm", mlstm, random={"norm": 0.0, "gates": 0.0}),
     Case("mamba3", mamba3, {"state": 6, "rotated": 1.0}, random={"norm": 0.0, "bias": 0.0}),
     Case("mamba3", mamba3, {"state": 8, "expand": 1}, random={"skip": 0.0}),
     Case("delta", partial(delta, delta_gates)),
