@@ -457,6 +457,27 @@ def mlstm(layer: Any, x: Tensor) -> Tensor:
     return layer.out(layer.gate(x).sigmoid() * y)
 
 
+def slots(q, k, v, alpha) -> Tensor:
+    """The outputs of one head of gated slot attention; keys x slots, slots x values."""
+    keys, values = q.new_zeros(q.shape[1], alpha.shape[1]), v.new_zeros(alpha.shape[1], v.shape[1])
+    rows = []
+    for i in range(len(q)):
+        keys = keys @ alpha[i].diag() + torch.outer(k[i], 1 - alpha[i])
+        values = alpha[i].diag() @ values + torch.outer(1 - alpha[i], v[i])
+        rows.append((q[i] @ keys).softmax(0) @ values)
+    return torch.stack(rows)
+
+
+def gsa(layer: Any, x: Tensor) -> Tensor:
+    u = layer.query_key_value(x)
+    q, k, v = map(split, F.silu(u[:, : 3 * DIM]).chunk(3, -1))
+    alpha = split(u[:, 3 * DIM :].sigmoid() ** (1 / layer.temperature))
+    heads = [
+        slots(rotated(layer, q[h]), rotated(layer, k[h]), v[h], alpha[h]) for h in range(HEADS)
+    ]
+    return rms(layer, F.silu(torch.cat(heads, 1)))
+
+
 def mamba3(layer: Any, x: Tensor) -> Tensor:
     """Rotated channels are complex numbers; the state is one of keys after their rotation."""
     u, b, c = layer.query_key_value(x).split(layer.widths, -1)
@@ -670,6 +691,8 @@ CASES = [
     Case("retention", retention, {"chunk": 16}),
     Case("hgrn2", hgrn2, {"lower_bound": 0.3}),
     Case("mamba2", mamba2, {"state": 6}),
+    Case("gsa", gsa, {"slots": 6}),
+    Case("gsa", gsa, {"slots": 3, "temperature": 1.0}),
     Case("mlstm", mlstm, random={"norm": 0.0, "gates": 0.0}),
     Case("mamba3", mamba3, {"state": 6, "rotated": 1.0}, random={"norm": 0.0, "bias": 0.0}),
     Case("mamba3", mamba3, {"state": 8, "expand": 1}, random={"skip": 0.0}),
