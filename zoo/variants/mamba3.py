@@ -120,26 +120,14 @@ class Mamba3(Attention):
 
     def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
         """See `Attention.extend`."""
-        sums, *last, angle = state[:4]
         projected, past = self.query_key_value.extend(x, state[4:], real)
         with full_precision(projected, self.gates(x)) as (projected, gates):
-            log_decay, now, late, angle = self._steps(gates, real, angle)
+            log_decay, now, late, angle = self._steps(gates, real, state[3])
             u, k, q = self._inputs(projected, angle)
-            # The tokens before, of which the first has added its own term to the state.
-            (keys, values), before = (
-                [torch.cat([old.to(new.dtype), new], dim=2)
-                 for old, new in zip(last, (k, u), strict=True)],
-                late + F.pad(now[:, :, :-1], (0, 0, 1, 0)),
-            )  # fmt: skip
-            heads, sums = delta.extend(
-                q, keys[:, :, :-1], values[:, :, :-1], log_decay, None, log_decay.exp() * before,
-                sums,
-            )  # fmt: skip
-            own = now * u
-            heads = heads + (k * q).sum(-1, keepdim=True) * own + self.skip.to(u.dtype) * u
-            sums = sums + k[:, :, -1:].mT * own[:, :, -1:]
-            keys, values = (last_tokens(part, 1, real) for part in (keys, values))
-        return self._merge(x, heads), (sums, keys, values, angle[:, :, -1:], *past)
+            sums, key, value = state[:3]
+            heads, *ends = trapezoid(q, k, u, log_decay, now, late, sums, key, value, real)
+            heads = heads + self.skip.to(u.dtype) * u
+        return self._merge(x, heads), (*ends, angle[:, :, -1:], *past)
 
     def _steps(
         self, gates: Float[Tensor, "b n _"], real: Mask | None, before: Float[Tensor, "b h 1 p"]
@@ -172,6 +160,26 @@ class Mamba3(Attention):
         gate = self.gate(x).to(heads.dtype)
         tokens = heads.transpose(1, 2).flatten(-2) * F.silu(gate)
         return self.out(tokens.to(x.dtype))
+
+
+def trapezoid(
+    q: Queries, k: Queries, u: Heads, log_decay: Gate, now: Gate, late: Gate,
+    sums: Float[Tensor, "b h e f"], key: Float[Tensor, "b h 1 e"], value: Float[Tensor, "b h 1 f"],
+    real: Mask | None = None,
+) -> tuple[Heads, Tensor, Tensor, Tensor]:  # fmt: skip
+    """The outputs S_i^T q_i, and S, key and value of the last token; arguments have those before.
+
+    `now` weighs a token, `late` the one before it: lambda step, and (1 - lambda) step.
+    """
+    keys = torch.cat([key.to(k.dtype), k], dim=2)
+    values = torch.cat([value.to(u.dtype), u], dim=2)
+    # The state before has the own term of the last key.
+    before = log_decay.exp() * (late + F.pad(now[:, :, :-1], (0, 0, 1, 0)))
+    y, sums = delta.extend(q, keys[:, :, :-1], values[:, :, :-1], log_decay, None, before, sums)
+    own = now * u
+    sums = sums + k[:, :, -1:].mT * own[:, :, -1:]
+    y = y + (k * q).sum(-1, keepdim=True) * own
+    return y, sums, last_tokens(keys, 1, real), last_tokens(values, 1, real)
 
 
 def rotate(x: Queries, cos: Angle, sin: Angle) -> Queries:

@@ -38,7 +38,7 @@ from zoo.kernels import delta, eager
 from zoo.kernels.precision import full_precision
 from zoo.kernels.real_tokens import count_after, positions_after, zero_padding
 from zoo.projection import Projected
-from zoo.recurrent import in_heads
+from zoo.recurrent import Heads, in_heads
 from zoo.variants import variants
 
 Gate = Float[Tensor, "b h n 1"]
@@ -96,23 +96,32 @@ class Mlstm(CausalHeads):
         """The outputs of the heads, and C, n and m after the last token."""
         heads, (sums, before) = self.size.heads, state[:2]
         with full_precision(projected, self.gates(x)) as (u, gates):
-            q, k, v = (in_heads(part, heads) for part in u.chunk(3, dim=-1))
-            q = self.apply_rotary(q * q.shape[-1] ** -0.5, positions)
-            k = self.apply_rotary(k, positions)
+            q, k, v = u.chunk(3, dim=-1)
+            q, k = (self.apply_rotary(in_heads(part, heads), positions) for part in (q, k))
+            q = q * q.shape[-1] ** -0.5
             log_write, log_forget = in_heads(CAP * (gates / CAP).tanh(), 2 * heads).chunk(2, dim=1)
             log_forget = zero_padding(F.logsigmoid(log_forget), real)
             if real is not None:
                 log_write = log_write.masked_fill(~real[:, None, :, None], -torch.inf)
-            m = running_maximum(log_forget, log_write, before)
-            since = torch.cat([before, m[:, :, :-1]], dim=2)
-            log_decay = (log_forget + (since - m)).to(q.dtype)
-            write = (log_write - m).exp().to(q.dtype)
-            # One more value for the sum of the keys.
-            values = F.pad(v, (0, 1), value=1.0)
-            outputs, sums = delta.extend(q, k, values, log_decay, None, write, sums)
-            least = (-m).exp().to(q.dtype)
-            total = torch.maximum(outputs[..., -1:].abs(), least)
-        return outputs[..., :-1] / total, sums, m[:, :, -1:]
+            return memory(q, k, in_heads(v, heads), log_write, log_forget, sums, before)
+
+
+def memory(
+    q: Queries, k: Queries, v: Heads, log_write: Gate, log_forget: Gate,
+    sums: Float[Tensor, "b h e g"], before: Float[Tensor, "b h 1 1"],
+) -> tuple[Heads, Tensor, Tensor]:  # fmt: skip
+    """The outputs h_t of scaled queries after [C', n'] = `sums` and m = `before`, and these after.
+
+    `log_write` is i; of a padded token it is minus infinity, and log f is 0.
+    """
+    m = running_maximum(log_forget, log_write, before)
+    since = torch.cat([before, m[:, :, :-1]], dim=2)
+    log_decay = (log_forget + (since - m)).to(q.dtype)
+    # One more value for the sum of the keys.
+    values, write = F.pad(v, (0, 1), value=1.0), (log_write - m).exp().to(q.dtype)
+    y, sums = delta.extend(q, k, values, log_decay, None, write, sums)
+    divisor = torch.maximum(y[..., -1:].abs(), (-m).exp().to(q.dtype))
+    return y[..., :-1] / divisor, sums, m[:, :, -1:]
 
 
 @torch.no_grad()
