@@ -174,7 +174,7 @@ def trapezoid(
     keys = torch.cat([key.to(k.dtype), k], dim=2)
     values = torch.cat([value.to(u.dtype), u], dim=2)
     # The state before has the own term of the last key.
-    before = log_decay.exp() * (late + F.pad(now[:, :, :-1], (0, 0, 1, 0)))
+    before = log_decay.exp() * (late + F.pad(now, (0, 0, 1, 0))[:, :, :-1])
     y, sums = delta.extend(q, keys[:, :, :-1], values[:, :, :-1], log_decay, None, before, sums)
     own = now * u
     sums = sums + k[:, :, -1:].mT * own[:, :, -1:]

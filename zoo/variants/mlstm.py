@@ -115,7 +115,7 @@ def memory(
     `log_write` is i; of a padded token it is minus infinity, and log f is 0.
     """
     m = running_maximum(log_forget, log_write, before)
-    since = torch.cat([before, m[:, :, :-1]], dim=2)
+    since = torch.cat([before, m], dim=2)[:, :, :-1]
     log_decay = (log_forget + (since - m)).to(q.dtype)
     # One more value for the sum of the keys.
     values, write = F.pad(v, (0, 1), value=1.0), (log_write - m).exp().to(q.dtype)
