@@ -312,7 +312,8 @@ class Attention(nn.Module, ABC):
 
     def zero_state(self, batch: int, *shape: int) -> Float[Tensor, "b ..."]:
         """Zeros for a state, in fp32 at least; raises `Unsupported` if the layer is not causal."""
-        require_counts(0, batch=batch)
+        if not torch.compiler.is_exporting():  # where it is a symbol
+            require_counts(0, batch=batch)
         if not self.size.causal:
             raise Unsupported(f"{self.name()} decodes only if causal; give causal=True")
         # Half precision is too coarse for sums over thousands of tokens.

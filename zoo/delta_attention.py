@@ -14,6 +14,7 @@ from abc import abstractmethod
 from typing import Any, Literal
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -91,16 +92,24 @@ class Decay(nn.Module):
         super().__init__()
         self.map = map
         self.log_rate = nn.Parameter(torch.empty(heads).uniform_(lowest, 16).log())
-        scale = torch.empty(heads * channels).uniform_(math.log(1e-3), math.log(1e-1)).exp()
-        # The inverse of softplus.
-        self.bias = nn.Parameter(scale + torch.log(-torch.expm1(-scale)))
+        self.bias = nn.Parameter(small_steps(heads * channels))
 
     def forward(self, x: Tokens) -> tuple[Tensor, Tensor]:
         """Log decay, and the step that it is proportional to, each (b, h, n, channels)."""
         with full_precision(self.map(x), self.bias, self.log_rate) as (raw, bias, log_rate):
-            # Softplus, by a function that every compiler can differentiate.
-            step = -F.logsigmoid(-in_heads(raw + bias, len(log_rate)))
+            step = softplus(in_heads(raw + bias, len(log_rate)))
             return -log_rate.exp()[:, None, None] * step, step
+
+
+def small_steps(count: int) -> Float[Tensor, " count"]:
+    """Numbers whose softplus is log-uniform between 0.001 and 0.1."""
+    scale = torch.empty(count).uniform_(math.log(1e-3), math.log(1e-1)).exp()
+    return scale + torch.log(-torch.expm1(-scale))
+
+
+def softplus(x: Tensor) -> Tensor:
+    """log(1 + exp(x)), by a function that every compiler can differentiate."""
+    return -F.logsigmoid(-x)
 
 
 def low_rank(dim: int, rank: int, width: int, *, bias: bool) -> nn.Sequential:

@@ -41,14 +41,18 @@ class GatedHeads(Attention):
         self.norm = nn.GroupNorm(size.heads, size.dim)
         self.out = nn.Linear(size.dim, size.dim, bias=self.has_bias)
 
+    def activated(self, gate: Tokens) -> Tokens:
+        """The gates, from their projection."""
+        return F.silu(gate)
+
     def merge(self, x: Tokens, heads: Heads) -> Tokens:
         """Normalise each head, multiply by the gate, apply the output projection."""
         gate = self.gate(x)
         # The group norm of a token is the layer norm of its heads, which is faster on a CPU. Sums
         # over many tokens overflow fp16 before the norm, and not behind it.
         normed = F.layer_norm(heads.transpose(1, 2), heads.shape[-1:], eps=self.norm.eps)
-        normed = normed.flatten(-2).to(gate.dtype)
-        return self.out(F.silu(gate) * torch.addcmul(self.norm.bias, normed, self.norm.weight))
+        normed = torch.addcmul(self.norm.bias, normed.flatten(-2).to(gate.dtype), self.norm.weight)
+        return self.out(self.activated(gate) * normed)
 
 
 class GatedAttention(GatedHeads, RecurrentAttention):

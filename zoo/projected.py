@@ -96,7 +96,7 @@ class ProjectedAttention(Attention):
             )
         # Projections have no names here: unless stored, they are freed before heads are merged.
         heads = self.attend_in_precision(*self._project(x, context, mask), mask)
-        return Attended(self._merge(heads))
+        return Attended(self._merge(x, heads))
 
     def attend_in_precision(self, q: Queries, k: Keys, v: Values, mask: Mask | None) -> Outputs:
         """`attend`, in fp32 at least if `upcast`; the outputs have the dtype of the values."""
@@ -177,7 +177,7 @@ class ProjectedAttention(Attention):
         with full_precision(q, k, v) as (q32, k32, v32):
             heads, inner = attend(q32, k32, v32, tuple(rest[2 * past :]))
         state = count_after(count, n, real), *past_query, *past_context, *inner
-        return self._merge(heads.to(v.dtype)), state
+        return self._merge(x, heads.to(v.dtype)), state
 
     @abstractmethod
     def attend(self, q: Queries, k: Keys, v: Values, mask: Mask | None) -> Outputs:
@@ -231,7 +231,7 @@ class ProjectedAttention(Attention):
         k, v = context.split([query.shape[-1], self.size.dim], dim=-1)
         return q, self.apply_rotary(self._split(k), of_key), self._split(v)
 
-    def _merge(self, heads: Queries) -> Tokens:
+    def _merge(self, x: Tokens, heads: Outputs) -> Tokens:
         return self.out(heads.transpose(1, 2).flatten(-2))
 
     def _split(self, tokens: Tokens) -> Queries:

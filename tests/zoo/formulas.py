@@ -80,6 +80,16 @@ def softmax(layer: Any, h: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return softmax_map(layer, q, k) @ v
 
 
+def gated_softmax(layer: Any, x: Tensor, context: Any = None) -> Tensor:
+    """Each head times its gates; the output projection is applied behind them."""
+    gates = (1 / (1 + (-layer.gate(x)).exp())).unflatten(-1, (HEADS, -1)).transpose(0, 1)
+
+    def attend(layer: Any, h: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return gates[h] * softmax(layer, h, q, k, v)
+
+    return projected(attend, layer, x, context)
+
+
 def mean(layer: Any, weights: Tensor, v: Tensor) -> Tensor:
     """The mean of values by weights that are not normalised."""
     weights = weights.tril() if layer.size.causal else weights
@@ -162,6 +172,36 @@ def fox(layer: Any, x: Tensor) -> Tensor:
 
     def attend(layer: Any, h: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return softmax_map(layer, q, k, bias=c[:, None, h] - c[:, h]) @ v
+
+    return projected(attend, layer, x)
+
+
+def reflected(q, k, w, strength) -> Tensor:
+    """The logits k_j^T H_(j+1) ... H_i q_i of one head: queries walk from the last key back.
+
+    Those of i < j are minus infinity.
+    """
+    columns, rows = [], q[:0]
+    for j in reversed(range(len(q))):
+        rows = torch.cat([q[j, None], rows])
+        columns.append(F.pad(rows @ k[j], (j, 0), value=-torch.inf))
+        rows = rows - strength[j] * torch.outer(rows @ w[j], w[j])
+    return torch.stack(columns[::-1], 1)
+
+
+def path(layer: Any, x: Tensor) -> Tensor:
+    u = layer.down(x) @ layer.direction.weight.T
+    taps = layer.direction_conv.taps
+    if taps is not None:
+        wider = F.pad(u, (0, 0, len(taps) - 1, 0))
+        u = F.silu(sum(taps[t] * wider[t : t + len(x)] for t in range(len(taps))))
+    w, strength = map(unit, split(u)), 2 * layer.strength(x).sigmoid()
+    forget = torch.zeros(len(x), HEADS) if layer.forget is None else layer.forget(x).sigmoid().log()
+    directions, c = [*w], forget.cumsum(0)
+
+    def attend(layer: Any, h: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        logits = reflected(q, k, directions[h], strength[:, h]) / WIDTH**0.5
+        return (logits + c[:, None, h] - c[:, h]).softmax(1) @ v
 
     return projected(attend, layer, x)
 
@@ -393,6 +433,85 @@ def mamba2(layer: Any, x: Tensor) -> Tensor:
     return rms(layer, y[0].transpose(0, 1).flatten(1) * F.silu(layer.gate(x)))
 
 
+def matrix_memory(q, k, v, i, f) -> Tensor:
+    """The outputs of one head of the mLSTM, from logarithms of input gates; without a maximum."""
+    memory, total, rows = q.new_zeros(q.shape[1], v.shape[1]), q.new_zeros(q.shape[1]), []
+    for t in range(len(q)):
+        memory = f[t] * memory + i[t].exp() * torch.outer(k[t], v[t])
+        total = f[t] * total + i[t].exp() * k[t]
+        rows.append(q[t] @ memory / (total @ q[t]).abs().clamp_min(1))
+    return torch.stack(rows)
+
+
+def mlstm(layer: Any, x: Tensor) -> Tensor:
+    q, k, v = map(split, layer.query_key_value(x).chunk(3, -1))
+    i, f = (15 * (layer.gates(x) / 15).tanh()).chunk(2, -1)
+    y = torch.stack([
+        matrix_memory(rotated(layer, q[h]), rotated(layer, k[h]) / WIDTH**0.5, v[h], i[:, h],
+                      f[:, h].sigmoid())
+        for h in range(HEADS)
+    ]).transpose(0, 1)  # fmt: skip
+    y = y - y.mean(-1, keepdim=True)
+    y = y / (y.square().mean(-1, keepdim=True) + layer.norm.eps).sqrt()
+    y = y.flatten(1) * layer.norm.weight + layer.norm.bias
+    return layer.out(layer.gate(x).sigmoid() * y)
+
+
+def slots(q, k, v, alpha) -> Tensor:
+    """The outputs of one head of gated slot attention; keys x slots, slots x values."""
+    keys, values = q.new_zeros(q.shape[1], alpha.shape[1]), v.new_zeros(alpha.shape[1], v.shape[1])
+    rows = []
+    for i in range(len(q)):
+        keys = keys @ alpha[i].diag() + torch.outer(k[i], 1 - alpha[i])
+        values = alpha[i].diag() @ values + torch.outer(1 - alpha[i], v[i])
+        rows.append((q[i] @ keys).softmax(0) @ values)
+    return torch.stack(rows)
+
+
+def gsa(layer: Any, x: Tensor) -> Tensor:
+    u = layer.query_key_value(x)
+    q, k, v = map(split, F.silu(u[:, : 3 * DIM]).chunk(3, -1))
+    alpha = split(u[:, 3 * DIM :].sigmoid() ** (1 / layer.temperature))
+    heads = [
+        slots(rotated(layer, q[h]), rotated(layer, k[h]), v[h], alpha[h]) for h in range(HEADS)
+    ]
+    return rms(layer, F.silu(torch.cat(heads, 1)))
+
+
+def mamba3(layer: Any, x: Tensor) -> Tensor:
+    """Rotated channels are complex numbers; the state is one of keys after their rotation."""
+    u, b, c = layer.query_key_value(x).split(layer.widths, -1)
+    t, rate, balance, turn = layer.gates(x).split([HEADS] * 3 + [layer.pairs], -1)
+    step = (1 + (t + layer.step_bias).exp()).log()
+    alpha, mix = (-(1 + rate.exp()).log() * step).exp(), 1 / (1 + (-balance).exp())
+    parts = (b, layer.key_norm, layer.key_bias), (c, layer.query_norm, layer.query_bias)
+    outputs = []
+    for h, values in enumerate(split(u)):
+        phi = (math.pi * turn.tanh() * step[:, h, None]).cumsum(0)
+        rotation, (k, q) = (
+            torch.polar(torch.ones_like(phi), phi),
+            (
+                y / (y.square().mean(-1, keepdim=True) + 1e-5).sqrt() * norm.weight + bias[h]
+                for y, norm, bias in parts
+            ),
+        )
+        k, q = (
+            torch.cat([torch.view_as_real(pairs * rotation).flatten(1), y[:, 2 * layer.pairs :]], 1)
+            for y in (k, q)
+            for pairs in [torch.view_as_complex(y[:, : 2 * layer.pairs].unflatten(1, (-1, 2)))]
+        )
+        state, rows = x.new_zeros(k.shape[1], values.shape[1]), []
+        for i in range(len(x)):
+            if i:
+                before = (1 - mix[i, h]) * step[i, h] * torch.outer(k[i - 1], values[i - 1])
+                state = alpha[i, h] * (state + before)
+            state = state + mix[i, h] * step[i, h] * torch.outer(k[i], values[i])
+            rows.append(q[i] @ state + layer.skip[h, 0] * values[i])
+        outputs.append(torch.stack(rows))
+    gate = layer.gate(x)
+    return layer.out(torch.cat(outputs, 1) * gate * gate.sigmoid())
+
+
 def beta(layer: Any, x: Tensor) -> Tensor:
     return heads((1 + layer.negative) / (1 + (-layer.beta(x)).exp()))
 
@@ -523,6 +642,7 @@ INVERSE = {"outputs": (1e-8, 1e-9), "slopes": (1e-7, 1e-8)}
 CASES = [
     between_projections("softmax", softmax),
     between_projections("softmax", softmax, options={"backend": "naive"}),
+    *(Case("softmax", gated_softmax, {"gate": gate}) for gate in ("head", "channel")),
     between_projections("linear", linear),
     between_projections("taylor", taylor, options={"feature_dim": 6}),
     between_projections("performer", performer, options={"features": 32}),
@@ -555,6 +675,9 @@ CASES = [
     Case("longformer", longformer, {"window": 7, "global_tokens": 10}),
     Case("longformer", longformer, {"window": 7, "global_tokens": 1, "separate": False}),
     Case("fox", fox, random={"forget.bias": 2.0}),
+    Case("path", path, {"chunk": 16}, random={"strength.bias": 1.0}),
+    Case("path", path, {"forget": True, "rank": 0}, random={"forget.bias": 2.0}),
+    Case("path", path, {"rank": 3, "taps": 0}),
     Case("differential", differential_2),
     Case("differential", differential_1, {"version": "v1", "depth": 3}),
     Case("agf", agf, {"degree": 6, "a": 1.5, "b": 2.0}, random={"theta": 0.0}),
@@ -568,6 +691,11 @@ CASES = [
     Case("retention", retention, {"chunk": 16}),
     Case("hgrn2", hgrn2, {"lower_bound": 0.3}),
     Case("mamba2", mamba2, {"state": 6}),
+    Case("gsa", gsa, {"slots": 6}),
+    Case("gsa", gsa, {"slots": 3, "temperature": 1.0}),
+    Case("mlstm", mlstm, random={"norm": 0.0, "gates": 0.0}),
+    Case("mamba3", mamba3, {"state": 6, "rotated": 1.0}, random={"norm": 0.0, "bias": 0.0}),
+    Case("mamba3", mamba3, {"state": 8, "expand": 1}, random={"skip": 0.0}),
     Case("delta", partial(delta, delta_gates)),
     Case("delta", partial(delta, delta_gates), {"negative": True, "gate": "silu"}),
     Case("delta-product", delta_product),

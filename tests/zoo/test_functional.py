@@ -48,7 +48,7 @@ def test_a_function_equals_the_layer(name, causal):
     for mask in (None, REAL) if padded else (None,):
         out = attend(*layer._project(x, x, mask), mask=mask, is_causal=causal)
         real = ... if mask is None else mask
-        torch.testing.assert_close(layer._merge(out)[real], layer(x, mask=mask).tokens[real])
+        torch.testing.assert_close(layer._merge(x, out)[real], layer(x, mask=mask).tokens[real])
 
 
 @pytest.mark.parametrize("options", [

@@ -17,7 +17,7 @@ from zoo.contract import Size, Unsupported
 from zoo.kernels import delta
 from zoo.kernels.real_tokens import zero_padding
 from zoo.packages import load
-from zoo.variants import fla, variants
+from zoo.variants import fla, mlstm, variants
 
 PACKAGES = {
     "performer-lib": ("performer-pytorch", "performer_pytorch"),
@@ -147,6 +147,20 @@ def test_the_scan_of_mamba2_of_transformers_agrees(oracle_of):
         layer.gate(x)
     )
     torch.testing.assert_close(layer(x).tokens, layer.out(layer.norm(y)), rtol=1e-4, atol=2e-6)
+
+
+@pytest.mark.slow
+def test_the_cells_of_xlstm_of_transformers_agree(oracle_of):
+    """They compute in fp32, and add 1e-6 to the divisor."""
+    theirs, n = oracle_of("xlstm"), 128
+    q, k, v = torch.randn(3, 2, HEADS, n, WIDTH)
+    i, f = 4 * torch.randn(2, 2, HEADS, n)
+    leaves = [x.requires_grad_() for x in (q, k, v, i, f)]
+    start = torch.zeros(2, HEADS, WIDTH, WIDTH + 1), torch.zeros(2, HEADS, 1, 1)
+    gates = i[..., None], F.logsigmoid(f)[..., None]
+    mine = mlstm.memory(q * WIDTH**-0.5, k, v, *gates, *start)[0]
+    other = theirs.mlstm_chunkwise_native_autograd(*leaves, chunk_size=32)
+    agree(mine, other, *leaves, outputs=(1e-3, 1e-4), slopes=(1e-2, 1e-2))
 
 
 FLA_SIZE = Size(dim=8, heads=2, max_len=300, causal=False, dropout=0.0)

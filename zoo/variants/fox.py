@@ -132,8 +132,8 @@ class ForgettingAttention(ProjectedAttention):
         q, k = self._with_gate(q, k, zero_padding(self._log_forget(x), mask), mask)
         return q, k, F.pad(v, (0, CHANNELS))
 
-    def _merge(self, heads: Wide) -> Tokens:
-        return super()._merge(heads[..., : self.size.head_dim])
+    def _merge(self, x: Tokens, heads: Wide) -> Tokens:
+        return super()._merge(x, heads[..., : self.size.head_dim])
 
     def _with_gate(
         self, q: Queries, k: Keys, log_forget: Tensor, mask: Mask | None

@@ -9,16 +9,25 @@ Time O(n m e); memory O(n m) by the formula, O(n + m) in the fused kernels behin
 
 The kernels of xformers are a backend too, on CUDA; see `backend_for`.
 
-Deviation: a query whose every key is padded returns zero, where the formula is undefined.
+With `gate`, gated attention of Qiu et al., "Gated Attention for Large Language Models:
+Non-linearity, Sparsity, and Attention-Sink-Free", 2025, arXiv 2505.06708, position G1:
+
+    out_i = sigmoid(W_g x_i) * (softmax(q_i k^T / sqrt(e)) v)
+
+before the output projection, with a number for each channel or for each head. x_i is the token of
+the query, the input of the layer.
+
+Deviations: a query whose every key is padded returns zero, where the formula is undefined. Gated
+attention in the code of its authors has a norm of queries and keys, and no bias.
 """
 
 from functools import cache
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.contract import Keys, Mask, OneToken, Queries, Size, State, Tokens, Traits, Unsupported
@@ -26,7 +35,9 @@ from zoo.kernels import key_value_cache
 from zoo.kernels.precision import product_dtype
 from zoo.packages import load
 from zoo.projected import ProjectedAttention
+from zoo.recurrent import in_heads
 from zoo.registry import in_one_line
+from zoo.traits import Identity
 from zoo.variants import variants
 
 AllowedKeys = Bool[Tensor, "#b 1 #n m"]
@@ -35,6 +46,12 @@ AllowedKeys = Bool[Tensor, "#b 1 #n m"]
 
 FUSED = MappingProxyType(dict.fromkeys((False, True), "PyTorch (sdpa)"))
 """The `gpu_kernels` of what `scaled_dot_product_attention` computes."""
+
+
+def _half_open(layer: "Softmax", other: Any) -> None:
+    if layer.gate is not None:
+        layer.gate.weight.zero_()
+    layer.out.weight.mul_(2)
 
 
 @variants.register("softmax")
@@ -48,10 +65,15 @@ class Softmax(ProjectedAttention):
     gpu_kernels = FUSED
     caches = True
     sink_is_a_key = True
+    identities = (
+        Identity(other="softmax", where="gate 1/2, W_o doubled", options={"gate": "channel"},
+                 prepare=_half_open),
+    )  # fmt: skip
 
     def __init__(
-        self, size: Size, *, backend: Literal["auto", "sdpa", "naive", "xformers"] = "auto"
-    ) -> None:
+        self, size: Size, *, backend: Literal["auto", "sdpa", "naive", "xformers"] = "auto",
+        gate: Literal["none", "head", "channel"] = "none",
+    ) -> None:  # fmt: skip
         """Store the options.
 
         Args:
@@ -61,12 +83,16 @@ class Softmax(ProjectedAttention):
                 `auto` for xformers where a trial of it succeeds, and `sdpa` elsewhere. The harness
                 replaces `auto` by the fastest of them for the shape of a run before it builds a
                 model: nothing is timed in a layer.
+            gate: the numbers that the output of a head is multiplied by: none, one, or one for
+                each channel.
 
         Raises:
             Unsupported: `backend` is xformers, and the package or a CUDA device is missing.
         """
         super().__init__(size)
         self.backend = backend
+        width = {"none": 0, "head": size.heads, "channel": size.dim}[gate]
+        self.gate = nn.Linear(size.dim, width, bias=False) if width else None
         if backend == "xformers":
             load("softmax.backend=xformers", "xformers.ops", "xformers")
             if not torch.cuda.is_available():
@@ -94,6 +120,20 @@ class Softmax(ProjectedAttention):
         *past, state = key_value_cache.extend(state, k, v, real)
         return key_value_cache.attend_after(self.attend, q, k, v, real, *past), state
 
+    def _merge(self, x: Tokens, heads: Queries) -> Tokens:
+        if self.gate is not None:
+            heads = gated(heads, in_heads(self.gate(x), self.size.heads))
+        return super()._merge(x, heads)
+
+    def analytic_flops(self, n: int) -> int | None:
+        """See `Attention.analytic_flops`; the gate is a projection, too."""
+        total, gate = super().analytic_flops(n), self.gate
+        return (
+            total
+            if gate is None or total is None
+            else total + 2 * n * self.size.dim * gate.out_features
+        )
+
     def head_flops(self, n: int) -> int:
         """See `ProjectedAttention.head_flops`: scores and sums of the pairs of tokens."""
         pairs = n * (n + 1) // 2 if self.size.causal else n * n
@@ -115,6 +155,11 @@ class Softmax(ProjectedAttention):
         if reason and self.backend == "xformers":
             raise Unsupported(f"softmax.backend=xformers cannot run: {reason}; give backend=auto")
         return "sdpa" if reason else "xformers"
+
+
+def gated(heads: Queries, logits: Float[Tensor, "b h n #e"]) -> Queries:
+    """The outputs of the heads, multiplied by the gates of gated attention."""
+    return logits.sigmoid() * heads
 
 
 def allowed_keys(q: Queries, k: Keys, mask: Mask | None, causal: bool) -> AllowedKeys | None:
