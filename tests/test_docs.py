@@ -71,7 +71,7 @@ def test_every_link_to_a_file_of_this_repository_leads_to_one():
 
 
 def test_every_section_has_an_example():
-    assert next(iter(SECTIONS)) == FIRST and len(SECTIONS) == 9
+    assert next(iter(SECTIONS)) == FIRST and len(SECTIONS) == 10
 
 
 # PyTorch's compiler warns about code of PyTorch.
