@@ -143,7 +143,9 @@ def _with_biases(
     # fp64: the difference of two sums has the digits of a gate.
     total = log_forget.double().cumsum(-2)
     logits, since = logits + (total - total.mT).to(logits.dtype), total.to(logits.dtype)
-    bias, ones = sum_after(log_forget), torch.ones_like(since)
+    # No later block reads the keys of an exported graph, whose only block has any length.
+    later = torch.zeros_like if torch.compiler.is_exporting() else sum_after
+    bias, ones = later(log_forget), torch.ones_like(since)
     if padded is not None:
         logits, bias = logits.masked_fill(padded.mT, NEVER), bias.masked_fill(padded, NEVER)
     # A block adds the sum of its gates to the biases of earlier keys.

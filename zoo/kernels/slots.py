@@ -87,4 +87,4 @@ def _pairs(q: Tensor, k: Tensor, write: Tensor, log_decay: Tensor) -> Float[Tens
     """The same from all pairs: the exporter cannot follow the shapes of halves."""
     decay = pairwise_decay(log_decay.mT[..., None]).tril(-1)
     weights = (q @ k.mT)[..., None, :, :] * decay
-    return (weights @ write.mT[..., None])[..., 0].mT
+    return (weights * write.mT[..., None, :]).sum(-1).mT
