@@ -44,7 +44,7 @@ from zoo.contract import (
 from zoo.delta_attention import sigmoid_gate, unit
 from zoo.kernels import key_value_cache, path
 from zoo.kernels.delta import sum_after
-from zoo.kernels.precision import full_precision
+from zoo.kernels.precision import full_precision, without_autocast
 from zoo.kernels.real_tokens import last_tokens, zero_padding
 from zoo.projected import ProjectedAttention
 from zoo.projection import ShortConvolution
@@ -115,7 +115,9 @@ class PathAttention(ProjectedAttention):
     def begin(self, batch: int) -> State:
         """See `ProjectedAttention.begin`: a cache, sums of log f, and what w is convolved from."""
         heads, width = self.size.heads, self.size.head_dim
-        cache = key_value_cache.start(self.zero_state(batch, heads, 0, width))
+        empty = self.zero_state(batch, heads, 0, width)
+        with without_autocast(empty):  # what turns keys needs fp32
+            cache = key_value_cache.start(empty)
         bias = self.zero_state(batch, heads, 0, 1)
         return *cache, bias, *self.zero_past(batch, self.direction_conv)
 
