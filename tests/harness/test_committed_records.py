@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.records.claim import ClaimRecord
 
 from harness.provenance import is_outdated
 from harness.records.cost import CostRecord
 from harness.records.files import Text, read_lines
 from harness.records.published import KINDS
 from harness.records.record import Record, origin_of
-from harness.records.store import Broken, parse
+from harness.records.store import Broken
 from harness.records.versions import are_outdated, outdated
 from tests.conftest import ROOT
 
@@ -43,8 +42,7 @@ def records() -> dict[Text, Any]:
     """The record of each line."""
     found = {}
     for line in (line for of in lines().values() for line in of):
-        of = KINDS.get(line.kind)
-        record = of.within(ROOT / "results").parse(line) if of else parse(line, ClaimRecord)
+        record = KINDS[line.kind].within(ROOT / "results").parse(line)
         assert not isinstance(record, Broken), record
         found[line] = record
     return found
@@ -65,8 +63,7 @@ def old() -> dict[Text, bool]:
 def identity(line: Text) -> list[str]:
     """What must not change of a record: the name of its file, its identity and its question's."""
     record = records()[line]
-    of = KINDS.get(line.kind)
-    name = of.within(ROOT / "results").name_of(record) if of else line.name
+    name = KINDS[line.kind].within(ROOT / "results").name_of(record)
     found = [line.kind, name, str(old().get(line, ""))]
     if isinstance(record, Record):
         question = record.spec.question
