@@ -61,7 +61,7 @@ LOADED_WITH_AN_EXTRA = (
 )  # fmt: skip
 """Modules that import what an extra installs; no default command imports them."""
 
-BROUGHT = ("cycler", "markupsafe")
+BROUGHT = ("cycler", "markupsafe", "pydantic_core")
 """Modules that matplotlib and jinja2 bring."""
 
 Rule = Callable[[str, ast.Module], Iterator[str]]

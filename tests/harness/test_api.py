@@ -8,10 +8,12 @@ import pytest
 
 import harness
 from tests.harness.conftest import TREES
+from zoo.registry import UserError
 
 LOADS_NO_COMMAND = """
 import json, sys
 import harness
+from zoo.registry import UserError
 trees = json.loads(sys.argv[2])
 runs = harness.run(
     "none", "listops", budget="smoke", store=sys.argv[1], cost=False, listops=trees
@@ -59,7 +61,7 @@ def test_a_variant_and_a_task_are_checked_from_python():
     found = harness.check("linear", only=["token mixing"])
     assert {*found["variant"]} == {"linear", "linear, causal"} and found["passed"].all()
     assert harness.check("copying", only=["seed"], count=4)["passed"].tolist() == [True]
-    with pytest.raises(harness.UserError, match=r"^only=\[\] names no check; name one, or leave"):
+    with pytest.raises(UserError, match=r"^only=\[\] names no check; name one, or leave"):
         harness.check("linear", only=[])
 
 

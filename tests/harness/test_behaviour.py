@@ -72,7 +72,9 @@ def test_a_change_under_one_condition_is_seen(fault, monkeypatch):
 def test_a_change_of_training_is_seen(fault, monkeypatch):
     other = {"weight_decay": 0.0} if fault == "weight_decay" else {"betas": (0.9, 0.99)}
     make = OPTIMISERS["adamw"]
-    monkeypatch.setitem(OPTIMISERS, "adamw", lambda groups, **how: make(groups, **how | other))
+    monkeypatch.setitem(
+        OPTIMISERS, "adamw", lambda model, spec: make(model, spec.model_copy(update=other))
+    )
     case = str({"optimiser": "adamw"})
     now = Entry("1", {case: behaviour.of_training({"optimiser": "adamw"})})
     assert differences(RECORDED[LOOP], now) == [case]

@@ -32,7 +32,7 @@ def test_a_step_is_that_of_a_plain_loop_to_the_bit(
     tiny, prepare, attention, optimiser, schedule, fields
 ):
     options = {"betas": (0.8, 0.98), "eps": 1e-4, "weight_decay": 0.1}
-    spec = tiny(attention, steps=8, warmup=2, **options, **fields)
+    spec = tiny(attention, steps=8, warmup=2, decay="all", **options, **fields)
     trainer = prepare(spec)
     torch.manual_seed(7)
     steps = [trainer.step(number) for number in range(8)]

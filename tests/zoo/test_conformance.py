@@ -10,8 +10,6 @@ from types import MappingProxyType
 import pytest
 import torch
 
-from reports.pages.certificates import FIGURES
-from tests.certificates import committed
 from tests.zoo.faulty import FAULTY
 from tests.zoo.faulty.conditions import FillsTable, LowRank, OverflowingGate
 from tests.zoo.faulty.correct import (
@@ -86,11 +84,6 @@ def failure(name: str, variant: type) -> str:
 def test_a_registered_variant_passes_its_checks(configuration, check):
     result = run(check, configuration)
     assert result.passed, result.detail
-    if check.name in FIGURES:
-        # The page was written elsewhere: these figures do not depend on the machine.
-        results = committed()["primal"].results
-        on_page = {(figure.check, figure.form): figure.detail for figure in results}
-        assert on_page[check.name, configuration.label] == result.detail
 
 
 @cache

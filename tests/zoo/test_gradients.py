@@ -60,7 +60,7 @@ def test_gradients_of_decays_of_any_strength_are_exact_in_fp32(name, causal, shi
         if key.startswith(OF_DECAYS)
     }
     # Slow decays of all tokens: the sum over the tokens, of either sign, is small.
-    bound = 3e-5 if (name, causal, shift) == ("ssd", False, 5.0) else 1e-5
+    bound = 3e-5 if name == "ssd" and shift > 0 else 1e-5
     assert max(errors.values()) <= bound, errors
 
 
@@ -117,7 +117,7 @@ def test_second_derivatives_of_kernels_of_one_derivative_are_an_error(name):
 
 
 def test_collisions_have_a_second_derivative_and_their_lower_bound_has_none():
-    s = (2 * torch.rand(4, 5).double() - 1).requires_grad_()
+    s = (2 * torch.rand(1, 1, 4, 5).double() - 1).requires_grad_()
     weigh = collisions.collision_probabilities
     assert torch.autograd.gradgradcheck(lambda s: weigh(s, 3, False), (s,))
     (slope,) = torch.autograd.grad(weigh(s, 3, True).sum(), s, create_graph=True)

@@ -1,4 +1,4 @@
-"""Mamba-3: a state space with a trapezoidal rule, and rotations that depend on the data.
+"""Mamba-3: a state space with a trapezoidal rule and data-dependent rotations.
 
 Lahoti, Li, Chen, Wang, Bick, Kolter, Dao, Gu, "Mamba-3: Improved Sequence Modeling using State
 Space Principles", 2026, arXiv 2603.15569. With z, u of width 2 d, B, C in R^state and angles a
