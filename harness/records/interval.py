@@ -287,7 +287,7 @@ def interval(accuracies: Sequence[float], examples: int) -> Interval:
     if runs == 1 or not spread or examples == 1:
         return Interval(mean, *wilson(mean, examples))
     of = Variances(stdev(accuracies) ** 2 / runs, spread / examples)
-    return Interval(mean, *score_ends(mean, _half(runs, examples - 1, of) ** 2 / spread))
+    return Interval(mean, *score_ends(mean, _half(runs, float(examples - 1), of) ** 2 / spread))
 
 
 def wilson(accuracy: float, examples: int) -> tuple[float, float]:
