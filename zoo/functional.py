@@ -181,6 +181,8 @@ def compute(
             f"{core.name()} has no cross-attention: {n} queries, {m} keys; give equal ones"
         )
     if mask is not None:
+        if mask.device != q.device:
+            raise UserError(f"mask is on {mask.device}, queries on {q.device}; move it there")
         if mask.dtype != torch.bool or mask.shape != (b, m):
             raise UserError(f"mask has shape {tuple(mask.shape)} and dtype {mask.dtype}; give a "
                             f"boolean one of shape {(b, m)}, True for real keys")  # fmt: skip

@@ -68,9 +68,9 @@ def test_a_change_under_one_condition_is_seen(fault, monkeypatch):
     assert all(words.get(fault, "") in case for case in found)
 
 
-@pytest.mark.parametrize("fault", ["weight_decay", "betas"])
+@pytest.mark.parametrize("fault", ["weight_decay", "eps"])
 def test_a_change_of_training_is_seen(fault, monkeypatch):
-    other = {"weight_decay": 0.0} if fault == "weight_decay" else {"betas": (0.9, 0.99)}
+    other = {"weight_decay": 0.0} if fault == "weight_decay" else {"eps": 1e-2}
     make = OPTIMISERS["adamw"]
     monkeypatch.setitem(
         OPTIMISERS, "adamw", lambda model, spec: make(model, spec.model_copy(update=other))

@@ -131,7 +131,7 @@ REJECTED = {
     "study ksvd --losses ksdv": "did you mean 'ksvd'?",
     "study ksvd --trained none": "unknown value of --trained 'none'",
     "study ksvd --rank 32": "rank 32 of 32 features and 64 tokens spans all",
-    "study ksvd --seeds a": "are not all integers",
+    "study ksvd --seeds a": "are not all whole numbers",
     "study ksvd --run missing": "unknown run 'missing'",
     "study approximation performers": "did you mean 'performer'?",
     "study approximation performer --set linear.chunk=1": "'linear' is not the variant",

@@ -137,7 +137,9 @@ def test_defaults_are_those_of_the_published_costs():
     every = {name for name, variant in variants.built_in() if not variant.unchecked}
     assert every - {name for name, _ in recorded} == {"path", "mamba3", "mlstm", "gsa"}
     for (name, changes), options in recorded.items():
-        assert resolve(name, variants.find(name), dict(changes)) == options
+        resolved = resolve(name, variants.find(name), dict(changes))
+        # An option that a record lacks is a later one, whose default computes the same.
+        assert {option: resolved[option] for option in options} == options
 
 
 RULES = [

@@ -1,4 +1,4 @@
-"""mLSTM: a matrix memory with exponential input gates and a running maximum (xLSTM).
+"""mLSTM: a matrix memory with exponential input gates and a running maximum.
 
 Beck, Poeppel, Spanring, Auer, Prudnikova, Kopp, Klambauer, Brandstetter, Hochreiter, "xLSTM:
 Extended Long Short-Term Memory", NeurIPS 2024, arXiv 2405.04517, equations 19 to 27. For each head,

@@ -1,4 +1,4 @@
-"""PaTH: softmax attention whose positions are products of data-dependent reflections.
+"""PaTH: softmax attention with positions from data-dependent reflections.
 
 Yang, Shen, Wen, Tan, Mishra, Ren, Panda, Kim, "PaTH Attention: Position Encoding via Accumulating
 Householder Transformations", 2025, arXiv 2505.16381. With, per head,

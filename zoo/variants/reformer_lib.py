@@ -42,7 +42,7 @@ class ReformerLib(ProjectedAttention):
             "empty batch": "the package infers the number of samples: none raise",
             "gradients, fp32 and bf16": f"{REDRAWN}: the error is 0.7",
             "padding invariance": "padded tokens are hashed too: the error is 0.1",
-            "padding invariance, long inputs": "padded tokens are hashed too: the error is 0.15",
+            "padding invariance, long inputs": "padded tokens are hashed too: the error is 0.5",
             "no dropout in eval": f"{REDRAWN}: outputs differ by 0.23",
             "truncation equivalence": f"{REDRAWN}, of padded tokens too: the error is 0.24",
             "eval is deterministic": f"{REDRAWN}: all of 14400 entries differ",
