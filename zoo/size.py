@@ -16,6 +16,10 @@ T = TypeVar("T")
 FROM_START = "give the result of start, or of the last step"
 
 
+LARGEST_DIM = 2**20
+"""A matrix of this width has 4 TiB: the allocation of a larger layer may end the process."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Size:
     """The arguments that every variant is built from.
@@ -44,6 +48,8 @@ class Size:
     def __post_init__(self) -> None:
         """Raise `UserError` for a wrong type or range, or if `heads` does not divide `dim`."""
         require_counts(dim=self.dim, heads=self.heads, max_len=self.max_len)
+        if self.dim > LARGEST_DIM:
+            raise UserError(f"dim={self.dim} is above {LARGEST_DIM:,}; give a smaller width")
         if self.dim % self.heads:
             raise UserError(
                 f"dim={self.dim} is not a multiple of heads={self.heads}; change either"

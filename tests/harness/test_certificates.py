@@ -50,8 +50,8 @@ DECLARED = [
 
 @pytest.mark.parametrize(("reason", "detail"), DECLARED)
 def test_the_reason_of_an_expected_failure_states_its_error(reason, detail):
-    # The first value is the error; bounds and totals follow.
-    actual, *_ = figures(detail)
+    # The first value that is not zero is the error; bounds and totals follow.
+    actual = next(figure for figure in figures(detail) if figure)
     # Hashes are redrawn in each call: their values vary.
     assert any(value / 3 < actual < value * 3 for value in figures(reason))
 

@@ -206,7 +206,7 @@ def test_seeds_give_the_student_interval_of_scipy(runs):
 
 def test_seeds_that_agree_keep_the_sampling_of_the_test_split():
     single, three = interval([0.125], examples=2000), interval([0.125] * 3, examples=2000)
-    assert three[:3] == pytest.approx(single[:3]) and three.low < 0.12 < 0.13 < three.high
+    assert three[:3] == pytest.approx(single[:3], abs=1e-4) and three.low < 0.12 < 0.13 < three.high
 
 
 def test_an_interval_never_leaves_the_range_of_an_accuracy():

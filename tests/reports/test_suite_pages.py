@@ -253,7 +253,8 @@ def test_the_sentences_name_the_leader_those_as_good_and_the_cheapest(judged):
     equal = {name: judged.answers[name].mask(of_two, value) for name, value in same.items()}
     assert sentences(judged._replace(answers=judged.answers.assign(**equal))) == [
         "recall: softmax leads with 98.2.",
-        "copy: primal leads with 72.0.",
+        "copy: primal leads with 72.0; softmax is as good; primal is the cheapest, 0.900 of "
+        "softmax's time.",
         "Primal-Attention: recall 70.2, copy 72.0, 1.80 of softmax's time (causal), 0.900 of "
         "softmax's time (bidirectional).",
     ]  # fmt: skip
