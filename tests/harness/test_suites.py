@@ -253,7 +253,8 @@ def test_a_class_is_a_row_once_its_checks_pass(call, store, file, tmp_path, monk
     monkeypatch.setattr("harness.checks.results_of", rows)
     # A recipe with a rate and one seed: each run of a class of a file is a process.
     name = file("rates = [1e-3, 1e-2]\nseeds = [1, 2]", 'recipe = "smoke"\nseeds = [1]')
-    code, _, err = call("run", "--suite", name, "--no-cost", "-a", "free_copy:AttentionFree")
+    code, out, err = call("run", "--suite", name, "--no-cost", "-a", "free_copy:AttentionFree")
+    assert ("AttentionFree: runs are of the SHA-256 of" in out) == passed
     runs = of_records(store.read()[0])
     assert (code == 0) == passed == ("padding invariance" not in err)
     # It is not causal, as the first question is.

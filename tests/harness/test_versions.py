@@ -83,7 +83,8 @@ def test_a_plug_in_has_the_version_of_its_class_body_or_the_digest_of_its_file(
 
 def test_a_plug_in_is_not_imported_and_its_last_record_has_its_version_now():
     lines = [("mine 1.0, softmax 1.0", "2026-01-01"), ("mine 1.1, softmax 1.0", "2026-01-02")]
-    assert [*are_outdated(reversed(lines)).values()] == [True, False]
+    for ordered in (lines, lines[::-1]):
+        assert are_outdated(ordered) == {lines[0][0]: True, lines[1][0]: False}
 
 
 def test_a_run_is_outdated_by_another_file_or_by_a_later_run_of_other_data(tmp_path):
