@@ -1,5 +1,7 @@
 """Gradients of long fp32 inputs, with a graph, and of gradients."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -26,14 +28,36 @@ DECAYS = {
 
 OF_DECAYS = "decay", "forget", "gates", "norm"
 
+ILL_CONDITIONED = {("log-linear", 10.0), ("mesa", -20.0), ("ssd", 5.0), ("kda", 5.0)}
+"""Cases in which the sum over tokens of the gradients of a parameter cancels.
 
-def slopes_of(layer: nn.Module, x: torch.Tensor) -> dict[str, torch.Tensor]:
-    """The gradients of parameters by name, in double precision."""
-    out = layer(x).tokens
+With the mechanism in fp64 and the projections and the norm in fp32, the errors of the first three
+are 1.2e-5, 1.1e-5 and 1.9e-5.
+"""
+
+
+def decay_gradients(layer: nn.Module, x: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Gradients of the parameters of decays, and of the outputs of their maps, by name."""
+    with tap_outputs(layer) as taps:
+        out = layer(x).tokens
     weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(1)).to(out)
-    slopes = torch.autograd.grad((out * weights).sum(), [*layer.parameters()])
-    names = (name for name, _ in layer.named_parameters())
-    return dict(zip(names, (slope.double() for slope in slopes), strict=True))
+    chosen = {n: t for n, t in [*layer.named_parameters(), *taps] if n.startswith(OF_DECAYS)}
+    gradients = torch.autograd.grad((out * weights).sum(), [*chosen.values()])
+    return dict(zip(chosen, (gradient.double() for gradient in gradients), strict=True))
+
+
+@contextmanager
+def tap_outputs(layer: nn.Module) -> Iterator[list[tuple[str, torch.Tensor]]]:
+    """Collect the outputs of linear maps, as `name output`."""
+    taps = []
+    hooks = [
+        module.register_forward_hook(lambda _, __, y, name=name: taps.append((f"{name} output", y)))
+        for name, module in layer.named_modules()
+        if isinstance(module, nn.Linear)
+    ]
+    yield taps
+    for hook in hooks:
+        hook.remove()
 
 
 @pytest.mark.slow_after(2)
@@ -53,15 +77,14 @@ def test_gradients_of_decays_of_any_strength_are_exact_in_fp32(name, causal, shi
     with torch.no_grad():
         layer.get_parameter(bias)[part] += shift
     x = torch.randn(1, 4000, 16)
-    found, exact = slopes_of(layer, x), slopes_of(layer.double(), x.double())
+    found, exact = decay_gradients(layer, x), decay_gradients(layer.double(), x.double())
     errors = {
-        key: ((found[key] - slope).abs().max() / slope.abs().max()).item()
-        for key, slope in exact.items()
-        if key.startswith(OF_DECAYS)
+        key: ((found[key] - gradient).abs().max() / gradient.abs().max()).item()
+        for key, gradient in exact.items()
     }
-    # Slow decays of all tokens: the sum over the tokens, of either sign, is small.
-    bound = 2e-5 if name in ("ssd", "log-linear", "mesa") else 1e-5
-    assert max(errors.values()) <= bound, errors
+    of_tokens = {key: error for key, error in errors.items() if key.endswith("output")}
+    assert of_tokens and max(of_tokens.values()) <= 1e-5, of_tokens
+    assert max(errors.values()) <= (2e-5 if (name, shift) in ILL_CONDITIONED else 1e-5), errors
 
 
 def test_outputs_of_fox_of_many_tokens_are_exact_in_fp32():

@@ -358,9 +358,9 @@ class ActivatesInsideLinear(Bidirectional):
 def reads_weight(name, base, applies):
     """A variant that multiplies by the weight of its output projection, where `applies(n)`."""
 
-    def _merge(self, heads):
+    def _merge(self, x, heads):
         if not applies(heads.shape[2]):
-            return base._merge(self, heads)
+            return base._merge(self, x, heads)
         merged = heads.transpose(1, 2).flatten(-2)
         return nn.functional.linear(merged, self.out.weight, self.out.bias)
 
