@@ -28,9 +28,8 @@ FACE: Mapping[str, str] = {
     " write_costs write_report write_site write_study write_sweep",
     "harness.runs": "Comparison Execution Shown compare fit_baselines measured",
     "harness.stores": "content require_records", "harness.studies": "find=study_of names=studies",
-    "harness.suite": "hours run_suite", "tasks.control.environment": "record",
+    "harness.suite": "hours run_suite",
     "tasks.data.sources": "fetch_data import_all status=data_sets",
-    "tasks.data.trajectories": "write=write_trajectories",
 }  # fmt: skip
 """Further functions and classes of commands, by module, each with the name that it has here."""
 

@@ -5,15 +5,12 @@ from typing import Annotated
 
 import typer
 
-from harness.arguments import MOST
 from harness.cli.options import add_command, group
 from harness.cli.process import Answer
 from zoo.registry import printable
 
 Task = Annotated[str, {"argument": True}]
 File = Annotated[Path, {"argument": True}]
-Episodes = Annotated[int, {"min": 1, "max": MOST}]
-Seed = Annotated[int, {"min": 0, "max": 2**32 - 1}]
 
 
 def list_() -> Answer:
@@ -62,25 +59,6 @@ def fetch(task: Task, offline: bool = False) -> None:
     typer.echo(f"terms: {fetched.terms}")
 
 
-def record(environment: Task, path: File, episodes: Episodes = 100, seed: Seed = 0) -> None:
-    """Record trajectories of a scripted policy with noise, for task control.
-
-    Args:
-        environment: The environment, as InvertedPendulum-v5.
-        path: The new HDF5 file.
-        episodes: Trajectories.
-        seed: Seed of the policy and the environment.
-    """
-    from harness import api
-
-    trajectories = api.record(environment, episodes, seed)
-    api.write_trajectories(path, trajectories)
-    for name in ("random_return", "expert_return"):
-        typer.echo(f"{name}: {trajectories.attributes[name]:g}")
-    typer.echo(f"mean return of the file: {trajectories.returns.mean():g}")
-    typer.echo(printable(f"recorded: {path}, {len(trajectories.rewards)} steps"))
-
-
-data = group(help="List, download, import and record data sets.")
-for command in (list_, import_, fetch, record):
+data = group(help="List, download and import data sets.")
+for command in (list_, import_, fetch):
     add_command(data, command)
