@@ -1,4 +1,4 @@
-"""The inputs of attention layers: in a model on examples of a split, or generated."""
+"""The inputs of attention layers in a model, on examples of a split."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -16,13 +16,8 @@ from harness.model import build_model
 from harness.records.spec import RunSpec
 from tasks.contract import Split
 from zoo.contract import Attention, Unsupported
-from zoo.library import create
 from zoo.projected import ProjectedAttention
 
-WAVES = 8
-"""Frequencies of a smooth input, from one period in the sequence on."""
-
-KINDS = ("random", "smooth")
 Layer = TypeVar("Layer", bound=Attention)
 
 
@@ -88,16 +83,6 @@ def layers_of(
                 yield step, number, layer, calls
 
 
-def generated_inputs(kind: str, samples: int, length: int, dim: int) -> Float[Tensor, "b n d"]:
-    """Tokens of mean 0 and variance 1: independent, or sums of a few waves over the sequence."""
-    if kind == "random":
-        return torch.randn(samples, length, dim)
-    amplitudes = torch.randn(2, samples, 1, dim, WAVES) / math.sqrt(WAVES)
-    angles = 2 * math.pi * torch.arange(length)[:, None] / length * torch.arange(1, WAVES + 1)
-    cosines, sines = (wave[None, :, None] for wave in (angles.cos(), angles.sin()))
-    return (amplitudes[0] * cosines + amplitudes[1] * sines).sum(-1)
-
-
 def scale_logits(layer: ProjectedAttention, x: Float[Tensor, "b n d"], deviation: float) -> None:
     """Scale the queries of a layer of softmax, so that its logits on `x` have that deviation."""
     factor = deviation / spread_of_logits(layer, x)
@@ -113,28 +98,3 @@ def spread_of_logits(layer: ProjectedAttention, x: Float[Tensor, "b n d"]) -> fl
         q, k = layer.query(x), layer.context(x).chunk(2, -1)[0]
         q, k = (part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in (q, k))
         return (q @ k.mT / math.sqrt(q.shape[-1])).std().item()
-
-
-def projected(layer: Attention) -> ProjectedAttention:
-    """The layer in evaluation mode; `Unsupported` without projections to queries, keys, values."""
-    if not isinstance(layer, ProjectedAttention) or layer.shared_qk:
-        raise Unsupported(
-            f"{layer.name()} has no separate queries, keys and values as softmax has; nothing says "
-            "what it would approximate"
-        )
-    return layer.eval()
-
-
-def alike(reference: ProjectedAttention, name: str, options: Mapping[str, Any]) -> Attention:
-    """A layer of the variant, of the size and with the projections of `reference`."""
-    size = reference.size
-    layer = create(
-        name, dim=size.dim, heads=size.heads, max_len=size.max_len, causal=size.causal,
-        rotary=size.rotary, **options,
-    )  # fmt: skip
-    try:
-        projected(layer).load_state_dict(reference.state_dict(), strict=False)
-    except RuntimeError as error:
-        message = f"{name} has projections of another size than softmax; give another variant"
-        raise Unsupported(message) from error
-    return layer

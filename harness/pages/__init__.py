@@ -158,9 +158,8 @@ def _missing_baselines(store: Path) -> Iterator[str]:
 
 def _studies(root: Path) -> Files:
     found: dict[Path, bytes] = {}
-    for store in (root / "results", root / "results" / "small"):
-        for name in studies.names():
-            found |= within(store, report.study_pages(studies.find(name), store))
+    for name in studies.names():
+        found |= within(root / "results", report.study_pages(studies.find(name), root / "results"))
     return found
 
 
@@ -186,7 +185,7 @@ def _screen(root: Path) -> Files:
 
 def _documents(root: Path) -> Files:
     """The list of what is registered, and the pages of records that are no published runs."""
-    store, small = root / "results", root / "results" / "small"
+    store = root / "results"
     registered = catalogue.registered(plug_ins=False)
     certificates = CertificateStore.within(store).read_whole()
     fitted = ShallowStore.within(store).read_whole()
@@ -196,8 +195,6 @@ def _documents(root: Path) -> Files:
         root / "docs" / "tasks.md": tasks_page(registered).encode(),
         root / "docs" / "variants.md": variants_page(registered).encode(),
         root / "docs" / "findings.md": findings(fitted).encode(),
-        # Of features that no other record shows.
-        **within(small, report.files_of(report.results_in(stores.content(small)))),
     }
 
 

@@ -147,8 +147,8 @@ def training(sizes: Ksvd, trained: str, trace: str, loss: str, seed: int) -> Ite
     """
     size: dict[str, Any] = {"dim": sizes.dim, "heads": 1, "max_len": sizes.tokens}
     torch.manual_seed(0)
-    x = layer_inputs.generated_inputs("random", sizes.samples, sizes.tokens, sizes.dim).double()
-    reference = layer_inputs.projected(create("softmax", **size).double())
+    x = torch.randn(sizes.samples, sizes.tokens, sizes.dim).double()
+    reference: Any = create("softmax", **size).double().eval()
     layer_inputs.scale_logits(reference, x, LOGITS)
     with torch.no_grad():
         target = reference(x).tokens
