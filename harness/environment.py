@@ -18,7 +18,7 @@ from harness.records.record import Environment
 from zoo.registry import UserError
 
 PACKAGES = (
-    "numpy", "attention-harness", "xformers", "performer-pytorch", "nystrom-attention",
+    "numpy", "attention-harness", "performer-pytorch", "nystrom-attention",
     "reformer-pytorch", "flash-linear-attention", "timm", "pillow",
 )  # fmt: skip
 """Packages whose versions are recorded if they are installed, in addition to Python and torch."""

@@ -56,9 +56,7 @@ OF_A_COMMAND = (
 
 EXECUTES_ON_READING = ("pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal")
 
-LOADED_WITH_AN_EXTRA = (
-    "harness.studies", "zoo.kernels.cosine_map_triton", "zoo.transformers",
-)  # fmt: skip
+LOADED_WITH_AN_EXTRA = ("harness.studies", "zoo.transformers")
 """Modules that import what an extra installs; no default command imports them."""
 
 BROUGHT = ("cycler", "markupsafe", "pydantic_core")

@@ -38,8 +38,7 @@ LEVELS: tuple[Level, ...] = get_args(Level)
 PASSES: tuple[Pass, ...] = get_args(Pass)
 
 COMPUTED_BY = {
-    "sdpa": "library", "xformers": "library", "library": "library", "triton": "Triton",
-    "recurrent": "compiled loops",
+    "sdpa": "library", "library": "library", "recurrent": "compiled loops",
 }  # fmt: skip
 """What computes a call, by the name of its implementation; any other is PyTorch operations."""
 
@@ -242,7 +241,7 @@ class CostRecord(Frozen):
 
     @property
     def computed_by(self) -> str:
-        """`PyTorch`, `compiled loops`, `Triton` or `library`, also of PyTorch; by `+` for A+B."""
+        """`PyTorch`, `compiled loops` or `library`, also of PyTorch; by `+` for A+B."""
         # A decoded token is computed by PyTorch operations, whatever computes a sequence.
         if self.measured is None or self.spec.operation == "decode":
             return "" if self.measured is None else "PyTorch"

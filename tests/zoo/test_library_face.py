@@ -111,7 +111,7 @@ def test_layers_in_a_sequential_pass_their_tokens_on_and_a_dropped_loss_is_a_war
 
 @pytest.mark.parametrize(("build", "name", "keywords", "message"), [
     (create, "primal", {"causl": True}, "unknown option of primal 'causl'; did you mean 'caus"),
-    (create, "primal", {"backend": "cuda"}, "one of auto, folded, triton, literal"),
+    (create, "primal", {"backend": "cuda"}, "one of auto, folded, literal"),
     (create, "primal", {"feature_map": "cosin"}, "=cosin cannot be used: .* mean 'cosine'"),
     (create, "agf", {"a": -1.0, "b": -1.0}, "agf.a=-1.0 and agf.b=-1.0"),
     (create, "retention", {"dim": 6}, "dim=6 over heads=2 leaves 3; "),
@@ -157,7 +157,7 @@ class Noisy(variants.find("linear")):
 USES = [
     ("softmax", True, {"layer", "transformers", "replace", "export", "gpu"}),
     ("linear", False, {"layer", "transformers", "replace", "export"}),
-    ("primal", False, {"layer", "export", "gpu"}),
+    ("primal", False, {"layer", "export"}),
     ("primal", True, {"layer", "transformers", "export"}),
     ("gated-delta", True, {"layer", "transformers", "export"}), ("fla-gla", True, {"layer", "gpu"}),
 ]  # fmt: skip
