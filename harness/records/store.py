@@ -12,7 +12,7 @@ from pydantic_core import from_json, to_json
 from harness.records.baselines import FOLDER, ShallowStudy, TaskBaselines
 from harness.records.certificate import Certificate
 from harness.records.cost import CostRecord, CostSpec
-from harness.records.fields import Frozen, uncollected
+from harness.records.fields import Frozen
 from harness.records.files import (
     Text,
     find_line,
@@ -28,7 +28,7 @@ from harness.records.locks import Lock, Locks
 from harness.records.record import Record
 from harness.records.spec import Question, RunSpec, TaskSpec
 from harness.records.study import StudyRecord, StudySpec
-from zoo.registry import UserError
+from zoo.registry import UserError, uncollected
 
 Spec = RunSpec | CostSpec | StudySpec | TaskSpec
 StoreT = TypeVar("StoreT", bound="RecordStore[Any]")
