@@ -193,7 +193,7 @@ def test_the_form_answers_refuses_and_explains(open_page: Any):
     for other in page.locator("#advisor [name=needs]:not([value=bidirectional-copy])").all():
         other.uncheck(force=True)
     assert members_of(page) and members_of(page) != first
-    assert "training, bidirectional" in page.locator("#answer p").first.inner_text()
+    assert "training, bidirectional" in page.locator("#answer h2").inner_text()
     page.fill("#advisor [name=memory]", "many")
     assert "2 GiB" in page.locator("#answer .refused").inner_text()
     page.fill("#advisor [name=memory]", "1")
