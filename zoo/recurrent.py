@@ -54,7 +54,6 @@ class RecurrentAttention(Attention):
 
     @property
     def batch_parts(self) -> int:
-        """See `zoo.recompute.in_parts`."""
         return 1 if self.size.causal else 2
 
     @abstractmethod
@@ -85,7 +84,6 @@ class RecurrentAttention(Attention):
         return Attended(self.merge(x, self._heads(x, mask)))
 
     def _heads(self, x: Tokens, mask: Mask | None) -> Heads:
-        """The outputs of the heads. What they are made from is released before they are merged."""
         positions = None if mask is None else token_ranks(mask)
         projected = self.short_conv(self.query_key_value(x), mask)
         inputs = self.inputs(x, projected, positions)
@@ -95,7 +93,6 @@ class RecurrentAttention(Attention):
         return self.read(heads[:, :, self.steps - 1 :: self.steps], inputs)
 
     def backend_for(self, x: Tokens) -> str:
-        """See `Attention.backend_for`."""
         return "recurrent" if eager.on_cpu(x) else "chunked"
 
     def state_shape(self) -> tuple[int, int]:
@@ -108,7 +105,6 @@ class RecurrentAttention(Attention):
         return state, self.zero_state(batch).long(), *self.zero_past(batch, self.short_conv)
 
     def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
-        """See `Attention.extend`."""
         (matrix, count, *past), n = state, x.shape[1]
         projected, past = self.short_conv.extend(self.query_key_value(x), tuple(past), real)
         inputs = self.inputs(x, projected, positions_after(count, n))
@@ -119,7 +115,6 @@ class RecurrentAttention(Attention):
         return tokens, (matrix, count_after(count, n, real), *past)
 
     def step(self, x: Token, state: State) -> tuple[Token, State]:
-        """See `Attention.step`."""
         (matrix, count, *past), token = state, x[:, None]
         projected, past = self.short_conv.extend(self.query_key_value(token), tuple(past))
         inputs = self.inputs(token, projected, count[:, None])

@@ -31,12 +31,11 @@ class Rung(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As in tables: `16 pairs`, with the tokens."""
         return f"{self.pairs} pairs in {self.tokens}"
 
 
 def rungs(text: str, option: str) -> tuple[Rung, ...]:
-    """Read `PAIRS/TOKENSxWEIGHT,...`, as `4/32x2,32/128`; without a weight it is 1."""
+    # `4/32x2,32/128`; without a weight it is 1.
     found = [RUNG.fullmatch(part) for part in text.split(",")]
     if not all(found):
         raise UserError(f"recall.{option}={text}: give PAIRS/TOKENS,..., as 4/32x2,32/128")
@@ -83,12 +82,10 @@ class Recall(SyntheticTask):
 
     @cached_property
     def trained(self) -> tuple[Rung, ...]:
-        """The rungs of train."""
         return rungs(self.mixture, "mixture")
 
     @cached_property
     def probed(self) -> tuple[Rung, ...]:
-        """The rungs of train, and those beyond."""
         return (*self.trained, *(rungs(self.beyond, "beyond") if self.beyond else ()))
 
     @override
@@ -102,7 +99,7 @@ class Recall(SyntheticTask):
         return SyntheticTask.load(task, split)
 
     def draw(self, stream: Stream, count: int) -> Examples:
-        """Draw rung by rung, in the shares of the mixture: training shuffles the examples."""
+        # In the shares of the mixture: training shuffles the examples.
         weights = [rung.weight for rung in self.trained]
         ends = [count * sum(weights[: n + 1]) // sum(weights) for n in range(len(weights))]
         counts = [end - start for start, end in zip([0, *ends], ends, strict=False)]
@@ -131,14 +128,12 @@ class Recall(SyntheticTask):
         }
 
     def candidates(self, split: Split) -> Int[Tensor, "n c"]:
-        """The values of the pairs."""
         most = split.targets.shape[1]
         values = split.sequences[:, 1 : 2 * most : 2].long() - self.classes
         pairs = self.answers.counted(split.targets).sum(1, keepdim=True)
         return values.masked_fill(torch.arange(most) >= pairs, NO_ANSWER)
 
     def word(self, token: int) -> str:
-        """As of `mqar`."""
         return self._problem(self.trained[0]).word(token)
 
     @override
@@ -152,5 +147,4 @@ class Recall(SyntheticTask):
 
 
 def _padded(values: Any, width: int, value: int) -> Int[np.ndarray, "n width"]:
-    """Rows of integers that are as long as `width`."""
     return np.pad(values, ((0, 0), (0, width - values.shape[1])), constant_values=value)
