@@ -1,9 +1,4 @@
-"""Golden numbers: what each variant and each optimiser computes.
-
-`python -m harness.behaviour` writes them to `behaviour.json`. It refuses where numbers differ and
-the first part of the version does not; a test compares the same. Without AVX, or on other
-processors, numbers differ by less than `PRECISIONS`.
-"""
+"""Golden numbers: what each variant and each optimiser computes; `python -m harness.behaviour`."""
 
 import json
 import sys

@@ -1,7 +1,4 @@
-"""The registered variants and tasks with their options, names of recipes and of suites.
-
-Without plug-ins that is the content of `list.json`: the import of the variants takes seconds.
-"""
+"""The registered variants and tasks with their options, names of recipes and of suites."""
 
 import copy
 import inspect

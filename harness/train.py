@@ -1,7 +1,4 @@
-"""Training: the schedules of a step, the step, evaluation, and the loop over steps.
-
-What it computes has a version, `harness.records.versions.TRAINING`.
-"""
+"""Training: the schedules of a step, the step, evaluation, and the loop over steps."""
 
 import math
 import time

@@ -1,7 +1,4 @@
-"""Runs in which fields are varied: trials at the points of a grid, and sweeps of one option.
-
-See docs/decisions/suites.md.
-"""
+"""Trials at the points of a grid, and sweeps of one option; see docs/decisions/suites.md."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType

@@ -1,8 +1,4 @@
-"""The costs of layers that a suite plans, and their growth with length.
-
-Nothing is extrapolated: an exponent is fitted to the longest measured lengths, and a crossover lies
-between two measured lengths or is given as a bound.
-"""
+"""The costs of layers that a suite plans, and their growth with length; none is extrapolated."""
 
 import math
 from collections.abc import Iterable, Mapping

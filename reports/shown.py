@@ -1,8 +1,4 @@
-"""The runs that tables show, the reasons for which others are left out, and how runs ended.
-
-A frame has the columns of `harness.records.frame`. Runs of no suite are of one question if they
-share `question.id`, device, machine and data.
-"""
+"""The runs that tables show, the reasons for which others are left out, and how runs ended."""
 
 import json
 import re

@@ -1,8 +1,4 @@
-"""Comparison of the rows of a table on the same test answers: differences, pairs and rank groups.
-
-The quantiles are from `scipy.special`: `scipy.stats`, which wraps it, takes longer to import than a
-leaderboard takes to build.
-"""
+"""Comparison of the rows of a table on the same test answers: differences, pairs and groups."""
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cache
@@ -11,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+# Not `scipy.stats`, which wraps it: that takes longer to import than a leaderboard to build.
 from scipy.special import stdtrit
 
 from harness.records.interval import UPPER, Array, Sample, combined, quantile, tail

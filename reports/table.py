@@ -1,8 +1,4 @@
-"""Tables: a column is one entry, and each output renders the columns that name it.
-
-Outputs are `page` (Markdown), `latex`, `terminal`, `readme` and `site`. The CSV file of a table has
-the value of every column.
-"""
+"""Tables: a column is one entry, and each output renders the columns that name it."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

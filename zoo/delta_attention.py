@@ -57,6 +57,7 @@ class DeltaAttention(RecurrentAttention):
         """Log decay, erase and write gate, of `steps` n tokens or of one for all."""
 
     def inputs(self, x: Tokens, projected: Projected, positions: Positions | None) -> Inputs:
+        """See `RecurrentAttention.inputs`."""
         with full_precision(projected) as (u,):
             u = u if self.size.short_conv else F.silu(u)
             u = u.unflatten(-1, (-1, self.size.heads, self.size.head_dim))

@@ -73,6 +73,7 @@ class ProjectedAttention(Attention):
 
     @classmethod
     def decodes(cls) -> bool:
+        """See `Attention.decodes`."""
         return cls.caches or super().decodes()
 
     @property

@@ -54,6 +54,7 @@ class RecurrentAttention(Attention):
 
     @property
     def batch_parts(self) -> int:
+        """See `zoo.recompute.in_parts`."""
         return 1 if self.size.causal else 2
 
     @abstractmethod
@@ -93,6 +94,7 @@ class RecurrentAttention(Attention):
         return self.read(heads[:, :, self.steps - 1 :: self.steps], inputs)
 
     def backend_for(self, x: Tokens) -> str:
+        """See `Attention.backend_for`."""
         return "recurrent" if eager.on_cpu(x) else "chunked"
 
     def state_shape(self) -> tuple[int, int]:
@@ -105,6 +107,7 @@ class RecurrentAttention(Attention):
         return state, self.zero_state(batch).long(), *self.zero_past(batch, self.short_conv)
 
     def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
+        """See `Attention.extend`."""
         (matrix, count, *past), n = state, x.shape[1]
         projected, past = self.short_conv.extend(self.query_key_value(x), tuple(past), real)
         inputs = self.inputs(x, projected, positions_after(count, n))
@@ -115,6 +118,7 @@ class RecurrentAttention(Attention):
         return tokens, (matrix, count_after(count, n, real), *past)
 
     def step(self, x: Token, state: State) -> tuple[Token, State]:
+        """See `Attention.step`."""
         (matrix, count, *past), token = state, x[:, None]
         projected, past = self.short_conv.extend(self.query_key_value(token), tuple(past))
         inputs = self.inputs(token, projected, count[:, None])

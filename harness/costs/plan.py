@@ -1,8 +1,4 @@
-"""The measurements of a cost sweep, resolved from what a user names, and their reference.
-
-The reference of time is the fastest exact softmax, of memory SDPA softmax; see
-docs/decisions/costs.md.
-"""
+"""The measurements of a cost sweep and their reference softmax; see docs/decisions/costs.md."""
 
 import warnings
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,4 @@
-"""Records as pandas data frames: a row a run, a row a measurement of cost.
-
-Columns are the fields of the record, `model.dim`; see `docs/records.md`.
-"""
+"""Records as pandas data frames: a row a run, a row a measurement; see `docs/records.md`."""
 
 import json
 from collections import defaultdict

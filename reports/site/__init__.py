@@ -1,8 +1,4 @@
-"""The site: a suite's matrix, advisor, charts and cards as one HTML file without other files.
-
-Everything is in the file, so that it opens from a disk: data, style, scripts, two libraries of
-`vendor/` (d3 and Observable Plot, ISC). Without JavaScript it is a page of plain tables.
-"""
+"""The site: a suite's matrix, advisor, charts and cards as one HTML file that opens from a disk."""
 
 import json
 import zlib

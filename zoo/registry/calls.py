@@ -1,7 +1,4 @@
-"""Checks the arguments of a public function against its annotations before the function runs.
-
-pydantic is imported at the first call, so that decorating a function is fast.
-"""
+"""Checks the arguments of a public function against its annotations before the function runs."""
 
 import inspect
 import types
@@ -43,6 +40,7 @@ def checked(function: Callable[P, T], like: Callable[..., Any] | None = None) ->
 
     @cache
     def validator() -> tuple[Callable[..., Any], inspect.Signature, type[ValueError]]:
+        # Imported at the first call: decorating a function is fast.
         from pydantic import ConfigDict, ValidationError, validate_call
 
         @wraps(like or function)

@@ -1,7 +1,4 @@
-"""Registries: objects of one kind by name, built in or from plug-ins.
-
-Nothing here imports torch, so that finding a name is fast.
-"""
+"""Registries: objects of one kind by name, built in or from plug-ins; no import of torch."""
 
 import inspect
 import os
