@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+
 # Not `scipy.stats`, which wraps it: that takes longer to import than a leaderboard to build.
 from scipy.special import stdtrit
 
