@@ -57,6 +57,7 @@ class PagesOptions:
 
 
 def main(options: PagesOptions) -> None:
+    """Write every generated file, or name those that are out of date; exit 1 if there are any."""
     root = options.root
     if options.fit:
         runs.fit_baselines(stores.content(root / "results").records, root / "results", shown())
