@@ -22,19 +22,17 @@ Layer = TypeVar("Layer", bound=Attention)
 
 
 class Inputs(NamedTuple):
-    """The tokens of a call, (b, n, d), and their mask."""
+    # (b, n, d), and True for real tokens.
 
     x: Tensor
     mask: Tensor | None
 
     def sequences(self) -> Iterator[Tensor]:
-        """The tokens of each sequence without padding, (1, n, d) each."""
         for number, x in enumerate(self.x):
             yield x[None] if self.mask is None else x[None, self.mask[number]]
 
 
 def attentions(model: nn.Module) -> list[Attention]:
-    """The attention layers of a model, first to last."""
     found = {name: part for name, part in model.named_modules() if isinstance(part, Attention)}
     # Not the parts of an attention layer that are of the same type.
     inner = tuple(f"{name}." for name in found)
@@ -42,10 +40,7 @@ def attentions(model: nn.Module) -> list[Attention]:
 
 
 def inputs_of_layers(model: nn.Module, split: Split, samples: int) -> list[list[Inputs]]:
-    """The inputs of each attention layer, first to last, one by one on examples of a split.
-
-    The examples are evenly spaced, the first and the last included; of one it is the first.
-    """
+    # The examples are evenly spaced, the first and the last included; of one it is the first.
     examples = torch.linspace(0, len(split) - 1, min(samples, len(split))).long().unique()
     inputs: dict[nn.Module, list[Inputs]] = {layer: [] for layer in attentions(model)}
 
@@ -64,10 +59,7 @@ def layers_of(
     spec: RunSpec, files: Mapping[int, Path], samples: int, kind: type[Layer],
     announce: Callable[[str], None] = lambda line: None,
 ) -> Iterator[tuple[int, int, Layer, list[Inputs]]]:  # fmt: skip
-    """The layers of class `kind` of a run, at the weights of `files`, which are by step.
-
-    Yields the step, the number of the layer from 1, the layer, and its inputs on examples of dev.
-    """
+    # Yields the step, the number of the layer from 1, the layer, and its inputs on examples of dev.
     data = restore(spec)
     model = build_model(spec, data.task).eval()
     layers = attentions(model)
@@ -84,7 +76,6 @@ def layers_of(
 
 
 def scale_logits(layer: ProjectedAttention, x: Float[Tensor, "b n d"], deviation: float) -> None:
-    """Scale the queries of a layer of softmax, so that its logits on `x` have that deviation."""
     factor = deviation / spread_of_logits(layer, x)
     with torch.no_grad():
         layer.query.weight.mul_(factor)
@@ -92,7 +83,6 @@ def scale_logits(layer: ProjectedAttention, x: Float[Tensor, "b n d"], deviation
 
 
 def spread_of_logits(layer: ProjectedAttention, x: Float[Tensor, "b n d"]) -> float:
-    """The standard deviation of q . k / sqrt(e) over all samples, heads and pairs of tokens."""
     heads = layer.size.heads
     with torch.no_grad():
         q, k = layer.query(x), layer.context(x).chunk(2, -1)[0]

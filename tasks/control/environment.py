@@ -16,7 +16,6 @@ class Environment:
     """An environment whose observations and actions are vectors."""
 
     def __init__(self, name: str) -> None:
-        """Build the environment; nothing is rendered, and no display is needed."""
         gymnasium: Any = import_extra("control", "gymnasium", "control")
         mujoco: Any = import_extra("control", "mujoco", "control")
         # By default a warning of the simulator is written into a file of the working folder.
@@ -40,12 +39,11 @@ class Environment:
         self.bound: Float32[np.ndarray, " a"] = action.high.astype(np.float32)
 
     def reset(self, seed: int) -> Observation:
-        """Start the episode of that seed; return its first observation."""
         observation, _ = self._env.reset(seed=seed)
         return np.asarray(observation, np.float32)
 
     def step(self, action: Action) -> tuple[Observation, float, bool, bool]:
-        """Take an action, clipped to [-1, 1]; the flags: a terminal state, the limit of steps."""
+        # The flags: a terminal state, the limit of steps.
         scaled = (np.clip(action, -1, 1) * self.bound).astype(np.float32)
         observation, reward, terminated, truncated, _ = self._env.step(scaled)
         return np.asarray(observation, np.float32), float(reward), terminated, truncated

@@ -11,7 +11,7 @@ GIB = 2**30
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Pause the collection of garbage, which takes time, and frees memory that is counted."""
+    # A collection takes time, and frees memory that is counted.
     enabled = gc.isenabled()
     gc.disable()
     try:

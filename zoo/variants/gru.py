@@ -41,7 +41,6 @@ class GatedRecurrentUnit(RealTokensFirst):
         self.out = nn.Linear(size.dim, size.dim)
 
     def attend_ordered(self, x: Tokens, count: Int[Tensor, " #b"]) -> Tokens:
-        """See `RealTokensFirst.attend_ordered`."""
         return self.out(self.recurrence(x)[0])
 
     def start(self, batch: int) -> State:

@@ -72,7 +72,6 @@ class Longformer(RealTokensFirst):
         self.out = nn.Linear(size.dim, size.dim)
 
     def attend_ordered(self, x: Tokens, count: RealCount) -> Tokens:
-        """See `RealTokensFirst.attend_ordered`."""
         real = torch.arange(x.shape[1], device=x.device) < count[:, None]
         real = real.expand(x.shape[:2])
         q, k, v = self._split(self.local_conv(self.local(x), real), 3)
@@ -97,6 +96,5 @@ class Longformer(RealTokensFirst):
         return self.out(heads.transpose(1, 2).flatten(-2))
 
     def _split(self, tokens: Float[Tensor, "b n pd"], count: int) -> list[Tensor]:
-        """Each of the `count` projections of the last axis, head by head: (b, h, n, e)."""
         shape = count, self.size.heads, self.size.head_dim
         return list(tokens.unflatten(-1, shape).permute(2, 0, 3, 1, 4))

@@ -34,12 +34,11 @@ from zoo.recurrent import in_heads
 from zoo.traits import Identity
 from zoo.variants import variants
 
-AllowedKeys = Bool[Tensor, "#b 1 #n m"]
-"""Which keys each query attends to, for all heads."""
+AllowedKeys = Bool[Tensor, "#b 1 #n m"]  # Which keys each query attends to, for all heads
 
 
+# The `gpu_kernels` of what `scaled_dot_product_attention` computes.
 FUSED = MappingProxyType(dict.fromkeys((False, True), "PyTorch (sdpa)"))
-"""The `gpu_kernels` of what `scaled_dot_product_attention` computes."""
 
 
 def _half_open(layer: "Softmax", other: Any) -> None:
@@ -88,7 +87,6 @@ class Softmax(ProjectedAttention):
         return BACKENDS[self.backend](q, k, v, mask, self.size.causal, self.dropout)
 
     def recur(self, q: OneToken, k: OneToken, v: OneToken, state: State) -> tuple[OneToken, State]:
-        """See `ProjectedAttention.recur`."""
         state = key_value_cache.append(state, k, v)
         scaled = q * self.size.head_dim**-0.5
         return key_value_cache.attend(state, scaled, key_value_cache.softmax), state
@@ -96,7 +94,6 @@ class Softmax(ProjectedAttention):
     def attend_after(
         self, q: Queries, k: Keys, v: Keys, real: Mask | None, state: State
     ) -> tuple[Queries, State]:
-        """See `ProjectedAttention.attend_after`."""
         q, k, v = (part.to(state[0].dtype) for part in (q, k, v))
         *past, state = key_value_cache.extend(state, k, v, real)
         return key_value_cache.attend_after(self.attend, q, k, v, real, *past), state
@@ -107,7 +104,7 @@ class Softmax(ProjectedAttention):
         return super()._merge(x, heads)
 
     def analytic_flops(self, n: int) -> int | None:
-        """See `Attention.analytic_flops`; the gate is a projection, too."""
+        # The gate is a projection, too.
         total, gate = super().analytic_flops(n), self.gate
         return (
             total
@@ -116,22 +113,19 @@ class Softmax(ProjectedAttention):
         )
 
     def head_flops(self, n: int) -> int:
-        """See `ProjectedAttention.head_flops`: scores and sums of the pairs of tokens."""
+        # Scores and sums of the pairs of tokens.
         pairs = n * (n + 1) // 2 if self.size.causal else n * n
         return 2 * pairs * 2 * self.size.head_dim
 
     def backend_for(self, x: Tokens) -> str:
-        """See `Attention.backend_for`."""
         return self.backend
 
 
 def gated(heads: Queries, logits: Float[Tensor, "b h n #e"]) -> Queries:
-    """The outputs of the heads, multiplied by the gates of gated attention."""
     return logits.sigmoid() * heads
 
 
 def allowed_keys(q: Queries, k: Keys, mask: Mask | None, causal: bool) -> AllowedKeys | None:
-    """The keys that are real and, if causal, not in the future; None for all keys."""
     allowed = None if mask is None else mask[:, None, None, :]
     if causal:
         past = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()
@@ -140,7 +134,7 @@ def allowed_keys(q: Queries, k: Keys, mask: Mask | None, causal: bool) -> Allowe
 
 
 def naive(q: Queries, k: Keys, v: Keys, mask: Mask | None, causal: bool, dropout: float) -> Queries:
-    """Equation 1 as it is written, with an n x m matrix of weights in memory."""
+    # Equation 1 as it is written, with an n x m matrix of weights in memory.
     # The queries are divided, which are fewer numbers than the scores.
     scores = (q / q.shape[-1] ** 0.5) @ k.mT
     allowed = allowed_keys(q, k, mask, causal)
@@ -154,7 +148,6 @@ def naive(q: Queries, k: Keys, v: Keys, mask: Mask | None, causal: bool, dropout
 
 
 def sdpa(q: Queries, k: Keys, v: Keys, mask: Mask | None, causal: bool, dropout: float) -> Queries:
-    """The same by `torch.nn.functional.scaled_dot_product_attention`."""
     if mask is None:
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal)
     allowed = allowed_keys(q, k, mask, causal)
