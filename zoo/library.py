@@ -77,17 +77,9 @@ def with_hints(create: Callable[P, T]) -> Callable[P, T]:
 @with_hints
 @checked
 def create(
-    variant: Variant,
-    *,
-    dim: int,
-    heads: int,
-    max_len: int,
-    causal: bool = False,
-    dropout: float = 0.0,
-    rotary: bool = False,
-    short_conv: int = 0,
-    **options: Value,
-) -> Attention:
+    variant: Variant, *, dim: int, heads: int, max_len: int, causal: bool = False,
+    dropout: float = 0.0, rotary: bool = False, short_conv: int = 0, **options: Value,
+) -> Attention:  # fmt: skip
     """Build one attention layer.
 
     Args:

@@ -67,6 +67,29 @@ class Primal(Attention):
 
     Axis letters beyond the contract's: `p` features, `c` the two sides (query, key), `a` sampled
     tokens, `s` rank. `by_features`: whether features make the weights, as in `primal_moments`.
+
+    Args:
+        size: see `Size`.
+        rank: s, the number of singular directions.
+        rank_multi: sampled tokens per direction: a = min(max_len, rank * rank_multi).
+        eta: weight of the KSVD loss.
+        projections: `dependent` multiplies the sampled tokens into W_e and W_r; `independent`
+            uses them as they are, and then does not mix tokens unless causal; `auto` is
+            `dependent`, and in the causal form `independent`, both as published.
+        trace: `weights` for Tr(W_e^T W_r), as in all published runs; `data` for
+            Tr(W_e|X^T W_r|X).
+        ksvd_mean: `batch` averages over batch, heads and tokens, then squares (the published
+            LRA and vision runs); `sample` averages over heads and tokens of each sample,
+            squares, then averages over samples (the published time-series runs).
+        backend: `folded`, which is also `auto`, for Gram matrices instead of scores; `literal`
+            for the published order of computation.
+        feature_map: phi, a name of `zoo.feature_maps`.
+        sides: the scores in the output: `both`, `right` for e alone, or `left` for r alone. The
+            loss has both in any case.
+        lambda_form: how Lambda is made of its parameters; see `zoo.variants.primal_forms`.
+        initialisation: of W_e and W_r: `published` for Frobenius norm 1 per head, `orthonormal`
+            for orthonormal columns of each head.
+        initial_scale: factor of the initial W_e and W_r.
     """
 
     version = "1.0"
@@ -78,47 +101,16 @@ class Primal(Attention):
     undecayed = ("scales",)
 
     def __init__(
-        self,
-        size: Size,
-        *,
-        rank: Count = 30,
-        rank_multi: Count = 10,
+        self, size: Size, *, rank: Count = 30, rank_multi: Count = 10,
         eta: Annotated[float, Field(ge=0)] = 0.1,
         projections: Literal["auto", "dependent", "independent"] = "auto",
-        trace: Literal["weights", "data"] = "weights",
-        ksvd_mean: KsvdMean = "batch",
+        trace: Literal["weights", "data"] = "weights", ksvd_mean: KsvdMean = "batch",
         backend: Literal["auto", "folded", "literal"] = "auto",
-        feature_map: FeatureMapName = "cosine",
-        sides: Literal["both", "right", "left"] = "both",
+        feature_map: FeatureMapName = "cosine", sides: Literal["both", "right", "left"] = "both",
         lambda_form: forms.LambdaForm = "squared",
         initialisation: Literal["published", "orthonormal"] = "published",
         initial_scale: Annotated[float, Field(gt=0)] = 1.0,
-    ) -> None:
-        """Make the parameters.
-
-        Args:
-            size: see `Size`.
-            rank: s, the number of singular directions.
-            rank_multi: sampled tokens per direction: a = min(max_len, rank * rank_multi).
-            eta: weight of the KSVD loss.
-            projections: `dependent` multiplies the sampled tokens into W_e and W_r; `independent`
-                uses them as they are, and then does not mix tokens unless causal; `auto` is
-                `dependent`, and in the causal form `independent`, both as published.
-            trace: `weights` for Tr(W_e^T W_r), as in all published runs; `data` for
-                Tr(W_e|X^T W_r|X).
-            ksvd_mean: `batch` averages over batch, heads and tokens, then squares (the published
-                LRA and vision runs); `sample` averages over heads and tokens of each sample,
-                squares, then averages over samples (the published time-series runs).
-            backend: `folded`, which is also `auto`, for Gram matrices instead of scores; `literal`
-                for the published order of computation.
-            feature_map: phi, a name of `zoo.feature_maps`.
-            sides: the scores in the output: `both`, `right` for e alone, or `left` for r alone. The
-                loss has both in any case.
-            lambda_form: how Lambda is made of its parameters; see `zoo.variants.primal_forms`.
-            initialisation: of W_e and W_r: `published` for Frobenius norm 1 per head, `orthonormal`
-                for orthonormal columns of each head.
-            initial_scale: factor of the initial W_e and W_r.
-        """
+    ) -> None:  # fmt: skip
         super().__init__(size)
         if size.causal and projections == "dependent":
             raise UserError(
