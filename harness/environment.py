@@ -19,7 +19,7 @@ from zoo.registry import UserError
 
 # Packages whose versions are recorded if they are installed, in addition to Python and torch.
 PACKAGES = (
-    "numpy", "attention-harness", "performer-pytorch", "nystrom-attention",
+    "numpy", "attention-harness", "xformers", "performer-pytorch", "nystrom-attention",
     "reformer-pytorch", "flash-linear-attention", "timm", "pillow",
 )  # fmt: skip
 

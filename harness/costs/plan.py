@@ -23,7 +23,10 @@ from zoo.variants import variants
 REFERENCE = "softmax"  # The variant that every cost is compared with
 
 # Its backends: the fused kernels, whose memory is compared with; the formula.
-SDPA, NAIVE = BACKENDS = "sdpa", "naive"
+SDPA, NAIVE = "sdpa", "naive"
+
+# Its exact implementations by kind of device.
+BACKENDS: Mapping[str, tuple[str, ...]] = {"cpu": (SDPA, NAIVE), "cuda": (SDPA, NAIVE, "xformers")}
 
 # Tensors of the size of the weights of all layers that the formula has in memory, about.
 WEIGHTS = 3
@@ -199,4 +202,4 @@ def candidates(spec: CostSpec) -> list[str]:
         # Each would be compiled; the compiler has a kernel for SDPA alone.
         return [SDPA]
     fits = needed <= SHARE * memory_of(spec.device)
-    return [name for name in BACKENDS if name != NAIVE or fits]
+    return [name for name in BACKENDS[spec.device] if name != NAIVE or fits]

@@ -38,7 +38,7 @@ PASSES: tuple[Pass, ...] = get_args(Pass)
 
 # What computes a call, by the name of its implementation; any other is PyTorch operations.
 COMPUTED_BY = {
-    "sdpa": "library", "library": "library", "recurrent": "compiled loops",
+    "sdpa": "library", "xformers": "library", "library": "library", "recurrent": "compiled loops",
 }  # fmt: skip
 
 # How a measurement ended; `skipped`: a shorter length of the same row did not end in `ok`.

@@ -11,6 +11,7 @@ from harness.records.store import Store
 from zoo.contract import Attention, Size, Unsupported
 from zoo.encoder import EncoderLayer
 from zoo.variants import fla, variants
+from zoo.variants.softmax import Softmax, xformers_failure
 
 pytestmark = [
     pytest.mark.gpu,
@@ -85,6 +86,31 @@ def test_an_encoder_layer_trains_compiled_under_autocast(name, no_type_checks):
         (tokens.square().mean() + sum(losses.values())).backward()
         results.append([tokens.detach(), *(p.grad.clone() for p in layer.parameters())])
     torch.testing.assert_close(results[1], results[0], rtol=5e-2, atol=5e-2)
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+@pytest.mark.parametrize("n", [63, 200])
+def test_xformers_gives_the_result_of_the_formula(n, padded, causal):
+    pytest.importorskip("xformers.ops", reason="xformers is not installed")
+    size = Size(dim=64, heads=2, max_len=200, causal=causal, dropout=0.0)
+    layer, x = Softmax(size, backend="xformers").cuda(), torch.randn(3, n, 64, device="cuda")
+    mask = torch.arange(n) < torch.tensor([n, 0, 5])[:, None] if padded else torch.ones(3, n) > 0
+    actual = output_and_gradient(layer, x, mask.cuda())
+    naive = Softmax(size, backend="naive").cuda()
+    naive.load_state_dict(layer.state_dict())
+    # xformers multiplies in TF32 if the device can.
+    expected = output_and_gradient(naive, x, mask.cuda())
+    torch.testing.assert_close(actual, expected, rtol=1e-2, atol=1e-2)
+
+
+def test_auto_selects_xformers_if_its_trial_succeeds_and_never_in_double():
+    pytest.importorskip("xformers.ops", reason="xformers is not installed")
+    layer = Softmax(Size(dim=64, heads=2, max_len=200, causal=False, dropout=0.0))
+    x = torch.randn(2, 9, 64, device="cuda")
+    reason = xformers_failure(x.device, torch.bfloat16, 32)
+    assert layer.backend_for(x.bfloat16()) == ("sdpa" if reason else "xformers")
+    assert layer.backend_for(x.double()) == "sdpa"
 
 
 @pytest.mark.parametrize("name", LAYERS)

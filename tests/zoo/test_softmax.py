@@ -1,14 +1,18 @@
-"""Softmax attention against its formula, in simple cases, and in blocks of tiles."""
+"""Softmax attention against its formula, by xformers, in simple cases, and in blocks of tiles."""
 
+import sys
 from functools import partial
+from types import ModuleType
 
 import pytest
 import torch
+from torch.nn import functional as F
 
-from tests.zoo.oracle import DIM, create, qkv, size
+from tests.zoo.oracle import DIM, FORMS, HEADS, PADDED, agree, create, qkv, ragged, size
+from zoo.contract import Unsupported
 from zoo.cost import peak_bytes
-from zoo.variants import moba
-from zoo.variants.softmax import Softmax, naive, sdpa
+from zoo.variants import moba, softmax
+from zoo.variants.softmax import Softmax, naive, sdpa, xformers, xformers_failure
 
 
 @pytest.mark.parametrize("attend", [sdpa, naive])
@@ -19,10 +23,94 @@ def test_huge_scores_give_the_value_of_the_best_key(attend):
     torch.testing.assert_close(out, v.gather(2, best))
 
 
+class LowerTriangularMask:
+    """In place of the mask of that name in xformers."""
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """A replacement of xformers that computes the formula; the arguments of every call."""
+    arguments = []
+
+    def memory_efficient_attention(query, key, value, attn_bias=None, p=0.0):
+        arguments.append({"query": query, "key": key, "attn_bias": attn_bias, "p": p})
+        q, k, v = (part.transpose(1, 2) for part in (query, key, value))
+        if isinstance(attn_bias, LowerTriangularMask):
+            return naive(q, k, v, None, True, p).transpose(1, 2)
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        weights = (scores if attn_bias is None else scores + attn_bias).softmax(-1)
+        return (F.dropout(weights, p) @ v).transpose(1, 2)
+
+    package, ops = ModuleType("xformers"), ModuleType("xformers.ops")
+    ops.memory_efficient_attention = memory_efficient_attention
+    ops.LowerTriangularMask = LowerTriangularMask
+    monkeypatch.setitem(sys.modules, "xformers", package)
+    monkeypatch.setitem(sys.modules, "xformers.ops", ops)
+    return arguments
+
+
+@FORMS
+@PADDED
+@pytest.mark.parametrize("n", [8, 13])
+def test_xformers_equals_the_literal_form_and_gets_an_aligned_bias(n, padded, causal, calls):
+    inputs, mask = qkv(n, n), ragged(n) if padded else None
+    if padded:
+        mask[0] = False
+    actual, literal = (by(*inputs, mask, causal, 0.0) for by in (xformers, naive))
+    agree(actual, literal, *inputs, slopes=(1e-10, 1e-12))
+    bias = calls[0]["attn_bias"]
+    assert calls[0]["query"].shape == (2, n, HEADS, 4)
+    assert isinstance(bias, LowerTriangularMask) is (causal and not padded)
+    if padded:
+        assert bias.shape == (2, HEADS, n, n) and bias.dtype == torch.float64
+        assert all(stride % 8 == 0 for stride in bias.stride()[:-1]) and bias.stride()[-1] == 1
+    xformers(*inputs, None, causal, 0.25)
+    assert calls[1]["p"] == 0.25
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_the_bias_of_xformers_is_finite_in_base_two(dtype):
+    q = torch.zeros(1, 1, 1, 4, dtype=dtype)
+    bias = softmax.additive_bias(torch.zeros(1, 1, 1, 1, dtype=torch.bool), q, q)
+    # exp(x) is computed as 2^(x log2 e), in fp32.
+    assert (bias.float() * 1.4427).isfinite().all() and bias.float().exp() == 0
+
+
+def test_xformers_by_name_is_rejected_where_it_cannot_run(calls, monkeypatch):
+    x = torch.randn(2, 9, DIM)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    layer = Softmax(size(), backend="xformers")
+    with pytest.raises(Unsupported, match=r"cannot run: it needs .* the tokens are on cpu; give"):
+        layer(x, x, None)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(Unsupported, match="needs a CUDA device, and there is none"):
+        Softmax(size(), backend="xformers")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setitem(sys.modules, "xformers.ops", None)
+    with pytest.raises(Unsupported, match=r"backend=xformers needs xformers, .*pip install xfor"):
+        Softmax(size(), backend="xformers")
+    assert calls == []
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_auto_uses_xformers_only_if_a_trial_succeeds(works, calls, monkeypatch):
+    monkeypatch.setattr(softmax, "xformers_failure", lambda *_: "" if works else "no kernel")
+    layer, x = Softmax(size()), torch.randn(2, 9, DIM)
+    layer(x, x, None)
+    assert len(calls) == works
+    assert layer.backend_for(x) == ("xformers" if works else "sdpa")
+
+
 @pytest.mark.parametrize("backend", ["auto", "sdpa", "naive"])
 def test_the_backend_that_runs_on_a_cpu_is_named(backend):
     runs = backend.replace("auto", "sdpa")
     assert Softmax(size(), backend=backend).backend_for(torch.randn(2, 9, DIM)) == runs
+
+
+def test_the_error_of_a_trial_is_the_reason(calls, monkeypatch):
+    monkeypatch.setattr(torch, "zeros", lambda *_, **__: 1 / 0)
+    reason = xformers_failure.__wrapped__(torch.device("cuda"), torch.float32, 4)
+    assert reason == "ZeroDivisionError: division by zero"
 
 
 layer_of = partial(create, "moba", dim=12, causal=True)

@@ -7,6 +7,8 @@ Vaswani et al., "Attention Is All You Need", 2017, arXiv 1706.03762, equation 1:
 Time O(n m e); memory O(n m) by the formula, O(n + m) in the fused kernels behind
 `scaled_dot_product_attention`.
 
+The kernels of xformers are a backend too, on CUDA; see `backend_for`.
+
 With `gate`, gated attention of Qiu et al., "Gated Attention for Large Language Models:
 Non-linearity, Sparsity, and Attention-Sink-Free", 2025, arXiv 2505.06708, position G1:
 
@@ -19,6 +21,7 @@ Deviations: a query whose every key is padded returns zero, where the formula is
 attention in the code of its authors has a norm of queries and keys, and no bias.
 """
 
+from functools import cache
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -27,10 +30,13 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.contract import Keys, Mask, OneToken, Queries, Size, State, Tokens, Traits
+from zoo.contract import Keys, Mask, OneToken, Queries, Size, State, Tokens, Traits, Unsupported
 from zoo.kernels import key_value_cache
+from zoo.kernels.precision import product_dtype
+from zoo.packages import load
 from zoo.projected import ProjectedAttention
 from zoo.recurrent import in_heads
+from zoo.registry import in_one_line
 from zoo.traits import Identity
 from zoo.variants import variants
 
@@ -64,27 +70,39 @@ class Softmax(ProjectedAttention):
     )  # fmt: skip
 
     def __init__(
-        self, size: Size, *, backend: Literal["auto", "sdpa", "naive"] = "auto",
+        self, size: Size, *, backend: Literal["auto", "sdpa", "naive", "xformers"] = "auto",
         gate: Literal["none", "head", "channel"] = "none",
     ) -> None:  # fmt: skip
         """Store the options.
 
         Args:
             size: see `Size`.
-            backend: `sdpa`, which is also `auto`, for `scaled_dot_product_attention`; `naive` for
-                the formula, its definition. The harness replaces `auto` by the faster of both for
-                the shape of a run before it builds a model: nothing is timed in a layer.
+            backend: `sdpa` for `scaled_dot_product_attention`, `naive` for the formula (the
+                definition of all others), `xformers` for its `memory_efficient_attention`,
+                `auto` for xformers where a trial of it succeeds, and `sdpa` elsewhere. The harness
+                replaces `auto` by the fastest of them for the shape of a run before it builds a
+                model: nothing is timed in a layer.
             gate: the numbers that the output of a head is multiplied by: none, one, or one for
                 each channel.
+
+        Raises:
+            Unsupported: `backend` is xformers, and the package or a CUDA device is missing.
         """
         super().__init__(size)
-        self.backend = "sdpa" if backend == "auto" else backend
+        self.backend = backend
         width = {"none": 0, "head": size.heads, "channel": size.dim}[gate]
         self.gate = nn.Linear(size.dim, width, bias=False) if width else None
+        if backend == "xformers":
+            load("softmax.backend=xformers", "xformers.ops", "xformers")
+            if not torch.cuda.is_available():
+                raise Unsupported(
+                    "softmax.backend=xformers needs a CUDA device, and there is none; "
+                    "give backend=auto"
+                )
 
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
-        """See `ProjectedAttention.attend`."""
-        return BACKENDS[self.backend](q, k, v, mask, self.size.causal, self.dropout)
+        backend = BACKENDS[self._backend_for(q.device, q.dtype)]
+        return backend(q, k, v, mask, self.size.causal, self.dropout)
 
     def recur(self, q: OneToken, k: OneToken, v: OneToken, state: State) -> tuple[OneToken, State]:
         state = key_value_cache.append(state, k, v)
@@ -118,7 +136,16 @@ class Softmax(ProjectedAttention):
         return 2 * pairs * 2 * self.size.head_dim
 
     def backend_for(self, x: Tokens) -> str:
-        return self.backend
+        return self._backend_for(x.device, product_dtype(x))
+
+    def _backend_for(self, device: torch.device, dtype: torch.dtype) -> str:
+        # The compiler has a kernel for sdpa, and none for xformers.
+        if self.backend not in ("auto", "xformers") or torch.compiler.is_compiling():
+            return "sdpa" if self.backend == "auto" else self.backend
+        reason = xformers_failure(device, dtype, self.size.head_dim)
+        if reason and self.backend == "xformers":
+            raise Unsupported(f"softmax.backend=xformers cannot run: {reason}; give backend=auto")
+        return "sdpa" if reason else "xformers"
 
 
 def gated(heads: Queries, logits: Float[Tensor, "b h n #e"]) -> Queries:
@@ -154,4 +181,43 @@ def sdpa(q: Queries, k: Keys, v: Keys, mask: Mask | None, causal: bool, dropout:
     return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, dropout_p=dropout)
 
 
-BACKENDS = {"naive": naive, "sdpa": sdpa}
+def xformers(
+    q: Queries, k: Keys, v: Keys, mask: Mask | None, causal: bool, dropout: float
+) -> Queries:
+    # The order of axes of xformers is b n h e.
+    ops = load("softmax.backend=xformers", "xformers.ops", "xformers")
+    allowed = None if mask is None else allowed_keys(q, k, mask, causal)
+    if allowed is not None:
+        bias = additive_bias(allowed, q, k)
+    else:
+        bias = ops.LowerTriangularMask() if causal else None
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    out = ops.memory_efficient_attention(q, k, v, attn_bias=bias, p=dropout).transpose(1, 2)
+    return out if allowed is None else out.masked_fill(~allowed.any(-1, keepdim=True), 0.0)
+
+
+def additive_bias(allowed: AllowedKeys, q: Queries, k: Keys) -> Float[Tensor, "b h n m"]:
+    # 0 where `allowed`, elsewhere so low that the weight is 0.
+    (b, h, n, _), m = q.shape, k.shape[2]
+    # Half the lowest number: a row of the lowest would overflow to NaN within the kernel.
+    bias = q.new_zeros(allowed.shape).masked_fill(~allowed, torch.finfo(q.dtype).min / 2)
+    # The kernel requires rows that start at multiples of 8 entries.
+    return F.pad(bias, (0, -m % 8))[..., :m].expand(b, h, n, m)
+
+
+@cache
+def xformers_failure(device: torch.device, dtype: torch.dtype, width: int) -> str:
+    if device.type != "cuda":
+        return f"it needs a CUDA device, and the tokens are on {device}"
+    try:
+        with torch.inference_mode(False), torch.enable_grad():
+            trial = torch.zeros(1, 1, 8, width, dtype=dtype, device=device, requires_grad=True)
+            mask = torch.ones(1, 8, dtype=torch.bool, device=device)
+            xformers(trial, trial, trial, mask, False, 0.0).sum().backward()
+    except Exception as error:
+        # No package, no kernel for this device or dtype, or a missing library.
+        return in_one_line(error)
+    return ""
+
+
+BACKENDS = {"naive": naive, "sdpa": sdpa, "xformers": xformers}
