@@ -4,13 +4,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-import zoo
-from tests.zoo.oracle import create
-from zoo.contract import Unsupported, variants
+from tests.zoo.oracle import create, decode
+from zoo.contract import Unsupported
 from zoo.projection import ShortConvolution
 from zoo.size import Size
-
-NAMES = [name for name in zoo.names() if variants.find(name).decodes()]
 
 
 def layer_of(name, causal=False):
@@ -48,6 +45,12 @@ def test_without_taps_a_convolution_is_the_identity_and_with_new_ones_near_it():
         taps = convolution.taps.detach()
         assert (convolution(u) - F.silu(u)).abs().max() < 1.1 * 5 * 0.05 * u.abs().max()
         assert taps.unique().numel() == taps.numel()
+
+
+@pytest.mark.parametrize("name", ["softmax", "delta", "primal-moments", "rwkv7"])
+def test_steps_equal_forward_behind_a_short_convolution(name):
+    layer, x = layer_of(name, causal=True), torch.randn(3, 12, 16).double()
+    torch.testing.assert_close(decode(layer, x)[0], layer(x).tokens)
 
 
 @pytest.mark.parametrize("name", ["softmax", "primal", "primal-moments"])

@@ -132,6 +132,18 @@ def test_outputs_and_gradients_are_those_of_the_definition(block, topk, n, padde
     torch.testing.assert_close(found[1], found[0], rtol=1e-10, atol=1e-12)
 
 
+def test_dropped_weights_have_the_mean_of_all(monkeypatch):
+    monkeypatch.setattr(moba, "DENSE", 0)
+    layer = layer_of(max_len=40, block=4, topk=3)
+    q, k, v = (torch.randn(1, 2, 40, 6, dtype=torch.float64) for _ in range(3))
+    expected = layer.attend(q, k, v, None)
+    monkeypatch.setattr(type(layer), "dropout", 0.5)
+    torch.manual_seed(1)
+    draws = torch.stack([layer.attend(q, k, v, None) for _ in range(600)])
+    errors = (draws.mean(0) - expected).abs() / (draws.std(0) / 600**0.5).clamp_min(1e-9)
+    assert draws.std(0).mean() > 0.1 and errors.square().mean() < 1.3
+
+
 def test_memory_grows_with_the_tokens_and_not_with_their_square():
     peaks = []
     for n in (2048, 8192):
