@@ -1,4 +1,4 @@
-"""The short convolution behind projections, for every variant."""
+"""The short convolution behind projections."""
 
 import pytest
 import torch
