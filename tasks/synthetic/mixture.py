@@ -13,11 +13,11 @@ from torch import Tensor
 from typing_extensions import override
 
 from tasks.answers import SomeClasses
-from tasks.contract import NO_ANSWER, SPLITS, Split, SplitName
+from tasks.contract import NO_ANSWER, SPLITS, Baseline, Split, SplitName
 from tasks.registry import tasks
 from tasks.synthetic.base import Examples, Stream, SyntheticTask
 from tasks.synthetic.recall import MultiQueryRecall
-from zoo.registry import UserError
+from zoo.registry import UserError, require_at_least
 
 RUNG = re.compile(r"(\d{1,5})/(\d{1,6})(?:x(\d{1,3}))?")
 
@@ -31,12 +31,11 @@ class Rung(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As in tables: `16 pairs`, with the tokens."""
         return f"{self.pairs} pairs in {self.tokens}"
 
 
 def rungs(text: str, option: str) -> tuple[Rung, ...]:
-    """Read `PAIRS/TOKENSxWEIGHT,...`, as `4/32x2,32/128`; without a weight it is 1."""
+    # `4/32x2,32/128`; without a weight it is 1.
     found = [RUNG.fullmatch(part) for part in text.split(",")]
     if not all(found):
         raise UserError(f"recall.{option}={text}: give PAIRS/TOKENS,..., as 4/32x2,32/128")
@@ -83,12 +82,10 @@ class Recall(SyntheticTask):
 
     @cached_property
     def trained(self) -> tuple[Rung, ...]:
-        """The rungs of train."""
         return rungs(self.mixture, "mixture")
 
     @cached_property
     def probed(self) -> tuple[Rung, ...]:
-        """The rungs of train, and those beyond."""
         return (*self.trained, *(rungs(self.beyond, "beyond") if self.beyond else ()))
 
     @override
@@ -102,7 +99,7 @@ class Recall(SyntheticTask):
         return SyntheticTask.load(task, split)
 
     def draw(self, stream: Stream, count: int) -> Examples:
-        """Draw rung by rung, in the shares of the mixture: training shuffles the examples."""
+        # In the shares of the mixture: training shuffles the examples.
         weights = [rung.weight for rung in self.trained]
         ends = [count * sum(weights[: n + 1]) // sum(weights) for n in range(len(weights))]
         counts = [end - start for start, end in zip([0, *ends], ends, strict=False)]
@@ -131,14 +128,13 @@ class Recall(SyntheticTask):
         }
 
     def candidates(self, split: Split) -> Int[Tensor, "n c"]:
-        """The values of the pairs."""
-        most = split.targets.shape[1]
+        writes = self._problem(self.trained[0]).writes
+        most = split.targets.shape[1] * writes
         values = split.sequences[:, 1 : 2 * most : 2].long() - self.classes
-        pairs = self.answers.counted(split.targets).sum(1, keepdim=True)
+        pairs = self.answers.counted(split.targets).sum(1, keepdim=True) * writes
         return values.masked_fill(torch.arange(most) >= pairs, NO_ANSWER)
 
     def word(self, token: int) -> str:
-        """As of `mqar`."""
         return self._problem(self.trained[0]).word(token)
 
     @override
@@ -151,6 +147,48 @@ class Recall(SyntheticTask):
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Rewritten(MultiQueryRecall):
+    # `mqar` whose keys each occur in several pairs, in random order, with other values.
+    writes: int = 2  # type: ignore[misc]
+
+
+@tasks.register("overwrite")
+@dataclass(frozen=True, kw_only=True)
+class Overwrite(Recall):
+    """Recall of keys that are written several times: the last value counts.
+
+    A memory that adds values and erases none holds all of them: it splits erasing from adding.
+
+    Attributes:
+        writes: pairs of each key.
+    """
+
+    name = "overwrite"
+    version = 1
+    caveat = (
+        "A rule that finds the key and takes any of its values is right in 100 / writes %: only a "
+        "higher accuracy shows that values are overwritten."
+    )
+
+    mixture: str = "4/32x4,8/64x4,16/128x2"
+    writes: int = 2
+
+    def __post_init__(self) -> None:
+        require_at_least(2, "overwrite", writes=self.writes)
+        super().__post_init__()
+
+    @override
+    def shallow_baselines(self) -> Mapping[str, Baseline]:
+        return {"any value of the key": lambda _: 1 / self.writes}
+
+    @override
+    def _problem(self, rung: Rung) -> MultiQueryRecall:
+        return Rewritten(
+            max_len=rung.tokens, pairs=rung.pairs, writes=self.writes, vocabulary=self.vocabulary,
+            causal=self.causal,
+        )  # fmt: skip
+
+
 def _padded(values: Any, width: int, value: int) -> Int[np.ndarray, "n width"]:
-    """Rows of integers that are as long as `width`."""
     return np.pad(values, ((0, 0), (0, width - values.shape[1])), constant_values=value)
