@@ -60,6 +60,13 @@ def test_a_damaged_file_is_never_misread(home):
     assert accepted < len(flips) // 4  # dates and attributes of members are not used
 
 
+def test_an_array_that_lost_its_end_in_its_header_is_damaged():
+    path = cache.write("set@1", {"a": np.arange(20_000)})
+    path.write_bytes(path.read_bytes().replace(b"(20000,)", b"(10000,)"))
+    with one_line("set@1.npz", "a.npy"):
+        cache.read("set@1", {"a": "int64 n"}, "make it again")
+
+
 @pytest.mark.parametrize("arrays", [
     {"c": "int64 n"}, {"a": "uint8 n"}, {"a": "int64 n 2"}, {"b": "uint8 n 4"},
     {"b": "uint8 n 3", "a": "int64 n"},
