@@ -142,4 +142,3 @@ def test_bytes_are_shown_as_text_and_truncated_characters_as_the_replacement_cha
     split = split_of(tokens, tokens[:4])
     assert task.show(split, 0) == ["café<br />"]
     assert task.show(split, 1) == ["caf\N{REPLACEMENT CHARACTER}"]
-
