@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import torch
 
@@ -114,9 +114,8 @@ def _try_to_build(spec: RunSpec) -> None:
             raise
 
 
-@runtime_checkable
-class View(Protocol):
-    """Shows the state of a grid."""
+class View:
+    """Shows the state of a grid; this one shows nothing."""
 
     def begin(self, total: int, done: int) -> None:
         """A grid of `total` runs begins; `done` of them are finished already."""
@@ -129,10 +128,6 @@ class View(Protocol):
 
     def refresh(self, others: int) -> None:
         """Time has passed; other commands execute that many runs of this grid."""
-
-
-class NoView(View):
-    """Shows nothing."""
 
 
 def run_all(

@@ -1,7 +1,8 @@
 """The inputs of attention layers: in a model on examples of a split, or generated."""
 
+import logging
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -18,6 +19,8 @@ from tasks.contract import Split
 from zoo.contract import Attention, Unsupported
 from zoo.library import create
 from zoo.projected import ProjectedAttention
+
+LOG = logging.getLogger(__name__)
 
 WAVES = 8
 """Frequencies of a smooth input, from one period in the sequence on."""
@@ -66,8 +69,7 @@ def inputs_of_layers(model: nn.Module, split: Split, samples: int) -> list[list[
 
 
 def layers_of(
-    spec: RunSpec, files: Mapping[int, Path], samples: int, kind: type[Layer],
-    announce: Callable[[str], None] = lambda line: None,
+    spec: RunSpec, files: Mapping[int, Path], samples: int, kind: type[Layer]
 ) -> Iterator[tuple[int, int, Layer, list[Inputs]]]:  # fmt: skip
     """The layers of class `kind` of a run, at the weights of `files`, which are by step.
 
@@ -80,7 +82,7 @@ def layers_of(
         run, name = spec.attention, kind.name()
         raise Unsupported(f"no layer of the run of {run} is {name}; give a run of {name}")
     for step, path in files.items():
-        announce(f"step {step} of {max(files)}")
+        LOG.info("step %s of %s", step, max(files))
         load_weights(path, model)
         inputs = inputs_of_layers(model, data.splits["dev"], samples)
         for number, (layer, calls) in enumerate(zip(layers, inputs, strict=True), 1):

@@ -2,11 +2,11 @@
 
 import torch
 
-from harness.costs.plan import REFERENCE
 from harness.data import restore
 from harness.environment import memory_of
 from harness.model import build_model, trainable
 from harness.questions import Settings, spec_of
+from harness.records.cost import REFERENCE
 from harness.records.fields import Device
 from harness.records.spec import Question, RunSpec
 from zoo.contract import Unsupported

@@ -4,6 +4,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
@@ -11,21 +12,22 @@ import torch
 
 from harness import checkpoint, provenance
 from harness.answers import by_cluster, roll_out
-from harness.costs.plan import SDPA, of_run, softmax_by
-from harness.costs.work import counts_of, state_bytes_of
 from harness.data import is_out_of_memory, restore
 from harness.environment import is_same_machine, keep_freed_memory, merge_commits, use_threads
 from harness.interrupts import Interrupts
+from harness.layer_inputs import attentions
 from harness.model import build_model, trainable
+from harness.records.cost import SDPA, softmax_by, step_recipe
 from harness.records.fields import now
 from harness.records.locks import Lock, State
 from harness.records.record import Final, Point, Probe, Processor, Record, Status
 from harness.records.spec import RunSpec
 from harness.records.store import Store
 from harness.records.versions import TRAINING, line_of_run
-from harness.train import DivergedError, Progress, Trainer, fit
-from tasks.contract import SPLITS, Split
+from harness.train import DivergedError, Progress, Trainer, autocast, fit
+from tasks.contract import SPLITS, Split, Task
 from tasks.control.control import Control
+from zoo.cost import backends, flops, state_bytes
 from zoo.registry import UserError, in_one_line
 
 SAVE_EVERY = 120.0
@@ -95,8 +97,7 @@ class Attempt:
         torch.manual_seed(spec.seed)
         model = build_model(built, task).to(device)
         self.parameters = trainable(model)
-        step, _ = of_run(built, self.environment.device, self.environment.threads)
-        self.flops, self.backend = counts_of(step, model)
+        self.flops, self.backend = counts_of(model, train, spec, task)
         self.report("phase", "train")
         trainer = Trainer(model, train, spec.train, spec.seed)
         if self.path.exists():
@@ -178,6 +179,33 @@ class Attempt:
             sample = by_cluster(trainer.evaluate(split).values, split)
             found[name] = Probe(score=metric.value(sample.mean), sample=sample)
         return found
+
+
+def counts_of(model: torch.nn.Module, train: Split, spec: RunSpec, task: Task) -> tuple[int, str]:
+    """The operations of a training step in matrix products, and the backends of the layers.
+
+    The model and the generators do not change.
+    """
+    # Operations are counted in PyTorch's calls, which a compiled model does not make.
+    recipe = step_recipe(spec.train).model_copy(update={"compiled": False})
+    before, device = deepcopy(model.state_dict()), train.targets.device
+    shape = (recipe.batch * task.sequences, task.length("train"), spec.model.dim)
+    with torch.random.fork_rng([torch.cuda.current_device()] if device.type == "cuda" else []):
+        torch.manual_seed(0)
+        trainer = Trainer(model, train, recipe, seed=0)
+        with autocast(device.type, recipe.precision):
+            backend = backends(model, device, shape)
+        model.train()
+        found = flops(lambda: trainer.step(0))
+    model.load_state_dict(before)
+    return found, "compiled" if spec.train.compiled else backend
+
+
+def state_bytes_of(model: torch.nn.Module) -> int | None:
+    """The memory of the state of decoding of one sequence; None unless each layer is recurrent."""
+    layers = attentions(model)
+    decodes = all(layer.traits.recurrent and layer.size.causal for layer in layers)
+    return sum(state_bytes(layer.start(1)) for layer in layers) if decodes else None
 
 
 def run(

@@ -3,7 +3,7 @@
 See docs/decisions/suites.md.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from harness.environment import describe
@@ -36,13 +36,12 @@ MOST_VALUES = 1_000
 def trials(
     question: Question, attention: str, settings: Settings, device: Device,
     values: Mapping[str, Value] = MappingProxyType({}),
-    announce: Callable[[str], None] = lambda line: None,
 ) -> list[RunSpec]:  # fmt: skip
     """The trials of a row, one at each point of the grid, or its only run; see `spec_of`."""
     return [
         spec_of(
             question, attention, settings, seed=TRIAL_SEED, device=device,
-            role="trial" if question.grid else "", values={**values, **point}, announce=announce,
+            role="trial" if question.grid else "", values={**values, **point},
         )
         for point in question.points
     ]  # fmt: skip
@@ -94,6 +93,17 @@ def due(trials: Sequence[RunSpec], records: Sequence[Record]) -> list[RunSpec]:
 def has_solved(record: Record) -> bool:
     """Return whether training ended at the ceiling of the question before its last step."""
     return bool(record.final) and record.curve[-1].step < record.spec.train.steps
+
+
+def lines_of(records: Sequence[Record], chosen: Record | None) -> Iterator[str]:
+    """The score on dev at each point of a row, and the point that is chosen, as lines."""
+    for number, record in enumerate(records):
+        if not number:
+            yield f"{record.spec.attention} on {record.spec.task.key}, on dev:"
+        point = ", ".join(f"{path}={value}" for path, value in record.spec.values.items())
+        end = record.reason or record.status
+        result = record.selection.sentence(record.final.dev) if record.final else end
+        yield f"  {point}: {result}{' (chosen)' if record is chosen else ''}"
 
 
 def differ(records: Sequence[Record]) -> bool:

@@ -1,5 +1,6 @@
 """Texts and bars on a terminal, printed lines elsewhere."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -13,7 +14,9 @@ from rich.progress import (
     ProgressColumn,
     TextColumn,
     TimeElapsedColumn,
+    TimeRemainingColumn,
 )
+from rich.table import Column
 
 from zoo.registry import printable
 
@@ -55,36 +58,40 @@ def summary(
     return ", ".join(counts)
 
 
+def bars(console: Console, clock: Callable[[], float] = time.monotonic) -> Progress:
+    """The bars of runs: a row each, with the remaining time of the part that it is at."""
+    return Progress(
+        TextColumn("[bold]{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:.0f}/{task.total:.0f} {task.fields[status]}"),
+        TimeElapsedColumn(Column(min_width=7)),
+        TimeRemainingColumn(table_column=Column(min_width=7)),
+        console=console, disable=not console.is_terminal, get_time=clock,
+        # Two points of a long run may be an hour apart.
+        speed_estimate_period=1e5,
+    )  # fmt: skip
+
+
 @contextmanager
 def counting(
-    console: Console, name: str, count: ProgressColumn, *, lines: bool
+    console: Console, name: str, count: ProgressColumn
 ) -> Iterator[Callable[[str, int, int], None]]:
-    """Show work of several parts; yield a function that shows a part, its number, and their count.
-
-    With `lines` each is a printed line where there is no terminal.
-    """
+    """Show work in parts; yield a function that takes a part, its number, and their count."""
     columns = (TextColumn("[bold]{task.description}"), BarColumn(), count, TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         row = bar.add_task(name, total=None)
 
         def on_step(part: str, done: int, total: int) -> None:
-            if lines:
-                write_line(f"{name}: {part} ({done + 1} of {total})", console)
             bar.update(row, description=f"{name}: {part}", completed=done, total=total)
 
         yield on_step
 
 
-def fitting(name: str) -> AbstractContextManager[Callable[..., None]]:
-    """Show what is fitted or measured; see `counting`."""
-    return counting(Output(), name, MofNCompleteColumn(), lines=True)
-
-
 def reading(store: Path) -> AbstractContextManager[Callable[..., None]]:
     """Show the records of a store as they are read; see `counting`."""
-    return counting(Console(stderr=True), str(store), MofNCompleteColumn(), lines=False)
+    return counting(Console(stderr=True), str(store), MofNCompleteColumn())
 
 
 def download(name: str) -> AbstractContextManager[Callable[..., None]]:
     """Show a download in bytes on stderr; see `counting`."""
-    return counting(Console(stderr=True), name, DownloadColumn(), lines=False)
+    return counting(Console(stderr=True), name, DownloadColumn())

@@ -1,21 +1,15 @@
 """The view of a grid of runs: bars on a terminal, printed lines elsewhere."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.table import Column
+from rich.progress import Progress, TaskID
 
-from harness.cli.console import summary, write, write_line
+from harness.cli.console import Output, bars, summary, write, write_line
+from harness.grid import View
 
 if TYPE_CHECKING:
     from harness.records.locks import State
@@ -32,20 +26,6 @@ SECONDS_PER_SUMMARY = 60.0
 def title(spec: "RunSpec") -> str:
     """The name of a run in progress bars and lines."""
     return f"{spec.attention} {spec.task.name} seed {spec.seed}"
-
-
-def bars(console: Console, clock: Callable[[], float] = time.monotonic) -> Progress:
-    """The bars of runs: a row each, with the remaining time of the part that it is at."""
-    return Progress(
-        TextColumn("[bold]{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:.0f}/{task.total:.0f} {task.fields[status]}"),
-        TimeElapsedColumn(Column(min_width=7)),
-        TimeRemainingColumn(table_column=Column(min_width=7)),
-        console=console, disable=not console.is_terminal, get_time=clock,
-        # Two points of a long run may be an hour apart.
-        speed_estimate_period=1e5,
-    )  # fmt: skip
 
 
 def point_text(point: "Point") -> str:
@@ -65,8 +45,8 @@ def show_step(bar: Progress, row: TaskID, state: "State", status: str, *, begins
         bar.advance(row, 0)
 
 
-class GridView:
-    """Shows a grid; a `harness.grid.View`."""
+class GridView(View):
+    """Shows a grid."""
 
     def __init__(
         self, bar: Progress, errors: Console, clock: Callable[[], float] = time.monotonic
@@ -148,3 +128,10 @@ class GridView:
         new = ended + sum(part - self._first.get(name, 0.0) for name, part in done.items())
         left = self._total - self._done - self._failed - sum(done.values())
         return (self._clock() - self._start) * left / new if ended and left > 0 else None
+
+
+@contextmanager
+def view() -> Iterator[GridView]:
+    """Show a grid on stdout, its tracebacks on stderr."""
+    with bars(Output()) as bar:
+        yield GridView(bar, Output(stderr=True))

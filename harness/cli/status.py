@@ -14,10 +14,12 @@ def status(store: Path = Path("runs")) -> Answer:
 
     Runs of all machines that share the store count as running.
     """
-    from harness import api
     from harness.cli.console import summary
+    from harness.records.overview import overview
+    from harness.records.store import Store, require_folder
+    from harness.stores import with_warnings
 
-    entries = api.status(store)
+    entries, _ = with_warnings(overview(Store(require_folder(store))))
     counts = Counter(entry.status for entry in entries)
     rows = [
         {"status": status, "name": name, "reason": reason,

@@ -18,22 +18,22 @@ class Studies(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Their names."""
-        from harness import api
+        from harness.studies import names
 
-        return [*api.studies()]
+        return [*names()]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of a study; raises `UserError` where there is none."""
-        from harness import api
+        from harness.studies import find
 
-        return command_of(api.study_of(cmd_name))
+        return command_of(find(cmd_name))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """List the studies with their summaries, without importing them."""
-        from harness import api
+        from harness.studies import names
 
         with formatter.section("Commands"):
-            formatter.write_dl([*api.studies().items()])
+            formatter.write_dl([*names().items()])
 
 
 study = group(
@@ -45,9 +45,9 @@ def command_of(kind: "type[Study]") -> Any:
     """The command of a study: its fields are options."""
 
     def run(study: Any) -> Answer:
-        from harness import api
+        from harness.report import write_study
 
-        rows, files = api.write_study(study, lambda line: typer.echo(line, err=True))
+        rows, files = write_study(study)
         return Answer("", {"rows": rows, "files": files}, files=files)
 
     run.__annotations__["study"] = kind

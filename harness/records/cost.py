@@ -31,6 +31,9 @@ Level = Literal["layer", "step"]
 Pass = Literal["forward", "train", "prefill", "decode"]
 """What is timed: evaluation; training; `prefill` of a prompt, with its state; a token after it."""
 
+REFERENCE, SDPA = "softmax", "sdpa"
+"""The variant that every cost is compared with, and its backend of fused kernels."""
+
 REVISIONS: dict[Pass, int] = {"prefill": 2}
 """The revision of the call that a pass times, else 1: the first `prefill` returned no state."""
 
@@ -147,6 +150,13 @@ def step_of(spec: RunSpec | CostSpec) -> str:
         step_recipe(spec.train).model_dump(mode="json"), spec.device,
     ]  # fmt: skip
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def softmax_by(backend: str, options: dict[str, dict[str, Value]]) -> dict[str, dict[str, Value]]:
+    """Options by variant, with that backend in place of softmax's default, `auto`."""
+    if "backend" in options.get(REFERENCE, {"backend": ""}):
+        return options
+    return {**options, REFERENCE: {**options[REFERENCE], "backend": backend}}
 
 
 class Limits(Frozen):

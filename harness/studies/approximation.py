@@ -5,6 +5,7 @@ which says little about the approximation: the model adapts to it. Here the proj
 layer are given to the variant, and outputs, attention matrices and gradients are compared.
 """
 
+import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -23,12 +24,14 @@ from harness.provenance import majors_of
 from harness.records.spec import label_of
 from harness.records.store import Store
 from harness.records.study import Row
-from harness.studies import Announce, Panel, Positive, Section, Study, Table, study
+from harness.studies import Panel, Positive, Section, Study, Table, study
 from zoo.contract import Attention
 from zoo.library import create
 from zoo.registry import UserError, Value, resolve
 from zoo.variants import variants
 from zoo.variants.softmax import Softmax
+
+LOG = logging.getLogger(__name__)
 
 LARGEST = 10_000
 """Standard deviation of logits, at most."""
@@ -94,13 +97,13 @@ weight, whose share is *positive*. *Logits*: the standard deviation of q k^T / s
         chosen = options_of(self)
         runs = [*kept_runs(store, [self.run])] if self.run else []
 
-        def rows(announce: Announce) -> Iterator[Row]:
+        def rows() -> Iterator[Row]:
             for options in chosen:
                 for run in runs:
                     yield from on_run(run, self.variant, options, self.samples)
                 for kind in layer_inputs.KINDS:
                     for length in lengths:
-                        announce(f"{label_of(self.variant, options)}, {kind}, {length} tokens")
+                        LOG.info(f"{label_of(self.variant, options)}, {kind}, {length} tokens")
                         for deviation in logits:
                             yield generated(self, options, kind, length, deviation)
 

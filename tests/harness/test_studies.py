@@ -90,7 +90,7 @@ def test_other_options_replace_the_result_of_the_same_subject(tmp_path):
 
         def tables(self, store):
             rows = [{"of": "all", "number": n, "mean": (n / 3)} for n in range(self.number)]
-            return [Table("numbers", {"number": self.number}, lambda announce: rows)]
+            return [Table("numbers", {"number": self.number}, lambda: rows)]
 
         @classmethod
         def sections(cls, frame):
