@@ -2,16 +2,13 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager, suppress
 
 from rich.console import Console
 from rich.progress import (
     BarColumn,
     DownloadColumn,
-    MofNCompleteColumn,
     Progress,
-    ProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -73,25 +70,14 @@ def bars(console: Console, clock: Callable[[], float] = time.monotonic) -> Progr
 
 
 @contextmanager
-def counting(
-    console: Console, name: str, count: ProgressColumn
-) -> Iterator[Callable[[str, int, int], None]]:
-    """Show work in parts; yield a function that takes a part, its number, and their count."""
-    columns = (TextColumn("[bold]{task.description}"), BarColumn(), count, TimeElapsedColumn())
+def download(name: str) -> Iterator[Callable[[str, int, int], None]]:
+    """Show a download on stderr; yield a function that takes a file, its bytes, and all bytes."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("[bold]{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn()
+    )  # fmt: skip
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         row = bar.add_task(name, total=None)
-
-        def on_step(part: str, done: int, total: int) -> None:
-            bar.update(row, description=f"{name}: {part}", completed=done, total=total)
-
-        yield on_step
-
-
-def reading(store: Path) -> AbstractContextManager[Callable[..., None]]:
-    """Show the records of a store as they are read; see `counting`."""
-    return counting(Console(stderr=True), str(store), MofNCompleteColumn())
-
-
-def download(name: str) -> AbstractContextManager[Callable[..., None]]:
-    """Show a download in bytes on stderr; see `counting`."""
-    return counting(Console(stderr=True), name, DownloadColumn())
+        yield lambda file, done, total: bar.update(
+            row, description=f"{name}: {file}", completed=done, total=total
+        )

@@ -47,7 +47,6 @@ def report(options: ReportOptions) -> Answer:
     """
     from harness import report as pages
     from harness import runs, stores
-    from harness.cli import console
     from harness.records.store import require_folder
     from reports import cost, leaderboard
     from reports.pages.suite import terminal
@@ -60,8 +59,7 @@ def report(options: ReportOptions) -> Answer:
         options.suite or (), published=options.with_published, attentions=options.attention or (),
         questions=names_in([options.questions]) if options.questions else (),
     )  # fmt: skip
-    with console.reading(store) as show:
-        content = stores.content(store, curves=options.curves or tensorboard is not None, show=show)
+    content = stores.content(store, curves=options.curves or tensorboard is not None)
     if options.baselines:
         complete = runs.fit_baselines(content.records, store)
     stores.require_records(content, store)
