@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FOLDER = Path(__file__).parents[1] / "recipes" / "suites"
+
+NEXT = FOLDER / "next"
+"""Versions of suites whose runs are being made, found by `NAME@VERSION` alone."""
+
 SUFFIX = ".toml"
 
 COLUMNS = (
@@ -87,8 +91,8 @@ class SuiteQuestion(Frozen):
     published: str = ""
 
     def _check(self) -> None:
-        if not self.rates and not self.recipe:
-            raise ValueError("rates is missing; set it, or recipe")
+        if not self.rates and not self.recipe and "lr" not in self.train:
+            raise ValueError("rates is missing; set it, or train.lr, or recipe")
         seeds = (*self.seeds, *self.more_seeds)
         for name, values in (("rates", self.rates), ("seeds", seeds)):
             if len({*values}) < len(values):
@@ -204,7 +208,7 @@ PARTS: Parts = {"rows": SuiteRow, "cost": CostPlan}
 
 
 def names() -> list[str]:
-    """The suites of this package."""
+    """The suites of this package, without next versions."""
     return sorted(path.stem for path in FOLDER.glob(f"*{SUFFIX}"))
 
 
@@ -217,6 +221,8 @@ def find(name: str) -> Suite:
         return _parse(path.stem, read_toml(path, label, f"copy {FOLDER / 'laptop.toml'}"), label)
     plain, _, version = name.partition("@")
     suite = _built_in(plain)
+    if version not in ("", str(suite.version)) and (NEXT / f"{plain}{SUFFIX}").is_file():
+        suite = _built_in(plain, NEXT)
     if version not in ("", str(suite.version)):
         raise UserError(f"suite {name!r} is not in this release, which has {suite.key!r}; use that")
     return suite
@@ -244,11 +250,11 @@ def published(suite: Suite) -> "pd.DataFrame":
 
 
 @cache
-def _built_in(name: str) -> Suite:
+def _built_in(name: str, folder: Path = FOLDER) -> Suite:
     if name not in names():
         raise UserError(unknown("suite", name, [*names(), "FILE.toml"]))
     label = f"suite {name!r}"
-    return _parse(name, read_toml(FOLDER / f"{name}{SUFFIX}", label, "reinstall"), label)
+    return _parse(name, read_toml(folder / f"{name}{SUFFIX}", label, "reinstall"), label)
 
 
 def _parse(name: str, tables: Table, label: str) -> Suite:

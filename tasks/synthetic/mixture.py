@@ -13,7 +13,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from tasks.answers import SomeClasses
-from tasks.contract import NO_ANSWER, SPLITS, Split, SplitName
+from tasks.contract import NO_ANSWER, SPLITS, Baseline, Split, SplitName
 from tasks.registry import tasks
 from tasks.synthetic.base import Examples, Stream, SyntheticTask
 from tasks.synthetic.recall import MultiQueryRecall
@@ -55,6 +55,7 @@ class Recall(SyntheticTask):
     Attributes:
         mixture: the rungs of train, dev and test, PAIRS/TOKENSxWEIGHT: weights are shares of train.
         beyond: further rungs of the probes; empty for none.
+        writes: pairs of each key, as in `mqar`.
         probe: examples of each probe.
     """
 
@@ -70,6 +71,7 @@ class Recall(SyntheticTask):
 
     mixture: str = "4/32x2,8/64x2,16/64x2,32/128"
     beyond: str = ""
+    writes: int = 1
     vocabulary: int = 256
     causal: bool = True
     probe: int = 500
@@ -132,10 +134,14 @@ class Recall(SyntheticTask):
 
     def candidates(self, split: Split) -> Int[Tensor, "n c"]:
         """The values of the pairs."""
-        most = split.targets.shape[1]
+        most = split.targets.shape[1] * self.writes
         values = split.sequences[:, 1 : 2 * most : 2].long() - self.classes
-        pairs = self.answers.counted(split.targets).sum(1, keepdim=True)
+        pairs = self.answers.counted(split.targets).sum(1, keepdim=True) * self.writes
         return values.masked_fill(torch.arange(most) >= pairs, NO_ANSWER)
+
+    def shallow_baselines(self) -> Mapping[str, Baseline]:
+        """As of `mqar`."""
+        return self._problem(self.trained[0]).shallow_baselines()
 
     def word(self, token: int) -> str:
         """As of `mqar`."""
@@ -147,8 +153,9 @@ class Recall(SyntheticTask):
 
     def _problem(self, rung: Rung) -> MultiQueryRecall:
         return MultiQueryRecall(
-            max_len=rung.tokens, pairs=rung.pairs, vocabulary=self.vocabulary, causal=self.causal
-        )
+            max_len=rung.tokens, pairs=rung.pairs, writes=self.writes, vocabulary=self.vocabulary,
+            causal=self.causal,
+        )  # fmt: skip
 
 
 def _padded(values: Any, width: int, value: int) -> Int[np.ndarray, "n width"]:
