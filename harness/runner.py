@@ -1,5 +1,6 @@
 """One run, by one process at a time: from a specification to a record, of errors as well."""
 
+import logging
 import time
 import traceback
 import warnings
@@ -19,7 +20,7 @@ from harness.layer_inputs import attentions
 from harness.model import build_model, trainable
 from harness.records.cost import SDPA, softmax_by, step_recipe
 from harness.records.fields import now
-from harness.records.locks import Lock, State
+from harness.records.locks import Lock
 from harness.records.record import Final, Point, Probe, Processor, Record, Status
 from harness.records.spec import RunSpec
 from harness.records.store import Store
@@ -29,6 +30,11 @@ from tasks.contract import SPLITS, Split, Task
 from tasks.control.control import Control
 from zoo.cost import backends, flops, state_bytes
 from zoo.registry import UserError, in_one_line
+
+LOG = logging.getLogger(__name__)
+
+SECONDS_PER_LINE = 10.0
+"""Minimum seconds between two lines of a run; those with a score on dev are always logged."""
 
 SAVE_EVERY = 120.0
 """Seconds of training between two checkpoints, at most."""
@@ -285,34 +291,42 @@ class Result(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
-class Reported:
-    """Writes the state of a run beside its lock; passes it to `show`, whose errors are warnings."""
+def title(spec: RunSpec) -> str:
+    """The name of a run in lines of progress."""
+    return f"{spec.attention} {spec.task.name} seed {spec.seed}"
 
-    def __init__(self, lock: Lock, show: Callable[[State], None]) -> None:
-        self.lock, self.show, self.trace = lock, show, ""
+
+class Reported:
+    """Writes the state of a run beside its lock, logs it, and keeps a traceback for the result."""
+
+    def __init__(self, lock: Lock, name: str) -> None:
+        self.lock, self.name, self.trace, self.line_at = lock, name, "", 0.0
 
     def __call__(self, what: str, value: Any) -> None:
-        """Report as `harness.runner.Report`, and keep a traceback for the result."""
+        """Report as `harness.runner.Report`."""
         if what == "trace":
             self.trace = value
             return
         self.lock.report(**{what: value})
-        try:
-            self.show(self.lock.state)
-        except (Exception, SystemExit) as error:
-            self.show = lambda state: None
-            warnings.warn(f"progress is not shown ({in_one_line(error)})", stacklevel=2)
+        if what == "phase":
+            LOG.info("%s: %s", self.name, value)
+        elif value.dev is not None or time.monotonic() >= self.line_at:
+            self.line_at = time.monotonic() + SECONDS_PER_LINE
+            losses = "".join(f" {name} {loss:.2g}" for name, loss in value.losses.items())
+            dev = "" if value.dev is None else f" dev {value.dev:.4g}"
+            text = f"loss {value.loss:.3f}{losses}{dev} ({value.seconds:.0f} s)"
+            LOG.info("%s: step %s/%s %s", self.name, value.step, self.lock.state.steps, text)
 
 
 def execute(
     spec: RunSpec, store: Store, *, before: str = "", failed: str = "",
-    show: Callable[[State], None] = lambda state: None, keep_checkpoints: bool = False,
+    keep_checkpoints: bool = False,
 ) -> Result:  # fmt: skip
     """Execute a run that no other process executes and that has no new outcome.
 
     An interrupted run of this machine is continued with the threads of the process that began it. A
     record in the store is returned, unless its run began at `before` or was interrupted. With a
-    reason in `failed` the run is recorded as failed instead. `show` is called with each new state.
+    reason in `failed` the run is recorded as failed instead.
     Raises KeyboardInterrupt on Ctrl-C and SIGTERM.
     """
     left, threads = store.locks.state(spec.file_name), torch.get_num_threads()
@@ -324,7 +338,7 @@ def execute(
         found = store.find(spec)
         if found and found.started != before and found.status != "interrupted":
             return Result(found)
-        reported = Reported(lock, show)
+        reported = Reported(lock, title(spec))
         if failed:
             record = save_record(failure(spec, store, failed), store, found)
         else:

@@ -2,8 +2,7 @@
 
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -45,7 +44,6 @@ class Execution:
         seconds: of sampling for a measurement, about; `timeout` of a measurement, at most.
         keep_outdated: whether records of earlier code are results.
         baselines: whether baselines of the tasks are fitted after the runs.
-        view: shows a grid of runs.
     """
 
     store: Path = Path("runs")
@@ -58,7 +56,6 @@ class Execution:
     keep_checkpoints: bool = False
     baselines: bool = False
     tensorboard: Path | None = None
-    view: Callable[[], AbstractContextManager[grid.View]] = lambda: nullcontext(grid.View())
 
     @property
     def of_costs(self) -> dict[str, Any]:
@@ -159,9 +156,9 @@ def execute(specs: Sequence[RunSpec], how: Execution) -> Outcomes:
     store.require_writable()
     for line in covered(sorted({name for run in checked_runs for name in run.spec.variants})):
         LOG.info(line)
-    with how.view() as view, continued(by_same_command=not how.rerun):
+    with continued(by_same_command=not how.rerun):
         return grid.run_all(
-            checked_runs, store, how.resources, view, rerun=how.rerun,
+            checked_runs, store, how.resources, rerun=how.rerun,
             keep_checkpoints=how.keep_checkpoints,
         )  # fmt: skip
 

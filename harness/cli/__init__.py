@@ -98,15 +98,17 @@ def _output_error(text: str = "") -> str:
 
 
 class _Lines(logging.Handler):
-    """Prints what `harness` logs: the progress of a command."""
+    """Prints what `harness` logs: the progress of a command, and tracebacks on stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
         from zoo.registry import printable
 
+        stream = sys.stderr if record.levelno >= logging.ERROR else sys.stdout
         # A run does not fail because its output cannot be written; the command does, at its end.
         with suppress(OSError, UnicodeError):
-            sys.stdout.write(f"{printable(record.getMessage())}\n")
-            sys.stdout.flush()
+            lines = map(printable, record.getMessage().split("\n"))
+            stream.write("".join(f"{line}\n" for line in lines))
+            stream.flush()
 
 
 @contextmanager

@@ -71,7 +71,6 @@ class RunOptions(arguments.Shared):
 
     def execution(self) -> "Execution":
         """The way in which runs are made."""
-        from harness.cli.grid_view import view
         from harness.engines import resources
         from harness.runs import Execution
 
@@ -86,5 +85,5 @@ class RunOptions(arguments.Shared):
         return Execution(
             store=self.store, resources=used, cost=self.cost, rerun=self.rerun,
             keep_outdated=self.keep_outdated, baselines=True,
-            keep_checkpoints=self.keep_checkpoints, tensorboard=self.tensorboard, view=view,
+            keep_checkpoints=self.keep_checkpoints, tensorboard=self.tensorboard,
         )  # fmt: skip

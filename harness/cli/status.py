@@ -14,8 +14,7 @@ def status(store: Path = Path("runs")) -> Answer:
 
     Runs of all machines that share the store count as running.
     """
-    from harness.cli.console import summary
-    from harness.records.overview import overview
+    from harness.records.overview import overview, summary
     from harness.records.store import Store, require_folder
     from harness.stores import with_warnings
 
