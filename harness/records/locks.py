@@ -47,11 +47,6 @@ class State(Frozen):
         return self.host == platform.node()
 
     @property
-    def is_of_this_process(self) -> bool:
-        """Return whether the process is this one."""
-        return self.is_of_this_host and self.pid == os.getpid()
-
-    @property
     def step(self) -> int:
         """The number of optimiser steps done."""
         return self.point.step if self.point else 0
