@@ -6,7 +6,6 @@ from pathlib import Path
 from harness.cli.process import Answer
 from zoo.registry import printable
 
-
 SHOWN = ("host", "pid", "since", "phase", "step", "steps")
 """Fields of the state of a run."""
 
