@@ -24,13 +24,10 @@ LOG = logging.getLogger(__name__)
 Row = dict[str, Any]
 
 
-CONFORMANCE: Mapping[str, Any] = {"variant": of_variants, "task": of_tasks}
-"""The modules of checks."""
+CONFORMANCE: Mapping[str, Any] = {"variant": of_variants, "task": of_tasks}  # The modules of checks
 
 
 class Checks(NamedTuple):
-    """Checks of a `kind`, variant or task: forms of the variant, or the task, each with a check."""
-
     kind: str
     pairs: list[tuple[Any, Any]]
 
@@ -59,7 +56,6 @@ def examine(
 
 
 def kind_of(name: str) -> str:
-    """Return whether a name, or MODULE:CLASS, is of a `variant` or a `task`."""
     if ":" in name:
         # The class may be in the current folder, which an installed command does not search.
         sys.path.insert(0, "")
@@ -76,10 +72,7 @@ def kind_of(name: str) -> str:
 def checks_of(
     name: str, options: Mapping[str, Any], *, fast: bool = False, only: Sequence[str] = ()
 ) -> Checks:
-    """The checks of a variant or a task that apply to it, or those named in `only`.
-
-    An entry of `only` is a name, which may contain a comma, or names separated by commas.
-    """
+    # An entry of `only` is a name, which may contain a comma, or names separated by commas.
     kind = kind_of(name)
     conformance = CONFORMANCE[kind]
     whole = {check.name for check in conformance.CHECKS}
@@ -102,7 +95,6 @@ def checks_of(
 
 
 def results_of(checks: Checks) -> list[Row]:
-    """Run each check; a line is logged as it ends."""
     rows = []
     for count, (form, check) in enumerate(checks.pairs, 1):
         before, disabled = perf_counter(), logging.root.manager.disable
@@ -123,7 +115,6 @@ def results_of(checks: Checks) -> list[Row]:
 
 
 def _line(total: int, count: int, seconds: float, label: str, result: Any) -> str:
-    """The verdict, configuration, name and detail of a result, and the declared failure."""
     verdict, reason = "ok  " if result.passed else "FAIL", result.expected_failure
     note = f" [expected failure: {reason}]" if reason else ""
     if reason and not result.passed:
@@ -133,12 +124,10 @@ def _line(total: int, count: int, seconds: float, label: str, result: Any) -> st
 
 
 def failed(rows: Sequence[Row], kind: str) -> list[str]:
-    """The checks that fail, each with what it is of."""
     return [f"{row[kind]}: {row['check']}" for row in rows if not row["passed"]]
 
 
 def certify(name: str, checks: Checks, rows: Sequence[Row], store: Path) -> Path:
-    """Write the certificate of the results in `rows`; its path."""
     names = CheckResult.model_fields.keys() - {"form"}
     results = (CheckResult(form=row["variant"], **{n: row[n] for n in names}) for row in rows)
     certificate = Certificate(
@@ -151,10 +140,6 @@ def certify(name: str, checks: Checks, rows: Sequence[Row], store: Path) -> Path
 
 
 def is_certified(name: str, certificate: Certificate | None) -> bool:
-    """Return whether a certificate is of the version of a registered variant and of all its checks.
-
-    The checks are those of this version of the suite of checks.
-    """
     variant = variants.find(name)
     forms, expected = of_variants.configurations(name, variant), version_of(variant)
     pairs = [(form.label, check.name) for form in forms for check in of_variants.checks_for(form)]
@@ -165,7 +150,6 @@ def is_certified(name: str, certificate: Certificate | None) -> bool:
 
 
 def require_passed(name: str, options: Mapping[str, Any], store: Path) -> None:
-    """Run every check of a registered variant without a certificate; write one if all pass."""
     checks, found = checks_of(name, options), CertificateStore.within(store).read_one(name)
     certificate = found if isinstance(found, Certificate) and found.passed else None
     if not options and is_certified(name, certificate):

@@ -19,12 +19,9 @@ from zoo.variants import variants
 LOG = logging.getLogger(__name__)
 
 TOO_LARGE = ("array is too big", "Maximum allowed dimension")
-"""The first words of numpy's messages about sizes that exceed the address space."""
 
 
 class Summary(NamedTuple):
-    """A summary of data whose splits may be released: SHA-256 and examples of each split."""
-
     digests: Mapping[SplitName, str]
     sizes: Mapping[SplitName, int]
     metric: Metric
@@ -40,12 +37,10 @@ class Data:
 
     @classmethod
     def of(cls, task: Task) -> "Data":
-        """The data of `task`; the same object until `forget` is called."""
         return _READ.setdefault((type(task), task.key), cls(task))
 
     @property
     def splits(self) -> Mapping[SplitName, Split]:
-        """Every split, on the CPU."""
         if not self._splits:
             for other in _READ.values():
                 other._splits = {}
@@ -54,12 +49,10 @@ class Data:
 
     @property
     def digests(self) -> Mapping[SplitName, str]:
-        """SHA-256 of each split, by its name."""
         return self.summary.digests
 
     @cached_property
     def summary(self) -> Summary:
-        """The summary, which outlives the splits."""
         splits, classes = self.splits, self.task.classes
         return Summary(
             digests={name: split.digest() for name, split in splits.items()},
@@ -93,7 +86,6 @@ _TASKS: dict[str, Task] = {}
 
 
 def data_of(spec: TaskSpec) -> Data:
-    """The data of a task; a line is logged before they are generated."""
     name = json.dumps([spec.name, spec.options])
     if name not in _TASKS:
         _TASKS[name] = create(spec.name, **spec.options)
@@ -109,20 +101,18 @@ def data_of(spec: TaskSpec) -> Data:
 
 
 def restore(spec: RunSpec) -> Data:
-    """The data of a run that was specified earlier, perhaps by another process."""
     for name in spec.variants:
         variants.find(name)
     return data_of(spec.task)
 
 
 def forget() -> None:
-    """Release all data: files may have changed when a process reads them again."""
+    # Files may have changed when a process reads them again.
     _READ.clear()
     _TASKS.clear()
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an allocation failed, on the CPU or on a GPU."""
     # torch's CPU allocator has no error type.
     failed = isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
     return failed or isinstance(error, MemoryError | torch.OutOfMemoryError)

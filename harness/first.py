@@ -26,15 +26,13 @@ from zoo.registry import UserError
 LOG = logging.getLogger(__name__)
 
 SUITES, SEED = ("lra", "laptop"), 1
-"""The suites, of which the first with a first question of its form counts; the seed of runs."""
 
 FORMS = ("causal", "bidirectional")
 
-LENGTHS = (256, 1024, 4096)
-"""Tokens at which a layer is measured."""
+LENGTHS = (256, 1024, 4096)  # Tokens at which a layer is measured
 
+# Seconds of sampling for a length, and of its whole measurement at most.
 SECONDS, TIMEOUT = 0.5, 60.0
-"""Seconds of sampling for a length, and of its whole measurement at most."""
 
 Document = dict[str, Any]
 
@@ -64,7 +62,6 @@ def first(names: Sequence[str], how: Execution, named: Sequence[str] = SUITES) -
 def _chosen(
     attention: str, every: Sequence[Suite], device: Device
 ) -> tuple[Suite, SuiteRow, list[RunSpec]]:
-    """The first suite with a first question of a form of the variant, else the last one."""
     for suite in every:
         (row, *_) = rows_of(suite, [attention], {})
         questions = [*map(suite.question, suite.first)]
@@ -78,10 +75,7 @@ def _specs(
     suite: Suite, questions: Sequence[SuiteQuestion], row: SuiteRow, answers: pd.DataFrame,
     device: Device,
 ) -> list[RunSpec]:  # fmt: skip
-    """A run of a row on each question that it has a form for, at its published rate.
-
-    A row without a published rate has the recipe's.
-    """
+    # A row without a published rate has the recipe's.
     rates = answers.set_index(["row", "question"])["rate"].dropna().to_dict()
     specs = []
     for question in questions:
@@ -97,10 +91,7 @@ def _specs(
 
 
 def place(row: str, question: SuiteQuestion, runs: pd.DataFrame, answers: pd.DataFrame) -> Document:
-    """The score of a row on a question, and its place among the published results.
-
-    It has no place where no published row is above the baselines.
-    """
+    # No place where no published row is above the baselines.
     found: Document = {"title": question.title, "asks": question.asks, "failed": False}
     names = (row, question.name)
     run = next((r for r in runs.to_dict("records") if (r["row"], r["question"]) == names), None)
@@ -113,7 +104,6 @@ def place(row: str, question: SuiteQuestion, runs: pd.DataFrame, answers: pd.Dat
 
 
 def placed(found: Document, row: str, question: str, answers: pd.DataFrame) -> Document:
-    """The document of a question with the place of its score among the published results."""
     lines = answers[answers["question"] == question]
     others = lines[lines["row"] != row].sort_values("mean", ascending=False, kind="stable")
     place = 1 + int((others["mean"] > found["score"]).sum())
@@ -131,13 +121,11 @@ def placed(found: Document, row: str, question: str, answers: pd.DataFrame) -> D
 
 
 def _interval(run: Mapping[Hashable, Any]) -> str:
-    """The interval of one seed, of the examples of test; empty without stored answers."""
     ends = [f"{run[end]:z,.{run['digits']}f}" for end in ("low", "high")]
     return "" if pd.isna(run["low"]) else f"[{', '.join(ends)}]"
 
 
 def layers_of(suite: Suite, row: SuiteRow, how: Execution) -> dict[str, list[Document]]:
-    """The cost of training a layer of a row over the fastest softmax, by form; none for A+B."""
     batch: Any = {"train": "1"}
     device = how.resources.device
     changes = {"lengths": LENGTHS, "passes": ("train",), "batch": batch}

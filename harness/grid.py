@@ -26,24 +26,19 @@ from harness.runner import Result, execute, execute_elsewhere, title
 from zoo.contract import Unsupported
 from zoo.registry import UserError, build, in_one_line
 
-ATTEMPTS = 3
-"""Processes that may end during a run, before it counts as failed."""
+ATTEMPTS = 3  # Processes that may end during a run, before it counts as failed
 
+# The fields of a specification that a model depends on.
 OF_MODELS = {"question", "attention", "layers", "options", "values", "device"}
-"""The fields of a specification that a model depends on."""
 
 LOG = logging.getLogger(__name__)
 
-SECONDS_PER_SUMMARY = 60.0
-"""Seconds between two lines with the state of a grid."""
+SECONDS_PER_SUMMARY = 60.0  # Seconds between two lines with the state of a grid
 
-SECONDS_PER_LOOK = 1.0
-"""Seconds between two looks at the runs of other processes."""
+SECONDS_PER_LOOK = 1.0  # Seconds between two looks at the runs of other processes
 
 
 class Checked(NamedTuple):
-    """A run that can start, with its record in the store, and whether that is its result."""
-
     spec: RunSpec
     record: Record | None
     is_done: bool
@@ -52,11 +47,8 @@ class Checked(NamedTuple):
 def check(
     specs: Sequence[RunSpec], store: Store, *, rerun: bool = False, keep_outdated: bool = False
 ) -> list[Checked]:
-    """Find the record of each run, and reject bad input before the first run that is missing.
-
-    A final record is a result, unless it is of earlier code and not `keep_outdated`; with `rerun`
-    none is. A variant that does not support a task is left out with a warning.
-    """
+    # A final record is a result, unless it is of earlier code and not `keep_outdated`; with `rerun`
+    # none is. A variant that does not support a task is left out with a warning.
     runnable: list[Checked] = []
     reasons: dict[str, str | None] = {}
     for spec in specs:
@@ -93,7 +85,6 @@ def _require_batch(spec: RunSpec) -> None:
 
 
 def _unsupported(spec: RunSpec) -> str | None:
-    """The reason why the variants of a run do not support its task; None where they do."""
     try:
         build(f"attention {spec.attention!r}", partial(_try_to_build, spec))
     except Unsupported as error:
@@ -124,12 +115,9 @@ def run_all(
     checked_runs: Sequence[Checked], store: Store, resources: Resources, *,
     rerun: bool = False, keep_checkpoints: bool = False,
 ) -> list[tuple[Record, bool]]:  # fmt: skip
-    """Execute every run that has no result yet; with `rerun` from the start. See `check`.
-
-    A run that another command executes is left to it, and executed here if that ends before the run
-    does. A run whose process ends unexpectedly `ATTEMPTS` times fails. Return the record of each
-    run, and whether it was executed now.
-    """
+    # A run that another command executes is left to it, and executed here if that ends before the
+    # run does. A run whose process ends unexpectedly `ATTEMPTS` times fails. Return the record of
+    # each run, and whether it was executed now.
     store.remove_leftovers()
     missing = {run.spec.file_name: run for run in checked_runs if not run.is_done}
     done = {run.spec.file_name: (run.record, False) for run in checked_runs
@@ -144,8 +132,6 @@ def run_all(
 
 
 class _Grid:
-    """The runs of a grid by name: waiting, running, left to other commands, and ended."""
-
     def __init__(
         self, missing: Mapping[str, Checked], store: Store, resources: Resources,
         keep_checkpoints: bool, done: int,
@@ -166,7 +152,6 @@ class _Grid:
         self.began = self.summary_at = time.monotonic()
 
     def execute(self) -> dict[str, tuple[Record, bool]]:
-        """Execute the runs until each has an outcome."""
         left = {name: self.store.locks.state(name) for name in self.specs}
         of_others = {name for name, state in left.items() if state and not state.is_of_this_host}
         # Last, the runs that another machine has begun: until then it may continue them.
@@ -203,7 +188,6 @@ class _Grid:
         self.running[future] = name
 
     def _accept(self, name: str, future: Future[Result]) -> None:
-        """Take note of how a run ended, or its process before it."""
         if error := future.exception():
             self.deaths[name] += 1
             if self.deaths[name] < ATTEMPTS:
@@ -230,7 +214,6 @@ class _Grid:
             LOG.info("%s: %s; %s", name_of_run, result.record.status, self._summary())
 
     def _look(self) -> None:
-        """Show the state, and take the runs back that other commands have left."""
         if time.monotonic() < self.look_at:
             return
         for name in [name for name in self.others if not self.store.locks.is_held(name)]:
@@ -248,7 +231,6 @@ class _Grid:
         self.look_at = time.monotonic() + SECONDS_PER_LOOK
 
     def _summary(self) -> str:
-        """The state in one line; the time that is left is estimated from runs that have ended."""
         ended, total = len(self.outcomes), len(self.specs)
         failed = sum(not record.is_final for record, _ in self.outcomes.values())
         seconds = (time.monotonic() - self.began) * (total - ended) / ended if ended else 0.0

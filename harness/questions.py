@@ -20,26 +20,18 @@ from zoo.composition import Composition
 from zoo.registry import UserError, Value, unknown
 from zoo.variants import variants
 
+# Fields of the model and of `TrainSpec` that have a separate option, with that option.
 FLAGS = {"positions": "--positions", "precision": "--precision", "compiled": "--compile"}
-"""Fields of the model and of `TrainSpec` that have a separate option, with that option."""
 
-SHARED = ("model", "train")
-"""The owners of fields that all rows of a question share."""
+SHARED = ("model", "train")  # The owners of fields that all rows of a question share
+RATE = "train.lr"  # The field that is tuned where no grid is given
+FACTORS = (1 / 3, 1.0, 3.0, 9.0)  # Its values as multiples of the recipe's
+MOST_POINTS = 64  # Points of a grid, at most
 
-RATE = "train.lr"
-"""The field that is tuned where no grid is given."""
-
-FACTORS = (1 / 3, 1.0, 3.0, 9.0)
-"""Its values as multiples of the recipe's."""
-
-MOST_POINTS = 64
-"""Points of a grid, at most."""
-
+# Options by owner: a variant, a task, `model` or `train`.
 Settings = Mapping[str, Mapping[str, Value]]
-"""Options by owner: a variant, a task, `model` or `train`."""
 
-Texts = Mapping[str, Sequence[str]]
-"""Values of fields as text, by path."""
+Texts = Mapping[str, Sequence[str]]  # Values of fields as text, by path
 
 S = TypeVar("S", bound=Frozen)
 
@@ -51,20 +43,9 @@ def question_of(
     device: Device = "cpu", precision: str = "auto", positions: str = "",
     compiled: bool | None = None, tune: bool = False, grid: Texts = NONE, match: str = "",
 ) -> Question:  # fmt: skip
-    """The question of a task with a recipe; no data are read.
-
-    Args:
-        task: a name, or the path of a table of texts and labels.
-        recipe: a name, the path of a TOML file, or a question of a suite, `laptop@2/copy`.
-        settings: override the recipe's; options of variants are left to `spec_of`.
-        device: decides what `precision` and `compiled` are by default.
-        precision: `auto` for fp32 on a CPU and bf16 on CUDA, or for that of a question of a suite.
-        positions: empty for learned ones, or for those of a question of a suite.
-        compiled: None for on CUDA only, unless batches have many lengths.
-        tune: whether there is a grid.
-        grid: by default learning rates.
-        match: `parameters`, or empty; see `Question`.
-    """
+    # No data are read. `recipe` may be a question of a suite, `laptop@2/copy`, which fixes positions
+    # and precision. `settings` of variants are left to `spec_of`; `compiled` is None for on CUDA
+    # alone, unless batches have many lengths; `grid` has values by path, by default learning rates.
     name = name_of(task)
     if positions:
         require_known("kind of positions", [positions], get_args(Positions))
@@ -103,7 +84,6 @@ def question_of(
 
 
 def _precision_of(recipe: recipes.Recipe, precision: str, device: Device) -> str:
-    """The precision of a question of a suite, else of the request."""
     if recipe.question is None:
         return pick_precision(precision, device)
     own = recipe.question.precision
@@ -115,7 +95,6 @@ def _precision_of(recipe: recipes.Recipe, precision: str, device: Device) -> str
 
 
 def of_suite(suite: Suite, declared: SuiteQuestion, device: Device) -> Question:
-    """A question of a suite, with the grid of its rates."""
     recipe = recipes.of_question(suite, declared.name)
     return question_of(declared.task, recipe, device=device, tune=bool(declared.rates))
 
@@ -125,10 +104,7 @@ def spec_of(
     device: Device = "cpu", values: Mapping[str, Value] = MappingProxyType({}),
     role: Literal["trial", "final", ""] = "",
 ) -> RunSpec:  # fmt: skip
-    """A run of a variant on a question; the data of the task are read, once a process.
-
-    `settings` are options by variant, which override the question's; other variants' are ignored.
-    """
+    # `settings` are options by variant, which override the question's; other variants' are ignored.
     composition, options = composed(question.variants, attention, settings)
     depth = int(values.get("model.depth", question.model.depth))
     return RunSpec(
@@ -141,7 +117,6 @@ def spec_of(
 def composed(
     recipe: Mapping[str, Mapping[str, Any]], attention: str, settings: Settings
 ) -> tuple[Composition, dict[str, Any]]:
-    """The stack of a run with a recipe's options, and its fields `options` and `overrides`."""
     composition = Composition.parse(attention)
     usual = recipes.options_of(recipe, composition.names)
     options = {name: {**usual[name], **settings.get(name, {})} for name in composition.names}
@@ -152,13 +127,12 @@ def composed(
 
 
 def name_of(task: str) -> str:
-    """The registered name of a task; a path, which has a suffix or a folder, means task `table`."""
+    # A path, which has a suffix or a folder, means task `table`.
     path = Path(task)
     return "table" if path.suffix or path.name != task else task
 
 
 def require_used(settings: Settings, questions: Iterable[Question], names: Iterable[str]) -> None:
-    """Raise UserError for settings of no task of the questions and of no variant of `names`."""
     owners = {*SHARED, *names, *(question.task.name for question in questions)}
     for owner in settings.keys() - owners:
         raise UserError(
@@ -167,7 +141,6 @@ def require_used(settings: Settings, questions: Iterable[Question], names: Itera
 
 
 def _name(question: Question, changes: Mapping[str, Value], positions: str, device: Device) -> str:
-    """The name of a question of no suite: the task, the recipe, and what differs from it."""
     train, on_cuda = question.train, device == "cuda"
     texts = [f"{path}={changes[path]}" for path in sorted(changes)]
     if positions:
@@ -186,7 +159,6 @@ def _name(question: Question, changes: Mapping[str, Value], positions: str, devi
 def _tuned(
     question: Question, texts: Texts, rates: Sequence[float], settings: Settings
 ) -> Question:
-    """The question with a grid: `texts`, else `rates`, else `FACTORS` times the recipe's rate."""
     _require_few(texts, 0)
     for path in texts or (RATE,):
         owner, _, name = path.partition(".")
@@ -206,7 +178,6 @@ def _tuned(
 
 
 def _values(question: Question, path: str, texts: Sequence[str]) -> tuple[Value, ...]:
-    """The values of a field in order, each once, as the specification holds them."""
     owner, _, name = path.partition(".")
     part = getattr(question, owner)
     if not isinstance(getattr(part, name, None), Value):
@@ -216,7 +187,6 @@ def _values(question: Question, path: str, texts: Sequence[str]) -> tuple[Value,
 
 
 def _require_few(grid: Mapping[str, Sequence[Any]], least: int) -> None:
-    """Reject a grid of fewer points than `least`, or of more than `MOST_POINTS`."""
     count = prod(map(len, grid.values())) if grid else 0
     if not least <= count <= MOST_POINTS and (grid or least):
         raise UserError(
@@ -226,7 +196,7 @@ def _require_few(grid: Mapping[str, Sequence[Any]], least: int) -> None:
 
 
 def _require_known(recipe: recipes.Recipe) -> None:
-    """Reject a recipe with a table of an unknown task or variant, which nothing would read."""
+    # Nothing would read the table of an unknown task or variant.
     tables = [recipe, *recipe.tasks.values(), *recipe.shared.values(), recipe.other]
     of_variants = {name.removeprefix("+") for table in tables if table for name in table.variants}
     for registry, names in ((tasks, {*recipe.tasks}), (variants, of_variants)):
@@ -240,7 +210,6 @@ def _sections(
     task: Task, recipe: recipes.TaskRecipe, prefix: str, settings: Settings, positions: str,
     of_train: Mapping[str, Value],
 ) -> tuple[Any, TrainSpec, dict[str, Value]]:  # fmt: skip
-    """The model, the optimiser's recipe, and the fields in which they differ from the recipe's."""
     if task.inputs not in MODELS:
         raise UserError(f"{task.key}: there is no model of {task.inputs}; use another task")
     kind = MODELS[task.inputs]
@@ -263,7 +232,6 @@ def _sections(
 
 
 def _require_meaning(unused: Sequence[str], inputs: str) -> None:
-    """Raise UserError for the first setting that has no meaning for such inputs."""
     for setting in unused:
         raise UserError(f"{setting} has no meaning for {inputs}; leave it out")
 
@@ -272,7 +240,6 @@ def _section(
     kind: type[S], owner: str, recipe: Mapping[str, Any], settings: Settings, prefix: str,
     fixed: Mapping[str, Value],
 ) -> tuple[S, dict[str, Value]]:  # fmt: skip
-    """The fields of `owner`, `model` or `train`, and those that differ from the recipe's."""
     for name in fixed.keys() & recipe.keys():
         path = f"{prefix}{owner}.{name}"
         raise UserError(f"{path} belongs to no recipe; remove it and use {FLAGS[name]}")
@@ -289,7 +256,7 @@ def _section(
 
 
 def _with_fields(values: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The values after the changes; `augment.mixup` is a field of the field `augment`."""
+    # `augment.mixup` is a field of the field `augment`.
     for name, value in changes.items():
         owner, dot, field_name = name.partition(".")
         fields = values.get(owner) or {}
@@ -301,7 +268,6 @@ def _with_fields(values: dict[str, Any], changes: Mapping[str, Any]) -> dict[str
 
 
 def _override(value: Any, text: Any) -> Value:
-    """A field as a name has it: as its text, where it has fields itself."""
     if isinstance(value, tuple):
         return ",".join(map(str, value))
     return value if isinstance(value, Value) else text

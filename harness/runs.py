@@ -27,13 +27,12 @@ from zoo.registry import UserError
 
 LOG = logging.getLogger(__name__)
 
-Outcomes = list[tuple[Record, bool]]
-"""The record of each run, and whether it was made now."""
+Outcomes = list[tuple[Record, bool]]  # The record of each run, and whether it was made now
 
 TASK = "listops"
 
+# The seeds where none is given: of runs, and of runs at the chosen point of a grid.
 SEEDS, TUNED_SEEDS = (0,), (1, 2, 3, 4, 5)
-"""The seeds where none is given: of runs, and of runs at the chosen point of a grid."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +113,6 @@ def _rows(
     attentions: Sequence[str], tasks: Sequence[str], seeds: Sequence[int], over: Texts, *,
     budget: str = "laptop", settings: Settings = NONE, **question: Any,
 ) -> list[list[RunSpec]]:  # fmt: skip
-    """The runs of each variant on each task: its trials where fields are tuned."""
     recipe, names = recipes.find(budget), set[str]()
     usual = recipe.question.task if recipe.question else TASK
     found: list[tuple[str, list[tuple[Question, Settings]]]] = []
@@ -149,7 +147,6 @@ def _specs(
 
 
 def execute(specs: Sequence[RunSpec], how: Execution) -> Outcomes:
-    """Check every run, then make those without a final record; see `harness.grid.run_all`."""
     environment.keep_freed_memory()
     store = Store(how.store)
     checked_runs = grid.check(specs, store, rerun=how.rerun, keep_outdated=how.keep_outdated)
@@ -167,11 +164,8 @@ def choose(
     rows: Sequence[Sequence[RunSpec]], seeds: Sequence[int], how: Execution,
     of_suite: bool = False,
 ) -> tuple[Outcomes, int]:  # fmt: skip
-    """Make the trials of each row in `rows`, then its runs with `seeds` at the chosen point.
-
-    With `of_suite` rows have the trials of `tuning.due`. Return the records at the chosen points,
-    and the trials of rows without a finished one; and their number if none is skipped or fails.
-    """
+    # With `of_suite` rows have the trials of `tuning.due`. Return the records at the chosen points,
+    # and the trials of rows without a finished one; and their number if none is skipped or fails.
     of_rows: list[list[Record]] = [[] for _ in rows]
     missing = [tuning.due(row, []) if of_suite else [*row] for row in rows]
     while any(missing):

@@ -38,17 +38,13 @@ from zoo.variants import variants
 
 LOG = logging.getLogger(__name__)
 
-SOME_EXAMPLES = 100
-"""Examples of train that show which lengths there are."""
+SOME_EXAMPLES = 100  # Examples of train that show which lengths there are
 
 
 def rows_of(
     suite: Suite, names: Sequence[str], settings: Mapping[str, Mapping[str, Value]]
 ) -> tuple[SuiteRow, ...]:
-    """The rows that are named by their label, else by their attention; all if none is named.
-
-    A name that no row has makes a further row. With `settings`, options of variants, each does.
-    """
+    # A name that no row has makes a further row. With `settings`, options of variants, each does.
     if not names and not settings:
         return suite.rows
     rows: list[SuiteRow] = []
@@ -73,10 +69,7 @@ def rows_of(
 def specs_of(
     suite: Suite, declared: SuiteQuestion, rows: Iterable[SuiteRow], device: Device
 ) -> list[list[RunSpec]]:
-    """The runs of each row that has the form which a question of a suite needs.
-
-    They are a trial at each point of the question's grid, with seed 0; without a grid one run.
-    """
+    # They are a trial at each point of the question's grid, with seed 0; without a grid one run.
     question, found = of_suite(suite, declared, device), []
     for row in rows:
         if not has_form(row.attention, causal=data_of(question.task).task.causal):
@@ -88,20 +81,17 @@ def specs_of(
 
 
 def recipe_and_task(suite: Suite, question: SuiteQuestion) -> tuple[recipes.TaskRecipe, Any]:
-    """The recipe and the task of a question; the class of a task that is made from a file."""
     of_task = recipes.of_question(suite, question.name).of_task(question.task)
     read = "path" in of_task.options
     return of_task, tasks.find(question.task) if read else create(question.task, **of_task.options)
 
 
 def has_form(attention: str, *, causal: bool) -> bool:
-    """Return whether the variants of a row that are installed have the form of a task."""
     names = {*layers_in(attention)} & {*variants.names()}
     return all(causal in variants.find(name).traits.forms for name in names)
 
 
 def missing_data(suite: Suite, questions: Iterable[SuiteQuestion]) -> dict[str, str]:
-    """The command that gets the missing data of each question, by name."""
     missing = {}
     for question in questions:
         of_task, task = recipe_and_task(suite, question)
@@ -119,11 +109,8 @@ def missing_data(suite: Suite, questions: Iterable[SuiteQuestion]) -> dict[str, 
 
 
 def efforts(suite: Suite) -> pd.DataFrame:
-    """A line for each row and question of a suite; no data are needed.
-
-    Columns: `question`, `row`, `attention`, `task`, as of `Step`; `runs`, their number, trials
-    included; `steps`, of each at most; `passes` of the model in a step: parts of equal length.
-    """
+    # Columns: `question`, `row`, `attention`, `task`, as of `Step`; `runs`, their number, trials
+    # included; `steps`, of each at most; `passes` of the model in a step: parts of equal length.
     found = []
     for question in suite.questions:
         of_task, task = recipe_and_task(suite, question)
@@ -154,7 +141,6 @@ class Step(NamedTuple):
 def steps(
     suite: Suite, questions: Iterable[SuiteQuestion], rows: Sequence[SuiteRow], device: Device
 ) -> list[Step]:
-    """The training steps of rows at the shapes of questions; no data are needed."""
     environment, found = describe(device), []
     for question in questions:
         of_task, task = recipe_and_task(suite, question)
@@ -174,13 +160,11 @@ def steps(
 
 
 def frame_of(steps: Sequence[Step]) -> pd.DataFrame:
-    """The steps as `reports.papers.step_costs` takes them."""
     wanted = [{**step._asdict(), "shape": step.spec.shape} for step in steps]
     return pd.DataFrame(wanted).drop(columns="spec")
 
 
 def layer_costs(plan: CostPlan, row: SuiteRow, device: Device) -> list[CostSpec]:
-    """The measurements of a row in each of its forms; a layer of a composition has none."""
     specs: list[CostSpec] = []
     has_any = plan.level == "step" or len(Composition.parse(row.attention).names) == 1
     for operation, causal in product(plan.passes if has_any else (), plan.causal):
@@ -196,7 +180,6 @@ def layer_costs(plan: CostPlan, row: SuiteRow, device: Device) -> list[CostSpec]
 
 
 def costs_of_rows(plan: CostPlan, rows: Sequence[SuiteRow], device: Device) -> list[CostSpec]:
-    """The measurements of rows, and of the layers of compositions, whose cost is their mean."""
     named = [Composition.parse(row.attention).names for row in rows]
     parts = dict.fromkeys(name for names in named if len(names) > 1 and plan.level == "layer"
                           for name in names)  # fmt: skip
@@ -250,7 +233,6 @@ def run_suite(
 def _measure_steps(
     suite: Suite, questions: Sequence[SuiteQuestion], rows: Sequence[SuiteRow], how: Execution
 ) -> tuple[bool, Sequence[pd.DataFrame]]:
-    """Measure training steps, and always those of softmax, which the others are compared with."""
     first = rows_of(suite, [suite.rows[0].attention], {})
     every = (*first, *(row for row in rows if row not in first))
     found = steps(suite, questions, every, how.resources.device)
@@ -259,7 +241,6 @@ def _measure_steps(
 
 
 def _train(suite: Suite, question: SuiteQuestion, rows: Sequence[SuiteRow], how: Execution) -> bool:
-    """Make the runs of a question; return whether all have finished."""
     found = specs_of(suite, question, rows, how.resources.device)
     if question.rates:
         outcomes, count = choose(found, question.seeds, how, of_suite=True) if found else ([], 0)
@@ -280,7 +261,6 @@ def _train(suite: Suite, question: SuiteQuestion, rows: Sequence[SuiteRow], how:
 
 
 def copy_published(specs: Sequence[CostSpec], store: Path) -> None:
-    """Copy the published costs of softmax of this machine, PyTorch and code to a store."""
     published, own = CostStore.within(stores.PUBLISHED), CostStore.within(store)
     for spec in specs:
         if spec.attention == REFERENCE and own.find(spec) is None:
@@ -292,7 +272,7 @@ def copy_published(specs: Sequence[CostSpec], store: Path) -> None:
 
 
 def _require_certificates(rows: Sequence[SuiteRow], how: Execution) -> None:
-    """Check the variants of other packages, whose claims no test of this one proves."""
+    # No test of this repository proves the claims of variants of other packages.
     for row in rows:
         for name in Composition.parse(row.attention).names:
             if is_foreign([name]):

@@ -14,7 +14,6 @@ Document = Mapping[str, Any]
 
 
 def text(document: Document, machine: str) -> str:
-    """The document of a row as text: at most 32 lines."""
     row = document["row"]
     outdated = {name for found in document["questions"] for name in found.get("outdated", ())}
     results = [
@@ -31,7 +30,6 @@ def text(document: Document, machine: str) -> str:
 
 
 def _cost_table(form: str, lines: Sequence[Document]) -> str:
-    """The costs of a form; questions of the other form have others."""
     head = [f"{form}; tokens", *(f"{line['tokens']:,}" for line in lines)]
     return text_table(head, [
         [what, *(f"{line[name]:.2f}" if line.get(name) is not None else str(line["reason"])
@@ -41,7 +39,6 @@ def _cost_table(form: str, lines: Sequence[Document]) -> str:
 
 
 def _lines(row: str, found: Document) -> list[list[str]]:
-    """The best variant, those next to this one, and the strongest baseline."""
     others, at, before = found["others"], found["place"] - 1, found["published"]
     lines = {
         other["place"]: [str(other["place"]), other["row"], f"{other['mean']:.1f}",

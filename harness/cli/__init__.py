@@ -55,7 +55,6 @@ def execute(command: Callable[[], int]) -> NoReturn:
 
 
 def _outcome(command: Callable[[], int]) -> tuple[int, str]:
-    """The exit code of `command`, and what to print on stderr."""
     from zoo.registry import UserError, in_one_line, printable
 
     if sys.stdout is None:
@@ -85,7 +84,6 @@ def _outcome(command: Callable[[], int]) -> tuple[int, str]:
 
 
 def _output_error(text: str = "") -> str:
-    """Write `text` to stdout and flush it; return why that fails, as every later write does."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -98,8 +96,6 @@ def _output_error(text: str = "") -> str:
 
 
 class _Lines(logging.Handler):
-    """Prints what `harness` logs: the progress of a command, and tracebacks on stderr."""
-
     def emit(self, record: logging.LogRecord) -> None:
         from zoo.registry import printable
 
@@ -123,7 +119,6 @@ def _lines() -> Iterator[None]:
 
 
 def _show_once() -> Callable[..., None]:
-    """A function that prints each warning once, as one line without its source location."""
     print_once = cache(_print_error)
 
     def show(message: Warning | str, *_: object) -> None:

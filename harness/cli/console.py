@@ -9,7 +9,6 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeE
 
 @contextmanager
 def download(name: str) -> Iterator[Callable[[str, int, int], None]]:
-    """Show a download on stderr; yield a function that takes a file, its bytes, and all bytes."""
     console = Console(stderr=True)
     columns = (
         TextColumn("[bold]{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn()

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 from harness.cli.process import Answer
 from reports.text import WIDTH, text_table
 
+# The claims that a variant makes or not; `linear` is of its cost.
 CLAIMS = ("bidirectional", "causal", "cross", "linear", "stochastic", "recurrent")
-"""The claims that a variant makes or not; `linear` is of its cost."""
 
+# Fields of an entry that are in no line of their own.
 APART = ("name", "version", "mechanism", "title", "formula", "options", "requires", "installed")
-"""Fields of an entry that are in no line of their own."""
 
 
 def list_(
@@ -42,7 +42,6 @@ def list_(
 
 
 def listing(document: Mapping[str, Sequence[Any]]) -> str:
-    """The list as text."""
     variants, tasks = document["variants"], document["tasks"]
     mechanisms = [[v["name"], "\n".join([v["mechanism"], *_needs(v)])] for v in variants]
     claims = [[c, ", ".join(v["name"] for v in variants if v[c])] for c in CLAIMS]
@@ -68,7 +67,6 @@ def listing(document: Mapping[str, Sequence[Any]]) -> str:
 
 
 def details(entry: Mapping[str, Any]) -> str:
-    """A variant or a task as text: what it is, and its options."""
     what = entry.get("mechanism") or entry["title"]
     version = f"@{entry['version']}" if "title" in entry else ""
     lines = [f"{entry['name']}{version}: {what}"]
@@ -95,7 +93,6 @@ def _words(value: Any) -> str:
 
 
 def _of_suite(name: str) -> Answer:
-    """The runs of a suite by question, and the hours that they take on one GPU."""
     from harness.records.suites import find
     from harness.suite import efforts
     from reports.papers import STEP_SECONDS, gpu_hours

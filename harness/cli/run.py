@@ -14,10 +14,9 @@ EXECUTION = {
     "attention", "cost", "store", "device", "engine", "workers", "threads", "slurm", "rerun",
     "keep_outdated",
 }  # fmt: skip
-"""The options of the first command."""
 
+# The options beside `--suite`.
 SUITE = {*EXECUTION, "suite", "questions", "set_", "keep_checkpoints"}
-"""The options beside `--suite`."""
 
 
 def run(options: RunOptions) -> Answer:
@@ -55,7 +54,6 @@ def run(options: RunOptions) -> Answer:
 
 
 def _answer(options: RunOptions, outcomes: "Outcomes", code: int) -> Answer:
-    """The record of each run, and the leaderboard of the records."""
     from harness.report import summary, write_sweep
 
     files = write_sweep(options.store, options.over.partition("=")[0]) if options.over else []
@@ -69,7 +67,6 @@ def _answer(options: RunOptions, outcomes: "Outcomes", code: int) -> Answer:
 
 
 def _first(options: RunOptions, how: "Execution") -> Answer:
-    """The place of each variant among the published rows, and the cost of a layer of it."""
     from harness.first import first
     from reports.first import text as text_of
 
@@ -80,7 +77,6 @@ def _first(options: RunOptions, how: "Execution") -> Answer:
 
 
 def _suite(options: RunOptions, how: "Execution") -> Answer:
-    """The matrix of a suite, or its training steps beside the published ones."""
     from harness.report import matrix_of
     from harness.suite import run_suite
     from reports import papers

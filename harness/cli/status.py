@@ -6,8 +6,7 @@ from pathlib import Path
 from harness.cli.process import Answer
 from zoo.registry import printable
 
-SHOWN = ("host", "pid", "since", "phase", "step", "steps")
-"""Fields of the state of a run."""
+SHOWN = ("host", "pid", "since", "phase", "step", "steps")  # Fields of the state of a run
 
 
 def status(store: Path = Path("runs")) -> Answer:

@@ -1,8 +1,4 @@
-"""The measurements of a cost sweep, resolved from what a user names, and their reference.
-
-The reference of time is the fastest exact softmax, of memory SDPA softmax; see
-docs/decisions/costs.md.
-"""
+"""The measurements of a cost sweep and their reference softmax; see docs/decisions/costs.md."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -33,30 +29,24 @@ from zoo.contract import Size, Unsupported
 from zoo.registry import UserError, Value, changed
 from zoo.variants import variants
 
-NAIVE = "naive"
-"""The backend of softmax that is its formula."""
+NAIVE = "naive"  # The backend of softmax that is its formula
 
+# Its exact implementations by kind of device.
 BACKENDS: Mapping[str, tuple[str, ...]] = {"cpu": (SDPA, NAIVE), "cuda": (SDPA, NAIVE, "xformers")}
-"""Its exact implementations by kind of device."""
 
+# Tensors of the size of the weights of all layers that the formula has in memory, about.
 WEIGHTS = 3
-"""Tensors of the size of the weights of all layers that the formula has in memory, about."""
 
-SHARE = 0.25
-"""Share of the memory of the machine that these may take, at most."""
+SHARE = 0.25  # Share of the memory of the machine that these may take, at most
 
 Settings = Mapping[str, Mapping[str, Value]]
 
-RECIPE = "laptop"
-"""The recipe of the model, where the level is `step`."""
-
-MODEL = "model"
-"""The owner of the settings of that model."""
+RECIPE = "laptop"  # The recipe of the model, where the level is `step`
+MODEL = "model"  # The owner of the settings of that model
 
 SETTINGS = ("depth", "feed_forward", "head", "dropout", "recompute")
 
-LARGEST = 2**31
-"""The most samples of a call, or tokens of all of them."""
+LARGEST = 2**31  # The most samples of a call, or tokens of all of them
 
 
 def measurements(
@@ -65,12 +55,8 @@ def measurements(
     precision: str = "auto", device: str = "auto", settings: Settings = MappingProxyType({}),
     references: bool = True,
 ) -> list[CostSpec]:  # fmt: skip
-    """The measurements of a sweep; arguments are those of `harness.cost`.
-
-    Prefill, decoding, and variants that are causal only, always are causal. With `references`
-    softmax by its backends is measured, too; a cost contains the ratio to it without them as well.
-    A variant that has no such pass is left out with a warning.
-    """
+    # Prefill, decoding, and variants that are causal only, always are causal. With `references`
+    # softmax by its backends is measured, too. A variant without a pass is left out with a warning.
     require_known("pass", operations, PASSES)
     require_known("level", [level], LEVELS)
     kind = pick_device(device)
@@ -101,7 +87,6 @@ def measurements(
 
 
 def of_run(spec: RunSpec, machine: str, threads: int) -> list[CostSpec]:
-    """The training step, and the evaluation of a batch, of a run on a machine."""
     task, model = data_of(spec.question.task).task, spec.model
     # All sequences of an example pass through the model.
     batch = spec.train.batch * task.sequences
@@ -118,7 +103,6 @@ def of_run(spec: RunSpec, machine: str, threads: int) -> list[CostSpec]:
 
 
 def batch_of(batching: str, length: int) -> int:
-    """The samples of a call."""
     try:
         name, number = batching_of(batching)
         if not 1 <= number <= LARGEST:
@@ -184,13 +168,12 @@ def _model(dim: int, heads: int, options: Mapping[str, Value]) -> Encoder:
 
 
 def reference_of(spec: CostSpec, backend: str = SDPA) -> CostSpec:
-    """The measurement of softmax, by a backend, that `spec` is compared with."""
     options = {REFERENCE: changed(variants.find(REFERENCE), {"backend": backend})}
     return spec.model_copy(update={"attention": REFERENCE, "options": options, "overrides": {}})
 
 
 def candidates(spec: CostSpec) -> list[str]:
-    """The backends to try; the formula only where its weights fit, a compiled model with SDPA."""
+    # The formula only where its weights fit, a compiled model with SDPA.
     weights = spec.batch * spec.heads * spec.length * (spec.model.depth if spec.model else 1)
     weights *= 1 if spec.operation == "decode" else spec.length
     needed = WEIGHTS * weights * (2 if spec.precision == "bf16" else 4)

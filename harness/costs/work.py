@@ -20,13 +20,13 @@ from zoo.contract import Attention, Size, Unsupported, decoding
 from zoo.cost import backends, flops, state_bytes
 from zoo.variants import variants
 
+# Vocabulary size and number of classes of the model where the level is `step`.
 VOCABULARY, CLASSES = 256, 10
-"""Vocabulary size and number of classes of the model where the level is `step`."""
 
 
 @dataclass(frozen=True)
 class TimedCall:
-    """A call whose cost is measured, the module that it calls, and bytes of a state of decoding."""
+    # The module that is called, and bytes of a state of decoding.
 
     call: Callable[[], Any]
     module: torch.nn.Module
@@ -34,7 +34,6 @@ class TimedCall:
 
 
 def prepare(spec: CostSpec) -> TimedCall:
-    """Build what `spec` describes, with random parameters and inputs."""
     torch.manual_seed(0)
     if spec.level == "layer":
         return _layer_call(spec)
@@ -47,7 +46,6 @@ def prepare(spec: CostSpec) -> TimedCall:
 
 
 def require_supported(spec: CostSpec) -> None:
-    """Reject a pass that a variant lacks, before anything is built."""
     for name in spec.options:
         variant = variants.find(name)
         variant.require_form(causal=spec.causal)
@@ -78,7 +76,6 @@ def _layer_call(spec: CostSpec) -> TimedCall:
 
 
 def trainer_of(spec: CostSpec) -> Trainer:
-    """A new model of `spec`, on its task or on random tokens."""
     model = cast(Encoder, spec.model)
     if spec.task and spec.train:
         data = data_of(spec.task)
@@ -98,7 +95,6 @@ def trainer_of(spec: CostSpec) -> Trainer:
 
 
 def counts(spec: CostSpec, timed: TimedCall) -> tuple[int, str]:
-    """The operations of a call in matrix products, and the backends of its layers."""
     length = 1 if spec.operation == "decode" else spec.length
     with autocast(spec.device, spec.precision):
         shape = (spec.batch, length, spec.dim)
@@ -111,8 +107,6 @@ def counts(spec: CostSpec, timed: TimedCall) -> tuple[int, str]:
 
 
 def training_call(trainer: Trainer) -> Call:
-    """The first training step, again and again."""
-
     def call() -> None:
         trainer.model.train()
         trainer.step(0)
@@ -142,7 +136,7 @@ def _evaluation(
 
 
 def _decoding(spec: CostSpec, layer: Attention) -> TimedCall:
-    """One step after a prompt of `spec.length` tokens; a state that does not grow needs none."""
+    # After a prompt of `spec.length` tokens; a state that does not grow needs none.
     token = torch.randn(spec.batch, spec.dim, device=spec.device)
     layer.eval()
     with torch.inference_mode(), autocast(spec.device, spec.precision):

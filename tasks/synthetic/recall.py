@@ -16,8 +16,7 @@ from tasks.registry import tasks
 from tasks.synthetic.base import FIRST_SYMBOL, Examples, Stream, SymbolTask, SyntheticTask
 from zoo.registry import UserError
 
-SPECIAL = 1
-"""Induction's token between symbols; its token 0 does not occur."""
+SPECIAL = 1  # Induction's token between symbols; its token 0 does not occur
 
 
 @tasks.register("induction")
@@ -76,11 +75,9 @@ class Induction(SymbolTask):
         return Examples(sequences, targets[:, None], np.full((count, 1), self.max_len - 1))
 
     def candidates(self, split: Split) -> Int[Tensor, "n c"]:
-        """All symbols of the sequence."""
         return super().candidates(split).masked_fill(self._is_special(split), NO_ANSWER)
 
     def shallow_baselines(self) -> Mapping[str, Baseline]:
-        """The symbols after the special tokens, whichever is asked."""
         return {
             "random after a special token": partial(context.random, self._following),
             "most frequent after a special token": partial(
@@ -93,13 +90,11 @@ class Induction(SymbolTask):
         return (tokens == SPECIAL) | (tokens >= FIRST_SYMBOL + self.symbols)
 
     def _following(self, split: Split) -> Int[Tensor, "n l"]:
-        """The symbol at each position behind a special token; `NO_ANSWER` elsewhere."""
         before = self._is_special(split).roll(1, 1)
         before[:, 0] = False
         return self.candidates(split).masked_fill(~before, NO_ANSWER)
 
     def word(self, token: int) -> str:
-        """Special tokens after the first have a number."""
         number = token - FIRST_SYMBOL - self.symbols
         return f"special{number + 2}" if number >= 0 else super().word(token)
 
@@ -201,15 +196,13 @@ class MultiQueryRecall(SyntheticTask):
         return Examples(sequences, values, target_positions)
 
     def candidates(self, split: Split) -> Int[Tensor, "n c"]:
-        """The values of the pairs."""
         return split.sequences[:, 1 : 2 * self.written : 2].long() - self.classes
 
     def shallow_baselines(self) -> Mapping[str, Baseline]:
-        """One of the values of the key that is queried, not the last: no memory is erased."""
+        # One of the values of the key that is queried, not the last: no memory is erased.
         return {"any value of the key": lambda _: 1 / self.writes} if self.writes > 1 else {}
 
     def word(self, token: int) -> str:
-        """`k` and the number of a key, `v` and the number of a value, or 0."""
         if token == 0:
             return "0"
         return f"k{token}" if token < self.classes else self.class_name(token - self.classes)
