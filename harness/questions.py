@@ -43,8 +43,8 @@ def question_of(
     device: Device = "cpu", precision: str = "auto", positions: str = "",
     compiled: bool | None = None, tune: bool = False, grid: Texts = NONE, match: str = "",
 ) -> Question:  # fmt: skip
-    # No data are read. `recipe` may be a question of a suite, `laptop@2/copy`, which fixes positions
-    # and precision. `settings` of variants are left to `spec_of`; `compiled` is None for on CUDA
+    # No data are read. `recipe` may be a question of a suite, `laptop@2/copy`, which fixes precision
+    # and positions. `settings` of variants are left to `spec_of`; `compiled` is None for on CUDA
     # alone, unless batches have many lengths; `grid` has values by path, by default learning rates.
     name = name_of(task)
     if positions:

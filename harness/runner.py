@@ -179,7 +179,8 @@ class Attempt:
 
 
 def counts_of(model: torch.nn.Module, train: Split, spec: RunSpec, task: Task) -> tuple[int, str]:
-    # The model and the generators do not change. Operations are counted in PyTorch's calls, which a compiled model does not make.
+    # The model and the generators do not change. A compiled model does not make PyTorch's calls, in
+    # which operations are counted.
     recipe = step_recipe(spec.train).model_copy(update={"compiled": False})
     before, device = deepcopy(model.state_dict()), train.targets.device
     shape = (recipe.batch * task.sequences, task.length("train"), spec.model.dim)
