@@ -15,8 +15,7 @@ import torch
 from harness.data import is_out_of_memory, restore
 from harness.engines import Resources, start
 from harness.environment import use_threads
-from harness.memory import require_fit
-from harness.model import build_model
+from harness.model import build_model, require_fit
 from harness.provenance import is_foreign, is_outdated
 from harness.records.overview import summary
 from harness.records.record import Record

@@ -1,6 +1,6 @@
 """Questions and runs from what a user names: `question_of`, then `spec_of` for each run."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import prod
 from pathlib import Path
 from types import MappingProxyType
@@ -43,7 +43,7 @@ def question_of(
     device: Device = "cpu", precision: str = "auto", positions: str = "",
     compiled: bool | None = None, tune: bool = False, grid: Texts = NONE, match: str = "",
 ) -> Question:  # fmt: skip
-    # No data are read. `recipe` may be a question of a suite, `laptop@2/copy`, which fixes precision
+    # No data are read. `recipe` may be a question, `laptop@2/copy`, which fixes precision
     # and positions. `settings` of variants are left to `spec_of`; `compiled` is None for on CUDA
     # alone, unless batches have many lengths; `grid` has values by path, by default learning rates.
     name = name_of(task)
@@ -132,12 +132,10 @@ def name_of(task: str) -> str:
     return "table" if path.suffix or path.name != task else task
 
 
-def require_used(settings: Settings, questions: Iterable[Question], names: Iterable[str]) -> None:
-    owners = {*SHARED, *names, *(question.task.name for question in questions)}
+def require_used(settings: Settings, owners: Collection[str]) -> None:
     for owner in settings.keys() - owners:
-        raise UserError(
-            f"--set {owner}: no run uses {owner!r}; give one of {', '.join(sorted(owners))}"
-        )
+        known = ", ".join(sorted(owners))
+        raise UserError(f"--set {owner}: no row uses {owner!r}; give one of {known}")
 
 
 def _name(question: Question, changes: Mapping[str, Value], positions: str, device: Device) -> str:

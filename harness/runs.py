@@ -13,9 +13,17 @@ from harness.costs import sweep
 from harness.data import forget
 from harness.events import require_tensorboard, write_events
 from harness.interrupts import continued
-from harness.memory import matched
 from harness.provenance import covered
-from harness.questions import NONE, Settings, Texts, composed, question_of, require_used, spec_of
+from harness.questions import (
+    NONE,
+    SHARED,
+    Settings,
+    Texts,
+    composed,
+    question_of,
+    require_used,
+    spec_of,
+)
 from harness.records.cost import CostRecord
 from harness.records.files import require_writable
 from harness.records.frame import newest, of_records
@@ -123,7 +131,7 @@ def _rows(
         found.append((attention, [(question_of(task, recipe, s, **question), s) for s in varied]))
         for of, changes in found[-1][1]:
             names |= {*composed(of.variants, attention, changes)[0].names}
-    require_used(settings, [of for _, row in found for of, _ in row], names)
+    require_used(settings, {*SHARED, *names, *(of.task.name for _, row in found for of, _ in row)})
     # Data are read when everything is known to be possible.
     rows = [
         [spec for of, changes in row
@@ -138,7 +146,7 @@ def _rows(
 def _specs(
     question: Question, attention: str, settings: Settings, seeds: Sequence[int], device: Any
 ) -> Iterator[RunSpec]:
-    width = matched(question, attention, settings, device) if question.match else {}
+    width = tuning.matched(question, attention, settings, device) if question.match else {}
     if question.grid:
         yield from tuning.trials(question, attention, settings, device, width)
         return

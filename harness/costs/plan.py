@@ -3,13 +3,13 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from itertools import chain, product
-from types import MappingProxyType
 from typing import Any
 
 from harness import recipes
 from harness.costs.work import require_supported
 from harness.data import data_of
 from harness.environment import describe, memory_of, pick_device, pick_precision
+from harness.questions import NONE, Settings, require_used
 from harness.records.cost import (
     LEVELS,
     PASSES,
@@ -39,7 +39,6 @@ WEIGHTS = 3
 
 SHARE = 0.25  # Share of the memory of the machine that these may take, at most
 
-Settings = Mapping[str, Mapping[str, Value]]
 
 RECIPE = "laptop"  # The recipe of the model, where the level is `step`
 MODEL = "model"  # The owner of the settings of that model
@@ -52,7 +51,7 @@ LARGEST = 2**31  # The most samples of a call, or tokens of all of them
 def measurements(
     attentions: Sequence[str], lengths: Sequence[int], operations: Sequence[str], *,
     level: str = "layer", batching: str = "1", dim: int = 64, heads: int = 2, causal: bool = False,
-    precision: str = "auto", device: str = "auto", settings: Settings = MappingProxyType({}),
+    precision: str = "auto", device: str = "auto", settings: Settings = NONE,
     references: bool = True,
 ) -> list[CostSpec]:  # fmt: skip
     # Prefill, decoding, and variants that are causal only, always are causal. With `references`
@@ -132,10 +131,7 @@ def _check(
         if len(names[attention]) > 1:
             raise UserError(f"{attention!r} has two variants, a layer has one; give --level step")
     owners = {*chain.from_iterable(names.values()), *([MODEL] if level == "step" else [])}
-    for owner in settings.keys() - owners:
-        raise UserError(
-            f"--set {owner}: no row uses {owner!r}; give one of {', '.join(sorted(owners))}"
-        )
+    require_used(settings, owners)
 
 
 def _spec(

@@ -12,11 +12,11 @@ import harness.runner
 from harness.engines import Resources
 from harness.environment import use_threads
 from harness.grid import ATTEMPTS, check, run_all
-from harness.memory import matched, parameters
 from harness.questions import spec_of
 from harness.records.frame import of_records
 from harness.runner import execute, failure, save_record
 from harness.train import DivergedError
+from harness.tuning import matched, parameters
 from tests.harness.conftest import TREES, requested
 from tests.harness.specs import raising
 from tests.reports.conftest import make_record
