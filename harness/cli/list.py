@@ -25,17 +25,19 @@ def list_(
         budget: Print this recipe as a TOML file, as a template.
         suite: Print this suite as a TOML file, as a template.
     """
-    from harness import catalogue, recipes
-    from harness.records import suites
+    from harness import catalogue
 
-    if budget is not None:
-        return Answer(recipes.show(budget).rstrip())
-    if suite is not None:
-        return Answer(suites.show(suite).rstrip())
+    if budget is not None or suite is not None:
+        # They import pydantic and numpy.
+        from harness import recipes
+        from harness.records import suites
+
+        return Answer((recipes.show(budget) if suite is None else suites.show(suite)).rstrip())
     document = catalogue.listed()
+    named = {suite.partition("@")[0] for suite in document["suites"]}
     if not name:
         return Answer(listing(document), document)
-    if name.endswith(".toml") or name.partition("@")[0] in suites.names():
+    if name.endswith(".toml") or name.partition("@")[0] in named:
         return _of_suite(name)
     entry = catalogue.listed(name)
     return Answer(details(entry), entry)

@@ -101,7 +101,7 @@ def test_other_options_replace_the_result_of_the_same_subject(tmp_path):
             return ()
 
     for number in (2, 3):
-        rows, _ = write_study(Count(number=number, store=tmp_path), print)
+        rows, _ = write_study(Count(number=number, store=tmp_path))
         assert len(rows) == number
     page = (tmp_path / "count.md").read_text("utf-8")
     assert page.startswith(
