@@ -46,7 +46,7 @@ def report(options: ReportOptions) -> Answer:
     A page of each suite, the leaderboard, and the pages of tuning and costs.
     """
     from harness import report as pages
-    from harness import runs, stores
+    from harness import stores
     from harness.records.store import require_folder
     from reports import cost, leaderboard
     from reports.pages.suite import terminal
@@ -61,7 +61,9 @@ def report(options: ReportOptions) -> Answer:
     )  # fmt: skip
     content = stores.content(store, curves=options.curves or tensorboard is not None)
     if options.baselines:
-        complete = runs.fit_baselines(content.records, store)
+        from harness.runs import fit_baselines
+
+        complete = fit_baselines(content.records, store)
     stores.require_records(content, store)
     found = pages.results_in(content, chosen, store)
     if options.compare:
