@@ -53,7 +53,8 @@ def question_of(
     tasks.find(name)
     found = recipes.find(recipe) if isinstance(recipe, str) else recipe
     of_task = found.of_task(name)
-    _require_known(found)
+    if found.name not in recipes.NAMES:
+        _require_known(found)
     path = {"path": task} if name != task else {}
     made = create(name, **{**of_task.options, **path, **settings.get(name, {})})
     declared = found.question
