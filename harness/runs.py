@@ -48,7 +48,6 @@ class Execution:
     """The way in which runs are made; see the options of `harness run`.
 
     Attributes:
-        seconds: of sampling for a measurement, about; `timeout` of a measurement, at most.
         keep_outdated: whether records of earlier code are results.
         baselines: whether baselines of the tasks are fitted after the runs.
     """
@@ -56,8 +55,6 @@ class Execution:
     store: Path = Path("runs")
     resources: engines.Resources = field(default_factory=engines.Resources)
     cost: bool = True
-    seconds: float = sweep.SECONDS
-    timeout: float = sweep.TIMEOUT
     rerun: bool = False
     keep_outdated: bool = False
     keep_checkpoints: bool = False
@@ -67,8 +64,7 @@ class Execution:
     @property
     def of_costs(self) -> dict[str, Any]:
         """The arguments of `harness.costs.sweep.measure_all`."""
-        names = ("seconds", "timeout", "rerun", "keep_outdated")
-        return {name: getattr(self, name) for name in names}
+        return {"rerun": self.rerun, "keep_outdated": self.keep_outdated}
 
 
 def compare(

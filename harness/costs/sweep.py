@@ -42,8 +42,6 @@ from zoo.variants import variants
 
 LOG = logging.getLogger(__name__)
 
-SECONDS, TIMEOUT = 3.0, 600.0
-
 SHARE = 0.9  # Share of the available memory for a measurement on a CPU: with more, others would end
 
 
@@ -125,7 +123,7 @@ def sweep(
 
 
 def measure_all(
-    specs: Sequence[CostSpec], folder: Path, *, seconds: float = SECONDS, timeout: float = TIMEOUT,
+    specs: Sequence[CostSpec], folder: Path, *, seconds: float = 3.0, timeout: float = 600.0,
     rerun: bool = False, keep_outdated: bool = False,
 ) -> list[CostRecord]:  # fmt: skip
     store, records = CostStore.within(folder), []
