@@ -110,12 +110,14 @@ class _Lines(logging.Handler):
 @contextmanager
 def _lines() -> Iterator[None]:
     logger, handler = logging.getLogger("harness"), _Lines()
+    level = logger.level
     logger.setLevel(logging.INFO)
     logger.addHandler(handler)
     try:
         yield
     finally:
         logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 def _show_once() -> Callable[..., None]:
