@@ -32,7 +32,8 @@ def list_(
         from harness import recipes
         from harness.records import suites
 
-        return Answer((recipes.show(budget) if suite is None else suites.show(suite)).rstrip())
+        text = recipes.show(budget or "") if suite is None else suites.show(suite)
+        return Answer(text.rstrip())
     document = catalogue.listed()
     named = {suite.partition("@")[0] for suite in document["suites"]}
     if not name:
