@@ -1,7 +1,8 @@
 """The inputs of attention layers in a model, on examples of a split."""
 
+import logging
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -17,6 +18,8 @@ from harness.records.spec import RunSpec
 from tasks.contract import Split
 from zoo.contract import Attention, Unsupported
 from zoo.projected import ProjectedAttention
+
+LOG = logging.getLogger(__name__)
 
 Layer = TypeVar("Layer", bound=Attention)
 
@@ -56,8 +59,7 @@ def inputs_of_layers(model: nn.Module, split: Split, samples: int) -> list[list[
 
 
 def layers_of(
-    spec: RunSpec, files: Mapping[int, Path], samples: int, kind: type[Layer],
-    announce: Callable[[str], None] = lambda line: None,
+    spec: RunSpec, files: Mapping[int, Path], samples: int, kind: type[Layer]
 ) -> Iterator[tuple[int, int, Layer, list[Inputs]]]:  # fmt: skip
     # Yields the step, the number of the layer from 1, the layer, and its inputs on examples of dev.
     data = restore(spec)
@@ -67,7 +69,7 @@ def layers_of(
         run, name = spec.attention, kind.name()
         raise Unsupported(f"no layer of the run of {run} is {name}; give a run of {name}")
     for step, path in files.items():
-        announce(f"step {step} of {max(files)}")
+        LOG.info("step %s of %s", step, max(files))
         load_weights(path, model)
         inputs = inputs_of_layers(model, data.splits["dev"], samples)
         for number, (layer, calls) in enumerate(zip(layers, inputs, strict=True), 1):

@@ -15,9 +15,9 @@ File = Annotated[Path, {"argument": True}]
 
 def list_() -> Answer:
     """Print which data sets are present and where, and how to get those that are missing."""
-    from harness import api
+    from tasks.data.sources import status
 
-    found = [*api.data_sets()]
+    found = [*status()]
     lines = [
         f"{data_set.task}: {line}"
         for data_set in found
@@ -35,9 +35,9 @@ def import_(task: Task, path: File) -> None:
         task: The task whose data to import.
         path: A folder, an archive or a file of the data set.
     """
-    from harness import api
+    from tasks.data.sources import import_all
 
-    for imported in api.import_all(task, path):
+    for imported in import_all(task, path):
         typer.echo(printable(f"imported: {imported}"))
 
 
@@ -50,11 +50,11 @@ def fetch(task: Task, offline: bool = False) -> None:
         task: The task whose data to download.
         offline: Use only what was downloaded before.
     """
-    from harness import api
     from harness.cli.console import download
+    from tasks.data.sources import fetch_data
 
     with download(task) as watch:
-        fetched = api.fetch_data(task, watch, offline)
+        fetched = fetch_data(task, watch, offline)
     typer.echo(printable(f"{'present' if fetched.present else 'fetched'}: {fetched.path}"))
     typer.echo(f"terms: {fetched.terms}")
 

@@ -45,32 +45,32 @@ def report(options: ReportOptions) -> Answer:
 
     A page of each suite, the leaderboard, and the pages of tuning and costs.
     """
-    from harness import api
-    from harness.cli import console
+    from harness import report as pages
+    from harness import stores
+    from harness.records.store import require_folder
     from reports import cost, leaderboard
     from reports.pages.suite import terminal
     from reports.text import without_nan
 
     complete = True
     store, tensorboard = options.store, options.tensorboard
-    api.require_folder(store)
-    chosen = api.selection(
+    require_folder(store)
+    chosen = pages.selection(
         options.suite or (), published=options.with_published, attentions=options.attention or (),
         questions=names_in([options.questions]) if options.questions else (),
     )  # fmt: skip
-    with console.reading(store) as show:
-        content = api.content(store, curves=options.curves or tensorboard is not None, show=show)
+    content = stores.content(store, curves=options.curves or tensorboard is not None)
     if options.baselines:
-        from harness.cli.progress import shown
+        from harness.runs import fit_baselines
 
-        complete = api.fit_baselines(content.records, store, shown())
-    api.require_records(content, store)
-    found = api.results_in(content, chosen, store)
+        complete = fit_baselines(content.records, store)
+    stores.require_records(content, store)
+    found = pages.results_in(content, chosen, store)
     if options.compare:
-        compared, text = api.comparison(options.compare, found)
+        compared, text = pages.comparison(options.compare, found)
         return Answer(text, compared.to_dict("records"))
     folder, code = options.out or store, int(not complete)
-    files = api.write_report(
+    files = pages.write_report(
         found, folder, latex=options.latex, curves=options.curves, tensorboard=tensorboard,
         tasks=tasks_in(names_in(options.task or [])),
         attentions=rows_in(names_in(options.attention or [])),

@@ -16,12 +16,12 @@ import typer
 
 from harness import baselines, catalogue, first, recipes, report, runs, stores, studies
 from harness.checks import is_certified
-from harness.cli.progress import shown
 from harness.records.certificate import Certificate
 from harness.records.files import within, write_pages
 from harness.records.store import BaselineStore, CertificateStore, ShallowStore
 from harness.records.suites import find, names, published
 from reports import advice, validity
+from reports.first import text
 from reports.markdown import insert
 from reports.pages import suite as suite_pages
 from reports.pages.catalogue import tasks_page, variants_page
@@ -60,7 +60,7 @@ def main(options: PagesOptions) -> None:
     """Write every generated file, or name those that are out of date; exit 1 if there are any."""
     root = options.root
     if options.fit:
-        runs.fit_baselines(stores.content(root / "results").records, root / "results", shown())
+        runs.fit_baselines(stores.content(root / "results").records, root / "results")
         fitted = ShallowStore.within(root / "results")
         for name in baselines.STUDY_SETTINGS:
             if name not in fitted.entries():
@@ -170,7 +170,7 @@ def _screen(root: Path) -> Files:
         raise UserError(f"{file} has other questions than {suite.key}; make it again")
     places = [first.placed(found, row["row"], question.name, answers)
               for found, question in zip(row["questions"], questions, strict=True)]  # fmt: skip
-    lines = first.text(row | {"questions": places}, screen["machine"]).splitlines()
+    lines = text(row | {"questions": places}, screen["machine"]).splitlines()
     readme = root / "README.md"
     block = "\n".join(f"    {line}".rstrip() for line in lines)
     return {readme: insert(readme.read_text("utf-8"), "screen", block).encode()}
@@ -192,7 +192,7 @@ def _documents(root: Path) -> Files:
 
 def _reports(root: Path) -> Files:
     store, readme, tables = root / "results", root / "README.md", dict[str, bytes]()
-    content, text = stores.content(store), readme.read_text("utf-8")
+    content, page = stores.content(store), readme.read_text("utf-8")
     found = report.results_in(content)
     compact = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
     for of in found.suites:
@@ -202,7 +202,7 @@ def _reports(root: Path) -> Files:
         values = advice.table(of.answers, of.seeds, content.costs, of.suite, catalogue.described())
         tables[f"{name}.json"] = f"{compact.encode(values)}\n".encode()
         tables[f"{name}.csv"] = frame_csv(suite_pages.published(of))
-        text = insert(text, name, suite_pages.readme_table(of))
+        page = insert(page, name, suite_pages.readme_table(of))
     (tested,) = [of for of in found.suites if of.suite.key == validity.suite()] or (
         report.results_in(content, report.Selection(suites=(find(validity.suite()),))).suites
     )
@@ -210,7 +210,7 @@ def _reports(root: Path) -> Files:
         **within(store, report.files_of(found)),
         root / "docs" / "validity.md": validity.page(tested, found.leaderboard).encode(),
         **within(root / "harness" / "recipes" / "suites", tables),
-        readme: text.encode(),
+        readme: page.encode(),
     }
 
 

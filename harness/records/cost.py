@@ -30,7 +30,9 @@ Level = Literal["layer", "step"]  # An attention layer alone, or a whole model w
 # What is timed: evaluation; training; `prefill` of a prompt, with its state; a token after it.
 Pass = Literal["forward", "train", "prefill", "decode"]
 
-# The revision of the call that a pass times, else 1: the first `prefill` returned no state.
+# The variant that every cost is compared with, and its backend of fused kernels.
+REFERENCE, SDPA = "softmax", "sdpa"
+
 REVISIONS: dict[Pass, int] = {"prefill": 2}
 
 LEVELS: tuple[Level, ...] = get_args(Level)
@@ -140,6 +142,12 @@ def step_of(spec: RunSpec | CostSpec) -> str:
         step_recipe(spec.train).model_dump(mode="json"), spec.device,
     ]  # fmt: skip
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def softmax_by(backend: str, options: dict[str, dict[str, Value]]) -> dict[str, dict[str, Value]]:
+    if "backend" in options.get(REFERENCE, {"backend": ""}):
+        return options
+    return {**options, REFERENCE: {**options[REFERENCE], "backend": backend}}
 
 
 class Limits(Frozen):

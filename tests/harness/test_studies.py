@@ -81,7 +81,7 @@ def test_other_options_replace_the_result_of_the_same_subject(tmp_path):
 
         def tables(self, store):
             rows = [{"of": "all", "number": n, "mean": (n / 3)} for n in range(self.number)]
-            return [Table("numbers", {"number": self.number}, lambda announce: rows)]
+            return [Table("numbers", {"number": self.number}, lambda: rows)]
 
         @classmethod
         def sections(cls, frame):
@@ -92,7 +92,7 @@ def test_other_options_replace_the_result_of_the_same_subject(tmp_path):
             return ()
 
     for number in (2, 3):
-        rows, _ = write_study(Count(number=number, store=tmp_path), print)
+        rows, _ = write_study(Count(number=number, store=tmp_path))
         assert len(rows) == number
     page = (tmp_path / "count.md").read_text("utf-8")
     assert page.startswith(

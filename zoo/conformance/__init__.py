@@ -29,7 +29,17 @@ from zoo.conformance import (
 )
 from zoo.conformance.configuration import Configuration, Outcome
 from zoo.contract import CAUSAL_SUFFIX, Attention
-from zoo.registry import UserError, Value, build, in_one_line, load_guarded, resolve, unknown
+from zoo.library import Variant, name_and_class
+from zoo.registry import (
+    UserError,
+    Value,
+    build,
+    checked,
+    in_one_line,
+    load_guarded,
+    resolve,
+    unknown,
+)
 from zoo.variants import variants
 
 if TYPE_CHECKING:
@@ -42,6 +52,7 @@ __all__ = [
     "Configuration",
     "Outcome",
     "Result",
+    "check",
     "checks_for",
     "configurations",
     "examine",
@@ -271,3 +282,21 @@ def parametrize(variant: type[Attention]) -> "pytest.MarkDecorator":
     ]
     ids = [f"{configuration.label}: {check.name}" for configuration, check in pairs]
     return pytest.mark.parametrize(("configuration", "check"), pairs, ids=ids)
+
+
+@checked
+def check(variant: Variant, **options: Value) -> list[Result]:
+    """Run every conformance check that applies to a variant, in all its forms.
+
+    Returns:
+        One result per check and form, each with `check`, `variant` (its name and form), `passed`
+        and `detail`.
+
+    Raises:
+        UserError: the variant is unknown or cannot be built with these options.
+    """
+    return [
+        result
+        for configuration in configurations(*name_and_class(variant), options)
+        for result in examine(configuration)
+    ]
