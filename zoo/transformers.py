@@ -25,8 +25,10 @@ from torch.nn import functional as F
 
 from zoo.contract import Attention, State, Unsupported, variants
 from zoo.functional import Options, build, compute, projected_variant, read_mask
+from zoo.kernels.real_tokens import real_tokens_first
 from zoo.library import create
 from zoo.packages import load
+from zoo.packed import Packed
 from zoo.projected import ProjectedAttention
 from zoo.registry import UserError, Value, checked, resolve
 
@@ -170,20 +172,28 @@ class DecoderLayer(nn.Module):
         """
         refuse_others(others)
         x, real, cache = hidden_states, None, past_key_values if cache is None else cache
-        if attention_mask is not None:
-            if attention_mask.ndim != 2:
-                raise cannot(f"a mask of {attention_mask.ndim} dimensions in {self.layer.name()}")
-            real = attention_mask[:, -x.shape[1] :].bool()
-            real = None if bool(real.all()) else real
+        if attention_mask is not None and attention_mask.ndim != 2:
+            raise cannot(f"a mask of {attention_mask.ndim} dimensions in {self.layer.name()}")
+        every = x.new_ones(x.shape[:2], dtype=torch.bool)
+        segments = attention_mask if is_packed(attention_mask) else None
+        if segments is None:
+            if attention_mask is not None:
+                every = attention_mask[:, -x.shape[1] :].bool()
+                real = None if bool(every.all()) else every
+            segments = segments_of(others.get("position_ids"), every)
         # `generate` needs the state in training mode, too; it needs no gradients.
         if cache is None or (self.training and torch.is_grad_enabled()):
-            tokens, losses = self.layer(x, mask=real)
+            tokens, losses = self.layer(x, mask=real, segments=segments)
             if losses:
                 name, names = self.layer.name(), ", ".join(losses)
                 raise cannot(f"the auxiliary loss {names} of {name}, which training needs")
             return tokens, None
         entry = state_of(cache, self.layer_idx)
-        tokens, entry.state = self.layer.prefill(x, real, entry.state)
+        state, begins = entry.state, begins_anew(others.get("position_ids"), every)
+        if state is not None and bool(begins.any()):
+            fresh = self.layer.start(len(x))
+            state = fresh if bool(begins.all()) else self.layer.where_real(begins, fresh, state)
+        tokens, entry.state = self.layer.prefill(x, real, state, segments)
         entry.seen += x.shape[1]
         return tokens, None
 
@@ -236,6 +246,29 @@ def state_layer() -> type:
     return StateLayer
 
 
+def is_packed(mask: Any) -> bool:
+    """Return whether it holds segments: what `padding_mask` gives for packed rows."""
+    # Masks of models are boolean, float, or int64.
+    return isinstance(mask, Tensor) and mask.dtype == torch.int32
+
+
+def segments_of(positions: Any, real: Tensor) -> Tensor | None:
+    """The segments of real tokens whose positions restart in a row; None for one in each."""
+    if not (isinstance(positions, Tensor) and positions.shape[1:] == real.shape[1:]):
+        return None
+    order, inverse = real_tokens_first(real)
+    restarts = F.pad(positions.expand_as(real).gather(1, order).diff() <= 0, (1, 0))
+    segments = (restarts.gather(1, inverse) & real).cumsum(1)
+    return segments if bool(segments.any()) else None
+
+
+def begins_anew(positions: Any, real: Tensor) -> Tensor:
+    """Rows whose first real token has position 0."""
+    if not (isinstance(positions, Tensor) and positions.shape[1:] == real.shape[1:]):
+        return torch.zeros_like(real[:, 0])
+    return positions.expand_as(real).gather(1, real.int().argmax(1, keepdim=True))[:, 0] == 0
+
+
 def refuse_others(others: dict[str, Any]) -> None:
     """Raise `Unsupported` for an argument that has an effect on attention."""
     for name, argument in others.items():
@@ -249,6 +282,8 @@ def padding_mask(
     use_vmap: bool = False, device: Any = "cpu", **_: Any,
 ) -> Tensor:  # fmt: skip
     """The real keys: (b, m) of a causal mask, up to the last query; (b, 1, 1, m) of any other.
+
+    Of packed rows, the segments: the index of the first token of each, (b, n) of int32.
 
     Raises:
         Unsupported: the model asks for a mask that is more than these, or old keys were dropped.
@@ -264,6 +299,10 @@ def padding_mask(
     if mask_function not in plain:
         mask = masks.sdpa_mask(**sizes, mask_function=mask_function, use_vmap=use_vmap)
         same = [p for p in plain if torch.equal(masks.sdpa_mask(**sizes, mask_function=p), mask)]
+        if not same and "packed_sequence" in composed(mask_function):
+            start = mask[:, 0].int().argmax(-1)
+            if torch.equal(mask[:, 0], (start[:, :, None] == start[:, None]).tril()):
+                return start.int()
         if not same:
             raise cannot(f"the mask {composed(mask_function)}, which is not padding, causal or not")
         mask_function = same[0]
@@ -294,8 +333,16 @@ def attend(
     if attention_mask is not None:
         others.pop("sliding_window", None)  # the mask has it
     refuse_others(others)
-    causal, mask = read(attention_mask, query, key, getattr(module, "is_causal", True)
-                        if is_causal is None else is_causal)  # fmt: skip
+    causal, mask, segments = read(attention_mask, query, key, others.get("position_ids"),
+                                  getattr(module, "is_causal", True)
+                                  if is_causal is None else is_causal)  # fmt: skip
+    if segments is not None:
+        rows = Packed(segments, mask)
+        rest = dropout, scaling, causal, s_aux
+        parts = ((*map(part.of, (query, key, value)), part.mask) for part in rows.parts)
+        outputs = [attend(variant, options, module, *part, *rest)[0] for part in parts]
+        heads = rows.join([output.transpose(1, 2) for output in outputs])
+        return heads.transpose(1, 2).contiguous(), None
     m, groups = mask.shape[1], query.shape[1] // key.shape[1]
     k, v = (part[:, :, :m].repeat_interleave(groups, 1) for part in (key, value))
     scale = query.shape[3] ** -0.5 if scaling is None else scaling
@@ -322,17 +369,32 @@ def attend(
     return out[..., : query.shape[3]].transpose(1, 2).contiguous(), None
 
 
-def read(mask: Any, query: Tensor, key: Tensor, is_causal: bool) -> tuple[bool, Tensor]:
-    """Return whether attention is causal, and the real keys, (b, m), of the keys that there are."""
-    if mask is None:
-        if is_causal and 1 < query.shape[2] != key.shape[2]:
+def read(
+    mask: Any, query: Tensor, key: Tensor, positions: Any, is_causal: bool
+) -> tuple[bool, Tensor, Tensor | None]:
+    """Return whether attention is causal, the real keys, (b, m), and segments of packed rows.
+
+    In a cache of fixed size these are the keys that there are.
+    """
+    n, every = query.shape[2], key.new_ones(key.shape[0], key.shape[2], dtype=torch.bool)
+    if mask is None or is_packed(mask):
+        if is_causal and 1 < n != key.shape[2]:
             raise cannot("fewer queries than keys without a mask")
-        return is_causal, key.new_ones(key.shape[0], key.shape[2], dtype=torch.bool)
-    if not isinstance(mask, Tensor):
+        causal, real = is_causal, every
+    elif not isinstance(mask, Tensor):
         raise cannot(f"a mask of type {type(mask).__name__}")
-    if mask.ndim == 2 and mask.dtype == torch.bool:
-        return True, mask
-    return read_mask(mask, query, key)
+    elif mask.ndim == 2 and mask.dtype == torch.bool:
+        causal, real = True, mask
+    else:
+        causal, real = read_mask(mask, query, key)
+    if is_packed(mask) or not causal:
+        return causal, real, mask if is_packed(mask) else None
+    segments = segments_of(positions, real[:, -n:])
+    if n < real.shape[1] and isinstance(positions, Tensor) and positions.ndim == 2:
+        fewer = positions[:, -1] + 1 < real.sum(1)
+        if segments is not None or bool(fewer.any()):
+            raise cannot("a cache of packed sequences")
+    return causal, real, segments
 
 
 def with_sink(

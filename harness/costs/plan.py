@@ -149,8 +149,8 @@ def _check(request: CostRequest) -> None:
     # Rejects a width that the heads do not divide.
     Size(dim=request.dim, heads=request.heads, max_len=max(request.lengths), causal=False,
          dropout=0.0)  # fmt: skip
-    if request.level == "step" and {"decode", "prefill"} & {*request.operations}:
-        raise UserError("a model has no pass decode or prefill; give --level layer")
+    if request.level == "step" and {"decode", "packed", "prefill"} & {*request.operations}:
+        raise UserError("a model has no pass decode, packed or prefill; give --level layer")
     for attention in request.attentions:
         if request.level == "layer" and len(Composition.parse(attention).names) > 1:
             raise UserError(f"{attention!r} has two variants, a layer has one; give --level step")

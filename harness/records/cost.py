@@ -28,8 +28,9 @@ from zoo.registry import Value
 Level = Literal["layer", "step"]
 """An attention layer alone, or a whole model with its optimiser."""
 
-Pass = Literal["forward", "train", "prefill", "decode"]
-"""What is timed: evaluation; training; `prefill` of a prompt, with its state; a token after it."""
+Pass = Literal["forward", "train", "packed", "prefill", "decode"]
+"""What is timed: evaluation; training; training of rows packed with sequences, each half as long as
+the one before; `prefill` of a prompt, with its state; a token after it."""
 
 REVISIONS: dict[Pass, int] = {"prefill": 2}
 """The revision of the call that a pass times, else 1: the first `prefill` returned no state."""

@@ -21,6 +21,7 @@ from zoo.conformance import (
     mixing,
     modules,
     numerics,
+    packed,
     padding,
     recurrence,
     rejections,
@@ -103,11 +104,13 @@ def claims(configuration: Configuration) -> dict[str, object]:
         "crosses": configuration.crosses,
         "decodes": configuration.variant.decodes() and causal,
         "identities": bool(identities.of(configuration)),
+        "packs": configuration.packs,
+        "packs and decodes": configuration.packs and configuration.variant.decodes() and causal,
         "recurrent": traits.recurrent and causal,
     }
 
 
-CHECKS_VERSION = 1
+CHECKS_VERSION = 2
 """The version of the checks: raised where a check is added or is stricter, or tests other inputs,
 so that certificates of before are out of date."""
 
@@ -128,6 +131,11 @@ CHECKS: tuple[Check, ...] = (
     Check("padding", "padding invariance, long inputs", padding.check_long, fast=False),
     Check("padding", "truncation equivalence", padding.check_truncation),
     Check("padding", "fully masked input", padding.check_fully_masked_input),
+    Check("padding", "packed equals separate", packed.check_packed, needs="packs"),
+    Check(
+        "padding", "packed prompts equal separate", packed.check_prefill, needs="packs and decodes"
+    ),
+    Check("padding", "rejects packed sequences", packed.check_refusal, unless="packs"),
     Check("batch", "empty batch", padding.check_empty_batch),
     Check("batch", "batch independence", padding.check_batch_independence),
     Check("batch", "batch independence, large batches", padding.check_large_batches, fast=False),
