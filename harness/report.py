@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 
 class Selection(NamedTuple):
-    """The part of a store that pages show; without suites all, and the leaderboard as well."""
-
     suites: Sequence[Suite] = ()
     published: bool = False
     attentions: Sequence[str] = ()
@@ -42,8 +40,6 @@ class Selection(NamedTuple):
 
 
 class Results(NamedTuple):
-    """The results in a store; `leaderboard` is of the runs that are in no suite's table."""
-
     content: stores.Content
     suites: list[Tables]
     leaderboard: leaderboard.Leaderboard
@@ -51,7 +47,6 @@ class Results(NamedTuple):
 
     @property
     def differences(self) -> pd.DataFrame:
-        """Between the rows of each suite and of the leaderboard."""
         return joined([*(of.pairs for of in self.suites), self.leaderboard.pairs])
 
 
@@ -117,7 +112,6 @@ def results_in(
 
 
 def tables_of(suite: Suite, content: stores.Content, **shown: Collection[str]) -> Tables:
-    """Return the tables of a suite; `shown` are of `reports.pages.suite.tables`."""
     return tables(suite, content.runs, content.rules, content.costs, described(), **shown)
 
 
@@ -133,7 +127,6 @@ def _step_tables(costs: pd.DataFrame, more: Sequence[Suite]) -> list[tuple[Suite
 
 
 def files_of(found: Results, *, latex: Collection[str] = ()) -> dict[str, bytes]:
-    """The pages of a store by name; the suites of `latex` have a file for LaTeX, too."""
     # It imports matplotlib, which other pages do when they draw.
     from reports import tuning
 
@@ -262,7 +255,6 @@ def comparison(texts: Sequence[str], found: Results) -> tuple[pd.DataFrame, str]
 
 
 def _pair(text: str, rows: set[str]) -> tuple[str, str]:
-    """The two rows that a text names as A,B; `UserError` if it does not."""
     names = rows_in(split(text))
     if len(names) != 2 or names[0] == names[1]:
         raise UserError(f"--compare {text!r} names no two variants; give A,B")
@@ -286,7 +278,6 @@ def write_study(
 def _study_record(
     study: "Study", table: "Table", store: StudyStore, announce: Callable[[str], None]
 ) -> StudyRecord:
-    """The record of a table, made unless the store has it."""
     from harness.environment import describe
 
     subject, options, rows, since = table
@@ -302,7 +293,6 @@ def _study_record(
 
 
 def study_pages(kind: "type[Study]", folder: Path) -> dict[str, bytes]:
-    """The files of a study, from all of its results in a store; none without any."""
     found = kind.frame(folder)
     if found.empty:
         return {}

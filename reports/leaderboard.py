@@ -29,26 +29,24 @@ from reports.text import (
     whole_text,
 )
 
+# Percentage of intervals, by the number of seeds, that contain the mean over all seeds where a seed
+# fails with probability 0.3: the smallest of four kinds of scores, simulated.
 FAILING_COVERAGE = {2: 42, 3: 62, 5: 82}
-"""Percentage of intervals, by the number of seeds, that contain the mean over all seeds where a
-seed fails with probability 0.3: the smallest of four kinds of scores, simulated."""
 
+# The number of parameters of a row is compared with softmax's where it differs by more.
 MOST_DIFFERENCE = 0.1
-"""The number of parameters of a row is compared with softmax's where it differs by more."""
 
 MIB, GIGA = 2**20, 10**9
 
 PAGE, BOTH = ("page",), ("page", "terminal")
 
-SHARED = "max"
-"""How a row has the costs of its runs, which share one measurement."""
+SHARED = "max"  # How a row has the costs of its runs, which share one measurement
 
+# In place of a ratio to a softmax that had too little memory or time.
 WITHOUT_SOFTMAX = "no softmax"
-"""In place of a ratio to a softmax that had too little memory or time."""
 
 
 def _score(line: Line) -> str:
-    """The score with its interval, in brackets at a baseline, and how runs ended."""
     if not line["text"]:
         return line["status"]
     text = f"({line['text']})" if line["at_baseline"] else line["text"]
@@ -60,7 +58,6 @@ def _on(name: str, digits: str) -> Callable[[Line], str]:
 
 
 def metric_of(rows: pd.DataFrame) -> Metric:
-    """The metric of the rows of a question."""
     fields = rows[["unit", "better", "digits"]].assign(name=rows["metric"])
     return Metric.model_validate(fields.to_dict("records")[0])
 
@@ -70,7 +67,6 @@ def _of(name: str, whole: str) -> Callable[[Line], str]:
 
 
 def _size(line: Line) -> str:
-    """The parameters, with their ratio to softmax's where it is another."""
     text = whole_text(line["parameters"])
     ratio = line["parameters"] / line["softmax_parameters"]
     # Softmax of a matched row has the width of the row, and not of the recipe.
@@ -79,8 +75,6 @@ def _size(line: Line) -> str:
 
 
 def _cost(name: str, heading: str, unit: str, scale: float = 1.0, short: str = "") -> Column:
-    """The column of a cost; on a terminal if it has a short heading."""
-
     def text(line: Line) -> str:
         if pd.isna(line["step_seconds"]):
             return "not measured"
@@ -92,6 +86,7 @@ def _cost(name: str, heading: str, unit: str, scale: float = 1.0, short: str = "
                   outputs=BOTH if short else PAGE)  # fmt: skip
 
 
+# The columns of a row. Others are of `SuiteResults.answers`, or see `rows_of`.
 COLUMNS = (
     *values("setting", "task", "recipe", "data", "device", "machine", "match", "overrides",
             "options", "chosen", "train.precision", "metric", "unit", "better", "digits",
@@ -129,7 +124,6 @@ COLUMNS = (
     *values("softmax_parameters", "inference_reference", of=SHARED),
     *values("state_bytes", of="median"),
 )  # fmt: skip
-"""The columns of a row. Others are of `SuiteResults.answers`, or see `rows_of`."""
 
 
 class Leaderboard(NamedTuple):
@@ -150,7 +144,6 @@ class Leaderboard(NamedTuple):
 
 
 def leaderboard(runs: pd.DataFrame, baselines: pd.DataFrame) -> Leaderboard:
-    """The leaderboard of runs of no suite."""
     every = shown.questions(runs)
     selected = selected_of(every)
     found = results_of(selected, baselines)
@@ -160,26 +153,21 @@ def leaderboard(runs: pd.DataFrame, baselines: pd.DataFrame) -> Leaderboard:
 
 
 def selected_of(found: pd.DataFrame, *more: str) -> pd.DataFrame:
-    """The runs that are results, of `reports.shown.questions`; a row is of one value of `more`."""
     keys = ["question", "attention", "options", *more]
     return shown.final_runs(found[found["left_out"] == ""], keys)
 
 
 def results_of(runs: pd.DataFrame, baselines: pd.DataFrame) -> SuiteResults:
-    """The results of runs with the columns of `reports.shown.questions`."""
     groups = runs.groupby("question", sort=False)
     questions = {str(name): question_results(same, baselines) for name, same in groups}
     return SuiteResults("leaderboard", {}, runs, questions)
 
 
 def rows_of(found: SuiteResults) -> pd.DataFrame:
-    """A line for each question and row, the best first, those without a score last.
-
-    Columns: as `SuiteResults.answers`, where `status` is how the runs ended that did not finish,
-    and `best`, the probability that the row is the best of those compared, in percent;
-    `seeds_at_baseline`, the finished seeds that are not better than the strongest baseline; `runs`
-    and `run_seeds`; the columns of costs as a run has them.
-    """
+    # Columns: as `SuiteResults.answers`, where `status` is how the runs ended that did not finish,
+    # and `best`, the probability that the row is the best of those compared, in percent;
+    # `seeds_at_baseline`, the finished seeds that are not better than the strongest baseline;
+    # `runs` and `run_seeds`; the columns of costs as a run has them.
     key, runs = ["question", "row"], found.seeds
     groups = runs.groupby(key)
     rows = found.answers(rank_all=True).set_index(key)
@@ -201,7 +189,6 @@ def rows_of(found: SuiteResults) -> pd.DataFrame:
 
 
 def files(found: Leaderboard, broken: Sequence[Broken]) -> dict[str, bytes]:
-    """The content of `leaderboard.md` and `leaderboard.csv`, by name."""
     every = found.every
     page = rendered(
         "leaderboard.md.j2", sections=sections(found), older=found.older, outdated=found.outdated,
@@ -214,10 +201,7 @@ def files(found: Leaderboard, broken: Sequence[Broken]) -> dict[str, bytes]:
 
 
 def table(found: Leaderboard) -> pd.DataFrame:
-    """The rows of each question, then its baselines, a line each: what the CSV file holds.
-
-    New columns: `kind`, `measured` or `baseline`; `commits`; and each field of the recipe.
-    """
+    # New columns: `kind`, `measured` or `baseline`; `commits`; and each field of the recipe.
     if found.rows.empty:
         return found.rows
     key = ["question", "row"]
@@ -238,7 +222,6 @@ def table(found: Leaderboard) -> pd.DataFrame:
 
 
 def terminal(found: Leaderboard) -> str:
-    """Every question with its main columns: a line for each row, with means over its seeds."""
     tables = []
     for section in sections(found):
         rules = ", ".join(f"{name} {text}" for name, text in section["baselines"])
@@ -253,7 +236,6 @@ def terminal(found: Leaderboard) -> str:
 
 
 def sections(found: Leaderboard) -> list[dict[str, Any]]:
-    """The section of each question on the page and the terminal."""
     groups = found.rows.groupby("question") if len(found.rows) else ()
     return [_section(found, rows) for _, rows in groups]
 
@@ -296,7 +278,6 @@ def _verdict(rows: pd.DataFrame, pairs: pd.DataFrame, metric: Metric, *, has_rul
 
 
 def environments(runs: pd.DataFrame) -> list[str]:
-    """Each machine with the versions of its packages, and the commits of its runs."""
     packages = sorted(name for name in map(str, runs) if name.startswith("versions."))
     machines = [
         f"{run['machine']}, {run['memory_gib']:.1f} GiB, {run['threads']} threads; "

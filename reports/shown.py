@@ -1,8 +1,4 @@
-"""The runs that tables show, the reasons for which others are left out, and how runs ended.
-
-A frame has the columns of `harness.records.frame`. Runs of no suite are of one question if they
-share `question.id`, device, machine and data.
-"""
+"""The runs that tables show, the reasons for which others are left out, and how runs ended."""
 
 import json
 import re
@@ -18,6 +14,7 @@ from harness.records.spec import Question, label_of
 from reports.table import Line
 from reports.text import plain, threads_of, whole
 
+# Text for fields whose names are not clear; other fields have their names.
 WORDS = {
     "model.dim": "width",
     "model.feed_forward": "feed-forward width",
@@ -27,22 +24,15 @@ WORDS = {
     "train.lr": "learning rate",
     "train.evaluations": "validation evaluations",
 }
-"""Text for fields whose names are not clear; other fields have their names."""
 
-REASON = 200
-"""The most characters of a reason in a table; the record has the complete reason."""
+REASON = 200  # The most characters of a reason in a table; the record has the complete reason
 
 
 def questions(runs: pd.DataFrame, varied: str = "") -> pd.DataFrame:
-    """Runs with their questions and rows, in order of question and seed, of each the last record.
-
-    `varied` is a field in which the runs of a question may differ, as `task.pairs`.
-
-    Returns:
-        New columns: `question`, its title with device and machine; `setting`, its recipe as text;
-        `chosen`, the values that were chosen for the row by their field; `row`, with what was
-        chosen for it, `primal[rank=8] [lr=0.001]`; and `left_out`, why it is not shown, or empty.
-    """
+    # `varied` is a field in which the runs of a question may differ, as `task.pairs`.
+    # New columns: `question`, its title with device and machine; `setting`, its recipe as text;
+    # `chosen`, the values that were chosen for the row by their field; `row`, with what was chosen
+    # for it, `primal[rank=8] [lr=0.001]`; and `left_out`, why it is not shown, or empty.
     if runs.empty:
         return runs.assign(question="", setting="", chosen="", row="", left_out="")
     runs = runs.sort_values(["id", "started"]).drop_duplicates(["id", "machine"], keep="last")
@@ -76,11 +66,9 @@ def questions(runs: pd.DataFrame, varied: str = "") -> pd.DataFrame:
 def without_others(
     runs: pd.DataFrame, rules: Sequence[tuple[Sequence[str], str, str]]
 ) -> pd.DataFrame:
-    """Mark as `left_out` the runs whose value is not the one that is shown of their group.
-
-    A rule is what is equal in a group, the column of the value, and the reason. A group is shown as
-    its last run that is not outdated has it, or as its last run, where all are outdated.
-    """
+    # Mark as `left_out` the runs whose value is not the one that is shown of their group.
+    # A rule is what is equal in a group, the column of the value, and the reason. A group is shown
+    # as its last run that is not outdated has it, or as its last run, where all are outdated.
     last_first = runs.sort_values("started", ascending=False, kind="stable")
     ordered, runs = last_first.sort_values("outdated", kind="stable").index, runs.copy()
     for keys, column, reason in rules:
@@ -91,11 +79,9 @@ def without_others(
 
 
 def final_runs(runs: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    """The runs at the values that trials chose; of a row without such a run its trials.
-
-    Of the trials only the best, once all have ended: a single seed; all of them, if none finished.
-    A row is what is equal in the keys.
-    """
+    # The runs at the values that trials chose; of a row without such a run its trials.
+    # Of the trials only the best, once all have ended: a single seed; all of them, if none
+    # finished. A row is what is equal in the keys.
     if runs.empty:
         return runs
     final = runs["role"] != "trial"
@@ -106,7 +92,6 @@ def final_runs(runs: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
 
 
 def _best(trials: pd.DataFrame) -> pd.Index:
-    """The best trial of a row on dev; none before all have ended, all if none has finished."""
     points = points_of(trials["grid"].iloc[0])
     if trials[trials["status"].isin(FINAL)]["point"].nunique() < points:
         return trials.index[:0]
@@ -115,12 +100,10 @@ def _best(trials: pd.DataFrame) -> pd.Index:
 
 
 def points_of(grid: str) -> int:
-    """The number of points of a grid, JSON of the values of each field; 0 of none."""
     return prod(map(len, json.loads(grid).values())) if grid else 0
 
 
 def failures(runs: pd.DataFrame) -> str:
-    """The ends of the runs of a row that did not finish, in one line; empty where all finished."""
     failed = runs[runs["status"] != "ok"]
     texts = pd.Series([*map(failure, failed.to_dict("records"))], failed.index, dtype=object)
     if len(failed) == len(runs) and texts.nunique() == 1:
@@ -130,7 +113,6 @@ def failures(runs: pd.DataFrame) -> str:
 
 
 def failure(run: Line) -> str:
-    """The end of a run that did not finish, in a few words."""
     status, reason = run["status"].replace("_", " "), plain(run["reason"], REASON)
     if not reason:
         step = run.get("last_step")
@@ -139,12 +121,10 @@ def failure(run: Line) -> str:
 
 
 def field_text(path: str) -> str:
-    """A field of model or train in words."""
     return WORDS.get(path, path.rpartition(".")[2].replace("_", " "))
 
 
 def _without(asked: str, varied: str) -> str:
-    """The canonical text of a question without one of its fields, and without its names."""
     question, (owner, _, option) = json.loads(asked), varied.partition(".")
     is_task = owner in ("task", question["task"]["name"])
     part = question["task"]["options"] if is_task else question.get(owner, {})
@@ -154,7 +134,6 @@ def _without(asked: str, varied: str) -> str:
 
 
 def _title(runs: Sequence[Line], varied: str) -> str:
-    """The title of a question; of a sweep, without the option."""
     run, option = runs[0], varied.partition(".")[2]
     title = run["title"]
     if varied:
@@ -171,7 +150,6 @@ def _chosen(values: Mapping[str, object]) -> str:
 
 
 def _setting(run: Line, varied: str) -> str:
-    """The fields of model and training that are not at a default, or were chosen for each row."""
     question = Question.model_validate_json(run["asked"])
     of_rows, sentences = {varied, *json.loads(run["values"])}, []
     for part, title in (("model", "Model"), ("train", "Training")):

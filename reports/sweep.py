@@ -28,10 +28,6 @@ COLUMNS = [
 def files(
     runs: pd.DataFrame, baselines: pd.DataFrame, field: str, default: object = None
 ) -> dict[str, bytes]:
-    """The page, the table and the figure of `sweeps`, by name.
-
-    Raises ValueError if no runs differ in the option alone.
-    """
     found = sweeps(runs, baselines, field, default)
     if found.empty:
         raise ValueError(f"no two runs of the store differ in {field} alone")
@@ -46,11 +42,8 @@ def files(
 def sweeps(
     runs: pd.DataFrame, baselines: pd.DataFrame, field: str, default: object = None
 ) -> pd.DataFrame:
-    """A line for each row at each value of an option, where the runs of a question have several.
-
-    `baselines` are complete and of one version, `field` is the option, as `task.pairs`, and
-    `default` the value of runs of a variant whose record leaves it out.
-    """
+    # `baselines` are complete and of one version, `field` is the option, as `task.pairs`, and
+    # `default` the value of runs of a variant whose record leaves it out.
     values = values_of(runs, field, default)
     swept = selected_of(
         questions(runs.assign(value=values)[values.notna()], field), "value"
@@ -76,7 +69,6 @@ def sweeps(
 
 
 def values_of(runs: pd.DataFrame, field: str, default: object = None) -> pd.Series:
-    """The value of an option of each run; None for a run that does not have it."""
     owner, _, option = field.partition(".")
 
     def value(run: Mapping[Hashable, Any]) -> object:
@@ -90,7 +82,6 @@ def values_of(runs: pd.DataFrame, field: str, default: object = None) -> pd.Seri
 
 
 def draw(found: pd.DataFrame) -> Figure:
-    """A panel for each sweep, and one of the state where models have one; up to `MOST_PANELS`."""
     return style.draw_panels([
         (str(title), partial(_panel, swept=swept, plot=plot), swept["row"].nunique())
         for title, swept in found.groupby("question")
@@ -99,7 +90,6 @@ def draw(found: pd.DataFrame) -> Figure:
 
 
 def _panel(axes: Axes, swept: pd.DataFrame, plot: Callable[..., None]) -> None:
-    """The rows in order of their score at the last value."""
     ascending = [False, swept["better"].iloc[0] != "higher"]
     last = swept.sort_values(["order", "mean"], ascending=ascending)
     plot(axes, swept, [*last["row"].unique()])
@@ -155,7 +145,6 @@ def _section(swept: pd.DataFrame) -> dict[str, Any]:
 
 
 def _text(line: Mapping[Hashable, Any]) -> str:
-    """The score with its interval, and how runs ended that did not finish."""
     score = f"{line['text']} {line['interval']}".strip()
     seed = "1 seed" if line["text"] and line["seeds"] == 1 else ""
     return "; ".join(filter(None, [score, seed, line["failures"]]))

@@ -18,7 +18,6 @@ from reports.text import outdated_text, whole
 
 
 def files(runs: pd.DataFrame) -> dict[str, bytes]:
-    """The content of `tuning.md`, `.png` and `.svg`, by name; none without trials."""
     found = trials(runs)
     if found.empty:
         return {}
@@ -28,7 +27,6 @@ def files(runs: pd.DataFrame) -> dict[str, bytes]:
 
 
 def trials(runs: pd.DataFrame) -> pd.DataFrame:
-    """The trials of runs, a line for each question, row and point, the best of each row first."""
     found = runs[(runs["left_out"] == "") & (runs["role"] == "trial")] if len(runs) else runs
     if found.empty:
         return found
@@ -37,7 +35,6 @@ def trials(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw(found: pd.DataFrame) -> Figure:
-    """A panel for each question, up to `MOST_PANELS`."""
     return style.draw_panels([
         (str(title), partial(_panel, trials=of_question), of_question["row"].nunique())
         for title, of_question in found.groupby("question")
@@ -64,7 +61,6 @@ def _score(trial: Line) -> Cell | str:
 
 
 def _panel(axes: Axes, trials: pd.DataFrame) -> None:
-    """The best score at each value of the first field, over the values of all others."""
     field, values = next(iter(json.loads(trials["grid"].iloc[0]).items()))
     places = {whole(value): place for place, value in enumerate(values)}
     points = trials.assign(place=trials[field].map(whole).map(places))

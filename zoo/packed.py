@@ -38,7 +38,7 @@ def positions_in(segments: Segments) -> Segments:
 
 
 def filled(segments: Segments, mask: Bool[Tensor, "b n"] | None) -> Segments:
-    """Segments in which a padded token belongs to the sequence before it, or to the first."""
+    # A padded token belongs to the sequence before it, or to the first.
     if mask is not None:
         least = torch.where(mask, segments, torch.iinfo(segments.dtype).max).amin(1, keepdim=True)
         segments = torch.where(mask, segments, least)
@@ -46,44 +46,33 @@ def filled(segments: Segments, mask: Bool[Tensor, "b n"] | None) -> Segments:
 
 
 def first_tokens(segments: Segments) -> Bool[Tensor, "b n"]:
-    """True for the first token of each sequence."""
     return F.pad(segments.diff(dim=1) != 0, (1, 0), value=True)
 
 
 class Part(NamedTuple):
     """Sequences that are computed together.
 
-    Attributes:
-        index: of their tokens, among all of the batch; behind a sequence, of any.
-        mask: True for their real tokens; None if all are.
+    `place` is of their tokens, among all of the batch; behind the end of a sequence, of its first.
     """
 
-    index: Int[Tensor, "s l"]
+    place: Int[Tensor, "s l"]
     mask: Bool[Tensor, "s l"] | None
 
     def of(self, x: Tokens) -> Float[Tensor, "s *heads l e"]:
-        """The sequences of the part, from the tokens of the batch."""
-        rows = x.movedim(-2, 1).flatten(0, 1).index_select(0, self.index.flatten())
-        return rows.unflatten(0, self.index.shape).movedim(1, -2)
+        rows = x.movedim(-2, 1).flatten(0, 1).index_select(0, self.place.flatten())
+        return rows.unflatten(0, self.place.shape).movedim(1, -2)
 
 
 class Packed:
-    """The sequences of a batch, in parts, and how to put their outputs in its order.
+    """The sequences of a batch, the longest first, in parts, or all `together` in one.
 
-    Attributes:
-        parts: the sequences, the longest first.
-        place: of each token of the batch, among all of the parts.
-        sample: of the last sequence of each row, among the samples of all parts.
+    `place` is of each token of the batch, among all of the parts; `sample` of the last sequence of
+    each row, among the samples of all parts.
     """
-
-    parts: list[Part]
-    place: Int[Tensor, "b n"]
-    sample: Int[Tensor, " b"]
 
     def __init__(
         self, segments: Segments, mask: Bool[Tensor, "b n"] | None, *, together: bool = False
     ) -> None:
-        """Divide the sequences; `together`: into one part, whatever their lengths are."""
         first = first_tokens(filled(segments, mask))
         start = first.flatten().nonzero()[:, 0]
         length = F.pad(start, (0, 1), value=segments.numel()).diff()
@@ -91,7 +80,7 @@ class Packed:
         for size in sorted({*length.tolist()} or {1}, reverse=True):
             if not longest or (2 * size <= longest[-1] and not together):
                 longest.append(size)
-        self.parts, total, samples = [], 0, 0
+        self.parts, total, samples = list[Part](), 0, 0
         place, sample = torch.empty_like(segments.flatten()).long(), torch.empty_like(start)
         for size, below in zip(longest, [*longest[1:], 0], strict=True):
             chosen = ((length <= size) & (length > below)).nonzero()[:, 0]
@@ -107,7 +96,7 @@ class Packed:
         self.sample = sample[first.sum(1).cumsum(0) - 1]
 
     def join(self, outputs: Sequence[Tensor]) -> Tokens:
-        """The tokens of the batch, from the outputs of the parts, (s, *heads, l, e) each."""
+        # Of every part, (s, *heads, l, e).
         tokens = torch.cat([output.movedim(-2, 1).flatten(0, 1) for output in outputs])
         batch = tokens.index_select(0, self.place.flatten()).unflatten(0, self.place.shape)
         return batch.movedim(1, -2)
@@ -117,7 +106,7 @@ def prefill_packed(
     layer: Any, x: Tokens, mask: Bool[Tensor, "b n"] | None, segments: Segments,
     state: tuple[Tensor, ...] | None,
 ) -> tuple[Tokens, tuple[Tensor, ...]]:  # fmt: skip
-    """See `Attention.prefill`; a state that grows needs one sequence a row, or several in each."""
+    # See `Attention.prefill`; a state that grows needs one sequence a row, or several in each.
     if state is None:
         rows = Packed(segments, mask, together=not layer.traits.recurrent)
         outputs, states = zip(*(layer.prefill(p.of(x), p.mask) for p in rows.parts), strict=True)

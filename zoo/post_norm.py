@@ -25,7 +25,7 @@ from zoo.size import require_inputs
 
 
 class PostNormLayer(EncoderLayer):
-    """As `EncoderLayer`, with its norms after the residual sums."""
+    # As `EncoderLayer`, with its norms after the residual sums.
 
     def __init__(
         self,
@@ -36,7 +36,6 @@ class PostNormLayer(EncoderLayer):
         recompute: str = "none",
         norm: Literal["layer", "batch"] = "layer",
     ) -> None:
-        """Add norms and the feed-forward block to `attention`; see `EncoderLayer`."""
         super().__init__(attention, feed_forward=feed_forward, dropout=dropout, recompute=recompute)
         if norm == "batch" and recompute == "layer":
             raise UserError("recompute='layer' is not possible with a batch norm; use 'attention'")
@@ -53,7 +52,6 @@ class PostNormLayer(EncoderLayer):
         return self.attention(x, None, *rows)
 
     def step(self, x: Token, state: State) -> tuple[Token, State]:
-        """See `EncoderLayer.step`."""
         tokens, state = self.attention.step(x, state)
         return self._without_dropout(x + tokens), state
 
@@ -61,7 +59,6 @@ class PostNormLayer(EncoderLayer):
         self, x: Tokens, mask: Mask | None = None, state: State | None = None,
         segments: Segments | None = None,
     ) -> tuple[Tokens, State]:  # fmt: skip
-        """See `EncoderLayer.prefill`."""
         require_inputs(self.attention.size, x, x, mask, segments)
         x = zero_padding(x, mask)
         tokens, state = self.attention.prefill(x, mask, state, segments)
@@ -74,12 +71,11 @@ class PostNormLayer(EncoderLayer):
 
 
 class MaskedLayerNorm(nn.LayerNorm):
-    """`nn.LayerNorm`, which needs no mask: a token is normalised by itself."""
+    # It needs no mask: a token is normalised by itself.
 
     def forward(
         self, input: Float[Tensor, "*b d"], mask: Bool[Tensor, "b n"] | None = None
     ) -> Float[Tensor, "*b d"]:
-        """Return the norm of each token."""
         return super().forward(input)
 
 
@@ -97,7 +93,7 @@ class MaskedBatchNorm(nn.Module):
     running_var: Tensor
 
     def __init__(self, dim: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
-        """Normalise `dim` features; `momentum` is the weight of a new batch in the averages."""
+        # `momentum` is the weight of a new batch in the averages.
         super().__init__()
         self.eps, self.momentum = eps, momentum
         self.weight, self.bias = nn.Parameter(torch.ones(dim)), nn.Parameter(torch.zeros(dim))
@@ -107,7 +103,6 @@ class MaskedBatchNorm(nn.Module):
     def forward(
         self, input: Float[Tensor, "*b d"], mask: Bool[Tensor, "b n"] | None = None
     ) -> Float[Tensor, "*b d"]:
-        """Return the norm of each token; padding changes the norm of no real token."""
         mean, variance = self.running_mean, self.running_var
         if self.training:
             mean, variance = self._update(input.float(), mask)
@@ -117,7 +112,6 @@ class MaskedBatchNorm(nn.Module):
     def _update(
         self, x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"] | None
     ) -> tuple[Float[Tensor, " d"], Float[Tensor, " d"]]:
-        """Mean and variance of the batch, which the running averages then include."""
         real = torch.ones_like(x[..., :1], dtype=torch.bool) if mask is None else mask[..., None]
         count = real.sum().clamp_min(1)
         # A select, not a product: a NaN at a padded position must not reach the sum.

@@ -33,13 +33,12 @@ from zoo.variants import variants
 
 Files = Mapping[Path, bytes]
 
+# Files that are made with a table that is compared, and differ by the version of the library that
+# wrote them.
 NOT_COMPARED = (".parquet", ".png", ".svg")
-"""Files that are made with a table that is compared, and differ by the version of the library that
-wrote them."""
 
 
-PAGES = (".md", ".csv", ".png", ".svg")
-"""Suffixes of files that are made from records."""
+PAGES = (".md", ".csv", ".png", ".svg")  # Suffixes of files that are made from records
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,13 +92,11 @@ def main(options: PagesOptions) -> None:
 
 
 def pages_of(root: Path) -> list[Path]:
-    """The files of published results that are no records: each is made from records."""
     files = sorted((root / "results").rglob("*"))
     return [file for file in files if file.suffix in PAGES and file.name != "README.md"]
 
 
 def remedy(file: Path) -> str:
-    """The remedy for a file whose records are missing."""
     name = file.stem.removesuffix("-answers")
     commands = dict.fromkeys(names(), "run --suite") | dict.fromkeys(studies.names(), "study")
     if name not in commands:
@@ -108,7 +105,6 @@ def remedy(file: Path) -> str:
 
 
 def is_current(file: Path, content: bytes) -> bool:
-    """Return whether a file has that content, or is a figure."""
     return file.suffix in NOT_COMPARED or not _differs(file, content)
 
 
@@ -120,7 +116,7 @@ def _differs(file: Path, content: bytes) -> bool:
 
 
 def _is_close(first: bytes, second: bytes) -> bool:
-    """Return whether CSV files are equal, numbers to 1e-9: last digits depend on libraries."""
+    # Last digits depend on libraries.
     tables = [[*csv.reader(text.decode().splitlines())] for text in (first, second)]
     if [*map(len, tables[0])] != [*map(len, tables[1])]:
         return False
@@ -136,7 +132,6 @@ def _same(first: str, second: str) -> bool:
 
 
 def _stale_certificates(found: Mapping[str, Certificate]) -> Iterator[str]:
-    """The variants whose certificate is missing, or of other code or of other checks."""
     for name, variant in variants.built_in():
         if variant.unchecked:
             continue
@@ -149,7 +144,6 @@ def _stale_certificates(found: Mapping[str, Certificate]) -> Iterator[str]:
 
 
 def _missing_baselines(store: Path) -> Iterator[str]:
-    """The tasks of published runs whose baselines are missing: no page says what runs must beat."""
     fitted = BaselineStore.within(store)
     tasks = (record.spec.task for record in stores.content(store).records if record.final)
     for key in sorted({task.key for task in tasks if fitted.find(task) is None}):
@@ -165,7 +159,6 @@ def _studies(root: Path) -> Files:
 
 
 def _screen(root: Path) -> Files:
-    """The README with the output of the first command, placed among the current published rows."""
     # From: harness run --attention primal --json > results/screens/first.json
     file = root / "results" / "screens" / "first.json"
     screen = json.loads(file.read_text("utf-8"))
@@ -185,7 +178,6 @@ def _screen(root: Path) -> Files:
 
 
 def _documents(root: Path) -> Files:
-    """The list of what is registered, and the pages of records that are no published runs."""
     store, small = root / "results", root / "results" / "small"
     registered = catalogue.registered(plug_ins=False)
     certificates = CertificateStore.within(store).read_whole()
@@ -202,7 +194,6 @@ def _documents(root: Path) -> Files:
 
 
 def _reports(root: Path) -> Files:
-    """The pages of the published records, and what the README and the package show of them."""
     store, readme, tables = root / "results", root / "README.md", dict[str, bytes]()
     content, text = stores.content(store), readme.read_text("utf-8")
     found = report.results_in(content)

@@ -30,7 +30,7 @@ def test_segments_are_made_of_cu_seqlens_and_positions_of_segments():
 def test_less_than_half_of_what_is_computed_is_padding(lengths):
     row = segments_of(F.pad(torch.tensor(lengths).cumsum(0), (1, 0)))
     parts = Packed(row, None).parts
-    assert sum(part.index.numel() for part in parts) < 2 * row.numel()
+    assert sum(part.place.numel() for part in parts) < 2 * row.numel()
     assert len(parts) <= max(lengths).bit_length()
     assert (len({*lengths}) > 1) or parts[0].mask is None  # which allows fast kernels
 

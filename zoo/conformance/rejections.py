@@ -38,7 +38,6 @@ def check_mask(configuration: Configuration) -> Outcome:
 
 
 def raises(error: type[Exception], call: Callable[[], object], otherwise: str) -> Outcome:
-    """Pass if the call raises that error."""
     try:
         call()
     except error as raised:
