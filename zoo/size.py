@@ -107,13 +107,12 @@ def require_inputs(size: Size, x: Any, context: Any, mask: Any, segments: Any = 
 
 
 def require_segments(segments: Any, x: Tensor, mask: Tensor | None) -> None:
-    if not isinstance(segments, Tensor) or segments.dtype not in (torch.int32, torch.int64):
-        got = getattr(segments, "dtype", type(segments).__name__)
-        raise UserError(f"segments is {got}; give whole numbers, the sequence of each token")
-    if segments.shape != x.shape[:2] or segments.device != x.device:
+    whole = isinstance(segments, Tensor) and segments.dtype in (torch.int32, torch.int64)
+    if not whole or segments.shape != x.shape[:2] or segments.device != x.device:
+        got = getattr(segments, "shape", ()), getattr(segments, "dtype", type(segments).__name__)
         raise UserError(
-            f"segments has shape {tuple(segments.shape)} on {segments.device}; give a number per "
-            f"token, of shape {tuple(x.shape[:2])} on {x.device}; see zoo.packed.segments_of"
+            f"segments has shape {tuple(got[0])} and dtype {got[1]}; give a whole number for each "
+            f"token, of shape {tuple(x.shape[:2])} on {x.device}, as zoo.packed.segments_of does"
         )
     falls = filled(segments, mask) != segments
     if bool((falls if mask is None else falls & mask).any()):

@@ -181,7 +181,8 @@ class DecoderLayer(nn.Module):
                 raise cannot(f"the auxiliary loss {names} of {name}, which training needs")
             return tokens, None
         entry = state_of(cache, self.layer_idx)
-        state, begins = entry.state, begins_anew(others.get("position_ids"), every)
+        state, first = entry.state, every.int().argmax(1, keepdim=True)
+        begins = known(others.get("position_ids"), every).gather(1, first)[:, 0] == 0
         if state is not None and bool(begins.any()):
             fresh = self.layer.start(len(x))
             state = fresh if bool(begins.all()) else self.layer.where_real(begins, fresh, state)
@@ -240,20 +241,18 @@ def is_packed(mask: Any) -> bool:
     return isinstance(mask, Tensor) and mask.dtype == torch.int32
 
 
+def known(positions: Any, real: Tensor) -> Tensor:
+    # Unknown ones neither restart nor are 0.
+    usable = isinstance(positions, Tensor) and positions.shape[1:] == real.shape[1:]
+    return positions.expand_as(real) if usable else real.cumsum(1)
+
+
 def segments_of(positions: Any, real: Tensor) -> Tensor | None:
     # Of real tokens whose positions restart in a row; None for one sequence in each.
-    if not (isinstance(positions, Tensor) and positions.shape[1:] == real.shape[1:]):
-        return None
     order, inverse = real_tokens_first(real)
-    restarts = F.pad(positions.expand_as(real).gather(1, order).diff() <= 0, (1, 0))
+    restarts = F.pad(known(positions, real).gather(1, order).diff() <= 0, (1, 0))
     segments = (restarts.gather(1, inverse) & real).cumsum(1)
     return segments if bool(segments.any()) else None
-
-
-def begins_anew(positions: Any, real: Tensor) -> Tensor:
-    if not (isinstance(positions, Tensor) and positions.shape[1:] == real.shape[1:]):
-        return torch.zeros_like(real[:, 0])
-    return positions.expand_as(real).gather(1, real.int().argmax(1, keepdim=True))[:, 0] == 0
 
 
 def refuse_others(others: dict[str, Any]) -> None:
@@ -362,10 +361,9 @@ def read(
     if is_packed(mask) or not causal:
         return causal, real, mask if is_packed(mask) else None
     segments = segments_of(positions, real[:, -n:])
-    if n < real.shape[1] and isinstance(positions, Tensor) and positions.ndim == 2:
-        fewer = positions[:, -1] + 1 < real.sum(1)
-        if segments is not None or bool(fewer.any()):
-            raise cannot("a cache of packed sequences")
+    cached = n < real.shape[1] and isinstance(positions, Tensor) and positions.ndim == 2
+    if cached and (segments is not None or bool((positions[:, -1] + 1 < real.sum(1)).any())):
+        raise cannot("a cache of packed sequences")
     return causal, real, segments
 
 

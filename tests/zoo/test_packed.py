@@ -36,8 +36,8 @@ def test_less_than_half_of_what_is_computed_is_padding(lengths):
 
 
 WRONG = {
-    "give whole numbers": SEGMENTS.double(), "of shape": SEGMENTS[:, :5], "list": [[0]],
-    "decreases": SEGMENTS.flip(1),
+    "dtype torch.float64": SEGMENTS.double(), r"shape \(2, 5\)": SEGMENTS[:, :5],
+    "dtype list": [[0]], "decreases": SEGMENTS.flip(1),
 }  # fmt: skip
 
 

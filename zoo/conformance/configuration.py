@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from zoo.conformance.tensors import DIM, LENGTH, SCATTERED, attended, random_tokens, seeded
-from zoo.contract import WITH_PADDING, Attended, Attention, Size, Traits
+from zoo.contract import Attended, Attention, Size, Traits
 from zoo.registry import UserError, Value
 
 ROUNDING = 1e-9  # The relative difference that rounding may cause in double precision
@@ -103,12 +103,6 @@ class Configuration:
     def repeats(self) -> bool:
         """Return whether this is the causal form of a variant with a bidirectional form."""
         return self.causal and self.traits.bidirectional
-
-    @property
-    def packs(self) -> bool:
-        """Return whether this form accepts packed rows."""
-        failures = self.variant.expected_failures_of(causal=self.causal)
-        return not failures.keys() & {*WITH_PADDING}
 
     @property
     def crosses(self) -> bool:
