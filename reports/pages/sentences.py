@@ -48,6 +48,9 @@ def _of_question(of: "Tables", name: str) -> str:
     timed = [row for row in best if times.get(row) == times.get(row)]
     if timed and len(best) > 1:
         text += f"; {timed[0]} is the cheapest, {number(times[timed[0]])} of softmax's time"
+    if rows.at[leader, "baseline"] and not rows["answered"].any():
+        value = number(rows.at[leader, "baseline_value"])
+        text += f"; none is better than the baseline '{rows.at[leader, 'baseline']}', {value}"
     return f"{text}."
 
 

@@ -244,7 +244,7 @@ def store() -> list[Record]:
         changed(make_record("old", accuracy=0.2, **other), "final", best_on_test=60),
         make_record("primal", key="text@1", task="text"),
         language("softmax", 0, [1.2] * len(SIZES), task="wikitext"),
-        make_record("none", key="text@2", task="text", status="failed", reason="no GPU"),
+        make_record("none", key="text@3", task="text", status="failed", reason="no GPU"),
         *RETURNS[:2],
     ]  # fmt: skip
 
