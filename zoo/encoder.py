@@ -188,4 +188,5 @@ class TokensOnly(nn.Module):
         self, x: Tokens, mask: Mask | None = None, segments: Segments | None = None
     ) -> Tokens:
         """The tokens of self-attention; see `Attention.forward`."""
-        return self.layer(x, mask=mask, segments=segments).tokens
+        packed = {} if segments is None else {"segments": segments}
+        return self.layer(x, mask=mask, **packed).tokens
