@@ -90,7 +90,7 @@ def cost(
         attention: `A`, `MODULE:CLASS`, or several; none, with `rerun`, repeats what this machine
             has measured.
         lengths: tokens of a sample.
-        passes: `forward`, `train`, `prefill`, `decode`, or several.
+        passes: `forward`, `train`, `packed`, `prefill`, `decode`, or several.
         level: `layer`, or `step` for a whole model.
         batch: samples, or `tokens=K` for K tokens in all.
         dim: width of the model.

@@ -258,7 +258,8 @@ def _panel(
 
 
 def _title(cost: Cost) -> str:
-    form = f", {FORMS[0 if cost['causal'] else 1]}" * (cost["pass"] in ("forward", "train"))
+    kind = PASSES.get(cost["pass"], cost["pass"])
+    form = f", {FORMS[0 if cost['causal'] else 1]}" * (kind not in ("prefill", "decoding"))
     batch = "{}={}".format(*batching_of(cost["batching"]))
     # Positions are always learned.
     fields = {name: value for name, value in cost["model"].items() if name != "positions"}
@@ -266,7 +267,7 @@ def _title(cost: Cost) -> str:
     count = f", {threads_of(cost['threads'])}" if cost["device"] == "cpu" else ""
     of_task = f", {cost['task']}" * bool(cost["task"])
     return (
-        f"{PASSES[cost['pass']]}, {cost['level']}{of_task}{form}: {batch}, dim={cost['dim']}, "
+        f"{kind}, {cost['level']}{of_task}{form}: {batch}, dim={cost['dim']}, "
         f"heads={cost['heads']}{model}, {cost['precision']}; {cost['machine']}{count}"
     )
 

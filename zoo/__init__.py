@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from zoo import functional, transformers
+    from zoo import functional, packed, transformers
     from zoo.conformance import check
     from zoo.contract import Attended, Attention, Size, Traits, Unsupported
     from zoo.encoder import EncoderLayer, TokensOnly
@@ -33,6 +33,7 @@ __all__ = [
     "create",
     "functional",
     "names",
+    "packed",
     "replace",
     "transformers",
     "uses",
@@ -50,7 +51,7 @@ _MODULE_OF = {
     "uses": "zoo.library",
 }
 
-_MODULES = ("functional", "transformers")
+_MODULES = ("functional", "packed", "transformers")
 
 
 def __getattr__(name: str) -> object:

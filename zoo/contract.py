@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from zoo.kernels import real_tokens, rotary
 from zoo.kernels.precision import at_least_fp32, backward_without_autocast
+from zoo.packed import Packed, Segments, prefill_packed
 from zoo.projection import ShortConvolution
 from zoo.registry import CUSTOM, FAMILIES, Registry, UserError, Value, unknown
 from zoo.size import (
@@ -53,6 +54,9 @@ Natural = Annotated[int, Field(ge=0)]
 """Types of options that are whole numbers, of at least 1 or 0."""
 
 NO_LOSSES: Mapping[str, Tensor] = MappingProxyType({})
+
+WITH_PADDING = "padding invariance", "truncation equivalence", "batch independence"
+"""The checks without which the outputs of a padded batch are not those of its samples."""
 
 CAUSAL_SUFFIX = ", causal"
 """Ends the name of a check that is expected to fail in the causal form only."""
@@ -157,15 +161,21 @@ class Attention(nn.Module, ABC):
         return ", ".join(f"{name}={value!r}" for name, value in arguments.items())
 
     def __call__(
-        self, x: Tensor, context: Tensor | None = None, mask: Tensor | None = None
-    ) -> Attended:
-        """Attend from `x` to `context`, or to `x` itself; see `forward`.
+        self, x: Tensor, context: Tensor | None = None, mask: Tensor | None = None,
+        segments: Tensor | None = None,
+    ) -> Attended:  # fmt: skip
+        """Attend from `x` to `context`, or to `x` itself; see `forward`, and `packed` for segments.
 
         Raises:
             TypeError: `forward` does not return `Attended`.
+            Unsupported: `segments` are given with a `context` other than `x`.
         """
         context = x if context is None else context
-        require_inputs(self.size, x, context, mask)
+        require_inputs(self.size, x, context, mask, segments)
+        if segments is not None:
+            if context is not x:
+                raise Unsupported(f"{self.name()} got segments and a context; leave out either")
+            return self.packed(x, mask, segments)
         for tokens in (x,) if context is x else (x, context):
             require_dtype(self, tokens)
         # Once for all variants: what padding holds, such as NaN, is not read.
@@ -199,6 +209,28 @@ class Attention(nn.Module, ABC):
                 is causal and `x` and `context` differ in length.
         """
 
+    @classmethod
+    def require_padding(cls, *, causal: bool) -> None:
+        """Raise `Unsupported` if the form is known to treat padding or batches wrongly."""
+        known = cls.expected_failures_of(causal=causal)
+        if failed := next((check for check in WITH_PADDING if check in known), ""):
+            raise Unsupported(f"{cls.name()} is known to fail the check of {failed}; give neither "
+                              "a mask nor segments")  # fmt: skip
+
+    def packed(self, x: Tokens, mask: Mask | None, segments: Segments) -> Attended:
+        """Attend within each sequence of packed rows, as if it were a sample: see `zoo.packed`.
+
+        Auxiliary losses are the ones of a batch of all sequences, which is then computed at once.
+
+        Raises:
+            Unsupported: see `require_padding`.
+        """
+        self.require_padding(causal=self.size.causal)
+        together = self.training and bool(self.traits.losses)
+        rows = Packed(segments, mask, together=together)
+        outputs = [self(part.of(x), mask=part.mask) for part in rows.parts]
+        return Attended(rows.join([output.tokens for output in outputs]), outputs[0].losses)
+
     def backend_for(self, x: Tokens) -> str:
         """The implementation that computes a call on `x`; empty for a variant that has only one."""
         return ""
@@ -230,8 +262,9 @@ class Attention(nn.Module, ABC):
         raise self._has_no_step()
 
     def prefill(
-        self, x: Tokens, mask: Mask | None = None, state: State | None = None
-    ) -> tuple[Tokens, State]:
+        self, x: Tokens, mask: Mask | None = None, state: State | None = None,
+        segments: Segments | None = None,
+    ) -> tuple[Tokens, State]:  # fmt: skip
         """The evaluation outputs at the tokens of a prompt, and the state after them.
 
         They are those of `step` token by token, computed in parallel where `extend` is. Pure, as
@@ -241,12 +274,16 @@ class Attention(nn.Module, ABC):
             x: the tokens, (b, n, d), at most `size.max_len` of them.
             mask: True for real tokens, (b, n); padding may be anywhere, and leaves no trace.
             state: the state before them; None for `start`.
+            segments: of packed prompts: the first sequence of a row continues `state`, each other
+                one begins anew, and the state is the one after the last.
 
         Raises:
             Unsupported: as in `step`; or prompts are padded, and the variant has neither `extend`
                 nor a state of constant size.
         """
-        require_inputs(self.size, x, x, mask)
+        require_inputs(self.size, x, x, mask, segments)
+        if segments is not None:
+            return prefill_packed(self, x, mask, segments, state)
         require_dtype(self, x)
         state = self.start(len(x)) if state is None else state
         require_parts(self, state := require_state(len(x), state))
@@ -273,15 +310,16 @@ class Attention(nn.Module, ABC):
         for i, token in enumerate(x.unbind(1)):
             output, after = self.step(token, state)
             outputs.append(output)
-            state = after if real is None else self._where_real(real[:, i], after, state)
+            state = after if real is None else self.where_real(real[:, i], after, state)
         return torch.stack(outputs, dim=1), state
 
-    def _where_real(self, real: Bool[Tensor, " b"], after: State, before: State) -> State:
+    def where_real(self, real: Bool[Tensor, " b"], after: State, before: State) -> State:
+        """The state `after` a token, of samples where it is real; else the state `before` it."""
         pairs = list(zip(after, before, strict=True))
         if any(new.shape != old.shape for new, old in pairs):
             raise Unsupported(
-                f"{self.name()} has a state that grows, and no `extend`: it has no padded prompts; "
-                "give prompts of one length, without a mask"
+                f"{self.name()} has a state that grows with each token; give prompts of one length "
+                "without a mask, and continue a state with rows of one sequence"
             )
         return tuple(
             torch.where(real.view(-1, *(1,) * (new.ndim - 1)), new, old) for new, old in pairs

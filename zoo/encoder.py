@@ -12,12 +12,12 @@ in `nn.TransformerEncoderLayer(norm_first=True, activation="gelu")`.
 import warnings
 from typing import Any
 
-from jaxtyping import Bool
 from torch import Tensor, nn
 
-from zoo.contract import Attended, Attention, State, Token, Tokens
+from zoo.contract import Attended, Attention, Mask, State, Token, Tokens
 from zoo.kernels.real_tokens import zero_padding
 from zoo.library import Variant, create, with_hints
+from zoo.packed import Segments
 from zoo.recompute import RECOMPUTE, recomputed
 from zoo.registry import UserError, allocating, checked, unknown
 from zoo.size import (
@@ -99,32 +99,35 @@ class EncoderLayer(nn.Module):
         with allocating(f"feed_forward={feed_forward}", "lower it"):
             return cls(attention, feed_forward=feed_forward, dropout=dropout, recompute=recompute)
 
-    def forward(self, x: Tokens, mask: Bool[Tensor, "b n"] | None = None) -> Attended:
+    def forward(
+        self, x: Tokens, mask: Mask | None = None, segments: Segments | None = None
+    ) -> Attended:
         """Return new tokens, and the auxiliary losses of the attention.
 
         Args:
             x: tokens, (b, n, d).
             mask: True for real tokens, False for padding, which is not read; None if nothing is
                 padded.
+            segments: the sequence of each token in packed rows; see `zoo.packed`.
         """
-        require_inputs(self.attention.size, x, x, mask)
+        require_inputs(self.attention.size, x, x, mask, segments)
         require_dtype(self, x)
         x = zero_padding(x, mask)
         if self.recompute == "layer" and self.training:
-            return recomputed(self._encode, x, mask)
-        return self._encode(x, mask)
+            return recomputed(self._encode, x, mask, segments)
+        return self._encode(x, mask, segments)
 
-    def _encode(self, x: Tokens, mask: Bool[Tensor, "b n"] | None) -> Attended:
-        tokens, losses = self._attended(x, mask)
+    def _encode(self, x: Tokens, *rows: Tensor | None) -> Attended:
+        tokens, losses = self._attended(x, *rows)
         x = x + self.dropout(tokens)
         return Attended(x + self.feed_forward(self.feed_forward_norm(x)), losses)
 
-    def _attended(self, x: Tokens, mask: Bool[Tensor, "b n"] | None) -> Attended:
+    def _attended(self, x: Tokens, *rows: Tensor | None) -> Attended:
         inner = self.recompute == "attention" and self.training
-        return recomputed(self._attend, x, mask) if inner else self._attend(x, mask)
+        return recomputed(self._attend, x, *rows) if inner else self._attend(x, *rows)
 
-    def _attend(self, x: Tokens, mask: Bool[Tensor, "b n"] | None) -> Attended:
-        return self.attention(self.attention_norm(x), mask=mask)
+    def _attend(self, x: Tokens, *rows: Tensor | None) -> Attended:
+        return self.attention(self.attention_norm(x), None, *rows)
 
     def start(self, batch: int) -> State:
         """The state before the first token; see `Attention.start`."""
@@ -138,16 +141,17 @@ class EncoderLayer(nn.Module):
         return self._without_dropout(x + tokens), state
 
     def prefill(
-        self, x: Tokens, mask: Bool[Tensor, "b n"] | None = None, state: State | None = None
-    ) -> tuple[Tokens, State]:
+        self, x: Tokens, mask: Mask | None = None, state: State | None = None,
+        segments: Segments | None = None,
+    ) -> tuple[Tokens, State]:  # fmt: skip
         """The outputs at the tokens of a prompt and the state after them, without dropout.
 
         See `Attention.prefill`.
         """
-        require_inputs(self.attention.size, x, x, mask)
+        require_inputs(self.attention.size, x, x, mask, segments)
         require_dtype(self, x)
         x = zero_padding(x, mask)
-        tokens, state = self.attention.prefill(self.attention_norm(x), mask, state)
+        tokens, state = self.attention.prefill(self.attention_norm(x), mask, state, segments)
         return self._without_dropout(x + tokens), state
 
     def _without_dropout(self, x: Tokens | Token) -> Any:
@@ -180,6 +184,9 @@ class TokensOnly(nn.Module):
             )
         self.layer = layer
 
-    def forward(self, x: Tokens, mask: Bool[Tensor, "b n"] | None = None) -> Tokens:
+    def forward(
+        self, x: Tokens, mask: Mask | None = None, segments: Segments | None = None
+    ) -> Tokens:
         """The tokens of self-attention; see `Attention.forward`."""
-        return self.layer(x, mask=mask).tokens
+        packed = {} if segments is None else {"segments": segments}
+        return self.layer(x, mask=mask, **packed).tokens

@@ -20,13 +20,12 @@ from torch import Tensor
 from zoo.contract import Mask, Size, Unsupported, variants
 from zoo.kernels.precision import backward_without_autocast
 from zoo.kernels.real_tokens import zero_padding
+from zoo.packed import Packed
 from zoo.projected import ProjectedAttention
 from zoo.registry import UserError, Value, checked, resolve, unknown
+from zoo.size import require_segments
 
 Options = tuple[tuple[str, Value], ...]
-
-# The checks without which the outputs of a padded batch are not those of its samples.
-WITH_PADDING = "padding invariance", "truncation equivalence", "batch independence"
 
 
 def __getattr__(name: str) -> Callable[..., Tensor]:
@@ -42,8 +41,8 @@ def __getattr__(name: str) -> Callable[..., Tensor]:
 def attention(
     variant: str, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
     dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
-    enable_gqa: bool = False, *, mask: Tensor | None = None, max_len: int | None = None,
-    **options: Value,
+    enable_gqa: bool = False, *, mask: Tensor | None = None, segments: Tensor | None = None,
+    max_len: int | None = None, **options: Value,
 ) -> Tensor:  # fmt: skip
     """The output of each query, (b, h, n, e), as `scaled_dot_product_attention` returns it.
 
@@ -60,6 +59,7 @@ def attention(
             are; otherwise they are multiplied by scale sqrt(e).
         enable_gqa: whether groups of heads share keys and values.
         mask: real keys, (b, m), in place of `attn_mask`.
+        segments: the sequence of each token in packed rows, (b, n); see `zoo.packed`.
         max_len: of the layer, which scales the positions of some variants; None for m.
         **options: options of the variant.
 
@@ -83,7 +83,7 @@ def attention(
     shape = heads, width, m if max_len is None else max_len
     chosen = tuple(sorted(options.items()))
     core = build(variant, chosen, shape, dropout_p, dropout_p > 0, query.device, is_causal)
-    return compute(core, query, key, value, mask, scale)
+    return compute(core, query, key, value, mask, scale, segments)
 
 
 def repeated(key: Tensor, value: Tensor, heads: int) -> tuple[Tensor, Tensor]:
@@ -146,9 +146,21 @@ def build(
 
 def compute(
     core: ProjectedAttention, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None,
-    scale: float | None,
+    scale: float | None, segments: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     (b, h, n, e), m, inputs = q.shape, k.shape[2], (q, k, v)
+    if mask is not None and (mask.dtype != torch.bool or mask.shape != (b, m)):
+        raise UserError(f"mask has shape {tuple(mask.shape)} and dtype {mask.dtype}; give a "
+                        f"boolean one of shape {(b, m)}, True for real keys")  # fmt: skip
+    if segments is not None:
+        core.require_padding(causal=core.size.causal)
+        require_segments(segments, q[:, 0], mask)
+        if n != m:
+            raise Unsupported(f"{core.name()} got segments, {n} queries and {m} keys; give as many "
+                              "of both")  # fmt: skip
+        rows = Packed(segments, mask)
+        one = partial(compute, core, scale=scale)
+        return rows.join([one(*map(part.of, inputs), mask=part.mask) for part in rows.parts])
     dtypes = {part.dtype for part in inputs}
     several = len(dtypes) > 1 and not torch.is_autocast_enabled(q.device.type)
     if several or not all(dtype.is_floating_point for dtype in dtypes):
@@ -173,12 +185,7 @@ def compute(
     if mask is not None:
         if mask.device != q.device:
             raise UserError(f"mask is on {mask.device}, queries on {q.device}; move it there")
-        if mask.dtype != torch.bool or mask.shape != (b, m):
-            raise UserError(f"mask has shape {tuple(mask.shape)} and dtype {mask.dtype}; give a "
-                            f"boolean one of shape {(b, m)}, True for real keys")  # fmt: skip
-        known = core.expected_failures_of(causal=core.size.causal)
-        if failed := next((check for check in WITH_PADDING if check in known), ""):
-            raise Unsupported(f"{core.name()} is known to fail the check of {failed}; give no mask")
+        core.require_padding(causal=core.size.causal)
         k, v = zero_padding(k, mask), zero_padding(v, mask)
         # With cross-attention queries are read at all positions, as in PyTorch.
         q = q if core.traits.cross else zero_padding(q, mask)

@@ -16,9 +16,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from zoo.contract import Attended, Attention, State, Token, Tokens
+from zoo.contract import Attended, Attention, Mask, State, Token, Tokens
 from zoo.encoder import EncoderLayer
 from zoo.kernels.real_tokens import zero_padding
+from zoo.packed import Segments
 from zoo.registry import UserError
 from zoo.size import require_inputs
 
@@ -42,24 +43,25 @@ class PostNormLayer(EncoderLayer):
         dim = attention.size.dim
         self.attention_norm, self.feed_forward_norm = kind(dim), kind(dim)
 
-    def _encode(self, x: Tokens, mask: Bool[Tensor, "b n"] | None) -> Attended:
-        tokens, losses = self._attended(x, mask)
+    def _encode(self, x: Tokens, *rows: Tensor | None) -> Attended:
+        (tokens, losses), mask = self._attended(x, *rows), rows[0]
         x = self.attention_norm(x + self.dropout(tokens), mask)
         return Attended(self.feed_forward_norm(x + self.feed_forward(x), mask), losses)
 
-    def _attend(self, x: Tokens, mask: Bool[Tensor, "b n"] | None) -> Attended:
-        return self.attention(x, mask=mask)
+    def _attend(self, x: Tokens, *rows: Tensor | None) -> Attended:
+        return self.attention(x, None, *rows)
 
     def step(self, x: Token, state: State) -> tuple[Token, State]:
         tokens, state = self.attention.step(x, state)
         return self._without_dropout(x + tokens), state
 
     def prefill(
-        self, x: Tokens, mask: Bool[Tensor, "b n"] | None = None, state: State | None = None
-    ) -> tuple[Tokens, State]:
-        require_inputs(self.attention.size, x, x, mask)
+        self, x: Tokens, mask: Mask | None = None, state: State | None = None,
+        segments: Segments | None = None,
+    ) -> tuple[Tokens, State]:  # fmt: skip
+        require_inputs(self.attention.size, x, x, mask, segments)
         x = zero_padding(x, mask)
-        tokens, state = self.attention.prefill(x, mask, state)
+        tokens, state = self.attention.prefill(x, mask, state, segments)
         return self._without_dropout(x + tokens), state
 
     def _without_dropout(self, x: Tokens | Token) -> Any:

@@ -1,7 +1,7 @@
 """The size that every variant is built for, and the checks of what a layer of it is called with."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from numbers import Integral, Real
 from typing import Any, TypeVar, cast
@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
+from zoo.packed import filled
 from zoo.registry import UserError
 
 T = TypeVar("T")
@@ -84,7 +85,9 @@ def require_probability(name: str, value: object) -> None:
         raise UserError(f"{name}={value} must be in [0, 1); give 0 for none")
 
 
-def require_inputs(size: Size, x: Any, context: Any, mask: Any) -> None:
+def require_inputs(size: Size, x: Any, context: Any, mask: Any, segments: Any = None) -> None:
+    if segments is not None:  # `max_len` limits a sequence
+        size = replace(size, max_len=2**62)
     if isinstance(context, Tensor) and context.dtype == torch.bool:
         raise UserError(
             "context is boolean; it holds tokens: give a mask by its name, layer(x, mask=mask)"
@@ -97,8 +100,27 @@ def require_inputs(size: Size, x: Any, context: Any, mask: Any) -> None:
                 f"x has {x.shape[0]} samples and context {context.shape[0]}; give a context per "
                 "sample"
             )
-    if mask is None:
-        return
+    if mask is not None:
+        _require_mask(mask, context)
+    if segments is not None:
+        require_segments(segments, x, mask)
+
+
+def require_segments(segments: Any, x: Tensor, mask: Tensor | None) -> None:
+    whole = isinstance(segments, Tensor) and segments.dtype in (torch.int32, torch.int64)
+    if not whole or segments.shape != x.shape[:2] or segments.device != x.device:
+        got = getattr(segments, "shape", ()), getattr(segments, "dtype", type(segments).__name__)
+        raise UserError(
+            f"segments has shape {tuple(got[0])} and dtype {got[1]}; give a whole number for each "
+            f"token, of shape {tuple(x.shape[:2])} on {x.device}, as zoo.packed.segments_of does"
+        )
+    falls = filled(segments, mask) != segments
+    if bool((falls if mask is None else falls & mask).any()):
+        raise UserError("segments decreases within a row; give each sequence a larger number than "
+                        "the one before it, and masked tokens any")  # fmt: skip
+
+
+def _require_mask(mask: Any, context: Tensor) -> None:
     if not isinstance(mask, Tensor):
         raise UserError(f"mask is a {type(mask).__name__}; give a boolean tensor")
     if mask.dtype != torch.bool:

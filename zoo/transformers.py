@@ -25,8 +25,10 @@ from torch.nn import functional as F
 
 from zoo.contract import Attention, State, Unsupported, variants
 from zoo.functional import Options, build, compute, projected_variant, read_mask
+from zoo.kernels.real_tokens import real_tokens_first
 from zoo.library import create
 from zoo.packages import load
+from zoo.packed import Packed
 from zoo.projected import ProjectedAttention
 from zoo.registry import UserError, Value, checked, resolve
 
@@ -166,20 +168,29 @@ class DecoderLayer(nn.Module):
     ) -> tuple[Tensor, None]:  # fmt: skip
         refuse_others(others)
         x, real, cache = hidden_states, None, past_key_values if cache is None else cache
-        if attention_mask is not None:
-            if attention_mask.ndim != 2:
-                raise cannot(f"a mask of {attention_mask.ndim} dimensions in {self.layer.name()}")
-            real = attention_mask[:, -x.shape[1] :].bool()
-            real = None if bool(real.all()) else real
+        if attention_mask is not None and attention_mask.ndim != 2:
+            raise cannot(f"a mask of {attention_mask.ndim} dimensions in {self.layer.name()}")
+        every = x.new_ones(x.shape[:2], dtype=torch.bool)
+        segments = attention_mask if is_packed(attention_mask) else None
+        if segments is None:
+            if attention_mask is not None:
+                every = attention_mask[:, -x.shape[1] :].bool()
+                real = None if bool(every.all()) else every
+            segments = segments_of(others.get("position_ids"), every)
         # `generate` needs the state in training mode, too; it needs no gradients.
         if cache is None or (self.training and torch.is_grad_enabled()):
-            tokens, losses = self.layer(x, mask=real)
+            tokens, losses = self.layer(x, mask=real, segments=segments)
             if losses:
                 name, names = self.layer.name(), ", ".join(losses)
                 raise cannot(f"the auxiliary loss {names} of {name}, which training needs")
             return tokens, None
         entry = state_of(cache, self.layer_idx)
-        tokens, entry.state = self.layer.prefill(x, real, entry.state)
+        state, first = entry.state, every.int().argmax(1, keepdim=True)
+        begins = known(others.get("position_ids"), every).gather(1, first)[:, 0] == 0
+        if state is not None and bool(begins.any()):
+            fresh = self.layer.start(len(x))
+            state = fresh if bool(begins.all()) else self.layer.where_real(begins, fresh, state)
+        tokens, entry.state = self.layer.prefill(x, real, state, segments)
         entry.seen += x.shape[1]
         return tokens, None
 
@@ -229,6 +240,25 @@ def state_layer() -> type:
     return StateLayer
 
 
+def is_packed(mask: Any) -> bool:
+    # What `padding_mask` gives for packed rows; masks of models are boolean, float, or int64.
+    return isinstance(mask, Tensor) and mask.dtype == torch.int32
+
+
+def known(positions: Any, real: Tensor) -> Tensor:
+    # Unknown ones neither restart nor are 0.
+    usable = isinstance(positions, Tensor) and positions.shape[1:] == real.shape[1:]
+    return positions.expand_as(real) if usable else real.cumsum(1)
+
+
+def segments_of(positions: Any, real: Tensor) -> Tensor | None:
+    # Of real tokens whose positions restart in a row; None for one sequence in each.
+    order, inverse = real_tokens_first(real)
+    restarts = F.pad(known(positions, real).gather(1, order).diff() <= 0, (1, 0))
+    segments = (restarts.gather(1, inverse) & real).cumsum(1)
+    return segments if bool(segments.any()) else None
+
+
 def refuse_others(others: dict[str, Any]) -> None:
     for name, argument in others.items():
         if name not in NO_EFFECT and argument is not None and argument is not False:
@@ -240,7 +270,8 @@ def padding_mask(
     mask_function: Any = None, attention_mask: Tensor | None = None,
     use_vmap: bool = False, device: Any = "cpu", **_: Any,
 ) -> Tensor:  # fmt: skip
-    # (b, m) of a causal mask, up to the last query; (b, 1, 1, m) of any other.
+    # (b, m) of a causal mask, up to the last query; (b, 1, 1, m) of any other. Of packed rows the
+    # segments, (b, n): the index of the first token of each.
     masks = package("masking_utils")
     plain = masks.causal_mask_function, masks.bidirectional_mask_function
     mask_function = mask_function or plain[0]
@@ -252,6 +283,10 @@ def padding_mask(
     if mask_function not in plain:
         mask = masks.sdpa_mask(**sizes, mask_function=mask_function, use_vmap=use_vmap)
         same = [p for p in plain if torch.equal(masks.sdpa_mask(**sizes, mask_function=p), mask)]
+        if not same and "packed_sequence" in composed(mask_function):
+            start = mask[:, 0].int().argmax(-1)
+            if torch.equal(mask[:, 0], (start[:, :, None] == start[:, None]).tril()):
+                return start.int()
         if not same:
             raise cannot(f"the mask {composed(mask_function)}, which is not padding, causal or not")
         mask_function = same[0]
@@ -276,8 +311,17 @@ def attend(
     if attention_mask is not None:
         others.pop("sliding_window", None)  # the mask has it
     refuse_others(others)
-    causal, mask = read(attention_mask, query, key, getattr(module, "is_causal", True)
-                        if is_causal is None else is_causal)  # fmt: skip
+    causal, mask, segments = read(attention_mask, query, key, others.get("position_ids"),
+                                  getattr(module, "is_causal", True)
+                                  if is_causal is None else is_causal)  # fmt: skip
+    if segments is not None:
+        rows = Packed(segments, mask)
+        one = partial(attend, variant, options, module, dropout=dropout, scaling=scaling,
+                      is_causal=causal, s_aux=s_aux)  # fmt: skip
+        inputs = (query, key, value)
+        outputs = [one(*map(p.of, inputs), attention_mask=p.mask)[0] for p in rows.parts]
+        heads = rows.join([output.transpose(1, 2) for output in outputs])
+        return heads.transpose(1, 2).contiguous(), None
     m, groups = mask.shape[1], query.shape[1] // key.shape[1]
     k, v = (part[:, :, :m].repeat_interleave(groups, 1) for part in (key, value))
     scale = query.shape[3] ** -0.5 if scaling is None else scaling
@@ -304,16 +348,27 @@ def attend(
     return out[..., : query.shape[3]].transpose(1, 2).contiguous(), None
 
 
-def read(mask: Any, query: Tensor, key: Tensor, is_causal: bool) -> tuple[bool, Tensor]:
-    if mask is None:
-        if is_causal and 1 < query.shape[2] != key.shape[2]:
+def read(
+    mask: Any, query: Tensor, key: Tensor, positions: Any, is_causal: bool
+) -> tuple[bool, Tensor, Tensor | None]:
+    n, every = query.shape[2], key.new_ones(key.shape[0], key.shape[2], dtype=torch.bool)
+    if mask is None or is_packed(mask):
+        if is_causal and 1 < n != key.shape[2]:
             raise cannot("fewer queries than keys without a mask")
-        return is_causal, key.new_ones(key.shape[0], key.shape[2], dtype=torch.bool)
-    if not isinstance(mask, Tensor):
+        causal, real = is_causal, every
+    elif not isinstance(mask, Tensor):
         raise cannot(f"a mask of type {type(mask).__name__}")
-    if mask.ndim == 2 and mask.dtype == torch.bool:
-        return True, mask
-    return read_mask(mask, query, key)
+    elif mask.ndim == 2 and mask.dtype == torch.bool:
+        causal, real = True, mask
+    else:
+        causal, real = read_mask(mask, query, key)
+    if is_packed(mask) or not causal:
+        return causal, real, mask if is_packed(mask) else None
+    segments = segments_of(positions, real[:, -n:])
+    cached = n < real.shape[1] and isinstance(positions, Tensor) and positions.ndim == 2
+    if cached and (segments is not None or bool((positions[:, -1] + 1 < real.sum(1)).any())):
+        raise cannot("a cache of packed sequences")
+    return causal, real, segments
 
 
 def with_sink(

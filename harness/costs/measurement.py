@@ -117,7 +117,7 @@ def required_bytes(spec: CostSpec, timed: TimedCall) -> int:
     # more is the choice of an implementation.
     item = 2 if spec.precision == "bf16" else 4
     tokens = spec.batch * (1 if spec.operation == "decode" else spec.length)
-    training = spec.operation == "train"
+    training = spec.operation in ("train", "packed")
     layers = spec.model.depth if spec.model else 1
     transfers = layers * tokens * spec.dim * item * (4 if training else 2)
     per_parameter = (2 if training else 1) + (OPTIMISER_TRANSFERS if spec.model and training else 0)
@@ -126,7 +126,7 @@ def required_bytes(spec: CostSpec, timed: TimedCall) -> int:
 
 def analytic_flops(spec: CostSpec, module: torch.nn.Module) -> int | None:
     # Each product of two tensors has two more in the backward pass, one for each gradient.
-    if not isinstance(module, Attention) or spec.operation == "decode":
+    if not isinstance(module, Attention) or spec.operation in ("packed", "decode"):
         return None
     forward = module.analytic_flops(spec.length)
     passes = 3 if spec.operation == "train" else 1

@@ -124,8 +124,8 @@ def batch_of(batching: str, length: int) -> int:
 def _check(
     attentions: Sequence[str], operations: Sequence[str], level: str, settings: Settings
 ) -> None:
-    if level == "step" and {"decode", "prefill"} & {*operations}:
-        raise UserError("a model has no pass decode or prefill; give --level layer")
+    if level == "step" and {"decode", "packed", "prefill"} & {*operations}:
+        raise UserError("a model has no pass decode, packed or prefill; give --level layer")
     names = {attention: Composition.parse(attention).names for attention in attentions}
     for attention in attentions if level == "layer" else ():
         if len(names[attention]) > 1:

@@ -58,15 +58,18 @@ def _layer_call(spec: CostSpec) -> TimedCall:
     if spec.operation == "decode":
         return _decoding(spec, layer)
     x = torch.randn(spec.batch, spec.length, spec.dim, device=spec.device)
-    if spec.operation != "train":
+    if spec.operation not in ("train", "packed"):
         forward = layer.prefill if spec.operation == "prefill" else layer
         return TimedCall(_evaluation(spec, layer, lambda: forward(x)), layer)
     x.requires_grad_()
-    upstream = torch.randn_like(x)
+    upstream, segments = torch.randn_like(x), None
+    if spec.operation == "packed":
+        rest = spec.length - torch.arange(spec.length, device=spec.device)
+        segments = (spec.length / rest).log2().long().expand(spec.batch, -1)
 
     def train() -> None:
         with autocast(spec.device, spec.precision):
-            tokens, losses = layer(x)
+            tokens, losses = layer(x, segments=segments)
         total = (tokens * upstream).sum()
         torch.stack([total, *losses.values()]).sum().backward()
         layer.zero_grad(set_to_none=True)

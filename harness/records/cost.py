@@ -27,8 +27,9 @@ from zoo.registry import Value
 
 Level = Literal["layer", "step"]  # An attention layer alone, or a whole model with its optimiser
 
-# What is timed: evaluation; training; `prefill` of a prompt, with its state; a token after it.
-Pass = Literal["forward", "train", "prefill", "decode"]
+# What is timed: evaluation; training; training of rows packed with sequences, each half as long as
+# the one before; `prefill` of a prompt, with its state; a token after it.
+Pass = Literal["forward", "train", "packed", "prefill", "decode"]
 
 # The variant that every cost is compared with, and its backend of fused kernels.
 REFERENCE, SDPA = "softmax", "sdpa"

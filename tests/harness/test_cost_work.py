@@ -85,6 +85,23 @@ def test_prefill_times_the_call_that_returns_the_state(monkeypatch):
     assert not old.model_copy(update={"revision": 2}).superseded
 
 
+def test_packed_rows_are_sequences_of_half_the_tokens_then_of_half_the_rest(monkeypatch):
+    rows, packed = [], Attention.packed
+
+    def recorded(layer, x, mask, segments):
+        rows.append(segments)
+        return packed(layer, x, mask, segments)
+
+    monkeypatch.setattr(Attention, "packed", recorded)
+    timed = prepare(specified("softmax", "packed", length=64))
+    timed.call()
+    lengths = [32, 16, 8, 4, 2, 1, 1]
+    assert [row.bincount().tolist() for row in rows[0]] == [lengths] * B
+    # No more than the sequences have alone.
+    alone = (prepare(specified("softmax", "train", length=n)).call for n in lengths)
+    assert flops(timed.call) == sum(map(flops, alone))
+
+
 def step_of_run(run, operation="train"):
     """The cost of the step or the evaluation of a run."""
     return {spec.operation: spec for spec in of_run(run, "here", 1)}[operation]

@@ -22,6 +22,7 @@ from tests.zoo.faulty.correct import (
 )
 from tests.zoo.faulty.layers import EqualsSoftmaxAfterPreparation, ReturnsFp32
 from tests.zoo.faulty.leaks import batch_leak, causal_leak, loss_leak, padding_leak
+from tests.zoo.faulty.packed import packs
 from zoo.conformance import (
     CHECKS,
     Outcome,
@@ -133,6 +134,11 @@ def test_a_correct_variant_passes_every_check(variant):
             if check.name not in SLOW and check.group in CORRECT[variant]:
                 result = run(check, configuration)
                 assert result.passed, f"{check.name}: {result.detail}"
+
+
+def test_a_variant_with_packed_rows_of_its_own_passes_if_nothing_leaks():
+    results = [*results_of("packed equals separate", packs(Recurrent))]
+    assert len(results) == 2 and all(result.passed for result in results)
 
 
 FIRST = {check: variant for variant, check in reversed(FAULTY.items())}

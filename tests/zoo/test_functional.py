@@ -7,7 +7,8 @@ import torch
 from torch.nn import functional as F
 
 import zoo
-from zoo.functional import WITH_PADDING, build
+from zoo.contract import WITH_PADDING
+from zoo.functional import build
 from zoo.variants import variants
 
 B, H, N, E = 2, 4, 13, 8

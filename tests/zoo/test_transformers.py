@@ -148,6 +148,61 @@ def test_cross_attention_is_computed_or_refused(make):
             model(**inputs | {"decoder_input_ids": IDS[:, :length]})
 
 
+PACKED = torch.tensor([[*range(5), *range(7), 0], [*range(9), *range(4)], [*range(13)]])
+
+
+def separate(model, inputs=IDS, positions=PACKED) -> torch.Tensor:
+    """The logits of every sequence alone, in its place."""
+    rows = []
+    for row, at in zip(inputs, positions, strict=True):
+        parts = row.tensor_split([*(at == 0).nonzero()[1:, 0]])
+        rows.append(torch.cat([model(part[None], use_cache=False).logits[0] for part in parts]))
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "reference", "settings", "variant"),
+    [(*model, "softmax") for model in MODELS[:2]]
+    + [(*MODELS[0], variant) for variant in ("linear", "local[window=1]")],
+)
+def test_packed_position_ids_are_sequences_with_a_cache_or_without(
+    make, name, reference, settings, variant
+):
+    model = make(name, f"zoo-{variant}", **settings)
+    expected, mask = separate(model), torch.ones_like(IDS)
+    outputs = [
+        model(IDS, position_ids=PACKED, use_cache=cache, attention_mask=given).logits
+        for cache in (False, True)
+        for given in (None, mask)
+    ]
+    if variant == "softmax" and reference == "sdpa":  # GPT-OSS gives no positions to its masks
+        model.set_attn_implementation(reference)
+        outputs.append(model(IDS, position_ids=PACKED, use_cache=False).logits)
+    for output in outputs:
+        torch.testing.assert_close(output, expected, rtol=0, atol=1e-5)
+
+
+def test_a_packed_prompt_is_continued_from_a_state_and_not_from_a_cache_of_keys(make, replaced):
+    cached = make("LlamaForCausalLM", "zoo-softmax", **GROUPED)
+    cache = cached(IDS, position_ids=PACKED, use_cache=True).cache
+    after = PACKED[:, -1:] + 1
+    for ids, positions in ((IDS[:, :1], after), (IDS[:, :2], torch.tensor([[1, 0]]).expand(3, 2))):
+        with pytest.raises(zoo.Unsupported, match="a cache of packed sequences"):
+            cached(ids, position_ids=positions, cache=cache, use_cache=True)
+    model = replaced("gated-delta", short_conv=4)
+    output = model(IDS, position_ids=PACKED, use_cache=True)
+    torch.testing.assert_close(output.logits, separate(model), rtol=0, atol=1e-5)
+    # The first row continues and has another sequence; the second begins anew; the third continues.
+    positions = torch.tensor([[1, 0, 1], [0, 1, 2], [13, 14, 15]])
+    every = model(IDS[:, :3], position_ids=positions, cache=output.cache, use_cache=True).logits
+    expected = separate(model, torch.cat([IDS, IDS[:, :3]], 1), torch.cat([PACKED, positions], 1))
+    torch.testing.assert_close(every, expected[:, N:], rtol=0, atol=1e-5)
+    # Padding has a position of its own.
+    hidden, positions = PADDED.clone(), torch.where(PADDED.bool(), PACKED, 1)
+    output = model(IDS, attention_mask=hidden, position_ids=positions, use_cache=False).logits
+    torch.testing.assert_close(output[1, 9:], separate(model)[1, 9:], rtol=0, atol=1e-5)
+
+
 def prefix(batch, head, query, key):
     return key < 3
 
@@ -166,7 +221,7 @@ BLOCKS, POSITIONS = torch.arange(N).expand(3, N) // 5, torch.arange(N)[None] % 7
     ("causal", {"or_mask_function": prefix}, "prefix"),
     ("causal", {"and_mask_function": prefix}, "prefix"),
     ("causal", {"block_sequence_ids": BLOCKS}, "blockwise_overlay"),
-    ("causal", {"position_ids": POSITIONS}, "packed_sequence_mask_function"),
+    ("sliding_window_causal", {"position_ids": POSITIONS}, "packed_sequence_mask_function"),
     ("causal", {"and_mask_function": vectorised}, ""),
 ])  # fmt: skip
 def test_masks_that_are_no_padding_are_refused_by_name(library, mask, options, named):

@@ -22,13 +22,14 @@ from zoo.conformance import (
     mixing,
     modules,
     numerics,
+    packed,
     padding,
     recurrence,
     rejections,
     transforms,
 )
 from zoo.conformance.configuration import Configuration, Outcome
-from zoo.contract import CAUSAL_SUFFIX, Attention
+from zoo.contract import CAUSAL_SUFFIX, WITH_PADDING, Attention
 from zoo.library import Variant, name_and_class
 from zoo.registry import (
     UserError,
@@ -107,6 +108,7 @@ class Result(NamedTuple):
 
 def claims(configuration: Configuration) -> dict[str, object]:
     traits, causal = configuration.traits, configuration.causal
+    packs = not {*WITH_PADDING} & {*configuration.variant.expected_failures_of(causal=causal)}
     return {
         **vars(traits),
         "causal form": traits.causal,
@@ -114,13 +116,15 @@ def claims(configuration: Configuration) -> dict[str, object]:
         "crosses": configuration.crosses,
         "decodes": configuration.variant.decodes() and causal,
         "identities": bool(identities.of(configuration)),
+        "packs": packs,
+        "packs and decodes": packs and configuration.variant.decodes() and causal,
         "recurrent": traits.recurrent and causal,
     }
 
 
 # The version of the checks: raised where a check is added or is stricter, or tests other inputs, so
 # that certificates of before are out of date.
-CHECKS_VERSION = 1
+CHECKS_VERSION = 2
 
 CHECKS: tuple[Check, ...] = (
     Check("shapes and precisions", "lengths", numerics.check_lengths),
@@ -139,6 +143,11 @@ CHECKS: tuple[Check, ...] = (
     Check("padding", "padding invariance, long inputs", padding.check_long, fast=False),
     Check("padding", "truncation equivalence", padding.check_truncation),
     Check("padding", "fully masked input", padding.check_fully_masked_input),
+    Check("padding", "packed equals separate", packed.check_packed, needs="packs"),
+    Check(
+        "padding", "packed prompts equal separate", packed.check_prefill, needs="packs and decodes"
+    ),
+    Check("padding", "rejects packed sequences", packed.check_refusal, unless="packs"),
     Check("batch", "empty batch", padding.check_empty_batch),
     Check("batch", "batch independence", padding.check_batch_independence),
     Check("batch", "batch independence, large batches", padding.check_large_batches, fast=False),
