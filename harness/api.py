@@ -24,8 +24,8 @@ FACE: Mapping[str, str] = {
     "harness.first": "first text=first_text", "harness.recipes": "show=recipe_text",
     "harness.records.store": "require_folder", "harness.rows": "check_row",
     "harness.records.suites": "find=suite_of show=suite_text",
-    "harness.report": "comparison matrix_of results_in selection summary"
-    " write_costs write_report write_site write_study write_sweep",
+    "harness.report": "comparison matrix_of results_in summary"
+    " write_costs write_report write_site write_study",
     "harness.runs": "Comparison Execution Shown compare fit_baselines measured",
     "harness.stores": "content require_records", "harness.studies": "find=study_of names=studies",
     "harness.suite": "hours run_suite", "tasks.control.environment": "record",
@@ -135,7 +135,7 @@ def ask(
         wanted |= dict.fromkeys(found)
     require_known("pass", [operation], advice.PASSES)
     query: Values = {"length": length, "pass": operation, "memory": memory, "needs": [*wanted]}
-    # The table of the published records, which `harness.pages` writes.
+    # The table of the published records, which `harness.cli.pages` writes.
     path = FOLDER / f"{chosen.name}.json"
     table = {} if store or not path.exists() else json.loads(path.read_text("utf-8"))
     # The file may be older than the questions of the suite.

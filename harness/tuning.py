@@ -154,10 +154,3 @@ def require_one_processor(specs: Sequence[RunSpec], store: Store) -> None:
             f"the runs of this sweep would differ in device: {' and '.join(sorted(devices))}; run "
             "it on one of them, or give a --store without the runs of the other"
         )
-
-
-def default_of(field: str) -> Value | None:
-    """The default of an option of a variant, which a specification may leave out; else None."""
-    name, _, option = field.partition(".")
-    options = options_of(variants.find(name)) if name in variants.names() else {}
-    return options[option].default if option in options else None

@@ -7,9 +7,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from reports import unnamed
 from reports.figures import style
-from reports.leaderboard import selected_of
-from reports.shown import questions
 
 AXES = {"step": "steps", "seconds": "seconds of training"}
 """What panels show values against: a column, and its text."""
@@ -27,12 +26,17 @@ def files(runs: pd.DataFrame, points: pd.DataFrame) -> dict[str, bytes]:
 
 
 def curves(runs: pd.DataFrame, points: pd.DataFrame) -> pd.DataFrame:
-    """A line for each point of each run that the leaderboard shows, with its question and row."""
+    """A line for each point of each run that a table shows, with its question and row."""
     names = [
         "id", "machine", "started", "question", "row", "attention", "seed", "dev_metric", "score",
         "better",
     ]  # fmt: skip
-    found = selected_of(questions(runs))[names].merge(points, on=["id", "machine", "started"])
+    suite, found = unnamed.chosen(runs)
+    titles = {question.name: ", ".join(dict.fromkeys(
+        [*question.title.split(", "), *suite.title.split(", ")]
+    )) for question in suite.questions}  # fmt: skip
+    found = found.assign(question=found["question"].map(titles))[names]
+    found = found.merge(points, on=["id", "machine", "started"])
     return found.sort_values(["question", "row", "seed", "step"], ignore_index=True)
 
 

@@ -100,17 +100,17 @@ def run(options: RunOptions) -> Answer:
 
 
 def _answer(options: RunOptions, outcomes: "Outcomes", code: int) -> Answer:
-    """The record of each run, and the leaderboard of the records."""
+    """The record of each run, and the table of the records."""
     from harness import api
+    from reports.pages.suite import answers_of, terminal
 
-    files = api.write_sweep(options.store, options.over.partition("=")[0]) if options.over else []
-    rows, text, runs = api.summary(outcomes, options.store)
+    of, runs = api.summary(outcomes, options.store)
     present = {False: "already present", True: "of other code than now"}
-    note, after = "  ({}; run it again with --rerun)", "leaderboard: harness report --store"
+    note, after = "  ({}; run it again with --rerun)", "pages: harness report --store"
     paths = [f"{run['path']}" + note.format(present[run["outdated"]]) * (not run["new"])
              for run in runs]  # fmt: skip
-    text = "\n".join([*paths, "", text, "", f"{after} {options.store}"])
-    return Answer(text, {"rows": rows, "runs": runs}, code, files)
+    text = "\n".join([*paths, "", terminal(of), "", f"{after} {options.store}"])
+    return Answer(text, {"answers": answers_of(of), "runs": runs}, code)
 
 
 def _first(options: RunOptions, how: "Execution") -> Answer:
@@ -127,7 +127,7 @@ def _suite(options: RunOptions, how: "Execution") -> Answer:
     """The matrix of a suite, or its training steps beside the published ones."""
     from harness import api
     from reports import papers
-    from reports.pages.suite import terminal
+    from reports.pages.suite import answers_of, terminal
 
     suite, is_complete, found = api.run_suite(
         options.suite, how, attentions=arguments.attentions_in(options.attention or ()),
@@ -140,5 +140,4 @@ def _suite(options: RunOptions, how: "Execution") -> Answer:
         return Answer(text, {"rows": papers.step_lines(found)}, code)
     of = api.matrix_of(suite, options.store)
     text = f"\n{terminal(of)}{after}" if of else "no run has finished"
-    answers = of.answers.to_dict("records") if of else []
-    return Answer(text, {"answers": answers}, code)
+    return Answer(text, {"answers": answers_of(of) if of else []}, code)

@@ -87,7 +87,7 @@ class SuiteQuestion(Frozen):
     published: str = ""
 
     def _check(self) -> None:
-        if not self.rates and not self.recipe:
+        if not (self.rates or self.recipe or "lr" in self.train):
             raise ValueError("rates is missing; set it, or recipe")
         seeds = (*self.seeds, *self.more_seeds)
         for name, values in (("rates", self.rates), ("seeds", seeds)):
@@ -231,7 +231,7 @@ def published(suite: Suite) -> "pd.DataFrame":
     """The published results of a suite of this package, a line for each row and question.
 
     Columns: as `answers` of `reports.suite_results.SuiteResults`; `rate`, the `train.lr` that
-    trials chose; `version`, the code of the runs. `python -m harness.pages` writes the file.
+    trials chose; `version`, the code of the runs. `python -m harness.cli.pages` writes the file.
     """
     import pandas as pd
 

@@ -3,6 +3,7 @@
 import io
 import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from itertools import product
 from textwrap import fill
@@ -20,7 +21,7 @@ from reports.statistics import LEVEL
 from reports.suite_results import has_runs
 from reports.table import Line, Table, tex
 from reports.table import shown as columns_of
-from reports.text import NOTHING, WIDE, frame_csv, number, outdated_text, threads_of
+from reports.text import NOTHING, WIDE, frame_csv, number, outdated_text, plain, threads_of
 
 OF_A_SEED = [
     "suite", "question", "row", "attention", "task", "seed", "status", "reason", "metric", "score",
@@ -30,6 +31,12 @@ OF_A_SEED = [
 
 README_ROWS, README_FIRST = 10, 3
 """The most rows of a table of a README, and how many of the first rows of the suite it has."""
+
+LONG = 28
+"""The most characters of a heading of a terminal."""
+
+MOST_COLUMNS = 11
+"""The most columns of a table of a terminal, beside the first."""
 
 HALF = 0.5
 """The share of the questions of its form that a row needs to be in a table."""
@@ -48,8 +55,9 @@ class Tables(NamedTuple):
         setting: what the costs were measured on, as text.
         probes: the results on further splits; `probe_pairs`, the differences between them.
         missing: the rows with the titles of the questions whose form they have and no result of.
+        command: the command that makes its runs, if one does.
         added: the variants whose runs a user added to the published ones.
-        notes: what is outdated, and what is left out; a sentence each.
+        notes: what is outdated, left out or missing; a sentence each.
     """
 
     suite: Suite
@@ -62,6 +70,7 @@ class Tables(NamedTuple):
     probes: pd.DataFrame
     probe_pairs: pd.DataFrame
     missing: Sequence[tuple[str, str]]
+    command: str
     added: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -83,7 +92,8 @@ class Tables(NamedTuple):
         Without `rows`: of the variants with results of at least `HALF` of the questions, and of
         those of a user.
         """
-        columns = columns_of(matrix.columns(self.suite, form, self.questions(form)), output)
+        columns = matrix.columns(self.suite, form, self.questions(form))
+        columns = columns_of(columns, output, self.matrix[form])
         by_row = {line["row"]: line for line in self.lines[form]}
         return Table(columns, [by_row[row] for row in rows or self.rows(form) if row in by_row])
 
@@ -93,8 +103,16 @@ class Tables(NamedTuple):
         found = self.answers[self.answers["question"].isin(names) & (self.answers["text"] != "")]
         counts = found["row"].value_counts().reindex(index, fill_value=0)
         asked = min(len(names), found["question"].nunique())
-        chosen = (counts >= max(1, HALF * asked)) | index.isin(self.added)
+        of_form = self.answers["question"].isin(names) & self.answers["row"].isin(self.added)
+        yours = self.answers.loc[of_form & has_runs(self.answers), "row"]
+        chosen = (counts >= max(1, HALF * asked)) | index.isin(yours)
         return [str(row) for row in index[chosen if chosen.any() else counts >= 0]]
+
+    @property
+    def is_timed(self) -> bool:
+        """Return whether there is a cost."""
+        times = (table.filter(regex=r"^time\.") for table in self.matrix.values())
+        return any(bool(found.notna().any(axis=None)) for found in times)
 
     @property
     def lines(self) -> dict[str, list[dict[Hashable, Any]]]:
@@ -112,13 +130,14 @@ class Tables(NamedTuple):
 def tables(
     suite: Suite, runs: pd.DataFrame, baselines: pd.DataFrame, costs: pd.DataFrame,
     catalogue: Catalogue, *, attentions: Collection[str] = (), questions: Collection[str] = (),
-    added: Collection[str] = (),
+    added: Collection[str] = (), more: Sequence[str] = (),
 ) -> Tables:  # fmt: skip
     """The frames of a suite, from the frames of a store; see `reports.suite_results`.
 
     The `catalogue` is as `harness list --json` gives it. Variants without a run are left out,
     unless there is no run. `attentions` and `questions` leave out others, too; the comparisons
-    and their correction are of all. `added` are the variants with runs of a user.
+    and their correction are of all. `added` are the variants with runs of a user among published
+    ones, `more` further columns of `seeds`.
     """
     found, plan = suite_results.results(runs, suite, baselines), suite.cost
     answers = found.answers()
@@ -133,20 +152,30 @@ def tables(
     forms = layer_costs.forms_of(suite, catalogue["tasks"])
     missing = _missing(answers, suite, forms, catalogue)
     answers, probes = answers[shown], found.probes()
-    of_a_seed = [*OF_A_SEED, *(["best_on_test"] if suite.published else [])]
+    of_a_seed = [*OF_A_SEED, *(["best_on_test"] if suite.published else []), *more]
     setting = [plan.precision, f"width {plan.dim}", f"{plan.heads} heads"]
     machines = layer_costs.of_plan(costs, plan)[["device", "machine", "threads"]]
     for device, name, threads in machines.values[:1]:
         setting = [device.upper(), *setting, name, threads_of(threads)]
     of_layers = pd.concat(layer_costs.measured(costs, plan, form) for form in layer_costs.FORMS)
     of_layers = of_layers[of_layers["row"].isin(answers["row"])]
-    notes = outdated_text(found.seeds), outdated_text(of_layers, "costs"), found.left_out
+    yours = f"Your runs: {', '.join(sorted(added))}; the others are published." if added else ""
+    notes = (outdated_text(found.seeds), outdated_text(of_layers, "costs"), found.left_out,
+             _without_baselines(suite, answers), yours)  # fmt: skip
     return Tables(
         suite, answers, found.pairs(), matrix.matrix(answers, costs, suite, forms), forms,
         found.seeds.reindex(columns=of_a_seed), ", ".join(setting),
         probes[probes["row"].isin(answers["row"]) & probes["question"].isin(answers["question"])],
-        found.probe_pairs(), missing, tuple(sorted(added)), tuple(filter(None, notes)),
+        found.probe_pairs(), missing, f"harness run --suite {suite.name}", tuple(sorted(added)),
+        tuple(filter(None, notes)),
     )  # fmt: skip
+
+
+def _without_baselines(suite: Suite, answers: pd.DataFrame) -> str:
+    names = {*answers.loc[answers["not_compared"] == "no baseline", "question"]}
+    titles = [question.title for question in suite.questions if question.name in names]
+    remedy = "fit them with: harness report --baselines"
+    return f"No baselines of {'; '.join(titles)}; {remedy}." if titles else ""
 
 
 def _missing(
@@ -180,6 +209,12 @@ def files(of: Tables, *, latex: bool) -> dict[str, bytes]:
         of.seeds.to_parquet(stream)
         content[f"{name}-answers.parquet"] = stream.getvalue()
     return content | ({f"{name}.tex": _rendered("suite.tex.j2", of)} if latex else {})
+
+
+def answers_of(*tables: Tables) -> list[dict[Hashable, Any]]:
+    """The results of suites, a line for each row and question."""
+    found = [of.answers.assign(suite=of.suite.key) for of in tables]
+    return [line for answers in found for line in answers.to_dict("records")]
 
 
 def published(of: Tables) -> pd.DataFrame:
@@ -286,11 +321,22 @@ def told_apart(
 
 def terminal(of: Tables) -> str:
     """The matrix of each form as text: mean, seeds at the ceiling; in brackets at a baseline."""
-    head = f"{of.suite.title} ({of.suite.key})"
-    every = {form: of.table(form, "terminal") for form in of.matrix}
-    tables = [f"{head}, {form} questions\n{table.terminal(WIDE)}"
-              for form, table in every.items() if table.lines]  # fmt: skip
-    legend = rendered("legend.txt.j2", of=of)
+    head = plain(of.suite.title, WIDE // 2)
+    titles = [question.title for question in of.suite.questions]
+    # Long titles have numbers in the table.
+    numbers = {title: f"[{n}]" for n, title in enumerate(titles, 1) if max(map(len, titles)) > LONG}
+    tables = []
+    for form in of.matrix:
+        columns, lines = of.table(form, "terminal")
+        columns = [replace(c, short=numbers.get(c.heading, c.short)) for c in columns]
+        parts = [Table([columns[0], *columns[at : at + MOST_COLUMNS]], lines).terminal(WIDE)
+                 for at in range(1, len(columns), MOST_COLUMNS) if lines]  # fmt: skip
+        tables += [f"{head} ({of.suite.key}), {form} questions\n{part}" for part in parts]
+    baselines = [f"{line['title']}: {line['baseline']}" for line in about(of)[:README_ROWS]
+                 if line["baseline"] != NOTHING and not numbers]  # fmt: skip
+    legend = rendered("legend.txt.j2", of=of, baselines=baselines)
+    lines = [fill(plain(f"{number} {title}"), WIDE) for title, number in numbers.items()]
+    tables += ["\n".join(lines)] * bool(lines)
     return "\n\n".join([*tables, *(fill(text, WIDE) for text in (legend, *of.notes))])
 
 

@@ -24,7 +24,7 @@ from harness.records.versions import are_outdated, outdated
 from tests.conftest import ROOT
 
 FILE = Path(__file__).with_name("committed.json")
-STORES = (ROOT / "results", ROOT / "results" / "small")
+STORES = (ROOT / "results",)
 
 
 @cache

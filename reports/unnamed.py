@@ -1,0 +1,176 @@
+"""Runs of no suite as a suite that is made on the fly: each task with its recipe is a question."""
+
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from harness.recipes import declared, of_question
+from harness.records.frame import TIMES, is_newest
+from harness.records.suites import LAYERS, CostPlan, Suite, SuiteQuestion, SuiteRow, find, names
+from reports.pages.suite import Catalogue, Tables, tables
+from reports.shown import final_runs
+from reports.suite_results import comparable
+from reports.table import Line
+
+NAME = "runs"
+"""The name of the suite, of its files, and of the folder that has the runs of a user."""
+
+ROWS = (SuiteRow(attention="softmax"),)
+
+WORDS = {
+    "model.dim": "width",
+    "model.feed_forward": "feed-forward width",
+    "model.head": "classifier width",
+    "model.short_conv": "taps of short convolutions",
+    "train.warmup": "warm-up steps",
+    "train.lr": "learning rate",
+    "train.evaluations": "validation evaluations",
+}
+"""Text for fields whose names are not clear; other fields have their names."""
+
+TITLE = re.compile(
+    r"(?P<task>.*?)@\d+(?:\[(?P<options>.*?)\])?, recipe (?P<recipe>.*?)"
+    r"(?: with (?P<changes>.*?))?(?P<matched>, \w+ matched)?(?P<tuned> tuned over .*)?"
+)
+"""The name of a question of no suite, as `harness.records.spec.Question` has it."""
+
+OF_A_SEED = (
+    "title", "values", "best_on_test", "parameters", "flops", "state_bytes", "reference",
+    "peak_bytes", "memory_ratio", "inference_reference",
+    *(f"{name}{end}" for name in TIMES for end in ("", ".q1", ".q3")),
+)  # fmt: skip
+"""Columns of a run in the CSV file, in addition to those of a suite."""
+
+
+def tables_of(
+    runs: pd.DataFrame, baselines: pd.DataFrame, costs: pd.DataFrame, catalogue: Catalogue,
+    attentions: Collection[str] = (),
+) -> Tables:  # fmt: skip
+    """The frames of the suite of these runs, of whatever suite they are; see `suite`."""
+    titles = {task["name"]: task["title"] for task in catalogue["tasks"]}
+    found, runs = suite(runs, costs, titles)
+    of = tables(found, runs, baselines, costs, catalogue, attentions=attentions, more=OF_A_SEED)
+    return of._replace(missing=(), added=tuple(of.answers["row"].unique()), command="")
+
+
+def chosen(runs: pd.DataFrame) -> tuple[Suite, pd.DataFrame]:
+    """The suite of runs, and those of them that its tables show."""
+    found, runs = suite(runs, pd.DataFrame())
+    runs = comparable(runs, found)
+    return found, final_runs(runs[runs["left_out"] == ""], ["question", "row"])
+
+
+def suite(
+    runs: pd.DataFrame, costs: pd.DataFrame, asks: Mapping[str, str] = {}
+) -> tuple[Suite, pd.DataFrame]:
+    """The suite that runs make, and the runs as its own, with `left_out` as `comparable` has it.
+
+    Runs of one question share `question.id` and the kind of device. The title of a question is what
+    it does not share with the others, in words; `asks` says what a task is. The costs of the suite
+    are those of the training steps of most runs.
+    """
+    keys = ["question.id", "device"]
+    first = runs.sort_values(["title", *keys]).drop_duplicates(keys).to_dict("records")
+    words = [_words(run) for run in first]
+    if len({run["device"] for run in first}) > 1:
+        words = [[*of, run["device"]] for of, run in zip(words, first, strict=True)]
+    shared = [word for word in words[0] if all(word in of for of in words)]
+    titles = [", ".join(word for word in of if word not in shared) or of[0] for of in words]
+    titles = [
+        f"{title} ({run['question.id']})" if titles.count(title) > 1 else title
+        for title, run in zip(titles, first, strict=True)
+    ]
+    questions = tuple(
+        _question(run, title, name, ", ".join(of), asks)
+        for run, title, name, of in zip(first, titles, _names(titles), words, strict=True)
+    )
+    found = Suite(
+        # Its rows are those of the runs, whatever it lists.
+        name=NAME, version=1, title=", ".join(shared) or "Runs", rows=ROWS, questions=questions,
+        cost=_plan(runs, costs),
+    )  # fmt: skip
+    digests = declared(found)
+    by_key = {(run["question.id"], run["device"]): question.name
+              for run, question in zip(first, questions, strict=True)}  # fmt: skip
+    of_runs = [by_key[key] for key in zip(*(runs[key] for key in keys), strict=True)]
+    left_out = is_newest(runs).map({True: "", False: "of an older version of the task"})
+    return found, runs.assign(
+        suite=found.key, question=of_runs, declared=[digests[name] for name in of_runs],
+        left_out=left_out,
+    ).sort_values(["question", "row", "seed", "id"], ignore_index=True)  # fmt: skip
+
+
+def _words(run: Line) -> list[str]:
+    """The task, the recipe, and what differs from it."""
+    found = TITLE.fullmatch(run["title"])
+    if not found:
+        return [run["title"]]
+    recipe, options = found["recipe"], json.loads(run["asked"])["task"]["options"]
+    usual = _options(recipe, run["task.name"])
+    texts = [*re.split(r",(?=\w+=)", found["options"] or ""), *(found["changes"] or "").split(", ")]
+    changes = {name: options[name] for name in usual.keys() & options.keys()}
+    changes |= dict(text.partition("=")[::2] for text in texts if text)
+    changes = {name: value for name, value in changes.items()
+               if name not in usual or str(usual[name]) != str(value)}  # fmt: skip
+    return [
+        found["task"], f"recipe {recipe}", *(f"{_field(path)} {v}".strip() for path, v in
+                                            changes.items()),
+        *filter(None, [(found["matched"] or "")[2:], "tuned" * bool(found["tuned"])]),
+        *([run["metric"]] if run["metric"] != "accuracy" else []),
+    ]  # fmt: skip
+
+
+def _options(recipe: str, task: str) -> Mapping[str, Any]:
+    """The options of a task that a question of a built-in suite has; none for other recipes."""
+    key, _, question = recipe.rpartition("/")
+    suite = find(name) if (name := key.partition("@")[0]) in names() else None
+    if suite is None or suite.key != key or question not in {of.name for of in suite.questions}:
+        return {}
+    return of_question(suite, question).of_task(task).options
+
+
+def _field(path: str) -> str:
+    return WORDS.get(path, path.rpartition(".")[2].replace("_", " "))
+
+
+def _names(titles: Sequence[str]) -> list[str]:
+    """A short name for each title, each once."""
+    found: list[str] = []
+    for title in titles:
+        name = re.sub("[^a-z0-9]+", "-", title.lower())[:27].strip("-") or "question"
+        again = sum(other.rpartition("--")[0] == name or other == name for other in found)
+        found.append(f"{name}--{again + 1}" if again else name)
+    return found
+
+
+def _question(
+    run: Line, title: str, name: str, note: str, asks: Mapping[str, str]
+) -> SuiteQuestion:
+    asked: Any = json.loads(run["asked"])
+    return SuiteQuestion(
+        name=name, title=title, task=asked["task"]["name"], options=asked["task"]["options"],
+        asks=f"{asks[asked['task']['name']]}." if asked["task"]["name"] in asks else "",
+        note=note, model=asked["model"], train=asked["train"],
+        positions=asked["model"].get("positions", "none"), precision=asked["train"]["precision"],
+        ceiling=asked["train"].get("stop_at"), seeds=(1,),
+    )  # fmt: skip
+
+
+def _plan(runs: pd.DataFrame, costs: pd.DataFrame) -> CostPlan:
+    if costs.empty:
+        return LAYERS
+    steps = costs[(costs["level"] == "step") & (costs["pass"] == "train")]
+    steps = steps[steps["row"].isin(runs["row"]) & steps["task"].isin(runs["task"])]
+    if steps.empty:
+        return LAYERS
+    settings = ["precision", "dim", "heads", "batching"]
+    group = steps.groupby(settings).ngroup()
+    steps = steps[group == group.mode().max()]
+    precision, dim, heads, batching = steps[settings].iloc[0]
+    return CostPlan(
+        level="step", lengths=tuple(sorted({*steps["length"].tolist()})), passes=("train",),
+        precision=precision, dim=int(dim), heads=int(heads), batch={"train": batching},
+    )  # fmt: skip
