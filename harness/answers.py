@@ -12,10 +12,7 @@ from tasks.control.windows import Windows
 
 
 def by_cluster(values: Shaped[Tensor, "n ..."], split: Split) -> CorrectAnswers | ClusterValues:
-    """The value of every answer of a split with its clusters: bits, or sums of numbers.
-
-    Values are (n,) or (n, a): see `tasks.metrics.Measure`.
-    """
+    # Values are (n,) or (n, a): see `tasks.metrics.Measure`.
     if values.dtype == torch.bool:
         return _bits(values, split)
     # In order of the clusters' numbers.
@@ -29,7 +26,6 @@ def by_cluster(values: Shaped[Tensor, "n ..."], split: Split) -> CorrectAnswers 
 
 
 def _bits(correct: Shaped[Tensor, "n ..."], split: Split) -> CorrectAnswers:
-    """Every answer, the clusters of fewest answers first."""
     clusters, counted = clusters_of(split), split.answers.counted(split.targets).cpu()
     of_example = counted.long().flatten(1).sum(1) if counted.dim() > 1 else counted.long()
     answers = clusters.bincount(of_example.double()).long()
@@ -41,12 +37,8 @@ def _bits(correct: Shaped[Tensor, "n ..."], split: Split) -> CorrectAnswers:
 
 
 def clusters_of(split: Split) -> Int[Tensor, " n"]:
-    """The cluster of each example, on the CPU: the one of its sequences that most examples have.
-
-    Where sequences are compared, such as the documents of Retrieval, each is in many examples. The
-    dependence through the other sequence of an example is left out. A split that has clusters
-    has these.
-    """
+    # A document of Retrieval is in many examples; the dependence through the other sequence of an
+    # example is left out.
     if split.clusters is not None:
         return split.clusters.cpu().long()
     ids = split.sequence_ids.cpu().long()
@@ -55,7 +47,6 @@ def clusters_of(split: Split) -> Int[Tensor, " n"]:
 
 
 def roll_out(trainer: Trainer, task: Control, test: Split) -> ClusterValues:
-    """The normalised return of each test episode, with the actions of the trainer's model."""
     trainer.model.eval()
 
     @torch.inference_mode()

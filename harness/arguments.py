@@ -15,20 +15,11 @@ from zoo.registry import UserError
 if TYPE_CHECKING:
     from harness.engines import Resources
 
-MOST = 10_000
-"""The most integers of a list, and trajectories of a file."""
-
-LONGEST = 2**24
-"""The most tokens of a sample, and the largest width."""
-
-LENGTHS = "256:16384 or 1000,2k"
-"""An example of lengths."""
-
-LONGEST_NAME = 4096
-"""The most characters of a name: as of a path."""
-
-CLASS = re.compile(r"[\w.]+:\w+")
-"""MODULE:CLASS, alone or as a part of a composition."""
+MOST = 10_000  # The most integers of a list, and trajectories of a file
+LONGEST = 2**24  # The most tokens of a sample, and the largest width
+LENGTHS = "256:16384 or 1000,2k"  # An example of lengths
+LONGEST_NAME = 4096  # The most characters of a name: as of a path
+CLASS = re.compile(r"[\w.]+:\w+")  # MODULE:CLASS, alone or as a part of a composition
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +73,6 @@ class Runs(Shared):
     slurm: list[str] | None = None
 
     def resources(self) -> "Resources":
-        """The resources of the runs."""
         from harness.engines import resources
 
         parameters = {n: value for n, _, value in (t.partition("=") for t in self.slurm or ())}
@@ -96,14 +86,13 @@ class Runs(Shared):
 
 
 def split(text: str) -> list[str]:
-    """Split a text at its commas, but not in brackets: delta[negative=True,steps=2] is one name."""
+    # Not in brackets: delta[negative=True,steps=2] is one name.
     # No further than a name is long: otherwise the time is quadratic.
     inside = rf"(?![^\[(]{{0,{LONGEST_NAME}}}[\])])"
     return [name.strip() for name in re.split(f",{inside}", text)]
 
 
 def names_in(texts: Sequence[str]) -> list[str]:
-    """Split at commas outside of brackets; each name once, in order."""
     names: dict[str, None] = {}
     for text in texts:
         found = split(text)
@@ -118,12 +107,11 @@ def names_in(texts: Sequence[str]) -> list[str]:
 
 
 def attentions_in(texts: Sequence[str]) -> list[str]:
-    """As `names_in`, then `registered`."""
     return registered(names_in(texts))
 
 
 def registered(names: Sequence[str]) -> list[str]:
-    """The names; the class at MODULE:CLASS becomes a variant with the name of the class."""
+    # The class at MODULE:CLASS becomes a variant with the name of the class.
     for whole, part in [(name, part) for name in names for part in name.split("+")]:
         plain = part.partition("[")[0]
         if ":" in plain != part:
@@ -136,17 +124,15 @@ def registered(names: Sequence[str]) -> list[str]:
 
 
 def rows_in(names: Sequence[str]) -> list[str]:
-    """The names of rows, such as Mine[rank=8] for MODULE:Mine[rank=8]; see `registered`."""
+    # Such as Mine[rank=8] for MODULE:Mine[rank=8].
     return [CLASS.sub(lambda found: _named("zoo.variants:variants", found[0]), n) for n in names]
 
 
 def tasks_in(names: Sequence[str]) -> list[str]:
-    """The names; the class at MODULE:CLASS becomes a task with the name of the class."""
     return [_named("tasks.registry:tasks", n) if CLASS.fullmatch(n) else n for n in names]
 
 
 def _name_of(at: str) -> str:
-    """The name of a class that is registered, else of the class itself."""
     from zoo.registry import entry_points
 
     points = [*entry_points("zoo.variants"), *entry_points("tasks.tasks")]
@@ -161,7 +147,7 @@ def _named(registry: str, at: str) -> str:
 
 
 def span(text: str) -> range:
-    """Read `7`, or a range with both of its ends, `0-4`; raise `ValueError` for another text."""
+    # `7`, or a range with both of its ends, `0-4`.
     first, _, last = text.partition("-")
     if not (first and last):
         return range(number := int(text), number + 1)
@@ -171,7 +157,7 @@ def span(text: str) -> range:
 
 
 def tokens(text: str) -> tuple[int]:
-    """Read a number of tokens, `1000` or `16k`, where k is 1,024; raise `ValueError` if not one."""
+    # `1000` or `16k`, where k is 1,024.
     thousands = re.fullmatch(r"(\d+)[kK]", text)
     return (1024 * int(thousands[1]) if thousands else int(text),)
 
@@ -180,10 +166,7 @@ def integers_in(
     what: str, text: str, allowed: range, example: str,
     read: Callable[[str], Iterable[int]] = tokens,
 ) -> list[int]:  # fmt: skip
-    """Read integers separated by commas, each once; `read` reads a part between commas.
-
-    `allowed` are possible, up to `MOST` in all; a message says `what` they are, with an `example`.
-    """
+    # `read` reads a part between commas; a message says `what` they are, with an `example`.
     try:
         every = chain.from_iterable(map(read, names_in([text])))
         numbers = list(dict.fromkeys(islice(every, MOST + 1)))
@@ -204,12 +187,10 @@ def integers_in(
 
 
 def seeds_in(text: str, allowed: range = range(2**32)) -> list[int]:
-    """Read seeds and ranges of them, `0-2,7`; see `integers_in`."""
     return integers_in("seeds", text, allowed, "0,1,2 or 0-4", span)
 
 
 def values_in(option: str, texts: Sequence[str] | None) -> dict[str, list[str]]:
-    """Read the NAME.OPTION=VALUE,VALUE,... texts of an option: the values by `NAME.OPTION`."""
     values: dict[str, list[str]] = {}
     for owner, name, text in _assignments(option, texts, "VALUE,VALUE", "train.lr=5e-4,1e-3,2e-3"):
         if (field := f"{owner}.{name}") in values:
@@ -219,7 +200,6 @@ def values_in(option: str, texts: Sequence[str] | None) -> dict[str, list[str]]:
 
 
 def settings_of(texts: Sequence[str] | None) -> dict[str, dict[str, str]]:
-    """Read NAME.OPTION=VALUE texts: the values by name and option."""
     settings: dict[str, dict[str, str]] = {}
     for owner, name, value in _assignments("--set", texts, "VALUE", "primal.rank=40"):
         first = settings.setdefault(owner, {}).setdefault(name, value)
@@ -231,7 +211,6 @@ def settings_of(texts: Sequence[str] | None) -> dict[str, dict[str, str]]:
 def _assignments(
     option: str, texts: Sequence[str] | None, values: str, example: str
 ) -> Iterator[tuple[str, str, str]]:
-    """Owner, name and value of each text; UserError where one has another form."""
     for text in texts or ():
         field, _, value = text.partition("=")
         if found := CLASS.match(field):  # as in --attention; its options are by its name
@@ -246,10 +225,7 @@ def _assignments(
 
 
 def meanings(factory: Callable[..., Any]) -> dict[str, str]:
-    """The help of each option: its description in docstrings of a function, or a class and bases.
-
-    That is an entry of a section, `name: text`, or a first line that begins with its name.
-    """
+    # An entry of a section, `name: text`, or a first line that begins with its name.
     texts: dict[str, str] = {}
     for owner in reversed(getattr(factory, "__mro__", (factory,))):
         for documented in (owner, vars(owner).get("__init__")):
@@ -262,7 +238,7 @@ def meanings(factory: Callable[..., Any]) -> dict[str, str]:
 
 
 def lengths_in(text: str) -> list[int]:
-    """Read `FIRST:LAST`, by doubling, or lengths separated by commas."""
+    # `FIRST:LAST`, by doubling, or lengths separated by commas.
     span = re.fullmatch(r"(\w+):(\w+)", text)
     listed = ",".join(span.groups()) if span else text
     numbers = integers_in("lengths", listed, range(1, LONGEST + 1), LENGTHS)

@@ -16,27 +16,24 @@ from tasks.baselines.fitting import Features, trees
 from tasks.contract import Score, Splits
 from zoo.registry import Value
 
+# Called with the name of a step that begins, the number of steps before it, and of all.
 OnStep = Callable[[str, int, int], None]
-"""Called with the name of a step that begins, the number of steps before it, and of all."""
 
+# Learning rate of the boosted trees of a study: a third of the one of `tasks.baselines`.
 STUDY_RATE = 0.1
-"""Learning rate of the boosted trees of a study: a third of the one of `tasks.baselines`."""
 
 # Accuracies of 2,000 trees have an interval of 4 points.
+# Options of the tasks of the Long Range Arena that shallow models are studied on.
 STUDY_SETTINGS: Mapping[str, Mapping[str, Value]] = {
     "listops": {"test": 60_000}, "text": {}, "image": {}, "pathfinder": {},
 }  # fmt: skip
-"""Options of the tasks of the Long Range Arena that shallow models are studied on."""
 
 
 def fit(
     spec: TaskSpec, data_of: Callable[[TaskSpec], Data], store: BaselineStore, on_step: OnStep
 ) -> TaskBaselines:
-    """The baselines of a task, from the store or fitted now, by one process at a time.
-
-    Each step is stored when it is fitted: a process that is ended loses the step that it is at.
-    Data are read only if something is left to fit.
-    """
+    # Each step is stored when it is fitted: a process that is ended loses the step that it is at.
+    # Data are read only if something is left to fit.
     store.require_writable()
     with store.locks.alone(spec.file_name):
         store.remove_partial_files()
@@ -60,7 +57,6 @@ def fit(
 
 
 def shallow_study(name: str) -> ShallowStudy:
-    """Fit every shallow model of a task of `STUDY_SETTINGS`, the simplest first."""
     started, task = now(), create(name, **STUDY_SETTINGS[name])
     data, fitted = Data.of(task), []
     for label, fit in models(task).items():
@@ -76,7 +72,6 @@ def shallow_study(name: str) -> ShallowStudy:
 
 
 def models(task: Task) -> dict[str, Callable[[Splits], Score]]:
-    """The shallow models of a task of `STUDY_SETTINGS`, by name."""
     name = task.key.partition("@")[0]
     if name == "image":
         return dict(grey_images.PIXEL_MODELS)

@@ -18,14 +18,13 @@ from tasks.contract import Batch, Split
 from tasks.data.images import ImageSplit, transform_of
 from zoo.registry import UserError
 
-POOL = 100
-"""Batches whose examples are sorted by length together."""
+POOL = 100  # Batches whose examples are sorted by length together
 
+# Batches of similar length are padded to a multiple of this: few shapes, for caches of kernels.
 LENGTH_STEP = 64
-"""Batches of similar length are padded to a multiple of this: few shapes, for caches of kernels."""
 
+# Gives the batch of a step, counted from 0, in parts: one, unless they are of equal length.
 Read = Callable[[int], Sequence[Batch]]
-"""Gives the batch of a step, counted from 0, in parts: one, unless they are of equal length."""
 
 Images = Float[np.ndarray, "b 3 h w"]
 
@@ -40,7 +39,6 @@ class ShuffledBatches:
         self, count: int, batch: int, seed: int, device: torch.device,
         lengths: Int[Tensor, " n"] | None = None,
     ) -> None:  # fmt: skip
-        """Shuffle `count` examples in batches of `batch`, of similar length with `lengths`."""
         if count < batch:
             raise UserError(f"batch={batch} exceeds the {count} training examples; lower the batch")
         self._per_epoch, self._batch = count // batch, batch
@@ -50,17 +48,14 @@ class ShuffledBatches:
         self._longest: list[int] = []
 
     def batch(self, number: int) -> Int[Tensor, " b"]:
-        """Indices of the examples of batch `number`, counted from 0 over all epochs."""
         index = self._start_epoch(number)
         return self._order[index * self._batch : (index + 1) * self._batch]
 
     def length(self, number: int) -> int | None:
-        """The length to pad batch `number` to; None, for the task's, without lengths."""
         index = self._start_epoch(number)
         return padded_length(self._longest[index]) if self._longest else None
 
     def _start_epoch(self, number: int) -> int:
-        """Shuffle for the epoch of batch `number`; return the position of the batch in it."""
         epoch, index = divmod(number, self._per_epoch)
         if epoch != self._epoch:
             # On the CPU, so that the order is the same on every device.
@@ -77,10 +72,7 @@ class ShuffledBatches:
 def bucket_by_length(
     order: Int[Tensor, " n"], lengths: Int[Tensor, " m"], batch: int, generator: torch.Generator
 ) -> Int[Tensor, " n"]:
-    """The examples of `order`, a multiple of `batch`, in batches of similar length, shuffled.
-
-    Examples are sorted within pools of `POOL` batches: each epoch has other batches.
-    """
+    # Examples are sorted within pools of `POOL` batches: each epoch has other batches.
     pools = order.split(POOL * batch)
     batches = torch.cat([pool[lengths[pool].argsort(stable=True)] for pool in pools])
     shuffled = torch.randperm(len(order) // batch, generator=generator)
@@ -88,14 +80,12 @@ def bucket_by_length(
 
 
 def padded_length(longest: int) -> int:
-    """The next multiple of `LENGTH_STEP`."""
     return -(-longest // LENGTH_STEP) * LENGTH_STEP
 
 
 def in_order(
     split: Split, batch: int, by_length: bool
 ) -> Iterator[tuple[Int[Tensor, " b"], int | None]]:
-    """All examples of a split in batches, by length or in its order, with the length to pad to."""
     order = torch.arange(len(split), device=split.targets.device)
     if not by_length:
         return ((examples, None) for examples in order.split(batch))
@@ -105,7 +95,6 @@ def in_order(
 
 
 def reader(train: Split, order: ShuffledBatches, spec: TrainSpec, seed: int) -> Read:
-    """The reader of the batches of `train` in `order`, augmented as in the recipe."""
     if isinstance(train, ImageSplit):
         images = AugmentedImages(train, spec, seed)
         return lambda number: [images(number)]
@@ -115,8 +104,6 @@ def reader(train: Split, order: ShuffledBatches, spec: TrainSpec, seed: int) -> 
 
 
 class PartsByLength:
-    """The examples of a batch in parts of equal length, without padding and unused positions."""
-
     def __init__(self, train: Split, order: ShuffledBatches) -> None:
         self.train, self.order = train, order
         # On the CPU, so that no step waits for the device.
@@ -125,7 +112,6 @@ class PartsByLength:
         self.targets = counted.long().flatten(1).sum(1) if counted.ndim > 1 else None
 
     def __call__(self, number: int) -> list[Batch]:
-        """The parts of batch `number`."""
         examples = self.order.batch(number)
         on_cpu, parts = examples.cpu(), []
         lengths = self.lengths[on_cpu]
@@ -156,7 +142,6 @@ class AugmentedImages:
         self._ahead: Iterator[Images | str] | None = None
 
     def __call__(self, number: int) -> Batch:
-        """Batch `number`, on the device of the split."""
         if self._batch is None or number != self._number:
             images = self._decode(number)
             if isinstance(images, str):
@@ -198,8 +183,6 @@ class AugmentedImages:
 
 
 class DecodedBatches(Dataset):
-    """Batches by number, decoded and transformed image by image; a message in place of an error."""
-
     def __init__(self, train: ImageSplit, spec: TrainSpec, seed: int) -> None:
         self.train, self.seed = train, seed
         # On the CPU, where the processes that decode use it.
@@ -220,7 +203,6 @@ class DecodedBatches(Dataset):
 
 @contextmanager
 def seeded(*key: int) -> Iterator[None]:
-    """Seed Python, numpy and PyTorch (CPU), of which timm draws, from `key`; then restore them."""
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     value = int(np.random.SeedSequence(key).generate_state(1)[0])
     random.seed(value)

@@ -1,9 +1,4 @@
-"""Golden numbers: what each variant and each optimiser computes.
-
-`python -m harness.behaviour` writes them to `behaviour.json`. It refuses where numbers differ and
-the first part of the version does not; a test compares the same. Without AVX, or on other
-processors, numbers differ by less than `PRECISIONS`.
-"""
+"""Golden numbers: what each variant and each optimiser computes; `python -m harness.behaviour`."""
 
 import json
 import sys
@@ -35,43 +30,39 @@ from zoo.variants import variants
 
 FILE = Path(__file__).with_name("behaviour.json")
 
-LENGTH = 48
-"""Tokens: with few, the rounding of fp32 is far below its tolerance."""
+LENGTH = 48  # Tokens: with few, the rounding of fp32 is far below its tolerance
 
+# What rounding may change on other processors, relative to the largest number of a case.
 PRECISIONS = {torch.float64: 1e-9, torch.float32: 1e-4}
-"""What rounding may change on other processors, relative to the largest number of a case."""
 
+# Training with the short convolution of the suites; evaluation with rotary positions, and with
+# padding.
 SETTINGS = tuple(
     Setting(training=training, dtype=dtype, short_conv=4 * training, rotary=rotary, max_len=LENGTH)
     for dtype in PRECISIONS
     for training, rotary in ((True, False), (False, True))
 )
-"""Training with the short convolution of the suites; evaluation with rotary positions, and with
-padding."""
 
 SMALL: Mapping[str, Mapping[str, Value]] = {
     "model": {"depth": 1, "dim": 32, "short_conv": 4, "dropout": 0.0},
     "train": {"steps": 20, "warmup": 5, "lr": 1e-2, "weight_decay": 0.1},
 }
 
+# The fields of recipes whose losses are compared.
 TRAININGS: tuple[Mapping[str, Value], ...] = (
     *({"optimiser": name} for name in OPTIMISERS),
     {"schedule": "cosine"}, {"schedule": "constant", "clip": 0.1}, {"cycle_momentum": True},
     {"decay": "all"}, {"decay": "matrices+taps"}, {"label_smoothing": 0.1},
     {"bucket_by_length": True}, {"parts_by_length": True},
 )  # fmt: skip
-"""The fields of recipes whose losses are compared."""
 
 
 class Entry(NamedTuple):
-    """The first part of a version, and the numbers of each case, by its name."""
-
     major: str
     numbers: Mapping[str, list[float]]
 
 
 def of_variant(name: str, variant: type[Attention]) -> Iterator[tuple[str, list[float]]]:
-    """The numbers of each form, with the options of each row of a suite."""
     for options in option_sets(name):
         text = "".join(f", {option}={value}" for option, value in options.items())
         for form in configurations(name, variant, options):
@@ -84,16 +75,12 @@ def of_variant(name: str, variant: type[Attention]) -> Iterator[tuple[str, list[
 
 
 def option_sets(name: str) -> list[dict[str, Value]]:
-    """The options of a variant in the rows of suites, the defaults first.
-
-    Of sets that differ in positive numbers alone there is one.
-    """
+    # Of sets that differ in positive numbers alone there is one.
     return [*{"{}": {}, **_option_sets()[name]}.values()]
 
 
 @cache
 def _option_sets() -> Mapping[str, dict[str, dict[str, Value]]]:
-    """The option sets of each variant, by their kinds of values."""
     found = defaultdict[str, dict[str, dict[str, Value]]](dict)
     for suite in map(suites.find, suites.names()):
         for of_task in recipes.of_suite(suite).values():
@@ -108,7 +95,6 @@ def _option_sets() -> Mapping[str, dict[str, dict[str, Value]]]:
 
 
 def _numbers(form: Configuration, setting: Setting) -> list[float]:
-    """A projection of the outputs, of each loss, and of each gradient of their sum."""
     with _float64():
         try:
             layer = form.layer_for(setting)
@@ -128,7 +114,6 @@ def _numbers(form: Configuration, setting: Setting) -> list[float]:
 
 
 def _projection(tensor: Tensor) -> Tensor:
-    """The sum with random weights, over the root of the number of terms."""
     generator = torch.Generator().manual_seed(tensor.numel())
     weights = torch.randn(tensor.numel(), dtype=torch.float64, generator=generator)
     return weights @ tensor.double().flatten() / tensor.numel() ** 0.5
@@ -140,7 +125,7 @@ def _rounded(number: float, digits: int) -> float:
 
 @contextmanager
 def _float64() -> Iterator[None]:
-    """Use fp64 by default: normal numbers that are drawn in fp32 depend on the processor."""
+    # Normal numbers that are drawn in fp32 depend on the processor.
     torch.set_default_dtype(torch.float64)
     try:
         yield
@@ -149,7 +134,6 @@ def _float64() -> Iterator[None]:
 
 
 def of_training(fields: Mapping[str, Value]) -> list[float]:
-    """The loss of each of 20 steps, of a recipe with other fields."""
     question = question_of("recall", "smoke", {**SMALL, "train": {**SMALL["train"], **fields}})
     spec, progress = spec_of(question, "delta"), Progress()
     data = restore(spec)
@@ -162,12 +146,10 @@ def of_training(fields: Mapping[str, Value]) -> list[float]:
 
 
 def names() -> list[str]:
-    """The names of entries: the variants of this package that can be checked, and `LOOP`."""
     return [*(name for name, variant in variants.built_in() if not variant.unchecked), LOOP]
 
 
 def now(name: str) -> Entry:
-    """The entry that the code now has."""
     if name == LOOP:
         return Entry(major(TRAINING), {str(fields): of_training(fields) for fields in TRAININGS})
     variant = variants.find(name)
@@ -175,12 +157,10 @@ def now(name: str) -> Entry:
 
 
 def recorded() -> dict[str, Entry]:
-    """The entries of the file."""
     return {name: Entry(*entry) for name, entry in json.loads(FILE.read_text()).items()}
 
 
 def differences(before: Entry, after: Entry) -> list[str]:
-    """The cases of both whose numbers differ by more than rounding."""
     both = before.numbers.keys() & after.numbers.keys()
     return sorted(
         case for case in both if not same(case, before.numbers[case], after.numbers[case])
@@ -188,7 +168,6 @@ def differences(before: Entry, after: Entry) -> list[str]:
 
 
 def same(case: str, before: list[float], after: list[float]) -> bool:
-    """Return whether the numbers of a case differ by rounding alone."""
     exact = "float64" in case or case.endswith(" tokens")
     bound = PRECISIONS[torch.float64 if exact else torch.float32] * max(map(abs, before))
     pairs = zip(before, after, strict=False)
@@ -196,7 +175,6 @@ def same(case: str, before: list[float], after: list[float]) -> bool:
 
 
 def main() -> None:
-    """Write the numbers now, or name the variants whose version must be raised, and exit 1."""
     before, found, wrong = recorded() if FILE.exists() else {}, dict[str, Entry](), False
     for name in names():
         old, new = before.get(name, Entry("", {})), now(name)

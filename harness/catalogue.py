@@ -1,7 +1,4 @@
-"""The registered variants and tasks with their options, names of recipes and of suites.
-
-Without plug-ins that is the content of `list.json`: the import of the variants takes seconds.
-"""
+"""The registered variants and tasks with their options, names of recipes and of suites."""
 
 import copy
 import inspect
@@ -20,24 +17,20 @@ from zoo.registry import UserError, entry_points, options_of, unknown
 if TYPE_CHECKING:
     from zoo.contract import Attention
 
+# The bounds of a number in a JSON schema.
 BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-"""The bounds of a number in a JSON schema."""
 
+# A citation in the docstring of a variant's module: `Authors, "Title", venue year, arXiv id`.
+# Authors are family names, or the first one and "et al."; title and venue may be left out.
 PAPER = re.compile(
     r"(?P<authors>[A-Z][\w'-]+(?:, [A-Z][\w'-]+)*(?: et al\.)?), "
     r'(?:"(?P<title>[^"]+)", )?(?P<venue>[A-Z][\w ]*? )?(?P<year>\d{4}), arXiv (?P<arxiv>[\d.]*\d)'
 )
-"""A citation in the docstring of a variant's module: `Authors, "Title", venue year, arXiv id`.
 
-Authors are family names, or the first one and "et al."; title and venue may be left out.
-"""
-
-Entry = dict[str, Any]
-"""A variant or a task."""
+Entry = dict[str, Any]  # A variant or a task
 
 
 def described() -> dict[str, list[Any]]:
-    """Every variant and task with its options, and the names of recipes and suites."""
     if any(map(entry_points, ("zoo.variants", "tasks.tasks"))):
         return registered(plug_ins=True)
     return json.loads(LISTED.read_text("utf-8"))
@@ -64,7 +57,6 @@ def _entries(document: Mapping[str, Sequence[Any]]) -> dict[str, Entry]:
 
 
 def _baselines(task: str) -> dict[str, str]:
-    """Scores on test of models without attention, by the setting of the task; as published."""
     from harness.records.store import BaselineStore
     from harness.stores import PUBLISHED
 
@@ -87,7 +79,6 @@ def _is_installed(package: str) -> bool | None:
 
 
 def registered(plug_ins: bool) -> dict[str, list[Any]]:
-    """As `described`, made from everything that is registered, or without the plug-ins."""
     from harness import recipes
     from harness.records import suites
     from tasks.registry import tasks
@@ -103,7 +94,6 @@ def registered(plug_ins: bool) -> dict[str, list[Any]]:
 
 
 def content() -> bytes:
-    """The file of what this package registers: an entry on each line."""
     tables = []
     for kind, entries in registered(plug_ins=False).items():
         lines = ",\n".join(json.dumps(entry, ensure_ascii=False) for entry in entries)
@@ -127,7 +117,6 @@ def _variant(name: str, variant: Any) -> Entry:
 
 
 def _uses(name: str, variant: "type[Attention]") -> dict[str, list[str]]:
-    """The places where each form of a variant can be used; none of one that needs a package."""
     import zoo
 
     forms = {"causal": variant.traits.causal, "bidirectional": variant.traits.bidirectional}
@@ -139,7 +128,6 @@ def _uses(name: str, variant: "type[Attention]") -> dict[str, list[str]]:
 
 
 def summary(name: str, variant: "type[Attention]") -> dict[str, str]:
-    """The mechanism in one line, the paper and the cost of a variant, from its docstrings."""
     from zoo.variants import variants
 
     docstring = inspect.getdoc(inspect.getmodule(variant)) or variant.__doc__ or ""
@@ -157,13 +145,11 @@ def summary(name: str, variant: "type[Attention]") -> dict[str, str]:
 
 
 def paper_of(docstring: str, name: str) -> re.Match[str] | None:
-    """The first citation in a docstring, on the line that begins with `name` if there is one."""
     line = re.search(rf"^ +{re.escape(name)} +(\S.*)$", docstring, re.MULTILINE)
     return PAPER.search(" ".join((line[1] if line else docstring).split()))
 
 
 def _task(name: str, factory: Any) -> Entry | None:
-    """The entry of a task; None, with a warning, where it cannot be built."""
     from tasks import create
 
     title = (factory.__doc__ or "").partition("\n")[0].rstrip(".")
@@ -190,7 +176,6 @@ def _task(name: str, factory: Any) -> Entry | None:
 
 
 def _options(factory: Any) -> list[Entry]:
-    """Name, type, default and meaning of every option; the default is None where it is required."""
     texts = meanings(factory)
     return [
         {"name": name, "type": _type(option.annotation),

@@ -25,17 +25,16 @@ from harness.records.store import Store
 from harness.train import Progress, Trainer
 from zoo.registry import UserError
 
+# Errors of reading a damaged file.
 DAMAGE = (
     AssertionError, AttributeError, EOFError, LookupError, OSError, RuntimeError, TypeError,
     UnpicklingError, ValueError, struct.error,
 )  # fmt: skip
-"""Errors of reading a damaged file."""
 
-TRAILER = len(b"sha256 \n") + 64
-"""Bytes of the line with the SHA-256."""
+TRAILER = len(b"sha256 \n") + 64  # Bytes of the line with the SHA-256
 
+# The content of a checkpoint, by name.
 PARTS = ("progress", "steps", "sums", "best_state", "model", "optimizer", "random")
-"""The content of a checkpoint, by name."""
 
 WEIGHTS_NAME = re.compile(r"step-(\d+)\.pt")
 WEIGHTS_REMEDY = "make them again with: harness run --rerun --keep-checkpoints"
@@ -46,7 +45,6 @@ class DamagedError(UserError):
 
 
 def save(path: Path, trainer: Trainer, progress: Progress) -> None:
-    """Write everything that the rest of the run depends on, atomically."""
     random = {"cpu": torch.get_rng_state()}
     if trainer.device.type == "cuda":
         random["cuda"] = torch.cuda.get_rng_state()
@@ -59,7 +57,6 @@ def save(path: Path, trainer: Trainer, progress: Progress) -> None:
 
 
 def write(path: Path, state: Mapping[str, Any], what: str) -> None:
-    """Write tensors and other values by name, for `read`; `what` names the file in a message."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
     content = buffer.getvalue()
@@ -67,7 +64,7 @@ def write(path: Path, state: Mapping[str, Any], what: str) -> None:
 
 
 def read(path: Path) -> Any:
-    """Read a checkpoint, or raise `DamagedError`; nothing is used before its SHA-256 is right."""
+    # Nothing is used before its SHA-256 is right.
     if not path.is_file():
         raise DamagedError(f"{path} is damaged: it is not a regular file")
     with files.usable(path, "read", "make it readable"):
@@ -85,7 +82,6 @@ def read(path: Path) -> Any:
 def load(
     path: Path, trainer: Trainer, rejects: Callable[[Progress], str] = lambda progress: ""
 ) -> Progress:
-    """Restore `trainer` and the generators, unless `rejects` gives a reason for `DamagedError`."""
     saved = read(path)
     state: dict[str, Any] = saved if isinstance(saved, dict) else {}
     if missing := [part for part in PARTS if part not in state]:
@@ -123,7 +119,6 @@ def _trailer(content: bytes) -> bytes:
 
 @contextmanager
 def _problem(path: Path, what: str) -> Iterator[None]:
-    """Raise errors of reading a damaged file as a `UserError` that says `what` is wrong."""
     try:
         yield
     except DAMAGE as error:
@@ -138,14 +133,12 @@ def _to_device(device: torch.device, tensors: dict[str, Tensor]) -> dict[str, Te
 
 
 def save_weights(folder: Path, step: int, model: nn.Module) -> Path:
-    """Write the parameters and buffers of `model` after `step` optimiser steps, atomically."""
     path = folder / f"step-{step:08d}.pt"
     write(path, model.state_dict(), "weights")
     return path
 
 
 def find_weights(folder: Path) -> dict[int, Path]:
-    """The files of saved weights by step, in order; empty where there are none."""
     if not folder.is_dir():
         return {}
     found = {path: WEIGHTS_NAME.fullmatch(path.name) for path in sorted(folder.iterdir())}
@@ -154,15 +147,12 @@ def find_weights(folder: Path) -> dict[int, Path]:
 
 
 class KeptRun(NamedTuple):
-    """A run, its name, and the files of its weights by step."""
-
     name: str
     record: Record
     files: dict[int, Path]
 
 
 def kept_runs(store: Store, names: Sequence[str] = ()) -> Iterator[KeptRun]:
-    """The runs of those names, or paths, or every run with saved weights."""
     recorded = [*store.entries()]
     wanted = [Path(name).name.removesuffix(".json") for name in names]
     require_known("run", wanted, recorded)
@@ -183,7 +173,6 @@ def kept_runs(store: Store, names: Sequence[str] = ()) -> Iterator[KeptRun]:
 
 
 def load_weights(path: Path, model: nn.Module) -> None:
-    """Load the weights of a file into `model`."""
     try:
         state = read(path)
     except DamagedError as error:

@@ -22,19 +22,16 @@ from zoo.variants import variants
 Row = dict[str, Any]
 
 
-CONFORMANCE: Mapping[str, Any] = {"variant": of_variants, "task": of_tasks}
-"""The modules of checks."""
+CONFORMANCE: Mapping[str, Any] = {"variant": of_variants, "task": of_tasks}  # The modules of checks
 
 
 class Checks(NamedTuple):
-    """Checks of a `kind`, variant or task: forms of the variant, or the task, each with a check."""
-
     kind: str
     pairs: list[tuple[Any, Any]]
 
 
+# Called with the number of all checks, of those that have ended, seconds, label and result.
 Show = Callable[[int, int, float, str, Any], None]
-"""Called with the number of all checks, of those that have ended, seconds, label and result."""
 
 
 def examine(
@@ -62,7 +59,6 @@ def examine(
 
 
 def kind_of(name: str) -> str:
-    """Return whether a name, or MODULE:CLASS, is of a `variant` or a `task`."""
     if ":" in name:
         # The class may be in the current folder, which an installed command does not search.
         sys.path.insert(0, "")
@@ -79,10 +75,7 @@ def kind_of(name: str) -> str:
 def checks_of(
     name: str, options: Mapping[str, Any], *, fast: bool = False, only: Sequence[str] = ()
 ) -> Checks:
-    """The checks of a variant or a task that apply to it, or those named in `only`.
-
-    An entry of `only` is a name, which may contain a comma, or names separated by commas.
-    """
+    # An entry of `only` is a name, which may contain a comma, or names separated by commas.
     kind = kind_of(name)
     conformance = CONFORMANCE[kind]
     whole = {check.name for check in conformance.CHECKS}
@@ -105,7 +98,6 @@ def checks_of(
 
 
 def results_of(checks: Checks, show: Show = lambda *result: None) -> list[Row]:
-    """Run each check; `show` is called as it ends."""
     rows = []
     for count, (form, check) in enumerate(checks.pairs, 1):
         before, disabled = perf_counter(), logging.root.manager.disable
@@ -126,12 +118,10 @@ def results_of(checks: Checks, show: Show = lambda *result: None) -> list[Row]:
 
 
 def failed(rows: Sequence[Row], kind: str) -> list[str]:
-    """The checks that fail, each with what it is of."""
     return [f"{row[kind]}: {row['check']}" for row in rows if not row["passed"]]
 
 
 def certify(name: str, checks: Checks, rows: Sequence[Row], store: Path) -> Path:
-    """Write the certificate of the results in `rows`; its path."""
     names = CheckResult.model_fields.keys() - {"form"}
     results = (CheckResult(form=row["variant"], **{n: row[n] for n in names}) for row in rows)
     certificate = Certificate(
@@ -144,10 +134,6 @@ def certify(name: str, checks: Checks, rows: Sequence[Row], store: Path) -> Path
 
 
 def is_certified(name: str, certificate: Certificate | None) -> bool:
-    """Return whether a certificate is of the version of a registered variant and of all its checks.
-
-    The checks are those of this version of the suite of checks.
-    """
     variant = variants.find(name)
     forms, expected = of_variants.configurations(name, variant), version_of(variant)
     pairs = [(form.label, check.name) for form in forms for check in of_variants.checks_for(form)]
@@ -160,7 +146,6 @@ def is_certified(name: str, certificate: Certificate | None) -> bool:
 def require_passed(
     name: str, options: Mapping[str, Any], store: Path, show: Show, announce: Callable[[str], None]
 ) -> None:
-    """Run every check of a registered variant without a certificate; write one if all pass."""
     checks, found = checks_of(name, options), CertificateStore.within(store).read_one(name)
     certificate = found if isinstance(found, Certificate) and found.passed else None
     if not options and is_certified(name, certificate):

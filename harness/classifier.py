@@ -24,26 +24,22 @@ from zoo.encoder import EncoderLayer
 from zoo.post_norm import PostNormLayer
 from zoo.registry import UserError, Value
 
+# Kinds of layers by `SequenceModel.norm`.
 LAYERS: Mapping[str, Callable[..., EncoderLayer]] = {
     "pre": EncoderLayer,
     "post": PostNormLayer,
     "batch": partial(PostNormLayer, norm="batch"),
 }
-"""Kinds of layers by `SequenceModel.norm`."""
 
 
 class Layers(nn.ModuleList):
-    """Layers of a model, one after the other."""
-
     def __init__(self, attentions: Iterable[Attention], model: SequenceModel) -> None:
-        """A layer around each attention, of the kind that `model` names."""
         fields = {name: getattr(model, name) for name in ("feed_forward", "dropout", "recompute")}
         super().__init__(LAYERS[model.norm](attention, **fields) for attention in attentions)
 
     def forward(
         self, x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"] | None
     ) -> tuple[Float[Tensor, "b n d"], dict[str, Tensor]]:
-        """Return the tokens of the last layer, and the means of the auxiliary losses."""
         layer_losses = []
         for layer in self:
             x, losses = layer(x, mask)
@@ -61,7 +57,7 @@ class Classifier(nn.Module):
         self, layers: Sequence[Attention], model: Encoder, *, vocabulary: int, channels: int = 0,
         classes: int, sequences: int,
     ) -> None:  # fmt: skip
-        """An example has 1 or 2 `sequences`, of tokens or of a signal with so many `channels`."""
+        # An example has 1 or 2 `sequences`, of tokens or of a signal with so many `channels`.
         super().__init__()
         size, flat = layers[0].size, model.pooling == "flatten"
         if flat and sequences != 1:
@@ -86,7 +82,6 @@ class Classifier(nn.Module):
             self.head = _pooled(size.dim * (1 if sequences == 1 else 4), model.head, classes)
 
     def forward(self, batch: Batch) -> tuple[Float[Tensor, "b *a classes"], dict[str, Tensor]]:
-        """Return logits, one row for each target, and the auxiliary losses."""
         mask = None if batch.mask is None else batch.mask.flatten(0, 1)
         tokens, losses = self.encode(batch.tokens.flatten(0, 1), mask)
         positions = batch.target_positions
@@ -107,7 +102,6 @@ class Classifier(nn.Module):
         tokens: Int[Tensor, "b n"] | Float[Tensor, "b n f"],
         mask: Bool[Tensor, "b n"] | None,
     ) -> tuple[Float[Tensor, "b n d"], dict[str, Tensor]]:
-        """Return the normalised tokens of the last layer, and the auxiliary losses."""
         x = self.token(tokens)
         if self.position is not None:
             x = x + self.position.weight[: tokens.shape[1]]
@@ -129,7 +123,6 @@ class SignalEmbedding(nn.Linear):
     """
 
     def forward(self, input: Float[Tensor, "b n f"]) -> Float[Tensor, "b n d"]:
-        """Return one vector for each time point."""
         return super().forward(input) * math.sqrt(self.out_features)
 
 
@@ -147,7 +140,7 @@ class FlattenedHead(nn.Linear):
     def forward(
         self, input: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"] | None = None
     ) -> Float[Tensor, "b classes"]:
-        """Return logits; n may be below `max_len`, as in a batch of short sequences."""
+        # n may be below `max_len`, as in a batch of short sequences.
         tokens = self.dropout(F.gelu(input))
         if mask is not None:
             tokens = torch.where(mask[..., None], tokens, 0.0)
@@ -174,14 +167,12 @@ class AnswerDecoder(nn.Sequential):
         self.register_buffer("numbers", numbers, persistent=False)
 
     def forward(self, input: Float[Tensor, "b a d"]) -> Float[Tensor, "b a classes"]:
-        """Return the logits of each answer."""
         return super().forward(input + self.numbers[: input.shape[1]])
 
 
 def masked_mean(
     tokens: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"] | None
 ) -> Float[Tensor, "b d"]:
-    """Mean over the real tokens of each sample; zero for a sample without real tokens."""
     if mask is None:
         return tokens.mean(1)
     # A select, not a product: a NaN at a padded position must not reach the sum.
@@ -190,7 +181,6 @@ def masked_mean(
 
 
 def pair_features(pooled: Float[Tensor, "b t d"]) -> Float[Tensor, "b features"]:
-    """The input of the head: u for one sequence, [u; v; u*v; u-v] for two."""
     if pooled.shape[1] == 1:
         return pooled[:, 0]
     u, v = pooled.unbind(1)
@@ -198,7 +188,6 @@ def pair_features(pooled: Float[Tensor, "b t d"]) -> Float[Tensor, "b features"]
 
 
 def mean_losses(layers: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """The mean of each auxiliary loss over the layers that return it, by name."""
     by_name = defaultdict[str, list[Tensor]](list)
     for name, loss in chain.from_iterable(losses.items() for losses in layers):
         by_name[name].append(loss)
@@ -206,7 +195,6 @@ def mean_losses(layers: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
 
 
 def size_of(model: Transformer, task: Task) -> Size:
-    """The size of the attention layers of a model of `task`."""
     return Size(
         dim=model.dim, heads=model.heads, max_len=task.max_len, causal=task.causal,
         dropout=model.attention_dropout, rotary=getattr(model, "positions", "") == "rotary",
@@ -215,8 +203,6 @@ def size_of(model: Transformer, task: Task) -> Size:
 
 
 class Stack(NamedTuple):
-    """The fields of a run that determine its model, besides its task."""
-
     model: Model
     layers: tuple[str, ...]
     options: Mapping[str, Mapping[str, Value]]

@@ -15,13 +15,11 @@ from tasks.metrics import Metric
 from zoo.registry import UserError, in_one_line
 from zoo.variants import variants
 
+# The first words of numpy's messages about sizes that exceed the address space.
 TOO_LARGE = ("array is too big", "Maximum allowed dimension")
-"""The first words of numpy's messages about sizes that exceed the address space."""
 
 
 class Summary(NamedTuple):
-    """A summary of data whose splits may be released: SHA-256 and examples of each split."""
-
     digests: Mapping[SplitName, str]
     sizes: Mapping[SplitName, int]
     metric: Metric
@@ -37,12 +35,10 @@ class Data:
 
     @classmethod
     def of(cls, task: Task) -> "Data":
-        """The data of `task`; the same object until `forget` is called."""
         return _READ.setdefault((type(task), task.key), cls(task))
 
     @property
     def splits(self) -> Mapping[SplitName, Split]:
-        """Every split, on the CPU."""
         if not self._splits:
             for other in _READ.values():
                 other._splits = {}
@@ -51,12 +47,10 @@ class Data:
 
     @property
     def digests(self) -> Mapping[SplitName, str]:
-        """SHA-256 of each split, by its name."""
         return self.summary.digests
 
     @cached_property
     def summary(self) -> Summary:
-        """The summary, which outlives the splits."""
         splits, classes = self.splits, self.task.classes
         return Summary(
             digests={name: split.digest() for name, split in splits.items()},
@@ -90,7 +84,6 @@ _TASKS: dict[str, Task] = {}
 
 
 def data_of(spec: TaskSpec, announce: Callable[[str], None] = lambda line: None) -> Data:
-    """The data of a task; `announce` is called with a line before they are generated."""
     name = json.dumps([spec.name, spec.options])
     if name not in _TASKS:
         _TASKS[name] = create(spec.name, **spec.options)
@@ -106,20 +99,18 @@ def data_of(spec: TaskSpec, announce: Callable[[str], None] = lambda line: None)
 
 
 def restore(spec: RunSpec) -> Data:
-    """The data of a run that was specified earlier, perhaps by another process."""
     for name in spec.variants:
         variants.find(name)
     return data_of(spec.task)
 
 
 def forget() -> None:
-    """Release all data: files may have changed when a process reads them again."""
+    # Files may have changed when a process reads them again.
     _READ.clear()
     _TASKS.clear()
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an allocation failed, on the CPU or on a GPU."""
     # torch's CPU allocator has no error type.
     failed = isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
     return failed or isinstance(error, MemoryError | torch.OutOfMemoryError)

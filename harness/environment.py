@@ -17,21 +17,20 @@ from harness.records.fields import Device, Precision
 from harness.records.record import Environment
 from zoo.registry import UserError
 
+# Packages whose versions are recorded if they are installed, in addition to Python and torch.
 PACKAGES = (
     "numpy", "attention-harness", "xformers", "performer-pytorch", "nystrom-attention",
     "reformer-pytorch", "flash-linear-attention", "timm", "pillow",
 )  # fmt: skip
-"""Packages whose versions are recorded if they are installed, in addition to Python and torch."""
 
+# Fields of an environment that do not change on one machine.
 MACHINE = ("device", "memory_gib", "system")
-"""Fields of an environment that do not change on one machine."""
 
+# For glibc's `mallopt`: never trim, grow the heap by 64 MiB more than needed, never use mmap.
 MALLOC = {-1: -1, -2: 64 * 2**20, -4: 0}
-"""For glibc's `mallopt`: never trim, grow the heap by 64 MiB more than needed, never use mmap."""
 
 
 def pick_device(name: str) -> Device:
-    """The kind of device called `auto`, `cpu` or `cuda`; `auto` is CUDA where it is usable."""
     if name not in ("auto", "cpu", "cuda"):
         raise UserError(f"device {name!r} is not one of auto, cpu, cuda; give one of them")
     usable = torch.cuda.is_available()
@@ -41,7 +40,6 @@ def pick_device(name: str) -> Device:
 
 
 def pick_precision(name: str, device: str) -> Precision:
-    """The precision called `auto`, `bf16` or `fp32`; `auto` is fp32 on a CPU, bf16 on CUDA."""
     if name == "bf16" or name == "fp32":
         return name
     if name != "auto":
@@ -50,12 +48,10 @@ def pick_precision(name: str, device: str) -> Precision:
 
 
 def describe(kind: str) -> Environment:
-    """The environment of this process, on the device of that kind."""
     return _of_process(kind).model_copy(update={"threads": torch.get_num_threads()})
 
 
 def memory_of(kind: str) -> int:
-    """Bytes of memory of the device of that kind."""
     if kind == "cuda":
         return torch.cuda.get_device_properties(0).total_memory
     return psutil.virtual_memory().total
@@ -77,14 +73,12 @@ def _of_process(kind: str) -> Environment:
 
 
 def is_same_machine(current: Environment, started: Environment | None) -> bool:
-    """Return whether a run was started on this machine; of an unknown environment, true."""
     fields = MACHINE if started else ()
     return all(getattr(started, name) == getattr(current, name) for name in fields)
 
 
 @contextmanager
 def use_threads(count: int) -> Iterator[None]:
-    """Compute with that many CPU threads inside; unchanged where the machine has fewer."""
     before = torch.get_num_threads()
     torch.set_num_threads(count if count <= (os.cpu_count() or 1) else before)
     try:
@@ -96,10 +90,7 @@ def use_threads(count: int) -> Iterator[None]:
 def merge_commits(
     started: Environment, current: Environment, what: str, remedy: str
 ) -> Environment:
-    """`current` with the commits of both, for a run that another process started.
-
-    A package that only one of the two environments has is ignored.
-    """
+    # A package that only one of the two environments has is ignored.
     before, here = _by_name(started), _by_name(current)
     differences = [f"{name} {value} (here {here[name]})" for name, value in before.items()
                    if value != here.get(name, value)]  # fmt: skip
@@ -112,7 +103,7 @@ def merge_commits(
 
 
 def keep_freed_memory() -> None:
-    """Make glibc cache freed memory; see docs/decisions/costs.md."""
+    # See docs/decisions/costs.md.
     with suppress(AttributeError, OSError, TypeError):
         mallopt = ctypes.CDLL(None).mallopt
         for setting, value in MALLOC.items():
@@ -120,7 +111,6 @@ def keep_freed_memory() -> None:
 
 
 def _by_name(environment: Environment) -> Mapping[str, object]:
-    """Every field but the commit, and each version by the name of its package."""
     fields = environment.model_dump(exclude={"commit", "versions"})
     return {name.replace("_", " "): value for name, value in fields.items()} | environment.versions
 
@@ -134,7 +124,7 @@ def _processor() -> str:
 
 
 def _commit() -> str:
-    """The checkout's commit, with `+` where files differ; empty outside a checkout."""
+    # With `+` where files differ.
     try:
         folder = Path(__file__).parent
         # An installed copy may be inside an unrelated repository, which does not track it.

@@ -11,13 +11,11 @@ from tasks.data.extras import import_extra
 
 
 def require_tensorboard() -> Any:
-    """The class `torch.utils.tensorboard.SummaryWriter`."""
     module: Any = import_extra("--tensorboard", "torch.utils.tensorboard", "tensorboard")
     return module.SummaryWriter
 
 
 def write_events(records: Iterable[Record], folder: Path) -> list[Path]:
-    """Write the curve of each record in place of its earlier events; return the folders."""
     writer_type = require_tensorboard()
     folders = []
     for record in records:

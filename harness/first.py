@@ -27,16 +27,15 @@ from reports.suite_results import NO_BASELINES, question_results
 from reports.text import text_table
 from zoo.registry import UserError
 
+# The suites, of which the first with a first question of its form counts; the seed of runs.
 SUITES, SEED = ("lra", "laptop"), 1
-"""The suites, of which the first with a first question of its form counts; the seed of runs."""
 
 HEAD = ("place", "attention", "score", "95 % interval")
 
-LENGTHS = (256, 1024, 4096)
-"""Tokens at which a layer is measured."""
+LENGTHS = (256, 1024, 4096)  # Tokens at which a layer is measured
 
+# Seconds of sampling for a length, and of its whole measurement at most.
 SECONDS, TIMEOUT = 0.5, 60.0
-"""Seconds of sampling for a length, and of its whole measurement at most."""
 
 Document = dict[str, Any]
 
@@ -66,7 +65,6 @@ def first(names: Sequence[str], how: Execution, named: Sequence[str] = SUITES) -
 def _chosen(
     attention: str, every: Sequence[Suite], device: Device
 ) -> tuple[Suite, SuiteRow, list[RunSpec]]:
-    """The first suite with a first question of a form of the variant, else the last one."""
     for suite in every:
         (row, *_) = rows_of(suite, [attention], {})
         questions = [*map(suite.question, suite.first)]
@@ -80,10 +78,7 @@ def _specs(
     suite: Suite, questions: Sequence[SuiteQuestion], row: SuiteRow, answers: pd.DataFrame,
     device: Device,
 ) -> list[RunSpec]:  # fmt: skip
-    """A run of a row on each question that it has a form for, at its published rate.
-
-    A row without a published rate has the recipe's.
-    """
+    # A row without a published rate has the recipe's.
     rates = answers.set_index(["row", "question"])["rate"].dropna().to_dict()
     specs = []
     for question in questions:
@@ -99,10 +94,7 @@ def _specs(
 
 
 def place(row: str, question: SuiteQuestion, runs: pd.DataFrame, answers: pd.DataFrame) -> Document:
-    """The score of a row on a question, and its place among the published results.
-
-    It has no place where no published row is above the baselines.
-    """
+    # No place where no published row is above the baselines.
     found: Document = {"title": question.title, "asks": question.asks, "failed": False}
     names = (row, question.name)
     run = next((r for r in runs.to_dict("records") if (r["row"], r["question"]) == names), None)
@@ -115,7 +107,6 @@ def place(row: str, question: SuiteQuestion, runs: pd.DataFrame, answers: pd.Dat
 
 
 def placed(found: Document, row: str, question: str, answers: pd.DataFrame) -> Document:
-    """The document of a question with the place of its score among the published results."""
     lines = answers[answers["question"] == question]
     others = lines[lines["row"] != row].sort_values("mean", ascending=False, kind="stable")
     place = 1 + int((others["mean"] > found["score"]).sum())
@@ -133,7 +124,6 @@ def placed(found: Document, row: str, question: str, answers: pd.DataFrame) -> D
 
 
 def _interval(run: Mapping[Hashable, Any]) -> str:
-    """The interval of one seed, of the examples of test; empty without stored answers."""
     found = question_results(pd.DataFrame([run]), NO_BASELINES)
     score = found.scores.get(run["row"])
     if score is None:
@@ -142,7 +132,6 @@ def _interval(run: Mapping[Hashable, Any]) -> str:
 
 
 def layers_of(suite: Suite, row: SuiteRow, how: Execution) -> dict[str, list[Document]]:
-    """The cost of training a layer of a row over the fastest softmax, by form; none for A+B."""
     batch: Any = {"train": "1"}
     device = how.resources.device
     changes = {"lengths": LENGTHS, "passes": ("train",), "batch": batch}
@@ -187,7 +176,6 @@ def text(document: Document, machine: str) -> str:
 
 
 def _cost_table(form: str, lines: Sequence[Document]) -> str:
-    """The costs of a form; questions of the other form have others."""
     head = [f"{form}; tokens", *(f"{line['tokens']:,}" for line in lines)]
     return text_table(head, [
         [what, *(f"{line[name]:.2f}" if line.get(name) is not None else str(line["reason"])
@@ -197,7 +185,6 @@ def _cost_table(form: str, lines: Sequence[Document]) -> str:
 
 
 def _lines(row: str, found: Document) -> list[list[str]]:
-    """The best variant, those next to this one, and the strongest baseline."""
     others, at, before = found["others"], found["place"] - 1, found["published"]
     lines = {
         other["place"]: [str(other["place"]), other["row"], f"{other['mean']:.1f}",

@@ -25,19 +25,15 @@ from harness.runner import Result, execute, execute_elsewhere
 from zoo.contract import Unsupported
 from zoo.registry import UserError, build, in_one_line
 
-ATTEMPTS = 3
-"""Processes that may end during a run, before it counts as failed."""
+ATTEMPTS = 3  # Processes that may end during a run, before it counts as failed
 
+# The fields of a specification that a model depends on.
 OF_MODELS = {"question", "attention", "layers", "options", "values", "device"}
-"""The fields of a specification that a model depends on."""
 
-SECONDS_PER_LOOK = 1.0
-"""Seconds between two looks at the runs of other processes."""
+SECONDS_PER_LOOK = 1.0  # Seconds between two looks at the runs of other processes
 
 
 class Checked(NamedTuple):
-    """A run that can start, with its record in the store, and whether that is its result."""
-
     spec: RunSpec
     record: Record | None
     is_done: bool
@@ -46,11 +42,8 @@ class Checked(NamedTuple):
 def check(
     specs: Sequence[RunSpec], store: Store, *, rerun: bool = False, keep_outdated: bool = False
 ) -> list[Checked]:
-    """Find the record of each run, and reject bad input before the first run that is missing.
-
-    A final record is a result, unless it is of earlier code and not `keep_outdated`; with `rerun`
-    none is. A variant that does not support a task is left out with a warning.
-    """
+    # A final record is a result, unless it is of earlier code and not `keep_outdated`; with `rerun`
+    # none is. A variant that does not support a task is left out with a warning.
     runnable: list[Checked] = []
     reasons: dict[str, str | None] = {}
     for spec in specs:
@@ -87,7 +80,6 @@ def _require_batch(spec: RunSpec) -> None:
 
 
 def _unsupported(spec: RunSpec) -> str | None:
-    """The reason why the variants of a run do not support its task; None where they do."""
     try:
         build(f"attention {spec.attention!r}", partial(_try_to_build, spec))
     except Unsupported as error:
@@ -116,8 +108,6 @@ def _try_to_build(spec: RunSpec) -> None:
 
 @runtime_checkable
 class View(Protocol):
-    """Shows the state of a grid."""
-
     def begin(self, total: int, done: int) -> None:
         """A grid of `total` runs begins; `done` of them are finished already."""
 
@@ -139,12 +129,9 @@ def run_all(
     checked_runs: Sequence[Checked], store: Store, resources: Resources, view: View, *,
     rerun: bool = False, keep_checkpoints: bool = False,
 ) -> list[tuple[Record, bool]]:  # fmt: skip
-    """Execute every run that has no result yet; with `rerun` from the start. See `check`.
-
-    A run that another command executes is left to it, and executed here if that ends before the run
-    does. A run whose process ends unexpectedly `ATTEMPTS` times fails. Return the record of each
-    run, and whether it was executed now.
-    """
+    # A run that another command executes is left to it, and executed here if that ends before the
+    # run does. A run whose process ends unexpectedly `ATTEMPTS` times fails. Return the record of
+    # each run, and whether it was executed now.
     store.remove_leftovers()
     missing = {run.spec.file_name: run for run in checked_runs if not run.is_done}
     done = {run.spec.file_name: (run.record, False) for run in checked_runs
@@ -160,8 +147,6 @@ def run_all(
 
 
 class _Grid:
-    """The runs of a grid by name: waiting, running, left to other commands, and ended."""
-
     def __init__(
         self, missing: Mapping[str, Checked], store: Store, resources: Resources, view: View,
         keep_checkpoints: bool,
@@ -181,7 +166,6 @@ class _Grid:
         self.look_at = 0.0
 
     def execute(self) -> dict[str, tuple[Record, bool]]:
-        """Execute the runs until each has an outcome."""
         left = {name: self.store.locks.state(name) for name in self.specs}
         of_others = {name for name, state in left.items() if state and not state.is_of_this_host}
         # Last, the runs that another machine has begun: until then it may continue them.
@@ -219,7 +203,6 @@ class _Grid:
         self.running[future] = name
 
     def _accept(self, name: str, future: Future[Result]) -> None:
-        """Take note of how a run ended, or its process before it."""
         if error := future.exception():
             self.deaths[name] += 1
             if self.deaths[name] < ATTEMPTS:
@@ -242,7 +225,6 @@ class _Grid:
         self.view.ended(result.record, result.trace)
 
     def _look(self) -> None:
-        """Show the state, and take the runs back that other commands have left."""
         if time.monotonic() < self.look_at:
             return
         for name in [name for name in self.others if not self.store.locks.is_held(name)]:

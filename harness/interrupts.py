@@ -10,8 +10,8 @@ from traceback import walk_stack
 from types import FrameType
 from typing import Any
 
+# Seconds between a signal that cannot be raised and the next attempt to raise it.
 SECONDS_PER_IMPORT = 0.02
-"""Seconds between a signal that cannot be raised and the next attempt to raise it."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -40,7 +40,6 @@ class Interrupts:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Restore the previous handlers; raise what the thread has not raised yet."""
         for number, handler in self._previous.items():
             signal.signal(number, handler)
         self._previous = {}
@@ -49,7 +48,6 @@ class Interrupts:
             raise error
 
     def raise_pending(self) -> None:
-        """Raise the deferred interrupt, if there is one."""
         if self.pending:
             raise self.pending
 
@@ -72,7 +70,6 @@ class Interrupts:
 
 
 def loses_errors(frame: FrameType | None) -> bool:
-    """Return whether the frame, or one that called it, is part of an import or of pydantic."""
     return any(
         caller.f_code.co_filename.startswith("<frozen importlib")
         or caller.f_globals.get("__name__", "").startswith("pydantic.")
@@ -82,7 +79,7 @@ def loses_errors(frame: FrameType | None) -> bool:
 
 @contextmanager
 def ignore_interrupts() -> Iterator[None]:
-    """Ignore Ctrl-C inside; processes that are started there ignore it for good."""
+    # Processes that are started inside ignore it for good.
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -95,7 +92,7 @@ def ignore_interrupts() -> Iterator[None]:
 
 @contextmanager
 def continued(*, by_same_command: bool = True) -> Iterator[None]:
-    """Tell the user, after an interrupt inside, that repeating the command resumes."""
+    # Tell the user, after an interrupt inside, that repeating the command resumes.
     try:
         yield
     except KeyboardInterrupt as error:
@@ -105,7 +102,6 @@ def continued(*, by_same_command: bool = True) -> Iterator[None]:
 
 
 def ending(exit_code: int) -> str:
-    """The end of a process that has not done its work, in a few words."""
     if exit_code < 0:
         return f"it was ended by {signal.Signals(-exit_code).name}"
     return f"it exited with code {exit_code}"

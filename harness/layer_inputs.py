@@ -19,27 +19,24 @@ from zoo.contract import Attention, Unsupported
 from zoo.library import create
 from zoo.projected import ProjectedAttention
 
-WAVES = 8
-"""Frequencies of a smooth input, from one period in the sequence on."""
+WAVES = 8  # Frequencies of a smooth input, from one period in the sequence on
 
 KINDS = ("random", "smooth")
 Layer = TypeVar("Layer", bound=Attention)
 
 
 class Inputs(NamedTuple):
-    """The tokens of a call, (b, n, d), and their mask."""
+    # (b, n, d), and True for real tokens.
 
     x: Tensor
     mask: Tensor | None
 
     def sequences(self) -> Iterator[Tensor]:
-        """The tokens of each sequence without padding, (1, n, d) each."""
         for number, x in enumerate(self.x):
             yield x[None] if self.mask is None else x[None, self.mask[number]]
 
 
 def attentions(model: nn.Module) -> list[Attention]:
-    """The attention layers of a model, first to last."""
     found = {name: part for name, part in model.named_modules() if isinstance(part, Attention)}
     # Not the parts of an attention layer that are of the same type.
     inner = tuple(f"{name}." for name in found)
@@ -47,10 +44,7 @@ def attentions(model: nn.Module) -> list[Attention]:
 
 
 def inputs_of_layers(model: nn.Module, split: Split, samples: int) -> list[list[Inputs]]:
-    """The inputs of each attention layer, first to last, one by one on examples of a split.
-
-    The examples are evenly spaced, the first and the last included; of one it is the first.
-    """
+    # The examples are evenly spaced, the first and the last included; of one it is the first.
     examples = torch.linspace(0, len(split) - 1, min(samples, len(split))).long().unique()
     inputs: dict[nn.Module, list[Inputs]] = {layer: [] for layer in attentions(model)}
 
@@ -69,10 +63,7 @@ def layers_of(
     spec: RunSpec, files: Mapping[int, Path], samples: int, kind: type[Layer],
     announce: Callable[[str], None] = lambda line: None,
 ) -> Iterator[tuple[int, int, Layer, list[Inputs]]]:  # fmt: skip
-    """The layers of class `kind` of a run, at the weights of `files`, which are by step.
-
-    Yields the step, the number of the layer from 1, the layer, and its inputs on examples of dev.
-    """
+    # Yields the step, the number of the layer from 1, the layer, and its inputs on examples of dev.
     data = restore(spec)
     model = build_model(spec, data.task).eval()
     layers = attentions(model)
@@ -89,7 +80,7 @@ def layers_of(
 
 
 def generated_inputs(kind: str, samples: int, length: int, dim: int) -> Float[Tensor, "b n d"]:
-    """Tokens of mean 0 and variance 1: independent, or sums of a few waves over the sequence."""
+    # Mean 0 and variance 1: independent, or sums of a few waves over the sequence.
     if kind == "random":
         return torch.randn(samples, length, dim)
     amplitudes = torch.randn(2, samples, 1, dim, WAVES) / math.sqrt(WAVES)
@@ -99,7 +90,6 @@ def generated_inputs(kind: str, samples: int, length: int, dim: int) -> Float[Te
 
 
 def scale_logits(layer: ProjectedAttention, x: Float[Tensor, "b n d"], deviation: float) -> None:
-    """Scale the queries of a layer of softmax, so that its logits on `x` have that deviation."""
     factor = deviation / spread_of_logits(layer, x)
     with torch.no_grad():
         layer.query.weight.mul_(factor)
@@ -107,7 +97,6 @@ def scale_logits(layer: ProjectedAttention, x: Float[Tensor, "b n d"], deviation
 
 
 def spread_of_logits(layer: ProjectedAttention, x: Float[Tensor, "b n d"]) -> float:
-    """The standard deviation of q . k / sqrt(e) over all samples, heads and pairs of tokens."""
     heads = layer.size.heads
     with torch.no_grad():
         q, k = layer.query(x), layer.context(x).chunk(2, -1)[0]
@@ -116,7 +105,6 @@ def spread_of_logits(layer: ProjectedAttention, x: Float[Tensor, "b n d"]) -> fl
 
 
 def projected(layer: Attention) -> ProjectedAttention:
-    """The layer in evaluation mode; `Unsupported` without projections to queries, keys, values."""
     if not isinstance(layer, ProjectedAttention) or layer.shared_qk:
         raise Unsupported(
             f"{layer.name()} has no separate queries, keys and values as softmax has; nothing says "
@@ -126,7 +114,7 @@ def projected(layer: Attention) -> ProjectedAttention:
 
 
 def alike(reference: ProjectedAttention, name: str, options: Mapping[str, Any]) -> Attention:
-    """A layer of the variant, of the size and with the projections of `reference`."""
+    # With the projections of `reference`.
     size = reference.size
     layer = create(
         name, dim=size.dim, heads=size.heads, max_len=size.max_len, causal=size.causal,

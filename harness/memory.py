@@ -12,18 +12,12 @@ from harness.records.spec import Question, RunSpec
 from zoo.contract import Unsupported
 from zoo.registry import UserError, Value, require_memory
 
-BYTES_PER_PARAMETER = 16
-"""fp32: the weight, its gradient, and the two moments of the optimiser."""
-
-WIDTH = "model.feed_forward"
-"""The field that is set."""
-
-TOLERANCE = 0.01
-"""Relative difference of parameters that remains, at most: the width is an integer."""
+BYTES_PER_PARAMETER = 16  # fp32: the weight, its gradient, and the two moments of the optimiser
+WIDTH = "model.feed_forward"  # The field that is set
+TOLERANCE = 0.01  # Relative difference of parameters that remains, at most: the width is an integer
 
 
 def require_fit(spec: RunSpec) -> None:
-    """Reject a model whose feed-forward blocks alone exceed the memory of the device."""
     model = spec.model
     count = 2 * model.depth * model.dim * model.feed_forward
     require_memory(
@@ -37,10 +31,7 @@ def require_fit(spec: RunSpec) -> None:
 def matched(
     question: Question, attention: str, settings: Settings, device: Device
 ) -> dict[str, Value]:
-    """The feed-forward width at which a variant has as many parameters as softmax, by its path.
-
-    A variant that does not support the task keeps the recipe's width: its run is skipped.
-    """
+    # A variant that does not support the task keeps the recipe's width: its run is skipped.
     found, reference = (
         spec_of(question, name, settings, device=device) for name in (attention, REFERENCE)
     )
@@ -64,7 +55,6 @@ def matched(
 
 
 def parameters(spec: RunSpec, width: int | None = None) -> int:
-    """Trainable parameters of the model of a run, with another feed-forward width if given."""
     values = {} if width is None else {WIDTH: width}
     with torch.random.fork_rng(devices=[]):
         sized = spec.model_copy(update={"values": {**spec.values, **values}})

@@ -19,13 +19,11 @@ from zoo.registry import UserError
 
 
 def build_model(spec: RunSpec | Stack, task: Task) -> nn.Module:
-    """The model of a run: from a batch to the scores of its targets and auxiliary losses."""
     layers = build(spec.layers, size_of(spec.model, task), spec.options)
     return BUILDERS[spec.model.kind](layers, spec.model, task)
 
 
 def trainable(model: nn.Module) -> int:
-    """The number of trainable parameters."""
     return sum(part.numel() for part in model.parameters() if part.requires_grad)
 
 
@@ -38,7 +36,7 @@ class VisionModel(nn.Module):
     """
 
     def __init__(self, transformer: Any, *, dropout: float) -> None:
-        """Wrap `transformer`; `dropout` is the probability after each attention."""
+        # `dropout` is the probability after each attention.
         super().__init__()
         self.transformer = transformer
         self.dropout = nn.Dropout(dropout)
@@ -46,11 +44,9 @@ class VisionModel(nn.Module):
 
     @property
     def layers(self) -> nn.Module:
-        """The blocks."""
         return self.transformer.blocks
 
     def forward(self, batch: Batch) -> tuple[Float[Tensor, "b classes"], dict[str, Tensor]]:
-        """Return the logits of each image, and the auxiliary losses."""
         whole, layer_losses = self.transformer, []
         x = whole.norm_pre(whole._pos_embed(whole.patch_embed(batch.tokens)))
         for block in whole.blocks:
@@ -64,7 +60,7 @@ class VisionModel(nn.Module):
 def build_vision(
     layers: Sequence[Attention], model: specs.VisionTransformer, task: Task
 ) -> VisionModel:
-    """The model of a task of images; all but the attention layers is initialised as in DeiT."""
+    # All but the attention layers is initialised as in DeiT.
     if not isinstance(task, ImageTask):
         raise UserError(f"{task.key} is of images, but has no size and patch; define both")
     require_timm()
@@ -100,7 +96,6 @@ class DecisionTransformer(nn.Module):
         self, layers: Sequence[Attention], model: specs.DecisionTransformer, *,
         state_dim: int, action_dim: int, max_steps: int,
     ) -> None:  # fmt: skip
-        """Build the model around causal `layers` of one `Size`."""
         super().__init__()
         dim = layers[0].size.dim
         self.time = nn.Embedding(max_steps, dim)
@@ -115,11 +110,8 @@ class DecisionTransformer(nn.Module):
         self.head = nn.Sequential(nn.Linear(dim, action_dim), nn.Tanh())
 
     def forward(self, batch: Batch) -> tuple[Float[Tensor, "b k a"], dict[str, Tensor]]:
-        """Return the action of each step, in [-1, 1], and the auxiliary losses.
-
-        `batch.tokens` are windows of k steps, (b, 1, k, f), with the f channels of
-        `tasks.control.windows`.
-        """
+        # `batch.tokens` are windows of k steps, (b, 1, k, f), with the f channels of
+        # `tasks.control.windows`.
         steps, actions = batch.tokens[:, 0], self.embed_action.in_features
         embedded = [
             self.embed_return(steps[..., RETURN:STATES]),
@@ -133,6 +125,7 @@ class DecisionTransformer(nn.Module):
         return self.head(self.norm(x[:, 1::3])), losses
 
 
+# The model of a task of sequences, of images, and of trajectories, by `kind` of its fields.
 BUILDERS: Mapping[str, Callable[[Sequence[Attention], Any, Task], nn.Module]] = {
     "encoder": lambda layers, model, task: Classifier(
         layers, model, vocabulary=task.vocabulary, channels=task.channels, classes=task.classes,
@@ -144,4 +137,3 @@ BUILDERS: Mapping[str, Callable[[Sequence[Attention], Any, Task], nn.Module]] = 
         max_steps=task.vocabulary,
     ),
 }  # fmt: skip
-"""The model of a task of sequences, of images, and of trajectories, by `kind` of its fields."""

@@ -12,15 +12,14 @@ from torch import Tensor, nn
 from harness.records.spec import TrainSpec
 from zoo.contract import Attention
 
+# Of a Newton-Schulz step a X + b (X X^T) X + c (X X^T)^2 X (Jordan et al., 2024, "Muon").
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-"""Of a Newton-Schulz step a X + b (X X^T) X + c (X X^T)^2 X (Jordan et al., 2024, "Muon")."""
 
 MOMENTUM = 0.95
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
-RMS = 0.2
-"""The root mean square of an update of AdamW, to which those of Muon are scaled."""
+RMS = 0.2  # The root mean square of an update of AdamW, to which those of Muon are scaled
 
 
 class Muon(torch.optim.Optimizer):
@@ -41,13 +40,11 @@ class Muon(torch.optim.Optimizer):
     def __init__(
         self, params: Any, lr: float, weight_decay: float = 0.0, momentum: float = MOMENTUM
     ) -> None:
-        """See the class."""
         defaults = {"lr": lr, "weight_decay": weight_decay, "momentum": momentum, "packed": False}
         super().__init__(params, defaults)
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """Update the parameters that have a gradient; `closure` is not supported."""
         updates = [*self._updates()]
         by_shape = defaultdict[torch.Size, list[int]](list)
         for index, (_, update, _) in enumerate(updates):
@@ -75,7 +72,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(x: Float[Tensor, "k r c"], steps: int = 5) -> Float[Tensor, "k r c"]:
-    """Return about U V^T for each matrix U S V^T: its singular values become about 0.7 to 1.2."""
+    # About U V^T of U S V^T: the singular values become about 0.7 to 1.2.
     x, is_tall = x.float(), x.shape[-2] > x.shape[-1]
     x = x.mT if is_tall else x
     x = x / x.norm(dim=(-2, -1), keepdim=True).clamp_min(1e-7)
@@ -87,38 +84,30 @@ def orthogonal(x: Float[Tensor, "k r c"], steps: int = 5) -> Float[Tensor, "k r 
 
 
 class Combined:
-    """Several optimisers of one model, with the methods of one."""
-
     def __init__(self, *optimisers: torch.optim.Optimizer) -> None:
         self.optimisers = optimisers
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """The groups of all."""
         return [group for optimiser in self.optimisers for group in optimiser.param_groups]
 
     def step(self) -> None:
-        """Update all parameters."""
         for optimiser in self.optimisers:
             optimiser.step()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Delete all gradients, or set them to zero."""
         for optimiser in self.optimisers:
             optimiser.zero_grad(set_to_none=set_to_none)
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of each, by its index."""
         return {str(i): optimiser.state_dict() for i, optimiser in enumerate(self.optimisers)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
         for i, optimiser in enumerate(self.optimisers):
             optimiser.load_state_dict(state[str(i)])
 
 
 def parameter_groups(model: nn.Module, spec: TrainSpec) -> list[dict[str, Any]]:
-    """The parameters for the optimiser: all, or those that decay and the others."""
     if spec.decay == "all":
         return [{"params": [*model.parameters()]}]
     undecayed = _undecayed(model, taps=spec.decay == "matrices")
@@ -129,7 +118,6 @@ def parameter_groups(model: nn.Module, spec: TrainSpec) -> list[dict[str, Any]]:
 
 
 def _undecayed(model: nn.Module, *, taps: bool) -> set[str]:
-    """The names of parameters that do not decay, with those of convolutions if `taps`."""
     return {
         f"{path}.{name}".lstrip(".")
         for path, module in model.named_modules()
@@ -138,7 +126,6 @@ def _undecayed(model: nn.Module, *, taps: bool) -> set[str]:
 
 
 def taps_of(module: nn.Module) -> tuple[str, ...]:
-    """The parameters of a module that are taps of a depth-wise convolution."""
     if isinstance(module, CONVOLUTIONS):
         return ("weight",) * (module.groups == module.in_channels == module.out_channels)
     return ("taps",) * isinstance(getattr(module, "taps", None), nn.Parameter)
@@ -152,12 +139,12 @@ def _adamw(groups: Any, spec: TrainSpec) -> torch.optim.Optimizer:
 
 
 def adamw(model: nn.Module, spec: TrainSpec) -> torch.optim.Optimizer:
-    """Loshchilov and Hutter, 2019, arXiv 1711.05101."""
+    # Loshchilov and Hutter, 2019, arXiv 1711.05101.
     return _adamw(parameter_groups(model, spec), spec)
 
 
 def radam(model: nn.Module, spec: TrainSpec) -> torch.optim.Optimizer:
-    """Liu et al., 2020, arXiv 1908.03265, with decoupled decay."""
+    # Liu et al., 2020, arXiv 1908.03265, with decoupled decay.
     return torch.optim.RAdam(
         parameter_groups(model, spec), lr=spec.lr, betas=spec.betas, eps=spec.eps,
         weight_decay=spec.weight_decay, decoupled_weight_decay=True,
@@ -165,7 +152,7 @@ def radam(model: nn.Module, spec: TrainSpec) -> torch.optim.Optimizer:
 
 
 def muon(model: Any, spec: TrainSpec) -> Combined:
-    """`Muon` for the matrices of `model.layers`; AdamW for all else, taps and vectors included."""
+    # AdamW for all but the matrices of `model.layers`, for taps and vectors too.
     others, groups = _undecayed(model, taps=True), parameter_groups(model, spec)
     packed = {id(p) for layer in model.layers.modules() if isinstance(layer, Attention)
               for p in layer.parameters()}  # fmt: skip

@@ -21,23 +21,16 @@ from zoo.composition import Composition
 from zoo.registry import UserError, Value, unknown
 from zoo.variants import variants
 
+# Fields of the model and of `TrainSpec` that have a separate option, with that option.
 FLAGS = {"positions": "--positions", "precision": "--precision", "compiled": "--compile"}
-"""Fields of the model and of `TrainSpec` that have a separate option, with that option."""
 
-SHARED = ("model", "train")
-"""The owners of fields that all rows of a question share."""
+SHARED = ("model", "train")  # The owners of fields that all rows of a question share
+RATE = "train.lr"  # The field that is tuned where no grid is given
+FACTORS = (1 / 3, 1.0, 3.0, 9.0)  # Its values as multiples of the recipe's
+MOST_POINTS = 64  # Points of a grid, at most
 
-RATE = "train.lr"
-"""The field that is tuned where no grid is given."""
-
-FACTORS = (1 / 3, 1.0, 3.0, 9.0)
-"""Its values as multiples of the recipe's."""
-
-MOST_POINTS = 64
-"""Points of a grid, at most."""
-
+# Options by owner: a variant, a task, `model` or `train`.
 Settings = Mapping[str, Mapping[str, Value]]
-"""Options by owner: a variant, a task, `model` or `train`."""
 
 S = TypeVar("S", bound=Frozen)
 
@@ -72,12 +65,9 @@ def question_of(
     task: str, recipe: str | recipes.Recipe = "laptop", settings: Settings = NONE,
     fixed: Fixed = USUAL,
 ) -> Question:  # fmt: skip
-    """The question of a task with a recipe; no data are read.
-
-    `task` is a name, or the path of a table of texts and labels; `recipe` a name, the path of a
-    TOML file, or a question of a suite, `laptop@2/copy`, which fixes the precision.
-    `settings` override the recipe's; options of variants are left to `spec_of`.
-    """
+    # `task` is a name, or the path of a table of texts and labels; `recipe` a name, the path of a
+    # TOML file, or a question of a suite, `laptop@2/copy`, which fixes the precision. `settings`
+    # override the recipe's; options of variants are left to `spec_of`.
     name = name_of(task)
     if fixed.positions:
         require_known("kind of positions", [fixed.positions], get_args(Positions))
@@ -112,7 +102,6 @@ def question_of(
 
 
 def _precision_of(recipe: recipes.Recipe, fixed: Fixed) -> str:
-    """The precision of a question of a suite, else of the request."""
     if recipe.question is None:
         return pick_precision(fixed.precision, fixed.device)
     own = recipe.question.precision
@@ -124,7 +113,7 @@ def _precision_of(recipe: recipes.Recipe, fixed: Fixed) -> str:
 
 
 def _is_compiled(recipe: recipes.TaskRecipe, fixed: Fixed) -> bool:
-    """Return whether the model is compiled: on CUDA, unless batches have many lengths."""
+    # Not where batches have many lengths.
     if fixed.compiled is not None:
         return fixed.compiled
     by_length = any(recipe.train.get(f"{name}_by_length") for name in ("bucket", "parts"))
@@ -132,7 +121,6 @@ def _is_compiled(recipe: recipes.TaskRecipe, fixed: Fixed) -> bool:
 
 
 def of_suite(suite: Suite, declared: SuiteQuestion, device: Device) -> Question:
-    """A question of a suite, with the grid of its rates."""
     fixed = Fixed(device=device, tune=bool(declared.rates))
     return question_of(declared.task, recipes.of_question(suite, declared.name), NONE, fixed)
 
@@ -142,10 +130,7 @@ def spec_of(
     device: Device = "cpu", values: Mapping[str, Value] = MappingProxyType({}),
     role: Literal["trial", "final", ""] = "", announce: Callable[[str], None] = lambda line: None,
 ) -> RunSpec:  # fmt: skip
-    """A run of a variant on a question; the data of the task are read, once a process.
-
-    `settings` are options by variant, which override the question's; other variants' are ignored.
-    """
+    # `settings` are options by variant, which override the question's; other variants' are ignored.
     composition, options = composed(question.variants, attention, settings)
     depth = int(values.get("model.depth", question.model.depth))
     return RunSpec(
@@ -158,7 +143,6 @@ def spec_of(
 def composed(
     recipe: Mapping[str, Mapping[str, Any]], attention: str, settings: Settings
 ) -> tuple[Composition, dict[str, Any]]:
-    """The stack of a run with a recipe's options, and its fields `options` and `overrides`."""
     composition = Composition.parse(attention)
     usual = recipes.options_of(recipe, composition.names)
     options = {name: {**usual[name], **settings.get(name, {})} for name in composition.names}
@@ -169,13 +153,12 @@ def composed(
 
 
 def name_of(task: str) -> str:
-    """The registered name of a task; a path, which has a suffix or a folder, means task `table`."""
+    # A path, which has a suffix or a folder, means task `table`.
     path = Path(task)
     return "table" if path.suffix or path.name != task else task
 
 
 def require_used(settings: Settings, questions: Iterable[Question], names: Iterable[str]) -> None:
-    """Raise UserError for settings of no task of the questions and of no variant of `names`."""
     owners = {*SHARED, *names, *(question.task.name for question in questions)}
     for owner in settings.keys() - owners:
         raise UserError(
@@ -184,7 +167,6 @@ def require_used(settings: Settings, questions: Iterable[Question], names: Itera
 
 
 def _name(question: Question, changes: Mapping[str, Value], positions: str, fixed: Fixed) -> str:
-    """The name of a question of no suite: the task, the recipe, and what differs from it."""
     train, on_cuda = question.train, fixed.device == "cuda"
     texts = [f"{path}={changes[path]}" for path in sorted(changes)]
     if positions:
@@ -204,7 +186,7 @@ def _tuned(
     question: Question, texts: Mapping[str, Sequence[str]], rates: Sequence[float],
     settings: Settings,
 ) -> Question:  # fmt: skip
-    """The question with a grid: `texts`, else `rates`, else `FACTORS` times the recipe's rate."""
+    # `texts`, else `rates`, else `FACTORS` times the recipe's rate.
     _require_few(texts, 0)
     for path in texts or (RATE,):
         owner, _, name = path.partition(".")
@@ -224,7 +206,6 @@ def _tuned(
 
 
 def _values(question: Question, path: str, texts: Sequence[str]) -> tuple[Value, ...]:
-    """The values of a field in order, each once, as the specification holds them."""
     owner, _, name = path.partition(".")
     part = getattr(question, owner)
     if not isinstance(getattr(part, name, None), Value):
@@ -234,7 +215,6 @@ def _values(question: Question, path: str, texts: Sequence[str]) -> tuple[Value,
 
 
 def _require_few(grid: Mapping[str, Sequence[Any]], least: int) -> None:
-    """Reject a grid of fewer points than `least`, or of more than `MOST_POINTS`."""
     count = prod(map(len, grid.values())) if grid else 0
     if not least <= count <= MOST_POINTS and (grid or least):
         raise UserError(
@@ -244,7 +224,7 @@ def _require_few(grid: Mapping[str, Sequence[Any]], least: int) -> None:
 
 
 def _require_known(recipe: recipes.Recipe) -> None:
-    """Reject a recipe with a table of an unknown task or variant, which nothing would read."""
+    # Nothing would read the table of an unknown task or variant.
     tables = [recipe, *recipe.tasks.values(), *recipe.shared.values(), recipe.other]
     of_variants = {name.removeprefix("+") for table in tables if table for name in table.variants}
     for registry, names in ((tasks, {*recipe.tasks}), (variants, of_variants)):
@@ -258,7 +238,6 @@ def _sections(
     task: Task, recipe: recipes.TaskRecipe, prefix: str, settings: Settings, positions: str,
     of_train: Mapping[str, Value],
 ) -> tuple[Any, TrainSpec, dict[str, Value]]:  # fmt: skip
-    """The model, the optimiser's recipe, and the fields in which they differ from the recipe's."""
     if task.inputs not in MODELS:
         raise UserError(f"{task.key}: there is no model of {task.inputs}; use another task")
     kind = MODELS[task.inputs]
@@ -281,7 +260,6 @@ def _sections(
 
 
 def _require_meaning(unused: Sequence[str], inputs: str) -> None:
-    """Raise UserError for the first setting that has no meaning for such inputs."""
     for setting in unused:
         raise UserError(f"{setting} has no meaning for {inputs}; leave it out")
 
@@ -290,7 +268,6 @@ def _section(
     kind: type[S], owner: str, recipe: Mapping[str, Any], settings: Settings, prefix: str,
     fixed: Mapping[str, Value],
 ) -> tuple[S, dict[str, Value]]:  # fmt: skip
-    """The fields of `owner`, `model` or `train`, and those that differ from the recipe's."""
     for name in fixed.keys() & recipe.keys():
         path = f"{prefix}{owner}.{name}"
         raise UserError(f"{path} belongs to no recipe; remove it and use {FLAGS[name]}")
@@ -307,7 +284,7 @@ def _section(
 
 
 def _with_fields(values: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The values after the changes; `augment.mixup` is a field of the field `augment`."""
+    # `augment.mixup` is a field of the field `augment`.
     for name, value in changes.items():
         owner, dot, field_name = name.partition(".")
         fields = values.get(owner) or {}
@@ -319,7 +296,6 @@ def _with_fields(values: dict[str, Any], changes: Mapping[str, Any]) -> dict[str
 
 
 def _override(value: Any, text: Any) -> Value:
-    """A field as a name has it: as its text, where it has fields itself."""
     if isinstance(value, tuple):
         return ",".join(map(str, value))
     return value if isinstance(value, Value) else text

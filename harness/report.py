@@ -33,18 +33,12 @@ if TYPE_CHECKING:
 
 
 class Results(NamedTuple):
-    """The results in a store: the tables of each suite, and the costs of training steps.
-
-    The last of `suites` may be of the runs of no suite; see `reports.unnamed`.
-    """
-
     content: stores.Content
-    suites: list[Tables]
+    suites: list[Tables]  # The last one may be of the runs of no suite, see `reports.unnamed`
     steps: list[tuple[Suite, pd.DataFrame]]
 
     @property
     def differences(self) -> pd.DataFrame:
-        """Between the rows of each suite."""
         return joined(of.pairs for of in self.suites)
 
 
@@ -90,7 +84,6 @@ def results_in(
 
 
 def _named(suites: Sequence[str], questions: Sequence[str]) -> dict[str, Suite]:
-    """The suites that are named, by key, all with these questions."""
     found = [*map(find, suites)]
     keys = [suite.key for suite in found]
     if twice := {key for key in keys if keys.count(key) > 1}:
@@ -112,7 +105,6 @@ def _with_published(content: stores.Content) -> stores.Content:
 
 
 def tables_of(suite: Suite, content: stores.Content, **shown: Collection[str]) -> Tables:
-    """Return the tables of a suite; `shown` are of `reports.pages.suite.tables`."""
     return tables(suite, content.runs, content.rules, content.costs, described(), **shown)
 
 
@@ -128,7 +120,6 @@ def _step_tables(costs: pd.DataFrame, more: dict[str, Suite]) -> list[tuple[Suit
 
 
 def files_of(found: Results, *, latex: Collection[str] = ()) -> dict[str, bytes]:
-    """The pages of a store by name; the suites of `latex` have a file for LaTeX, too."""
     files = {"pairs.csv": frame_csv(found.differences)} | cost.files(found.content.costs)
     for of in found.suites:
         files |= suite_pages.files(of, latex=of.suite.name in latex)
@@ -234,7 +225,6 @@ def comparison(texts: Sequence[str], found: Results) -> tuple[pd.DataFrame, str]
 
 
 def _pair(text: str, rows: set[str]) -> tuple[str, str]:
-    """The two rows that a text names as A,B; `UserError` if it does not."""
     names = rows_in(split(text))
     if len(names) != 2 or names[0] == names[1]:
         raise UserError(f"--compare {text!r} names no two variants; give A,B")
@@ -258,7 +248,6 @@ def write_study(
 def _study_record(
     study: "Study", table: "Table", store: StudyStore, announce: Callable[[str], None]
 ) -> StudyRecord:
-    """The record of a table, made unless the store has it."""
     from harness.environment import describe
 
     subject, options, rows, since = table
@@ -274,7 +263,6 @@ def _study_record(
 
 
 def study_pages(kind: "type[Study]", folder: Path) -> dict[str, bytes]:
-    """The files of a study, from all of its results in a store; none without any."""
     found = kind.frame(folder)
     if found.empty:
         return {}

@@ -46,27 +46,22 @@ class Row:
 
     @property
     def file(self) -> str:
-        """Its file among the published records."""
         return file_of(self.suite.key, self.label)
 
     @property
     def lines(self) -> list[Line]:
-        """Its lines."""
         of = {Store: self.runs, CostStore: self.costs, CertificateStore: self.certificates}
         return [line(kind.within(self.store), record, self.file) for kind, records in of.items()
                 for record in records]  # fmt: skip
 
 
 class Finding(NamedTuple):
-    """The result of one check of a row."""
-
     check: str
     passed: bool
     detail: str
 
 
 def to_pack(name: str, text: str, store: Path) -> Row:
-    """The row of a suite in a store, as a user names it; `UserError` where it lacks a run."""
     suite, (label,) = find(name), rows_in([text])
     attention, _, options = text.removesuffix("]").partition("[")
     if label in (of.label for of in suite.rows):
@@ -87,10 +82,6 @@ def to_pack(name: str, text: str, store: Path) -> Row:
 
 
 def of_store(suite: Suite, label: str, store: Path, run: str) -> Row:
-    """The records of a row in a store: runs, costs, and the certificates of its variants.
-
-    `run` is the command that makes them, for a message.
-    """
     runs = [run for run in Store(store).read_whole()
             if (run.spec.question.suite, run.spec.row) == (suite.key, label)]  # fmt: skip
     if not runs:
@@ -116,7 +107,6 @@ def check_row(
 
 
 def of_file(path: Path) -> Row:
-    """The records of the file of a row."""
     found: dict[str, list[Any]] = {"run": [], "cost": [], "certificate": []}
     for text in file_lines(path):
         if text.kind not in found:
@@ -138,7 +128,7 @@ def of_file(path: Path) -> Row:
 
 
 def verify(row: Row) -> Iterator[Finding]:
-    """The result of each check of a row; what is not installed here is not checked."""
+    # What is not installed here is not checked.
     declared = recipes.declared(row.suite)
     others = {run.spec.question.name for run in row.runs
               if run.spec.question.declared != declared.get(run.spec.question.name)}  # fmt: skip
@@ -163,7 +153,7 @@ def verify(row: Row) -> Iterator[Finding]:
 
 
 def missing_runs(row: Row) -> Iterator[str]:
-    """The runs that a row lacks: trials at each rate, and each seed at the chosen one."""
+    # Trials at each rate, and each seed at the chosen one.
     for question in row.suite.questions:
         runs = [run for run in row.runs if run.spec.question.name == question.name]
         if not runs and not _has_form(row, causal=recipe_and_task(row.suite, question)[1].causal):
@@ -190,7 +180,7 @@ def missing_runs(row: Row) -> Iterator[str]:
 
 
 def _has_form(row: Row, *, causal: bool) -> bool:
-    """As `has_form`; the certificate of a variant that is not installed has its forms."""
+    # The certificate of a variant that is not installed has its forms.
     forms = {
         found.variant: {result.form for result in found.results}
         for found in row.certificates
@@ -201,11 +191,8 @@ def _has_form(row: Row, *, causal: bool) -> bool:
 
 
 def repeat(row: Row, count: int) -> Iterator[Finding]:
-    """Train the quickest run of each of `count` questions again, and compare the scores.
-
-    They are equal bit for bit on a machine of the same name with the same PyTorch; elsewhere the
-    score lies in the interval of the recorded one.
-    """
+    # Scores are equal bit for bit on a machine of the same name with the same PyTorch; elsewhere
+    # the score lies in the interval of the recorded one.
     runs = sorted((run for run in row.runs if run.final and run.spec.role != "trial"),
                   key=lambda run: run.final.train_seconds if run.final else 0)  # fmt: skip
     first = {run.spec.question.name: run for run in reversed(runs)}
@@ -259,7 +246,6 @@ def _missing_costs(row: Row) -> Iterator[str]:
 
 
 def _wrong_certificates(row: Row) -> Iterator[str]:
-    """The variants of other packages without a certificate of the installed code, all passed."""
     found = {certificate.variant: certificate for certificate in row.certificates}
     for name in row.runs[0].spec.variants:
         one, is_needed = found.get(name), name in found or is_foreign([name])

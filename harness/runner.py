@@ -28,18 +28,15 @@ from tasks.contract import SPLITS, Split
 from tasks.control.control import Control
 from zoo.registry import UserError, in_one_line
 
-SAVE_EVERY = 120.0
-"""Seconds of training between two checkpoints, at most."""
+SAVE_EVERY = 120.0  # Seconds of training between two checkpoints, at most
 
 
+# Called with the name of a part of the run that begins, with a new point of the curve, and with the
+# traceback of an unexpected error.
 Report = Callable[[Literal["phase", "point", "trace"], Any], None]
-"""Called with the name of a part of the run that begins, with a new point of the curve, and with
-the traceback of an unexpected error."""
 
 
 class Attempt:
-    """A run in progress; its record can be made at any time."""
-
     def __init__(
         self, spec: RunSpec, store: Store, report: Report = lambda what, value: None,
         save_every: float = SAVE_EVERY, clock: Callable[[], float] = time.monotonic,
@@ -64,7 +61,6 @@ class Attempt:
         self.backend = ""
 
     def record(self, status: Status, reason: str, final: Final | None = None) -> Record:
-        """The record of the run so far, or of its end with `final`."""
         spec, data = self.spec, self.data.summary
         return Record(
             spec=spec, status=status, reason=reason, started=self.started,
@@ -80,7 +76,6 @@ class Attempt:
         )  # fmt: skip
 
     def execute(self) -> Final:
-        """Train, select the checkpoint on dev, and evaluate test once."""
         spec, task, device = self.spec, self.data.task, torch.device(self.spec.device)
         if spec.train.compiled:
             # All models of a process share one compile cache of limited size.
@@ -108,8 +103,6 @@ class Attempt:
             return self._evaluate(trainer, test)
 
     def _resume(self, trainer: Trainer) -> None:
-        """Continue from the checkpoint of an earlier process of this machine and this code."""
-
         def rejects(progress: Progress) -> str:
             if progress.version != self.version:
                 return f"of other code of {self.spec.attention}"
@@ -156,7 +149,6 @@ class Attempt:
         self.interrupts.raise_pending()
 
     def _evaluate(self, trainer: Trainer, test: Split) -> Final:
-        """The results of the checkpoint that was best on dev."""
         trainer.model.load_state_dict(self.progress.best_state)
         if isinstance(self.data.task, Control):
             sample = roll_out(trainer, self.data.task, test)
@@ -171,7 +163,6 @@ class Attempt:
         )  # fmt: skip
 
     def _probe(self, trainer: Trainer) -> dict[str, Probe]:
-        """The results on the further splits of the task."""
         metric, found = self.data.summary.metric, {}
         for name, split in self.data.task.probes().items():
             split = split.to(trainer.device)
@@ -185,14 +176,11 @@ def run(
     found: Record | None = None, save_every: float = SAVE_EVERY,
     clock: Callable[[], float] = time.monotonic, keep_checkpoints: bool = False,
 ) -> Record:  # fmt: skip
-    """Train one run and write its record, however it ends; `found` is the one in the store.
-
-    A run whose checkpoint is in the store is continued. During training Ctrl-C and SIGTERM take
-    effect after the current step, when a checkpoint has been written; then KeyboardInterrupt is
-    raised, and the record is `interrupted`. Checkpoints are also written after each evaluation and
-    every `save_every` seconds. With `keep_checkpoints` the weights at each evaluation stay in the
-    store.
-    """
+    # A run whose checkpoint is in the store is continued. During training Ctrl-C and SIGTERM take
+    # effect after the current step, when a checkpoint has been written; then KeyboardInterrupt is
+    # raised, and the record is `interrupted`. Checkpoints are also written after each evaluation
+    # and every `save_every` seconds. With `keep_checkpoints` the weights at each evaluation stay in
+    # the store.
     attempt = Attempt(spec, store, report, save_every, clock, keep_checkpoints)
     with attempt.interrupts:
         try:
@@ -216,16 +204,11 @@ def run(
 
 
 def failure(spec: RunSpec, store: Store, reason: str) -> Record:
-    """The record of a run that did not end by itself, with status `failed`."""
     return Attempt(spec, store).record("failed", reason)
 
 
 def save_record(record: Record, store: Store, found: Record | None) -> Record:
-    """Write a record, unless `found`, the one in the store, is finished and of the same code.
-
-    An interrupted run replaces no finished one. Return the record that is kept; the checkpoint of a
-    result is deleted.
-    """
+    # An interrupted run replaces no finished one; the checkpoint of a result is deleted.
     finished = found if found is not None and found.status == "ok" else None
     if (
         record.status != "ok"
@@ -240,7 +223,6 @@ def save_record(record: Record, store: Store, found: Record | None) -> Record:
 
 
 def reason_of(error: BaseException) -> str:
-    """The error in one line, for a table."""
     return str(error) if isinstance(error, DivergedError | UserError) else in_one_line(error)
 
 
@@ -258,13 +240,10 @@ class Result(NamedTuple):
 
 
 class Reported:
-    """Writes the state of a run beside its lock; passes it to `show`, whose errors are warnings."""
-
     def __init__(self, lock: Lock, show: Callable[[State], None]) -> None:
         self.lock, self.show, self.trace = lock, show, ""
 
     def __call__(self, what: str, value: Any) -> None:
-        """Report as `harness.runner.Report`, and keep a traceback for the result."""
         if what == "trace":
             self.trace = value
             return
@@ -280,13 +259,10 @@ def execute(
     spec: RunSpec, store: Store, *, before: str = "", failed: str = "",
     show: Callable[[State], None] = lambda state: None, keep_checkpoints: bool = False,
 ) -> Result:  # fmt: skip
-    """Execute a run that no other process executes and that has no new outcome.
-
-    An interrupted run of this machine is continued with the threads of the process that began it. A
-    record in the store is returned, unless its run began at `before` or was interrupted. With a
-    reason in `failed` the run is recorded as failed instead. `show` is called with each new state.
-    Raises KeyboardInterrupt on Ctrl-C and SIGTERM.
-    """
+    # An interrupted run of this machine is continued with the threads of the process that began it.
+    # A record in the store is returned, unless its run began at `before` or was interrupted. With a
+    # reason in `failed` the run is recorded as failed instead. `show` is called with each new
+    # state. Raises KeyboardInterrupt on Ctrl-C and SIGTERM.
     left, threads = store.locks.state(spec.file_name), torch.get_num_threads()
     if left is not None and left.is_of_this_host and store.checkpoint(spec).exists():
         threads = left.threads
@@ -305,7 +281,6 @@ def execute(
 
 
 def execute_elsewhere(spec: RunSpec, folder: Path, threads: int, **how: Any) -> Result:
-    """Call `execute` in a process of an engine; the result has its errors and warnings."""
     keep_freed_memory()
     torch.set_num_threads(threads)
     with warnings.catch_warnings(record=True) as caught:

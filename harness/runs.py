@@ -29,13 +29,12 @@ from harness.records.store import BaselineStore, Store
 from harness.runner import reason_of
 from zoo.registry import UserError
 
-Outcomes = list[tuple[Record, bool]]
-"""The record of each run, and whether it was made now."""
+Outcomes = list[tuple[Record, bool]]  # The record of each run, and whether it was made now
 
 TASK = "listops"
 
+# The seeds where none is given: of runs, and of runs at the chosen point of a grid.
 SEEDS, TUNED_SEEDS = (0,), (1, 2, 3, 4, 5)
-"""The seeds where none is given: of runs, and of runs at the chosen point of a grid."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +118,6 @@ def compare(comparison: Comparison, how: Execution) -> tuple[Outcomes, list[Cost
 
 
 def make(comparison: Comparison, how: Execution) -> tuple[Outcomes, int]:
-    """Make the runs of a comparison; return them, and their number if none is skipped."""
     forget()
     if comparison.grid and not comparison.tune:
         raise UserError("--grid is the grid of --tune; give --tune as well")
@@ -146,7 +144,6 @@ def make(comparison: Comparison, how: Execution) -> tuple[Outcomes, int]:
 def _rows(
     comparison: Comparison, seeds: Sequence[int], announce: Callable[[str], None]
 ) -> list[list[RunSpec]]:
-    """The runs of each variant on each task: its trials where fields are tuned."""
     device = environment.pick_device(comparison.device)
     recipe, fixed = recipes.find(comparison.budget), replace(comparison, device=device)
     usual = recipe.question.task if recipe.question else TASK
@@ -169,7 +166,6 @@ def _specs(
     attention: str, row: Sequence[tuple[Question, Settings]], comparison: Comparison,
     seeds: Sequence[int], device: Device, announce: Callable[[str], None],
 ) -> list[RunSpec]:  # fmt: skip
-    """The runs of a variant on the questions of its row."""
     specs: list[RunSpec] = []
     for question, settings in row:
         width = matched(question, attention, settings, device) if comparison.match else {}
@@ -187,7 +183,6 @@ def _specs(
 
 
 def execute(specs: Sequence[RunSpec], how: Execution) -> Outcomes:
-    """Check every run, then make those without a final record; see `harness.grid.run_all`."""
     environment.keep_freed_memory()
     store = Store(how.store)
     checked_runs = grid.check(specs, store, rerun=how.rerun, keep_outdated=how.keep_outdated)
@@ -205,11 +200,8 @@ def tune(
     rows: Sequence[Sequence[RunSpec]], seeds: Sequence[int], how: Execution,
     of_suite: bool = False,
 ) -> tuple[Outcomes, int]:  # fmt: skip
-    """Make the trials of each row in `rows`, then its runs with `seeds` at the chosen point.
-
-    With `of_suite` rows have the trials of `tuning.due`. Return the records at the chosen points,
-    and the trials of rows without a finished one; and their number if none is skipped or fails.
-    """
+    # With `of_suite` rows have the trials of `tuning.due`. Return the records at the chosen points,
+    # and the trials of rows without a finished one; and their number if none is skipped or fails.
     of_rows: list[list[Record]] = [[] for _ in rows]
     missing = [tuning.due(row, []) if of_suite else [*row] for row in rows]
     while any(missing):

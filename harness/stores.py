@@ -20,24 +20,20 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# The published records: in a checkout a link to the folder, in an installed package the lines.
 PUBLISHED = Path(__file__).parent / "results"
-"""The published records: in a checkout a link to the folder, in an installed package the lines."""
 
 
 @dataclass(frozen=True)
 class Content:
-    """The records of stores as frames; `broken` are files that are no records, `measured` costs."""
-
     stores: "Sequence[Path]"
     records: "Sequence[Record]"
     broken: "Sequence[Broken]"
     measured: "Sequence[CostRecord]"
 
     def __or__(self, other: "Content") -> "Content":
-        """The content of both; of a run that both have, the record of `other`.
-
-        Costs are of the machines of `other`, if it has any.
-        """
+        # Of a run that both have, the record of `other`. Costs are of the machines of `other`, if
+        # any.
         machines = {record.spec.machine for record in other.measured or self.measured}
         measured = [m for m in (*self.measured, *other.measured) if m.spec.machine in machines]
         return Content(
@@ -47,26 +43,22 @@ class Content:
 
     @cached_property
     def runs(self) -> "pd.DataFrame":
-        """The runs, with their costs."""
         from harness.records.frame import of_records
 
         return of_records(self.records, self.measured)
 
     @cached_property
     def costs(self) -> "pd.DataFrame":
-        """The measurements."""
         from harness.records.frame import of_costs
 
         return of_costs(self.measured)
 
     @cached_property
     def rules(self) -> "pd.DataFrame":
-        """The complete baselines of this version of the tasks."""
         return rules_of(*self.stores)
 
 
 def _last(records: "Iterable[T]") -> list[T]:
-    """The last record of each specification, in the order of the first ones."""
     of: dict[str, T] = {record.spec.id: record for record in records}  # type: ignore[attr-defined]
     return [*of.values()]
 
@@ -88,7 +80,6 @@ def content(*stores: Path, curves: bool = False, show: "Show | None" = None) -> 
 
 
 def results_of(suite: str, *stores: Path, curves: bool = False) -> Content:
-    """As `content`; raise `UserError` if the stores have no run."""
     found = content(*stores, curves=curves)
     if not found.records:
         raise UserError(
@@ -98,7 +89,6 @@ def results_of(suite: str, *stores: Path, curves: bool = False) -> Content:
 
 
 def rules_of(*stores: Path) -> "pd.DataFrame":
-    """The complete baselines of this version of the tasks in stores."""
     from harness.records.frame import of_baselines
     from harness.records.store import BaselineStore
     from tasks import BASELINES_VERSION
@@ -109,7 +99,6 @@ def rules_of(*stores: Path) -> "pd.DataFrame":
 
 
 def with_warnings(content: "tuple[list[T], list[Broken]]") -> "tuple[list[T], list[Broken]]":
-    """The content of a store, with a warning for each file that is not a record."""
     for bad in content[1]:
         remedy = "" if "move it away" in bad.reason else "; move it away"
         text = f"{bad.path} is not a record and is left out: {bad.reason}{remedy}"
@@ -125,7 +114,6 @@ def require_records(found: Content, store: Path) -> None:
 
 
 def stores_of(store: Path | None) -> list[Path]:
-    """The folders of the published records, and of a user's."""
     from harness.records.store import require_folder
 
     found = [PUBLISHED] if PUBLISHED.is_dir() else []

@@ -36,17 +36,13 @@ from zoo.contract import Unsupported
 from zoo.registry import UserError, Value
 from zoo.variants import variants
 
-SOME_EXAMPLES = 100
-"""Examples of train that show which lengths there are."""
+SOME_EXAMPLES = 100  # Examples of train that show which lengths there are
 
 
 def rows_of(
     suite: Suite, names: Sequence[str], settings: Mapping[str, Mapping[str, Value]]
 ) -> tuple[SuiteRow, ...]:
-    """The rows that are named by their label, else by their attention; all if none is named.
-
-    A name that no row has makes a further row. With `settings`, options of variants, each does.
-    """
+    # A name that no row has makes a further row. With `settings`, options of variants, each does.
     if not names and not settings:
         return suite.rows
     rows: list[SuiteRow] = []
@@ -72,10 +68,7 @@ def specs_of(
     suite: Suite, declared: SuiteQuestion, rows: Iterable[SuiteRow], device: Device,
     announce: Callable[[str], None] = lambda line: None,
 ) -> list[list[RunSpec]]:  # fmt: skip
-    """The runs of each row that has the form which a question of a suite needs.
-
-    They are a trial at each point of the question's grid, with seed 0; without a grid one run.
-    """
+    # A trial at each point of the question's grid, with seed 0; without a grid one run.
     question, found = of_suite(suite, declared, device), []
     for row in rows:
         if not has_form(row.attention, causal=data_of(question.task).task.causal):
@@ -87,20 +80,17 @@ def specs_of(
 
 
 def recipe_and_task(suite: Suite, question: SuiteQuestion) -> tuple[recipes.TaskRecipe, Any]:
-    """The recipe and the task of a question; the class of a task that is made from a file."""
     of_task = recipes.of_question(suite, question.name).of_task(question.task)
     read = "path" in of_task.options
     return of_task, tasks.find(question.task) if read else create(question.task, **of_task.options)
 
 
 def has_form(attention: str, *, causal: bool) -> bool:
-    """Return whether the variants of a row that are installed have the form of a task."""
     names = {*layers_in(attention)} & {*variants.names()}
     return all(causal in variants.find(name).traits.forms for name in names)
 
 
 def missing_data(suite: Suite, questions: Iterable[SuiteQuestion]) -> dict[str, str]:
-    """The command that gets the missing data of each question, by name."""
     missing = {}
     for question in questions:
         of_task, task = recipe_and_task(suite, question)
@@ -118,11 +108,8 @@ def missing_data(suite: Suite, questions: Iterable[SuiteQuestion]) -> dict[str, 
 
 
 def efforts(suite: Suite) -> pd.DataFrame:
-    """A line for each row and question of a suite; no data are needed.
-
-    Columns: `question`, `row`, `attention`, `task`, as of `Step`; `runs`, their number, trials
-    included; `steps`, of each at most; `passes` of the model in a step: parts of equal length.
-    """
+    # Columns: `question`, `row`, `attention`, `task`, as of `Step`; `runs`, their number, trials
+    # included; `steps`, of each at most; `passes` of the model in a step: parts of equal length.
     found = []
     for question in suite.questions:
         of_task, task = recipe_and_task(suite, question)
@@ -158,7 +145,6 @@ class Step(NamedTuple):
 def steps(
     suite: Suite, questions: Iterable[SuiteQuestion], rows: Sequence[SuiteRow], device: Device
 ) -> list[Step]:
-    """The training steps of rows at the shapes of questions; no data are needed."""
     environment, found = describe(device), []
     for question in questions:
         of_task, task = recipe_and_task(suite, question)
@@ -178,13 +164,11 @@ def steps(
 
 
 def step_frame(steps: Sequence[Step], costs: pd.DataFrame) -> pd.DataFrame:
-    """The costs of training steps beside the published ones; see `reports.papers.step_costs`."""
     wanted = [{**step._asdict(), "shape": step.spec.shape} for step in steps]
     return papers.step_costs(pd.DataFrame(wanted).drop(columns="spec"), costs)
 
 
 def layer_costs(plan: CostPlan, row: SuiteRow, device: Device) -> list[CostSpec]:
-    """The measurements of a row in each of its forms; a layer of a composition has none."""
     specs: list[CostSpec] = []
     has_any = plan.level == "step" or len(Composition.parse(row.attention).names) == 1
     for operation, causal in product(plan.passes if has_any else (), plan.causal):
@@ -201,7 +185,6 @@ def layer_costs(plan: CostPlan, row: SuiteRow, device: Device) -> list[CostSpec]
 
 
 def costs_of_rows(plan: CostPlan, rows: Sequence[SuiteRow], device: Device) -> list[CostSpec]:
-    """The measurements of rows, and of the layers of compositions, whose cost is their mean."""
     named = [Composition.parse(row.attention).names for row in rows]
     parts = dict.fromkeys(name for names in named if len(names) > 1 and plan.level == "layer"
                           for name in names)  # fmt: skip
@@ -255,7 +238,7 @@ def run_suite(
 def _measure_steps(
     suite: Suite, questions: Sequence[SuiteQuestion], rows: Sequence[SuiteRow], how: Execution
 ) -> tuple[bool, pd.DataFrame]:
-    """Measure training steps, and always those of softmax, which the others are compared with."""
+    # Always those of softmax, too, which the others are compared with.
     first = rows_of(suite, [suite.rows[0].attention], {})
     every = (*first, *(row for row in rows if row not in first))
     found = steps(suite, questions, every, how.resources.device)
@@ -264,7 +247,6 @@ def _measure_steps(
 
 
 def _train(suite: Suite, question: SuiteQuestion, rows: Sequence[SuiteRow], how: Execution) -> bool:
-    """Make the runs of a question; return whether all have finished."""
     found = specs_of(suite, question, rows, how.resources.device, how.shown.line)
     if question.rates:
         outcomes, count = tune(found, question.seeds, how, of_suite=True) if found else ([], 0)
@@ -285,7 +267,6 @@ def _train(suite: Suite, question: SuiteQuestion, rows: Sequence[SuiteRow], how:
 
 
 def copy_published(specs: Sequence[CostSpec], store: Path) -> None:
-    """Copy the published costs of softmax of this machine, PyTorch and code to a store."""
     published, own = CostStore.within(stores.PUBLISHED), CostStore.within(store)
     for spec in specs:
         if spec.attention == REFERENCE and own.find(spec) is None:
@@ -297,7 +278,7 @@ def copy_published(specs: Sequence[CostSpec], store: Path) -> None:
 
 
 def _require_certificates(rows: Sequence[SuiteRow], how: Execution) -> None:
-    """Check the variants of other packages, whose claims no test of this one proves."""
+    # No test of this repository proves the claims of variants of other packages.
     for row in rows:
         for name in Composition.parse(row.attention).names:
             if is_foreign([name]):

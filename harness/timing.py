@@ -11,43 +11,35 @@ import torch
 from harness.data import is_out_of_memory
 from zoo.contract import Unsupported
 
+# Rounds of a slow call, before an interval is trusted, and of a fast call.
 LEAST_ROUNDS, CERTAIN_ROUNDS, MOST_ROUNDS = 3, 9, 500
-"""Rounds of a slow call, before an interval is trusted, and of a fast call."""
+# Half the width of the interval of a median, relative to the median, at which sampling ends.
 TOLERANCE = 0.02
-"""Half the width of the interval of a median, relative to the median, at which sampling ends."""
-SHORTEST = 2e-3
-"""Seconds of a sample, at least: shorter calls are repeated within a sample."""
-FLUSHED_BYTES = 256 * 2**20
-"""Written between two samples on a GPU: more than its L2 cache holds."""
-
-TRIAL = 0.3
-"""Seconds of a short trial, about."""
-SLOW = 1.0
-"""Seconds of a call that is timed once in a trial."""
+SHORTEST = 2e-3  # Seconds of a sample, at least: shorter calls are repeated within a sample
+FLUSHED_BYTES = 256 * 2**20  # Written between two samples on a GPU: more than its L2 cache holds
+TRIAL = 0.3  # Seconds of a short trial, about
+SLOW = 1.0  # Seconds of a call that is timed once in a trial
+# A call that takes more than this multiple of the fastest has no further part in a trial.
 SLOWER = 2.0
-"""A call that takes more than this multiple of the fastest has no further part in a trial."""
 
 Call = Callable[[], Any]
+# Seconds of one call, as the mean of a number of calls, one after the other.
 Timer = Callable[[Call, int], float]
-"""Seconds of one call, as the mean of a number of calls, one after the other."""
 Key = TypeVar("Key")
 
 
 def processor_seconds() -> float:
-    """Processor seconds so far of this process, all its threads, and its children that ended."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + children.ru_utime + children.ru_stime
 
 
 def synchronise(device: torch.device) -> None:
-    """Wait until all work of the device is complete."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def wall_clock(device: torch.device, clock: Callable[[], float] = time.perf_counter) -> Timer:
-    """Times calls by a clock, from an idle device to an idle device."""
-
+    # From an idle device to an idle device.
     def timer(call: Call, repeats: int) -> float:
         synchronise(device)
         start = clock()
@@ -60,7 +52,7 @@ def wall_clock(device: torch.device, clock: Callable[[], float] = time.perf_coun
 
 
 def kernel_clock(device: torch.device) -> Timer:
-    """Times calls on a GPU by CUDA events, each with an empty L2 cache."""
+    # By CUDA events, each with an empty L2 cache.
     buffer = torch.empty(FLUSHED_BYTES, dtype=torch.int8, device=device)
 
     def timer(call: Call, repeats: int) -> float:
@@ -79,7 +71,6 @@ def kernel_clock(device: torch.device) -> Timer:
 
 
 def timer_of(device: torch.device) -> Timer:
-    """The timer of the work of a device."""
     return kernel_clock(device) if device.type == "cuda" else wall_clock(device)
 
 
@@ -87,12 +78,9 @@ def sample(
     calls: Sequence[Call], timer: Timer, *, seconds: float = math.inf, rounds: int | None = None,
     shortest: float = SHORTEST, clock: Callable[[], float] = time.monotonic,
 ) -> list[list[float]]:  # fmt: skip
-    """Seconds of one call in every round, for each of `calls`, after two rounds of warm-up.
-
-    There are `rounds` of one call each, or as many as make the medians certain. No round begins
-    after `seconds`, once there are `LEAST_ROUNDS`; a call is repeated until a sample takes
-    `shortest`.
-    """
+    # There are `rounds` of one call each, or as many as make the medians certain. No round begins
+    # after `seconds`, once there are `LEAST_ROUNDS`; a call is repeated until a sample takes
+    # `shortest`.
     start = clock()
     for call in calls:
         timer(call, 1)
@@ -114,10 +102,7 @@ def sample(
 
 
 def short_trial(makers: Mapping[Key, Callable[[], Call]], timer: Timer) -> dict[Key, float]:
-    """Seconds of the fastest calls, the least of a few, timed alternately: to choose one of them.
-
-    Left out are calls that do not fit in memory, or that this machine does not support.
-    """
+    # Calls that do not fit in memory, or that this machine does not support, are left out.
     calls: dict[Key, Call] = {}
     first: dict[Key, float] = {}
     for name, make in makers.items():
@@ -140,11 +125,8 @@ def short_trial(makers: Mapping[Key, Callable[[], Call]], timer: Timer) -> dict[
 
 
 def relative_uncertainty(seconds: Sequence[float]) -> float:
-    """Half the width of the 95 % interval of the median, over the median.
-
-    The interval is between order statistics (binomial, normal approximation), so that no shape of
-    the distribution is assumed.
-    """
+    # The interval is between order statistics (binomial, normal approximation), so that no shape of
+    # the distribution is assumed.
     ordered, count = sorted(seconds), len(seconds)
     half = 0.98 * math.sqrt(count)
     low, high = max(math.floor(count / 2 - half), 0), min(math.ceil(count / 2 + half), count - 1)

@@ -1,7 +1,4 @@
-"""Training: the schedules of a step, the step, evaluation, and the loop over steps.
-
-What it computes has a version, `harness.records.versions.TRAINING`.
-"""
+"""Training: the schedules of a step, the step, evaluation, and the loop over steps."""
 
 import math
 import time
@@ -24,20 +21,18 @@ from harness.timing import processor_seconds, synchronise
 from tasks.contract import Split
 from tasks.metrics import Metric
 
+# Lowest and highest beta1 of a cycle, the defaults of PyTorch's `OneCycleLR`.
 MOMENTUM = (0.85, 0.95)
-"""Lowest and highest beta1 of a cycle, the defaults of PyTorch's `OneCycleLR`."""
 
 Step = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 def one_cycle(step: int, spec: TrainSpec) -> tuple[float, float]:
-    """A linear rise from lr / 25 to lr at step `warmup - 1`, then a fall to lr / 250,000.
-
-    With `cycle_momentum` beta1 falls from 0.95 to 0.85 and rises again over the same steps;
-    otherwise it is `betas[0]`. For a warm-up of two steps or more this is
-    `torch.optim.lr_scheduler.OneCycleLR` with linear annealing; with less, where that divides by
-    zero, the first step has the highest rate.
-    """
+    # A linear rise from lr / 25 to lr at step `warmup - 1`, then a fall to lr / 250,000.
+    # With `cycle_momentum` beta1 falls from 0.95 to 0.85 and rises again over the same steps;
+    # otherwise it is `betas[0]`. For a warm-up of two steps or more this is
+    # `torch.optim.lr_scheduler.OneCycleLR` with linear annealing; with less, where that divides by
+    # zero, the first step has the highest rate.
     peak, last = max(spec.warmup - 1, 0), spec.steps - 1
     lowest, highest = MOMENTUM if spec.cycle_momentum else (spec.betas[0], spec.betas[0])
     if step <= peak:
@@ -48,11 +43,9 @@ def one_cycle(step: int, spec: TrainSpec) -> tuple[float, float]:
 
 
 def cosine(step: int, spec: TrainSpec) -> tuple[float, float]:
-    """As DeiT (Touvron et al., 2021, arXiv 2012.12877), by step and not by epoch.
-
-    The rate rises linearly from lr / 1,000 to lr in `warmup` steps, and then follows a cosine over
-    all steps, which ends at lr / 100.
-    """
+    # As DeiT (Touvron et al., 2021, arXiv 2012.12877), by step and not by epoch.
+    # The rate rises linearly from lr / 1,000 to lr in `warmup` steps, and then follows a cosine
+    # over all steps, which ends at lr / 100.
     if step < spec.warmup:
         return _lerp(spec.lr / 1000, spec.lr, step / spec.warmup), spec.betas[0]
     weight = (1 - math.cos(math.pi * step / spec.steps)) / 2
@@ -60,12 +53,12 @@ def cosine(step: int, spec: TrainSpec) -> tuple[float, float]:
 
 
 def constant(step: int, spec: TrainSpec) -> tuple[float, float]:
-    """The recipe's rate; in `warmup` steps it rises linearly, from `lr / warmup` at the first."""
+    # In `warmup` steps the rate rises linearly, from `lr / warmup` at the first.
     return spec.lr * min((step + 1) / max(spec.warmup, 1), 1.0), spec.betas[0]
 
 
+# Learning rate and beta1 of a step, by the name in a recipe.
 SCHEDULES = {"one-cycle": one_cycle, "cosine": cosine, "constant": constant}
-"""Learning rate and beta1 of a step, by the name in a recipe."""
 
 
 def _lerp(start: float, end: float, weight: float) -> float:
@@ -89,24 +82,19 @@ class Evaluation(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """The mean value of an answer."""
         return self.values.double().sum().item() / self.answered
 
     @property
     def score(self) -> float:
-        """The metric."""
         return self.metric.value(self.mean)
 
     def part(self, split: Split, examples: Bool[Tensor, " n"]) -> float:
-        """The metric on some examples of the split that was evaluated."""
         counted = split.answers.counted(split.targets[examples])
         total = self.values[examples].double().sum().item()
         return self.metric.value(total / int(counted.sum()))
 
 
 class Trainer:
-    """A model of `harness.model` with its optimiser and training data."""
-
     def __init__(self, model: nn.Module, train: Split, spec: TrainSpec, seed: int) -> None:
         self.device = train.targets.device
         self.model, self.spec, self.train = model, spec, train
@@ -118,7 +106,7 @@ class Trainer:
         self.optimizer = OPTIMISERS[spec.optimiser](model, spec)
 
     def step(self, number: int) -> dict[str, Tensor]:
-        """Train on batch `number`; return its losses by name, as tensors on the device."""
+        # Losses are by name, as tensors on the device.
         lr, momentum = SCHEDULES[self.spec.schedule](min(number, self.spec.steps - 1), self.spec)
         for group in self.optimizer.param_groups:
             group["lr"], group["betas"] = lr, (momentum, self.spec.betas[1])
@@ -144,7 +132,6 @@ class Trainer:
 
     @torch.inference_mode()
     def evaluate(self, split: Split) -> Evaluation:
-        """Every answer of the whole split."""
         self.model.eval()
         answers, order, parts = split.answers, [], []
         by_length = self.spec.bucket_by_length or self.spec.parts_by_length
@@ -157,13 +144,11 @@ class Trainer:
         return Evaluation(values, int(answers.counted(split.targets).sum()), answers.metric)
 
     def scores(self, batch: Any) -> Tensor:
-        """The output of the head for a batch: logits or numbers, in the run's precision."""
         with autocast(self.device.type, self.spec.precision):
             return self.forward(batch)[0]
 
 
 def autocast(device: str, precision: str) -> torch.autocast:
-    """A context with that precision, on that kind of device."""
     return torch.autocast(device, torch.bfloat16, enabled=precision == "bf16")
 
 
@@ -197,7 +182,6 @@ class Progress(BaseModel):
 
     @contextmanager
     def spent(self, on: Literal["data", "training", "evaluation"]) -> Iterator[None]:
-        """Add the processor seconds of what is inside."""
         start = processor_seconds()
         try:
             yield
@@ -210,13 +194,10 @@ def fit(
     save: Callable[[], None], save_is_due: Callable[[], bool] = lambda: False,
     test: Split | None = None, groups: Mapping[str, Tensor] = MappingProxyType({}),
 ) -> None:  # fmt: skip
-    """Train from `progress` to the last step, or until `spec.stop_at` is reached.
-
-    Between points, about a hundred, nothing synchronises with the device. `on_point` is called with
-    every point, `save` after each evaluation and whenever it is due, when `progress` is complete.
-    On `test`, evaluated with dev, nothing is selected; `groups` are parts of dev with scores of
-    their own. Raises DivergedError if a loss is not finite at a point of the curve.
-    """
+    # Between points, about a hundred, nothing synchronises with the device. `on_point` is called
+    # with every point, `save` after each evaluation and whenever it is due, when `progress` is
+    # complete. On `test`, evaluated with dev, nothing is selected; `groups` are parts of dev with
+    # scores of their own. Raises DivergedError if a loss is not finite at a point of the curve.
     spec, evaluations = trainer.spec, evaluation_steps(trainer.spec)
     interval = max(1, spec.steps // 100)
     trainer.model.train()
@@ -238,7 +219,6 @@ def fit(
 
 
 def has_reached(progress: Progress, spec: TrainSpec, dev: Split) -> bool:
-    """Return whether the last two evaluations on dev reach the score at which training ends."""
     scores = [point.dev for point in progress.curve if point.dev is not None][-2:]
     sign = dev.answers.metric.sign
     return (
@@ -252,10 +232,7 @@ def _point(
     trainer: Trainer, dev: Split | None, test: Split | None, progress: Progress, steps: int,
     groups: Mapping[str, Tensor],
 ) -> Point:  # fmt: skip
-    """The point of the curve after the last `steps` steps; dev and test are evaluated, if given.
-
-    `progress` keeps the best result on dev, its step and its parameters; its sums start again.
-    """
+    # `progress` keeps the best result on dev, its step and its parameters; its sums start again.
     losses = {name: total.item() / steps for name, total in progress.sums.items()}
     progress.sums = {}
     for name, mean in losses.items():
@@ -282,7 +259,6 @@ def _point(
 
 
 def evaluation_steps(spec: TrainSpec) -> list[int]:
-    """The steps after which dev is evaluated, evenly spaced, the last step included."""
     count = min(spec.evaluations, spec.steps)
     return [spec.steps * (i + 1) // count for i in range(count)]
 
@@ -290,7 +266,7 @@ def evaluation_steps(spec: TrainSpec) -> list[int]:
 def _advance(
     trainer: Trainer, progress: Progress, until: int, save_is_due: Callable[[], bool]
 ) -> bool:
-    """Train to step `until`, unless a checkpoint is due before; return whether it was reached."""
+    # Return whether `until` was reached before a checkpoint is due.
     start = time.perf_counter()
     sums, due = progress.sums, False
     while progress.step < until and not due:

@@ -1,7 +1,4 @@
-"""Runs in which fields are varied: trials at the points of a grid, and sweeps of one option.
-
-See docs/decisions/suites.md.
-"""
+"""Trials at the points of a grid, and sweeps of one option; see docs/decisions/suites.md."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -14,23 +11,13 @@ from harness.records.record import Record
 from harness.records.spec import Question, RunSpec
 from harness.records.store import Store
 from zoo.composition import Composition
-from zoo.registry import UserError, Value, options_of
-from zoo.variants import variants
+from zoo.registry import UserError, Value
 
-TASK = "task"
-"""Owner of the options of the task of a sweep, in place of its name."""
-
-TRIAL_SEED = 0
-"""The seed of all trials; final runs have other seeds."""
-
-MOST_BEYOND = 3
-"""Trials of a row at rates beyond its grid, at most."""
-
-MOST_SPREAD = 4.0
-"""The points by which the scores of seeds differ without more seeds."""
-
-MOST_VALUES = 1_000
-"""Values of the field of a sweep, at most."""
+TASK = "task"  # Owner of the options of the task of a sweep, in place of its name
+TRIAL_SEED = 0  # The seed of all trials; final runs have other seeds
+MOST_BEYOND = 3  # Trials of a row at rates beyond its grid, at most
+MOST_SPREAD = 4.0  # The points by which the scores of seeds differ without more seeds
+MOST_VALUES = 1_000  # Values of the field of a sweep, at most
 
 
 def trials(
@@ -38,7 +25,6 @@ def trials(
     values: Mapping[str, Value] = MappingProxyType({}),
     announce: Callable[[str], None] = lambda line: None,
 ) -> list[RunSpec]:  # fmt: skip
-    """The trials of a row, one at each point of the grid, or its only run; see `spec_of`."""
     return [
         spec_of(
             question, attention, settings, seed=TRIAL_SEED, device=device,
@@ -49,7 +35,6 @@ def trials(
 
 
 def best(records: Iterable[Record]) -> Record | None:
-    """The trial that chooses; None if none finished."""
     finished = {record.spec.id: record for record in records if record.final}
     if not finished:
         return None
@@ -57,11 +42,8 @@ def best(records: Iterable[Record]) -> Record | None:
 
 
 def beyond(records: Sequence[Record]) -> RunSpec | None:
-    """A trial at a further learning rate, where the best trial has the lowest or the highest.
-
-    It continues the ratio of the best rate to its neighbour. None where `MOST_BEYOND` trials are
-    beyond the grid, or the best trial solved the question.
-    """
+    # The ratio of the best rate to its neighbour continues. None where `MOST_BEYOND` trials are
+    # beyond the grid, or the best trial solved the question.
     chosen = best(records)
     rates = sorted({record.spec.train.lr for record in records})
     if not chosen or len(rates) < 2 or has_solved(chosen):
@@ -74,11 +56,8 @@ def beyond(records: Sequence[Record]) -> RunSpec | None:
 
 
 def due(trials: Sequence[RunSpec], records: Sequence[Record]) -> list[RunSpec]:
-    """The trials of a row of a suite that follow those with `records`.
-
-    The first is at the recipe's rate; if it ended at the ceiling it is the only one. Then come the
-    other points of the grid, then those of `beyond`.
-    """
+    # The first is at the recipe's rate; if it ended at the ceiling it is the only one. Then come
+    # the other points of the grid, then those of `beyond`.
     made = {record.spec.id for record in records}
     first = [trial for trial in trials if trial.distance == 0][:1] or [*trials]
     if missing := [trial for trial in first if trial.id not in made]:
@@ -92,30 +71,25 @@ def due(trials: Sequence[RunSpec], records: Sequence[Record]) -> list[RunSpec]:
 
 
 def has_solved(record: Record) -> bool:
-    """Return whether training ended at the ceiling of the question before its last step."""
     return bool(record.final) and record.curve[-1].step < record.spec.train.steps
 
 
 def differ(records: Sequence[Record]) -> bool:
-    """Return whether the scores of the seeds of a row differ by more than `MOST_SPREAD`."""
     scores = [record.final.score for record in records if record.final]
     return len(scores) > 1 and max(scores) - min(scores) > MOST_SPREAD
 
 
 def at_rate(trial: RunSpec, rate: float) -> RunSpec:
-    """The trial of the same row with another learning rate."""
     return trial.model_copy(update={"values": {**trial.values, RATE: rate}})
 
 
 def finals(chosen: RunSpec, seeds: Sequence[int]) -> list[RunSpec]:
-    """The runs at the point of the trial `chosen`, one for each seed."""
     return [chosen.model_copy(update={"seed": seed, "role": "final"}) for seed in seeds]
 
 
 def varied(
     settings: Settings, field: str, values: Sequence[str], task: str, attention: str
 ) -> list[Settings]:
-    """The settings at each value of `NAME.OPTION`; NAME is `task`, or an owner of the run."""
     name, _, option = field.partition(".")
     owner = name_of(task) if name == TASK else name
     owners = {*SHARED, name_of(task), *Composition.parse(attention).names}
@@ -135,7 +109,6 @@ def varied(
 
 
 def require_several(specs: Sequence[RunSpec], field: str, values: Sequence[str]) -> None:
-    """Reject a sweep whose runs of one variant are all equal."""
     if len({spec.id for spec in specs}) < 2:
         raise UserError(
             f"--over {field}={','.join(values)} gives one value, but runs of a sweep differ in it; "
@@ -144,7 +117,6 @@ def require_several(specs: Sequence[RunSpec], field: str, values: Sequence[str])
 
 
 def require_one_processor(specs: Sequence[RunSpec], store: Store) -> None:
-    """Reject a sweep whose runs would be of two kinds of processor, before any is trained."""
     records = [store.find(spec) for spec in specs]
     devices = {record.environment.device for record in records if record}
     if not all(record and record.final for record in records):

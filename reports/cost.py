@@ -22,14 +22,13 @@ if TYPE_CHECKING:
 
 MIB = 2**20
 
-REASON = 80
-"""The most characters of a reason in a table."""
+REASON = 80  # The most characters of a reason in a table
 
+# What the costs of a sweep share.
 SETTING = [
     "batching", "causal", "device", "dim", "heads", "level", "machine", "pass", "precision",
     "threads", "title",
 ]  # fmt: skip
-"""What the costs of a sweep share."""
 
 CSV = table.values(
     "attention", "level", "pass", "task", "length", "batch", "batching", "dim", "heads", "causal",
@@ -50,6 +49,7 @@ def _fitted(fit: Exponent | Crossover | None) -> str:
     return fit.text if fit else NOTHING
 
 
+# The columns of the conclusions of a sweep, see `rows`.
 ROWS = (
     LABEL,
     Column(name="claim", heading="claim"),
@@ -61,11 +61,9 @@ ROWS = (
     Column(name="over_limit", heading="× limit", write=number),
     Column(name="state", heading="state of a sample (bytes)", write=whole_text),
 )
-"""The columns of the conclusions of a sweep, see `rows`."""
 
 
 def sweeps(costs: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """The sweeps by their title, in order of level, pass and machine."""
     if costs.empty:
         return {}
     found = costs.assign(
@@ -81,7 +79,6 @@ def sweeps(costs: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def rows(sweep: pd.DataFrame) -> pd.DataFrame:
-    """The conclusions of a sweep for each row, by label."""
     found = {label: _row(costs) for label, costs in sweep.groupby("label")}
     return pd.DataFrame.from_dict(found, orient="index")
 
@@ -104,7 +101,6 @@ def _row(costs: pd.DataFrame) -> dict[str, Any]:
 
 
 def hint(costs: pd.DataFrame) -> str:
-    """The options that measure the costs of the matrix of `laptop`; empty where they are set."""
     suite, ours = find("laptop"), costs.iloc[0]
     plan, texts = suite.cost, list[str]()
     compared = ours["level"] == "layer" and ours["device"] == "cpu"
@@ -119,26 +115,23 @@ def hint(costs: pd.DataFrame) -> str:
 
 
 def is_complete(costs: pd.DataFrame) -> bool:
-    """Return whether no process crashed or failed; too little memory or time is a result."""
+    # Too little memory or time is a result.
     return not costs["status"].isin(FAILURES).any()
 
 
 def failures(costs: pd.DataFrame) -> list[str]:
-    """The reasons why costs have no value or ratio: a line for each, but for skipped lengths."""
     found = costs[costs["status"] != "skipped"].to_dict("records")
     problems = [(f"{of['label']} at {of['length']:,} tokens", problem(of)) for of in found]
     return [f"{of}: {text}" for of, text in problems if text]
 
 
 def problem(cost: Cost) -> str:
-    """The reason why a cost has no value, or no ratio; empty where it has both."""
     if cost["status"] != "ok":
         return f"{cost['status'].replace('_', ' ')}: {cost['reason']}"
     return f"no ratio: {cost['no_ratio']}" if cost["no_ratio"] else ""
 
 
 def references(sweep: pd.DataFrame) -> str:
-    """The backends of the fastest softmax, each with the lengths at which a cost names it."""
     named = sweep[sweep["reference"] != ""].sort_values(["length", "reference"])
     named = named.drop_duplicates(["length", "reference"])
     texts = [
@@ -149,19 +142,16 @@ def references(sweep: pd.DataFrame) -> str:
 
 
 def text_of(cost: Cost, value: Callable[[Cost], str]) -> str:
-    """A cost in a table: a value, or why there is none."""
     if cost["status"] == "skipped":
         return plain(cost["reason"], REASON)
     return value(cost) if cost["status"] == "ok" else cost["status"].replace("_", " ")
 
 
 def with_ratio(value: float, ratio: float) -> str:
-    """A value with its ratio to softmax, if there is one."""
     return number(value) if pd.isna(ratio) else f"{number(value)} ({number(ratio)}×)"
 
 
 def files(costs: pd.DataFrame) -> dict[str, bytes]:
-    """The content of `cost.md`, `.csv`, `.png` and `.svg`, by name; none without costs."""
     from reports.figures import style
 
     if not (found := sweeps(costs)):
@@ -184,7 +174,6 @@ def files(costs: pd.DataFrame) -> dict[str, bytes]:
 
 
 def lines(costs: pd.DataFrame) -> list[dict[Any, Any]]:
-    """Each cost by the headings of the CSV file, and the exponent of the time of its row."""
     found = []
     for sweep in sweeps(costs).values():
         fitted = rows(sweep)["time"].map(lambda fit: fit.value if fit else None)
@@ -196,7 +185,6 @@ def lines(costs: pd.DataFrame) -> list[dict[Any, Any]]:
 
 
 def terminal(costs: pd.DataFrame) -> str:
-    """Every sweep: the time of each row as a multiple of the fastest softmax, and its exponent."""
     sections = []
     for title, sweep in sweeps(costs).items():
         fitted = {label: f"{row['time'].value:.2f}" if row["time"] else NOTHING
@@ -213,7 +201,6 @@ def terminal(costs: pd.DataFrame) -> str:
 
 
 def draw(found: Mapping[str, pd.DataFrame]) -> "Figure":
-    """Two panels for each sweep of three measured lengths or more, up to `MOST_PANELS` in all."""
     from reports.figures import style
 
     measured = {title: of.loc[of["status"] == "ok", "length"] for title, of in found.items()}
@@ -233,7 +220,6 @@ def draw(found: Mapping[str, pd.DataFrame]) -> "Figure":
 def _panel(
     axes: "Axes", sweep: pd.DataFrame, name: str, column: str, crossing_of: str, scale: float
 ) -> None:
-    """The rows in order of their cost at the longest length, the cheapest first."""
     import numpy as np
     from matplotlib.lines import Line2D
     from matplotlib.ticker import FuncFormatter, NullLocator

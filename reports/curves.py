@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from reports import unnamed
 from reports.figures import style
 
+# What panels show values against: a column, and its text.
 AXES = {"step": "steps", "seconds": "seconds of training"}
-"""What panels show values against: a column, and its text."""
 
 COLUMNS = [
     "question", "attention", "row", "seed", "step", "seconds", "loss", "losses", "dev",
@@ -20,13 +20,11 @@ COLUMNS = [
 
 
 def files(runs: pd.DataFrame, points: pd.DataFrame) -> dict[str, bytes]:
-    """The content of `curves.csv`, `.png` and `.svg` by name, from `harness.records.frame`."""
     found = curves(runs, points)
     return style.table_with_images("curves", found[COLUMNS], draw, found)
 
 
 def curves(runs: pd.DataFrame, points: pd.DataFrame) -> pd.DataFrame:
-    """A line for each point of each run that a table shows, with its question and row."""
     names = [
         "id", "machine", "started", "question", "row", "attention", "seed", "dev_metric", "score",
         "better",
@@ -41,7 +39,6 @@ def curves(runs: pd.DataFrame, points: pd.DataFrame) -> pd.DataFrame:
 
 
 def over_seeds(points: pd.DataFrame, value: str) -> pd.DataFrame:
-    """The mean of a value over the seeds that reached a step, with its range, by row and step."""
     groups = points.dropna(subset=value).groupby(["attention", "row", "step"], as_index=False)
     return groups.agg(
         seconds=("seconds", "mean"), mean=(value, "mean"), low=(value, "min"), high=(value, "max")
@@ -49,7 +46,6 @@ def over_seeds(points: pd.DataFrame, value: str) -> pd.DataFrame:
 
 
 def draw(found: pd.DataFrame) -> Figure:
-    """Four panels for each question, up to `MOST_PANELS` in all."""
     panels = product(found.groupby("question"), ("loss", "dev"), AXES)
     return style.draw_panels([
         (str(title), partial(_panel, points=points, value=value, against=against),

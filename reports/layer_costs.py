@@ -1,8 +1,4 @@
-"""The costs of layers that a suite plans, and their growth with length.
-
-Nothing is extrapolated: an exponent is fitted to the longest measured lengths, and a crossover lies
-between two measured lengths or is given as a bound.
-"""
+"""The costs of layers that a suite plans, and their growth with length; none is extrapolated."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -18,30 +14,27 @@ from harness.records.suites import CostPlan, Suite
 
 CAUSAL = "causal"
 
+# The forms of a layer and of a question: a question is compared with costs of its form alone.
 FORMS = (CAUSAL, "bidirectional")
-"""The forms of a layer and of a question: a question is compared with costs of its form alone."""
 
 PASSES = {
     "train": "training", "forward": "evaluation", "prefill": "prefill", "decode": "decoding",
 }  # fmt: skip
 
-PYTORCH = "PyTorch"
-"""The `computed_by` of a layer without a fused kernel."""
+PYTORCH = "PyTorch"  # The `computed_by` of a layer without a fused kernel
 
+# The columns of costs by which they are chosen, of a frame without any.
 OF_COSTS = [
     "row", "level", "pass", "length", "batching", "dim", "heads", "causal", "precision", "device",
     "machine", "threads", "status", "seconds", "ratio", "outdated", "computed_by", "commit",
 ]  # fmt: skip
-"""The columns of costs by which they are chosen, of a frame without any."""
 
 ByLength = Mapping[int, float] | pd.Series
 
-FITTED = 4
-"""The longest lengths that an exponent is fitted to: shorter ones have constant costs."""
+FITTED = 4  # The longest lengths that an exponent is fitted to: shorter ones have constant costs
 
 
 def forms_of(suite: Suite, tasks: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """The form of each question, of `FORMS`, by name."""
     causal, of = {task["name"]: task["causal"] for task in tasks}, recipes.of_suite(suite)
     return {
         q.name: FORMS[0 if of[q.name].options.get("causal", causal.get(q.task)) else 1]
@@ -50,7 +43,7 @@ def forms_of(suite: Suite, tasks: Iterable[Mapping[str, Any]]) -> dict[str, str]
 
 
 def of_plan(costs: pd.DataFrame, plan: CostPlan) -> pd.DataFrame:
-    """The costs as the plan says, at any length, of the machine with most of them."""
+    # At any length, of the machine with most costs.
     setting = plan.model_dump(include={"level", "precision", "dim", "heads"})
     costs = costs.reindex(columns=[*costs] or OF_COSTS)
     found = costs[(costs[[*setting]] == pd.Series(setting)).all(axis=1)]
@@ -60,7 +53,6 @@ def of_plan(costs: pd.DataFrame, plan: CostPlan) -> pd.DataFrame:
 
 
 def measured(costs: pd.DataFrame, plan: CostPlan, form: str) -> pd.DataFrame:
-    """The costs of `of_plan` that were measured in a form, at the lengths of the plan."""
     found = of_plan(costs, plan)
     found = found[found["length"].isin(plan.lengths) & (found["status"] == "ok")]
     found = found[found["causal"].astype(bool) == (form == CAUSAL)]
@@ -68,7 +60,6 @@ def measured(costs: pd.DataFrame, plan: CostPlan, form: str) -> pd.DataFrame:
 
 
 def preferred_first(costs: pd.DataFrame) -> pd.DataFrame:
-    """Costs, those that are not outdated first, then those with a ratio to softmax, the fastest."""
     ordered = costs.sort_values("seconds").sort_values("ratio", key=pd.Series.isna, kind="stable")
     return ordered.sort_values("outdated", kind="stable")
 
@@ -82,7 +73,6 @@ class Exponent(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The exponent with its interval."""
         return f"{self.value:z.2f} [{self.low:z.2f}, {self.high:z.2f}]"
 
 
@@ -99,7 +89,6 @@ class Crossover(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The lengths from which a row costs less than softmax, within the measured lengths."""
         if (self.low, self.high) == (0, math.inf):
             return "undecided"
         if self.high == math.inf:
@@ -115,11 +104,8 @@ def _points(values: ByLength) -> list[tuple[float, float]]:
 
 
 def exponent(costs: ByLength) -> Exponent | None:
-    """The slope of log cost of a sample against log length over the `FITTED` longest lengths.
-
-    The interval is Student's for the slope of a least-squares line, whose residuals are the
-    deviation from a power law rather than noise alone. None with fewer than three lengths.
-    """
+    # The interval is Student's for the slope of a least-squares line, whose residuals are the
+    # deviation from a power law rather than noise alone. None with fewer than three lengths.
     points = _points(costs)[-FITTED:]
     if len(points) < 3:
         return None
@@ -130,10 +116,7 @@ def exponent(costs: ByLength) -> Exponent | None:
 
 
 def crossover(low: ByLength, high: ByLength) -> Crossover | None:
-    """The interval of lengths from which a ratio stays below 1; None without lengths.
-
-    `low` and `high` are the ends of the interval of the ratio, by length.
-    """
+    # `low` and `high` are the ends of the interval of the ratio, by length.
     lengths = sorted(low.keys())
     if not lengths:
         return None
@@ -142,7 +125,7 @@ def crossover(low: ByLength, high: ByLength) -> Crossover | None:
 
 
 def _crossing(ratios: ByLength) -> float:
-    """The length from which the ratios stay below 1: 0 if all are, infinite if the last is not."""
+    # 0 if all are below 1, infinite if the last is not.
     points = _points(ratios)
     above = [position for position, (_, ratio) in enumerate(points) if ratio >= 1]
     if not above:

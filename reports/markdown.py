@@ -8,20 +8,17 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from reports.text import NOTHING, number, plain, whole_text
 
+# The characters that are escaped wherever they occur.
 ESCAPES = str.maketrans({
     **{character: f"\\{character}" for character in "\\`*~$"},
     # Entities, so that neither HTML, a comment nor a table cell begins or ends.
     "&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "&#124;",
 })  # fmt: skip
-"""The characters that are escaped wherever they occur."""
 
 
 def escape(text: str) -> str:
-    r"""`text` as Markdown that shows it literally, on one line.
-
-    It can be used in a paragraph, a heading, a list or a table cell. Underscores within a word
-    (`max_len`) and ordinary words, numbers and sentences are not changed.
-    """
+    # It can be used in a paragraph, a heading, a list or a table cell. Underscores within a word
+    # (`max_len`) and ordinary words, numbers and sentences are not changed.
     line = re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", plain(text).translate(ESCAPES))
     # A "]" can end a link or an image only before "(", "[" or ":": not in `listops@1[max_len=64]`.
     line = re.sub(r"\](?=[(\[:])", r"\\]", line)
@@ -31,16 +28,12 @@ def escape(text: str) -> str:
 
 
 def escape_prose(text: str) -> str:
-    """Return `escape(text)` with its spans of code, which hold words alone, between backticks."""
     return escape(text).replace("\\`", "`")
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, align_right: bool = False) -> str:
-    """A table in Markdown. Its cells are Markdown: pass other texts through `escape`.
-
-    Line breaks and `|` in a cell never end it. `align_right` aligns all columns but the first to
-    the right, as numbers are.
-    """
+    # Line breaks and `|` in a cell never end it. `align_right` aligns all columns but the first to
+    # the right, as numbers are.
     rule = ["---"] + ["--:" if align_right else "---"] * (len(head) - 1)
     lines = (map(_cell, line) for line in (head, rule, *rows))
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
@@ -52,10 +45,6 @@ def _cell(cell: str) -> str:
 
 
 def insert(page: str, mark: str, content: str) -> str:
-    """`page` with `content` between the lines `<!-- mark -->` and `<!-- /mark -->`.
-
-    Raises ValueError if the page lacks one of the lines, or has one of them twice.
-    """
     start, end = f"<!-- {mark} -->", f"<!-- /{mark} -->"
     lines = page.splitlines(keepends=True)
     marks = {i: line.strip() for i, line in enumerate(lines) if line.strip() in (start, end)}
@@ -68,11 +57,9 @@ def insert(page: str, mark: str, content: str) -> str:
 
 
 def rendered(template: str, **values: Any) -> str:
-    """A template of `reports/templates` with values; a name that it lacks is an error.
-
-    Filters: `md` escapes a text for Markdown, `note` makes a paragraph of a text that is not empty,
-    `number` and `whole` write a number or a dash; `table` is the function, `nothing` the dash.
-    """
+    # Filters: `md` escapes a text for Markdown, `note` makes a paragraph of a text that is not
+    # empty, `number` and `whole` write a number or a dash; `table` is the function, `nothing` the
+    # dash.
     environment = Environment(
         loader=PackageLoader("reports"), undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, keep_trailing_newline=True,
@@ -84,5 +71,4 @@ def rendered(template: str, **values: Any) -> str:
 
 
 def memory_of(operation: str) -> str:
-    """The name of the memory of a pass: the peak of a call, in decoding with the state."""
     return "decoding memory" if operation == "decode" else "peak memory"

@@ -18,30 +18,24 @@ from reports.text import NOTHING, number, whole_text
 PAGES, SCREENS = ("page", "site"), ("page", "terminal", "site")
 NO_README = (*SCREENS, "latex")
 
-SOLVED = 90.0
-"""The accuracy in percent with which a row solves a probe."""
+SOLVED = 90.0  # The accuracy in percent with which a row solves a probe
 
 
 class Source(NamedTuple):
-    """The source of the columns of a form: results on all questions, and costs of its layers."""
-
     answers: pd.DataFrame
     costs: pd.DataFrame
 
 
-Of = Callable[[Source], pd.Series]
-"""The values of a column by row."""
+Of = Callable[[Source], pd.Series]  # The values of a column by row
 
 
 def answer(question: str, name: str) -> Of:
-    """A column of `SuiteResults.answers` of one question."""
     return lambda source: (
         source.answers[source.answers["question"] == question].set_index("row")[name]
     )  # fmt: skip
 
 
 def of_row(name: str, how: Any, questions: Sequence[str] = ()) -> Of:
-    """An aggregate over the results of a row, on all questions or on these; see `Series.agg`."""
     return lambda source: (
         source.answers[source.answers["question"].isin(questions or source.answers["question"])]
         .groupby("row")[name].agg(how)
@@ -49,7 +43,6 @@ def of_row(name: str, how: Any, questions: Sequence[str] = ()) -> Of:
 
 
 def cost(operation: str, length: int, name: str) -> Of:
-    """A column of `harness.records.frame.of_costs` of one pass and length."""
     return lambda source: (
         source.costs[(source.costs["pass"] == operation) & (source.costs["length"] == length)]
         .set_index("row").reindex(columns=[name])[name]
@@ -57,7 +50,6 @@ def cost(operation: str, length: int, name: str) -> Of:
 
 
 def columns(suite: Suite, form: str, questions: Sequence[SuiteQuestion]) -> list[Column]:
-    """The columns of the matrix of a form; `questions` are of this form."""
     plan, names = suite.cost, [question.name for question in questions]
     middle = plan.middle_length
     return [
@@ -81,8 +73,6 @@ def columns(suite: Suite, form: str, questions: Sequence[SuiteQuestion]) -> list
 
 
 def _mean(questions: Sequence[str]) -> list[Column]:
-    """The mean over the questions of a row that has a result of each."""
-
     def mean(source: Source) -> pd.Series:
         found = source.answers[source.answers["question"].isin(questions)]
         return found.groupby("row")["mean"].agg(lambda of: of.mean(skipna=False))
@@ -96,8 +86,6 @@ def _one_digit(value: float) -> str:
 
 
 def _published(suite: Suite, questions: Sequence[SuiteQuestion]) -> list[Column]:
-    """The published scores of each question, a number for each source that has the variant."""
-
     def numbers(name: str, column: str) -> Of:
         def of(source: Source) -> pd.Series:
             names = source.answers.drop_duplicates("row").set_index("row")["attention"]
@@ -129,7 +117,6 @@ def _published_text(text: str) -> Cell | str:
 
 
 def _decoding(length: int) -> list[Column]:
-    """The cost of one token after `length` tokens, and the state that is kept for it."""
     return [
         Column(name="decode_seconds", of=cost("decode", length, "seconds"), outputs=()),
         Column(name="decode", of=cost("decode", length, "ratio"), heading="decode",
@@ -143,7 +130,6 @@ def _decoding(length: int) -> list[Column]:
 
 
 def _ratios(plan: CostPlan, name: str, value: str, heading: str) -> list[Column]:
-    """The ratios to softmax at each length; the middle one is in every output."""
     return [
         Column(
             name=f"{name}.{length}", of=cost("train", length, value), heading=heading,
@@ -155,7 +141,6 @@ def _ratios(plan: CostPlan, name: str, value: str, heading: str) -> list[Column]
 
 
 def _of_question(question: SuiteQuestion) -> list[Column]:
-    """The score of a question; what a cell leaves out is in the CSV file."""
     name = question.name
     return [
         Column(name=name, of=answer(name, "mean"), heading=question.title, descending=True,
@@ -166,7 +151,6 @@ def _of_question(question: SuiteQuestion) -> list[Column]:
 
 
 def score_cell(answer: Line) -> Cell | str:
-    """The cell of a result of `SuiteResults.answers`."""
     if not answer["text"]:
         return answer["status"] if answer["status"] != "ok" else answer["part"]
     several = 0 < answer["reached"] < answer["runs"]
@@ -182,7 +166,6 @@ def score_cell(answer: Line) -> Cell | str:
 def matrix(
     answers: pd.DataFrame, costs: pd.DataFrame, suite: Suite, forms: Mapping[str, str]
 ) -> dict[str, pd.DataFrame]:
-    """The matrix of each form that questions of a suite have, by row, in order of families."""
     order = answers.drop_duplicates("row").set_index("row")["attention"].map(order_of)
     order = order.sort_values(kind="stable").index
     found, has_any = {}, {}
@@ -208,21 +191,15 @@ def matrix(
 
 
 def most_solved(probes: pd.DataFrame) -> pd.Series:
-    """The largest of the trained probes that a row solves, by question and row.
-
-    The size is the number that the name of a probe begins with: 32 of `32 pairs in 128`. 0 if a row
-    solves none, NaN if it has none.
-    """
+    # The size is the number that the name of a probe begins with: 32 of `32 pairs in 128`. 0 if a
+    # row solves none, NaN if it has none.
     size = _sizes(probes)
     size = size.where(probes["mean"] >= SOLVED, 0.0).where(probes["trained"].astype(bool))
     return size.groupby([probes["question"], probes["row"]]).max()
 
 
 def of_probes(probes: pd.DataFrame) -> Table:
-    """The table of the probes of one question: a column for each, and the largest solved.
-
-    Probes without sizes have no largest.
-    """
+    # Probes without sizes have no largest.
     names = probes.drop_duplicates("probe")[["probe", "trained"]].itertuples(index=False)
     across = {name: _heading(name, trained) for name, trained in names}
     found = grid(probes, ROW, across, "probe", lambda of: Cell(of["text"], interval=of["interval"]))
@@ -234,12 +211,10 @@ def of_probes(probes: pd.DataFrame) -> Table:
 
 
 def has_sizes(probes: pd.DataFrame) -> bool:
-    """Return whether the names of probes begin with a size, as of `32 pairs in 128`."""
     return bool(_sizes(probes).notna().all())
 
 
 def _sizes(probes: pd.DataFrame) -> pd.Series:
-    """The number that the name of each probe begins with; NaN without one."""
     return probes["probe"].str.extract(r"^(\d+)", expand=False).astype(float)
 
 
@@ -248,6 +223,5 @@ def _heading(probe: str, trained: bool) -> str:
 
 
 def _solved(probes: pd.DataFrame) -> Column:
-    """The column of `most_solved`, with the unit of the probes: `pairs at 90 %`."""
     unit = probes["probe"].iloc[0].split()[1]
     return Column(name="solved", heading=f"{unit} at {SOLVED:.0f} %", write=whole_text)

@@ -16,15 +16,12 @@ from reports.statistics import tau
 from reports.table import ROW, Line, grid, headed, values
 from reports.text import NOTHING, WIDE, frame_csv, number, outdated_text, without_nan
 
+# Seconds of a pass of a training step on a GPU, where nobody published any: a small model launches
+# about a thousand kernels, and their launches take longer than they do.
 STEP_SECONDS = 0.01
-"""Seconds of a pass of a training step on a GPU, where nobody published any: a small model launches
-about a thousand kernels, and their launches take longer than they do."""
 
-FEWEST = 6
-"""Variants in common with a published table without which there is no correlation."""
-
-PRINTED = 0.05
-"""Half a unit of the last printed digit of a result."""
+FEWEST = 6  # Variants in common with a published table without which there is no correlation
+PRINTED = 0.05  # Half a unit of the last printed digit of a result
 
 CSV = values(
     "task", "row", "attention", "options", "length", "batch", "precision", "device", "machine",
@@ -43,12 +40,12 @@ CSV = values(
        "memory_ratio": "memory_over_sdpa_softmax"},
 )  # fmt: skip
 
+# The tables of the page that have published numbers, each with its column.
 TABLES = {
     "Seconds per 1,000 steps": "time", "Peak memory in GB": "memory",
     "Time relative to naive softmax": "time_over_first",
     "Peak memory relative to naive softmax": "memory_over_first",
 }  # fmt: skip
-"""The tables of the page that have published numbers, each with its column."""
 
 
 @cache
@@ -60,13 +57,10 @@ def _numbers() -> pd.DataFrame:
 
 
 def published(**fields: str) -> pd.DataFrame:
-    """The published numbers with these fields, a line each.
-
-    Columns: `task` (its key), `attention`; `value`, and as `printed`; `unit` (%, s/1K steps, GB or
-    normalised return); `reference`, source and table. Other options or another version make
-    another key, which has no numbers. For a task that this project does not have, it is the name of
-    the data set, or `average` for the mean over the paper's tasks.
-    """
+    # Columns: `task` (its key), `attention`; `value`, and as `printed`; `unit` (%, s/1K steps, GB
+    # or normalised return); `reference`, source and table. Other options or another version make
+    # another key, which has no numbers. For a task that this project does not have, it is the name
+    # of the data set, or `average` for the mean over the paper's tasks.
     found = _numbers()
     for name, text in fields.items():
         found = found[found[name] == text]
@@ -74,10 +68,8 @@ def published(**fields: str) -> pd.DataFrame:
 
 
 def results(answers: pd.DataFrame, seeds: pd.DataFrame, suite: Suite) -> pd.DataFrame:
-    """The results of a suite with the published numbers: `published_is` where the interval is.
-
-    It is empty without a number; an interval is compared with the number as rounded in print.
-    """
+    # `published_is` is empty without a number; an interval is compared with the number as rounded
+    # in print.
     best = seeds[seeds["status"] == "ok"].groupby(["question", "row"])["best_on_test"].mean()
     keys = answers["question"].map(seeds.groupby("question")["task"].first())
     of_table = _of_suite(suite).set_index(["task", "attention"])
@@ -93,16 +85,12 @@ def results(answers: pd.DataFrame, seeds: pd.DataFrame, suite: Suite) -> pd.Data
 
 
 def _of_suite(suite: Suite) -> pd.DataFrame:
-    """The published numbers of a suite; of one that several sources have, the first source's."""
     every = [published(reference=reference) for reference in suite.published]
     return pd.concat(every).drop_duplicates(["task", "attention"])
 
 
 def means(results: pd.DataFrame, suite: Suite) -> pd.DataFrame:
-    """The mean of each row here and as published, over the questions that have both.
-
-    Where only the mean of a whole table is published, the mean here is over all of its questions.
-    """
+    # Where only the mean of a whole table is published, the mean here is over all of its questions.
     numbers = _of_suite(suite)
     whole = numbers[numbers["task"] == "average"].set_index("attention")["value"]
     lines = {}
@@ -116,10 +104,7 @@ def means(results: pd.DataFrame, suite: Suite) -> pd.DataFrame:
 
 
 def correlations(answers: pd.DataFrame, suite: Suite) -> pd.DataFrame:
-    """Kendall's tau-b of each question with each published table; see `reports.statistics.tau`.
-
-    Columns: `title` of the question, `reference`, `rows` that both have, `tau`, `low`, `high`.
-    """
+    # Columns: `title` of the question, `reference`, `rows` that both have, `tau`, `low`, `high`.
     found = []
     for question in (question for question in suite.questions if question.published):
         ours = answers[(answers["question"] == question.name) & (answers["part"] == "")]
@@ -135,11 +120,8 @@ def correlations(answers: pd.DataFrame, suite: Suite) -> pd.DataFrame:
 
 
 def gpu_hours(efforts: pd.DataFrame) -> pd.DataFrame:
-    """The hours of the runs of a suite on one GPU, if no run ends before its last step.
-
-    They are runs x steps x the seconds of a step: the published ones, else their mean on the
-    question, else `STEP_SECONDS` for each pass.
-    """
+    # Runs x steps x the seconds of a step: the published ones, else their mean on the question,
+    # else `STEP_SECONDS` for each pass.
     times = published(unit="s/1K steps").set_index(["task", "attention"])["value"] / 1000
     of_rows = times.reindex(pd.MultiIndex.from_frame(efforts[[*times.index.names]]))
     found = efforts.assign(seconds=of_rows.to_numpy())
@@ -154,7 +136,6 @@ def gpu_hours(efforts: pd.DataFrame) -> pd.DataFrame:
 
 
 def section(results: pd.DataFrame, suite: Suite) -> str:
-    """The part of the page of a suite that has the published numbers, of `results`."""
     run = results.loc[results["text"] != "", "question"].unique()
     missing = [question.title for question in suite.questions if question.name not in run]
     return rendered(
@@ -166,17 +147,12 @@ def section(results: pd.DataFrame, suite: Suite) -> str:
 
 
 def step_costs(wanted: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
-    """The costs of training steps with the published ones, a line for each row and question.
-
-    The first row is the one that published ratios refer to. Of several machines and precisions
-    those with the most of the wanted steps are used.
-
-    Returns:
-        Columns: as `wanted` and `costs`; `time` (seconds of 1,000 steps) with its
-        quartiles, `memory` (peak of a step, 10^9 bytes), `time_over_first`, `memory_over_first`
-        (relative to the first row), each of them with `published_` before its name, too; and
-        `source`. Empty where nothing was measured.
-    """
+    # The first row is the one that published ratios refer to. Of several machines and precisions
+    # those with the most of the wanted steps are used.
+    # Columns: as `wanted` and `costs`; `time` (seconds of 1,000 steps) with its quartiles, `memory`
+    # (peak of a step, 10^9 bytes), `time_over_first`, `memory_over_first` (relative to the first
+    # row), each of them with `published_` before its name, too; and `source`. Empty where nothing
+    # was measured.
     costs = costs[costs["shape"].isin(wanted["shape"])] if len(costs) else costs
     if costs.empty:
         return pd.DataFrame()
@@ -210,18 +186,15 @@ def step_costs(wanted: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
 
 
 def step_files(found: pd.DataFrame, suite: Suite) -> dict[str, bytes]:
-    """The content of `SUITE.md` and `SUITE.csv`, by name, of `step_costs`."""
     page, table = _page(found, suite).encode(), frame_csv(headed(found, CSV))
     return {f"{suite.name}.md": page, f"{suite.name}.csv": table}
 
 
 def step_lines(found: pd.DataFrame) -> list[dict[Any, Any]]:
-    """Each line of `step_costs` by the headings of the CSV file."""
     return without_nan(headed(found, CSV)).to_dict("records")
 
 
 def step_text(found: pd.DataFrame) -> str:
-    """Seconds per 1,000 steps of each row on each question, the published ones in brackets."""
     corner = replace(ROW, heading="s/1K steps (published)")
     across = {name: str(name) for name in found["question"].unique()}
 
@@ -250,7 +223,6 @@ def _page(found: pd.DataFrame, suite: Suite) -> str:
 
 
 def _text(line: Mapping[Any, Any], column: str) -> str:
-    """A published value, or a measured one, or why there is none."""
     if column.startswith("published"):
         return number(line[column])
     if not isinstance(line["status"], str):
@@ -259,7 +231,6 @@ def _text(line: Mapping[Any, Any], column: str) -> str:
 
 
 def _table(found: pd.DataFrame, columns: Mapping[str, str]) -> str:
-    """A line for each row, with the texts of these columns of each question by their headings."""
     questions = found["question"].unique()
     each = pd.concat([found.assign(of=name, key=found["question"] + "/" + name)
                       for name in columns.values()])  # fmt: skip
@@ -269,7 +240,6 @@ def _table(found: pd.DataFrame, columns: Mapping[str, str]) -> str:
 
 
 def _comparisons(found: pd.DataFrame) -> Iterator[tuple[str, str]]:
-    """For each row, how far its figures are from the published ones."""
     for row, lines in found.groupby("row", sort=False):
         comparisons = []
         for name, column in (("time", "time"), ("peak memory", "memory")):

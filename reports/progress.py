@@ -11,24 +11,19 @@ import pandas as pd
 from harness.records.record import FINAL
 from reports.shown import points_of
 
-LATE = 1 / 2
-"""The share of the steps behind which a curve that rises still rises."""
+LATE = 1 / 2  # The share of the steps behind which a curve that rises still rises
+LEAST_POINTS = 3  # Evaluations behind `LATE` without which no curve rises
+ERRORS = 2.0  # Standard errors by which a rising curve rises, at least
 
-LEAST_POINTS = 3
-"""Evaluations behind `LATE` without which no curve rises."""
-
-ERRORS = 2.0
-"""Standard errors by which a rising curve rises, at least."""
-
+# The share of the distance to the best possible score by which a rising curve rises, at least: of
+# four to six flat curves one has a slope of more than two standard errors by chance in 15 to 25 %.
 LEAST = 1 / 50
-"""The share of the distance to the best possible score by which a rising curve rises, at least: of
-four to six flat curves one has a slope of more than two standard errors by chance in 15 to 25 %."""
 
+# The columns of `progress`, with their values where there are no runs.
 NO_PROGRESS: Mapping[str, Any] = {
     "part": "", "solved": False, "reached": 0, "runs": 0, "steps": math.nan, "rising": False,
     "budget": 0,
 }  # fmt: skip
-"""The columns of `progress`, with their values where there are no runs."""
 
 
 class Rise(NamedTuple):
@@ -40,17 +35,14 @@ class Rise(NamedTuple):
 
     @property
     def is_rising(self) -> bool:
-        """Return whether the curve rises; False where too few points tell."""
         return self.rise > max(ERRORS * self.error, LEAST * self.distance)
 
 
 def rise_of(
     steps: Sequence[float], scores: Sequence[float], budget: int, ceiling: float, sign: int = 1
 ) -> Rise:
-    """The rise of a curve on dev behind `LATE` of the budget of steps, by least squares.
-
-    `sign` is 1 where more is better, else -1; the distance is that of the last score to `ceiling`.
-    """
+    # `sign` is 1 where more is better, else -1; the distance is that of the last score to
+    # `ceiling`.
     x, y = np.asarray(steps, dtype=float), sign * np.asarray(scores, dtype=float)
     late = x >= LATE * budget
     x, y = x[late], y[late]
@@ -66,10 +58,7 @@ def rise_of(
 
 
 def steps_to(steps: Sequence[int], scores: Sequence[float], ceiling: float, sign: int = 1) -> float:
-    """The first step at which two successive evaluations reach the ceiling; NaN if none do.
-
-    The last evaluation is enough by itself.
-    """
+    # The last evaluation is enough by itself.
     reached = [sign * (score - ceiling) >= 0 for score in scores]
     for step, *both in zip(steps, reached, [*reached, True][1:], strict=True):
         if all(both):
@@ -81,16 +70,12 @@ def progress(
     runs: pd.DataFrame, ceilings: Mapping[str, float],
     seeds: Mapping[str, int] = MappingProxyType({}),
 ) -> pd.DataFrame:  # fmt: skip
-    """The progress of each variant on each question that has runs.
-
-    Returns:
-        A line for each question and row: `part`, the runs that there are where others are missing,
-        else empty; `reached`, how many final runs reach the ceiling, of `runs`; `solved`, whether
-        all do and none is missing; `steps`, the median of their steps to the ceiling, NaN unless
-        solved; `rising`, whether the curve of a final run that does not reach it still rises; of an
-        accuracy without a ceiling the distance is that to 100 %, other scores never rise; `budget`,
-        the steps of the recipe.
-    """
+    # A line for each question and row: `part`, the runs that there are where others are missing,
+    # else empty; `reached`, how many final runs reach the ceiling, of `runs`; `solved`, whether all
+    # do and none is missing; `steps`, the median of their steps to the ceiling, NaN unless solved;
+    # `rising`, whether the curve of a final run that does not reach it still rises; of an accuracy
+    # without a ceiling the distance is that to 100 %, other scores never rise; `budget`, the steps
+    # of the recipe.
     lines: list[dict[str, Any]] = []
     groups = runs.groupby(["question", "row"], sort=False) if len(runs) else ()
     for (name, row), same in groups:
@@ -111,7 +96,6 @@ def progress(
 
 
 def _run(run: Mapping[Any, Any], ceiling: float | None) -> tuple[float, bool]:
-    """The steps of a run to the ceiling, and whether it still rises."""
     sign = 1 if run["dev_better"] == "higher" else -1
     steps, scores = [at for at, _ in run["evaluations"]], [dev for _, dev in run["evaluations"]]
     reached = math.nan if ceiling is None else steps_to(steps, scores, ceiling, sign)
@@ -122,7 +106,6 @@ def _run(run: Mapping[Any, Any], ceiling: float | None) -> tuple[float, bool]:
 
 
 def _part(runs: pd.DataFrame, seeds: int) -> str:
-    """The runs of an entry that have ended, in words, where others are missing; else empty."""
     ended, is_trial = runs[runs["status"].isin(FINAL)], runs["role"] == "trial"
     finals, trials = int((~is_trial[ended.index]).sum()), ended.loc[is_trial, "point"].nunique()
     points = points_of(runs["grid"].iloc[0])

@@ -1,7 +1,4 @@
-"""The runs that tables show, the reasons for which others are left out, and how runs ended.
-
-A frame has the columns of `harness.records.frame`.
-"""
+"""The runs that tables show, the reasons for which others are left out, and how runs ended."""
 
 import json
 from collections.abc import Sequence
@@ -14,18 +11,15 @@ from harness.records.record import FINAL
 from reports.table import Line
 from reports.text import plain
 
-REASON = 200
-"""The most characters of a reason in a table; the record has the complete reason."""
+REASON = 200  # The most characters of a reason in a table; the record has the complete reason
 
 
 def without_others(
     runs: pd.DataFrame, rules: Sequence[tuple[Sequence[str], str, str]]
 ) -> pd.DataFrame:
-    """Mark as `left_out` the runs whose value is not the one that is shown of their group.
-
-    A rule is what is equal in a group, the column of the value, and the reason. A group is shown as
-    its last run that is not outdated has it, or as its last run, where all are outdated.
-    """
+    # Mark as `left_out` the runs whose value is not the one that is shown of their group.
+    # A rule is what is equal in a group, the column of the value, and the reason. A group is shown
+    # as its last run that is not outdated has it, or as its last run, where all are outdated.
     last_first = runs.sort_values("started", ascending=False, kind="stable")
     ordered, runs = last_first.sort_values("outdated", kind="stable").index, runs.copy()
     for keys, column, reason in rules:
@@ -36,11 +30,9 @@ def without_others(
 
 
 def final_runs(runs: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    """The runs at the values that trials chose; of a row without such a run its trials.
-
-    Of the trials only the best, once all have ended: a single seed; all of them, if none finished.
-    A row is what is equal in the keys.
-    """
+    # The runs at the values that trials chose; of a row without such a run its trials.
+    # Of the trials only the best, once all have ended: a single seed; all of them, if none
+    # finished. A row is what is equal in the keys.
     if runs.empty:
         return runs
     final = runs["role"] != "trial"
@@ -51,7 +43,6 @@ def final_runs(runs: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
 
 
 def _best(trials: pd.DataFrame) -> pd.Index:
-    """The best trial of a row on dev; none before all have ended, all if none has finished."""
     points = points_of(trials["grid"].iloc[0])
     if trials[trials["status"].isin(FINAL)]["point"].nunique() < points:
         return trials.index[:0]
@@ -60,12 +51,10 @@ def _best(trials: pd.DataFrame) -> pd.Index:
 
 
 def points_of(grid: str) -> int:
-    """The number of points of a grid, JSON of the values of each field; 0 of none."""
     return prod(map(len, json.loads(grid).values())) if grid else 0
 
 
 def failure(run: Line) -> str:
-    """The end of a run that did not finish, in a few words."""
     status, reason = run["status"].replace("_", " "), plain(run["reason"], REASON)
     if not reason:
         step = run.get("last_step")

@@ -1,8 +1,4 @@
-"""Comparison of the rows of a table on the same test answers: differences, pairs and rank groups.
-
-The quantiles are from `scipy.special`: `scipy.stats`, which wraps it, takes longer to import than a
-table takes to build.
-"""
+"""Comparison of the rows of a table on the same test answers: differences, pairs and groups."""
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cache
@@ -11,38 +7,33 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+
+# Not `scipy.stats`, which wraps it: that takes longer to import than a table to build.
 from scipy.special import stdtrit
 
 from harness.records.interval import UPPER, Array, Sample, combined, quantile, tail
 from harness.records.record import Metric
 
+# The probability that any two rows of a table are separated which do not differ, at most.
 LEVEL = 0.05
-"""The probability that any two rows of a table are separated which do not differ, at most."""
 
-MANY_SEEDS = 5
-"""The fewest seeds of a row that is compared though some of them are at a baseline."""
-
+MANY_SEEDS = 5  # The fewest seeds of a row that is compared though some of them are at a baseline
 SEED = 0
-
-TAU_DRAWS = 4000
-"""Samples for each tau of an interval."""
+TAU_DRAWS = 4000  # Samples for each tau of an interval
 
 PAIRS = ("metric", "first", "second", "difference", "low", "high", "p", "p_holm")
 
+# Columns of the pairs of several suites, see `SuiteResults.pairs`
 COLUMNS = ["table", "question", *PAIRS, "outdated"]
-"""Columns of the pairs of several suites. See `SuiteResults.pairs`."""
 
 
 def is_comparable(sample: Sample, baselines: Sequence[float]) -> bool:
-    """Return whether the seeds of a row, two at least, can be compared with other rows.
-
-    With fewer than `MANY_SEEDS` seeds none may be at a baseline. With more it is enough that they
-    are not all at the same one; without any of the `baselines` no row is comparable. The reasons:
-    docs/decisions/statistics.md.
-
-    A seed is at a baseline where a two-sided test at 5 % does not tell their accuracies apart. The
-    baseline has the sampling error of the seed. A seed below all baselines is at the lowest one.
-    """
+    # With fewer than `MANY_SEEDS` seeds none may be at a baseline. With more it is enough that they
+    # are not all at the same one; without any of the `baselines` no row is comparable. The reasons:
+    # docs/decisions/statistics.md.
+    # A seed is at a baseline where a two-sided test at 5 % does not tell their accuracies apart.
+    # The baseline has the sampling error of the seed. A seed below all baselines is at the lowest
+    # one.
     if sample.seeds < 2 or not len(baselines):
         return False
     levels = np.array(baselines)
@@ -53,7 +44,7 @@ def is_comparable(sample: Sample, baselines: Sequence[float]) -> bool:
 
 
 def separable_pairs(samples: Sequence[Sample]) -> NDArray[np.bool_]:
-    """Return whether two rows differ, by Holm's correction over all pairs, (r, r), symmetric."""
+    # (r, r), symmetric, by Holm's correction over all pairs.
     count = len(samples)
     first, second = np.triu_indices(count, 1)
     separable = np.zeros((count, count), dtype=bool)
@@ -76,22 +67,17 @@ class Differences(NamedTuple):
 
     @property
     def p(self) -> Array:
-        """The p-value that the means do not differ."""
         t = np.abs(self.mean) / np.maximum(self.error, np.finfo(float).tiny)
         return np.where(self.mean != 0, tail(t, self.share, self.seeds, self.clusters), 1.0)
 
     @property
     def half(self) -> Array:
-        """Half the width of the 95 % interval: it contains 0 where `p` is above 5 %."""
         return quantile(self.share, self.seeds, self.clusters) * self.error
 
 
 def differences(samples: Sequence[Sample]) -> Differences:
-    """The differences of all pairs of rows.
-
-    Rows answer the same examples: the variance over them is the jackknife's of the difference,
-    whose deviations are those of one row minus those of the other.
-    """
+    # Rows answer the same examples: the variance over them is the jackknife's of the difference,
+    # whose deviations are those of one row minus those of the other.
     means = np.array([row.mean for row in samples])
     between = np.array([row.between for row in samples])
     interaction = np.array([row.interaction for row in samples])
@@ -110,12 +96,9 @@ def differences(samples: Sequence[Sample]) -> Differences:
 
 
 def holm(p: Array) -> Array:
-    """The p-values adjusted for their number: a hypothesis is rejected where at most `LEVEL`.
-
-    Any true one is then rejected with probability `LEVEL` at most: Holm, "A simple sequentially
-    rejective multiple test procedure", 1979. The i-th smallest of m, counted from 0, is multiplied
-    by m - i, and is at least as large as the smaller ones.
-    """
+    # A true hypothesis is rejected with probability `LEVEL` at most: Holm, "A simple sequentially
+    # rejective multiple test procedure", 1979. The i-th smallest of m, counted from 0, is
+    # multiplied by m - i, and is at least as large as the smaller ones.
     order = np.argsort(p, kind="stable")
     adjusted = np.empty(len(p))
     adjusted[order] = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
@@ -123,12 +106,9 @@ def holm(p: Array) -> Array:
 
 
 def pairs(samples: Mapping[str, Sample], metric: Metric) -> pd.DataFrame:
-    """Each pair of rows, from their samples, where higher is better; `samples` has the best first.
-
-    Columns: `metric`, its name; `first`, `second`; `difference`, the metric of the first row minus
-    the second's, with the ends `low` and `high` of its 95 % interval; `p`, the p-value that
-    there is no difference, and `p_holm`, adjusted for the number of pairs of the table.
-    """
+    # Columns: `metric`, its name; `first`, `second`; `difference`, the metric of the first row
+    # minus the second's, with the ends `low` and `high` of its 95 % interval; `p`, the p-value that
+    # there is no difference, and `p_holm`, adjusted for the number of pairs of the table.
     rows = [*samples]
     if len(rows) < 2:
         return pd.DataFrame(columns=[*PAIRS])
@@ -146,17 +126,13 @@ def pairs(samples: Mapping[str, Sample], metric: Metric) -> pd.DataFrame:
 
 
 def joined(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    """The pairs of several tables in one frame, by `COLUMNS`."""
     found = [table for table in tables if len(table)]
     return pd.concat(found, ignore_index=True)[COLUMNS] if found else pd.DataFrame(columns=COLUMNS)
 
 
 def between(found: pd.DataFrame, named: Sequence[tuple[str, str]]) -> pd.DataFrame:
-    """The differences of the named pairs in every table that compares them, first minus second.
-
-    These comparisons were chosen before the results: `p_holm` is corrected for their number in each
-    question, not for the number of all pairs.
-    """
+    # These comparisons were chosen before the results: `p_holm` is corrected for their number in
+    # each question, not for the number of all pairs.
     mirrored = found.rename(columns={"first": "second", "second": "first"})
     ends = {"difference": -found["difference"], "low": -found["high"], "high": -found["low"]}
     every = pd.concat([found, mirrored.assign(**ends)])[[*found]].rename_axis("at").reset_index()
@@ -167,12 +143,9 @@ def between(found: pd.DataFrame, named: Sequence[tuple[str, str]]) -> pd.DataFra
 
 
 def rank_groups(separable: NDArray[np.bool_]) -> list[str]:
-    """The groups of each row as letters: two rows share one if and only if they are not separable.
-
-    The groups are the maximal sets of rows without a separable pair, (r, r), the best row first;
-    found by insertion and absorption (Piepho, "An algorithm for a letter-based
-    representation of all-pairwise comparisons", 2004), in order of their first rows.
-    """
+    # The groups are the maximal sets of rows without a separable pair, (r, r), the best row first;
+    # found by insertion and absorption (Piepho, "An algorithm for a letter-based representation of
+    # all-pairwise comparisons", 2004), in order of their first rows.
     sets = [frozenset(range(len(separable)))] if len(separable) else []
     for first, second in np.argwhere(np.triu(separable)).tolist():
         split = [part for part in sets if {first, second} <= part]
@@ -187,11 +160,8 @@ def rank_groups(separable: NDArray[np.bool_]) -> list[str]:
 
 
 def score_groups(rows: pd.DataFrame) -> dict[Hashable, int]:
-    """The groups of the rows of a question, the best mean first, from 1.
-
-    A row begins a group if it differs from the first row of the last group. Columns of rows:
-    `mean`, `low`, `high`, `rank_group`, `better`.
-    """
+    # A row begins a group if it differs from the first row of the last group. Columns of rows:
+    # `mean`, `low`, `high`, `rank_group`, `better`.
     signs = rows["better"].map({"higher": 1.0, "lower": -1.0}).astype(float)
     scores = rows[["mean", "low", "high"]].mul(signs, axis=0)
     scores = scores.sort_values("mean", ascending=False, kind="stable")
@@ -206,21 +176,15 @@ def score_groups(rows: pd.DataFrame) -> dict[Hashable, int]:
 
 
 def differ(one: Sequence[Any], other: Sequence[Any]) -> bool:
-    """Return whether two results differ: their intervals do not overlap, or they share no letter.
-
-    A result is the ends of its interval and the letters of its rank groups, which may be empty.
-    """
+    # A result is the ends of its interval and the letters of its rank groups, which may be empty.
     (low, high, letters), (of_low, of_high, of_letters) = one, other
     share_none = bool(letters and of_letters) and not {*letters} & {*of_letters}
     return share_none or high < of_low or of_high < low
 
 
 def tau(first: Array, second: Array) -> tuple[float, float, float]:
-    """Kendall's tau-b of two scores of the same rows, with the ends of its 95 % interval.
-
-    The interval has the taus of bivariate normal scores under which a tau like this one is not
-    among the 2.5 % lowest or highest, by simulation; ties count half (mid-p).
-    """
+    # The interval has the taus of bivariate normal scores under which a tau like this one is not
+    # among the 2.5 % lowest or highest, by simulation; ties count half (mid-p).
     from scipy.stats import kendalltau
 
     found: Any = kendalltau(first, second)
@@ -234,7 +198,6 @@ def tau(first: Array, second: Array) -> tuple[float, float, float]:
 
 @cache
 def _simulated_taus(count: int) -> tuple[Array, Array]:
-    """Taus from -1 to 1, and for each the taus of `TAU_DRAWS` normal samples of `count` rows."""
     rng, levels = np.random.default_rng(SEED), np.linspace(-0.99, 0.99, 199)
     x, noise = rng.standard_normal((2, TAU_DRAWS, count))
     first, second = np.triu_indices(count, 1)

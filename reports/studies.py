@@ -16,14 +16,12 @@ if TYPE_CHECKING:
 
 Sections = Iterable[tuple[str, pd.DataFrame, str]]
 
-HEIGHT = 3.5
-"""Inches of a panel."""
+HEIGHT = 3.5  # Inches of a panel
 
 
 def study_files(
     name: str, head: str, sections: Sections, panels: "Sequence[Panel]", frame: pd.DataFrame
 ) -> dict[str, bytes]:
-    """The content of `NAME.md`, `.csv`, `.png` and `.svg`, by name."""
     from reports.figures import style
 
     blocks = [head]

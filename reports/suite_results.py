@@ -27,19 +27,19 @@ from reports import shown, statistics
 from reports.progress import NO_PROGRESS, progress
 from reports.text import left_out_text
 
+# The columns of answers, with their values where a row was not run.
 NOT_RUN: Mapping[str, Any] = {
     "metric": "", "better": "", "mean": math.nan, "low": math.nan, "high": math.nan, "text": "",
     "interval": "", "seeds": 0, "status": "", "rank_group": "", "not_compared": "", "baseline": "",
     "baseline_value": math.nan, "baseline_interval": "", "at_baseline": False, "answered": False,
     "known_failures": math.nan, "state_bytes": math.nan, "best": False, **NO_PROGRESS,
 }  # fmt: skip
-"""The columns of answers, with their values where a row was not run."""
 
+# The columns of results on further splits.
 OF_PROBES = (
     "row", "question", "probe", "trained", "better", "mean", "low", "high", "text", "interval",
     "seeds",
 )  # fmt: skip
-"""The columns of results on further splits."""
 
 NO_BASELINES = pd.DataFrame(columns=["data", "name", "score"])
 
@@ -100,7 +100,6 @@ class SuiteResults:
         })  # fmt: skip
 
     def probes(self) -> pd.DataFrame:
-        """The result of each row on the further splits of a question, if it has any."""
         lines = [
             {**_line(of, row), "question": name, "probe": probe, "trained": trained, "row": row}
             for (name, probe, trained), of in self._of_probes.items()
@@ -109,10 +108,7 @@ class SuiteResults:
         return pd.DataFrame(lines, columns=[*OF_PROBES])
 
     def probe_pairs(self) -> pd.DataFrame:
-        """The differences between the rows of several seeds on each further split, as `pairs` has.
-
-        The column `probe` names the split. A probe has no baselines: no row is left out for them.
-        """
+        # The column `probe` names the split. A probe has no baselines: no row is left out for them.
         tables = [
             statistics.pairs(of.several, of.metric).assign(
                 table=self.key, question=name, probe=probe, outdated=False
@@ -135,7 +131,6 @@ class SuiteResults:
         return found
 
     def pairs(self) -> pd.DataFrame:
-        """The differences between the rows that are compared on each question, with p-values."""
         old = {(run.question, run.row) for run in self.seeds.itertuples() if run.outdated}
         tables = []
         for name, question in self.questions.items():
@@ -147,7 +142,6 @@ class SuiteResults:
 
 
 def results(runs: pd.DataFrame, suite: Suite, baselines: pd.DataFrame) -> SuiteResults:
-    """The results of a suite, of frames of `harness.records.frame`; baselines of one version."""
     found = comparable(runs, suite)
     kept = found[found["left_out"] == ""]
     seeds = shown.final_runs(kept, ["question", "row"])
@@ -163,12 +157,10 @@ def results(runs: pd.DataFrame, suite: Suite, baselines: pd.DataFrame) -> SuiteR
 
 
 def has_runs(answers: pd.DataFrame) -> pd.Series:
-    """Return whether each entry has runs, be it a part of its trials."""
     return (answers["status"] != "") | (answers["part"] != "")
 
 
 def comparable(runs: pd.DataFrame, suite: Suite) -> pd.DataFrame:
-    """The runs of a suite with the column `left_out`: why a run is not compared, or empty."""
     found = runs[runs["suite"] == suite.key]
     found = found.assign(left_out=found.get("left_out", ""))
     if found.empty:
@@ -185,11 +177,8 @@ def comparable(runs: pd.DataFrame, suite: Suite) -> pd.DataFrame:
 
 
 def is_of_suite(runs: pd.DataFrame, suite: Suite) -> pd.Series:
-    """Return whether each run is of a question of the suite, with the settings of that question.
-
-    A run of `--budget SUITE/QUESTION` with other settings is a question of its own; one that was
-    made before a setting of the suite changed, or an option of its variant, is of other settings.
-    """
+    # A run of `--budget SUITE/QUESTION` with other settings is a question of its own; one that was
+    # made before a setting of the suite changed, or an option of its variant, is of other settings.
     if runs.empty:
         return pd.Series(dtype=bool)
     same = runs["declared"] == runs["question"].map(declared(suite))
@@ -226,13 +215,11 @@ class QuestionResults:
     needed: int = 1
 
     def baselines(self, row: str) -> dict[str, Interval]:
-        """The scores that a row is compared with: rules and, if it has attention, models."""
         models = {name: self.scores[name] for name in self.models
                   if self.seeds[name] >= self.needed}  # fmt: skip
         return {**self.rules, **({} if row in self.models else models)}
 
     def obstacle(self, row: str) -> str:
-        """The reason why a row is not compared; empty where it is."""
         if row not in self.samples:
             return "no stored test answers"
         if not self.rules:
@@ -249,12 +236,10 @@ class QuestionResults:
 
     @cached_property
     def compared(self) -> dict[str, Sample]:
-        """The samples of the rows that are compared, the best first."""
         return {row: self.samples[row] for row in self._best_first if not self.obstacle(row)}
 
     @property
     def several(self) -> dict[str, Sample]:
-        """The samples of the rows with several seeds, the best first, whatever the baselines."""
         found = {row: of for row in self._best_first if (of := self.samples.get(row))}
         first = next(iter(found.values()), None)
         return {row: of for row, of in found.items()
@@ -265,7 +250,6 @@ class QuestionResults:
         return sorted(self.scores, key=lambda row: -self.metric.sign * self.scores[row].mean)
 
     def rank_groups(self, rows: Collection[str]) -> dict[str, str]:
-        """The rank groups of those rows that are compared; Holm's method counts all pairs."""
         if not (ranked := [row for row in self.compared if row in rows]):
             return {}
         separable = statistics.separable_pairs([*self.compared.values()])
@@ -282,7 +266,6 @@ NO_RESULTS = QuestionResults(
 def question_results(
     runs: pd.DataFrame, baselines: pd.DataFrame, needed: int = 1
 ) -> QuestionResults:
-    """The results of a question, of several versions of its data the latest."""
     finished = runs[runs["status"] == "ok"]
     if finished.empty:
         return NO_RESULTS
@@ -352,6 +335,5 @@ def _line(question: QuestionResults, row: str) -> dict[str, Any]:
 
 
 def _status(statuses: pd.Series) -> str:
-    """`ok`, or how many runs ended in which other way."""
     failed = statuses[statuses != "ok"].str.replace("_", " ").value_counts(sort=False)
     return ", ".join(f"{name} ({n} of {len(statuses)})" for name, n in failed.items()) or "ok"

@@ -1,8 +1,4 @@
-"""Tables: a column is one entry, and each output renders the columns that name it.
-
-Outputs are `page` (Markdown), `latex`, `terminal`, `readme` and `site`. The CSV file of a table has
-the value of every column.
-"""
+"""Tables: a column is one entry, and each output renders the columns that name it."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,8 +18,7 @@ TEX = str.maketrans({
     "\N{REPLACEMENT CHARACTER}": "?",
 })  # fmt: skip
 
-RISING = "↑"
-"""The mark of a score that still rises."""
+RISING = "↑"  # The mark of a score that still rises
 
 Line = Mapping[Hashable, Any]
 
@@ -48,7 +43,6 @@ class Cell(NamedTuple):
 
     @property
     def marks(self) -> str:
-        """The seeds and the arrow."""
         return " ".join(filter(None, (self.seeds, RISING * self.rising)))
 
 
@@ -87,28 +81,23 @@ class Column:
 
     @property
     def title(self) -> str:
-        """The heading with the unit."""
         return ", ".join(filter(None, (self.heading, self.unit)))
 
     def cell(self, line: Line) -> Cell:
-        """The cell of a line; a dash in place of no text."""
         found = self.text(line) if self.text else self.write(line[self.name])
         return Cell(found or NOTHING) if isinstance(found, str) else found
 
 
-ROW = Column(name="row", heading="attention")
-"""The variant of a line."""
+ROW = Column(name="row", heading="attention")  # The variant of a line
 
 
 def values(*names: str, of: Any = None, **headings: str) -> list[Column]:
-    """Columns of the CSV file alone; `headings` are those that differ from their names."""
     return [Column(name=name, of=of, csv=headings.get(name, ""), outputs=()) for name in names]
 
 
 def shown(
     columns: Iterable[Column], output: str, frame: pd.DataFrame | None = None
 ) -> list[Column]:
-    """The columns of an output; of a `frame`, those without a value are left out if they say so."""
     return [
         column
         for column in columns
@@ -119,23 +108,18 @@ def shown(
 
 
 class Table(NamedTuple):
-    """The columns of one output and the lines, which each output renders."""
-
     columns: Sequence[Column]
     lines: Sequence[Line]
 
     def markdown(self, *more: Sequence[str], align_right: bool = True) -> str:
-        """The table in Markdown, with more rows of Markdown at its end."""
         head = [escape(column.title) for column in self.columns]
         return table(head, [*self._cells(_markdown), *more], align_right=align_right)
 
     def terminal(self, width: int = WIDTH) -> str:
-        """The table on a terminal; a score at a baseline is in brackets."""
         head = [column.short or column.title for column in self.columns]
         return text_table(head, self._cells(_plain), width)
 
     def latex(self) -> str:
-        """The lines of a `tabular`, with rules of booktabs."""
         head = [tex(column.title) for column in self.columns]
         head, *body = (" & ".join(texts) + r" \\" for texts in (head, *self._cells(_latex)))
         return "\n".join([r"\toprule", head, r"\midrule", *body, r"\bottomrule"])
@@ -148,11 +132,8 @@ def grid(
     frame: pd.DataFrame, corner: Column, across: Mapping[Any, str],
     key: str, text: Callable[[Line], str | Cell],
 ) -> Table:  # fmt: skip
-    """The table of a frame with a line for each value of `corner`, in order, and a dash for none.
-
-    The `frame` has a line for each cell. Its column `corner.name` is the first one of the table;
-    its column `key` chooses another, whose heading is in `across`. `text` is that of a cell.
-    """
+    # The `frame` has a line for each cell. Its column `corner.name` is the first one of the table;
+    # its column `key` chooses another, whose heading is in `across`. `text` is that of a cell.
     found: dict[Any, dict[Hashable, Any]] = {}
     for line in frame.to_dict("records"):
         found.setdefault(line[corner.name], {corner.name: line[corner.name]})[key, line[key]] = line
@@ -185,11 +166,9 @@ def _latex(cell: Cell) -> str:
 
 
 def headed(frame: pd.DataFrame, columns: Iterable[Column]) -> pd.DataFrame:
-    """The columns of a frame as a CSV file has them; whole numbers are integers."""
     names = {column.name: column.csv or column.name.replace(".", "_") for column in columns}
     return frame[[*names]].convert_dtypes().rename(columns=names)
 
 
 def tex(text: str) -> str:
-    """A text for LaTeX."""
     return plain(text).translate(TEX)

@@ -9,27 +9,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pandas as pd
 
-NOTHING = "–"
-"""In place of a value that is not there."""
+NOTHING = "–"  # In place of a value that is not there
+UPPER_BOUND = "≤ "  # Before a cost of PyTorch operations: a fused kernel may cost less
 
-UPPER_BOUND = "≤ "
-"""Before a cost of PyTorch operations: a fused kernel may cost less."""
-
+# Replaces characters that control a terminal, or the direction and the lines of a text.
 CONTROLS = dict.fromkeys(
     {*range(32), *range(127, 160), 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A)}
     - {*b"\t\n"}, "\N{REPLACEMENT CHARACTER}",
 )  # fmt: skip
-"""Replaces characters that control a terminal, or the direction and the lines of a text."""
 
-WIDTH, WIDE = 100, 120
-"""Characters of a line on a terminal, and of a wide table."""
-
-MOST_COMMITS = 8
-"""The most commits that a sentence names."""
+WIDTH, WIDE = 100, 120  # Characters of a line on a terminal, and of a wide table
+MOST_COMMITS = 8  # The most commits that a sentence names
 
 
 def number(value: float | None) -> str:
-    """Three significant digits, or all before the point if there are more; a dash for no value."""
+    # Three significant digits, or all before the point if there are more.
     if value is None or value != value:
         return NOTHING
     if abs(value) >= 100:
@@ -39,35 +33,27 @@ def number(value: float | None) -> str:
 
 
 def whole_text(value: float | None) -> str:
-    """A whole number with separators, or a dash where there is no value."""
     return NOTHING if value is None or value != value else f"{value:,.0f}"
 
 
 def whole(value: object) -> object:
-    """A number of a column that has missing values as it was in the record."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def threads_of(*counts: int) -> str:
-    """Numbers of threads in words: `1 thread`, `1 or 2 threads`."""
     return "1 thread" if counts == (1,) else f"{' or '.join(map(str, counts))} threads"
 
 
 def plain(text: str, limit: int | None = None) -> str:
-    """`text` on one line, with U+FFFD for each character that cannot be printed.
-
-    A text of more than `limit` characters ends with an ellipsis.
-    """
+    # A text of more than `limit` characters ends with an ellipsis.
     line = " ".join(text.split())
     line = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)
     return line if limit is None or len(line) <= limit else f"{line[: limit - 1]}…"
 
 
 def text_table(head: Sequence[str], rows: Iterable[Sequence[str]], width: int = WIDTH) -> str:
-    """A table in lines of at most `width` characters; a long cell continues on the next line.
-
-    A first column of names, at most a third of the width, does not.
-    """
+    # A long cell continues on the next line, but not in a first column of names, at most a third of
+    # the width.
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -83,7 +69,7 @@ def text_table(head: Sequence[str], rows: Iterable[Sequence[str]], width: int = 
 
 
 def csv_cell(value: object) -> object:
-    """`value` as a cell of CSV: no text is a formula to a spreadsheet, several values are JSON."""
+    # No text is a formula to a spreadsheet; several values are JSON.
     if isinstance(value, Mapping | tuple):
         value = json.dumps(dict(value) if isinstance(value, Mapping) else value, sort_keys=True)
     if not isinstance(value, str):
@@ -93,34 +79,29 @@ def csv_cell(value: object) -> object:
 
 
 def without_nan(frame: "pd.DataFrame") -> "pd.DataFrame":
-    """The frame with None where it has no value, as JSON has it."""
     return frame.astype(object).where(frame.notna(), None)
 
 
 def frame_csv(frame: "pd.DataFrame") -> bytes:
-    """A frame as CSV at full precision, through `csv_cell`; nothing where it has no value."""
     return frame.astype(object).map(csv_cell).to_csv(index=False, lineterminator="\n").encode()
 
 
 def digest(name: str, table: bytes) -> str:
-    """Identifies a table; the figures that were drawn from it contain this text."""
+    # The figures that were drawn from the table contain this text.
     return f"{name}, SHA-256 {hashlib.sha256(table).hexdigest()}"
 
 
 def commits_in(texts: Iterable[str]) -> list[str]:
-    """Each commit once, in order; `unknown` where there is none."""
     return sorted({name for text in texts for name in (text or "unknown").split(", ")})
 
 
 def left_out_text(reasons: "pd.Series") -> str:
-    """A sentence on the runs that are left out, by reason; empty where none is."""
     counts = reasons[reasons != ""].value_counts(sort=False)
     texts = [f"{count} {reason}" for reason, count in counts.items()]
     return f"Left out of the runs: {', '.join(texts)}." if texts else ""
 
 
 def outdated_text(found: "pd.DataFrame", what: str = "runs") -> str:
-    """A sentence on the outdated part of a frame, with rows and commits; empty where none is."""
     old = found[found["outdated"].eq(True)] if "outdated" in found else found[:0]
     if old.empty:
         return ""

@@ -15,11 +15,9 @@ from reports.shown import final_runs
 from reports.suite_results import comparable
 from reports.table import Line
 
-NAME = "runs"
-"""The name of the suite, of its files, and of the folder that has the runs of a user."""
+NAME = "runs"  # Of the suite and its files
 
-ROWS = (SuiteRow(attention="softmax"),)
-
+# Words for fields whose names are not clear
 WORDS = {
     "model.dim": "width",
     "model.feed_forward": "feed-forward width",
@@ -29,49 +27,46 @@ WORDS = {
     "train.lr": "learning rate",
     "train.evaluations": "validation evaluations",
 }
-"""Text for fields whose names are not clear; other fields have their names."""
 
+# The name of a question of no suite, as `harness.records.spec.Question` has it
 TITLE = re.compile(
     r"(?P<task>.*?)@\d+(?:\[(?P<options>.*?)\])?, recipe (?P<recipe>.*?)"
     r"(?: with (?P<changes>.*?))?(?P<matched>, \w+ matched)?(?P<tuned> tuned over .*)?"
 )
-"""The name of a question of no suite, as `harness.records.spec.Question` has it."""
 
+# Columns of a run in the CSV file, in addition to those of a suite
 OF_A_SEED = (
     "title", "values", "best_on_test", "parameters", "flops", "state_bytes", "reference",
     "peak_bytes", "memory_ratio", "inference_reference",
     *(f"{name}{end}" for name in TIMES for end in ("", ".q1", ".q3")),
 )  # fmt: skip
-"""Columns of a run in the CSV file, in addition to those of a suite."""
+
+ROWS = (SuiteRow(attention="softmax"),)  # A suite needs a row; a table has those of its runs
 
 
 def tables_of(
     runs: pd.DataFrame, baselines: pd.DataFrame, costs: pd.DataFrame, catalogue: Catalogue,
     attentions: Collection[str] = (),
 ) -> Tables:  # fmt: skip
-    """The frames of the suite of these runs, of whatever suite they are; see `suite`."""
-    titles = {task["name"]: task["title"] for task in catalogue["tasks"]}
-    found, runs = suite(runs, costs, titles)
-    of = tables(found, runs, baselines, costs, catalogue, attentions=attentions, more=OF_A_SEED)
+    # The runs may be of questions of suites, too.
+    asks = {task["name"]: f"{task['title']}." for task in catalogue["tasks"]}
+    suite, runs = _suite(runs, costs, asks)
+    of = tables(suite, runs, baselines, costs, catalogue, attentions=attentions, more=OF_A_SEED)
     return of._replace(missing=(), added=tuple(of.answers["row"].unique()), command="")
 
 
 def chosen(runs: pd.DataFrame) -> tuple[Suite, pd.DataFrame]:
     """The suite of runs, and those of them that its tables show."""
-    found, runs = suite(runs, pd.DataFrame())
-    runs = comparable(runs, found)
-    return found, final_runs(runs[runs["left_out"] == ""], ["question", "row"])
+    suite, runs = _suite(runs, pd.DataFrame(), {})
+    runs = comparable(runs, suite)
+    return suite, final_runs(runs[runs["left_out"] == ""], ["question", "row"])
 
 
-def suite(
-    runs: pd.DataFrame, costs: pd.DataFrame, asks: Mapping[str, str] = {}
+def _suite(
+    runs: pd.DataFrame, costs: pd.DataFrame, asks: Mapping[str, str]
 ) -> tuple[Suite, pd.DataFrame]:
-    """The suite that runs make, and the runs as its own, with `left_out` as `comparable` has it.
-
-    Runs of one question share `question.id` and the kind of device. The title of a question is what
-    it does not share with the others, in words; `asks` says what a task is. The costs of the suite
-    are those of the training steps of most runs.
-    """
+    # The runs of a question share `question.id` and the kind of device. Its title is what it does
+    # not share with the others, in words; the suite is called what all share.
     keys = ["question.id", "device"]
     first = runs.sort_values(["title", *keys]).drop_duplicates(keys).to_dict("records")
     words = [_words(run) for run in first]
@@ -87,44 +82,44 @@ def suite(
         _question(run, title, name, ", ".join(of), asks)
         for run, title, name, of in zip(first, titles, _names(titles), words, strict=True)
     )
-    found = Suite(
-        # Its rows are those of the runs, whatever it lists.
+    suite = Suite(
         name=NAME, version=1, title=", ".join(shared) or "Runs", rows=ROWS, questions=questions,
         cost=_plan(runs, costs),
     )  # fmt: skip
-    digests = declared(found)
+    digests = declared(suite)
     by_key = {(run["question.id"], run["device"]): question.name
               for run, question in zip(first, questions, strict=True)}  # fmt: skip
     of_runs = [by_key[key] for key in zip(*(runs[key] for key in keys), strict=True)]
     left_out = is_newest(runs).map({True: "", False: "of an older version of the task"})
-    return found, runs.assign(
-        suite=found.key, question=of_runs, declared=[digests[name] for name in of_runs],
+    runs = runs.assign(
+        suite=suite.key, question=of_runs, declared=[digests[name] for name in of_runs],
         left_out=left_out,
-    ).sort_values(["question", "row", "seed", "id"], ignore_index=True)  # fmt: skip
+    )  # fmt: skip
+    return suite, runs.sort_values(["question", "row", "seed", "id"], ignore_index=True)
 
 
 def _words(run: Line) -> list[str]:
-    """The task, the recipe, and what differs from it."""
+    # The task, the recipe, and what differs from it.
     found = TITLE.fullmatch(run["title"])
     if not found:
         return [run["title"]]
     recipe, options = found["recipe"], json.loads(run["asked"])["task"]["options"]
     usual = _options(recipe, run["task.name"])
     texts = [*re.split(r",(?=\w+=)", found["options"] or ""), *(found["changes"] or "").split(", ")]
-    changes = {name: options[name] for name in usual.keys() & options.keys()}
+    changes = {name: options[name] for name in sorted(usual.keys() & options.keys())}
     changes |= dict(text.partition("=")[::2] for text in texts if text)
     changes = {name: value for name, value in changes.items()
                if name not in usual or str(usual[name]) != str(value)}  # fmt: skip
     return [
-        found["task"], f"recipe {recipe}", *(f"{_field(path)} {v}".strip() for path, v in
-                                            changes.items()),
+        found["task"], f"recipe {recipe}",
+        *(f"{_field(path)} {value}".strip() for path, value in changes.items()),
         *filter(None, [(found["matched"] or "")[2:], "tuned" * bool(found["tuned"])]),
         *([run["metric"]] if run["metric"] != "accuracy" else []),
     ]  # fmt: skip
 
 
 def _options(recipe: str, task: str) -> Mapping[str, Any]:
-    """The options of a task that a question of a built-in suite has; none for other recipes."""
+    # The options that a question of a built-in suite has; none for other recipes.
     key, _, question = recipe.rpartition("/")
     suite = find(name) if (name := key.partition("@")[0]) in names() else None
     if suite is None or suite.key != key or question not in {of.name for of in suite.questions}:
@@ -137,11 +132,10 @@ def _field(path: str) -> str:
 
 
 def _names(titles: Sequence[str]) -> list[str]:
-    """A short name for each title, each once."""
     found: list[str] = []
     for title in titles:
         name = re.sub("[^a-z0-9]+", "-", title.lower())[:27].strip("-") or "question"
-        again = sum(other.rpartition("--")[0] == name or other == name for other in found)
+        again = sum(name in (other, other.rpartition("--")[0]) for other in found)
         found.append(f"{name}--{again + 1}" if again else name)
     return found
 
@@ -150,16 +144,17 @@ def _question(
     run: Line, title: str, name: str, note: str, asks: Mapping[str, str]
 ) -> SuiteQuestion:
     asked: Any = json.loads(run["asked"])
+    task, model, train = (asked[part] for part in ("task", "model", "train"))
     return SuiteQuestion(
-        name=name, title=title, task=asked["task"]["name"], options=asked["task"]["options"],
-        asks=f"{asks[asked['task']['name']]}." if asked["task"]["name"] in asks else "",
-        note=note, model=asked["model"], train=asked["train"],
-        positions=asked["model"].get("positions", "none"), precision=asked["train"]["precision"],
-        ceiling=asked["train"].get("stop_at"), seeds=(1,),
+        name=name, title=title, asks=asks.get(task["name"], ""), note=note, task=task["name"],
+        options=task["options"], model=model, train=train, seeds=(1,),
+        positions=model.get("positions", "none"), precision=train["precision"],
+        ceiling=train.get("stop_at"),
     )  # fmt: skip
 
 
 def _plan(runs: pd.DataFrame, costs: pd.DataFrame) -> CostPlan:
+    # The training steps of most runs.
     if costs.empty:
         return LAYERS
     steps = costs[(costs["level"] == "step") & (costs["pass"] == "train")]

@@ -23,17 +23,13 @@ FILE = Path(__file__).parent / "published" / "orderings.toml"
 
 REPRODUCED, UNDECIDED, CONTRADICTED = "reproduced", "undecided", "contradicted"
 
-NOT_RUN = "not run"
-"""The verdict where one of the two variants has not all of its runs."""
+NOT_RUN = "not run"  # The verdict where one of the two variants has not all of its runs
 
+# The verdict where training of both ended at the ceiling: there is no published difference.
 AT_CEILING = "not reproduced: both solve it"
-"""The verdict where training of both ended at the ceiling: there is no published difference."""
 
-LOWER = ("perplexity",)
-"""The units of published numbers of which less is better."""
-
-FEWEST = papers.FEWEST
-"""Rows in common with a published table below which there is no correlation."""
+LOWER = ("perplexity",)  # The units of published numbers of which less is better
+FEWEST = papers.FEWEST  # Rows in common with a published table below which there is no correlation
 
 ARXIV = re.compile(r"\b\d{4}\.\d{5}\b")
 
@@ -44,12 +40,10 @@ def _file() -> Mapping[str, Any]:
 
 
 def suite() -> str:
-    """The suite whose questions test the orderings: `laptop@2`."""
     return str(_file()["suite"])
 
 
 def published() -> tuple[Mapping[str, str], ...]:
-    """The published orderings; see the file."""
     return tuple(_file()["orderings"])
 
 
@@ -57,16 +51,12 @@ def orderings(
     answers: pd.DataFrame, probes: pd.DataFrame, pairs: pd.DataFrame,
     questions: Collection[str] = (),
 ) -> pd.DataFrame:  # fmt: skip
-    """Each published ordering of a question of these results, with what the results have.
-
-    Returns:
-        A line for each ordering: its fields; `first` and `second`, the means of the two rows;
-        `difference`, positive if the order is the published one, with its 95 % interval, `low` to
-        `high`: of the pair, or else the sum of the intervals of both (`pairs` are of questions, and
-        of the probes that its column `probe` names); `verdict`; `rising`, which of the two still
-        improve; `below_control`, whether the second is worse than the model without attention that
-        the file names for the question.
-    """
+    # A line for each ordering: its fields; `first` and `second`, the means of the two rows;
+    # `difference`, positive if the order is the published one, with its 95 % interval, `low` to
+    # `high`: of the pair, or else the sum of the intervals of both (`pairs` are of questions, and
+    # of the probes that its column `probe` names); `verdict`; `rising`, which of the two still
+    # improve; `below_control`, whether the second is worse than the model without attention that
+    # the file names for the question.
     chosen = {*(questions or answers["question"])}
     empty = {"probe": "", "explanation": "", "later": False}
     asked = [ordering for ordering in published() if ordering["question"] in chosen]
@@ -74,7 +64,6 @@ def orderings(
 
 
 def _results(of: Mapping[str, str], answers: pd.DataFrame, probes: pd.DataFrame) -> pd.DataFrame:
-    """The finished results of the question, or of the probe, that an entry names, by row."""
     finished = answers[(answers["question"] == of["question"]) & (answers["part"] == "")]
     finished = finished[finished["mean"].notna()].drop_duplicates("row").set_index("row")
     if "probe" not in of:
@@ -123,18 +112,14 @@ def _compared(
 
 
 def _interval(pair: pd.DataFrame, sign: int) -> list[float]:
-    """The interval of the difference of a pair, where higher is better."""
+    # Higher is better.
     return sorted(sign * float(end) for end in pair[["low", "high"]].iloc[0])
 
 
 def correlations(answers: pd.DataFrame, probes: pd.DataFrame) -> pd.DataFrame:
-    """Kendall's tau-b of the results of each question with the published tables it resembles.
-
-    Returns:
-        A line for each table: `question`, `probe`, `task`, `reference`; `rows`, those that both
-        have; `tau` (1: the same order) with the ends `low` and `high` of its interval, NaN with
-        fewer than `FEWEST` rows, or where all numbers of one side are equal.
-    """
+    # A line for each table: `question`, `probe`, `task`, `reference`; `rows`, those that both have;
+    # `tau` (1: the same order) with the ends `low` and `high` of its interval, NaN with fewer than
+    # `FEWEST` rows, or where all numbers of one side are equal.
     found = []
     for of in _file()["tables"]:
         ours = _results(of, answers, probes)
@@ -152,7 +137,6 @@ def correlations(answers: pd.DataFrame, probes: pd.DataFrame) -> pd.DataFrame:
 
 
 def compared(of: "Tables") -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The orderings and the correlations of a suite; another version of it has no results."""
     names = {question.name for question in of.suite.questions}
     answers, probes = of.answers, of.probes
     if of.suite.key != suite():
@@ -163,7 +147,6 @@ def compared(of: "Tables") -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def sentence(found: pd.DataFrame) -> str:
-    """The number of orderings with each verdict: those that were fixed before results, first."""
     later = found["later"].astype(bool)
     before, after = (_counts(found[chosen]) for chosen in (~later, later))
     return (
@@ -173,7 +156,6 @@ def sentence(found: pd.DataFrame) -> str:
 
 
 def _counts(found: pd.DataFrame) -> str:
-    """The number of orderings with each verdict that there is."""
     count = found["verdict"].value_counts()
     order = (REPRODUCED, CONTRADICTED, AT_CEILING, UNDECIDED, NOT_RUN)
     texts = (f"{count[name]} {name.split(': ')[-1]}" for name in order if name in count)
@@ -181,11 +163,6 @@ def _counts(found: pd.DataFrame) -> str:
 
 
 def experiments(unnamed: "Tables", suite: str) -> list[dict[Any, Any]]:
-    """The results of runs of no suite on questions of a suite with other settings, best first.
-
-    `changes` of a line is the question of the suite with what differs, `to_best` the difference to
-    the best row of the question with its 95 % interval, as text; empty if they are not compared.
-    """
     old = unnamed.seeds.groupby(["question", "row"])["outdated"].any().rename("outdated")
     results = unnamed.answers[unnamed.answers["status"] != ""].join(old, on=["question", "row"])
     words = results["question"].map({of.name: of.note for of in unnamed.suite.questions})
@@ -205,7 +182,6 @@ def experiments(unnamed: "Tables", suite: str) -> list[dict[Any, Any]]:
 
 
 def page(of: "Tables", unnamed: "Tables | None" = None) -> str:
-    """The page of published orderings as Markdown; runs of no suite are its experiments."""
     found, tables = compared(of)
     is_tested = of.suite.key == suite()
     return rendered(

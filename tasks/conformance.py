@@ -35,17 +35,12 @@ from zoo.registry import (
     unknown,
 )
 
+# Examples of each split in the checks, at most, where they are options of a task.
 SIZES = {"train": 400, "dev": 50, "test": 50}
-"""Examples of each split in the checks, at most, where they are options of a task."""
 
-SAMPLE = 64
-"""Examples of a split that are made into batches and texts."""
-
-SHARED = 0.01
-"""The largest share of examples of dev or test that train may contain."""
-
-CEILING = 0.999
-"""The mean of an accuracy from which on a baseline solves the task."""
+SAMPLE = 64  # Examples of a split that are made into batches and texts
+SHARED = 0.01  # The largest share of examples of dev or test that train may contain
+CEILING = 0.999  # The mean of an accuracy from which on a baseline solves the task
 
 
 class Result(NamedTuple):
@@ -66,19 +61,16 @@ class Subject:
     options: Mapping[str, Value]
 
     def make(self, **changes: Value) -> Task:
-        """The task with other options; those at their defaults may be left out."""
         small = {n: size for n, size in SIZES.items() if getattr(self.factory, n, 0) > size}
         resolved = resolve(self.label, self.factory, {**small, **self.options, **changes})
         return build(f"task {self.label!r}", lambda: self.factory(**resolved))
 
     @cached_property
     def task(self) -> Task:
-        """The task with the options of the subject."""
         return self.make()
 
     @cached_property
     def splits(self) -> dict[SplitName, Split]:
-        """Every split of the task."""
         return {name: self.task.load(name) for name in SPLITS}
 
 
@@ -270,7 +262,6 @@ CHECKS: tuple[Check, ...] = (
 
 
 def locate(name: str) -> type[Task] | None:
-    """The task registered as `name`, or the class at `MODULE:CLASS`; None if it is no task."""
     if ":" not in name:
         return tasks.find(name) if name in tasks.names() else None
     module, _, attribute = name.partition(":")
@@ -282,14 +273,12 @@ def locate(name: str) -> type[Task] | None:
 
 
 def configurations(name: str, factory: type[Task], options: Mapping[str, Value]) -> list[Subject]:
-    """The task with those options, after its data have been loaded: they may be missing."""
     subject = Subject(name, factory, options)
     build(f"the data of task {name!r}", lambda: subject.splits)
     return [subject]
 
 
 def require_check(name: str, where: str = "") -> None:
-    """Raise `UserError`, which begins with `where`, if there is no check of that name."""
     names = [check.name for check in CHECKS]
     if name not in names:
         raise UserError(where + unknown("check", name, names))
@@ -298,7 +287,6 @@ def require_check(name: str, where: str = "") -> None:
 def checks_for(
     subject: Subject, *, fast: bool = False, only: Collection[str] = ()
 ) -> Iterator[Check]:
-    """The checks of a task, in order: the fast ones, or those named in `only`, if any."""
     options = options_of(subject.factory)
     draws = "seed" in options and "path" not in options
     return (
@@ -311,7 +299,7 @@ def checks_for(
 
 
 def run(check: Check, subject: Subject) -> Result:
-    """Run one check; any error that the task raises is a failure."""
+    # Any error that the task raises is a failure.
     try:
         wrong = [*check.run(subject)]
     except KeyboardInterrupt:
@@ -329,7 +317,6 @@ def _some(split: Split) -> torch.Tensor:
 
 
 def _contents(split: Split) -> Iterator[bytes]:
-    """The identity of each example: its real tokens, or the name of its image."""
     if isinstance(split, ImageSplit):
         yield from split.files.names
         return

@@ -292,11 +292,9 @@ class Task(ABC):
         return f"{self.name}@{self.version}" + (f"[{changed}]" if changed else "")
 
     def _derive(self, **attributes: int) -> None:
-        """Set attributes that follow from the options; for `__post_init__` of a frozen class."""
         vars(self).update(attributes)
 
     def _require(self, **minima: Minimum) -> None:
-        """Reject options below these bounds, empty splits and a negative `seed`."""
         for option, bound in {**minima, "train": 1, "dev": 1, "test": 1, "seed": 0}.items():
             minimum, reason = bound if isinstance(bound, tuple) else (bound, "")
             require_at_least(minimum, self.name, reason, **{option: getattr(self, option)})

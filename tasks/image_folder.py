@@ -50,7 +50,6 @@ class ImageFolder(Task):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Read the classes; raise UserError where an option or a folder cannot be used."""
         require_at_least(8, self.name, size=self.size)
         require_at_least(1, self.name, patch=self.patch)
         if self.size % self.patch:
@@ -62,21 +61,17 @@ class ImageFolder(Task):
         self._derive(classes=len(self._names), max_len=(self.size // self.patch) ** 2 + 1)
 
     def load(self, split: SplitName) -> Split:
-        """The list of the files, which are read batch by batch."""
         return ImageSplit.of(self._splits[split], self.classes, self.size)
 
     def show(self, split: Split, example: int) -> list[str]:
-        """The path of the image."""
         found = [split.files.names[example]] if isinstance(split, ImageSplit) else []
         return [name.decode(errors="backslashreplace") for name in found]
 
     def class_name(self, target: int) -> str:
-        """The name of the folder."""
         return self._names[target]
 
     @cached_property
     def _folders(self) -> Mapping[SplitName, str]:
-        """The folder of each split that has one; none where all splits are drawn."""
         root = Path(self.path)
         found = [name for name in ("train", "val", "validation") if (root / name).is_dir()]
         if not found:

@@ -37,6 +37,7 @@ COMPRESSED: Mapping[str, Callable[..., Any]] = {
     ".xz": lzma.open,
 }
 
+# The names of splits in a column, and at the beginning of the names of the files of a folder.
 SPLIT_NAMES: Mapping[str, SplitName] = {
     "train": "train",
     "dev": "dev",
@@ -45,30 +46,19 @@ SPLIT_NAMES: Mapping[str, SplitName] = {
     "val": "dev",
     "test": "test",
 }
-"""The names of splits in a column, and at the beginning of the names of the files of a folder."""
 
+# Types of labels, each read as its text: integers and dates have one, lists do not.
 LABELS = (str, bool, int, float, Decimal, date)
-"""Types of labels, each read as its text: integers and dates have one, lists do not."""
 
-FILE_NAMES = "the names of its files"
-"""Where splits are, for a message, if not in a column."""
-
-SIZED = (str, bytes, list)
-"""Types of cells that may be empty."""
+FILE_NAMES = "the names of its files"  # Where splits are, for a message, if not in a column
+SIZED = (str, bytes, list)  # Types of cells that may be empty
 
 TOKEN = np.dtype("<i4")
 
-MAX_TOKENS = 2**20
-"""Different tokens, at most; the largest published vocabularies have 262,144."""
-
-BATCH = 1024
-"""Rows of a Parquet file that are held as objects at once."""
-
-MOST_NAMED = 20
-"""Columns that a message names."""
-
-LONGEST_CELL = 2**31 - 1
-"""Characters of a CSV cell; the default of the library is 131,072."""
+MAX_TOKENS = 2**20  # Different tokens, at most; the largest published vocabularies have 262,144
+BATCH = 1024  # Rows of a Parquet file that are held as objects at once
+MOST_NAMED = 20  # Columns that a message names
+LONGEST_CELL = 2**31 - 1  # Characters of a CSV cell; the default of the library is 131,072
 
 
 class Rows(NamedTuple):
@@ -88,7 +78,6 @@ class Rows(NamedTuple):
 
 
 def files_of(path: str) -> tuple[Stamp, ...]:
-    """The file at `path`, or the files of the folder, each with what its content is cached by."""
     if not os.path.isdir(path):  # noqa: PTH112 - Path's raises on a name that is too long
         return (stamp(path, "a table: " + ", ".join(SUFFIXES) + ", or a folder of such files"),)
     with system_errors(path):
@@ -108,10 +97,8 @@ def files_of(path: str) -> tuple[Stamp, ...]:
 
 @lru_cache(maxsize=1)  # a run builds its task several times
 def read_rows(files: tuple[Stamp, ...], columns: tuple[str, str, str], quoted: bool) -> Rows:
-    """The columns of texts, labels and splits of all files; the last name may be empty.
-
-    If it is, the names of several files can give their splits: each begins with the name of one.
-    """
+    # The last of `columns` may be empty: then the name of each of several files begins with its
+    # split.
     used = [column for column in columns if column]
     of_files = [] if columns[2] or len(files) == 1 else _splits_of([file for file, *_ in files])
     readers: Mapping[str, Callable[[Path, Sequence[str]], Iterator[Sequence[Any]]]] = {
@@ -143,7 +130,6 @@ def read_rows(files: tuple[Stamp, ...], columns: tuple[str, str, str], quoted: b
 
 
 def _kind(file: Path) -> str:
-    """The suffix of a table, without the suffix of its compression; empty where it is none."""
     name = file.name.lower()
     for suffix in COMPRESSED:
         name = name.removesuffix(suffix)
@@ -153,7 +139,6 @@ def _kind(file: Path) -> str:
 
 
 def _splits_of(files: Sequence[Path]) -> list[SplitName]:
-    """The split of each file by its name; empty where no name begins with one."""
     heads = [re.split(r"[-_.]", file.name, maxsplit=1)[0] for file in files]
     if not SPLIT_NAMES.keys() & {*heads}:
         return []
@@ -179,7 +164,6 @@ def _splits_in(owner: Path, place: str, values: Sequence[str]) -> list[SplitName
 def _row(
     file: Path, row: int, columns: Sequence[str], cells: Sequence[Any], types: dict[str, type]
 ) -> Any:
-    """The text of a row, in bytes, its label and its split, if any."""
     for place, (column, cell) in enumerate(zip(columns, cells, strict=True)):
         found = type(cell)
         if cell is None or cell != cell or (not cell and found in SIZED):

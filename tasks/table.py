@@ -54,7 +54,6 @@ class Table(ByteTask):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Read the labels; raise UserError where an option or the file cannot be used."""
         require_at_least(1, "table", max_len=self.max_len)
         require_at_least(0, "table", tokens=self.tokens)
         require_shares("table", self.dev, self.test, self.seed)
@@ -83,13 +82,11 @@ class Table(ByteTask):
         return corpus.split(chosen[split], self.max_len, FIRST_BYTE)
 
     def show(self, split: Split, example: int) -> list[str]:
-        """A text, or the integers of a list."""
         if not self._rows().tokens:
             return super().show(split, example)
         return [" ".join(str(t - FIRST_BYTE) for t in s) for s in split.tokens(example)]
 
     def class_name(self, target: int) -> str:
-        """The label."""
         return self._rows().names[target]
 
     def _rows(self) -> Rows:
@@ -125,7 +122,7 @@ class Table(ByteTask):
     def _drawn(
         self, rows: Rows, targets: np.ndarray, indices: np.ndarray, test: float | None
     ) -> Mapping[str, np.ndarray]:
-        """Splits of the rows at `indices`. A repeated text counts once, with its first label."""
+        # A repeated text counts once, with its first label.
         texts = np.array([rows.texts[index] for index in indices], object)
         _, first, text_ids = np.unique(texts, return_index=True, return_inverse=True)
         keys = np.random.Generator(np.random.PCG64(self.seed)).random(len(texts))

@@ -1,10 +1,12 @@
 """`docs/library.md`: its examples run. `docs/primal.md`: each statement names its tests. Links."""
 
 import ast
+import json
 import re
 import sys
 from itertools import pairwise
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -124,3 +126,15 @@ def test_statements_are_numbered_in_order_and_each_names_tests_that_exist():
     assert PAGE.count("tests/") == PAGE.count("::test_") == len(named)
     # Formulas are closed.
     assert [text for text in PAGE.split("\n\n") if text.count("$") % 2] == []
+
+
+def test_the_notebook_runs_and_ends_with_the_leaders_of_a_question(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    notebook = json.loads((ROOT / "docs" / "examples" / "quickstart.ipynb").read_text("utf-8"))
+    cells = ["".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code"]
+    *steps, last = [line for cell in cells for line in ast.parse(cell).body]
+    names: dict[str, Any] = {}
+    exec(compile(ast.Module(steps, []), "quickstart", "exec"), names)
+    leaders = eval(compile(ast.Expression(last.value), "quickstart", "eval"), names)
+    assert len(names["runs"]) == 2 and names["runs"]["score"].notna().all()
+    assert leaders.is_monotonic_decreasing and leaders.iloc[0] > 90

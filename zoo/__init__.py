@@ -37,6 +37,7 @@ __all__ = [
     "uses",
 ]
 
+# The module that defines a name, where it is not `zoo.contract`.
 _MODULE_OF = {
     "EncoderLayer": "zoo.encoder",
     "TokensOnly": "zoo.encoder",
@@ -47,7 +48,6 @@ _MODULE_OF = {
     "replace": "zoo.replacement",
     "uses": "zoo.library",
 }
-"""The module that defines a name, where it is not `zoo.contract`."""
 
 _MODULES = ("functional", "transformers")
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from zoo.contract import Attention, Size, Unsupported, variants
 from zoo.registry import UserError, Value, changed, layers_in, require_memory, resolve
 
-BYTES_PER_LAYER = 2**10
-"""What a layer takes, at least."""
+BYTES_PER_LAYER = 2**10  # What a layer takes, at least
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,6 @@ class Composition:
 
     @classmethod
     def parse(cls, text: str) -> "Composition":
-        """Read the text of a stack."""
         if ":" in text:
             raise UserError(
                 f"attention {text!r} is not a registered name; give its class an entry point, as "
@@ -54,15 +52,9 @@ class Composition:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The variants of the stack, each once."""
         return tuple(dict.fromkeys(self.pattern))
 
     def layers(self, depth: int) -> tuple[str, ...]:
-        """The variant of each layer of a stack, first to last.
-
-        Raises:
-            Unsupported: `depth` is less than the number of variants, or no multiple of the pattern.
-        """
         size = len(self.pattern)
         require_memory(BYTES_PER_LAYER * depth, f"a model with depth={depth}", "lower depth")
         if self.repeats:
@@ -80,13 +72,11 @@ class Composition:
         return (*[self.pattern[0]] * (depth - 1), self.pattern[-1])
 
     def resolve(self, options: Mapping[str, Mapping[str, Value]]) -> dict[str, dict[str, Value]]:
-        """All options of all variants of the stack: `options`, checked and completed."""
         return {
             name: resolve(name, variants.find(name), options.get(name, {})) for name in self.names
         }
 
     def changed(self, options: Mapping[str, Mapping[str, Value]]) -> dict[str, dict[str, Value]]:
-        """The options of all variants of the stack that differ from their defaults, checked."""
         return {
             name: changed(variants.find(name), resolved)
             for name, resolved in self.resolve(options).items()
@@ -95,7 +85,6 @@ class Composition:
     def overrides(
         self, options: Mapping[str, Mapping[str, Value]], usual: Mapping[str, Mapping[str, Value]]
     ) -> dict[str, Value]:
-        """The `options` that differ from `usual`, by `VARIANT.OPTION`."""
         ours, theirs = self.resolve(options), self.resolve(usual)
         return {
             f"{variant}.{name}": value
@@ -108,7 +97,6 @@ class Composition:
 def build(
     layers: Sequence[str], size: Size, options: Mapping[str, Mapping[str, Value]]
 ) -> list[Attention]:
-    """The attention layers of a stack, of the variants named, first to last."""
     resolved = {
         name: resolve(name, variants.find(name), options.get(name, {})) for name in {*layers}
     }

@@ -277,7 +277,6 @@ class Attention(nn.Module, ABC):
         return torch.stack(outputs, dim=1), state
 
     def _where_real(self, real: Bool[Tensor, " b"], after: State, before: State) -> State:
-        """The state after a token, of samples where it is real; else the state before it."""
         pairs = list(zip(after, before, strict=True))
         if any(new.shape != old.shape for new, old in pairs):
             raise Unsupported(

@@ -15,10 +15,7 @@ from zoo.contract import Attention, State
 
 
 def peak_bytes(step: Callable[[], Any], device: torch.device) -> int:
-    """Peak memory during `step`, in bytes, less the memory that was allocated before it.
-
-    On a CPU, memory that was allocated before counts as allocated even if `step` frees it.
-    """
+    # On a CPU, memory that was allocated before counts as allocated even if `step` frees it.
     if device.type == "cuda":
         torch.cuda.synchronize(device)
         torch.cuda.reset_peak_memory_stats(device)
@@ -38,20 +35,14 @@ def peak_bytes(step: Callable[[], Any], device: torch.device) -> int:
 
 
 def flops(step: Callable[[], Any]) -> int:
-    """Floating-point operations in the matrix products of `step`, forward and backward.
-
-    Softmax, cumulative sums, sorting and elementwise operations are not counted.
-    """
+    # Softmax, cumulative sums, sorting and elementwise operations are not counted.
     with FlopCounterMode(display=False, custom_mapping=_FORMULAS) as counter:
         step()
     return counter.get_total_flops()
 
 
 def backends(module: nn.Module, device: torch.device, shape: tuple[int, int, int]) -> str:
-    """The implementations of the attention layers in `module`, each named once, joined by `+`.
-
-    For tokens of `shape`, (b, n, d), in the current autocast; empty if each layer has only one.
-    """
+    # For tokens of `shape`, (b, n, d), in the current autocast; empty if each layer has only one.
     # Without memory: the choice depends on shape, dtype and device alone.
     x = torch.empty((), device=device).expand(shape)
     layers = (layer for layer in module.modules() if isinstance(layer, Attention))
@@ -60,13 +51,12 @@ def backends(module: nn.Module, device: torch.device, shape: tuple[int, int, int
 
 
 def state_bytes(state: State) -> int:
-    """Memory of the state of a recurrence in bytes, of all samples together."""
     return sum(part.numel() * part.element_size() for part in state)
 
 
 @contextmanager
 def _without_collection() -> Iterator[None]:
-    """No garbage collection: garbage of before that is freed would lower the count."""
+    # Garbage of before that is freed would lower the count.
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -77,10 +67,7 @@ def _without_collection() -> Iterator[None]:
 
 
 def _allocations(profiled: profile) -> list[int]:
-    """Bytes allocated (negative: freed) in order of time.
-
-    From the event tree of the profiler, which is private: its public tables have no memory rows.
-    """
+    # From the event tree of the profiler, which is private: its public tables have no memory rows.
     profiler: Any = profiled.profiler
     events = list(profiler.kineto_results.experimental_event_tree())
     changes = []
@@ -93,6 +80,7 @@ def _allocations(profiled: profile) -> list[int]:
 
 
 _aten = torch.ops.aten
+# FLOPs, from shapes, of operations that PyTorch does not count.
 _FORMULAS: dict[Any, Callable[..., int]] = {
     _aten._scaled_dot_product_flash_attention_for_cpu: (
         lambda query, key, value, *_, **__: sdpa_flop_count(query, key, value)
@@ -102,4 +90,3 @@ _FORMULAS: dict[Any, Callable[..., int]] = {
     ),
     _aten.baddbmm_: lambda _, left, right, **__: 2 * prod(left) * right[-1],
 }
-"""FLOPs, from shapes, of operations that PyTorch does not count."""

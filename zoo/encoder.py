@@ -151,7 +151,6 @@ class EncoderLayer(nn.Module):
         return self._without_dropout(x + tokens), state
 
     def _without_dropout(self, x: Tokens | Token) -> Any:
-        """The feed-forward block of what the attention was added to."""
         expand, activation, _, contract, _ = self.feed_forward
         return x + contract(activation(expand(self.feed_forward_norm(x))))
 

@@ -40,10 +40,10 @@ Vectors = Float[Tensor, "*any p"]
 Features = Float[Tensor, "*any f"]
 FeatureMap = Callable[[Tensor], Tensor]
 
+# All feature maps by name: the maps of this module, and plug-ins.
 feature_maps: Registry[FeatureMap] = Registry(
     "feature map", "zoo.feature_maps", group="zoo.feature_maps"
 )
-"""All feature maps by name: the maps of this module, and plug-ins."""
 
 
 def _registered(name: str) -> str:
@@ -54,8 +54,8 @@ def _registered(name: str) -> str:
     return name
 
 
+# The type of an option that names a feature map.
 FeatureMapName = Annotated[str, AfterValidator(_registered)]
-"""The type of an option that names a feature map."""
 
 
 def width(name: str, p: int) -> int:
@@ -77,31 +77,28 @@ def apply(feature_map: FeatureMap, u: Vectors) -> Features:
 
 @feature_maps.register("cosine")
 def cosine(u: Vectors) -> Features:
-    """Return u / ||u||; the same as `zoo.kernels.cosine_map.unit`."""
     return F.normalize(u, dim=-1, eps=TINY)
 
 
 @feature_maps.register("exponential")
 def exponential(u: Vectors) -> Features:
-    """Return exp(u) / sum exp(u)."""
     return u.softmax(-1)
 
 
 @feature_maps.register("relu")
 def relu(u: Vectors) -> Features:
-    """Return max(u, 0) / sqrt(p)."""
     return u.relu() * u.shape[-1] ** -0.5
 
 
 @feature_maps.register("elu")
 def elu(u: Vectors) -> Features:
-    """Return (elu(u) + 1) / sqrt(p), as the two branches of elu, whose sum loses small features."""
+    # elu(u) + 1 as a sum would lose small features.
     return (u.clamp_max(0.0).exp() + u.relu()) * u.shape[-1] ** -0.5
 
 
 @feature_maps.register("polynomial")
 def polynomial(u: Vectors) -> Features:
-    """Return v_i v_j of v = u / ||u|| for i <= j, times sqrt(2) where i < j."""
+    # v_i v_j for i <= j, times sqrt(2) where i < j.
     v, p = cosine(u), u.shape[-1]
     i, j = torch.triu_indices(p, p, device=u.device)
     return v[..., i] * v[..., j] * (1 + (i < j)).to(v.dtype).sqrt()
@@ -109,5 +106,4 @@ def polynomial(u: Vectors) -> Features:
 
 @feature_maps.register("identity")
 def identity(u: Vectors) -> Features:
-    """Return u / sqrt(p)."""
     return u * u.shape[-1] ** -0.5

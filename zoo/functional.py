@@ -25,8 +25,8 @@ from zoo.registry import UserError, Value, checked, resolve, unknown
 
 Options = tuple[tuple[str, Value], ...]
 
+# The checks without which the outputs of a padded batch are not those of its samples.
 WITH_PADDING = "padding invariance", "truncation equivalence", "batch independence"
-"""The checks without which the outputs of a padded batch are not those of its samples."""
 
 
 def __getattr__(name: str) -> Callable[..., Tensor]:
@@ -87,7 +87,6 @@ def attention(
 
 
 def repeated(key: Tensor, value: Tensor, heads: int) -> tuple[Tensor, Tensor]:
-    """Keys and values, each head repeated for its group of heads of queries."""
     if not (groups := key.shape[1]) or heads % groups or value.shape[1:2] != key.shape[1:2]:
         raise UserError(f"{heads} heads of queries are no multiple of {groups} of keys and "
                         "values; give a number that divides it")  # fmt: skip
@@ -96,7 +95,6 @@ def repeated(key: Tensor, value: Tensor, heads: int) -> tuple[Tensor, Tensor]:
 
 
 def projected_variant(name: str) -> type[ProjectedAttention]:
-    """The variant; raise `Unsupported` unless `attend` has all of it but the projections."""
     variant = variants.find(name)
     inherited = ("forward", "_project", "_heads")
     if (
@@ -115,7 +113,6 @@ def projected_variant(name: str) -> type[ProjectedAttention]:
 
 
 def require_dropout(variant: type[ProjectedAttention], name: str, dropout: float) -> None:
-    """Raise `Unsupported` for a dropout of weights that the variant does not have."""
     if dropout and not variant.drops_weights:
         raise Unsupported(f"{name} drops no weights; set the dropout {dropout} of attention to 0")
 
@@ -125,14 +122,8 @@ def build(
     name: str, options: Options, shape: tuple[int, int, int], dropout: float, training: bool,
     device: torch.device, causal: bool,
 ) -> ProjectedAttention:  # fmt: skip
-    """A layer without its projections, which computes `attend` only; the same for equal arguments.
-
-    `shape` is the number of heads, their width, and `max_len`.
-
-    Raises:
-        UserError: the name or an option is unknown or invalid.
-        Unsupported: the variant needs more than q, k and v, or has no such form.
-    """
+    # `shape` is the number of heads, their width, and `max_len`; the same layer for equal
+    # arguments.
     variant, (heads, width, max_len) = projected_variant(name), shape
     require_dropout(variant, name, dropout)
     if causal and "causality" in variant.expected_failures_of(causal=True):
@@ -157,7 +148,6 @@ def compute(
     core: ProjectedAttention, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None,
     scale: float | None,
 ) -> Tensor:  # fmt: skip
-    """`attend` at a scale of q . k, in the precision that the variant asks for."""
     (b, h, n, e), m, inputs = q.shape, k.shape[2], (q, k, v)
     dtypes = {part.dtype for part in inputs}
     several = len(dtypes) > 1 and not torch.is_autocast_enabled(q.device.type)
@@ -200,12 +190,7 @@ def compute(
 
 
 def read_mask(allowed: Tensor, query: Tensor, key: Tensor) -> tuple[bool, Mask]:
-    """Return whether a mask, broadcast to (b, h, n, m), is causal, and the real keys, (b, m).
-
-    Raises:
-        UserError: the shape is another one.
-        Unsupported: it is not padding of keys, with causality or without.
-    """
+    # The mask is broadcast to (b, h, n, m); the real keys are (b, m).
     b, _, n, m = shape = *query.shape[:3], key.shape[2]
     if allowed.dtype != torch.bool:
         raise Unsupported(f"a mask of dtype {allowed.dtype} may add a bias to the products; give a "
@@ -226,10 +211,7 @@ def read_mask(allowed: Tensor, query: Tensor, key: Tensor) -> tuple[bool, Mask]:
 def padding_of(
     allowed: Bool[Tensor, "#b #h #n m"], n: int, causal: bool
 ) -> Bool[Tensor, "#b m"] | None:
-    """The real keys, if `allowed` is padding of keys, with causality or without; else None.
-
-    The n queries of a causal mask are the last of the m tokens.
-    """
+    # The n queries of a causal mask are the last of the m tokens.
     m, real = allowed.shape[3], allowed[:, :1, -1:]
     past = torch.ones(n if causal else 1, m, dtype=torch.bool, device=allowed.device)
     expected = real & past.tril(m - n) if causal else real

@@ -32,21 +32,16 @@ class GatedHeads(Attention):
     has_bias: ClassVar[bool] = False
 
     def make_output(self) -> None:
-        """Make gate, norm and output projection.
-
-        A subclass calls it last: the order of the parameters decides how a seed initialises each.
-        """
+        # A subclass calls it last: the order of the parameters decides how a seed initialises each.
         size = self.size
         self.gate = nn.Linear(size.dim, size.dim, bias=self.has_bias)
         self.norm = nn.GroupNorm(size.heads, size.dim)
         self.out = nn.Linear(size.dim, size.dim, bias=self.has_bias)
 
     def activated(self, gate: Tokens) -> Tokens:
-        """The gates, from their projection."""
         return F.silu(gate)
 
     def merge(self, x: Tokens, heads: Heads) -> Tokens:
-        """Normalise each head, multiply by the gate, apply the output projection."""
         gate = self.gate(x)
         # The group norm of a token is the layer norm of its heads, which is faster on a CPU. Sums
         # over many tokens overflow fp16 before the norm, and not behind it.
@@ -56,10 +51,7 @@ class GatedHeads(Attention):
 
 
 class GatedAttention(GatedHeads, RecurrentAttention):
-    """Projections in front of a recurrence, norm and gate behind it."""
-
     def __init__(self, size: Size) -> None:
-        """Make the projection of queries, keys and values."""
         super().__init__(size, 3 * size.dim, bias=self.has_bias)
 
 
@@ -73,7 +65,6 @@ class CausalHeads(GatedHeads):
     spans = SPANS
 
     def __init__(self, size: Size, *, plain: int = 0) -> None:
-        """Make the projection of queries, keys and values; for `plain` see `ShortConvolution`."""
         super().__init__(size)
         self.query_key_value = nn.Linear(size.dim, 3 * size.dim, bias=self.has_bias)
         self.short_conv = ShortConvolution(size, 3 * size.dim, plain=plain)
@@ -82,7 +73,6 @@ class CausalHeads(GatedHeads):
     def forward(
         self, x: Tokens, context: Context | None = None, mask: Mask | None = None
     ) -> Attended:
-        """Move real tokens to the front, attend, merge the heads; see `Attention.forward`."""
         self.require_self(x, context)
         return Attended(with_real_tokens_first(self._attend, mask, x))
 
@@ -94,7 +84,7 @@ class CausalHeads(GatedHeads):
         """The output of each head; padded tokens come last, and have no effect on others."""
 
     def start(self, batch: int) -> State:
-        """See `Attention.start`: a matrix per head, (b, h, e, e), and the number of tokens."""
+        # A matrix per head, (b, h, e, e), and the number of tokens.
         heads, width = self.size.heads, self.size.head_dim
         sums, count = self.zero_state(batch, heads, width, width), self.zero_state(batch).long()
         return sums, count, *self.zero_past(batch, self.short_conv)

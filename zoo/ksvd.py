@@ -23,18 +23,16 @@ Scales = Float[Tensor, "h s"]
 Grams = Float[Tensor, "samples ch p p"]
 Scores = Float[Tensor, "samples h n s"]
 Directions = Float[Tensor, "c h a s"]
+# Half the sum over tokens of e^T Lambda e + r^T Lambda r; (0, h) in evaluation, without J.
 Energy = Float[Tensor, "samples h"]
-"""Half the sum over tokens of e^T Lambda e + r^T Lambda r; (0, h) in evaluation, without J."""
 
+# What J is a mean over before it is squared; see `squared_objective`.
 KsvdMean = Literal["batch", "sample"]
-"""What J is a mean over before it is squared; see `squared_objective`."""
 
 
 def initialise(directions: Directions, orthonormal: bool = False, factor: float = 1.0) -> None:
-    """Fill the directions of each side with a tensor of Frobenius norm 1 per head, times `factor`.
-
-    `orthonormal` gives each head orthonormal columns instead, or rows where those are fewer.
-    """
+    # Fill the directions of each side with a tensor of Frobenius norm 1 per head, times `factor`.
+    # `orthonormal` gives each head orthonormal columns instead, or rows where those are fewer.
     for side in directions:
         # Of (h, a, s) PyTorch makes (h, a s) with orthonormal rows. Orthonormal columns of each
         # head would be sqrt(s) times larger, and their loss would dominate training:
@@ -45,7 +43,6 @@ def initialise(directions: Directions, orthonormal: bool = False, factor: float 
 
 
 def energy_of_grams(grams: Grams, weights: Weights, roots: Scales) -> Energy:
-    """The energy from the Gram matrices of the features, first of queries, then of keys."""
     with full_precision(grams, weights) as (grams, weights):
         scaled = weights[: grams.shape[0]] * roots[:, None, :]
         # sum_n ||e_n * Lambda^(1/2)||^2 = Tr(Lambda^(1/2) W^T G W Lambda^(1/2))
@@ -53,13 +50,11 @@ def energy_of_grams(grams: Grams, weights: Weights, roots: Scales) -> Energy:
 
 
 def energy_of_scores(e: Scores, r: Scores, roots: Scales) -> Energy:
-    """The energy from scores, which are zero where padded."""
     squares = [(side * roots[:, None, :]).square().sum((-2, -1)) for side in (e, r)]
     return (squares[0] + squares[1]) / 2
 
 
 def trace(weights: Weights) -> Float[Tensor, "#b h"]:
-    """Tr(W_e^T W_r) of each head."""
     return (weights[:, 0] * weights[:, 1]).sum((-2, -1))
 
 
@@ -69,11 +64,8 @@ def squared_objective(
     count: Shaped[Tensor, " samples"],
     mean: KsvdMean,
 ) -> Float[Tensor, ""]:
-    """J^2 from the energy, which is a sum over `count` tokens, and the traces.
-
-    `batch` averages over samples, heads and tokens, and squares; `sample` averages over heads and
-    tokens of each sample, squares, and averages over samples. A mean over no samples is 0.
-    """
+    # `batch` averages over samples, heads and tokens, and squares; `sample` averages over heads and
+    # tokens of each sample, squares, and averages over samples. A mean over no samples is 0.
     if mean == "batch":
         mean_trace = trace.sum(0) / max(1, len(trace))
         return (energy.sum(0) / count.sum().clamp_min(1) - mean_trace).mean().square()

@@ -201,7 +201,6 @@ def uses(variant: Variant, *, causal: bool = False, **options: Value) -> dict[st
 
 
 def _use(detail: str, require: Callable[[], object]) -> Use:
-    """The use that works unless `require` raises `UserError`, as a layer that cannot be built."""
     try:
         build(detail, require)
     except UserError as error:
@@ -210,7 +209,6 @@ def _use(detail: str, require: Callable[[], object]) -> Use:
 
 
 def _name_and_class(variant: Variant) -> tuple[str, type[Attention]]:
-    """The name of a variant, for messages, and its class, which must be complete."""
     if not isinstance(variant, str):
         try:
             variants.check(variant)

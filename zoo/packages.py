@@ -12,11 +12,6 @@ from zoo.registry import in_one_line, load_guarded
 
 
 def load(owner: str, module: str, package: str) -> ModuleType:
-    """Import `module` for `owner`.
-
-    Raises:
-        Unsupported: it cannot be imported; `package` is its name for pip.
-    """
     try:
         with silence():
             return load_guarded(lambda: import_module(module))
@@ -29,7 +24,6 @@ def load(owner: str, module: str, package: str) -> ModuleType:
 
 @contextmanager
 def silence() -> Iterator[None]:
-    """Suppress what a package prints, and its warnings."""
     with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         yield

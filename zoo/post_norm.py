@@ -24,7 +24,7 @@ from zoo.size import require_inputs
 
 
 class PostNormLayer(EncoderLayer):
-    """As `EncoderLayer`, with its norms after the residual sums."""
+    # As `EncoderLayer`, with its norms after the residual sums.
 
     def __init__(
         self,
@@ -35,7 +35,6 @@ class PostNormLayer(EncoderLayer):
         recompute: str = "none",
         norm: Literal["layer", "batch"] = "layer",
     ) -> None:
-        """Add norms and the feed-forward block to `attention`; see `EncoderLayer`."""
         super().__init__(attention, feed_forward=feed_forward, dropout=dropout, recompute=recompute)
         if norm == "batch" and recompute == "layer":
             raise UserError("recompute='layer' is not possible with a batch norm; use 'attention'")
@@ -52,14 +51,12 @@ class PostNormLayer(EncoderLayer):
         return self.attention(x, mask=mask)
 
     def step(self, x: Token, state: State) -> tuple[Token, State]:
-        """See `EncoderLayer.step`."""
         tokens, state = self.attention.step(x, state)
         return self._without_dropout(x + tokens), state
 
     def prefill(
         self, x: Tokens, mask: Bool[Tensor, "b n"] | None = None, state: State | None = None
     ) -> tuple[Tokens, State]:
-        """See `EncoderLayer.prefill`."""
         require_inputs(self.attention.size, x, x, mask)
         x = zero_padding(x, mask)
         tokens, state = self.attention.prefill(x, mask, state)
@@ -72,12 +69,11 @@ class PostNormLayer(EncoderLayer):
 
 
 class MaskedLayerNorm(nn.LayerNorm):
-    """`nn.LayerNorm`, which needs no mask: a token is normalised by itself."""
+    # It needs no mask: a token is normalised by itself.
 
     def forward(
         self, input: Float[Tensor, "*b d"], mask: Bool[Tensor, "b n"] | None = None
     ) -> Float[Tensor, "*b d"]:
-        """Return the norm of each token."""
         return super().forward(input)
 
 
@@ -95,7 +91,7 @@ class MaskedBatchNorm(nn.Module):
     running_var: Tensor
 
     def __init__(self, dim: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
-        """Normalise `dim` features; `momentum` is the weight of a new batch in the averages."""
+        # `momentum` is the weight of a new batch in the averages.
         super().__init__()
         self.eps, self.momentum = eps, momentum
         self.weight, self.bias = nn.Parameter(torch.ones(dim)), nn.Parameter(torch.zeros(dim))
@@ -105,7 +101,6 @@ class MaskedBatchNorm(nn.Module):
     def forward(
         self, input: Float[Tensor, "*b d"], mask: Bool[Tensor, "b n"] | None = None
     ) -> Float[Tensor, "*b d"]:
-        """Return the norm of each token; padding changes the norm of no real token."""
         mean, variance = self.running_mean, self.running_var
         if self.training:
             mean, variance = self._update(input.float(), mask)
@@ -115,7 +110,6 @@ class MaskedBatchNorm(nn.Module):
     def _update(
         self, x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"] | None
     ) -> tuple[Float[Tensor, " d"], Float[Tensor, " d"]]:
-        """Mean and variance of the batch, which the running averages then include."""
         real = torch.ones_like(x[..., :1], dtype=torch.bool) if mask is None else mask[..., None]
         count = real.sum().clamp_min(1)
         # A select, not a product: a NaN at a padded position must not reach the sum.

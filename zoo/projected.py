@@ -127,7 +127,6 @@ class ProjectedAttention(Attention):
         return matrix
 
     def _seeded_attend(self, q: Queries, k: Keys, v: Values, mask: Mask | None) -> Tensor:
-        """`attend` with the same random numbers in every call."""
         with torch.random.fork_rng(devices=[q.device] if q.is_cuda else []):
             torch.manual_seed(0)
             return self.attend(q, k, v, mask)
@@ -212,7 +211,6 @@ class ProjectedAttention(Attention):
     def _project(
         self, x: Tokens, context: Context, mask: Mask | None
     ) -> tuple[Queries, Keys, Values]:
-        """Queries, keys and values of each head; `mask` is of the context."""
         if self.size.short_conv:
             self.require_self(x, context)
         # The positions of context tokens, where they differ from their indices.
@@ -224,7 +222,6 @@ class ProjectedAttention(Attention):
     def _heads(
         self, query: Tokens, context: Tensor, of_query: Positions | None, of_key: Positions | None
     ) -> tuple[Queries, Keys, Values]:
-        """Split projections in heads, and rotate queries and keys to their positions."""
         q = self.apply_rotary(self._split(query), of_query)
         if self.shared_qk:
             return q, q, self._split(context)

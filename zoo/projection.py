@@ -28,8 +28,7 @@ from zoo.kernels.real_tokens import last_tokens, with_real_tokens_first
 from zoo.size import Size
 
 Projected = Float[Tensor, "b n w"]
-Channels = Float[Tensor, "b n _"]
-"""Some of the channels of a projection."""
+Channels = Float[Tensor, "b n _"]  # Some of the channels of a projection
 
 
 class ShortConvolution(nn.Module):
@@ -58,7 +57,6 @@ class ShortConvolution(nn.Module):
             self.taps = nn.Parameter(taps)
 
     def forward(self, u: Projected, mask: Bool[Tensor, "b n"] | None = None) -> Projected:
-        """Convolve projections; the tokens where `mask` is False are left out."""
         if self.taps is None:
             return u
         return self._join(convolve(self._convolved(u), self.taps, self.before, mask), u)
@@ -66,25 +64,20 @@ class ShortConvolution(nn.Module):
     def extend(
         self, u: Projected, past: tuple[Tensor, ...], real: Bool[Tensor, "b n"] | None = None
     ) -> tuple[Projected, tuple[Tensor, ...]]:
-        """Convolve those of the next tokens, of a causal layer; padding is last, where not `real`.
-
-        `past` has the projections of the last T - 1 tokens, (b, T - 1, w), where there are taps.
-        """
+        # Padding is last. `past` has the projections of the last T - 1 tokens, (b, T - 1, w).
         if self.taps is None:
             return u, past
         y, after = convolve_after(self._convolved(u), self.taps, past[0], real)
         return self._join(y, u).to(u.dtype), (after,)
 
     def past_shapes(self) -> list[tuple[int, int]]:
-        """The shape of each tensor of `past`, without the batch."""
         return [] if self.taps is None else [(len(self.taps) - 1, self.taps.shape[1])]
 
     def _convolved(self, u: Projected) -> Channels:
-        """The channels that the convolution reads."""
         return u[..., : u.shape[-1] - self.plain]
 
     def _join(self, y: Channels, u: Projected) -> Projected:
-        """The activation of the convolution y of u, and the other channels of u."""
+        # The activation of the convolution y of u, and the other channels of u.
         y = F.silu(y) if self.activation else y
         return torch.cat([y, u[..., u.shape[-1] - self.plain :]], dim=-1) if self.plain else y
 
@@ -92,7 +85,7 @@ class ShortConvolution(nn.Module):
 def convolve(
     u: Projected, taps: Float[Tensor, "t w"], before: int, mask: Bool[Tensor, "b n"] | None
 ) -> Projected:
-    """Depth-wise convolution of real tokens, of which `before` taps read earlier tokens."""
+    # `before` taps read earlier tokens.
     if mask is not None:
         u = torch.where(mask[..., None], u, 0.0)
         return with_real_tokens_first(lambda u, _: convolve(u, taps, before, None), mask, u)
@@ -103,10 +96,8 @@ def convolve(
 
 
 class _ShiftedSum(torch.autograd.Function):
-    """y_i = sum_t taps_t * u_(i + t - before): a fifth of the time of `conv1d` on a CPU.
-
-    The gradient of u is the same sum of the gradient of y, with the taps in reverse.
-    """
+    # y_i = sum_t taps_t * u_(i + t - before), in a fifth of the time of `conv1d` on a CPU. The
+    # gradient of u is the same sum of the gradient of y, with the taps in reverse.
 
     @staticmethod
     def forward(u: Projected, taps: Tensor, before: int) -> Projected:
@@ -132,7 +123,7 @@ class _ShiftedSum(torch.autograd.Function):
 
 
 def _overlap(to: Projected, of: Projected, shift: int) -> tuple[Tensor, Tensor]:
-    """The tokens of `to` and of `of` in pairs: i of `to` and i + `shift` of `of`."""
+    # i of `to` and i + `shift` of `of`.
     if shift < 0:
         return to[..., -shift:, :], of[..., :shift, :]
     return to[..., : max(0, to.shape[-2] - shift), :], of[..., shift:, :]
@@ -142,7 +133,7 @@ def convolve_after(
     u: Projected, taps: Float[Tensor, "t w"], past: Float[Tensor, "b before w"],
     real: Bool[Tensor, "b n"] | None,
 ) -> tuple[Projected, Float[Tensor, "b before w"]]:  # fmt: skip
-    """The causal convolution of tokens after those of `past`, and the last T - 1 tokens of all."""
+    # After those of `past`, and the last T - 1 tokens of all.
     window = torch.cat([past, u.to(past.dtype)], dim=1)
     with without_autocast(u):
         y = convolve(window, taps, past.shape[1], None)[:, past.shape[1] :]

@@ -18,21 +18,18 @@ from torch.utils.checkpoint import checkpoint
 from zoo.contract import Attended
 from zoo.kernels import eager
 
+# What an encoder layer may compute again: nothing; the attention; the whole layer.
 RECOMPUTE = "none", "attention", "layer"
-"""What an encoder layer may compute again: nothing; the attention; the whole layer."""
 
+# Entries of the first input in the samples that `sample_by_sample` computes together, at least: 1
+# MiB in fp32. With fewer, starting the operations would take much of the time.
 LARGE = 2**18
-"""Entries of the first input in the samples that `sample_by_sample` computes together, at least:
-1 MiB in fp32. With fewer, starting the operations would take much of the time."""
 
 Result = TypeVar("Result")
 
 
 def recomputed(function: Callable[..., Result], *inputs: Any) -> Result:
-    """`function(*inputs)`; the backward pass calls it again instead of storing its intermediates.
-
-    Parameters that `function` uses get their gradients too; they must not change in between.
-    """
+    # Parameters that `function` uses get their gradients too; they must not change in between.
     if not torch.is_grad_enabled():
         return function(*inputs)
     return checkpoint(function, *inputs, use_reentrant=False)
@@ -80,8 +77,6 @@ def samples_at_a_time(x: Tensor, blocks: int | None = None, batch_parts: int | N
 
 
 class _Part(nn.Module):
-    """`forward` of a layer, for a part of a batch."""
-
     def __init__(self, layer: nn.Module, forward: Callable[..., Attended]) -> None:
         super().__init__()
         self.layer = layer

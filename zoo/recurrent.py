@@ -85,7 +85,6 @@ class RecurrentAttention(Attention):
         return Attended(self.merge(x, self._heads(x, mask)))
 
     def _heads(self, x: Tokens, mask: Mask | None) -> Heads:
-        """The outputs of the heads. What they are made from is released before they are merged."""
         positions = None if mask is None else token_ranks(mask)
         projected = self.short_conv(self.query_key_value(x), mask)
         inputs = self.inputs(x, projected, positions)

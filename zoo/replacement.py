@@ -21,8 +21,7 @@ from zoo.library import create
 from zoo.projected import ProjectedAttention
 from zoo.registry import UserError, Value, checked, in_one_line
 
-TRIAL = 7
-"""Tokens of the two samples that layers are compared on."""
+TRIAL = 7  # Tokens of the two samples that layers are compared on
 
 
 class Replaced(NamedTuple):
@@ -34,7 +33,7 @@ class Replaced(NamedTuple):
 
 
 class Projections(NamedTuple):
-    """Weights of q, k and v, (3d, d) and (3d), and of the output; heads; dropout of attention."""
+    # Weights of q, k and v, (3d, d) and (3d), and of the output; heads; dropout of attention.
 
     weight: Any
     bias: Any
@@ -89,7 +88,6 @@ KNOWN = ("attn_drop", "out_proj", "proj", "proj_drop", "qkv")
 
 
 def projections(module: Any) -> Projections | None:
-    """The projections of a layer that can be replaced; None for any other module."""
     if isinstance(module, nn.MultiheadAttention):
         weight, bias = module.in_proj_weight, module.in_proj_bias
         return Projections(weight, bias, module.out_proj, module.num_heads, module.dropout)
@@ -103,7 +101,6 @@ def projections(module: Any) -> Projections | None:
 def substitute(
     path: str, module: nn.Module, variant: type[ProjectedAttention], make: Callable[..., Attention]
 ) -> "Called":
-    """The layer that takes the place of `module`; see `replace` for the errors."""
     kind = Multihead if isinstance(module, nn.MultiheadAttention) else Joint
     weight, _, out, heads, dropout = old = cast(Projections, projections(module))
     d = out.in_features
@@ -128,7 +125,7 @@ def substitute(
 
 
 def largest_difference(module: nn.Module, new: "Called", d: int) -> float:
-    """The largest difference between both, in evaluation mode, on random tokens in float64."""
+    # In evaluation mode, on random tokens in float64.
     x = torch.randn(2, TRIAL, d, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     with torch.no_grad():
         called = [
@@ -144,7 +141,7 @@ class Called(nn.Module):
     inputs = 1
 
     def __init__(self, layer: Attention, old: Projections, module: Any) -> None:
-        """Copy the projections; what is frozen stays so."""
+        # What is frozen stays so.
         super().__init__()
         self.layer, d = layer.to(old.weight), layer.size.dim
         self.proj_drop = getattr(module, "proj_drop", nn.Identity())
@@ -164,7 +161,7 @@ class Called(nn.Module):
                 setattr(getattr(layer, linear), name, new)
 
     def mask_of(self, mask: Tensor | None, x: Tensor, context: Tensor) -> Mask | None:
-        """The real keys of a mask, True = attend, which must be as causal as the layer."""
+        # True = attend; it must be as causal as the layer.
         (b, n, _), m, causal = x.shape, context.shape[1], self.layer.size.causal
         if mask is None and (not causal or n == 1):
             return None
@@ -177,7 +174,7 @@ class Called(nn.Module):
                           "the mask that it expects, or replace it with the other")  # fmt: skip
 
     def attended(self, x: Tensor, context: Tensor, mask: Mask | None) -> Tensor:
-        """The new tokens; a padded key is a query nevertheless, as in PyTorch, where one can be."""
+        # A padded key is a query nevertheless, as in PyTorch, where one can be.
         if context is x and mask is not None and self.layer.traits.cross:
             context = x.view_as(x)  # another object is another sequence
         return self.layer(x, context, mask).tokens
@@ -197,7 +194,6 @@ class Multihead(Called):
         need_weights: bool = True, attn_mask: Tensor | None = None,
         average_attn_weights: bool = True, is_causal: bool = False,
     ) -> tuple[Tensor, None]:  # fmt: skip
-        """See `nn.MultiheadAttention.forward`."""
         if key is not value:
             raise Unsupported("keys and values are of different tokens; give the same tensor twice")
         if query.ndim == 2:
@@ -227,7 +223,6 @@ class Joint(Called):
     def forward(
         self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
     ) -> Tensor:
-        """See timm's `Attention.forward`."""
         allowed = None if attn_mask is None else allowed_by(attn_mask, blocked=False)
         if is_causal and allowed is None:
             allowed = x.new_ones(x.shape[1], x.shape[1], dtype=torch.bool).tril()
@@ -235,7 +230,7 @@ class Joint(Called):
 
 
 def allowed_by(mask: Tensor, *, blocked: bool) -> Tensor:
-    """True = attend: of a boolean mask, where True may mean blocked, or of zeros and -inf."""
+    # Of a boolean mask, where True may mean blocked, or of zeros and -inf.
     if mask.dtype == torch.bool:
         return ~mask if blocked else mask
     allowed = mask == 0

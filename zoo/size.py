@@ -16,8 +16,8 @@ T = TypeVar("T")
 FROM_START = "give the result of start, or of the last step"
 
 
+# A matrix of this width has 4 TiB: the allocation of a larger layer may end the process.
 LARGEST_DIM = 2**20
-"""A matrix of this width has 4 TiB: the allocation of a larger layer may end the process."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,6 @@ class Size:
     short_conv: int = 0
 
     def __post_init__(self) -> None:
-        """Raise `UserError` for a wrong type or range, or if `heads` does not divide `dim`."""
         require_counts(dim=self.dim, heads=self.heads, max_len=self.max_len)
         if self.dim > LARGEST_DIM:
             raise UserError(f"dim={self.dim} is above {LARGEST_DIM:,}; give a smaller width")
@@ -68,7 +67,6 @@ class Size:
 
 
 def require_counts(least: int = 1, /, **values: object) -> None:
-    """Raise `UserError` if one of the arguments is not a whole number of at least `least`."""
     for name, value in values.items():
         # A bool is an Integral, too.
         if isinstance(value, bool) or not isinstance(value, Integral):
@@ -80,7 +78,6 @@ def require_counts(least: int = 1, /, **values: object) -> None:
 
 
 def require_probability(name: str, value: object) -> None:
-    """Raise `UserError` if the argument is not a number in [0, 1)."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise UserError(f"{name}={value!r} is not a float; give a number in [0, 1)")
     if not 0.0 <= float(value) < 1.0:
@@ -88,7 +85,6 @@ def require_probability(name: str, value: object) -> None:
 
 
 def require_inputs(size: Size, x: Any, context: Any, mask: Any) -> None:
-    """Check the arguments of a layer of that size."""
     if isinstance(context, Tensor) and context.dtype == torch.bool:
         raise UserError(
             "context is boolean; it holds tokens: give a mask by its name, layer(x, mask=mask)"
@@ -122,8 +118,6 @@ def require_inputs(size: Size, x: Any, context: Any, mask: Any) -> None:
 
 
 def checked_step(step: Callable[..., T]) -> Callable[..., T]:
-    """Return the method `step` of a layer, which then checks its arguments."""
-
     @wraps(step)
     def checked(self: Any, x: Any, state: Any) -> T:
         require_token(self.size.dim, x)
@@ -139,7 +133,6 @@ def checked_step(step: Callable[..., T]) -> Callable[..., T]:
 
 
 def require_state(samples: int, state: Any) -> tuple[Tensor, ...]:
-    """The state of as many samples; raise `UserError` if it is none."""
     # A list as well: of states whose samples were selected.
     parts = tuple(state) if isinstance(state, list | tuple) else (None,)
     if not all(isinstance(part, Tensor) and part.shape[:1] == (samples,) for part in parts):
@@ -148,13 +141,11 @@ def require_state(samples: int, state: Any) -> tuple[Tensor, ...]:
 
 
 def require_parts(layer: Any, state: tuple[Tensor, ...]) -> None:
-    """Raise `UserError` if a state has another number of tensors than the layer's."""
     if len(state) != (count := len(layer.start(0))):
         raise UserError(f"the state has {len(state)} tensors and not {count}; {FROM_START}")
 
 
 def require_token(dim: int, x: Any) -> None:
-    """Raise `UserError` if `x` is not (batch, dim)."""
     if not isinstance(x, Tensor):
         raise UserError(f"x is a {type(x).__name__}; give a tensor of one token a sample")
     if x.ndim != 2 or x.shape[1] != dim or not x.is_floating_point():
@@ -165,7 +156,6 @@ def require_token(dim: int, x: Any) -> None:
 
 
 def require_dtype(layer: nn.Module, x: Tensor) -> None:
-    """Raise `UserError` if `x` is on meta, or of another dtype than the layer, without autocast."""
     first = next(layer.parameters(), None)
     if x.device.type == "meta":
         raise UserError("the tokens are on meta, which has no numbers; give them on another device")

@@ -24,15 +24,14 @@ from zoo.recompute import recomputed
 
 Extend = Callable[..., tuple[Tokens, State]]
 
+# Spans of a long input: with more, a larger part is computed again, by smaller operations.
 SPANS = 4
-"""Spans of a long input: with more, a larger part is computed again, by smaller operations."""
 
-LEAST = 512
-"""Tokens of a span, at least: operations of shorter ones are slow."""
+LEAST = 512  # Tokens of a span, at least: operations of shorter ones are slow
 
 
 class _Span(nn.Module):
-    """A method of a layer, as a module whose parameters can be replaced for a call."""
+    # A method of a layer, as a module whose parameters can be replaced for a call.
 
     def __init__(self, layer: Any, extend: Extend) -> None:
         super().__init__()
@@ -44,12 +43,8 @@ class _Span(nn.Module):
 
 
 def in_spans(forward: Callable[..., Attended]) -> Callable[..., Attended]:
-    """Decorate `forward` of a layer: training on a CPU computes a long causal input in spans.
-
-    The attribute `spans` of the layer is their number, 0 for none; with a fraction, such as 8/3,
-    the first is the short one. The layer has `extend`, and neither dropout nor auxiliary losses.
-    """
-
+    # The attribute `spans` of the layer is their number, 0 for none; with a fraction, such as 8/3,
+    # the first is the short one. The layer has `extend`, and neither dropout nor auxiliary losses.
     @wraps(forward)
     def compute(
         layer: Any, x: Tokens, context: Context | None = None, mask: Mask | None = None
@@ -62,7 +57,7 @@ def in_spans(forward: Callable[..., Attended]) -> Callable[..., Attended]:
 
 
 def has_spans(layer: Any, x: Tokens, context: Context | None) -> bool:
-    """Return whether a call is computed in spans; an exported graph serves every length."""
+    # An exported graph serves every length.
     of_itself = context is None or context is x
     trains = torch.is_grad_enabled() and not torch.compiler.is_exporting()
     causal = layer.size.causal and of_itself and trains and eager.on_cpu(x)
@@ -70,11 +65,9 @@ def has_spans(layer: Any, x: Tokens, context: Context | None) -> bool:
 
 
 def span_of(layer: Any, x: Tokens) -> int:
-    """The tokens of a span of an input, 0 for none: a power of two, or a multiple of `LEAST`.
-
-    An input has about `layer.spans`, so that memory relative to softmax, and the operations of a
-    token, do not depend on the length.
-    """
+    # The tokens of a span of an input, 0 for none: a power of two, or a multiple of `LEAST`.
+    # An input has about `layer.spans`, so that memory relative to softmax, and the operations of a
+    # token, do not depend on the length.
     if not layer.spans:
         return 0
     part = ceil(x.shape[1] / layer.spans)
@@ -86,10 +79,7 @@ def span_of(layer: Any, x: Tokens) -> int:
 def by_spans(
     layer: Attention, extend: Extend, x: Tokens, mask: Mask | None, state: State
 ) -> tuple[Tokens, State]:
-    """The new tokens of the whole input, and the state after it.
-
-    `extend` is a method of the class of `layer`; see `Attention.extend`.
-    """
+    # `extend` is a method of the class of `layer`; see `Attention.extend`.
     if mask is None:
         return _in_order(layer, extend, x, None, state)
     order, inverse = real_tokens_first(mask)
@@ -101,7 +91,7 @@ def by_spans(
 def _in_order(
     layer: Any, extend: Extend, x: Tokens, real: Mask | None, state: State
 ) -> tuple[Tokens, State]:
-    """The same of samples whose padding is last."""
+    # For samples whose padding is last.
     part, outputs, states = _Span(layer, extend), list[Tensor](), [*state]
     # As they are in this call: `functional_call` may have replaced them for it.
     named = {**dict(part.named_parameters()), **dict(part.named_buffers())}

@@ -30,7 +30,6 @@ class Traits:
     bidirectional: bool = True
 
     def __post_init__(self) -> None:
-        """Raise `TypeError` if a value is of another type, or claims exclude each other."""
         for trait, value in vars(self).items():
             if rule := trait_error(trait, value):
                 raise TypeError(f"Traits.{trait}={value!r}; give {rule}")
@@ -77,7 +76,6 @@ class Identity:
 
 
 def trait_error(trait: str, value: object) -> str:
-    """The values that the trait may have, for a message, if `value` is not one; else empty."""
     if trait != "losses":
         return "" if isinstance(value, bool) else "True or False"
     valid = isinstance(value, tuple) and all(isinstance(name, str) for name in value)

@@ -30,19 +30,18 @@ from zoo.packages import load
 from zoo.projected import ProjectedAttention
 from zoo.registry import UserError, Value, checked, resolve
 
+# Gives the causal form of the layer that computes the heads, or the other one.
 Cores = Callable[[bool], ProjectedAttention]
-"""Gives the causal form of the layer that computes the heads, or the other one."""
 
+# Keywords that models pass on, and that change no attention: any other is refused.
 NO_EFFECT = {
     "cache_position", "encoder_attention_mask", "encoder_hidden_states", "num_items_in_batch",
     "output_hidden_states", "output_router_logits", "position_embeddings", "position_ids",
     "return_dict", "use_cache",
 }  # fmt: skip
-"""Keywords that models pass on, and that change no attention: any other is refused."""
 
 
-CROSSING = ("is_encoder_decoder", "add_cross_attention")
-"""Settings of models with cross-attention."""
+CROSSING = ("is_encoder_decoder", "add_cross_attention")  # Settings of models with cross-attention
 
 CPU = torch.device("cpu")
 
@@ -80,15 +79,14 @@ def register(variant: str = "", **options: Value) -> list[str]:
 
 
 def refuse(variant: str, *_: Any, **__: Any) -> NoReturn:
-    """Raise `Unsupported` for a variant that is no function of q, k and v."""
     remedy = "choose another attn_implementation"
     if variants.find(variant).decodes():
         remedy = f"replace whole layers by zoo.transformers.replace(model, {variant!r})"
     raise Unsupported(f"{variant} is no function of queries, keys and values alone; {remedy}")
 
 
+# The attributes of the layers that `replace` finds, together with `layer_idx`.
 PROJECTIONS = "q_proj", "k_proj", "v_proj", "o_proj"
-"""The attributes of the layers that `replace` finds, together with `layer_idx`."""
 
 
 @checked
@@ -144,7 +142,6 @@ def replace(model: nn.Module, variant: str, *, match: str = "*", **options: Valu
 
 
 def refuse_to_save(*_: Any, **__: Any) -> NoReturn:
-    """Raise `Unsupported`, in place of `save_pretrained`."""
     raise Unsupported(
         "from_pretrained would not load the layers of zoo.transformers.replace; save "
         "model.state_dict() by torch.save, and load it after the same call of replace"
@@ -155,7 +152,7 @@ class DecoderLayer(nn.Module):
     """A causal layer of the zoo, called as the attention layers of decoders are."""
 
     def __init__(self, layer: Attention, index: int) -> None:
-        """`index`: of the layer in the cache."""
+        # `index`: of the layer in the cache.
         super().__init__()
         self.layer, self.layer_idx, self.is_causal = layer, index, True
 
@@ -163,11 +160,6 @@ class DecoderLayer(nn.Module):
         self, hidden_states: Tensor, attention_mask: Any = None, cache: Any = None,
         past_key_values: Any = None, **others: Any,
     ) -> tuple[Tensor, None]:  # fmt: skip
-        """The tokens, and no weights.
-
-        Raises:
-            Unsupported: an argument has no meaning for the layer, or training needs a loss of it.
-        """
         refuse_others(others)
         x, real, cache = hidden_states, None, past_key_values if cache is None else cache
         if attention_mask is not None:
@@ -189,7 +181,6 @@ class DecoderLayer(nn.Module):
 
 
 def state_of(cache: Any, index: int) -> Any:
-    """The entry of a layer in a cache, which holds a state."""
     kind = state_layer()
     while len(cache.layers) <= index:
         cache.layers.append(kind())
@@ -202,8 +193,6 @@ def state_of(cache: Any, index: int) -> Any:
 
 @lru_cache(maxsize=1)
 def state_layer() -> type:
-    """The class of an entry of a cache that holds the state of a layer of the zoo."""
-
     class StateLayer(package("cache_utils").DynamicLayer):
         state: State | None = None
         seen = 0
@@ -237,7 +226,6 @@ def state_layer() -> type:
 
 
 def refuse_others(others: dict[str, Any]) -> None:
-    """Raise `Unsupported` for an argument that has an effect on attention."""
     for name, argument in others.items():
         if name not in NO_EFFECT and argument is not None and argument is not False:
             raise cannot(f"the argument {name!r}")
@@ -248,11 +236,7 @@ def padding_mask(
     mask_function: Any = None, attention_mask: Tensor | None = None,
     use_vmap: bool = False, device: Any = "cpu", **_: Any,
 ) -> Tensor:  # fmt: skip
-    """The real keys: (b, m) of a causal mask, up to the last query; (b, 1, 1, m) of any other.
-
-    Raises:
-        Unsupported: the model asks for a mask that is more than these, or old keys were dropped.
-    """
+    # (b, m) of a causal mask, up to the last query; (b, 1, 1, m) of any other.
     masks = package("masking_utils")
     plain = masks.causal_mask_function, masks.bidirectional_mask_function
     mask_function = mask_function or plain[0]
@@ -283,14 +267,8 @@ def attend(
     attention_mask: Any, dropout: float = 0.0, scaling: float | None = None,
     is_causal: bool | None = None, s_aux: Tensor | None = None, **others: Any,
 ) -> tuple[Tensor, None]:  # fmt: skip
-    """The interface of transformers: the heads, (b, n, h, e), and no weights.
-
-    `s_aux` are learned sinks, a logit per head.
-
-    Raises:
-        Unsupported: the variant cannot honour an argument.
-        UserError: the shapes are not of one width, or there are more tokens than positions.
-    """
+    # The interface of transformers: the heads, (b, n, h, e), and no weights. `s_aux` are learned
+    # sinks, a logit per head.
     if attention_mask is not None:
         others.pop("sliding_window", None)  # the mask has it
     refuse_others(others)
@@ -323,7 +301,6 @@ def attend(
 
 
 def read(mask: Any, query: Tensor, key: Tensor, is_causal: bool) -> tuple[bool, Tensor]:
-    """Return whether attention is causal, and the real keys, (b, m), of the keys that there are."""
     if mask is None:
         if is_causal and 1 < query.shape[2] != key.shape[2]:
             raise cannot("fewer queries than keys without a mask")
@@ -338,7 +315,7 @@ def read(mask: Any, query: Tensor, key: Tensor, is_causal: bool) -> tuple[bool, 
 def with_sink(
     sinks: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, float]:
-    """Heads with a key before all others, of value 0, whose products are the sinks."""
+    # A key before all others, of value 0, whose products are the sinks.
     q, first = F.pad(q, (0, 1), value=1.0), (sinks / scale)[:, None, None]
     k, v = (F.pad(part, (0, 1, 1, 0)) for part in (k, v))
     k = k + F.pad(first, (k.shape[3] - 1, 0, 0, k.shape[2] - 1))
@@ -346,12 +323,12 @@ def with_sink(
 
 
 def single(cores: Cores, *heads: Any) -> Tensor:
-    """The last query by the form that is not causal: equal where no weight depends on positions."""
+    # Equal to the causal form where no weight depends on positions.
     return compute(cores(False), *heads)
 
 
 def padded(cores: Cores, q: Tensor, k: Tensor, *rest: Any) -> Tensor:
-    """The last queries by the causal form, with queries of 0 before them."""
+    # With queries of 0 before the last ones.
     n, m = q.shape[2], k.shape[2]
     return compute(cores(True), F.pad(q, (0, 0, m - n, 0)), k, *rest)[:, :, -n:]
 
@@ -360,11 +337,7 @@ def padded(cores: Cores, q: Tensor, k: Tensor, *rest: Any) -> Tensor:
 def way_of_last(
     variant: str, options: Options, shape: tuple[int, int, int], one_query: bool
 ) -> Callable[..., Tensor]:
-    """The first of the ways to compute last queries that equals all of them, in a trial.
-
-    Raises:
-        Unsupported: none does, as where outputs depend on earlier queries, which no cache holds.
-    """
+    # None where outputs depend on earlier queries, which no cache holds.
     generator, n = torch.Generator().manual_seed(0), 1 if one_query else 2
     tokens = min(150, shape[2])
     size = 3, 2, shape[0], tokens, shape[1]
@@ -383,7 +356,6 @@ def way_of_last(
 
 
 def composed(mask_function: Callable[..., Any]) -> str:
-    """The name of a mask function of transformers, with the functions that it combines."""
     closure = getattr(mask_function, "__closure__", None) or ()
     values = [variable.cell_contents for variable in closure]
     flat = [each for value in values for each in (value if isinstance(value, tuple) else (value,))]
@@ -393,10 +365,8 @@ def composed(mask_function: Callable[..., Any]) -> str:
 
 
 def package(module: str) -> ModuleType:
-    """A module of transformers; raise `Unsupported` without it."""
     return load("zoo.transformers", f"transformers.{module}", "transformers")
 
 
 def cannot(what: str) -> Unsupported:
-    """The error for what no variant, or not this one, can honour."""
     return Unsupported(f"the zoo cannot honour {what}; choose another attn_implementation")

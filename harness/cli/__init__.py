@@ -54,7 +54,6 @@ def execute(command: Callable[[], int]) -> NoReturn:
 
 
 def _outcome(command: Callable[[], int]) -> tuple[int, str]:
-    """The exit code of `command`, and what to print on stderr."""
     from zoo.registry import UserError, in_one_line, printable
 
     if sys.stdout is None:
@@ -84,7 +83,6 @@ def _outcome(command: Callable[[], int]) -> tuple[int, str]:
 
 
 def _output_error(text: str = "") -> str:
-    """Write `text` to stdout and flush it; return why that fails, as every later write does."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -97,7 +95,6 @@ def _output_error(text: str = "") -> str:
 
 
 def _show_once() -> Callable[..., None]:
-    """A function that prints each warning once, as one line without its source location."""
     print_once = cache(_print_error)
 
     def show(message: Warning | str, *_: object) -> None:

@@ -48,7 +48,6 @@ def check(
 
 
 def _check_row(path: Path, repeat: int) -> Answer:
-    """Verify the file of a published row; exit 1 if it is not as a new one would be."""
     from harness import api
 
     def show(finding: Any) -> None:

@@ -19,14 +19,13 @@ from zoo.registry import printable
 
 
 class Output(Console):
-    """A console whose errors of writing are left to the end of the command, which reports them."""
+    # Errors of writing are left to the end of the command, which reports them.
 
     def on_broken_pipe(self) -> None:
         """Go on; rich would end the process, with the run that it executes."""
 
 
 def write(text: str, console: Console) -> None:
-    """Print a text as it is, but for characters that the terminal would obey."""
     # A run does not fail because its output cannot be written; the command does, at its end.
     with suppress(OSError, UnicodeError):
         lines = "\n".join(map(printable, text.split("\n")))
@@ -34,7 +33,6 @@ def write(text: str, console: Console) -> None:
 
 
 def write_line(text: str, console: Console) -> None:
-    """Print a line where there are no bars."""
     if not console.is_terminal:
         write(text, console)
 
@@ -42,11 +40,7 @@ def write_line(text: str, console: Console) -> None:
 def summary(
     done: int, total: int, running: int, failed: int, others: int = 0, left: float | None = None
 ) -> str:
-    """The state of a grid in one line.
-
-    `done` runs have a final record, `others` are in processes of other commands; `left` are the
-    seconds until the end, about, None where unknown.
-    """
+    # `done` runs have a final record, `others` are in processes of other commands.
     counts = [f"{done} of {total} runs done", f"{running} running", f"{failed} failed"]
     counts += [f"{others} running elsewhere"] if others else []
     if left is not None:
@@ -59,10 +53,7 @@ def summary(
 def counting(
     console: Console, name: str, count: ProgressColumn, *, lines: bool
 ) -> Iterator[Callable[[str, int, int], None]]:
-    """Show work of several parts; yield a function that shows a part, its number, and their count.
-
-    With `lines` each is a printed line where there is no terminal.
-    """
+    # With `lines` each part is a printed line where there is no terminal.
     columns = (TextColumn("[bold]{task.description}"), BarColumn(), count, TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         row = bar.add_task(name, total=None)
@@ -76,15 +67,12 @@ def counting(
 
 
 def fitting(name: str) -> AbstractContextManager[Callable[..., None]]:
-    """Show what is fitted or measured; see `counting`."""
     return counting(Output(), name, MofNCompleteColumn(), lines=True)
 
 
 def reading(store: Path) -> AbstractContextManager[Callable[..., None]]:
-    """Show the records of a store as they are read; see `counting`."""
     return counting(Console(stderr=True), str(store), MofNCompleteColumn(), lines=False)
 
 
 def download(name: str) -> AbstractContextManager[Callable[..., None]]:
-    """Show a download in bytes on stderr; see `counting`."""
     return counting(Console(stderr=True), name, DownloadColumn(), lines=False)

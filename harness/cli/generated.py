@@ -59,7 +59,7 @@ def _documents(root: Path) -> Files:
 
 
 def _reports(root: Path) -> Files:
-    """The pages of suites; runs of no suite are the experiments of docs/validity.md."""
+    # Runs of no suite are the experiments of docs/validity.md.
     store, readme, tables = root / "results", root / "README.md", dict[str, bytes]()
     content, text = stores.content(store), readme.read_text("utf-8")
     found = report.results_in(content)

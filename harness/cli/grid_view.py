@@ -22,20 +22,18 @@ if TYPE_CHECKING:
     from harness.records.record import Point, Record
     from harness.records.spec import RunSpec
 
+# Minimum seconds between two printed lines; lines with a score on dev are always printed.
 SECONDS_PER_LINE = 10.0
-"""Minimum seconds between two printed lines; lines with a score on dev are always printed."""
 
+# Seconds between two printed summaries of a grid that runs in other processes.
 SECONDS_PER_SUMMARY = 60.0
-"""Seconds between two printed summaries of a grid that runs in other processes."""
 
 
 def title(spec: "RunSpec") -> str:
-    """The name of a run in progress bars and lines."""
     return f"{spec.attention} {spec.task.name} seed {spec.seed}"
 
 
 def bars(console: Console, clock: Callable[[], float] = time.monotonic) -> Progress:
-    """The bars of runs: a row each, with the remaining time of the part that it is at."""
     return Progress(
         TextColumn("[bold]{task.description}"),
         BarColumn(),
@@ -49,13 +47,12 @@ def bars(console: Console, clock: Callable[[], float] = time.monotonic) -> Progr
 
 
 def point_text(point: "Point") -> str:
-    """The losses of a point, and its score on dev, if it has one."""
     losses = "".join(f" {name} {loss:.2g}" for name, loss in point.losses.items())
     return f"loss {point.loss:.3f}{losses}" + ("" if point.dev is None else f" dev {point.dev:.4g}")
 
 
 def show_step(bar: Progress, row: TaskID, state: "State", status: str, *, begins: bool) -> None:
-    """Show the step of a run; where a part `begins`, its speed is that from here on."""
+    # Where a part `begins`, its speed is that from here on.
     if not begins:
         bar.update(row, completed=state.step, status=status)
         return
@@ -66,12 +63,9 @@ def show_step(bar: Progress, row: TaskID, state: "State", status: str, *, begins
 
 
 class GridView:
-    """Shows a grid; a `harness.grid.View`."""
-
     def __init__(
         self, bar: Progress, errors: Console, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Show the grid on `bar`, tracebacks on `errors`."""
         self._bar, self._console, self._clock = bar, bar.console, clock
         # A live bar erases what another console writes to the same terminal.
         shared = bar.console.is_terminal and errors.is_terminal
@@ -124,12 +118,10 @@ class GridView:
             write_line(self.summary(), self._console)
 
     def summary(self) -> str:
-        """The state of the grid in one line."""
         running, left = len(self._running), self._seconds_left()
         return summary(self._done, self._total, running, self._failed, self._others, left)
 
     def _line(self, state: "State", status: str, *, begins: bool) -> str:
-        """The line that is printed of a run of this process; empty where none is due."""
         if begins or state.point is None:
             return status
         if state.point.dev is None and self._clock() < self._line_at:
@@ -142,7 +134,6 @@ class GridView:
             self._bar.update(self._overall, completed=self._done, status=self.summary())
 
     def _seconds_left(self) -> float | None:
-        """Estimate from the work of this command; None before a run has ended, and at the end."""
         done = {name: state.step / state.steps for name, state in self._running.items()}
         ended = self._done - self._before + self._failed
         new = ended + sum(part - self._first.get(name, 0.0) for name, part in done.items())

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 from harness.cli.process import Answer
 from reports.text import WIDTH, text_table
 
+# The claims that a variant makes or not, and how they are listed.
 CLAIMS = {
     "bidirectional": "bidirectional", "causal": "causal", "cross": "cross-attention",
     "linear": "linear cost", "stochastic": "stochastic", "recurrent": "recurrent",
 }  # fmt: skip
-"""The claims that a variant makes or not, and how they are listed."""
 
 
 def list_(
@@ -42,7 +42,6 @@ def list_(
 
 
 def listing(document: Mapping[str, Sequence[Any]]) -> str:
-    """The list as text."""
     variants, tasks = document["variants"], document["tasks"]
     mechanisms = [[v["name"], "\n".join([v["mechanism"], *_needs(v)])] for v in variants]
     claims = [[text, ", ".join(v["name"] for v in variants if v[c])] for c, text in CLAIMS.items()]
@@ -68,7 +67,6 @@ def listing(document: Mapping[str, Sequence[Any]]) -> str:
 
 
 def details(entry: Mapping[str, Any]) -> str:
-    """A variant or a task as text: what it is, and its options."""
     lines = [*(_of_task(entry) if "caveat" in entry else _of_variant(entry)), *_needs(entry)]
     # A formula keeps its lines.
     text = "\n".join(line if line.startswith("    ") else fill(line, WIDTH) for line in lines)
@@ -107,7 +105,6 @@ def _of_task(entry: Mapping[str, Any]) -> list[str]:
 
 
 def _of_suite(name: str) -> Answer:
-    """The runs of a suite by question, and the hours that they take on one GPU."""
     from harness import api
     from reports.papers import STEP_SECONDS
 

@@ -13,18 +13,17 @@ import typer
 from harness.arguments import meanings
 from harness.cli.process import Answer, Command
 
+# The help of options that many commands have.
 TEXTS = {
     "store": "Folder of records, a JSON file a run",
     "as_json": "Print one JSON document; progress goes to stderr",
 }
-"""The help of options that many commands have."""
 
+# The flags of options that have another one than their name.
 FLAGS = {"attention": ("--attention", "-a"), "task": ("--task", "-t"), "as_json": ("--json",)}
-"""The flags of options that have another one than their name."""
 
 
 def group(**options: Any) -> typer.Typer:
-    """A command that has commands."""
     # Rich markup would add a tenth of a second to every start.
     plain = {"add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False}
     return typer.Typer(no_args_is_help=True, **plain, **options)
@@ -75,11 +74,7 @@ def option(field: str, kind: Any, default: Any, text: str) -> Parameter:
 
 
 def path(text: str | Path) -> Path:
-    """Read a path, or a default.
-
-    Raises:
-        BadParameter: the text is empty, which would name the current folder.
-    """
+    # An empty path would name the current folder.
     if not str(text):
         raise typer.BadParameter("the path is empty; give a path, or '.' for the current folder.")
     return Path(text)

@@ -29,12 +29,10 @@ from harness.records.suites import names
 from zoo.registry import UserError, first_line
 from zoo.variants import variants
 
+# Files that are made with a table that is compared, and differ by the library that wrote them
 NOT_COMPARED = (".parquet", ".png", ".svg")
-"""Files that are made with a table that is compared, and differ by the version of the library that
-wrote them."""
 
-PAGES = (".md", ".csv", ".png", ".svg")
-"""Suffixes of files that are made from records."""
+PAGES = (".md", ".csv", ".png", ".svg")  # Suffixes of files that are made from records
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,13 +86,10 @@ def main(options: PagesOptions) -> None:
 
 
 def pages_of(root: Path) -> list[Path]:
-    """The files of published results that are no records: each is made from records."""
-    files = sorted((root / "results").rglob("*"))
-    return [file for file in files if file.suffix in PAGES and file.name != "README.md"]
+    return sorted(file for file in (root / "results").rglob("*") if file.suffix in PAGES)
 
 
 def remedy(file: Path) -> str:
-    """The remedy for a file whose records are missing."""
     name = file.stem.removesuffix("-answers")
     commands = dict.fromkeys(names(), "run --suite") | dict.fromkeys(studies.names(), "study")
     if name not in commands:
@@ -103,7 +98,6 @@ def remedy(file: Path) -> str:
 
 
 def is_current(file: Path, content: bytes) -> bool:
-    """Return whether a file has that content, or is a figure."""
     return file.suffix in NOT_COMPARED or not _differs(file, content)
 
 
@@ -126,7 +120,6 @@ def _is_close(*texts: bytes) -> bool:
 
 
 def _stale_certificates(found: Mapping[str, Certificate]) -> Iterator[str]:
-    """The variants whose certificate is missing, or of other code or of other checks."""
     for name, variant in variants.built_in():
         if variant.unchecked:
             continue
@@ -139,7 +132,7 @@ def _stale_certificates(found: Mapping[str, Certificate]) -> Iterator[str]:
 
 
 def _missing_baselines(store: Path) -> Iterator[str]:
-    """The tasks of published runs whose baselines are missing: no page says what runs must beat."""
+    # Without baselines no page says what runs must beat.
     fitted = BaselineStore.within(store)
     tasks = (record.spec.task for record in stores.content(store).records if record.final)
     for key in sorted({task.key for task in tasks if fitted.find(task) is None}):

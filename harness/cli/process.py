@@ -35,14 +35,9 @@ class Answer(NamedTuple):
 
 
 class Command(TyperCommand):
-    """A command that rejects repeated options and infinite numbers, and prints its output."""
-
     def invoke(self, ctx: Any) -> None:
-        """Run the command, then print its output, line by line as `printable` text.
-
-        With `--json`, only the output is printed on stdout: one document, in which numbers
-        that are not finite are null. The rest goes to stderr. An `Answer` ends with `typer.Exit`.
-        """
+        # With `--json`, stdout has one document alone, in which numbers that are not finite are
+        # null.
         as_json = ctx.params.get("as_json")
         with redirect_stdout(sys.stderr) if as_json else nullcontext():
             answer = super().invoke(ctx)
@@ -62,12 +57,7 @@ class Command(TyperCommand):
         raise typer.Exit(answer.code)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments.
-
-        Raises:
-            UsageError: an option is unknown or empty; one that takes one value is repeated:
-                Typer would use the last value; or a number is not finite: no bound excludes NaN.
-        """
+        # Typer would use the last value of a repeated option; no bound excludes NaN.
         _, _, order = self.make_parser(ctx).parse_args(args=list(args))
         for parameter, count in Counter(order).items():
             if count > 1 and not getattr(parameter, "multiple", True):
@@ -86,11 +76,6 @@ class Command(TyperCommand):
 
 
 def invoke(app: typer.Typer, name: str, argv: Sequence[str]) -> int:
-    """Run the commands of `app`, which the help calls `name`; return the exit code.
-
-    Raises:
-        UserError: an option is unknown, missing, or has no possible value.
-    """
     # Not `app()`, which makes an exit code of every interrupt, SIGTERM included.
     command = typer.main.get_command(app)
     try:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 
 def shown() -> "Shown":
-    """The displays of runs: bars, lines, checks, the score on dev of each trial, costs."""
     from harness.api import Shown
 
     return Shown(
@@ -33,7 +32,6 @@ def _grid() -> Iterator[GridView]:
 
 
 def show_trials(records: "Sequence[Record]", chosen: "Record | None") -> None:
-    """Print the score on dev at each point of a row, and the point that is chosen."""
     from harness.records.frame import of_records
     from reports.shown import failure
 
@@ -46,7 +44,6 @@ def show_trials(records: "Sequence[Record]", chosen: "Record | None") -> None:
 
 
 def show_cost(record: "CostRecord", new: bool) -> None:
-    """Print a measurement as it ends."""
     from harness.records.frame import of_costs
     from reports.cost import text_of, with_ratio
 
@@ -57,7 +54,6 @@ def show_cost(record: "CostRecord", new: bool) -> None:
 
 
 def show_check(total: int, count: int, seconds: float, label: str, result: "Result") -> None:
-    """Print the result of a check: verdict, configuration, name, detail, the declared failure."""
     progress = f"{count:{len(str(total))}} of {total} {seconds:5.1f} s"
     verdict = "ok  " if result.passed else "FAIL"
     reason = result.expected_failure

@@ -42,7 +42,6 @@ class RunOptions(arguments.Runs):
     tensorboard: Path | None = None
 
     def others(self, allowed: Collection[str]) -> list[str]:
-        """The flags of the options beside those that differ from their defaults."""
         return [
             f"--{field.name.strip('_').replace('_', '-')}"
             for field in fields(self)
@@ -50,14 +49,14 @@ class RunOptions(arguments.Runs):
         ]
 
 
+# The options of the first command.
 EXECUTION = {
     "attention", "cost", "store", "device", "engine", "workers", "threads", "slurm", "rerun",
     "keep_outdated",
 }  # fmt: skip
-"""The options of the first command."""
 
+# The options beside `--suite`.
 SUITE = {*EXECUTION, "suite", "questions", "set_", "keep_checkpoints"}
-"""The options beside `--suite`."""
 
 
 def run(options: RunOptions) -> Answer:
@@ -100,7 +99,6 @@ def run(options: RunOptions) -> Answer:
 
 
 def _answer(options: RunOptions, outcomes: "Outcomes", code: int) -> Answer:
-    """The record of each run, and the table of the records."""
     from harness import api
     from reports.pages.suite import answers_of, terminal
 
@@ -114,7 +112,6 @@ def _answer(options: RunOptions, outcomes: "Outcomes", code: int) -> Answer:
 
 
 def _first(options: RunOptions, how: "Execution") -> Answer:
-    """The place of each variant among the published rows, and the cost of a layer of it."""
     from harness import api
 
     found = api.first(arguments.names_in(options.attention or ()), how)
@@ -124,7 +121,6 @@ def _first(options: RunOptions, how: "Execution") -> Answer:
 
 
 def _suite(options: RunOptions, how: "Execution") -> Answer:
-    """The matrix of a suite, or its training steps beside the published ones."""
     from harness import api
     from reports import papers
     from reports.pages.suite import answers_of, terminal

@@ -14,22 +14,17 @@ if TYPE_CHECKING:
 
 
 class Studies(TyperGroup):
-    """The commands of the studies."""
-
     def list_commands(self, ctx: Any) -> list[str]:
-        """Their names."""
         from harness import api
 
         return [*api.studies()]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of a study; raises `UserError` where there is none."""
         from harness import api
 
         return command_of(api.study_of(cmd_name))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """List the studies with their summaries, without importing them."""
         from harness import api
 
         with formatter.section("Commands"):
@@ -42,8 +37,6 @@ study = group(
 
 
 def command_of(kind: "type[Study]") -> Any:
-    """The command of a study: its fields are options."""
-
     def run(study: Any) -> Answer:
         from harness import api
 

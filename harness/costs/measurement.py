@@ -17,32 +17,26 @@ from harness.timing import LEAST_ROUNDS, Timer, sample, short_trial, timer_of
 from zoo.contract import Attention
 from zoo.cost import peak_bytes
 
+# AdamW reads a parameter, its gradient and both moments, and writes all but the gradient.
 OPTIMISER_TRANSFERS = 7
-"""AdamW reads a parameter, its gradient and both moments, and writes all but the gradient."""
 
+# Calls of a measurement after its first one, at least: warm-up, samples, memory and operations.
 REMAINING_CALLS = 2 + LEAST_ROUNDS + 3
-"""Calls of a measurement after its first one, at least: warm-up, samples, memory and operations."""
 
-TRIAL_CALLS = 8
-"""Calls of SDPA softmax that a trial of two backends takes as long as, at most."""
+TRIAL_CALLS = 8  # Calls of SDPA softmax that a trial of two backends takes as long as, at most
 
+# Share of the time of SDPA that another backend takes at most where it is chosen: two that are
+# equally fast must not change places from one process to the next.
 MARGIN = 0.95
-"""Share of the time of SDPA that another backend takes at most where it is chosen: two that are
-equally fast must not change places from one process to the next."""
 
+# Size of the copied tensor: larger than every cache.
 COPIED_BYTES = {"cpu": 256 * 2**20, "cuda": 2 * 2**30}
-"""Size of the copied tensor: larger than every cache."""
 
-SIDE = {"cpu": 1024, "cuda": 8192}
-"""Rows and columns of the matrices."""
+SIDE = {"cpu": 1024, "cuda": 8192}  # Rows and columns of the matrices
 
 
 def measure(spec: CostSpec, limits: Limits, seconds: float, timeout: float) -> Measured:
-    """Measure time, compared with the fastest softmax, and memory, compared with SDPA.
-
-    Where SDPA softmax would exceed `timeout` seconds, it is left out. Raises MemoryError or
-    RuntimeError if the device has too little memory, or the variant fails.
-    """
+    # Where SDPA softmax would exceed `timeout` seconds, it is left out.
     end, timer = time.monotonic() + timeout, timer_of(torch.device(spec.device))
     timed = prepare(spec)
     # First what is measured, so that an error here is of it.
@@ -67,10 +61,7 @@ def measure(spec: CostSpec, limits: Limits, seconds: float, timeout: float) -> M
 
 
 def _softmax(spec: CostSpec, timer: Timer, end: float) -> tuple[dict[str, TimedCall], str]:
-    """The calls of softmax by backend, the fastest first; others than SDPA need the margin.
-
-    Empty, with the reason, where SDPA softmax has too little memory or time until `end`.
-    """
+    # Others than SDPA need the margin.
     names, fastest = candidates(spec), SDPA
 
     @cache
@@ -93,7 +84,6 @@ def _softmax(spec: CostSpec, timer: Timer, end: float) -> tuple[dict[str, TimedC
 
 
 def _memory(spec: CostSpec, timed: TimedCall, softmax: TimedCall | None) -> dict[str, Any]:
-    """The bytes of a call of `memory_batch` samples, and their ratio to SDPA `softmax`."""
     peak, total_bytes = _bytes(spec, timed)
     found = {
         "peak_bytes": peak, "memory_batch": memory_batch(spec), "memory_bytes": total_bytes,
@@ -108,18 +98,15 @@ def _memory(spec: CostSpec, timed: TimedCall, softmax: TimedCall | None) -> dict
 
 
 def memory_batch(spec: CostSpec) -> int:
-    """The samples of the call whose memory is measured: one where the batch differs by length."""
+    # One sample where the batch differs by length.
     return spec.batch if batching_of(spec.batching)[0] == "batch" else 1
 
 
 def required_bytes(spec: CostSpec, timed: TimedCall) -> int:
-    """Bytes that any layer of this shape transfers in one call, in the precision of `spec`.
-
-    Evaluation reads the tokens and the parameters and writes new tokens; training also reads the
-    gradient of the new tokens and writes the gradients of tokens and parameters; decoding also
-    reads the state. A model has these transfers in each of its layers, and the optimiser's. Any
-    more is the choice of an implementation.
-    """
+    # Evaluation reads the tokens and the parameters and writes new tokens; training also reads the
+    # gradient of the new tokens and writes the gradients of tokens and parameters; decoding also
+    # reads the state. A model has these transfers in each of its layers, and the optimiser's. Any
+    # more is the choice of an implementation.
     item = 2 if spec.precision == "bf16" else 4
     tokens = spec.batch * (1 if spec.operation == "decode" else spec.length)
     training = spec.operation == "train"
@@ -130,10 +117,7 @@ def required_bytes(spec: CostSpec, timed: TimedCall) -> int:
 
 
 def analytic_flops(spec: CostSpec, module: torch.nn.Module) -> int | None:
-    """The operations of the formula of a layer; training has three times as many as evaluation.
-
-    Each product of two tensors has two more in the backward pass, one for each gradient.
-    """
+    # Each product of two tensors has two more in the backward pass, one for each gradient.
     if not isinstance(module, Attention) or spec.operation == "decode":
         return None
     forward = module.analytic_flops(spec.length)
@@ -142,7 +126,6 @@ def analytic_flops(spec: CostSpec, module: torch.nn.Module) -> int | None:
 
 
 def _bytes(spec: CostSpec, timed: TimedCall) -> tuple[int, int]:
-    """Bytes that a call of `memory_batch` samples allocates at most; and with their state."""
     if (batch := memory_batch(spec)) != spec.batch:
         timed = prepare(spec.model_copy(update={"batch": batch}))
     timed.call()
@@ -151,7 +134,6 @@ def _bytes(spec: CostSpec, timed: TimedCall) -> tuple[int, int]:
 
 
 def measure_limits(device: torch.device, precision: str, seconds: float = 1.0) -> Limits:
-    """The rates of a large copy and of a large product in that precision, by their medians."""
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     count, side = COPIED_BYTES[device.type] // 4, SIDE[device.type]
     # Not zeros: pages that were never written are all one page, which the cache holds.

@@ -1,8 +1,4 @@
-"""The measurements of a cost sweep, resolved from what a user names, and their reference.
-
-The reference of time is the fastest exact softmax, of memory SDPA softmax; see
-docs/decisions/costs.md.
-"""
+"""The measurements of a cost sweep and their reference softmax; see docs/decisions/costs.md."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -24,33 +20,27 @@ from zoo.contract import Size, Unsupported
 from zoo.registry import UserError, Value, changed
 from zoo.variants import variants
 
-REFERENCE = "softmax"
-"""The variant that every cost is compared with."""
+REFERENCE = "softmax"  # The variant that every cost is compared with
 
+# Its backends: the fused kernels, whose memory is compared with; the formula.
 SDPA, NAIVE = "sdpa", "naive"
-"""Its backends: the fused kernels, whose memory is compared with; the formula."""
 
+# Its exact implementations by kind of device.
 BACKENDS: Mapping[str, tuple[str, ...]] = {"cpu": (SDPA, NAIVE), "cuda": (SDPA, NAIVE, "xformers")}
-"""Its exact implementations by kind of device."""
 
+# Tensors of the size of the weights of all layers that the formula has in memory, about.
 WEIGHTS = 3
-"""Tensors of the size of the weights of all layers that the formula has in memory, about."""
 
-SHARE = 0.25
-"""Share of the memory of the machine that these may take, at most."""
+SHARE = 0.25  # Share of the memory of the machine that these may take, at most
 
 Options = dict[str, dict[str, Value]]
 
-RECIPE = "laptop"
-"""The recipe of the model, where the level is `step`."""
-
-MODEL = "model"
-"""The owner of the settings of that model."""
+RECIPE = "laptop"  # The recipe of the model, where the level is `step`
+MODEL = "model"  # The owner of the settings of that model
 
 SETTINGS = ("depth", "feed_forward", "head", "dropout", "recompute")
 
-LARGEST = 2**31
-"""The most samples of a call, or tokens of all of them."""
+LARGEST = 2**31  # The most samples of a call, or tokens of all of them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,10 +68,7 @@ class CostRequest:
 
 
 def measurements(request: CostRequest) -> list[CostSpec]:
-    """The measurements of a sweep. A cost contains the ratio to softmax without references, too.
-
-    A variant that has no such pass is left out with a warning.
-    """
+    # A cost contains the ratio to softmax without references, too.
     require_known("pass", request.operations, PASSES)
     require_known("level", [request.level], LEVELS)
     device = pick_device(request.device)
@@ -108,7 +95,6 @@ def measurements(request: CostRequest) -> list[CostSpec]:
 
 
 def of_run(spec: RunSpec, machine: str, threads: int) -> list[CostSpec]:
-    """The training step, and the evaluation of a batch, of a run on a machine."""
     task, model = data_of(spec.question.task).task, spec.model
     # All sequences of an example pass through the model.
     batch = spec.train.batch * task.sequences
@@ -125,7 +111,6 @@ def of_run(spec: RunSpec, machine: str, threads: int) -> list[CostSpec]:
 
 
 def batch_of(batching: str, length: int) -> int:
-    """The samples of a call."""
     try:
         name, number = batching_of(batching)
         if not 1 <= number <= LARGEST:
@@ -198,20 +183,18 @@ def _model(request: CostRequest) -> Encoder:
 
 
 def reference_of(spec: CostSpec, backend: str = SDPA) -> CostSpec:
-    """The measurement of softmax, by a backend, that `spec` is compared with."""
     options = {REFERENCE: changed(variants.find(REFERENCE), {"backend": backend})}
     return spec.model_copy(update={"attention": REFERENCE, "options": options, "overrides": {}})
 
 
 def softmax_by(backend: str, options: Options) -> Options:
-    """Options by variant, with that backend in place of softmax's default, `auto`."""
     if "backend" in options.get(REFERENCE, {"backend": ""}):
         return options
     return {**options, REFERENCE: {**options[REFERENCE], "backend": backend}}
 
 
 def candidates(spec: CostSpec) -> list[str]:
-    """The backends to try; the formula only where its weights fit, a compiled model with SDPA."""
+    # The formula only where its weights fit, a compiled model with SDPA.
     weights = spec.batch * spec.heads * spec.length * (spec.model.depth if spec.model else 1)
     weights *= 1 if spec.operation == "decode" else spec.length
     needed = WEIGHTS * weights * (2 if spec.precision == "bf16" else 4)

@@ -30,16 +30,13 @@ from harness.stores import with_warnings
 from zoo.registry import UserError, in_one_line
 from zoo.variants import variants
 
+# Seconds of sampling for a measurement, about, and of the whole measurement, at most.
 SECONDS, TIMEOUT = 3.0, 600.0
-"""Seconds of sampling for a measurement, about, and of the whole measurement, at most."""
 
-SHARE = 0.9
-"""Share of the available memory for a measurement on a CPU: with more, others would end."""
+SHARE = 0.9  # Share of the available memory for a measurement on a CPU: with more, others would end
 
 
 class Outcome(NamedTuple):
-    """The status of a measurement, the reason in one line, and the measured values."""
-
     status: CostStatus
     reason: str
     measured: Measured | None
@@ -49,7 +46,6 @@ def measure_in_process(
     spec: CostSpec, limits: Limits, *, seconds: float, timeout: float,
     measure: Callable[[CostSpec, Limits, float, float], Measured] = measurement.measure,
 ) -> Outcome:  # fmt: skip
-    """Measure in a new process, which is killed after `timeout` seconds."""
     processes, work = Processes(), partial(measure, spec, limits, seconds, timeout)
     call = processes.submit(_measure, work, spec.device, spec.threads)
     try:
@@ -80,7 +76,6 @@ def _measure(measure: Callable[[], Measured], device: str, threads: int) -> Outc
 
 
 def _limit_memory() -> None:
-    """Let allocations fail beyond `SHARE` of the available memory, or a lower limit of the user."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     available = SHARE * psutil.virtual_memory().available
     limits = [int(psutil.Process().memory_info().vms + available), soft, hard]
@@ -92,12 +87,9 @@ def sweep(
     specs: Sequence[CostSpec], store: CostStore, measure: Callable[[CostSpec], Outcome], *,
     rerun: bool, keep_outdated: bool = False, clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[tuple[CostRecord, bool]]:  # fmt: skip
-    """Make every measurement without a final record, once; yield its record and whether it is new.
-
-    A record of earlier code is not final, unless `keep_outdated`; with `rerun` none is. After a
-    measurement that does not end in `ok`, the longer ones of its row are skipped, and their records
-    say so.
-    """
+    # A record of earlier code is not final, unless `keep_outdated`; with `rerun` none is. After a
+    # measurement that does not end in `ok`, the longer ones of its row are skipped, and their
+    # records say so.
     store.remove_partial_files()
     rows: dict[str, dict[str, CostSpec]] = {}
     for spec in specs:
@@ -126,7 +118,6 @@ def measure_all(
     rerun: bool = False, keep_outdated: bool = False,
     show: Callable[[CostRecord, bool], None] = lambda record, new: None,
 ) -> list[CostRecord]:  # fmt: skip
-    """Measure what has no record in a folder of runs; see `sweep` and `harness.cost`."""
     store, records = CostStore.within(folder), []
     store.require_writable()
 
@@ -146,7 +137,6 @@ def measure_all(
 
 
 def present(folder: Path, device: str, *, rerun: bool) -> list[CostSpec]:
-    """The measurements of this machine that a store holds; `UserError` without any or `rerun`."""
     here = describe(pick_device(device))
     specs = [record.spec for record in with_warnings(CostStore.within(folder).read())[0]]
     specs = [
@@ -162,12 +152,11 @@ def present(folder: Path, device: str, *, rerun: bool) -> list[CostSpec]:
 
 
 def is_complete(records: Iterable[CostRecord]) -> bool:
-    """Return whether no process crashed or failed; too little memory or time is a result."""
+    # Too little memory or time is a result.
     return not any(record.status in FAILURES for record in records)
 
 
 def measure_runs(runs: Iterable[Record], store: Store, **how: Any) -> list[CostRecord]:
-    """Measure each step of finished runs of this machine once; see `measure_all` for `how`."""
     specs: list[CostSpec] = []
     for run in runs:
         machine, threads = run.environment.device, run.environment.threads
@@ -186,7 +175,6 @@ def measure_runs(runs: Iterable[Record], store: Store, **how: Any) -> list[CostR
 def _measured(
     spec: CostSpec, reason: str, measure: Callable[[CostSpec], Outcome], clock: Callable[[], float]
 ) -> CostRecord:
-    """The record of a measurement, which is skipped where there is a reason."""
     started, start = now(), 0.0 if reason else clock()
     outcome = Outcome("skipped", reason, None) if reason else measure(spec)
     return CostRecord(

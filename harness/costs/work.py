@@ -22,13 +22,13 @@ from zoo.contract import Attention, Size, Unsupported, decoding
 from zoo.cost import backends, flops, state_bytes
 from zoo.variants import variants
 
+# Vocabulary size and number of classes of the model where the level is `step`.
 VOCABULARY, CLASSES = 256, 10
-"""Vocabulary size and number of classes of the model where the level is `step`."""
 
 
 @dataclass(frozen=True)
 class TimedCall:
-    """A call whose cost is measured, the module that it calls, and bytes of a state of decoding."""
+    # The module that is called, and bytes of a state of decoding.
 
     call: Callable[[], Any]
     module: torch.nn.Module
@@ -36,7 +36,6 @@ class TimedCall:
 
 
 def prepare(spec: CostSpec) -> TimedCall:
-    """Build what `spec` describes, with random parameters and inputs."""
     torch.manual_seed(0)
     if spec.level == "layer":
         return _layer_call(spec)
@@ -49,7 +48,6 @@ def prepare(spec: CostSpec) -> TimedCall:
 
 
 def require_supported(spec: CostSpec) -> None:
-    """Reject a pass that a variant lacks, before anything is built."""
     for name in spec.options:
         variant = variants.find(name)
         variant.require_form(causal=spec.causal)
@@ -80,7 +78,6 @@ def _layer_call(spec: CostSpec) -> TimedCall:
 
 
 def trainer_of(spec: CostSpec, built: torch.nn.Module | None = None) -> Trainer:
-    """A new model of `spec`, or one that is built, on its task or on random tokens."""
     model = cast(Encoder, spec.model)
     if spec.task and spec.train:
         data = data_of(spec.task)
@@ -101,7 +98,6 @@ def trainer_of(spec: CostSpec, built: torch.nn.Module | None = None) -> Trainer:
 
 
 def counts(spec: CostSpec, timed: TimedCall) -> tuple[int, str]:
-    """The operations of a call in matrix products, and the backends of its layers."""
     length = 1 if spec.operation == "decode" else spec.length
     with autocast(spec.device, spec.precision):
         shape = (spec.batch, length, spec.dim)
@@ -114,7 +110,7 @@ def counts(spec: CostSpec, timed: TimedCall) -> tuple[int, str]:
 
 
 def counts_of(spec: CostSpec, model: torch.nn.Module) -> tuple[int, str]:
-    """As `counts`, of a model that is built for a run; it and the generators do not change."""
+    # The model and the generators do not change.
     train, before = cast(TrainSpec, spec.train), deepcopy(model.state_dict())
     plain = spec.model_copy(update={"train": train.model_copy(update={"compiled": False})})
     with torch.random.fork_rng([] if spec.device == "cpu" else [torch.cuda.current_device()]):
@@ -126,15 +122,12 @@ def counts_of(spec: CostSpec, model: torch.nn.Module) -> tuple[int, str]:
 
 
 def state_bytes_of(model: torch.nn.Module) -> int | None:
-    """The memory of the state of decoding of one sequence; None unless each layer is recurrent."""
     layers = attentions(model)
     decodes = all(layer.traits.recurrent and layer.size.causal for layer in layers)
     return sum(state_bytes(layer.start(1)) for layer in layers) if decodes else None
 
 
 def training_call(trainer: Trainer) -> Call:
-    """The first training step, again and again."""
-
     def call() -> None:
         trainer.model.train()
         trainer.step(0)
@@ -164,7 +157,7 @@ def _evaluation(
 
 
 def _decoding(spec: CostSpec, layer: Attention) -> TimedCall:
-    """One step after a prompt of `spec.length` tokens; a state that does not grow needs none."""
+    # After a prompt of `spec.length` tokens; a state that does not grow needs none.
     token = torch.randn(spec.batch, spec.dim, device=spec.device)
     layer.eval()
     with torch.inference_mode(), autocast(spec.device, spec.precision):

@@ -22,8 +22,7 @@ import torch
 from harness.records.fields import Device, require_known
 from zoo.registry import UserError, require_memory
 
-WORKER_BYTES = 2**27
-"""What a process takes that has imported PyTorch, at least."""
+WORKER_BYTES = 2**27  # What a process takes that has imported PyTorch, at least
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,18 +43,15 @@ class Resources:
 
     @property
     def runs_at_once(self) -> int:
-        """The most runs in progress."""
         return self.workers or (1 if self.engine == "local" else sys.maxsize)
 
     @property
     def threads_of_run(self) -> int:
-        """CPU threads of each run."""
         share = torch.get_num_threads() // self.runs_at_once if self.engine == "local" else 1
         return self.threads or max(1, share)
 
 
 def names() -> list[str]:
-    """Every engine; none is imported."""
     return [module.name for module in iter_modules(__path__)]
 
 
@@ -81,6 +77,5 @@ def resources(
 
 
 def start(resources: Resources, store: Path) -> Executor | None:
-    """Start the engine that `resources` name, for runs whose records are in `store`."""
     engine: Any = import_module(f"{__name__}.{resources.engine}")
     return engine.create(resources, store)

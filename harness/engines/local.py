@@ -23,12 +23,11 @@ import torch
 from harness.engines import Resources
 from harness.interrupts import ending, ignore_interrupts
 
+# Modules of runs and measurements; the last, to count operations, takes seconds to import.
 PRELOADED = ("harness.runner", "harness.costs.sweep", "torch._dynamo")
-"""Modules of runs and measurements; the last, to count operations, takes seconds to import."""
 
 
 def create(resources: Resources, store: Path) -> Executor | None:
-    """The engine of this machine; None for this process."""
     if resources.workers > 1 or resources.isolated:
         return Processes(visible_gpus() if resources.device == "cuda" else ())
     return None
@@ -41,12 +40,12 @@ class Processes(Executor):
     """
 
     def __init__(self, gpus: Sequence[str] = ()) -> None:
-        """Each process uses the least used one of `gpus`, names for `CUDA_VISIBLE_DEVICES`."""
+        # Each process uses the least used one of `gpus`, names for `CUDA_VISIBLE_DEVICES`.
         self.calls: dict[str, int] = dict.fromkeys(gpus, 0)
         self.running: dict[Future[Any], BaseProcess] = {}
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Call the function now; the error of a process that ends before is `BrokenExecutor`."""
+        # The error of a process that ends before its call does is `BrokenExecutor`.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([*PRELOADED])
         gpu = min(self.calls, key=lambda name: self.calls[name], default="")
@@ -66,7 +65,7 @@ class Processes(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End all processes by SIGTERM; a second interrupt meanwhile ends them at once."""
+        # A second interrupt meanwhile ends them at once.
         try:
             for process in [*self.running.values()]:
                 process.terminate()
@@ -75,7 +74,6 @@ class Processes(Executor):
             self.kill()
 
     def kill(self) -> None:
-        """End all processes at once."""
         for process in [*self.running.values()]:
             process.kill()
         self._wait()
@@ -84,7 +82,6 @@ class Processes(Executor):
         wait([*self.running])
 
     def _receive(self, receiver: Connection, future: Future[Any], gpu: str) -> None:
-        """Wait for the end of a process, then give its result to the future."""
         result, process = None, self.running[future]
         with suppress(EOFError, OSError):
             result = receiver.recv()
@@ -100,7 +97,6 @@ class Processes(Executor):
 
 
 def _call(sender: Connection, environment: Mapping[str, str], call: Callable[[], Any]) -> None:
-    """Send the result of `call`; SIGTERM, or the end of the parent, ends it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ |= environment  # as it is now; the server has that of its start
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -117,7 +113,6 @@ def _end_with_parent() -> None:
 
 
 def visible_gpus() -> list[str]:
-    """The GPUs of this process by their names for `CUDA_VISIBLE_DEVICES`."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     count = torch.cuda.device_count()
     return chosen.split(",")[:count] if chosen else [str(number) for number in range(count)]

@@ -10,17 +10,15 @@ from typing import Any
 from harness.engines import Resources
 from tasks.data.extras import import_extra
 
-SECONDS_TO_END = 60.0
-"""Seconds in which cancelled runs may write a checkpoint."""
+SECONDS_TO_END = 60.0  # Seconds in which cancelled runs may write a checkpoint
 
 
 def create(resources: Resources, store: Path) -> Executor:
-    """Connect to the cluster of `RAY_ADDRESS`, or start one on this machine."""
     return _Cluster(resources)
 
 
 class _Cluster(Executor):
-    """A Ray task for each call; Ray does not repeat one whose process or node ends."""
+    # Ray does not repeat a call whose process or node ends.
 
     def __init__(self, resources: Resources) -> None:
         self.ray: Any = import_extra("--engine ray", "ray", "ray")

@@ -14,21 +14,17 @@ from harness.interrupts import Interrupts
 from tasks.data.extras import import_extra
 from zoo.registry import UserError, in_one_line
 
-SECONDS_PER_LOOK = 0.5
-"""Seconds between two looks at the jobs."""
+SECONDS_PER_LOOK = 0.5  # Seconds between two looks at the jobs
 
+# Time limit of a job, after which Slurm queues it again, unless another one is given.
 MINUTES = 24 * 60
-"""Time limit of a job, after which Slurm queues it again, unless another one is given."""
 
+# Parameters that submitit has for every kind of cluster; all others are Slurm's.
 SHARED = ("timeout_min", "mem_gb", "name", "stderr_to_stdout")
-"""Parameters that submitit has for every kind of cluster; all others are Slurm's."""
 
 
 def create(resources: Resources, store: Path) -> Executor:
-    """Prepare; nothing is submitted yet. The folder `store` is on a file system of all machines.
-
-    `resources.parameters` are options of `sbatch`, such as `partition`, and of submitit.
-    """
+    # `resources.parameters` are options of `sbatch`, such as `partition`, and of submitit.
     submitit: Any = import_extra("--engine slurm", "submitit", "slurm")
     jobs = submitit.AutoExecutor(folder=store.absolute() / ".jobs")
     named = {
@@ -47,7 +43,7 @@ def create(resources: Resources, store: Path) -> Executor:
 
 
 class _Jobs(Executor):
-    """A job of Slurm for each call, with logs in the store; without Slurm, a process here."""
+    # Without Slurm a job is a process here.
 
     def __init__(self, jobs: Any) -> None:
         self.jobs, self.running, self.ended = jobs, [], threading.Event()
@@ -101,7 +97,7 @@ class Requeued:
         raise KeyboardInterrupt
 
     def checkpoint(self) -> Any:
-        """The job that submitit queues in place of this one."""
+        # submitit queues the result in place of this job.
         import submitit
 
         return submitit.helpers.DelayedSubmission(self)

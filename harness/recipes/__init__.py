@@ -29,15 +29,13 @@ from harness.records.suites import SUFFIX, Suite, SuiteQuestion
 from harness.records.toml_files import Parts, Table, merged, read_toml, validated
 from zoo.registry import UserError, Value, unknown
 
+# The recipes of this package, from the smallest to the largest number of steps.
 NAMES = ("smoke", "laptop", "paper")
-"""The recipes of this package, from the smallest to the largest number of steps."""
 
 FOLDER = Path(__file__).parent
 
 
 class TaskRecipe(Frozen):
-    """The part of a recipe about one task; it overrides the shared recipe that it `extends`."""
-
     extends: str = ""
     options: Table = Field(default={})
     model: Table = Field(default={})
@@ -45,7 +43,6 @@ class TaskRecipe(Frozen):
     variants: dict[str, Table] = Field(default={})
 
     def override(self, base: "TaskRecipe") -> "TaskRecipe":
-        """`base`, with the values of this recipe in place of values of the same name."""
         tables = merged(base.model_dump(), self.model_dump())
         return TaskRecipe(**{**tables, "extends": ""})
 
@@ -68,7 +65,6 @@ class Recipe(Frozen):
     question: SuiteQuestion | None = None
 
     def of_task(self, task: str) -> TaskRecipe:
-        """The complete recipe of a task."""
         recipe = self.tasks.get(task, self.other)
         if recipe is None:
             raise UserError(
@@ -85,10 +81,7 @@ class Recipe(Frozen):
 
     @property
     def declared(self) -> str:
-        """The digest of the table of its question: equal where runs are of equal settings.
-
-        Options of variants do not count: they belong to a row. Empty without a question.
-        """
+        # Options of variants do not count: they belong to a row. Empty without a question.
         if self.question is None:
             return ""
         fields = {"name", "title", "asks", "note", "variants", "rotary", "seeds", "more_seeds",
@@ -101,7 +94,6 @@ class Recipe(Frozen):
 def options_of(
     variants: Mapping[str, Mapping[str, Any]], names: Sequence[str]
 ) -> dict[str, dict[str, Value]]:
-    """Options of the variants of a composition, first to last, from the table of a recipe."""
     later = {name: variants.get(f"+{name}", {}) for name in names[1:]}
     return {name: {**variants.get(name, {}), **later.get(name, {})} for name in names}
 
@@ -110,7 +102,6 @@ PARTS: Parts = dict.fromkeys(("tasks", "other", "shared"), TaskRecipe)
 
 
 def find(name: str) -> Recipe:
-    """The recipe of that name, in the TOML file of that path, or of a question, `laptop@2/copy`."""
     suite, _, question = name.rpartition("/")
     if suite and not name.endswith(SUFFIX):
         return of_question(suites.find(suite), question)
@@ -124,7 +115,7 @@ def find(name: str) -> Recipe:
 
 
 def of_question(suite: Suite, name: str) -> Recipe:
-    """The recipe of a question; without `train.lr` its rate is the middle one of its rates."""
+    # Without `train.lr` the rate is the middle one of its rates.
     question = suite.question(name)
     if "/" in question.recipe and not question.recipe.endswith(SUFFIX):
         raise UserError(
@@ -144,12 +135,10 @@ def of_question(suite: Suite, name: str) -> Recipe:
 
 
 def declared(suite: Suite) -> dict[str, str]:
-    """The digest of the table of each question, by name; see `Recipe.declared`."""
     return {of.name: of_question(suite, of.name).declared for of in suite.questions}
 
 
 def of_suite(suite: Suite) -> dict[str, TaskRecipe]:
-    """The complete recipe of each question, by name."""
     return {
         question.name: of_question(suite, question.name).of_task(question.task)
         for question in suite.questions

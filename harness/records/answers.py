@@ -12,11 +12,8 @@ from harness.records.fields import Count, Frozen
 
 Sums = NDArray[np.float64]
 
-MOST_ANSWERS = 10**9
-"""Answers of the largest test split that a record may have."""
-
-MOST_CLUSTERS = 10**7
-"""Clusters of the largest test split whose values a record may have."""
+MOST_ANSWERS = 10**9  # Answers of the largest test split that a record may have
+MOST_CLUSTERS = 10**7  # Clusters of the largest test split whose values a record may have
 
 
 class CorrectAnswers(Frozen):
@@ -36,7 +33,6 @@ class CorrectAnswers(Frozen):
 
     @classmethod
     def pack(cls, correct: Sequence[bool], sizes: Sequence[int]) -> "CorrectAnswers":
-        """Pack every answer in order of the clusters, whose numbers of answers are `sizes`."""
         edges = np.flatnonzero(np.diff(sizes, prepend=0, append=0))
         runs = zip(edges[:-1], np.diff(edges), strict=True)
         return cls(
@@ -46,21 +42,17 @@ class CorrectAnswers(Frozen):
 
     @property
     def count(self) -> int:
-        """The number of answers."""
         return sum(size * clusters for size, clusters in self.clusters)
 
     @property
     def mean(self) -> float:
-        """The fraction of correct answers."""
         return int.from_bytes(base64.b64decode(self.bits)).bit_count() / self.count
 
     def cluster_sizes(self) -> Sums:
-        """The number of answers of each cluster, (c,)."""
         sizes, repeats = np.array(self.clusters, dtype=np.float64).T
         return np.repeat(sizes, repeats.astype(np.int64))
 
     def cluster_sums(self) -> Sums:
-        """The number of correct answers of each cluster, (c,)."""
         packed = np.frombuffer(base64.b64decode(self.bits), dtype=np.uint8)
         ends = np.cumsum(self.cluster_sizes(), dtype=np.int64)
         correct = np.cumsum(np.unpackbits(packed, count=ends[-1]), dtype=np.float64)[ends - 1]
@@ -89,20 +81,16 @@ class ClusterValues(Frozen):
 
     @property
     def count(self) -> int:
-        """The number of answers."""
         return sum(self.sizes)
 
     @property
     def mean(self) -> float:
-        """The mean value of an answer."""
         return sum(self.sums) / self.count
 
     def cluster_sizes(self) -> Sums:
-        """The number of answers of each cluster, (c,)."""
         return np.array(self.sizes, dtype=np.float64)
 
     def cluster_sums(self) -> Sums:
-        """The sum of the values of each cluster, (c,)."""
         return np.array(self.sums, dtype=np.float64)
 
     def _check(self) -> None:
@@ -110,5 +98,5 @@ class ClusterValues(Frozen):
             raise ValueError("sizes and sums have one number for each cluster")
 
 
+# Both forms have `count`, `mean`, `cluster_sizes()` and `cluster_sums()`.
 Answers = Annotated[CorrectAnswers | ClusterValues, Field(discriminator="kind")]
-"""Both forms have `count`, `mean`, `cluster_sizes()` and `cluster_sums()`."""

@@ -37,8 +37,6 @@ class ShallowModel(Frozen):
 
 
 class ShallowStudy(Frozen):
-    """Shallow models on one task, the simplest first; sizes and digests (SHA-256) are of splits."""
-
     schema_version: Literal[1] = 1
     task: str
     sizes: Mapping[str, Count]
@@ -49,5 +47,4 @@ class ShallowStudy(Frozen):
 
     @property
     def name(self) -> str:
-        """The name of the task, without version and options."""
         return self.task.partition("@")[0]

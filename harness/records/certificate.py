@@ -30,5 +30,4 @@ class Certificate(Frozen):
 
     @property
     def passed(self) -> bool:
-        """Return whether every check has the declared outcome."""
         return all(result.passed for result in self.results)

@@ -25,47 +25,44 @@ from harness.records.spec import RunSpec, TaskSpec, TrainSpec, label_of
 from harness.records.versions import line_of
 from zoo.registry import Value
 
-Level = Literal["layer", "step"]
-"""An attention layer alone, or a whole model with its optimiser."""
+Level = Literal["layer", "step"]  # An attention layer alone, or a whole model with its optimiser
 
+# What is timed: evaluation; training; `prefill` of a prompt, with its state; a token after it.
 Pass = Literal["forward", "train", "prefill", "decode"]
-"""What is timed: evaluation; training; `prefill` of a prompt, with its state; a token after it."""
 
+# The revision of the call that a pass times, else 1: the first `prefill` returned no state.
 REVISIONS: dict[Pass, int] = {"prefill": 2}
-"""The revision of the call that a pass times, else 1: the first `prefill` returned no state."""
 
 LEVELS: tuple[Level, ...] = get_args(Level)
 PASSES: tuple[Pass, ...] = get_args(Pass)
 
+# What computes a call, by the name of its implementation; any other is PyTorch operations.
 COMPUTED_BY = {
     "sdpa": "library", "xformers": "library", "library": "library", "triton": "Triton",
     "recurrent": "compiled loops",
 }  # fmt: skip
-"""What computes a call, by the name of its implementation; any other is PyTorch operations."""
 
+# How a measurement ended; `skipped`: a shorter length of the same row did not end in `ok`.
 CostStatus = Literal["ok", "out_of_memory", "timeout", "crashed", "failed", "skipped"]
-"""How a measurement ended; `skipped`: a shorter length of the same row did not end in `ok`."""
 
-FAILURES: tuple[CostStatus, ...] = ("crashed", "failed")
-"""How a measurement ends that is no result."""
+FAILURES: tuple[CostStatus, ...] = ("crashed", "failed")  # How a measurement ends that is no result
 
 
 def batching_of(text: str) -> tuple[str, int]:
-    """The unit and the number of `8` (`batch`), or of `tokens=16384`; else a ValueError."""
+    # `8` (`batch`), or `tokens=16384`.
     name, equals, count = text.rpartition("=")
     if (name, equals) not in (("", ""), ("tokens", "=")):
         raise ValueError(f"{text!r} is neither a number nor tokens=K")
     return name or "batch", int(count)
 
 
+# The fields of a recipe that do not change the cost of a step: runs at other rates share costs.
+# A timed batch has the length of the task.
 STEP: Mapping[str, Any] = {
     "steps": 1, "warmup": 0, "lr": 1e-4, "betas": (0.9, 0.999), "cycle_momentum": False,
     "eps": 1e-6, "weight_decay": 0.0, "evaluations": 1, "bucket_by_length": False,
     "schedule": "one-cycle", "best_on_test": False, "stop_at": None,
 }  # fmt: skip
-"""The fields of a recipe that do not change the cost of a step: runs at other rates share costs.
-
-A timed batch has the length of the task."""
 
 
 class CostSpec(Identified):
@@ -104,23 +101,21 @@ class CostSpec(Identified):
 
     @property
     def superseded(self) -> bool:
-        """Return whether another call was timed than the one that the pass names now."""
+        # Another call was timed than the one that the pass names now.
         return self.revision != REVISIONS.get(self.operation, 1)
 
     @property
     def row(self) -> str:
-        """Its row in tables: `primal[rank=8]`."""
         return label_of(self.attention, self.overrides)
 
     @property
     def file_name(self) -> str:
-        """The name of the file of its record, without suffix."""
         attention = re.sub(r"[*()]", "-", self.attention)
         return f"{attention}-{self.level}-{self.operation}-{self.device}-n{self.length}-{self.id}"
 
     @property
     def shape(self) -> str:
-        """The identity of what is measured, on any machine and in any precision."""
+        # What is measured, on any machine and in any precision.
         any_machine = {"device": "cpu", "machine": "", "threads": 1, "precision": "fp32"}
         return self.model_copy(update=any_machine).id
 
@@ -134,12 +129,11 @@ class CostSpec(Identified):
 
 
 def step_recipe(train: TrainSpec) -> TrainSpec:
-    """The recipe with the values of `STEP`: what changes the cost of a step remains."""
     return train.model_copy(update=STEP)
 
 
 def step_of(spec: RunSpec | CostSpec) -> str:
-    """The identity of the training step of a run on any machine; empty for other costs."""
+    # Empty for a cost that is no training step.
     if spec.task is None or spec.train is None or spec.model is None:
         return ""
     parts = [
@@ -195,10 +189,8 @@ class Measured(Frozen):
 
     @property
     def over_limit(self) -> float:
-        """Seconds over the least that the device needs for the required bytes and the operations.
-
-        What an implementation computes again is left out where the formula's operations are known.
-        """
+        # What an implementation computes again is left out where the formula's operations are
+        # known.
         transfer = self.required_bytes / self.limits.bytes_per_second
         flops = min(self.flops, self.analytic_flops or self.flops)
         return self.seconds.median / max(transfer, flops / self.limits.flops_per_second)
@@ -231,18 +223,18 @@ class CostRecord(Frozen):
 
     @property
     def version(self) -> str:
-        """The versions of its variants and of softmax in one line: `delta 1.0, softmax 1.0`."""
         return line_of(self.versions)
 
     @property
     def tokens_per_second(self) -> Quartiles | None:
-        """Tokens of all samples over the seconds of a call, padding counted as tokens."""
+        # Padding counts as tokens.
         tokens = Quartiles.of([float(self.spec.batch * self.spec.length)])
         return tokens / self.measured.seconds if self.measured else None
 
     @property
     def computed_by(self) -> str:
-        """`PyTorch`, `compiled loops`, `Triton` or `library`, also of PyTorch; by `+` for A+B."""
+        # `PyTorch`, `compiled loops`, `Triton` or `library`, also of PyTorch; joined by `+` for
+        # A+B.
         # A decoded token is computed by PyTorch operations, whatever computes a sequence.
         if self.measured is None or self.spec.operation == "decode":
             return "" if self.measured is None else "PyTorch"

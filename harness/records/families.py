@@ -12,7 +12,6 @@ LISTED = Path(__file__).parents[1] / "list.json"
 
 
 def family_of(attention: str) -> str:
-    """The family of a variant, or of the last variant of a composition; else `custom`."""
     try:
         return _families().get(layers_in(attention)[-1], CUSTOM)
     except UserError:  # a record may hold any text
@@ -20,17 +19,15 @@ def family_of(attention: str) -> str:
 
 
 def layer_counts(attention: str) -> Mapping[str, int]:
-    """The number of layers of each variant in the text of a composition: `A*3+B`, `A+B`."""
+    # `A*3+B`, `A+B`.
     return Counter(layers_in(attention))
 
 
 def colour_of(attention: str) -> str:
-    """The colour of a variant in every figure: its family's."""
     return FAMILIES[family_of(attention)]
 
 
 def order_of(attention: str) -> int:
-    """The place of its family among all, in which tables list rows."""
     return [*FAMILIES].index(family_of(attention))
 
 

@@ -15,17 +15,13 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_seriali
 from zoo.registry import UserError, unknown
 
 Count = Annotated[int, Field(ge=1, lt=2**63)]
-Probability = Annotated[float, Field(ge=0, lt=1)]
-"""A dropout probability or a momentum."""
-
-Precision = Literal["bf16", "fp32"]
-"""The precision of matrix products."""
+Probability = Annotated[float, Field(ge=0, lt=1)]  # A dropout probability or a momentum
+Precision = Literal["bf16", "fp32"]  # The precision of matrix products
 
 Device = Literal["cpu", "cuda"]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0, lt=1e15)]
-Rate = Annotated[float, Field(gt=0, lt=1e6)]
-"""A learning rate; a much larger one overflows in fp32."""
+Rate = Annotated[float, Field(gt=0, lt=1e6)]  # A learning rate; a much larger one overflows in fp32
 
 Seconds = Annotated[float, Field(ge=0, lt=1e15)]
 
@@ -39,12 +35,10 @@ def _check_time(text: str) -> str:
     return text
 
 
-Time = Annotated[str, AfterValidator(_check_time)]
-"""A date and time in UTC, ISO 8601."""
+Time = Annotated[str, AfterValidator(_check_time)]  # A date and time in UTC, ISO 8601
 
 
 def require_known(kind: str, names: Iterable[str], known: Collection[str]) -> None:
-    """Raise `UserError` for the first name that is not known."""
     for name in names:
         if name not in known:
             raise UserError(unknown(kind, name, known))
@@ -52,7 +46,7 @@ def require_known(kind: str, names: Iterable[str], known: Collection[str]) -> No
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Pause the garbage collector: it would visit many new records again and again."""
+    # The garbage collector would visit many new records again and again.
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -63,7 +57,6 @@ def uncollected() -> Iterator[None]:
 
 
 def now() -> str:
-    """The time, to the second, as records have it."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
@@ -105,18 +98,14 @@ def _defaults(kind: type[BaseModel]) -> dict[str, Any]:
 
 
 class Identified(Frozen):
-    """A specification with an identity."""
-
     @cached_property
     def id(self) -> str:
-        """The identity: 16 hexadecimal digits of the SHA-256 of its canonical JSON."""
         text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def model_copy(
         self: IdentifiedT, *, update: Mapping[str, Any] | None = None, deep: bool = False
     ) -> IdentifiedT:
-        """Return a copy with other values, whose identity is its own."""
         copied = super().model_copy(update=update, deep=deep)
         vars(copied).pop("id", None)
         return copied
@@ -137,16 +126,15 @@ class Quartiles(Frozen):
 
     @classmethod
     def of(cls, values: Iterable[float]) -> "Quartiles":
-        """The quartiles of `values`."""
         q1, median, q3 = np.quantile([*values], (0.25, 0.5, 0.75)).tolist()
         return cls(q1=q1, median=median, q3=q3)
 
     @classmethod
     def of_ratio(cls, values: Iterable[float], others: Iterable[float]) -> "Quartiles":
-        """The quartiles of the ratios of two measurements, pair by pair."""
+        # Pair by pair.
         return cls.of(value / other for value, other in zip(values, others, strict=True))
 
     def __truediv__(self, other: "float | Quartiles") -> "Quartiles":
-        """In another unit; or the ratio of medians, with the quartiles furthest from it."""
+        # In another unit; or the ratio of medians, with the quartiles furthest from it.
         by = other if isinstance(other, Quartiles) else Quartiles.of([other])
         return Quartiles(q1=self.q1 / by.q3, median=self.median / by.median, q3=self.q3 / by.q1)

@@ -18,19 +18,18 @@ import psutil
 
 from zoo.registry import UserError, in_one_line
 
+# The beginning of the file of a record: 16 digits of the SHA-256 of all other lines.
 CHECKSUM = re.compile(r'\{\n "checksum": "([0-9a-f]{16})",\n')
-"""The beginning of the file of a record: 16 digits of the SHA-256 of all other lines."""
 
+# The beginning of a line of records: the checksum of the rest, the kind of record, its name.
 HEAD = re.compile(
     r'\{"checksum":"([0-9a-f]{16})",("kind":"(run|cost|study|baselines|certificate|shallow|claim)",'
     r'"name":"([^"\\]+)",(.*))'
 )
-"""The beginning of a line of records: the checksum of the rest, the kind of record, its name."""
 
 EDITED = "it was edited: its checksum is of other content"
 
-MOST_BYTES = 2**28
-"""The largest file that is read: one row has a thousandth of it."""
+MOST_BYTES = 2**28  # The largest file that is read: one row has a thousandth of it
 
 
 class Text(NamedTuple):
@@ -49,18 +48,15 @@ class Text(NamedTuple):
 
 
 def with_checksum(text: str) -> str:
-    """The text of a record, as `model_dump_json(indent=1)` gives it, with a checksum of it."""
     return text.replace("{\n", f'{{\n "checksum": "{_checksum(text)}",\n', 1)
 
 
 def line_of(kind: str, name: str, text: str) -> str:
-    """The line of a record; `text` is its JSON on one line, as `model_dump_json()` gives it."""
     rest = f'"kind":"{kind}","name":"{name}",{text[1:]}'
     return f'{{"checksum":"{_checksum(rest)}",{rest}\n'
 
 
 def read_file(path: Path, kind: str) -> Text:
-    """The text of a file that is one record."""
     content, problem = _content(path)
     try:
         text = content.decode()
@@ -74,10 +70,8 @@ def read_file(path: Path, kind: str) -> Text:
 
 
 def read_lines(store: Path) -> Iterator[Text]:
-    """Every line of the files `*.jsonl` of a store, and of its folders, file by file.
-
-    A file that is not one of records, or that is in a folder of a folder, is a text with a problem.
-    """
+    # A file that is not one of records, or that is in a folder of a folder, is a text with a
+    # problem.
     for file in _line_files(store):
         yield from file_lines(file)
     for file in sorted(store.glob("[!.]*/[!.]*/[!.]*.jsonl")):
@@ -86,7 +80,6 @@ def read_lines(store: Path) -> Iterator[Text]:
 
 
 def find_line(store: Path, kind: str, name: str) -> Text | None:
-    """The line of a record of a store, the last one if there are several."""
     for file in reversed(_line_files(store)):
         if found := _by_name(file, *_version(file)).get((kind, name)):
             return found
@@ -94,7 +87,6 @@ def find_line(store: Path, kind: str, name: str) -> Text | None:
 
 
 def _line_files(store: Path) -> list[Path]:
-    """The files of lines; raise OSError if the folder cannot be listed."""
     files: list[Path] = []
     if store.is_dir():
         with os.scandir(store) as entries:
@@ -109,12 +101,10 @@ def _line_files(store: Path) -> list[Path]:
 
 
 def file_lines(file: Path) -> tuple[Text, ...]:
-    """Every line of a file, and what it has besides; one text if it cannot be read."""
     return _lines(file, *_version(file))
 
 
 def _version(file: Path) -> tuple[int, int]:
-    """The time and the size of a file, which change with its content; zeros if it is none."""
     try:
         at = file.stat()
     except OSError:
@@ -124,7 +114,6 @@ def _version(file: Path) -> tuple[int, int]:
 
 @lru_cache(maxsize=4096)
 def _lines(file: Path, modified: int, size: int) -> tuple[Text, ...]:
-    """The lines of a file, read again when its time or size has changed."""
     content, problem = _content(file)
     if problem:
         return (_no_record(file, 0, problem),)
@@ -153,7 +142,6 @@ def _no_record(file: Path, line: int, problem: str) -> Text:
 
 
 def _content(file: Path) -> tuple[bytes, str]:
-    """The content of a file, or why it cannot be read."""
     try:
         # Opening a named pipe, or reading a device, would block for ever.
         if not stat.S_ISREG((at := file.stat()).st_mode):
@@ -171,7 +159,6 @@ def _checksum(text: str) -> str:
 
 @contextmanager
 def usable(what: object, verb: str, remedy: str) -> Iterator[None]:
-    """Raise an OSError inside as a `UserError`: `what`, or its file, cannot be `verb`."""
     try:
         yield
     except OSError as error:
@@ -182,32 +169,25 @@ def usable(what: object, verb: str, remedy: str) -> Iterator[None]:
 
 
 def require_writable(folder: Path, what: str, remedy: str) -> None:
-    """Create a folder, or raise UserError: `what` cannot be written; it ends with `remedy`."""
     with usable(what, "written", remedy):
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
 
 
 def write_atomic(path: Path, content: bytes) -> Path:
-    """Write `content` to a hidden file, rename that to `path`, and return `path`.
-
-    A reader gets the old file or the new one. A process that is killed leaves a `.partial` file.
-    """
+    # A reader gets the old file or the new one. A process that is killed leaves a `.partial` file.
     (written,) = write_all({path: content})
     return written
 
 
 def save(path: Path, content: bytes, what: str) -> Path:
-    """`write_atomic` into a store; `what` names the file in a message."""
     with usable(f"{what} {path}", "written", "free space, or give another --store"):
         return write_atomic(path, content)
 
 
 def write_all(contents: Mapping[Path, bytes]) -> list[Path]:
-    """Write the content of every path to a hidden file, then rename all of these.
-
-    No file is changed unless all could be written; else an OSError has the `filename` that cannot.
-    """
+    # No file is changed unless all could be written; else an OSError has the `filename` that
+    # cannot.
     process = f"{platform.node()}.{os.getpid()}.partial"
     partial = {path: path.with_name(f".{path.name}.{process}") for path in contents}
     path = Path()
@@ -232,12 +212,10 @@ def write_all(contents: Mapping[Path, bytes]) -> list[Path]:
 
 
 def within(folder: Path, files: Mapping[str, bytes]) -> dict[Path, bytes]:
-    """The files by their path in `folder`."""
     return {folder / name: content for name, content in files.items()}
 
 
 def write_pages(files: Mapping[Path, bytes]) -> list[Path]:
-    """Write all files, or none of them; return their paths."""
     for folder in {file.parent for file in files}:
         remove_partial(folder)
     with usable("", "written", "nothing is changed; free space, or give another folder"):
@@ -245,7 +223,6 @@ def write_pages(files: Mapping[Path, bytes]) -> list[Path]:
 
 
 def remove_partial(folder: Path) -> None:
-    """Delete the `.partial` files of processes of this machine that no longer run, at any depth."""
     for path in folder.rglob(f".*.{glob.escape(platform.node())}.*.partial"):
         process = path.name.split(".")[-2]
         if process.isdecimal() and not psutil.pid_exists(int(process)):

@@ -1,7 +1,4 @@
-"""Records as pandas data frames: a row a run, a row a measurement of cost.
-
-Columns are the fields of the record, `model.dim`; see `docs/records.md`.
-"""
+"""Records as pandas data frames: a row a run, a row a measurement; see `docs/records.md`."""
 
 import json
 from collections import defaultdict
@@ -25,20 +22,21 @@ from zoo.registry import checked
 
 Row = dict[str, Any]
 
+# The columns of what was measured of a cost: seconds of a call; `ratio` to the fastest exact
+# softmax, `reference`; `memory`, the bytes of `memory_batch` samples with their state, and
+# `memory_ratio` to SDPA; `over_limit`, the seconds over the least that the device needs; see
+# `harness.records.cost.Measured`.
 MEASURED = (
     "seconds", "seconds.q1", "seconds.q3", "samples", "ratio", "ratio.q1", "ratio.q3", "no_ratio",
     "reference", "memory", "memory_batch", "memory_ratio", "peak_bytes", "state_bytes", "flops",
     "analytic_flops", "required_bytes", "parameters", "over_limit", "limit_bytes_per_second",
     "limit_flops_per_second", "softmax_parameters", "backend",
 )  # fmt: skip
-"""The columns of what was measured of a cost: seconds of a call; `ratio` to the fastest exact
-softmax, `reference`; `memory`, the bytes of `memory_batch` samples with their state, and
-`memory_ratio` to SDPA; `over_limit`, the seconds over the least that the device needs; see
-`harness.records.cost.Measured`."""
 
+# The texts among the columns of a cost, empty where there is none.
 TEXTS = ("no_ratio", "reference", "backend", "task")
-"""The texts among the columns of a cost, empty where there is none."""
 
+# Columns of a run that are a field of its record, as `field_at` has it.
 OF_RUNS = {
     "attention": "spec.attention", "row": "spec.row", "task": "spec.question.task.key",
     "question": "spec.question.name", "question.id": "spec.question.id",
@@ -56,13 +54,13 @@ OF_RUNS = {
     "system": "environment.system", "commit": "environment.commit", "started": "started",
     "baseline": "is_baseline", "version": "version", "id": "spec.id",
 }  # fmt: skip
-"""Columns of a run that are a field of its record, as `field_at` has it."""
 
 _fields = attrgetter(*OF_RUNS.values())
 
+# The texts among them, empty where the record has none.
 TEXTS_OF_RUNS = ("role", "match", "reference", "inference_reference")
-"""The texts among them, empty where the record has none."""
 
+# The same for numbers, which not every run has.
 OUTCOME = {
     "score": "final.score", "dev": "final.dev", "best_on_test": "final.best_on_test",
     "test_examples": "final.test_examples", "best_step": "final.best_step",
@@ -71,8 +69,8 @@ OUTCOME = {
     "processor.training": "processor.training", "processor.evaluation": "processor.evaluation",
     "state_bytes": "state_bytes", "parameters": "parameters", "flops": "flops",
 }  # fmt: skip
-"""The same for numbers, which not every run has."""
 
+# Columns of a run that are a field of the record of its cost, by pass.
 OF_STEPS: Mapping[Pass, Mapping[str, str]] = {
     "train": {
         "step_seconds": "measured.seconds", "time_ratio": "measured.ratio",
@@ -85,11 +83,11 @@ OF_STEPS: Mapping[Pass, Mapping[str, str]] = {
         "inference_reference": "measured.reference",
     },
 }  # fmt: skip
-"""Columns of a run that are a field of the record of its cost, by pass."""
 
+# The quartiles among them.
 TIMES = ("step_seconds", "time_ratio", "tokens_per_second", "inference_ratio")
-"""The quartiles among them."""
 
+# Columns of a cost that are a field of its record.
 OF_COSTS = {
     "attention": "spec.attention", "level": "spec.level", "pass": "spec.operation",
     "length": "spec.length", "batch": "spec.batch", "batching": "spec.batching", "dim": "spec.dim",
@@ -100,11 +98,10 @@ OF_COSTS = {
     "commit": "environment.commit", "version": "version", "shape": "spec.shape",
     "task": "spec.task.key", "id": "spec.id", "row": "spec.row",
 }  # fmt: skip
-"""Columns of a cost that are a field of its record."""
 
 
 def frame(*folders: Path | str) -> pd.DataFrame:
-    """The runs of stores, a row each; if several stores have a run, the last one counts."""
+    # If several stores have a run, the last one counts.
     stores = [require_folder(Path(folder)) for folder in folders]
     every = chain.from_iterable(Store(store).each(curves=False) for store in stores)
     measured = (cost for store in stores for cost in CostStore.within(store).read()[0])
@@ -118,22 +115,15 @@ def frame(*folders: Path | str) -> pd.DataFrame:
 
 @checked
 def costs(folder: Path | str) -> pd.DataFrame:
-    """The measurements of `harness cost` in a store, a row each."""
     return of_costs(CostStore.within(require_folder(Path(folder))).read()[0])
 
 
 @checked
 def baselines(folder: Path | str) -> pd.DataFrame:
-    """The baselines of the tasks in a store; see `of_baselines`."""
     return of_baselines(BaselineStore.within(require_folder(Path(folder))).read()[0])
 
 
 def of_baselines(found: Iterable[TaskBaselines]) -> pd.DataFrame:
-    """A row for each baseline of a task.
-
-    Columns: `data` and `task` as a run has them; `version` of the set of baselines, `complete`;
-    `name`, `score`, in the unit of a run's.
-    """
     rows = [
         (record.spec.file_name, record.spec.key, record.version, not record.left, name, score)
         for record in found
@@ -143,10 +133,8 @@ def of_baselines(found: Iterable[TaskBaselines]) -> pd.DataFrame:
 
 
 def of_records(records: Iterable[Record], costs: Iterable[CostRecord] = ()) -> pd.DataFrame:
-    """A row for each run; the columns are in `docs/records.md`, section Runs.
-
-    `costs` has its training step and evaluation, measured on its machine with its threads and code.
-    """
+    # `costs` has its training step and evaluation, measured on its machine with its threads and
+    # code.
     measured = defaultdict[tuple[str, ...], dict[Pass, CostRecord]](dict)
     for cost in costs:
         measured[_key(cost)][cost.spec.operation] = cost
@@ -168,7 +156,7 @@ def of_records(records: Iterable[Record], costs: Iterable[CostRecord] = ()) -> p
 
 
 def _key(record: Record | CostRecord) -> tuple[str, ...]:
-    """Equal for a run and the costs of its steps."""
+    # Equal for a run and the costs of its steps.
     spec, environment = record.spec, record.environment
     threads = spec.threads if isinstance(spec, CostSpec) else environment.threads
     code = sorted(f"{name} {major(record.versions.get(name, ''))}" for name in spec.options)
@@ -186,11 +174,9 @@ def _steps(record: Record, costs: Mapping[tuple[str, ...], Mapping[Pass, CostRec
 
 
 def best_trials_first(trials: pd.DataFrame) -> pd.DataFrame:
-    """Trials in order of their score on dev, the best first, those without one last.
-
-    Those that ended at the score that solves the question come first, by their steps. Of equal ones
-    the one nearest to the recipe is better, then the first by the text of its point.
-    """
+    # Trials in order of their score on dev, the best first, those without one last.
+    # Those that ended at the score that solves the question come first, by their steps. Of equal
+    # ones the one nearest to the recipe is better, then the first by the text of its point.
     is_early = trials["dev"].notna() & (trials["last_step"] < trials["train.steps"])
     ended = trials["last_step"].where(is_early)
     order = best_first(trials["dev"], trials["dev_better"])
@@ -200,23 +186,19 @@ def best_trials_first(trials: pd.DataFrame) -> pd.DataFrame:
 
 
 def newest(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs of the newest version of each task that any of the runs is of."""
     return runs[is_newest(runs)] if len(runs) else runs
 
 
 def is_newest(runs: pd.DataFrame) -> pd.Series:
-    """Return whether each run is of the newest version of its task that any of the runs is of."""
     version = runs["task"].str.extract(r"@([0-9]+)", expand=False).fillna("0").astype(float)
     return version == version.groupby(runs["task.name"]).transform("max")
 
 
 def best_first(scores: pd.Series, better: pd.Series) -> pd.Series:
-    """Numbers in the order of scores, the best first; `better` is `higher` or `lower`."""
     return scores.astype(float) * better.map({"higher": -1, "lower": 1}).astype(float)
 
 
 def of_curves(records: Iterable[Record]) -> pd.DataFrame:
-    """A row for each point of curves: its fields, and `id`, `machine`, `started` of the run."""
     rows = [
         (run.spec.id, run.environment.device, run.started, *dict(point).values())
         for run in records
@@ -227,7 +209,7 @@ def of_curves(records: Iterable[Record]) -> pd.DataFrame:
 
 
 def of_costs(records: Iterable[CostRecord]) -> pd.DataFrame:
-    """A row for each measurement of a call as it is now; see `docs/records.md`, section Costs."""
+    # Measurements of a call as it is now.
     found = pd.DataFrame([_cost(record) for record in records if not record.spec.superseded])
     if found.empty:
         return found
@@ -271,7 +253,6 @@ def _run(record: Record, shared: dict[str, Row]) -> Row:
 
 
 def _question(spec: RunSpec) -> Row:
-    """The columns that runs of one question with the same values share."""
     question = spec.question
     return {
         **dotted("task", question.task.options),
@@ -285,7 +266,6 @@ def _question(spec: RunSpec) -> Row:
 
 
 def _quartiles(name: str, values: Quartiles | None) -> Row:
-    """The median by `name`, and the other quartiles."""
     return {
         f"{name}{end}": getattr(values, field, None)
         for end, field in (("", "median"), (".q1", "q1"), (".q3", "q3"))
@@ -312,7 +292,7 @@ def _cost(record: CostRecord) -> Row:
 
 
 def dotted(prefix: str, fields: Mapping[str, Any]) -> Row:
-    """Fields by their paths, `model.dim`; those of a field are one level below it."""
+    # `model.dim`; fields of a field are one level below it.
     columns: Row = {}
     for name, value in fields.items():
         path, nested = f"{prefix}.{name}", isinstance(value, Frozen | Mapping)

@@ -30,8 +30,7 @@ from tasks.metrics import Metric
 
 Array = NDArray[np.float64]
 
-UPPER = 0.975
-"""The quantile at the upper end of every interval: 95 % lie within."""
+UPPER = 0.975  # The quantile at the upper end of every interval: 95 % lie within
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +47,7 @@ class Sample:
 
     @classmethod
     def of(cls, answers: Sequence[CorrectAnswers | ClusterValues]) -> "Sample | None":
-        """The answers of one or more runs; None where they are of different test splits."""
+        # None where they are of different test splits.
         sizes = [run.cluster_sizes() for run in answers]
         if not all(np.array_equal(sizes[0], other) for other in sizes[1:]):
             return None
@@ -57,70 +56,59 @@ class Sample:
 
     @property
     def seeds(self) -> int:
-        """The number of runs, k."""
         return len(self.totals)
 
     @cached_property
     def answers(self) -> float:
-        """n, the number of answers of one run."""
         return float(self.sizes.sum())
 
     @cached_property
     def average(self) -> Array:
-        """Correct answers of each cluster, over all seeds, (c,)."""
+        # Correct answers of each cluster, over all seeds, (c,).
         return self.totals.mean(0)
 
     @cached_property
     def means(self) -> Array:
-        """The accuracy of each seed, (k,)."""
         return self.totals.sum(1) / self.answers
 
     @cached_property
     def errors(self) -> Array:
-        """The standard error of the accuracy of each seed over test examples, (k,)."""
         return np.sqrt(np.sum(self._deviations(self.totals, self.means[:, None]) ** 2, 1))
 
     @property
     def freedom(self) -> float:
-        """Degrees of freedom of `examples`: clusters of equal size that weigh as much, less 1.
-
-        Kish, "Survey Sampling", 1965; at least 1.
-        """
+        # Clusters of equal size that weigh as much, less 1 (Kish, "Survey Sampling", 1965).
         return max(self.answers**2 / float(self.sizes @ self.sizes) - 1, 1.0)
 
     @cached_property
     def mean(self) -> float:
-        """The accuracy over all seeds."""
         return float(self.means.mean())
 
     @cached_property
     def deviations(self) -> Array:
-        """The error of the mean from each cluster, scaled to its variance, (c,).
-
-        The sum of the squares is `examples`; the sum of the products with another row's is the
-        covariance of the two means over test examples.
-        """
+        # The sum of the squares is `examples`; the sum of the products with another row's is the
+        # covariance of the two means over test examples.
         return self._deviations(self.average, np.array(self.mean))
 
     def _deviations(self, totals: Array, mean: Array) -> Array:
-        """The deviations of the jackknife: how much the mean changes without a cluster."""
+        # The jackknife: how much the mean changes without a cluster.
         clusters = len(self.sizes)
         others = self.answers - self.sizes if clusters > 1 else self.sizes
         return (totals - self.sizes * mean) / others * (1 - 1 / clusters) ** 0.5
 
     @cached_property
     def examples(self) -> float:
-        """Variance of the mean over test examples: sigma_b^2/c + sigma_e^2/(kc)."""
+        # sigma_b^2/c + sigma_e^2/(kc)
         return float(np.sum(self.deviations**2))
 
     @cached_property
     def between(self) -> float:
-        """Variance of the mean over seeds: sigma_a^2/k + sigma_e^2/(kc)."""
+        # sigma_a^2/k + sigma_e^2/(kc)
         return float(self.means.var(ddof=1)) / self.seeds if self.seeds > 1 else 0.0
 
     @cached_property
     def interaction(self) -> float:
-        """The part that both have: sigma_e^2/(kc)."""
+        # sigma_e^2/(kc)
         seeds, clusters = self.totals.shape
         if seeds == 1 or clusters == 1:
             return 0.0
@@ -134,11 +122,8 @@ class Sample:
 
     @property
     def design(self) -> float:
-        """Variance over test examples of one answer's weight: `examples` over p (1 - p).
-
-        One further error that a whole cluster shares is assumed, since without an error the
-        dependence within clusters is unknown: 1/c where all answers or none are correct.
-        """
+        # One further error that a whole cluster shares is assumed, since without an error the
+        # dependence within clusters is unknown: 1/c where all answers or none are correct.
         p, clusters = self.mean, len(self.sizes)
         errors = min(p, 1 - p) * self.answers * self.seeds
         observed = self.examples / (p * (1 - p)) if errors else 0.0
@@ -157,27 +142,20 @@ class Interval(NamedTuple):
 
 
 def interval_of(sample: Sample, metric: Metric) -> Interval:
-    """The interval of the runs of a sample in the unit of their metric."""
     interval = (score_interval if sample.bounded else mean_interval)(sample)
     return in_unit(interval, metric)
 
 
 def in_unit(interval: Interval, metric: Metric) -> Interval:
-    """An interval of means as an interval of scores."""
     return Interval(*map(metric.value, interval))
 
 
 def score_interval(sample: Sample) -> Interval:
-    """The interval of runs whose answers are known, over seeds and clusters of test answers.
-
-    Its ends are the accuracies p with
-
-        (mean - p)^2 = q^2 v / (mean (1 - mean)) p (1 - p)
-
-    where v is the variance of the mean, with `Sample.design` for examples, and q its quantile.
-    Where seeds agree it is Wilson's interval with the design effect of clusters. Where they
-    dominate it is Student's, nearer to 1/2.
-    """
+    # Its ends are the accuracies p with
+    #     (mean - p)^2 = q^2 v / (mean (1 - mean)) p (1 - p)
+    # where v is the variance of the mean, with `Sample.design` for examples, and q its quantile.
+    # Where seeds agree it is Wilson's interval with the design effect of clusters. Where they
+    # dominate it is Student's, nearer to 1/2.
     mean, spread = sample.mean, sample.mean * (1 - sample.mean)
     if not spread:
         square = float(stdtrit(sample.freedom, UPPER)) ** 2
@@ -188,18 +166,14 @@ def score_interval(sample: Sample) -> Interval:
 
 
 def mean_interval(sample: Sample) -> Interval:
-    """The interval of a mean that has no bounds, such as a loss, over seeds and test clusters."""
     half = _half(sample.seeds, sample.freedom,
                  Variances(sample.between, sample.examples, sample.interaction))  # fmt: skip
     return Interval(sample.mean, sample.mean - half, sample.mean + half)
 
 
 def interval_like(mean: float, samples: Sequence[Sample]) -> Interval:
-    """The interval of a mean whose single answers are not known, over test examples.
-
-    Its variance over them is that of one seed of the samples, which answer the same examples, in
-    the median: of an answer's weight for an accuracy, of the mean for another value.
-    """
+    # Its variance over them is that of one seed of the samples, which answer the same examples, in
+    # the median: of an answer's weight for an accuracy, of the mean for another value.
     seeds = [replace(sample, totals=sample.totals[:1]) for sample in samples]
     square = float(stdtrit(samples[0].freedom, UPPER)) ** 2
     if samples[0].bounded:
@@ -218,7 +192,6 @@ class Variances(NamedTuple):
 
 
 def _half(seeds: int, clusters: float, of: Variances) -> float:
-    """Half the width of an interval; `clusters` is the degrees of freedom of the examples."""
     if seeds == 1:
         return float(stdtrit(clusters, UPPER)) * of.examples**0.5
     variance, share = combined(*np.array(of)[:, None])
@@ -227,31 +200,26 @@ def _half(seeds: int, clusters: float, of: Variances) -> float:
 
 
 def combined(between: Array, examples: Array, interaction: Array) -> tuple[Array, Array]:
-    """The variance of a mean over seeds and examples, and the weight of seeds in `tail`.
-
-    Both variances contain the interaction, so it is subtracted once. The difference may be small by
-    chance, or negative: a third of the interaction is the least. With 0 in its place 92 % of
-    intervals cover a mean of twelve clusters whose variance is nearly all interaction, with all of
-    it 99 %. The weight is the share of the variance that seeds have, to the power 3/2: 94 to 97 %
-    of intervals then contain the true value, with the share itself up to 97.2 %.
-    """
+    # Both variances contain the interaction, so it is subtracted once. The difference may be small
+    # by chance, or negative: a third of the interaction is the least. With 0 in its place 92 % of
+    # intervals cover a mean of twelve clusters whose variance is nearly all interaction, with all
+    # of it 99 %. The weight is the share of the variance that seeds have, to the power 3/2: 94 to
+    # 97 % of intervals then contain the true value, with the share itself up to 97.2 %.
     variance = np.maximum(between + examples - interaction, interaction / 3)
     share = np.minimum(between / np.maximum(variance, np.finfo(float).tiny), 1.0)
     return variance, share**1.5
 
 
 def tail(t: Array, share: Array, seeds: Array, clusters: Array) -> Array:
-    """Two-sided probability that an error exceeds t >= 0 standard errors.
-
-    The mean of two Student distributions, with the weight `share` for seeds; `seeds` and `clusters`
-    are degrees of freedom. Its far tail, which a correction for many pairs needs, is conservative.
-    Satterthwaite's one is not: with three seeds it is up to 30 times too small at 0.05/66.
-    """
+    # Two-sided probability that an error exceeds t >= 0 standard errors.
+    # The mean of two Student distributions, with the weight `share` for seeds; `seeds` and
+    # `clusters` are degrees of freedom. Its far tail, which a correction for many pairs needs, is
+    # conservative. Satterthwaite's one is not: with three seeds it is up to 30 times too small at
+    # 0.05/66.
     return 2 * (share * stdtr(seeds, -t) + (1 - share) * stdtr(clusters, -t))
 
 
 def quantile(share: Array, seeds: Array, clusters: Array) -> Array:
-    """The standard errors that 5 % of errors exceed: see `tail`."""
     t = np.minimum(stdtrit(seeds, UPPER), stdtrit(clusters, UPPER)) * np.ones_like(share)
     # The tail is convex: Newton's steps from below rise to the quantile, and seven are exact.
     for _ in range(7):
@@ -261,12 +229,11 @@ def quantile(share: Array, seeds: Array, clusters: Array) -> Array:
 
 
 def _density(t: Array, freedom: Array) -> Array:
-    """The density of Student's distribution."""
     return (1 + t * t / freedom) ** (-(freedom + 1) / 2) / (freedom**0.5 * beta(0.5, freedom / 2))
 
 
 def score_ends(mean: float, factor: float) -> tuple[float, float]:
-    """The solutions p of `(mean - p)^2 = factor p (1 - p)`, within [0, 1]."""
+    # The solutions p of (mean - p)^2 = factor p (1 - p), within [0, 1].
     centre = (mean + factor / 2) / (1 + factor)
     half = (factor * mean * (1 - mean) + factor**2 / 4) ** 0.5 / (1 + factor)
     # Rounding could put an end on the wrong side of the mean.
@@ -274,14 +241,10 @@ def score_ends(mean: float, factor: float) -> tuple[float, float]:
 
 
 def interval(accuracies: Sequence[float], examples: int) -> Interval:
-    """The interval of runs that differ by seed only, whose single answers are not known.
-
-    One run has Wilson's interval. Of several runs the interaction of seeds and examples is not
-    known and counts twice: the interval covers at least 95 %. All runs answer the same examples,
-    which count once: seeds that agree do not make the test split larger.
-
-    `accuracies` are fractions correct, at least one; `examples` is the size of the test split.
-    """
+    # One run has Wilson's interval. Of several runs the interaction of seeds and examples is not
+    # known and counts twice: the interval covers at least 95 %. All runs answer the same examples,
+    # which count once: seeds that agree do not make the test split larger.
+    # `accuracies` are fractions correct, at least one; `examples` is the size of the test split.
     mean, runs = fmean(accuracies), len(accuracies)
     spread = mean * (1 - mean)
     if runs == 1 or not spread or examples == 1:
@@ -291,9 +254,6 @@ def interval(accuracies: Sequence[float], examples: int) -> Interval:
 
 
 def wilson(accuracy: float, examples: int) -> tuple[float, float]:
-    """Score interval of one fraction of `examples` independent examples.
-
-    Wilson, "Probable Inference, the Law of Succession, and Statistical Inference", 1927. Unlike the
-    normal interval it is valid near 0 and 1, and lies within [0, 1].
-    """
+    # Wilson, "Probable Inference, the Law of Succession, and Statistical Inference", 1927. Unlike
+    # the normal interval it is valid near 0 and 1, and lies within [0, 1].
     return score_ends(accuracy, float(ndtri(UPPER)) ** 2 / examples)

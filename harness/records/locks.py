@@ -21,8 +21,7 @@ from harness.records.record import Point
 
 FOLDER = ".locks"
 
-SECONDS_PER_STATE = 2.0
-"""Minimum seconds between two writes of the step of a run."""
+SECONDS_PER_STATE = 2.0  # Minimum seconds between two writes of the step of a run
 
 
 class State(Frozen):
@@ -43,32 +42,24 @@ class State(Frozen):
 
     @property
     def is_of_this_host(self) -> bool:
-        """Return whether the process is, or was, one of this machine."""
         return self.host == platform.node()
 
     @property
     def is_of_this_process(self) -> bool:
-        """Return whether the process is this one."""
         return self.is_of_this_host and self.pid == os.getpid()
 
     @property
     def step(self) -> int:
-        """The number of optimiser steps done."""
         return self.point.step if self.point else 0
 
 
 class Lock:
-    """The lock of a run that this process holds, and its `state`."""
-
     def __init__(self, held: filelock.AcquireReturnProxy, path: Path, state: State) -> None:
         self.state, self._held, self._path, self._write_at = state, held, path, 0.0
         self.report()
 
     def report(self, **changes: str | Point) -> None:
-        """Change the state; it is written where the phase is a new one or some time has passed.
-
-        Best effort: write errors are ignored.
-        """
+        # Best effort: write errors are ignored.
         self.state = self.state.model_copy(update=changes)
         if "phase" in changes or time.monotonic() > self._write_at:
             self._write_at = time.monotonic() + SECONDS_PER_STATE
@@ -76,7 +67,7 @@ class Lock:
                 write_atomic(self._path, self.state.model_dump_json().encode())
 
     def release(self, *, keep_state: bool) -> None:
-        """Release the lock; the state is kept where the run has a checkpoint to continue from."""
+        # The state is kept where the run has a checkpoint to continue from.
         if not keep_state:
             with suppress(OSError):
                 self._path.unlink(missing_ok=True)
@@ -84,14 +75,10 @@ class Lock:
 
 
 class Locks:
-    """The locks and states of the runs of a store, by the name of the record."""
-
     def __init__(self, store: Path) -> None:
-        """Use the hidden folder in `store`, which is created by the first lock."""
         self.folder = store / FOLDER
 
     def acquire(self, name: str, *, threads: int, steps: int) -> Lock | None:
-        """The lock of a run of that many threads and steps; None where another process holds it."""
         if (held := self._lock(name)) is None:
             return None
         state = State(
@@ -101,7 +88,7 @@ class Locks:
 
     @contextmanager
     def unused(self, name: str) -> Iterator[bool]:
-        """Return whether no process computes the run; inside, none can take its lock."""
+        # Inside, no process can take the lock.
         path, held = self._path(name, "lock"), None
         if not path.exists():
             yield True
@@ -112,33 +99,29 @@ class Locks:
             yield held is not None
 
     def alone(self, name: str) -> AbstractContextManager[object]:
-        """Wait until no other process holds the lock; it is held until the end of the block."""
+        # Held until the end of the block.
         return self._lock(name, wait=True) or nullcontext()
 
     def is_held(self, name: str) -> bool:
-        """Return whether a process computes the run; meanwhile nobody else can take its lock."""
+        # Meanwhile nobody else can take the lock.
         with self.unused(name) as unused:
             return not unused
 
     def forget(self, name: str) -> None:
-        """Delete the state of a run."""
         with suppress(OSError):
             self._path(name, "json").unlink(missing_ok=True)
 
     def state(self, name: str) -> State | None:
-        """The state that the process which last took the run has written, if it is still there."""
         path = self._path(name, "json")
         with suppress(OSError, ValidationError):
             # Opening a named pipe would block for ever.
             return State.model_validate_json(path.read_bytes()) if path.is_file() else None
 
     def states(self) -> dict[str, State]:
-        """The state of every run that has one, running or interrupted, by name."""
         names = [path.stem for path in sorted(self.folder.glob("[!.]*.json"))]
         return {name: state for name in names if (state := self.state(name))}
 
     def running_here(self) -> int:
-        """The number of runs that processes of this machine compute."""
         here = [state for state in self.states().values() if state.is_of_this_host]
         return sum(psutil.pid_exists(state.pid) for state in here)
 

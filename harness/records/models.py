@@ -90,9 +90,9 @@ class DecisionTransformer(SequenceModel):
 
 Model = Annotated[Encoder | VisionTransformer | DecisionTransformer, Field(discriminator="kind")]
 
+# The specification of the model by `Task.inputs`.
 MODELS: Mapping[str, type[Encoder | VisionTransformer | DecisionTransformer]] = {
     "sequences": Encoder,
     "images": VisionTransformer,
     "trajectories": DecisionTransformer,
 }
-"""The specification of the model by `Task.inputs`."""

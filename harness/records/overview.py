@@ -8,8 +8,8 @@ from harness.records.record import origin_of
 from harness.records.store import BaselineStore, Broken, CostStore, Store
 from harness.records.versions import outdated
 
+# What is known of an interrupted run whose process has left no state.
 SAVED = "with a checkpoint or a record"
-"""What is known of an interrupted run whose process has left no state."""
 
 
 class Entry(NamedTuple):
@@ -26,7 +26,7 @@ class Entry(NamedTuple):
 
 
 def overview(store: Store) -> tuple[list[Entry], list[Broken]]:
-    """Every run of a store, and what is not a record; nothing in the store changes."""
+    # Nothing in the store changes.
     runs, broken = store.read(curves=False)
     found = {run.spec.file_name: run for run in runs}
     states = store.locks.states()

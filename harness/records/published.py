@@ -11,13 +11,12 @@ from harness.records.record import Record
 from harness.records.store import RecordStore
 from zoo.registry import UserError
 
-POINTS = 25
-"""Points of a published curve, besides those at which dev was evaluated."""
+POINTS = 25  # Points of a published curve, besides those at which dev was evaluated
 
+# The store of each kind of line.
 KINDS: Mapping[str, type[RecordStore[Any]]] = {
     kind.tag: kind for kind in RecordStore.__subclasses__()
 }
-"""The store of each kind of line."""
 
 
 class Line(NamedTuple):
@@ -31,13 +30,12 @@ class Line(NamedTuple):
 
 
 def file_of(suite: str, row: str) -> str:
-    """The file of the runs of a row: `SUITE/ROW.jsonl`, or `runs/ROW.jsonl` without a suite."""
+    # `SUITE/ROW.jsonl`, or `runs/ROW.jsonl` without a suite.
     names = (re.sub(r"[^\w.@+-]+", "-", name).strip("-") for name in (suite or "runs", row))
     return f"{'/'.join(names)}.jsonl"
 
 
 def line(of: RecordStore[Any], record: Any, file: str = "") -> Line:
-    """The line of a record, in `file` or in the one of its kind."""
     if isinstance(record, Record):
         file = file or file_of(record.spec.question.suite, record.spec.row)
         record = record.thinned(POINTS)
@@ -47,7 +45,6 @@ def line(of: RecordStore[Any], record: Any, file: str = "") -> Line:
 
 
 def every_line(store: Path) -> Iterator[Line]:
-    """The line of every record of a store that is a file."""
     for kind in KINDS.values():
         of = kind.within(store)
         for name, where in of.entries().items():
@@ -56,7 +53,6 @@ def every_line(store: Path) -> Iterator[Line]:
 
 
 def merged(lines: Iterable[Line], out: Path) -> dict[Path, bytes]:
-    """The files of the published records `out`, with new lines for the same records."""
     new = {(each.kind, each.name): each for each in lines}
     files = defaultdict[Path, dict[tuple[str, str], str]](dict)
     for key, each in new.items():

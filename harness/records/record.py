@@ -15,8 +15,8 @@ from zoo.registry import Value
 
 Status = Literal["ok", "diverged", "out_of_memory", "failed", "interrupted"]
 
+# Statuses of runs that are not repeated: they would end in the same way.
 FINAL: tuple[Status, ...] = ("ok", "diverged", "out_of_memory")
-"""Statuses of runs that are not repeated: they would end in the same way."""
 
 
 class Point(Frozen):
@@ -84,7 +84,6 @@ class Environment(Frozen):
 
     @property
     def commits(self) -> list[str]:
-        """Each commit; `unknown` where there is none."""
         return (self.commit or "unknown").split(", ")
 
 
@@ -100,7 +99,6 @@ class Processor(Frozen):
 
     @property
     def seconds(self) -> float:
-        """The sum."""
         return self.data + self.training + self.evaluation
 
 
@@ -148,21 +146,17 @@ class Record(Frozen):
 
     @property
     def version(self) -> str:
-        """The versions of what it computes in one line: `delta 1, training loop 1`."""
         return line_of_run(self.versions, self.training)
 
     @property
     def is_final(self) -> bool:
-        """Return whether it is a result, which is not made again."""
         return self.status in FINAL
 
     @property
     def selection(self) -> Metric:
-        """The metric on dev, which selects the checkpoint."""
         return self.dev_metric or self.metric
 
     def thinned(self, points: int = 0) -> "Record":
-        """The record with the evaluations, the last point and about `points` others of a curve."""
         shown = range(0, len(self.curve), max(1, len(self.curve) // points)) if points else ()
         kept = [p for i, p in enumerate(self.curve[:-1]) if p.dev is not None or i in shown]
         return self.model_copy(update={"curve": [*kept, *self.curve[-1:]]})
@@ -181,7 +175,6 @@ class Record(Frozen):
 
 
 def origin_of(run: Any) -> Origin:
-    """The code and the data of a record, or of a part that has the fields that they need."""
     task = run.spec.question.task.model_copy(update={"digests": run.spec.data})
     version = line_of_run(run.versions, run.training)
     return Origin(version, task.key, task.file_name, run.files, run.started)

@@ -22,8 +22,7 @@ from harness.records.fields import (
 from harness.records.models import Model
 from zoo.registry import Value
 
-Point = Mapping[str, Value]
-"""A point of a grid: the value of each tuned field, by its path."""
+Point = Mapping[str, Value]  # A point of a grid: the value of each tuned field, by its path
 
 
 class Augment(Frozen):
@@ -140,7 +139,6 @@ class TaskSpec(Frozen):
 
     @property
     def file_name(self) -> str:
-        """The name of the file of its baselines, without suffix: one for each key and digest."""
         text = json.dumps([self.key, self.digests], sort_keys=True)
         return f"{self.name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
@@ -172,12 +170,11 @@ class Question(Identified):
 
     @property
     def title(self) -> str:
-        """Its name with its suite: `laptop@2/copy`."""
         return f"{self.suite}/{self.name}" if self.suite else self.name
 
     @property
     def points(self) -> list[Point]:
-        """Every point of the grid, in order; one without values where there is no grid."""
+        # One without values where there is no grid.
         values = product(*self.grid.values())
         return [dict(zip(self.grid, point, strict=True)) for point in values]
 
@@ -216,32 +213,26 @@ class RunSpec(Identified):
 
     @property
     def task(self) -> TaskSpec:
-        """The task with the digests of its data."""
         return self.question.task.model_copy(update={"digests": self.data})
 
     @property
     def model(self) -> Model:
-        """The model of the question, with the values of this run."""
         return self.question.model.model_copy(update=self._values_of("model"))
 
     @property
     def train(self) -> TrainSpec:
-        """The recipe of the optimiser of the question, with the values of this run."""
         return self.question.train.model_copy(update=self._values_of("train"))
 
     @property
     def variants(self) -> tuple[str, ...]:
-        """The variants of the layers, each once."""
         return tuple(dict.fromkeys(self.layers))
 
     @property
     def row(self) -> str:
-        """Its row in tables: `primal[rank=8]`."""
         return label_of(self.attention, self.overrides)
 
     @property
     def file_name(self) -> str:
-        """The name of its files in a store, without suffix."""
         # A recipe may be `SUITE@VERSION/QUESTION`, and the attention `(A+B)*2`.
         names = (self.attention, self.question.recipe)
         attention, recipe = (re.sub(r"[/*()]", "-", text) for text in names)
@@ -249,10 +240,7 @@ class RunSpec(Identified):
 
     @property
     def distance(self) -> float:
-        """The distance of its values from the recipe: the sum over the fields of the grid.
-
-        For two positive numbers the absolute logarithm of their ratio, for other values 0 or 1.
-        """
+        # Of two positive numbers the absolute logarithm of their ratio, of other values 0 or 1.
         question = self.question
         return float(sum(_difference(self.values[path], field_at(question, path))
                          for path in question.grid if path in self.values))  # fmt: skip
@@ -278,19 +266,16 @@ def _difference(value: Value, other: Value) -> float:
 
 
 def field_at(spec: object, path: str) -> Any:
-    """The field of a specification by its path, as `train.augment.mixup`; None without one."""
     for name in path.split("."):
         spec = getattr(spec, name, None)
     return spec
 
 
 def label_of(attention: str, options: Mapping[str, Value]) -> str:
-    """A variant with options by `VARIANT.OPTION`, as rows are called: `primal[rank=8]`."""
     texts = (f"{path}={value}".removeprefix(f"{attention}.") for path, value in options.items())
     text = ",".join(sorted(texts))
     return f"{attention}[{text}]" if text else attention
 
 
 def by_option(options: Mapping[str, Mapping[str, Value]]) -> dict[str, Value]:
-    """Options of variants by `VARIANT.OPTION`."""
     return {f"{v}.{name}": value for v, of in options.items() for name, value in of.items()}

@@ -53,16 +53,11 @@ Show = Callable[[str, int, int], None]
 
 UNSEEN: Show = lambda kind, number, count: None  # noqa: E731
 
-STEP = 100
-"""Records between two calls of `Show`."""
-
-NO_PARTS = {name: {} for name in ("losses", "groups")}
-"""The defaults of a point of a curve."""
+STEP = 100  # Records between two calls of `Show`
+NO_PARTS = {name: {} for name in ("losses", "groups")}  # The defaults of a point of a curve
 
 
 class Broken(NamedTuple):
-    """A file in a store that is not a record, and the reason in one line."""
-
     path: Path
     reason: str
 
@@ -85,33 +80,27 @@ class RecordStore(Generic[RecordT]):
     remedy = "move it away to run this again"
 
     def __init__(self, folder: Path, root: Path | None = None) -> None:
-        """Use `folder`, which is created by the first write, and the lines of the store `root`."""
+        # `folder` is created by the first write; `root` is the store with the lines.
         self.folder, self.root = folder, root or folder
 
     @classmethod
     def within(cls: type[StoreT], folder: Path) -> StoreT:
-        """The records of this kind of the store `folder`."""
         return cls(folder / cls.subfolder, folder)
 
     @property
     def locks(self) -> Locks:
-        """The locks of its records."""
         return Locks(self.folder)
 
     def require_writable(self) -> None:
-        """Create the folder if it does not exist."""
         require_writable(self.folder, f"store {str(self.folder)!r}", "give another --store")
 
     def name_of(self, record: Any) -> str:
-        """The name of a record, and of its file without suffix."""
         return record.spec.file_name
 
     def path(self, spec: Spec) -> Path:
-        """The file of the record of `spec`."""
         return self.folder / f"{spec.file_name}.json"
 
     def find(self, spec: Spec) -> RecordT | None:
-        """The record of `spec`, if the store holds one."""
         path = self.path(spec)
         with usable(path, "read", "give another --store"):
             try:
@@ -122,7 +111,6 @@ class RecordStore(Generic[RecordT]):
         return self.require(spec.file_name)
 
     def require(self, name: str) -> RecordT:
-        """The record of a name."""
         return self._required(name, self.read_one(name))
 
     def _required(self, name: str, found: RecordT | Broken) -> RecordT:
@@ -133,20 +121,14 @@ class RecordStore(Generic[RecordT]):
         return found
 
     def write(self, record: RecordT) -> Path:
-        """Write the record to its file atomically, and return its path."""
         text = with_checksum(record.model_dump_json(indent=1) + "\n")
         return save(self.folder / f"{self.name_of(record)}.json", text.encode(), "record")
 
     def remove_partial_files(self) -> None:
-        """Delete the files of processes that were killed while writing."""
         remove_partial(self.folder)
 
     def each(self, *, curves: bool = True, show: Show = UNSEEN) -> Iterator[RecordT | Broken]:
-        """Every record, and every file or line that is none, in order of the names of files.
-
-        Without `curves`, runs have the points of `Record.thinned()` alone. `show` is called with
-        the kind, the number of what was read, and the number of all.
-        """
+        # Without `curves`, runs have the points of `Record.thinned()` alone.
         entries = self.entries()
         for number, entry in enumerate(entries.values()):
             if number % STEP == 0:
@@ -156,18 +138,15 @@ class RecordStore(Generic[RecordT]):
     def read(
         self, *, curves: bool = True, show: Show = UNSEEN
     ) -> tuple[list[RecordT], list[Broken]]:
-        """Every record by name, and every file or line that is none; see `each`."""
         with uncollected():
             found = [*self.each(curves=curves, show=show)]
         broken = [each for each in found if isinstance(each, Broken)]
         return [each for each in found if not isinstance(each, Broken)], broken
 
     def read_whole(self) -> list[RecordT]:
-        """Every record, in order of name."""
         return [self._required(name, self.parse(at)) for name, at in self.entries().items()]
 
     def entries(self) -> dict[str, Path | Text]:
-        """The file or the line of every record by its name, in order of the names of files."""
         found: dict[str, Path | Text] = {**self._lines()}
         with self._listed():
             # Not `Path.glob`, for which a folder that may not be listed is empty.
@@ -176,7 +155,6 @@ class RecordStore(Generic[RecordT]):
         return {name: found[name] for name in sorted(found, key=lambda name: f"{name}.json")}
 
     def _lines(self) -> dict[str, Text]:
-        """The lines of this kind, by the name of their record."""
         found: dict[str, Text] = {}
         with self._listed():
             for line in read_lines(self.root):
@@ -201,13 +179,11 @@ class RecordStore(Generic[RecordT]):
         return usable(f"store {str(self.folder)!r}", "listed", remedy)
 
     def read_one(self, name: str) -> RecordT | Broken:
-        """The record of a name, or why it is none."""
         path = self.folder / f"{name}.json"
         line = None if path.exists() or path.is_symlink() else self._line(name)
         return self.parse(line or path)
 
     def parse(self, entry: Path | Text, *, curves: bool = True) -> RecordT | Broken:
-        """The record of a file or of a line, or why it is none; see `read`."""
         found = entry if isinstance(entry, Text) else read_file(entry, self.tag)
         record = parse(found if curves else thinned(found), self.kind)
         if isinstance(record, Broken) or found.name == self.name_of(record):
@@ -218,10 +194,7 @@ class RecordStore(Generic[RecordT]):
 
 
 def thinned(found: Text) -> Text:
-    """The text of a record without the points of a curve that `Record.thinned()` leaves out.
-
-    They are most of a record, and are not validated.
-    """
+    # The points are most of a record, and are not validated.
     try:
         tree = from_json(found.text)
         *points, last = tree["curve"]
@@ -233,7 +206,6 @@ def thinned(found: Text) -> Text:
 
 
 def parse(found: Text, kind: type[KindT]) -> KindT | Broken:
-    """The model in the text of a record, or why it is none."""
     if found.problem and (found.line or not found.text):
         return _broken(found, f"{found.problem}; move it away")
     try:
@@ -253,12 +225,10 @@ def _broken(found: Text, reason: str) -> Broken:
 
 
 class Store(RecordStore[Record]):
-    """The records of runs."""
-
     kind, tag = Record, "run"
 
     def each(self, *, curves: bool = True, show: Show = UNSEEN) -> Iterator[Record | Broken]:
-        """As `RecordStore.each`; runs of one question share it, which is a third of a record."""
+        # Runs of one question share it, which is a third of a record.
         questions = dict[str, Question]()
         for record in super().each(curves=curves, show=show):
             if isinstance(record, Record):
@@ -267,16 +237,14 @@ class Store(RecordStore[Record]):
             yield record
 
     def weights(self, spec: RunSpec) -> Path:
-        """The folder of the weights that a run of `spec` keeps."""
         return self.folder / "weights" / spec.file_name
 
     def checkpoint(self, spec: RunSpec) -> Path:
-        """The file of the checkpoint of an unfinished run of `spec`."""
         return self.path(spec).with_suffix(".checkpoint")
 
     @contextmanager
     def locked(self, spec: RunSpec, threads: int) -> Iterator[Lock | None]:
-        """The lock of a run; None where it is held. Its state stays where it has a checkpoint."""
+        # The state stays where the run has a checkpoint.
         lock = self.locks.acquire(spec.file_name, threads=threads, steps=spec.train.steps)
         try:
             yield lock
@@ -285,11 +253,7 @@ class Store(RecordStore[Record]):
                 lock.release(keep_state=self.checkpoint(spec).exists())
 
     def remove_leftovers(self) -> None:
-        """Delete what killed processes have left, and what no run will be continued from.
-
-        These are partial files, checkpoints of finished runs, and states of runs without a
-        checkpoint. Nothing of a run that a process computes is deleted.
-        """
+        # Nothing of a run that a process computes is deleted.
         self.remove_partial_files()
         saved = [path.stem for path in self.folder.glob("*.checkpoint")]
         for name in {*saved, *self.locks.states()}:
@@ -306,46 +270,33 @@ class Store(RecordStore[Record]):
 
 
 class CostStore(RecordStore[CostRecord]):
-    """The records of cost sweeps."""
-
     kind, tag, file, subfolder = CostRecord, "cost", "costs.jsonl", "cost"
     remedy = "move it away to measure this again"
 
 
 class StudyStore(RecordStore[StudyRecord]):
-    """The records of studies, by study and subject."""
-
     kind, tag, file, subfolder = StudyRecord, "study", "studies.jsonl", "studies"
 
 
 class BaselineStore(RecordStore[TaskBaselines]):
-    """The baselines of tasks."""
-
     kind, tag, file, subfolder = TaskBaselines, "baselines", "baselines.jsonl", FOLDER
 
 
 class CertificateStore(RecordStore[Certificate]):
-    """The certificates of variants."""
-
     kind, tag, file = Certificate, "certificate", "certificates.jsonl"
     subfolder = "certificates"
     remedy = "delete it, and run: harness check {name} --store {store}"
 
     def name_of(self, record: Certificate) -> str:
-        """The variant."""
         return record.variant
 
     def by_variant(self) -> dict[str, Certificate]:
-        """The certificate of each variant, in order; see `read_whole`."""
         return {record.variant: record for record in self.read_whole()}
 
 
 class ShallowStore(RecordStore[ShallowStudy]):
-    """The studies of shallow models."""
-
     kind, tag, file, subfolder = ShallowStudy, "shallow", "baselines.jsonl", "shallow"
     remedy = "move it away, and fit the models again"
 
     def name_of(self, record: ShallowStudy) -> str:
-        """The task."""
         return record.name

@@ -26,7 +26,6 @@ class StudySpec(Frozen):
 
     @property
     def file_name(self) -> str:
-        """The name of the file of its record, without suffix."""
         return f"{self.study}-{re.sub(r'[/*()]', '-', self.subject)}"
 
 
@@ -48,7 +47,6 @@ class StudyRecord(Frozen):
 
 
 def table_of(rows: Sequence[Row]) -> dict[str, Any]:
-    """The columns of rows, as `StudyRecord.table` has them."""
     columns = {name: tuple(row[name] for row in rows) for name in rows[0]}
     same = {name for name, values in columns.items() if len({*values}) == 1}
     varied = len(same) < len(columns)
@@ -56,7 +54,6 @@ def table_of(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def frame_of(records: Iterable[StudyRecord]) -> "pd.DataFrame":
-    """The rows of all records of a study; empty without records."""
     import pandas as pd
 
     frames = [pd.DataFrame(dict(record.table)) for record in records]

@@ -34,16 +34,17 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FOLDER = Path(__file__).parents[1] / "recipes" / "suites"
+
+NEXT = FOLDER / "next"  # Versions whose runs are being made, found by `NAME@VERSION` alone
 SUFFIX = ".toml"
 
+# Some of the columns of published answers.
 COLUMNS = (
     "row", "question", "mean", "interval", "answered", "baseline", "baseline_value", "rate",
     "version",
 )  # fmt: skip
-"""Some of the columns of published answers."""
 
-MOST = 512
-"""The most rows of a suite, and its most questions."""
+MOST = 512  # The most rows of a suite, and its most questions
 
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 
@@ -87,8 +88,8 @@ class SuiteQuestion(Frozen):
     published: str = ""
 
     def _check(self) -> None:
-        if not (self.rates or self.recipe or "lr" in self.train):
-            raise ValueError("rates is missing; set it, or recipe")
+        if not self.rates and not self.recipe and "lr" not in self.train:
+            raise ValueError("rates is missing; set it, or train.lr, or recipe")
         seeds = (*self.seeds, *self.more_seeds)
         for name, values in (("rates", self.rates), ("seeds", seeds)):
             if len({*values}) < len(values):
@@ -114,7 +115,6 @@ class SuiteRow(Frozen):
 
     @property
     def label(self) -> str:
-        """The column `row` of the frame of its runs: `delta[negative=True]`."""
         return label_of(self.attention, by_option(self.options))
 
 
@@ -135,12 +135,12 @@ class CostPlan(Frozen):
 
     @property
     def middle_length(self) -> int:
-        """The length by whose time the rows of a matrix are ordered."""
+        # By its time the rows of a matrix are ordered.
         return sorted(self.lengths)[len(self.lengths) // 2]
 
     @property
     def longest_length(self) -> int:
-        """The length by whose time figures of the mean of a suite place rows."""
+        # By its time figures of the mean of a suite place rows.
         return max(self.lengths)
 
     def _check(self) -> None:
@@ -148,11 +148,11 @@ class CostPlan(Frozen):
             raise ValueError(f"pass {min(missing)!r} has no batch; add it to cost.batch")
 
 
+# The plan of a suite that has none.
 LAYERS = CostPlan(
     lengths=(1024, 4096, 16384), passes=("train", "prefill", "decode"), precision="fp32", dim=64,
     heads=2, batch={"train": "tokens=16384", "prefill": "1", "decode": "1"},
 )  # fmt: skip
-"""The plan of a suite that has none."""
 
 
 class Suite(Frozen):
@@ -185,16 +185,13 @@ class Suite(Frozen):
 
     @property
     def has_costs(self) -> bool:
-        """Return whether its table has the costs of its rows."""
         return self.level == "run" and (self.average or not self.published)
 
     @property
     def key(self) -> str:
-        """Its name in records: `laptop@2`."""
         return f"{self.name}@{self.version}"
 
     def question(self, name: str) -> SuiteQuestion:
-        """The question of that name."""
         questions = {question.name: question for question in self.questions}
         require_known(f"question of {self.key}", [name], questions)
         return questions[name]
@@ -204,7 +201,7 @@ PARTS: Parts = {"rows": SuiteRow, "cost": CostPlan}
 
 
 def names() -> list[str]:
-    """The suites of this package."""
+    # Without next versions.
     return sorted(path.stem for path in FOLDER.glob(f"*{SUFFIX}"))
 
 
@@ -217,6 +214,8 @@ def find(name: str) -> Suite:
         return _parse(path.stem, read_toml(path, label, f"copy {FOLDER / 'laptop.toml'}"), label)
     plain, _, version = name.partition("@")
     suite = _built_in(plain)
+    if version not in ("", str(suite.version)) and (NEXT / f"{plain}{SUFFIX}").is_file():
+        suite = _built_in(plain, NEXT)
     if version not in ("", str(suite.version)):
         raise UserError(f"suite {name!r} is not in this release, which has {suite.key!r}; use that")
     return suite
@@ -228,11 +227,8 @@ def show(name: str) -> str:
 
 
 def published(suite: Suite) -> "pd.DataFrame":
-    """The published results of a suite of this package, a line for each row and question.
-
-    Columns: as `answers` of `reports.suite_results.SuiteResults`; `rate`, the `train.lr` that
-    trials chose; `version`, the code of the runs. `python -m harness.cli.pages` writes the file.
-    """
+    # Columns: as `answers` of `reports.suite_results.SuiteResults`; `rate`, the `train.lr` that
+    # trials chose; `version`, the code of the runs. `python -m harness.cli.pages` writes the file.
     import pandas as pd
 
     path = FOLDER / f"{suite.name}.csv"
@@ -244,11 +240,11 @@ def published(suite: Suite) -> "pd.DataFrame":
 
 
 @cache
-def _built_in(name: str) -> Suite:
+def _built_in(name: str, folder: Path = FOLDER) -> Suite:
     if name not in names():
         raise UserError(unknown("suite", name, [*names(), "FILE.toml"]))
     label = f"suite {name!r}"
-    return _parse(name, read_toml(FOLDER / f"{name}{SUFFIX}", label, "reinstall"), label)
+    return _parse(name, read_toml(folder / f"{name}{SUFFIX}", label, "reinstall"), label)
 
 
 def _parse(name: str, tables: Table, label: str) -> Suite:

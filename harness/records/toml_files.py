@@ -12,14 +12,13 @@ from pydantic_core import to_json
 from harness.records.fields import Frozen
 from zoo.registry import UserError, unknown
 
+# Levels of a file, at most: tasks, TASK, variants, VARIANT, OPTION, and the values of a list.
 DEPTH = 6
-"""Levels of a file, at most: tasks, TASK, variants, VARIANT, OPTION, and the values of a list."""
 
-MOST_BYTES = 2**18
-"""Size of a file, at most."""
+MOST_BYTES = 2**18  # Size of a file, at most
 
+# A dotted key of more than 16 names: the time that a parser takes grows with their square.
 DEEP_KEY = re.compile(r"(?:[^\s.,=\[\]{}]{1,64}\s*\.\s*){16}")
-"""A dotted key of more than 16 names: the time that a parser takes grows with their square."""
 
 Table = dict[str, Any]
 
@@ -29,7 +28,6 @@ F = TypeVar("F", bound=Frozen)
 
 
 def read_toml(path: Path, label: str, remedy: str) -> Table:
-    """The tables of a file, `label` in messages; `remedy` says how a user gets such a file."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", path.stem):
         raise UserError(
             f"{label}: a {label.split()[0]}'s name holds up to 64 letters, digits, '-', '_' and "
@@ -54,7 +52,7 @@ def read_toml(path: Path, label: str, remedy: str) -> Table:
 
 
 def _require_small(value: Any, levels: int = DEPTH) -> None:
-    """Raise ValueError on tables of more levels than a file has, and integers beyond 64 bits."""
+    # At most `DEPTH` levels, and integers of 64 bits.
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise ValueError("it has an integer of more than 64 bits")
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -65,7 +63,6 @@ def _require_small(value: Any, levels: int = DEPTH) -> None:
 
 
 def merged(base: Table, table: Table) -> Table:
-    """`base`, with the values of `table` in place of values of the same name, table by table."""
     found = {**base, **table}
     for name in base.keys() & table.keys():
         if isinstance(base[name], dict) and isinstance(table[name], dict):
@@ -77,10 +74,7 @@ def validated(
     kind: type[F], values: Table, label: str, *, what: str = "part", parts: Parts | None = None,
     strict: bool = False,
 ) -> F:  # fmt: skip
-    """Make a `kind` from values of TOML; `parts` has the kind of each table in its fields.
-
-    Without `strict` a text is read as a number where one is needed, as of a command line.
-    """
+    # Without `strict` a text is read as a number where one is needed, as of a command line.
     for name, value in values.items():
         items = value if isinstance(value, list) else [value]
         # pydantic takes a boolean for a number.

@@ -13,54 +13,44 @@ from typing import NamedTuple
 
 from harness.records.families import LISTED
 
+# The version of `harness.train`; `harness/behaviour.json` has losses that it computes.
 TRAINING = "1.0"
-"""The version of `harness.train`; `harness/behaviour.json` has losses that it computes."""
 
+# The name of that version beside those of variants, none of which has a space.
 LOOP = "training loop"
-"""The name of that version beside those of variants, none of which has a space."""
 
 
 @cache
 def built_in() -> Mapping[str, str]:
-    """The version now of each variant of this package, and of training."""
     listed = json.loads(LISTED.read_text("utf-8"))["variants"]
     return {entry["name"]: entry["version"] for entry in listed} | {LOOP: TRAINING}
 
 
 def major(version: str) -> str:
-    """The part of a version that says what is computed."""
     return version.partition(".")[0]
 
 
 def line_of(versions: Mapping[str, str]) -> str:
-    """Versions in one line: `delta 1.0, softmax 1.0`."""
     return ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
 
 
 def line_of_run(versions: Mapping[str, str], training: str) -> str:
-    """The first part of each version of a run in one line: `delta 1, training loop 1`."""
     return line_of({name: major(v) for name, v in {**versions, LOOP: training}.items()})
 
 
 def versions_in(line: str) -> dict[str, str]:
-    """The versions in a line, by name."""
     return {name: version for name, _, version in (p.rpartition(" ") for p in line.split(", "))}
 
 
 def is_current(line: str, now: Mapping[str, str]) -> bool:
-    """Return whether the versions in a line are those of `now`, as far as it has their names.
-
-    `1` is the first part of any version `1.MINOR`. An empty version is not known, and not current.
-    """
+    # `1` is the first part of any version `1.MINOR`. An empty version is not known, and not
+    # current.
     found = versions_in(line).items()
     return all(v and f"{now.get(name, v)}.".startswith(f"{v}.") for name, v in found)
 
 
 def are_outdated(lines: Iterable[tuple[str, str]]) -> dict[str, bool]:
-    """Return whether each line of versions is outdated; lines have the start of their record.
-
-    A plug-in, which is not imported, has the version of its last record.
-    """
+    # A plug-in, which is not imported, has the version of its last record.
     now: dict[str, str] = {}
     ordered = [line for _, line in sorted((started, line) for line, started in lines)]
     for line in ordered:
@@ -84,11 +74,8 @@ class Origin(NamedTuple):
 
 
 def outdated(origins: Sequence[Origin]) -> list[bool]:
-    """Return whether each run is of other code or data than a new run.
-
-    The data of a task with files are others if a file has other content now; those of a task
-    without files, if a later run has other data.
-    """
+    # The data of a task with files are others if a file has other content now; those of a task
+    # without files, if a later run has other data.
     code = are_outdated((one.version, one.started) for one in origins)
     data = {one.task: one.data for one in sorted(origins, key=lambda one: one.started)}
     files = {path: file_digest(path) for origin in origins for path in origin.files}
@@ -101,10 +88,7 @@ def outdated(origins: Sequence[Origin]) -> list[bool]:
 
 
 def file_digest(path: str) -> str:
-    """SHA-256 of the content of a file, or of all files of a folder; empty where none can be read.
-
-    Hidden files of a folder and its folders do not count, as for a task of several files.
-    """
+    # Hidden files of a folder and its folders do not count, as for a task of several files.
     try:
         if Path(path).is_dir():
             files = sorted(file for file in Path(path).iterdir() if file.name[0] != ".")

@@ -30,8 +30,7 @@ from zoo.registry import UserError, Value, resolve
 from zoo.variants import variants
 from zoo.variants.softmax import Softmax
 
-LARGEST = 10_000
-"""Standard deviation of logits, at most."""
+LARGEST = 10_000  # Standard deviation of logits, at most
 
 ERRORS = ("output_error", "weights_error", "gradient_error", "log_weights_error")
 
@@ -81,7 +80,6 @@ weight, whose share is *positive*. *Logits*: the standard deviation of q k^T / s
 """
 
     def tables(self, store: Store) -> Iterator[Table]:
-        """The errors of a variant: on the inputs of the run first, which may be rejected."""
         lengths = arguments.integers_in("lengths", self.lengths, range(2, 2**63), "128,512,2048")
         try:
             logits = [float(text) for text in arguments.names_in([self.logits])]
@@ -111,7 +109,6 @@ weight, whose share is *positive*. *Logits*: the standard deviation of q k^T / s
 
     @classmethod
     def sections(cls, frame: pd.DataFrame) -> Iterator[Section]:
-        """A table for each kind of input."""
         for inputs, rows in frame.groupby("inputs", sort=False):
             logits, positive = rows["logits"].map("{:.2g}".format), rows["positive_share"]
             table = rows[["options", "length"]].assign(logits=logits)
@@ -123,14 +120,12 @@ weight, whose share is *positive*. *Logits*: the standard deviation of q k^T / s
 
     @classmethod
     def panels(cls, frame: pd.DataFrame) -> Iterator[Panel]:
-        """The error of the output against the length, for each kind of input."""
         for inputs, rows in frame.groupby("inputs", sort=False):
             entries = rows["options"].nunique() + rows["logits"].nunique() + 2
             yield Panel(str(inputs), partial(_draw, rows), entries)
 
 
 def options_of(sizes: Approximation) -> list[dict[str, Value]]:
-    """The options of a variant that `--set` and `--over` give, a set for each value of `over`."""
     name, settings = sizes.variant, arguments.settings_of(sizes.set_)
     varied = arguments.values_in("--over", [sizes.over] if sizes.over else [])
     owners = {*settings, *(field.partition(".")[0] for field in varied)}
@@ -151,7 +146,7 @@ def options_of(sizes: Approximation) -> list[dict[str, Value]]:
 def generated(
     sizes: Approximation, options: Options, kind: str, length: int, deviation: float
 ) -> Row:
-    """The errors on generated inputs of a new softmax; its queries are scaled for the logits."""
+    # The queries of softmax are scaled for the logits.
     torch.manual_seed(0)
     softmax = create("softmax", dim=sizes.dim, heads=sizes.heads, max_len=length)
     reference = layer_inputs.projected(softmax)
@@ -162,7 +157,6 @@ def generated(
 
 
 def on_run(run: KeptRun, name: str, options: Options, samples: int) -> Iterator[Row]:
-    """The errors in each layer of a trained model of softmax, on the inputs that it has on dev."""
     spec, last = run.record.spec, max(run.files)
     layers = layer_inputs.layers_of(spec, {last: run.files[last]}, samples, Softmax)
     for _, number, layer, calls in layers:
@@ -177,7 +171,7 @@ def on_run(run: KeptRun, name: str, options: Options, samples: int) -> Iterator[
 def distances(
     layer: Attention, reference: Attention, x: Float[Tensor, "1 n d"]
 ) -> tuple[dict[str, tuple[float, float]], float]:
-    """The errors of one sample: each squared, and what it is relative to; the positive share."""
+    # Each squared, and what it is relative to; the positive share.
     direction = torch.randn(x.shape, generator=torch.Generator().manual_seed(1))
     (output, gradient), (exact, exact_gradient) = (
         _output_and_gradient(which, x, direction) for which in (layer, reference)
@@ -211,7 +205,7 @@ def _row(
     name: str, options: Options, inputs: str, logits: float,
     layers: tuple[Attention, Attention], xs: Sequence[Tensor],
 ) -> Row:  # fmt: skip
-    """The errors of a layer from another on each of some samples: root mean squares."""
+    # Root mean squares.
     each = [distances(*layers, x) for x in xs]
     positive = sum(share for _, share in each) / len(each)
     errors: dict[str, float | None] = {}

@@ -33,14 +33,9 @@ from zoo.registry import UserError
 from zoo.variants.primal import Primal
 from zoo.variants.primal_forms import problem
 
-POINTS = 24
-"""Number of recorded steps, approximately; they are evenly spaced in the logarithm."""
-
-LOGITS = 2.0
-"""The standard deviation of the logits of softmax in the task."""
-
-SMALLEST = 1e-16
-"""The smallest J^2 that is drawn: smaller ones are rounding errors."""
+POINTS = 24  # Number of recorded steps, approximately; they are evenly spaced in the logarithm
+LOGITS = 2.0  # The standard deviation of the logits of softmax in the task
+SMALLEST = 1e-16  # The smallest J^2 that is drawn: smaller ones are rounding errors
 
 LOSSES = ("ksvd", "task", "task+ksvd", "reconstruction")
 CHOICES = {"trained": ("weights", "all"), "traces": ("weights", "data"), "losses": LOSSES}
@@ -96,7 +91,6 @@ Statements 24 and 25 of docs/primal.md say what the curves in the folder results
 """
 
     def tables(self, store: Store) -> Iterator[Table]:
-        """The curves of a run, or of the trainings of a layer."""
         if self.run:
             (run,) = kept_runs(store, [self.run])
             rows = partial(on_run, run, self.samples)
@@ -123,7 +117,6 @@ Statements 24 and 25 of docs/primal.md say what the curves in the folder results
 
     @classmethod
     def sections(cls, frame: pd.DataFrame) -> Iterator[Section]:
-        """A row for each loss, means over the seeds."""
         for title, group in _groups(frame):
             text = (
                 "Samples: {samples}, tokens: {tokens}, heads: {heads}, head width: {width}, rank: "
@@ -134,17 +127,13 @@ Statements 24 and 25 of docs/primal.md say what the curves in the folder results
 
     @classmethod
     def panels(cls, frame: pd.DataFrame) -> Iterator[Panel]:
-        """J^2 and the alignment against steps, seeds as bands."""
         for title, group in _groups(frame):
             yield Panel(title, partial(_draw, group, "J²"))
             yield Panel(title, partial(_draw, group, "alignment"))
 
 
 def training(sizes: Ksvd, trained: str, trace: str, loss: str, seed: int) -> Iterator[Row]:
-    """The states of a layer that is trained: the objective, the alignments, the loss of the task.
-
-    The target is the output of a layer of softmax, of mean 0 over the tokens and variance 1.
-    """
+    # The target is the output of a layer of softmax, of mean 0 over the tokens and variance 1.
     size: dict[str, Any] = {"dim": sizes.dim, "heads": 1, "max_len": sizes.tokens}
     torch.manual_seed(0)
     x = layer_inputs.generated_inputs("random", sizes.samples, sizes.tokens, sizes.dim).double()
@@ -173,12 +162,10 @@ def training(sizes: Ksvd, trained: str, trace: str, loss: str, seed: int) -> Ite
 
 
 def recorded_steps(steps: int) -> list[int]:
-    """0, and about `POINTS` more steps up to the last."""
     return sorted({0, *(round(steps ** (i / POINTS)) for i in range(POINTS + 1))})
 
 
 def on_run(run: KeptRun, samples: int, announce: Announce) -> Iterator[Row]:
-    """The states of each layer of Primal-Attention of a run, at its saved weights, on dev."""
     spec = run.record.spec
     layers = layer_inputs.layers_of(spec, run.files, samples, Primal, announce)
     for step, number, layer, calls in layers:
@@ -191,7 +178,7 @@ def on_run(run: KeptRun, samples: int, announce: Announce) -> Iterator[Row]:
 
 
 def state(layer: Primal, xs: list[Tensor], step: int) -> Mapping[str, Any]:
-    """The size of a layer, its objective and its alignments: means over tokens without padding."""
+    # Means over tokens without padding.
     with torch.no_grad():
         sides = [alignments(layer, x) for x in xs]
         mean = fmean(objective(layer, x).mean().item() for x in xs)
@@ -206,7 +193,6 @@ def state(layer: Primal, xs: list[Tensor], step: int) -> Mapping[str, Any]:
 
 
 def _groups(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """The comparisons: the rows of the same input, trained parameters and trace, with a title."""
     sides = frame["left_alignment"], frame["right_alignment"]
     rows = frame.assign(alignment=sum(sides) / 2, **{"J²": frame["objective"] ** 2})
     for (inputs, trained, trace), group in rows.groupby(["inputs", "trained", "trace"], sort=False):
@@ -214,7 +200,6 @@ def _groups(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
 
 
 def _line(loss: str, rows: pd.DataFrame) -> dict[str, Any]:
-    """The text of a loss: the mean over the seeds, and its range, at first and last."""
     steps = rows["step"].agg(["min", "max"]).set_axis(["start", "end"])
     line = {"loss": loss, "seeds": rows["seed"].nunique(), "steps": steps["end"]}
     for name, (end, step) in product(("J²", "alignment"), steps.items()):
@@ -239,7 +224,7 @@ def _draw(group: pd.DataFrame, name: str, axes: Axes) -> None:
 
 
 def objective(layer: Primal, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b h"]:
-    """J of each sample and head; the layer's loss is eta times the square of their mean."""
+    # The layer's loss is eta times the square of their mean.
     phi, directions = problem(layer, x)
     e, r = (phi @ directions).unbind(1)
     energy = ksvd.energy_of_scores(e, r, layer.roots()) / x.shape[1]
@@ -249,11 +234,8 @@ def objective(layer: Primal, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b h"]:
 def bases(
     layer: Primal, x: Float[Tensor, "b n d"]
 ) -> tuple[Float[Tensor, "b c h f s"], Float[Tensor, "b c h f r"], Float[Tensor, "b h f g"]]:
-    """Orthonormal bases of the scores, the first singular vectors of the kernel, and the kernel.
-
-    They are coordinates in the span of the features of each side (c: query, key). The features are
-    constants: only the weights have gradients.
-    """
+    # Bases are coordinates in the span of the features of each side (c: query, key). The features
+    # are constants: only the weights have gradients.
     phi, directions = problem(layer, x)
     phi = phi.detach()
     # K = Phi_q Phi_k^T = Q_q (R_q R_k^T) Q_k^T: its singular vectors are Q times vectors of a small
@@ -267,7 +249,7 @@ def bases(
 
 
 def alignments(layer: Primal, x: Float[Tensor, "b n d"]) -> tuple[float, float]:
-    """Mean squared cosines of the principal angles of queries and keys, over samples and heads."""
+    # Mean squared cosines of the principal angles, over samples and heads.
     scores, singular, _ = bases(layer, x)
     squares = (scores.mT @ singular).square().sum((-2, -1)) / singular.shape[-1]
     left, right = squares.mean((0, 2)).clamp_max(1).tolist()
@@ -275,7 +257,7 @@ def alignments(layer: Primal, x: Float[Tensor, "b n d"]) -> tuple[float, float]:
 
 
 def reconstruction(layer: Primal, x: Float[Tensor, "b n d"]) -> Float[Tensor, ""]:
-    """The mean share of the kernel's squared norm outside the spans of the scores, in [0, 1]."""
+    # The mean share of the kernel's squared norm outside the spans of the scores, in [0, 1].
     scores, _, kernel = bases(layer, x)
     within = scores[:, 0].mT @ kernel @ scores[:, 1]
     shares = within.square().sum((-2, -1)) / kernel.square().sum((-2, -1))

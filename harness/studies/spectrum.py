@@ -28,13 +28,11 @@ from harness.records.study import Row
 from harness.studies import Announce, Panel, Positive, Section, Study, Table, study
 from zoo.contract import Attention, Unsupported
 
-EVERY = 32
-"""Ranks up to which a spectrum has every one; then they are about a tenth apart."""
+EVERY = 32  # Ranks up to which a spectrum has every one; then they are about a tenth apart
 
 SHARES = (0.5, 0.9, 0.99)
 
-LAYER = ["attention", "seed", "layer"]
-"""Columns that identify a layer of a run in a setting."""
+LAYER = ["attention", "seed", "layer"]  # Columns that identify a layer of a run in a setting
 
 
 @study
@@ -63,7 +61,6 @@ examples of dev: the mean over heads and samples, with the standard deviation ov
 """
 
     def tables(self, store: Store) -> Iterator[Table]:
-        """The spectra of each run."""
         for name, record, files in kept_runs(store, self.run or ()):
             spec, machine = record.spec, record.environment
             where = f"{spec.question.title}, {spec.device}: {machine.device}"
@@ -74,14 +71,13 @@ examples of dev: the mean over heads and samples, with the standard deviation ov
 
     @classmethod
     def frame(cls, folder: Path) -> pd.DataFrame:
-        """A row for each rank of each layer at each step of each run."""
+        # A row for each rank of each layer at each step of each run.
         found = super().frame(folder)
         order = ["setting", *LAYER, "step"]
         return found if found.empty else found.sort_values(order, kind="stable")
 
     @classmethod
     def sections(cls, frame: pd.DataFrame) -> Iterator[Section]:
-        """A row for each layer of each run."""
         for setting, group in frame.groupby("setting"):
             layers = [layer for _, layer in group.groupby(LAYER)]
             several = group["seed"].nunique() > 1
@@ -91,7 +87,6 @@ examples of dev: the mean over heads and samples, with the standard deviation ov
 
     @classmethod
     def panels(cls, frame: pd.DataFrame) -> Iterator[Panel]:
-        """Explained variance against rank, and effective rank through training, of each setting."""
         for setting, group in frame[frame["rank"] > 0].groupby("setting"):
             entries = group["attention"].nunique() + group["layer"].nunique() + 2
             for draw in (_draw_explained, _draw_effective_rank):
@@ -101,11 +96,8 @@ examples of dev: the mean over heads and samples, with the standard deviation ov
 def spectra(
     spec: RunSpec, files: Mapping[int, Path], samples: int, setting: str, announce: Announce
 ) -> Iterator[Row]:
-    """The spectra of a run at the weights of `files`, by step, on examples of dev.
-
-    In fp32, in evaluation mode. The rows and columns of padded tokens are left out. A layer without
-    an attention matrix has rank 0 and the reason.
-    """
+    # In fp32, in evaluation mode. The rows and columns of padded tokens are left out. A layer
+    # without an attention matrix has rank 0 and the reason.
     ranks = ranks_up_to(restore(spec).task.max_len)
     run = {"setting": setting, "attention": spec.row, "seed": spec.seed}
     for step, number, layer, calls in layers_of(spec, files, samples, Attention, announce):
@@ -114,7 +106,6 @@ def spectra(
 
 
 def ranks_up_to(limit: int) -> list[int]:
-    """The ranks of a spectrum of sequences of at most `limit` tokens, `limit` included."""
     ranks = [*range(1, min(EVERY, limit) + 1)]
     while ranks[-1] < limit:
         ranks.append(min(limit, ranks[-1] + ranks[-1] // 10))
@@ -122,7 +113,7 @@ def ranks_up_to(limit: int) -> list[int]:
 
 
 def spectrum_of(layer: Attention, calls: Sequence[Inputs], ranks: Sequence[int]) -> list[Row]:
-    """A row for each rank: means over heads and examples, standard deviations over examples."""
+    # Means over heads and examples, standard deviations over examples.
     try:
         with torch.inference_mode():
             examples = [_of_example(layer, call, ranks) for call in calls]
@@ -154,11 +145,8 @@ def _of_example(layer: Attention, call: Inputs, ranks: Sequence[int]) -> tuple[T
 def explained_variance(
     matrix: Float[Tensor, "*b n m"], ranks: Sequence[int]
 ) -> tuple[Float[Tensor, "*b r"], Float[Tensor, "*b"]]:
-    """Cumulative explained variance at each rank, and the effective rank, of each matrix.
-
-    A rank above n or m has the value 1, and so has every rank of a matrix of zeros, whose effective
-    rank is 1.
-    """
+    # A rank above n or m has the value 1, and so has every rank of a matrix of zeros, whose
+    # effective rank is 1.
     values = torch.linalg.svdvals(matrix)
     squares = values.square()
     # A matrix of zeros is explained by any direction.
@@ -171,7 +159,6 @@ def explained_variance(
 
 
 def _line(layer: pd.DataFrame, *, several: bool) -> dict[str, Any]:
-    """The texts of a layer; `several` says whether the runs have several seeds."""
     first, last = (layer[layer["step"] == step] for step in layer["step"].agg(["min", "max"]))
     end, start = last.iloc[0], first.iloc[0]["effective_rank"]
     seed = f" seed {end['seed']}" if several else ""

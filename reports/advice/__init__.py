@@ -17,14 +17,9 @@ __all__ = [
 ]  # fmt: skip
 
 
-RUNNERS_UP = 2
-"""The most other members that a recommendation names."""
-
-SHOWN = 6
-"""The most members of a table of a terminal."""
-
-MOST_NEEDS = 4
-"""The most questions of a query whose result the site has."""
+RUNNERS_UP = 2  # The most other members that a recommendation names
+SHOWN = 6  # The most members of a table of a terminal
+MOST_NEEDS = 4  # The most questions of a query whose result the site has
 
 
 def advice_text(table: Values, query: Values, result: Values, *, why: bool = False) -> str:
@@ -40,7 +35,6 @@ def advice_text(table: Values, query: Values, result: Values, *, why: bool = Fal
 
 
 def recommendation(table: Values, query: Values, result: Values) -> str:
-    """The recommended row, what it costs, and its runners-up; or nothing."""
     found = [member for member in result["members"] if member["row"] == result["recommended"]]
     if not found:
         return ""
@@ -123,7 +117,6 @@ def _members(table: Values, query: Values, result: Values, key: str) -> str:
 
 
 def _cells(table: Values, key: str, member: Values) -> list[str]:
-    """The texts of a member, without the rows that it is tied with."""
     low, high = (number(_scale(table, key) * member[f"time.{end}"]) for end in ("q1", "q3"))
     groups = zip(member["groups"], member["solved"], member["seeds"], strict=True)
     return [
@@ -138,7 +131,6 @@ def _cells(table: Values, key: str, member: Values) -> list[str]:
 
 
 def _time(table: Values, key: str, member: Values) -> str:
-    """A time as the ratio to softmax, or in milliseconds."""
     return number(_scale(table, key) * member["time"])
 
 

@@ -13,23 +13,23 @@ from reports.layer_costs import CAUSAL, FORMS, PASSES
 from reports.statistics import differ
 from reports.text import NOTHING, number
 
-Values = dict[str, Any]
-"""A mapping of plain values, as JSON holds it."""
+Values = dict[str, Any]  # A mapping of plain values, as JSON holds it
 
 CAUSAL_PASSES = ("prefill", "decode")
 
+# The places where a row can be used.
 PLACES = {
     "layer": "PyTorch layer", "transformers": "transformers", "replace": "zoo.replace",
     "export": "torch.export", "gpu": "GPU kernel",
 }  # fmt: skip
-"""The places where a row can be used."""
 
+# The groups of rows whose state on a needed question is the reason to leave them out.
 STATES = {
     "failed": "failed", "no better than a baseline": "baseline", "runs missing": "part",
     "not run": "missing",
 }  # fmt: skip
-"""The groups of rows whose state on a needed question is the reason to leave them out."""
 
+# The rows that are left out, by reason; the first reason of a row counts.
 EXCLUDED: Mapping[str, Callable[[Values], bool]] = {
     "no form for it": lambda row: not row["form"],
     **{
@@ -40,35 +40,27 @@ EXCLUDED: Mapping[str, Callable[[Values], bool]] = {
     "not measured": lambda row: row["time"] is None,
     "needs more memory": lambda row: row["memory"] > row["limit"],
 }
-"""The rows that are left out, by reason; the first reason of a row counts."""
 
-MEMORY_TIE = 0.05
-"""Amounts of memory that differ by at most this share are tied."""
+MEMORY_TIE = 0.05  # Amounts of memory that differ by at most this share are tied
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
+# The values of a point, after its length.
 COSTS = ("time", "time.q1", "time.q3", "memory", "seconds")
-"""The values of a point, after its length."""
 
-OF_NEEDS = ("groups", "seeds", "solved", "ranges")
-"""The values of a row for each needed question."""
-
-IQR = 1.349
-"""The interquartile range of a normal distribution, in standard deviations."""
+OF_NEEDS = ("groups", "seeds", "solved", "ranges")  # The values of a row for each needed question
+IQR = 1.349  # The interquartile range of a normal distribution, in standard deviations
 
 
 def key_of(operation: str, causal: bool) -> str:
-    """The name of the costs of a pass: `train`, `train causal`."""
     return f"{operation} causal" if causal else operation
 
 
 def form_of(key: str) -> str:
-    """The form of the layers of a key."""
     return FORMS[0 if key.endswith(f" {CAUSAL}") else 1]
 
 
 def label_of(key: str) -> str:
-    """A key for a reader: `training, causal`."""
     operation = key.partition(" ")[0]
     return f"{PASSES.get(operation, operation)}, {form_of(key)}"
 
@@ -133,7 +125,6 @@ def advise(table: Values, query: Values) -> Values:
 
 
 def setting_of(table: Values, query: Mapping[str, Any]) -> tuple[str, str]:
-    """The key of the costs of a query, and an error if its questions have two forms, else empty."""
     of_form = {form: [n for n in query["needs"] if table["forms"][n] == form] for form in FORMS}
     if query["pass"] in CAUSAL_PASSES:
         of_form[CAUSAL].append(PASSES[query["pass"]])
@@ -148,7 +139,6 @@ def setting_of(table: Values, query: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _at(row: Values, key: str, query: Values, needs: Sequence[str]) -> Values:
-    """A row with its values for a query; a time of None where the length is not measured."""
     limit, values = query["memory"], between(row["points"].get(key, []), query["length"])
     return {
         **row, "form": row[form_of(key)], **dict(zip(COSTS, values or [None] * 5, strict=True)),
@@ -160,7 +150,7 @@ def _at(row: Values, key: str, query: Values, needs: Sequence[str]) -> Values:
 
 
 def between(points: Sequence[Sequence[float]], length: int) -> list[float] | None:
-    """The values at a length: between two measured lengths linear in logarithms; None outside."""
+    # Linear in logarithms; None outside.
     for before, after in zip(points, [*points[1:], points[-1]] if points else (), strict=True):
         if before[0] <= length <= after[0]:
             span = math.log(after[0] / before[0])
@@ -173,29 +163,25 @@ def between(points: Sequence[Sequence[float]], length: int) -> list[float] | Non
 
 
 def best(members: Sequence[Values]) -> Values:
-    """The fastest of the members that are not separable from the one of the best groups."""
+    # Not separable from the one of the best groups.
     first = min(members, key=lambda of: (max(of["groups"]), sum(of["groups"]), of["time"]))
     alike = [of for of in members if of is first or _shares_groups(first, of)]
     return min(alike, key=lambda of: (of["time"], of["row"]))
 
 
 def _shares_groups(first: Values, other: Values) -> bool:
-    """Return whether both solve each question, or share a letter of it.
-
-    Where there are no letters, as of one seed, intervals that overlap say little.
-    """
+    # Where there are no letters, as of one seed, intervals that overlap say little.
     solved = zip(first["solved"], other["solved"], first["ranges"], other["ranges"], strict=True)
     return all((a and b) or {*one[2]} & {*another[2]} for a, b, one, another in solved)
 
 
 @cache
 def _digits(text: str) -> list[int]:
-    """A drawn group for each character of a text, to the base 36."""
     return [int(digit, 36) for digit in text]
 
 
 def _drawn(row: Values, needs: Sequence[str]) -> list[Any]:
-    """The objectives of a row in each draw: groups, time, memory, (objectives, draws)."""
+    # (objectives, draws): groups, time, memory.
     spread = math.log(row["time.q3"] / row["time.q1"]) / IQR
     time = row["time"] * np.exp(np.array(row["z"]) / 100 * spread)
     memory = np.full(len(time), row["memory"])
@@ -203,14 +189,13 @@ def _drawn(row: Values, needs: Sequence[str]) -> list[Any]:
 
 
 def _pareto(values: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """True for rows that no other row dominates: (draws, rows, objectives) to (draws, rows)."""
+    # (draws, rows, objectives) to (draws, rows)
     first, second = values[:, :, None], values[:, None]
     dominates: NDArray[np.bool_] = np.all(first <= second, -1) & np.any(first < second, -1)
     return ~np.any(dominates, axis=1)
 
 
 def _members(candidates: Sequence[Values], needs: Sequence[str], key: str) -> list[Values]:
-    """The rows of the Pareto set, in order of time."""
     figures = np.array([[[*row["groups"], row["time"], row["memory"]] for row in candidates]])
     inside = _pareto(figures)[0]
     draws = np.array([_drawn(row, needs) for row in candidates], dtype=float).transpose(2, 0, 1)
@@ -230,7 +215,7 @@ def _members(candidates: Sequence[Values], needs: Sequence[str], key: str) -> li
 
 
 def _is_inseparable(row: Values, other: Values) -> bool:
-    """Return whether two rows differ in no needed question; two that solve it never differ."""
+    # Two that solve a question never differ.
     questions = zip(row["solved"], other["solved"], row["ranges"], other["ranges"], strict=True)
     return all(
         (one and another) or (one == another and not differ(*ends))
@@ -239,7 +224,7 @@ def _is_inseparable(row: Values, other: Values) -> bool:
 
 
 def _tied(row: Values, other: Values) -> bool:
-    """Return whether times overlap, and amounts of memory differ by at most `MEMORY_TIE`."""
+    # Times overlap, and amounts of memory differ by at most `MEMORY_TIE`.
     overlap = row["time.q1"] <= other["time.q3"] and other["time.q1"] <= row["time.q3"]
     memories = row["memory"], other["memory"]
     within = max(memories) - min(memories) <= MEMORY_TIE * max(memories)
@@ -247,7 +232,6 @@ def _tied(row: Values, other: Values) -> bool:
 
 
 def _refusal(lengths: Sequence[int], query: Values, key: str, used: Sequence[str]) -> str:
-    """The reason why there is no result; empty where there is one."""
     if not lengths:
         return f"no cost is measured of this pass and form ({label_of(key)})"
     if not lengths[0] <= query["length"] <= lengths[-1]:
@@ -256,7 +240,6 @@ def _refusal(lengths: Sequence[int], query: Values, key: str, used: Sequence[str
 
 
 def _with_questions(row: Values, state: str | None) -> str:
-    """A row that is left out, with the questions whose state is why, of several that are needed."""
     names = ", ".join(name for name, of in row["states"].items() if of == state)
     return f"{row['row']} ({names})" if names and len(row["states"]) > 1 else row["row"]
 

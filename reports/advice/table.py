@@ -16,20 +16,13 @@ from reports.layer_costs import PYTORCH, crossover, forms_of, of_plan, preferred
 from reports.statistics import score_groups
 from reports.text import number, outdated_text
 
-Points = dict[str, list[list[float]]]
-"""Values at each measured length, by setting: see `_points`."""
+Points = dict[str, list[list[float]]]  # Values at each measured length, by setting: see `_points`
+UNKNOWN = {"missing", "impossible", "part"}  # The states of rows without a result
+DRAWS = 200  # Bootstrap samples of a probability
+KEY = ("pass", "causal")  # The columns of costs that `key_of` names
 
-UNKNOWN = {"missing", "impossible", "part"}
-"""The states of rows without a result."""
-
-DRAWS = 200
-"""Bootstrap samples of a probability."""
-
-KEY = ("pass", "causal")
-"""The columns of costs that `key_of` names."""
-
+# The claims of a row, which hold for every variant of a composition.
 TRAITS = ("causal", "bidirectional", "linear", "recurrent")
-"""The claims of a row, which hold for every variant of a composition."""
 
 
 def table(
@@ -71,7 +64,6 @@ def table(
 
 
 def _notes(suite: Suite, answers: pd.DataFrame) -> dict[str, str]:
-    """The notes of questions, and which baseline no ranked variant is better than."""
     found = {of.name: of.note for of in suite.questions if of.note}
     for name, rows in answers[answers["rank_group"] != ""].groupby("question"):
         if not rows["answered"].any():
@@ -109,7 +101,6 @@ def _rows(
 
 
 def _uses(of_variants: Sequence[Mapping[str, Sequence[str]]]) -> dict[str, list[str]]:
-    """The places where every variant of a composition can be used, by form."""
     return {
         form: [place for place in places if all(place in of[form] for of in of_variants)]
         for form, places in of_variants[0].items()
@@ -123,7 +114,6 @@ def _keys(costs: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def _points(costs: pd.DataFrame, units: Mapping[str, str]) -> Points:
-    """Length, time with quartiles, bytes and seconds of a sample, by setting and length."""
     found: Points = {}
     for key, lines in _keys(preferred_first(costs)).items():
         unit = units[key]
@@ -138,7 +128,6 @@ def _points(costs: pd.DataFrame, units: Mapping[str, str]) -> Points:
 
 
 def _bounds(costs: pd.DataFrame) -> list[str]:
-    """The settings in which the fastest layers of a row are PyTorch operations."""
     fastest = {key: lines.drop_duplicates(["row", "length"])["computed_by"]
                for key, lines in _keys(preferred_first(costs)).items()}  # fmt: skip
     # A step of decoding is PyTorch operations in every variant.
@@ -147,7 +136,7 @@ def _bounds(costs: pd.DataFrame) -> list[str]:
 
 
 def _composed(attention: str, depth: int, points_of: Mapping[str, Points]) -> Points:
-    """The cost of a layer of a composition: the mean over its layers, at lengths that all have."""
+    # The mean over the layers, at lengths that all have.
     layers = layer_counts(attention)
     if not layers.keys() <= points_of.keys():
         return {}
@@ -164,7 +153,6 @@ def _composed(attention: str, depth: int, points_of: Mapping[str, Points]) -> Po
 
 
 def _crossovers(points: Points, units: Mapping[str, str]) -> dict[str, Values]:
-    """The lengths from which a row is faster than softmax, by setting; see `Crossover`."""
     found = {}
     for key, values in points.items():
         ends = ({int(point[0]): point[end] for point in values} for end in (2, 3))
@@ -175,7 +163,7 @@ def _crossovers(points: Points, units: Mapping[str, str]) -> dict[str, Values]:
 
 
 def unfinished(costs: pd.DataFrame) -> dict[str, int]:
-    """The shortest length, by key, at which no measurement of a row ended, of any backend."""
+    # The shortest length at which no measurement of a row ended, of any backend.
     ended = (costs["status"] == "ok").groupby([costs[name] for name in (*KEY, "length")]).any()
     shortest: Any = ended[~ended].reset_index().groupby([*KEY])["length"].min()
     return {key_of(*key): int(length) for key, length in shortest.items()}
@@ -185,7 +173,6 @@ def _add_question(
     rows: Sequence[Values], name: str, form: str, answers: pd.DataFrame, finals: pd.DataFrame,
     generator: np.random.Generator,
 ) -> None:  # fmt: skip
-    """State, group and drawn groups of every row in one question, which needs a form of a row."""
     scored = answers[answers["mean"].notna()]
     with_attention = finals.loc[~finals["baseline"].astype(bool), "row"]
     ranked = (scored["rank_group"] != "") & scored.index.isin(with_attention)
@@ -224,7 +211,6 @@ def _add_question(
 
 
 def _state(answer: pd.Series) -> str:
-    """The state of a row with a score: `ok`, why it is left out, or empty without baselines."""
     if answer["part"]:
         return "part"
     if answer["usable"]:

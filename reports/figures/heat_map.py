@@ -21,11 +21,10 @@ from reports.text import number
 if TYPE_CHECKING:
     from reports.pages.suite import Tables
 
+# Inches of a row, of the headings of a form, and the share of a row between families.
 LINE, HEAD, GAP = 0.25, 0.75, 0.3
-"""Inches of a row, of the headings of a form, and the share of a row between families."""
 
-FIELD, BAR, LABELS = 0.85, 0.95, 1.75
-"""Inches of a field, of a bar, and of the names of variants."""
+FIELD, BAR, LABELS = 0.85, 0.95, 1.75  # Inches of a field, of a bar, and of the names of variants
 
 EMPTY, BARS = "#f1f1f1", "#b9c6d6"
 
@@ -33,7 +32,6 @@ UNITS = ((2**20, "M"), (2**10, "K"))
 
 
 def draw(of: "Tables") -> Figure:
-    """A panel for each form: results as colours, from the baseline to the best; costs as bars."""
     forms = [form for form in of.matrix if of.rows(form)]
     heights = [HEAD + LINE * _height(of, form) for form in forms] or [1.0]
     width = LABELS + max(
@@ -60,7 +58,6 @@ def _costs(of: "Tables", form: str) -> list[tuple[str, str]]:
 
 
 def _places(of: "Tables", form: str) -> dict[str, float]:
-    """The place of each row from above, with a gap between two families."""
     places: dict[str, float] = {}
     at, last = 0.0, ""
     for row in of.rows(form):
@@ -102,10 +99,7 @@ def _panel(axes: Axes, of: "Tables", form: str) -> None:
 
 
 def _colours(found: Any, every: Any) -> list[Any]:
-    """A colour for each result, from the strongest baseline to the best of `every`; None without.
-
-    Where a baseline is the best, the worst result is the lightest.
-    """
+    # Where a baseline is the best, the worst result is the lightest.
     sign = -1.0 if (every["better"] == "lower").any() else 1.0
     means, scores = sign * found["mean"].astype(float), sign * every["mean"].astype(float)
     low, high = (sign * every["baseline_value"].astype(float)).max(), scores.max()
@@ -118,7 +112,6 @@ def _colours(found: Any, every: Any) -> list[Any]:
 def _bars(
     axes: Axes, left: float, places: Mapping[str, float], values: pd.Series, *, of_bytes: bool
 ) -> None:
-    """Bars on a logarithmic scale; the longest is the largest value."""
     known = [value for value in values if value == value and value > 0]
     low, high = (min(known) / 3, max(known)) if known else (1.0, 1.0)
     for row, value in values.items():
@@ -132,7 +125,6 @@ def _bars(
 
 
 def bytes_text(count: float) -> str:
-    """Bytes in a few characters: `8K`, `520`."""
     for size, unit in UNITS:
         if count >= size:
             return f"{count / size:.0f}{unit}"

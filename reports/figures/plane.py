@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 
 def draw(of: "Tables") -> Figure:
-    """A panel for each form, of the variants with a result of every question and a time."""
     column = f"time.{of.suite.cost.longest_length}"
     shown = {form: table.loc[of.rows(form)].dropna(subset=["mean", column])
              for form, table in of.matrix.items()}  # fmt: skip

@@ -24,11 +24,11 @@ from reports.text import digest, frame_csv, plain
 
 GREY = "#6f6f6f"
 
+# The palette `colorblind` of seaborn.
 COLOURS: tuple[str, ...] = (
     "#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc", "#ca9161", "#fbafe4", "#949494",
     "#ece133", "#56b4e9",
 )  # fmt: skip
-"""The palette `colorblind` of seaborn."""
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
 DASHES = (0, (4, 3))
@@ -55,32 +55,24 @@ STYLE: dict[Any, Any] = {
     "text.parse_math": False,
 }  # fmt: skip
 
+# Inches of a panel with its legend, and of a line of the legend.
 WIDTH, HEIGHT, LINE_HEIGHT = 6.8, 3.8, 0.165
-"""Inches of a panel with its legend, and of a line of the legend."""
 
-MOST_PANELS = 40
-"""Panels of one figure, which limit its size in pixels."""
-
-MOST_COLOURED = 8
-"""Coloured rows of one panel; the others are grey."""
-
-FAINT = "#c9c9c9"
-"""The colour of the others."""
+MOST_PANELS = 40  # Panels of one figure, which limit its size in pixels
+MOST_COLOURED = 8  # Coloured rows of one panel; the others are grey
+FAINT = "#c9c9c9"  # The colour of the others
 
 SLOTS = len(COLOURS) * len(MARKERS)
+# A title, a function that draws, and lines of the legend.
 Panel = tuple[str, Callable[[Axes], object], int]
-"""A title, a function that draws, and lines of the legend."""
 
+# The most characters of a note, of a label, and of a line of small print.
 TEXT, LABEL, LINE = 400, 34, 74
-"""The most characters of a note, of a label, and of a line of small print."""
 
 
 def point_styles(rows: Iterable[tuple[str, str]]) -> dict[str, tuple[str, str]]:
-    """Colour and marker of each row of a panel, given as (attention, label), the best row first.
-
-    Coloured are the best row of each family, then others in order, `MOST_COLOURED` in all; rows of
-    one family have its colour and other markers. The rest is grey.
-    """
+    # Coloured are the best row of each family, then others in order, `MOST_COLOURED` in all; rows
+    # of one family have its colour and other markers. The rest is grey.
     attention = {label: name for name, label in rows}
     best = {family_of(attention[label]): label for label in reversed(attention)}
     others = [label for label in attention if label not in best.values()]
@@ -95,7 +87,7 @@ def point_styles(rows: Iterable[tuple[str, str]]) -> dict[str, tuple[str, str]]:
 
 
 def panels(heights: Sequence[float], width: float = WIDTH) -> tuple[Figure, list[Axes]]:
-    """A figure of panels in two columns, or in one for a single panel; all sizes in inches."""
+    # All sizes in inches.
     columns = min(max(len(heights), 1), 2)
     rows = [max(heights[i : i + columns]) for i in range(0, len(heights), columns)] or [1.0]
     layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1, wspace=0.02, hspace=0.02)
@@ -106,7 +98,6 @@ def panels(heights: Sequence[float], width: float = WIDTH) -> tuple[Figure, list
 
 
 def draw_panels(described: Sequence[Panel], height: float = HEIGHT) -> Figure:
-    """A figure of panels, up to `MOST_PANELS`, each at least that high, with their titles."""
     first = described[:MOST_PANELS]
     figure, axes = panels([max(height, 1 + LINE_HEIGHT * lines) for _, _, lines in first])
     for panel, (title, draw, _) in zip(axes, first, strict=True):
@@ -119,11 +110,8 @@ def draw_rows(
     axes: Axes, lines: pd.DataFrame, x: str, y: str, order: Sequence[str], *, band: bool = False,
     bars: bool = False,
 ) -> None:  # fmt: skip
-    """Draw a line for each row, in the `order` of rows, and list them beside the panel.
-
-    `lines` has a line for each point, in order of the axis. Columns: `attention`, `row`, `x`, `y`;
-    `low` and `high`, the ends of what `band` fills, or `bars` draws.
-    """
+    # `lines` has a line for each point, in order of the axis. Columns: `attention`, `row`, `x`,
+    # `y`; `low` and `high`, the ends of what `band` fills, or `bars` draws.
     attention = dict(zip(lines["row"], lines["attention"], strict=True))
     styles = point_styles([(attention[row], row) for row in order if row in attention][:SLOTS])
     handles = []
@@ -142,7 +130,6 @@ def draw_rows(
 
 
 def heading(axes: Axes, title: str) -> None:
-    """The name of the task above a panel, and below it the rest of the title in small type."""
     # The options of "listops@1[min_len=10,max_len=64], budget laptop" are in small type as well.
     name = re.split(r"[\[,]", plain(title), maxsplit=1)[0]
     lines = _wrap(plain(title)[len(name) :].strip("[, ").replace("]", "", 1))
@@ -155,13 +142,11 @@ def heading(axes: Axes, title: str) -> None:
 
 
 def label(text: str) -> str:
-    """A short text as one line, for a legend or a title."""
     # Matplotlib leaves entries that begin with an underscore out of a legend.
     return plain(text, LABEL).lstrip("_") or " "
 
 
 def not_shown(axes: Axes, reasons: Sequence[str]) -> None:
-    """Small text below the axis label of a panel; nothing where there are no reasons."""
     if reasons:
         axes.annotate(
             _wrap(f"Not shown: {'; '.join(reasons)}"), (0, 0), (0, -36), xycoords="axes fraction",
@@ -170,7 +155,6 @@ def not_shown(axes: Axes, reasons: Sequence[str]) -> None:
 
 
 def legend(axes: Axes, handles: Sequence[Any]) -> None:
-    """List lines and error bars to the right of a panel, outside; grey ones in one entry."""
     colours = [(h[0] if isinstance(h, tuple) else h).get_color() for h in handles]
     pairs = [*zip(handles, colours, strict=True)]
     entries = [handle for handle, colour in pairs if colour != FAINT]
@@ -181,7 +165,6 @@ def legend(axes: Axes, handles: Sequence[Any]) -> None:
 
 
 def ticks(low: float, high: float) -> list[float]:
-    """Round numbers between two ends of a logarithmic axis, three at least."""
     for steps in (range(1, 2), (1, 3), (1, 2, 5), range(1, 10)):
         powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
         found = [step * 10.0**power for power in powers for step in steps]
@@ -194,7 +177,6 @@ def ticks(low: float, high: float) -> list[float]:
 def table_with_images(
     name: str, table: pd.DataFrame, draw: Callable[..., Figure], *content: Any
 ) -> dict[str, bytes]:
-    """The content of `NAME.csv`, `.png` and `.svg`: a table, and what `draw` makes of it."""
     csv = frame_csv(table)
     return {f"{name}.csv": csv, **images(name, digest(f"{name}.csv", csv), draw, *content)}
 
@@ -202,10 +184,7 @@ def table_with_images(
 def images(
     name: str, source: str | None, draw: Callable[..., Figure], *content: Any
 ) -> dict[str, bytes]:
-    """The figure by `draw`, as PNG and SVG by file name; equal content gives equal bytes.
-
-    Both have `source`, an identifier of the data that they were drawn from, as their description.
-    """
+    # Equal content gives equal bytes. Both have `source` as their description.
     files = {}
     with mpl.rc_context(STYLE), warnings.catch_warnings():
         # A character that the font lacks is drawn as a box.

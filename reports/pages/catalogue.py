@@ -11,7 +11,6 @@ Catalogue = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 def variants_page(catalogue: Catalogue) -> str:
-    """The variants with their papers and claims, a line each."""
     rows = [
         [entry["name"], entry["mechanism"], entry["paper"] or NOTHING, entry["cost"],
          ", ".join(form for form in ("bidirectional", "causal") if entry[form]),
@@ -22,7 +21,6 @@ def variants_page(catalogue: Catalogue) -> str:
 
 
 def tasks_page(catalogue: Catalogue) -> str:
-    """The tasks with their sizes and data, a line each."""
     rows = [
         [f"{entry['name']}@{entry['version']}", entry["title"],
          *(f"{entry[size]:,}" if entry[size] else NOTHING for size in ("classes", "length")),

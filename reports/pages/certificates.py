@@ -8,7 +8,6 @@ from reports.text import NOTHING
 
 
 def certificates_page(certificates: Iterable[Certificate]) -> str:
-    """The page as Markdown, a line for each certificate."""
     rows = []
     for certificate in certificates:
         results = certificate.results

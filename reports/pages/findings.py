@@ -11,20 +11,18 @@ from harness.records.interval import wilson
 from reports.markdown import rendered
 from reports.papers import published
 
+# Test accuracies in % of an independent implementation, lowest and highest, by task and model.
 REFERENCE: dict[Any, Any] = {
     (of.task, of.model): (of.lowest, of.highest)
     for of in pd.read_csv(Path(__file__).with_name("shallow.csv")).itertuples()
 }
-"""Test accuracies in % of an independent implementation, lowest and highest, by task and model."""
 
 
 def findings(studies: Sequence[ShallowStudy]) -> str:
-    """The page as Markdown."""
     return rendered("findings.md.j2", studies=[_section(study) for study in studies])
 
 
 def explain(study: ShallowStudy) -> pd.DataFrame:
-    """Every published accuracy on the task of a study, the lowest first."""
     found = published(task=study.task.partition("[")[0], unit="%")
     highest = {model.name: 100 * _interval(study, model)[1] for model in study.models}
     models = [
@@ -35,7 +33,6 @@ def explain(study: ShallowStudy) -> pd.DataFrame:
 
 
 def conclusion(study: ShallowStudy) -> str:
-    """The conclusion from the shallow models of a task."""
     best, (_, high) = _best(study), _interval(study, _best(study))
     best, high = f"{100 * best.test:.1f} %", f"{100 * high:.1f}"
     return rendered("conclusion.txt.j2", name=study.name, best=best, high=high).strip()

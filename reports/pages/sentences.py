@@ -8,18 +8,12 @@ from reports.text import number
 if TYPE_CHECKING:
     from reports.pages.suite import Tables
 
-MOST = 10
-"""The most sentences."""
-
-NAMED = 4
-"""The most rows that a sentence names."""
+MOST = 10  # The most sentences
+NAMED = 4  # The most rows that a sentence names
 
 
 def best_rows(of: "Tables", question: str) -> list[str]:
-    """The rows of a question that solve it; if none does, those of the best rank group.
-
-    The one whose layer is the fastest is the first; rows without a time are the last.
-    """
+    # The one whose layer is the fastest is the first; rows without a time are the last.
     rows = of.answers[(of.answers["question"] == question) & (of.answers["part"] == "")]
     rows = rows.set_index("row")
     best = [*rows.index[rows["solved"]]]
@@ -32,7 +26,6 @@ def best_rows(of: "Tables", question: str) -> list[str]:
 
 
 def sentences(of: "Tables") -> list[str]:
-    """The leaders of each question, those that are as good, and the cheapest of them."""
     found = [_of_question(of, question.name) for question in of.suite.questions]
     return [text for text in [*found, _of_primal(of)] if text][:MOST]
 

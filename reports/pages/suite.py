@@ -29,20 +29,15 @@ OF_A_SEED = [
     "commit", "version", "outdated", "baseline", "id",
 ]  # fmt: skip
 
+# The most rows of a table of a README, and how many of the first rows of the suite it has.
 README_ROWS, README_FIRST = 10, 3
-"""The most rows of a table of a README, and how many of the first rows of the suite it has."""
 
-LONG = 28
-"""The most characters of a heading of a terminal."""
+LONG = 28  # The most characters of a heading of a terminal
+MOST_COLUMNS = 11  # The most columns of a table of a terminal, beside the first
+HALF = 0.5  # The share of the questions of its form that a row needs to be in a table
 
-MOST_COLUMNS = 11
-"""The most columns of a table of a terminal, beside the first."""
-
-HALF = 0.5
-"""The share of the questions of its form that a row needs to be in a table."""
-
+# Variants and tasks as `harness list --json` gives them.
 Catalogue = Mapping[str, Sequence[Mapping[str, Any]]]
-"""Variants and tasks as `harness list --json` gives them."""
 
 
 class Tables(NamedTuple):
@@ -75,30 +70,24 @@ class Tables(NamedTuple):
     notes: tuple[str, ...] = ()
 
     def questions(self, form: str) -> list[SuiteQuestion]:
-        """The questions of a form."""
         return [found for found in self.suite.questions if self.forms[found.name] == form]
 
     @property
     def joined(self) -> pd.DataFrame:
-        """The matrix of all forms; the name of a column begins with its form."""
         joined = pd.concat(self.matrix, axis=1)
         joined.columns = joined.columns.map(".".join)
         old = self.seeds.loc[self.seeds["outdated"].eq(True), "row"]
         return joined.assign(outdated=joined.index.isin(old))
 
     def table(self, form: str, output: str, rows: Collection[str] = ()) -> Table:
-        """The matrix of a form as an output shows it, of these variants, in order.
-
-        Without `rows`: of the variants with results of at least `HALF` of the questions, and of
-        those of a user.
-        """
+        # Without `rows`: of the variants with results of at least `HALF` of the questions, and of
+        # those of a user.
         columns = matrix.columns(self.suite, form, self.questions(form))
         columns = columns_of(columns, output, self.matrix[form])
         by_row = {line["row"]: line for line in self.lines[form]}
         return Table(columns, [by_row[row] for row in rows or self.rows(form) if row in by_row])
 
     def rows(self, form: str) -> list[str]:
-        """The variants that tables show; all, if none has results of half of the questions."""
         names, index = [q.name for q in self.questions(form)], self.matrix[form].index
         found = self.answers[self.answers["question"].isin(names) & (self.answers["text"] != "")]
         counts = found["row"].value_counts().reindex(index, fill_value=0)
@@ -110,13 +99,11 @@ class Tables(NamedTuple):
 
     @property
     def is_timed(self) -> bool:
-        """Return whether there is a cost."""
         times = (table.filter(regex=r"^time\.") for table in self.matrix.values())
         return any(bool(found.notna().any(axis=None)) for found in times)
 
     @property
     def lines(self) -> dict[str, list[dict[Hashable, Any]]]:
-        """The lines of each form with their `row` and `answers` by question."""
         by_row: dict[Hashable, dict[str, Any]] = {}
         for of in self.answers.to_dict("records"):
             by_row.setdefault(of["row"], {})[of["question"]] = of
@@ -132,13 +119,9 @@ def tables(
     catalogue: Catalogue, *, attentions: Collection[str] = (), questions: Collection[str] = (),
     added: Collection[str] = (), more: Sequence[str] = (),
 ) -> Tables:  # fmt: skip
-    """The frames of a suite, from the frames of a store; see `reports.suite_results`.
-
-    The `catalogue` is as `harness list --json` gives it. Variants without a run are left out,
-    unless there is no run. `attentions` and `questions` leave out others, too; the comparisons
-    and their correction are of all. `added` are the variants with runs of a user among published
-    ones, `more` further columns of `seeds`.
-    """
+    # Variants without a run are left out, unless there is no run. `attentions` and `questions`
+    # leave out others, too; the comparisons and their correction are of all. `added` are the
+    # variants with runs of a user among published ones, `more` columns of `seeds`.
     found, plan = suite_results.results(runs, suite, baselines), suite.cost
     answers = found.answers()
     ran = {*answers.loc[has_runs(answers), "row"]} or {*answers["row"]}
@@ -181,7 +164,6 @@ def _without_baselines(suite: Suite, answers: pd.DataFrame) -> str:
 def _missing(
     answers: pd.DataFrame, suite: Suite, forms: Mapping[str, str], catalogue: Catalogue
 ) -> list[tuple[str, str]]:
-    """The rows of a suite, each with the title of a question whose form it has and no result of."""
     traits = {of["name"]: of for of in catalogue["variants"]}
     ran = {*answers.loc[has_runs(answers), ["row", "question"]].itertuples(index=False, name=None)}
     return [
@@ -195,7 +177,6 @@ def _missing(
 
 
 def files(of: Tables, *, latex: bool) -> dict[str, bytes]:
-    """The content of the files of a suite by name, with one of Parquet if pyarrow is installed."""
     from reports.figures import heat_map, plane, style
 
     name, draw = of.suite.name, plane.draw if of.suite.average else heat_map.draw
@@ -218,7 +199,6 @@ def answers_of(*tables: Tables) -> list[dict[Hashable, Any]]:
 
 
 def published(of: Tables) -> pd.DataFrame:
-    """The results of the rows that were run, with the rate and the code of their runs."""
     of_runs = of.seeds.groupby(["row", "question"])[["train.lr", "version"]].first()
     of_runs = of_runs.rename(columns={"train.lr": "rate"})
     found = of.answers[of.answers["text"] != ""]
@@ -240,7 +220,6 @@ def _rendered(template: str, of: Tables) -> bytes:
 
 
 def correlations(of: Tables) -> list[Line]:
-    """Kendall's tau of each question with each published table, with its interval, as text."""
     if not of.suite.average:
         return []
     found = papers.correlations(of.answers, of.suite)
@@ -269,7 +248,6 @@ def _options(suite: Suite) -> str:
 
 
 def about(of: Tables) -> list[Line]:
-    """A line for each question: what it asks, its recipe, its strongest baseline, its pairs."""
     found: list[Line] = []
     of_recipes = recipes.of_suite(of.suite)
     for question in of.suite.questions:
@@ -301,12 +279,9 @@ def _model(model: Mapping[str, Any]) -> str:
 def told_apart(
     answers: pd.DataFrame, pairs: pd.DataFrame, ceiling: float | None
 ) -> set[frozenset[str]]:
-    """The pairs of rows that are separable, or one solves the question and the other does not.
-
-    `answers` and `pairs` are of one question. A row does not solve it if its whole interval on
-    test is below the ceiling; higher is better. Two rows that solve it are never told apart:
-    training ended at the ceiling.
-    """
+    # `answers` and `pairs` are of one question. A row does not solve it if its whole interval on
+    # test is below the ceiling; higher is better. Two rows that solve it are never told apart:
+    # training ended at the ceiling.
     separable = pairs.loc[pairs["p_holm"] <= LEVEL, ["first", "second"]]
     found = {*map(frozenset, separable.itertuples(index=False, name=None))}
     solved = answers["solved"].astype(bool)
@@ -320,7 +295,6 @@ def told_apart(
 
 
 def terminal(of: Tables) -> str:
-    """The matrix of each form as text: mean, seeds at the ceiling; in brackets at a baseline."""
     head = plain(of.suite.title, WIDE // 2)
     titles = [question.title for question in of.suite.questions]
     # Long titles have numbers in the table.
@@ -341,7 +315,6 @@ def terminal(of: Tables) -> str:
 
 
 def readme_table(of: Tables) -> str:
-    """Rows of the matrix of each form: the first of the suite, and the fastest of the best."""
     tables = []
     for form in of.matrix:
         shown = of.rows(form)

@@ -1,8 +1,4 @@
-"""The site: a suite's matrix, advisor, charts and cards as one HTML file without other files.
-
-Everything is in the file, so that it opens from a disk: data, style, scripts, two libraries of
-`vendor/` (d3 and Observable Plot, ISC). Without JavaScript it is a page of plain tables.
-"""
+"""The site: a suite's matrix, advisor, charts and cards as one HTML file that opens from a disk."""
 
 import json
 import zlib
@@ -32,15 +28,13 @@ FOLDER = Path(__file__).parent
 
 NAME = "index.html"
 
-DIGITS = 4
-"""Significant digits of a point of a curve."""
+DIGITS = 4  # Significant digits of a point of a curve
 
 
 def site(
     tables: Tables, costs: pd.DataFrame, catalogue: Mapping[str, Sequence[Mapping[str, Any]]],
     *, records: Sequence[Record], studies: Sequence[ShallowStudy],
 ) -> bytes:  # fmt: skip
-    """The page of a suite, from its tables and the costs of a store."""
     suite = tables.suite
     table = advice.table(tables.answers, tables.seeds, costs, suite, catalogue)
     families = {row["family"]: colour_of(row["attention"]) for row in table["rows"]}
@@ -102,7 +96,7 @@ def _cards(table: Values, tables: Tables) -> dict[str, Values]:
 
 
 def _scores(rows: Iterable[Values], suite: Suite) -> Values:
-    """Row, score, low, high, state bytes, score and interval as text, by question."""
+    # Row, score, low, high, state bytes, score and interval as text.
     return {
         question.name: [
             [row["row"], answer["mean"], answer["low"], answer["high"], row["state_bytes"],
@@ -115,7 +109,7 @@ def _scores(rows: Iterable[Values], suite: Suite) -> Values:
 
 
 def _curves(records: Iterable[Record], suite: Suite) -> Values:
-    """The training loss by question and row: pairs of step and loss, of the first seed."""
+    # Pairs of step and loss, of the first seed.
     curves: Values = {question.name: {} for question in suite.questions}
     labels = {record.spec.id: record for record in records if record.final}
     runs = of_records(labels.values())

@@ -187,7 +187,7 @@ function answerTable({ key, used, members }) {
     ]);
     groups.forEach((group, i) => {
       line.children[i + 1].className = `rank-group-${Math.min(group, 5)}`;
-      line.children[i + 1].append(element("small", score(used[i], row).slice(5).join(" ")));
+      line.children[i + 1].replaceChildren(score(used[i], row).slice(5).join(" "));
     });
     line.children[groups.length + 4].append(
       element("span", [], { class: "bar", style: `--p:${100 * probability}%`, "aria-hidden": "true" }));
@@ -213,9 +213,8 @@ function showAnswer() {
   if (result.refused) parts.push(element("p", `No answer: ${result.refused}.`, { class: "refused" }));
   else if (!count) parts.push(element("p", "No variant does all of this.", { class: "refused" }));
   else {
-    parts.push(element("h2", `${count === 1 ? "One variant" : `${count} variants`}: no other is at least as good in all of this and better in something`));
-    parts.push(element("p", result.sentence));
-    parts.push(answerTable(result));
+    parts.push(element("h2", result.sentence), answerTable(result));
+    parts.push(element("p", "No other variant is at least as good in all of this and better in something.", { class: "note" }));
   }
   for (const name of asked.needs.filter((need) => need in table.question_notes))
     parts.push(element("p", `${table.questions[name]}: ${table.question_notes[name]}`, { class: "note" }));

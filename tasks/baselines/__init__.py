@@ -20,15 +20,12 @@ from tasks.contract import Baseline, Score, Splits, Task
 
 __all__ = ["BASELINES_VERSION", "FEW", "FIRST", "Fit", "compute", "steps"]
 
-FEW = 1000
-"""Examples of train below which boosted trees and n-grams are not fitted."""
-
-FIRST = 16
-"""Tokens at the beginning of each sequence that a linear model reads in their place."""
+FEW = 1000  # Examples of train below which boosted trees and n-grams are not fitted
+FIRST = 16  # Tokens at the beginning of each sequence that a linear model reads in their place
 
 
+# Gives the means of baselines that are fitted together, by name.
 Fit = Callable[[], Mapping[str, float]]
-"""Gives the means of baselines that are fitted together, by name."""
 
 
 def steps(task: Task, splits: Splits) -> dict[str, Fit]:
@@ -58,7 +55,6 @@ def _is_small(splits: Splits) -> bool:
 
 
 def _of_tokens(task: Task, splits: Splits) -> dict[str, Fit]:
-    """The baselines on tokens where an example has one target."""
     vocabulary = task.vocabulary
     models: dict[str, Baseline] = {}
     if splits["train"].sequence_ids.numel() * vocabulary <= tokens.BAG_SIZE:
@@ -79,8 +75,6 @@ def _of_tokens(task: Task, splits: Splits) -> dict[str, Fit]:
 
 
 def _single(models: Mapping[str, Baseline], splits: Splits) -> dict[str, Fit]:
-    """A step for each of the models."""
-
     def named(name: str, fit: Baseline) -> dict[str, float]:
         found = fit(splits)
         return {name: found.test if isinstance(found, Score) else found}

@@ -17,19 +17,14 @@ from tasks.contract import NO_ANSWER, Baseline, Split, Splits
 
 Candidates: TypeAlias = Callable[[Split], Int[Tensor, "n c"]]
 
-Keys: TypeAlias = Callable[[Split], Int[Tensor, "n a"]]
-"""What a rule knows of a query, as a number."""
+Keys: TypeAlias = Callable[[Split], Int[Tensor, "n a"]]  # What a rule knows of a query, as a number
+VALUES = 1 << 24  # Numbers of an intermediate tensor, at most
 
-VALUES = 1 << 24
-"""Numbers of an intermediate tensor, at most."""
-
+# Votes of an answer at a place that was never correct: such answers decide by their frequency.
 RARE = 1e-6
-"""Votes of an answer at a place that was never correct: such answers decide by their frequency."""
 
 
 def baselines(candidates: Candidates, splits: Splits, classes: int) -> Mapping[str, Baseline]:
-    """The rules for a task with candidates, by name."""
-
     def ranks_and_positions(split: Split) -> Int[Tensor, "n a"]:
         return ranks(split) * split.sequences.shape[1] + positions(split)
 
@@ -43,7 +38,6 @@ def baselines(candidates: Candidates, splits: Splits, classes: int) -> Mapping[s
 
 
 def random(candidates: Candidates, splits: Splits) -> float:
-    """The expected accuracy of an answer drawn from the candidates of the example."""
     test = splits["test"]
     found = candidates(test)
     shares = [
@@ -54,17 +48,13 @@ def random(candidates: Candidates, splits: Splits) -> float:
 
 
 def most_frequent(candidates: Candidates, splits: Splits, classes: int) -> float:
-    """The candidate that the example contains most often; the lowest in case of a tie."""
     votes = torch.ones(1, candidates(splits["test"]).shape[1])
     return _accuracy(candidates, splits["test"], classes, lambda part: votes)
 
 
 def by_query(keys: Keys, candidates: Candidates, splits: Splits, classes: int) -> float:
-    """The candidate that was most often correct in train for queries of the same key.
-
-    The vote of a place is how often its candidate was correct in train, where it had any; votes for
-    the same answer are added.
-    """
+    # The vote of a place is how often its candidate was correct in train, where it had any; votes
+    # for the same answer are added.
     train, test = splits["train"], splits["test"]
     both = torch.cat([keys(train).flatten(), keys(test).flatten()])
     numbers = both.unique(return_inverse=True)[1]
@@ -84,14 +74,12 @@ def by_query(keys: Keys, candidates: Candidates, splits: Splits, classes: int) -
 
 
 def positions(split: Split) -> Int[Tensor, "n a"]:
-    """The position of each query."""
     if split.target_positions is None:
         return torch.zeros(len(split), 1, dtype=torch.int64)
     return split.target_positions.long()
 
 
 def ranks(split: Split) -> Int[Tensor, "n a"]:
-    """The rank of each query."""
     return positions(split).argsort(1).argsort(1)
 
 
@@ -101,7 +89,6 @@ def _accuracy(
     classes: int,
     votes_of: Callable[[slice], Float[Tensor, "..."]],
 ) -> float:
-    """The accuracy of the answer with the most votes; every place has some."""
     found, correct = candidates(split), []
     for part in _parts(split, max(classes, found.shape[1])):
         targets = split.targets[part]
@@ -118,6 +105,5 @@ def _matches(found: Int[Tensor, "b c"], targets: Int[Tensor, "b a"]) -> Bool[Ten
 
 
 def _parts(split: Split, width: int) -> Iterator[slice]:
-    """Slices of the examples, so that their queries times `width` are at most `VALUES`."""
     step = max(1, VALUES // (split.targets.shape[1] * width))
     return (slice(first, first + step) for first in range(0, len(split), step))

@@ -15,31 +15,28 @@ from torch import Tensor
 from tasks.answers import Number
 from tasks.contract import Score, Split, Splits
 
+# Weights of the squared parameters against the mean loss; the best on dev is tested.
 PENALTIES = (1e-2, 1e-3, 1e-4, 1e-5)
-"""Weights of the squared parameters against the mean loss; the best on dev is tested."""
 
+# The same where the target is a number: an error below the tolerance needs a closer fit.
 NUMBER_PENALTIES = (1e-4, 1e-5, 1e-6, 1e-7)
-"""The same where the target is a number: an error below the tolerance needs a closer fit."""
 
+# Iterations of L-BFGS per penalty; each penalty starts from the solution of the one before.
 MAX_ITERATIONS = 100
-"""Iterations of L-BFGS per penalty; each penalty starts from the solution of the one before."""
 
+# Boosted trees: learning rate, rounds at most, rounds without a lower loss on dev.
 RATE, ROUNDS, PATIENCE = 0.3, 400, 5
-"""Boosted trees: learning rate, rounds at most, rounds without a lower loss on dev."""
 
-Features: TypeAlias = Callable[[Split], Any]
-"""split -> an (n, f) matrix, dense or sparse."""
+Features: TypeAlias = Callable[[Split], Any]  # split -> an (n, f) matrix, dense or sparse
 
 
 def linear(features: Features, splits: Splits, penalties: Sequence[float] | None = None) -> Score:
-    """A logistic regression (ridge where the target is a number), its penalty chosen on dev."""
     inputs = {name: features(split) for name, split in splits.items()}
     models = _linear_models(inputs["train"], splits["train"], penalties)
     return best_of(models, inputs, splits)
 
 
 def best_of(models: Iterable[Any], inputs: Mapping[str, Any], splits: Splits) -> Score:
-    """Accuracies of the fitted model that is best on dev, the first of equal ones."""
     best = Score(-1.0, 0.0)
     for model in models:
         dev = _correct(model, inputs["dev"], splits["dev"])
@@ -49,7 +46,6 @@ def best_of(models: Iterable[Any], inputs: Mapping[str, Any], splits: Splits) ->
 
 
 def trees(features: Features, splits: Splits, rate: float = RATE) -> Score:
-    """Boosted trees on numbers of at most 8 bits, their rounds chosen on dev."""
     from sklearn.dummy import DummyClassifier
     from sklearn.ensemble import HistGradientBoostingClassifier
 
@@ -72,10 +68,7 @@ def trees(features: Features, splits: Splits, rate: float = RATE) -> Score:
 def best_on_dev(
     candidates: Mapping[str, Callable[[Splits], Score]], splits: Splits, examples: int = 10_000
 ) -> dict[str, float]:
-    """Test accuracy, by its name, of the model that is best on dev, fitted to all of train.
-
-    They are compared after a fit to `examples` examples, evenly spaced in train.
-    """
+    # Models are compared after a fit to `examples` examples, evenly spaced in train.
     step = max(1, len(splits["train"]) // examples)
     fewer: Splits = {**splits, "train": every(splits["train"], step)}
     scores = {name: fit(fewer) for name, fit in candidates.items()}
@@ -84,7 +77,7 @@ def best_on_dev(
 
 
 def every(split: Split, step: int) -> Split:
-    """Every `step`-th example, of a split without target positions, and the sequences of these."""
+    # Of a split without target positions, with the sequences of these.
     used, ids = split.sequence_ids[::step].unique(return_inverse=True)
     sequences, lengths, targets = split.sequences[used], split.lengths[used], split.targets[::step]
     return replace(
@@ -93,7 +86,7 @@ def every(split: Split, step: int) -> Split:
 
 
 def _linear_models(inputs: Any, train: Split, penalties: Sequence[float] | None) -> Iterator[Any]:
-    """The model of each penalty, the largest first; each is valid until the next is requested."""
+    # The largest penalty first; each model is valid until the next is requested.
     from sklearn.dummy import DummyClassifier
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression, Ridge

@@ -21,20 +21,17 @@ from torch.nn import functional as F
 from tasks.baselines.fitting import Features, best_of, linear, trees
 from tasks.contract import CHUNK, Score, Split, Splits
 
+# The pixels around the centre of a disc as the generator draws it, as a share of the highest.
 DISC = ((0.9, 1.0, 0.5), (1.0, 1.0, 0.75), (0.5, 0.7, 0.2))
-"""The pixels around the centre of a disc as the generator draws it, as a share of the highest."""
 
-APART = 2
-"""Places within so many pixels, in both directions, are the same disc."""
-
-AROUND = 2
-"""Pixels on each side of a disc that are its surroundings: 5 x 5."""
+APART = 2  # Places within so many pixels, in both directions, are the same disc
+AROUND = 2  # Pixels on each side of a disc that are its surroundings: 5 x 5
 
 Images = UInt8[Tensor, "n h h"]
 
 
 def find_discs(images: Images) -> Int64[Tensor, "n 4"]:
-    """(y, x) of both discs, in the order of their pixels."""
+    # (y, x) of both, in the order of their pixels.
     side = images.shape[-1]
     padded, levels = F.pad(images.float(), (1, 1, 1, 1)), torch.full(images.shape, torch.inf)
     for y, row in enumerate(DISC):
@@ -51,7 +48,7 @@ def find_discs(images: Images) -> Int64[Tensor, "n 4"]:
 
 
 def find_surroundings(images: Images) -> Int64[Tensor, "n f"]:
-    """`find_discs`, and the 5 x 5 levels around each disc; 0 beyond the image."""
+    # `find_discs`, and the 5 x 5 levels around each disc; 0 beyond the image.
     places = find_discs(images)
     width = 2 * AROUND + 1
     blocks = F.pad(images, (AROUND,) * 4).unfold(1, width, 1).unfold(2, width, 1)
@@ -67,11 +64,11 @@ def _of_images(
     return torch.cat(found)[split.sequence_ids[:, 0]].to(torch.uint8).numpy()
 
 
+# Sets of features by name.
 DISC_FEATURES: Mapping[str, Features] = {
     "disc places": partial(_of_images, find_discs),
     "disc places, 5 x 5 pixels": partial(_of_images, find_surroundings),
 }
-"""Sets of features by name."""
 
 DISC_MODELS = {name: partial(trees, features) for name, features in DISC_FEATURES.items()}
 
@@ -81,12 +78,10 @@ RATE, DECAY = 1e-3, 0.01
 
 
 def pixels(split: Split) -> Float32[Tensor, "n f"]:
-    """The grey levels of an image, in [0, 1]."""
     return split.sequences[split.sequence_ids[:, 0]].float() / 255
 
 
 def perceptron(splits: Splits) -> Score:
-    """Accuracies of the multi-layer perceptron after the epoch that is best on dev."""
     inputs = {name: pixels(split) for name, split in splits.items()}
     mean, deviation = inputs["train"].mean(0), inputs["train"].std(0, correction=0)
     inputs = {name: (part - mean) / deviation.clamp_min(1e-3) for name, part in inputs.items()}
@@ -109,7 +104,6 @@ class Perceptron(nn.Sequential):
     def epochs(
         self, inputs: Float32[Tensor, "n f"], targets: Int64[Tensor, " n"]
     ) -> Iterator["Perceptron"]:
-        """Train epoch by epoch; the model is valid until the next one is requested."""
         optimiser = torch.optim.AdamW(self.parameters(), lr=RATE, weight_decay=DECAY)
         steps = EPOCHS * -(-len(inputs) // BATCH)
         schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, steps)
@@ -124,13 +118,12 @@ class Perceptron(nn.Sequential):
 
     @torch.no_grad()
     def predict(self, inputs: Float32[Tensor, "n f"]) -> Int64[np.ndarray, " n"]:
-        """The class of the highest score of each image."""
         self.eval()
         return torch.cat([self(part).argmax(1) for part in inputs.split(CHUNK)]).numpy()
 
 
+# The classifiers by name.
 PIXEL_MODELS: Mapping[str, Callable[[Splits], Score]] = {
     "pixels, linear": partial(linear, lambda split: pixels(split).numpy(), penalties=(1e-2, 1e-3)),
     "pixels, perceptron": perceptron,
 }
-"""The classifiers by name."""

@@ -25,16 +25,12 @@ from tasks.contract import Split, SplitName
 
 Tokens = Int64[np.ndarray, "..."]
 
-ORDERS = 8
-"""The highest order that is tried; dev chooses."""
+ORDERS = 8  # The highest order that is tried; dev chooses
 
 
 def losses(splits: Mapping[SplitName, Split], classes: int) -> dict[str, float]:
-    """Mean cross-entropies in nats on test, by name: of single tokens, and of the best order.
-
-    The order is chosen on dev, and test is read with it. Targets are the next token at every
-    position; its context is the inputs of its window up to it.
-    """
+    # The order is chosen on dev, and test is read with it. Targets are the next token at every
+    # position; its context is the inputs of its window up to it.
     train = splits["train"].targets[splits["train"].targets >= 0].numpy()
     dev = [*cross_entropies(train, splits["dev"], classes)]
     best = int(np.argmin(dev))
@@ -45,7 +41,6 @@ def losses(splits: Mapping[SplitName, Split], classes: int) -> dict[str, float]:
 def cross_entropies(
     train: Tokens, split: Split, classes: int, orders: int = ORDERS
 ) -> Iterator[float]:
-    """The mean cross-entropy in nats of the targets of a split, for each order from 1 on."""
     # Class -1 is the token before the first of a split, and of no target; nothing follows it.
     first, targets = split.sequences[:, :1].numpy().astype(np.int64) - 1, split.targets.numpy()
     other = np.concatenate([first, targets], axis=1)
@@ -58,10 +53,7 @@ def cross_entropies(
 def order_probabilities(
     train: Tokens, other: Tokens, classes: int, orders: int, starts: Tokens | Sequence[int] = (0,)
 ) -> Iterator[Float64[np.ndarray, " w"]]:
-    """The probability of each token of `other` given those before it, for each order from 1 on.
-
-    A history ends at the `starts` of windows of `other`.
-    """
+    # A history ends at the `starts` of windows of `other`.
     tokens, lower = np.concatenate([train, other]), np.full(len(other), 1 / classes)
     windows, grams = len(train) + np.array(starts), None
     for _ in range(orders):
@@ -94,7 +86,6 @@ class NGrams(NamedTuple):
     def of(
         cls, tokens: Tokens, train: int, starts: Tokens, classes: int, shorter: "NGrams | None"
     ) -> "NGrams":
-        """The n-grams of the next order after `shorter`; of order 1 after None."""
         history = np.zeros_like(tokens)
         if shorter:
             history = np.roll(shorter.numbers, 1)
@@ -111,7 +102,6 @@ class NGrams(NamedTuple):
     def interpolate(
         self, counts: Int64[np.ndarray, " grams"], lower: Float64[np.ndarray, " w"]
     ) -> Float64[np.ndarray, " w"]:
-        """The probabilities of the other stream, from the probabilities of the order below."""
         discount = discounts(counts)[np.minimum(counts, 3)]
         size = self.histories.max() + 1
         totals = np.bincount(self.histories, counts, minlength=size)
@@ -127,10 +117,7 @@ class NGrams(NamedTuple):
 
 
 def discounts(counts: Int64[np.ndarray, " grams"]) -> Float64[np.ndarray, "4"]:
-    """The discounts of counts of 0, 1, 2 and more; 0, 1/2, 1 and 3/2 where one is not above 0.
-
-    A discount of 0 would give tokens that never follow a history the probability 0.
-    """
+    # A discount of 0 would give tokens that never follow a history the probability 0.
     usual = np.array([0.0, 0.5, 1.0, 1.5])
     n = [int((counts == i).sum()) for i in range(1, 5)]
     if 0 in n:

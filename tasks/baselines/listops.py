@@ -18,11 +18,9 @@ OPERATOR_TOKENS = range(FIRST_OPERATOR, FIRST_OPERATOR + len(OPERATORS))
 
 
 def tree_features(split: Split, *, subtrees: bool, deeper: bool) -> UInt8[np.ndarray, "n f"]:
-    """The root operator, how often each digit is an operand of it, and how many operands are trees.
-
-    With `subtrees`, also how often each operator begins an operand of the root; with `deeper`, how
-    often each digit is an operand at depth 2, by the operator above it.
-    """
+    # The root operator, how often each digit is an operand of it, and how many operands are trees.
+    # With `subtrees`, also how often each operator begins an operand of the root; with `deeper`,
+    # how often each digit is an operand at depth 2, by the operator above it.
     features = []
     for sequences, lengths in split.chunks():
         tokens = sequences.numpy() * (np.arange(sequences.shape[1]) < lengths.numpy()[:, None])
@@ -46,12 +44,12 @@ def tree_features(split: Split, *, subtrees: bool, deeper: bool) -> UInt8[np.nda
     return np.concatenate(features)[split.sequence_ids[:, 0].numpy()]
 
 
+# Sets of features by name; each `+` is in addition to those before it.
 SETS: Mapping[str, Features] = {
     "root operator, digits at depth 1": partial(tree_features, subtrees=False, deeper=False),
     "+ operators at depth 1": partial(tree_features, subtrees=True, deeper=False),
     "+ digits at depth 2": partial(tree_features, subtrees=True, deeper=True),
 }
-"""Sets of features by name; each `+` is in addition to those before it."""
 
 MODELS = {name: partial(trees, features) for name, features in SETS.items()}
 
@@ -59,7 +57,6 @@ MODELS = {name: partial(trees, features) for name, features in SETS.items()}
 def _counts(
     tokens: UInt8[np.ndarray, "c l"], where: Bool[np.ndarray, "c l"], values: range
 ) -> UInt8[np.ndarray, "c v"]:
-    """Counts of each value among the tokens of a row where `where` is True, 255 at most."""
     rows, columns = np.nonzero(where)
     chosen = tokens[rows, columns].astype(np.int64)
     inside = (chosen >= values.start) & (chosen < values.stop)

@@ -23,18 +23,14 @@ from torch.nn import functional as F
 from tasks.baselines.fitting import best_of, linear
 from tasks.contract import CHUNK, Baseline, Score, Split, Splits
 
+# Sets of kernels that are convolved together, and kernels of a set: 2,000 in all.
 GROUPS, WIDTH = 100, 20
-"""Sets of kernels that are convolved together, and kernels of a set: 2,000 in all."""
 
-LENGTHS = (7, 9, 11)
-"""Lengths of a kernel, each as probable."""
-
-VALUES = 1 << 24
-"""Outputs of a convolution that are in memory at once."""
+LENGTHS = (7, 9, 11)  # Lengths of a kernel, each as probable
+VALUES = 1 << 24  # Outputs of a convolution that are in memory at once
 
 
 def statistics(split: Split) -> Float32[np.ndarray, "n features"]:
-    """Length, and mean, standard deviation, minimum and maximum of each channel."""
     rows = []
     for signals, lengths in split.chunks():
         mask = _mask(signals.shape[1], lengths)[..., None]
@@ -48,7 +44,6 @@ def statistics(split: Split) -> Float32[np.ndarray, "n features"]:
 
 
 def convolutions(split: Split) -> Float32[np.ndarray, "n features"]:
-    """The ROCKET features; the same kernels for every split of a length and number of channels."""
     length, channels = split.sequences.shape[1:]
     groups, rows = [*kernels(length, channels, torch.Generator().manual_seed(0))], []
     for signals, lengths in split.chunks(max(1, min(CHUNK, VALUES // (WIDTH * length)))):
@@ -67,12 +62,9 @@ def convolutions(split: Split) -> Float32[np.ndarray, "n features"]:
 def kernels(
     length: int, channels: int, generator: torch.Generator
 ) -> Iterator[tuple[Float32[Tensor, "k f w"], Float32[Tensor, " k"], int, int]]:
-    """Draw groups of kernels for signals of `length` points: weights, bias, dilation, padding.
-
-    Weights are normal with mean 0 in each channel of a kernel, biases uniform in [-1, 1]. The
-    number of channels of a kernel is 2^x, x uniform up to the logarithm of `channels`, dilation
-    2^x up to the longest that fits; half of the groups are padded to keep the length.
-    """
+    # Weights are normal with mean 0 in each channel of a kernel, biases uniform in [-1, 1]. The
+    # number of channels of a kernel is 2^x, x uniform up to the logarithm of `channels`, dilation
+    # 2^x up to the longest that fits; half of the groups are padded to keep the length.
     for _ in range(GROUPS):
         width = LENGTHS[int(torch.randint(len(LENGTHS), (), generator=generator))]
         largest = np.log2(max(1.0, (length - 1) / (width - 1)))
@@ -90,7 +82,6 @@ def kernels(
 
 
 def ridge(splits: Splits) -> Score:
-    """Accuracies of a ridge classifier on `convolutions`, its penalty chosen on dev."""
     from sklearn.linear_model import RidgeClassifier
 
     inputs = {name: convolutions(split).astype(np.float64) for name, split in splits.items()}
@@ -107,8 +98,8 @@ def _mask(length: int, lengths: Tensor) -> Bool[Tensor, "n l"]:
     return torch.arange(length) < lengths[:, None]
 
 
+# The classifiers by name.
 MODELS: Mapping[str, Baseline] = {
     "statistics of channels": partial(linear, statistics),
     "random convolutions": ridge,
 }
-"""The classifiers by name."""

@@ -13,30 +13,26 @@ from scipy.sparse import csr_array, vstack
 from tasks.baselines.fitting import Features, best_on_dev, linear, trees
 from tasks.contract import Score, Split, Splits
 
+# Lengths of n-grams, one is chosen on dev; n-grams of length 1 are the bag of tokens.
 ORDERS = (2, 3, 4)
-"""Lengths of n-grams, one is chosen on dev; n-grams of length 1 are the bag of tokens."""
 
-BITS = 20
-"""Bits of the hash of an n-gram, where more n-grams are possible than it has values."""
+BITS = 20  # Bits of the hash of an n-gram, where more n-grams are possible than it has values
 
+# Sequences of train times tokens of the vocabulary up to which tokens are counted: 1 GiB.
 BAG_SIZE = 1 << 27
-"""Sequences of train times tokens of the vocabulary up to which tokens are counted: 1 GiB."""
 
+# Tokens of train times classes up to which n-grams are fitted: minutes beyond it.
 NGRAM_WORK = 100_000_000
-"""Tokens of train times classes up to which n-grams are fitted: minutes beyond it."""
 
+# Numbers of tokens at the beginning or end; one is chosen on dev.
 POSITIONS = (1, 2, 4, 8, 16, 32, 64)
-"""Numbers of tokens at the beginning or end; one is chosen on dev."""
 
-ENDS = 8
-"""Tokens at the beginning and as many at the end, read together."""
+ENDS = 8  # Tokens at the beginning and as many at the end, read together
 
 
 def bag_of_tokens(split: Split, vocabulary: int) -> Float64[np.ndarray, "n f"]:
-    """Frequencies of tokens, as shares of their sequence, times the square root of `l`.
-
-    The shares alone are so small that a penalty would suppress the weights that they need.
-    """
+    # Frequencies of tokens, as shares of their sequence, times the square root of `l`.
+    # The shares alone are so small that a penalty would suppress the weights that they need.
     shares = []
     for sequences, lengths in split.chunks():
         real = torch.arange(sequences.shape[1]) < lengths[:, None]
@@ -48,7 +44,7 @@ def bag_of_tokens(split: Split, vocabulary: int) -> Float64[np.ndarray, "n f"]:
 
 
 def ngrams(split: Split, vocabulary: int, order: int) -> csr_array:
-    """log(1 + count) of each run of `order` tokens, hashed, in rows of Euclidean length 1."""
+    # log(1 + count), hashed, in rows of Euclidean length 1.
     size = min(vocabulary**order, 1 << BITS)
     chunks = []
     for sequences, lengths in split.chunks():
@@ -74,7 +70,7 @@ def ngrams(split: Split, vocabulary: int, order: int) -> csr_array:
 
 
 def one_hot(split: Split, vocabulary: int, count: int) -> csr_array:
-    """The tokens at the first `count` positions, one-hot; padding counts as token 0."""
+    # Padding counts as token 0.
     tokens = first_tokens(split, count).astype(np.int64)
     examples, width = tokens.shape
     columns = (tokens + np.arange(width) * vocabulary).flatten()
@@ -84,14 +80,14 @@ def one_hot(split: Split, vocabulary: int, count: int) -> csr_array:
 
 
 def first_tokens(split: Split, count: int) -> Int32[np.ndarray, "n k"]:
-    """The first `count` tokens of every sequence of the example; padding counts as token 0."""
+    # Padding counts as token 0.
     first = split.sequences[:, :count].int()
     padding = torch.arange(first.shape[1]) >= split.lengths[:, None]
     return first.masked_fill(padding, 0)[split.sequence_ids].flatten(1).numpy()
 
 
 def last_tokens(split: Split, count: int) -> Int32[np.ndarray, "n k"]:
-    """The last `count` tokens of every sequence, in order; 0 before the first token."""
+    # 0 before the first token.
     count = min(count, split.sequences.shape[1])
     positions = split.lengths.long()[:, None] - count + torch.arange(count)
     last = split.sequences.gather(1, positions.clamp_min(0)).int()
@@ -99,12 +95,10 @@ def last_tokens(split: Split, count: int) -> Int32[np.ndarray, "n k"]:
 
 
 def end_tokens(split: Split, count: int) -> Int32[np.ndarray, "n k"]:
-    """`first_tokens` and `last_tokens`."""
     return np.concatenate([first_tokens(split, count), last_tokens(split, count)], axis=1)
 
 
 def ngram_accuracies(splits: Splits, vocabulary: int, classes: int) -> dict[str, float]:
-    """Test accuracy of a logistic regression on n-grams of the order that is best on dev."""
     train = splits["train"]
     work = int(train.lengths.sum()) * classes
     if train.sequence_ids.shape[1] > 1 or work > NGRAM_WORK:
@@ -114,13 +108,11 @@ def ngram_accuracies(splits: Splits, vocabulary: int, classes: int) -> dict[str,
 
 
 def fit_ngrams(splits: Splits, vocabulary: int, order: int) -> Score:
-    """Accuracies of a logistic regression on `ngrams`."""
     features = partial(ngrams, vocabulary=vocabulary, order=order)
     return linear(features, splits, (1e-5, 1e-6))  # rows have length 1: weights are large
 
 
 def end_accuracy(end: str, splits: Splits) -> dict[str, float]:
-    """Test accuracy of boosted trees on the tokens of an end, their number chosen on dev."""
     features = first_tokens if end == "first" else last_tokens
     longest = splits["train"].sequences.shape[1]
     candidates = {
@@ -132,16 +124,12 @@ def end_accuracy(end: str, splits: Splits) -> dict[str, float]:
 
 
 def end_name(end: str, count: int) -> str:
-    """The name of the baseline that reads so many tokens at one end."""
     return f"{end} {count} token{'s' * (count > 1)}"
 
 
 def same_in_train(features: Features, splits: Splits) -> float:
-    """Test accuracy of the most frequent class of the examples of train with equal features.
-
-    Where there are none, the answer is the most frequent class of train; in case of a tie, the
-    lowest class.
-    """
+    # Without equal features the answer is the most frequent class of train; in case of a tie, the
+    # lowest.
     targets = {name: splits[name].targets.numpy() for name in ("train", "test")}
     rows = np.concatenate([features(splits["train"]), features(splits["test"])])
     kinds, kind = np.unique(rows, axis=0, return_inverse=True)
@@ -153,5 +141,4 @@ def same_in_train(features: Features, splits: Splits) -> float:
 
 
 def sequences(split: Split) -> np.ndarray:
-    """The tokens of each example, which has one sequence without padding."""
     return split.sequences[split.sequence_ids[:, 0]].numpy()

@@ -29,8 +29,8 @@ from tasks.data.trajectories import Trajectories
 from tasks.registry import tasks
 from zoo.registry import UserError, require_at_least
 
+# The environment's seed in the first test episode; the next ones have the following seeds.
 TEST_SEED = 10**6
-"""The environment's seed in the first test episode; the next ones have the following seeds."""
 
 
 class Reference(NamedTuple):
@@ -43,16 +43,13 @@ class Reference(NamedTuple):
     expert: float
 
     def normalised(self, value: float) -> float:
-        """The normalised return of the return `value`."""
         return 100 * (value - self.random) / (self.expert - self.random)
 
     def denormalised(self, value: float) -> float:
-        """The return whose normalised return is `value`."""
         return self.random + value / 100 * (self.expert - self.random)
 
     @classmethod
     def parse(cls, text: str) -> "Reference":
-        """The two numbers of an option, `RANDOM,EXPERT`."""
         try:
             random, expert = map(float, text.split(","))
         except ValueError:
@@ -65,13 +62,13 @@ class Reference(NamedTuple):
         return cls(random, expert)
 
 
+# The references of D4RL, whatever the version (d4rl/infos.py, REF_MIN_SCORE, REF_MAX_SCORE).
 PUBLISHED = {
     "Ant": Reference(-325.6, 3879.7),
     "HalfCheetah": Reference(-280.178953, 12135.0),
     "Hopper": Reference(-20.272305, 3234.3),
     "Walker2d": Reference(1.629008, 4592.3),
 }
-"""The references of D4RL, whatever the version (d4rl/infos.py, REF_MIN_SCORE, REF_MAX_SCORE)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +107,6 @@ class Control(Task):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Read the file; raise UserError where an option or the file cannot be used."""
         counts = {"context": self.context, "steps": self.steps, "episodes": self.episodes}
         require_at_least(1, "control", **counts)
         require_at_least(0, "control", seed=self.seed)
@@ -144,7 +140,7 @@ class Control(Task):
         return windows(self._data(), chosen, scale, self.context)
 
     def references(self) -> Reference:
-        """The returns that are 0 and 100 on the normalised scale."""
+        # 0 and 100 on the normalised scale.
         attributes, name = self._data().attributes, self._environment_name()
         if self.reference:
             return Reference.parse(self.reference)
@@ -158,15 +154,12 @@ class Control(Task):
         )
 
     def returns(self, policy: Policy, test: Split) -> list[float]:
-        """The return of a policy in each episode of test."""
         environments = [self._environment() for _ in range(self.episodes)]
         for i, environment in enumerate(environments):
             environment.reset(TEST_SEED + i)
         return returns_of(policy, test, environments, self._scale(environments[0]), self.steps)
 
     def shallow_baselines(self) -> Mapping[str, Baseline]:
-        """Uniform actions, and the trajectories of the file."""
-
         def act(rng: np.random.Generator, windows: Windows, count: int) -> Float[Tensor, "e a"]:
             actions = [rng.uniform(-1, 1, self.classes) for _ in windows]
             return torch.from_numpy(np.stack(actions).astype(np.float32))
@@ -181,7 +174,6 @@ class Control(Task):
         return {"random policy": random, "trajectories of the file": recorded}
 
     def show(self, split: Split, example: int) -> list[str]:
-        """The first step of the window."""
         first = split.sequences[int(split.sequence_ids[example, 0]), 0].tolist()
         return [" ".join(f"{value:.2f}" for value in first)]
 
@@ -189,7 +181,7 @@ class Control(Task):
         return trajectories.read(self.path)
 
     def _in_dev(self) -> Bool[np.ndarray, " e"]:
-        """True for trajectories in dev: at least one, and not all."""
+        # At least one trajectory, and not all.
         count = len(self._data().ends)
         keys = np.random.Generator(np.random.PCG64(self.seed)).random(count)
         held_out = min(max(1, round(self.dev * count)), count - 1)

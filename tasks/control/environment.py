@@ -16,15 +16,13 @@ from zoo.registry import UserError, first_line, require_at_least, unknown
 Action = Float[np.ndarray, " a"]
 Observation = Float32[np.ndarray, " s"]
 
-REFERENCE_EPISODES = 20
-"""Episodes whose mean return is a reference score."""
+REFERENCE_EPISODES = 20  # Episodes whose mean return is a reference score
 
 
 class Environment:
     """An environment whose observations and actions are vectors."""
 
     def __init__(self, name: str) -> None:
-        """Build the environment; nothing is rendered, and no display is needed."""
         gymnasium: Any = import_extra("control", "gymnasium", "control")
         mujoco: Any = import_extra("control", "mujoco", "control")
         # By default a warning of the simulator is written into a file of the working folder.
@@ -48,27 +46,27 @@ class Environment:
         self.bound: Float32[np.ndarray, " a"] = action.high.astype(np.float32)
 
     def reset(self, seed: int) -> Observation:
-        """Start the episode of that seed; return its first observation."""
         observation, _ = self._env.reset(seed=seed)
         return np.asarray(observation, np.float32)
 
     def step(self, action: Action) -> tuple[Observation, float, bool, bool]:
-        """Take an action, clipped to [-1, 1]; the flags: a terminal state, the limit of steps."""
+        # The flags: a terminal state, the limit of steps.
         scaled = (np.clip(action, -1, 1) * self.bound).astype(np.float32)
         observation, reward, terminated, truncated, _ = self._env.step(scaled)
         return np.asarray(observation, np.float32), float(reward), terminated, truncated
 
 
 def balance(observation: Observation, step: int) -> Action:
-    """Linear feedback for InvertedPendulum: position, angle, and their velocities."""
+    # Linear feedback for InvertedPendulum: position, angle, and their velocities.
     return np.clip(np.array([0.5, 8.0, 1.0, 1.5]) @ observation / 3, -1, 1)[None]
 
 
 def run(observation: Observation, step: int) -> Action:
-    """Joints of HalfCheetah in oscillation, found by random search; it falls in some episodes."""
+    # Joints of HalfCheetah in oscillation, found by random search; it falls in some episodes.
     return np.clip(GAIT[2] + GAIT[0] * np.sin(1.17 * step + GAIT[1]), -1, 1)
 
 
+# Amplitude, phase and mean of the action of each joint.
 GAIT: Float[np.ndarray, "3 6"] = np.array(
     [
         [0.74, 0.65, 0.77, 0.7, 1.55, 0.52],
@@ -76,10 +74,9 @@ GAIT: Float[np.ndarray, "3 6"] = np.array(
         [-0.05, 0.4, -0.47, -0.03, -0.73, 0.03],
     ]
 )
-"""Amplitude, phase and mean of the action of each joint."""
 
+# The policies by environment: the action in [-1, 1] for an observation and its time step.
 SCRIPTED = {"HalfCheetah-v5": run, "InvertedPendulum-v5": balance}
-"""The policies by environment: the action in [-1, 1] for an observation and its time step."""
 
 
 def record(name: str, episodes: int, seed: int) -> Trajectories:
@@ -107,7 +104,6 @@ def record(name: str, episodes: int, seed: int) -> Trajectories:
 
 
 def _episode(environment: Environment, noise: float, seeds: list[int]) -> Trajectories:
-    """One episode; `noise` is the share of uniform actions."""
     rng, policy = np.random.default_rng(seeds), SCRIPTED[environment.name]
     observation = environment.reset(int(rng.integers(2**31)))
     steps: list[tuple[Observation, Action, float]] = []

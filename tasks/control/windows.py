@@ -18,17 +18,16 @@ from tasks.contract import Split
 from tasks.control.environment import Environment
 from tasks.data.trajectories import Trajectories
 
+# Channels: the time step, the return-to-go, and the first value of the state.
 TIME, RETURN, STATES = 0, 1, 2
-"""Channels: the time step, the return-to-go, and the first value of the state."""
 
-EPSILON = 1e-6
-"""Added to the standard deviation of a value, as in the published code of the model."""
+EPSILON = 1e-6  # Added to the standard deviation of a value, as in the published code of the model
 
 Windows = Float[Tensor, "e k f"]
 
+# The actions of all episodes, in [-1, 1], from windows and the number of their steps; the other
+# steps of the windows are 0, and so is the last action.
 Policy = Callable[[Windows, int], Float[Tensor, "e a"]]
-"""The actions of all episodes, in [-1, 1], from windows and the number of their steps; the other
-steps of the windows are 0, and so is the last action."""
 
 
 class Scale(NamedTuple):
@@ -46,7 +45,6 @@ class Scale(NamedTuple):
     actions: Float[np.ndarray, " a"]
 
     def states(self, observations: Float[np.ndarray, "*v s"]) -> Float[np.ndarray, "*v s"]:
-        """States in standard deviations from the mean."""
         return ((observations - self.mean) / self.deviation).astype(np.float32)
 
     @classmethod
@@ -57,16 +55,12 @@ class Scale(NamedTuple):
         returns: float,
         actions: Float[np.ndarray, " a"],
     ) -> "Scale":
-        """The scale of the states of the chosen trajectories."""
         states = data.observations[chosen.repeat(data.lengths)].astype(np.float64)
         return cls(states.mean(0), states.std(0) + EPSILON, returns, actions)
 
 
 def windows(data: Trajectories, chosen: Bool[np.ndarray, " e"], scale: Scale, length: int) -> Split:
-    """A window of `length` steps from every step of the chosen trajectories, shorter at their end.
-
-    Targets are the actions, NaN after the end. The windows of a trajectory are a cluster.
-    """
+    # Targets are the actions, NaN after the end. The windows of a trajectory are a cluster.
     used, lengths = chosen.repeat(data.lengths), data.lengths[chosen]
     ends = lengths.cumsum().repeat(lengths)
     numbers = np.arange(len(ends))
@@ -87,7 +81,6 @@ def windows(data: Trajectories, chosen: Bool[np.ndarray, " e"], scale: Scale, le
 def episodes(
     observations: Float[np.ndarray, "e s"], target: float, scale: Scale, length: int
 ) -> Split:
-    """A window for the first observation of each episode; `target` is a return."""
     count, actions = len(observations), len(scale.actions)
     sequences = torch.zeros(count, length, STATES + observations.shape[1] + actions)
     sequences[:, 0, RETURN] = target / scale.returns
@@ -98,13 +91,12 @@ def episodes(
 
 
 def returns_to_go(data: Trajectories) -> Float[np.ndarray, " v"]:
-    """The sum of the rewards of a trajectory from each of its steps on."""
     rewards = np.split(data.rewards, data.ends[:-1])
     return np.concatenate([episode[::-1].cumsum()[::-1] for episode in rewards])
 
 
 def _unfolded(steps: Float[np.ndarray, "v f"], length: int) -> Float[Tensor, "v k f"]:
-    """The window of `length` rows from each row on, a view; zeros follow the last row."""
+    # A view; zeros follow the last row.
     padded = np.concatenate([steps, np.zeros((length - 1, steps.shape[1]), steps.dtype)])
     return torch.from_numpy(padded).unfold(0, length, 1).mT
 
@@ -112,12 +104,9 @@ def _unfolded(steps: Float[np.ndarray, "v f"], length: int) -> Float[Tensor, "v 
 def returns_of(
     policy: Policy, start: Split, environments: Sequence[Environment], scale: Scale, limit: int
 ) -> list[float]:
-    """The return of each episode, from its first step to its end or to `limit` steps.
-
-    All episodes take their steps together; those that have ended are ignored. After each step the
-    return-to-go is lowered by the reward. `start` has the first step of each episode, at which its
-    environment is; see `episodes`.
-    """
+    # All episodes take their steps together; those that have ended are ignored. After each step the
+    # return-to-go is lowered by the reward. `start` has the first step of each episode, at which
+    # its environment is; see `episodes`.
     count, length, channels = start.sequences.shape
     actions = len(scale.actions)
     history = torch.zeros(count, limit + 1, channels)

@@ -25,12 +25,11 @@ HOME_VARIABLE = "HARNESS_DATA"
 
 NO_ROOM = f"make room there, or set {HOME_VARIABLE} to another folder"
 
+# Seconds that a process waits for another one that computes the same data set.
 LOCK_TIMEOUT = 3600.0
-"""Seconds that a process waits for another one that computes the same data set."""
 
 
 def data_home() -> Path:
-    """The cache folder: `HARNESS_DATA`, else the user's cache folder for this project."""
     if chosen := os.environ.get(HOME_VARIABLE):
         if os.path.isfile(chosen):  # noqa: PTH113 - Path's raises in a folder without permission
             raise UserError(f"{HOME_VARIABLE}={chosen} is a file; set it to a folder")
@@ -41,13 +40,11 @@ def data_home() -> Path:
 
 
 def find(key: str) -> Path | None:
-    """The file of the data set `key`, unread, or None."""
     path = data_home() / f"{key}.npz"
     return path if os.path.exists(path) else None  # noqa: PTH110 - see `data_home`
 
 
 def find_all(name: str) -> list[Path]:
-    """The files of the data sets whose key is `name`, with any options."""
     folder = data_home()
     pattern = re.compile(rf"{re.escape(name)}(\[.*\])?(-[0-9a-f]{{16}})?\.npz")
     with system_errors(folder, "read", f"set {HOME_VARIABLE} to a folder that can"):
@@ -56,11 +53,8 @@ def find_all(name: str) -> list[Path]:
 
 
 def read(key: str, arrays: Mapping[str, str], how_to_get: str) -> list[np.ndarray]:
-    """Arrays of the data set `key`, after the whole file has been verified.
-
-    `arrays` has the type and shape of each array by name, as in `"uint8 n 1024"`; a letter is the
-    same number in all of them. `how_to_get` is the remedy of every error.
-    """
+    # `arrays` has the type and shape of each array by name, as in `"uint8 n 1024"`; a letter is the
+    # same number in all of them. `how_to_get` is the remedy of every error.
     remove_partial()
     path = data_home() / f"{key}.npz"
     require_regular(path)
@@ -88,7 +82,6 @@ def read(key: str, arrays: Mapping[str, str], how_to_get: str) -> list[np.ndarra
 
 
 def require_writable() -> None:
-    """Raise UserError where the folder cannot be written, before work is done for it."""
     folder = data_home()
     with system_errors(folder, "written", f"set {HOME_VARIABLE} to one that can"):
         # The folder is not created yet: the work may fail.
@@ -97,7 +90,6 @@ def require_writable() -> None:
 
 
 def write(key: str, arrays: Mapping[str, np.ndarray]) -> Path:
-    """Put a data set in the cache, replacing another of the same key, and return its path."""
     require_writable()
     folder = data_home()
     partial = folder / f".{key}-{uuid4().hex}.partial"
@@ -114,10 +106,7 @@ def write(key: str, arrays: Mapping[str, np.ndarray]) -> Path:
 
 @contextmanager
 def one_at_a_time(key: str) -> Iterator[None]:
-    """Wait while another process computes the data set `key`: afterwards it may be in the cache.
-
-    Only time depends on it: without locks of the folder, or after `LOCK_TIMEOUT`, both compute.
-    """
+    # Only time depends on it: without locks of the folder, or after `LOCK_TIMEOUT`, both compute.
     import filelock
 
     with ExitStack() as stack:
@@ -129,7 +118,7 @@ def one_at_a_time(key: str) -> Iterator[None]:
 
 
 def remove_partial() -> None:
-    """Remove temporary files that killed processes have left: those not written for an hour."""
+    # Left by killed processes, if not written for an hour.
     with suppress(OSError):
         for path in data_home().glob(".*.partial"):
             if time.time() - path.stat().st_mtime > LOCK_TIMEOUT:

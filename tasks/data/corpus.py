@@ -17,11 +17,8 @@ from torch import Tensor
 from tasks.contract import SPLITS, Split, SplitName, Task
 from zoo.registry import UserError, require_at_least, require_memory
 
-DEV_SEED = 0
-"""Selects the training examples that become the dev split."""
-
-FIRST_BYTE = 1
-"""The token of the byte 0 in a `ByteTask`."""
+DEV_SEED = 0  # Selects the training examples that become the dev split
+FIRST_BYTE = 1  # The token of the byte 0 in a `ByteTask`
 
 
 class ByteTask(Task):
@@ -30,19 +27,18 @@ class ByteTask(Task):
     vocabulary = FIRST_BYTE + 256  # UTF-8 has no byte above 0xF4: tokens fit in a uint8
 
     def show(self, split: Split, example: int) -> list[str]:
-        """A truncated character becomes the replacement character."""
+        # A truncated character becomes the replacement character.
         texts = (bytes(token - FIRST_BYTE for token in s) for s in split.tokens(example))
         return [text.decode(errors="replace") for text in texts]
 
 
-MAX_CLASSES = 256
-"""A target is stored as a byte."""
+MAX_CLASSES = 256  # A target is stored as a byte
 
+# Categories of Unicode: control characters, halves of surrogate pairs, breaks of lines.
 UNREADABLE = {"Cc", "Cs", "Zl", "Zp"}
-"""Categories of Unicode: control characters, halves of surrogate pairs, breaks of lines."""
 
+# The arrays of a `Corpus`, for `cache.read`.
 FIELDS = {"values": "uint8 v", "ends": "int64 s", "targets": "uint8 s"}
-"""The arrays of a `Corpus`, for `cache.read`."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +59,6 @@ class Corpus:
     def of(
         cls, sequences: Sequence[bytes], targets: Sequence[int], kind: DTypeLike = np.uint8
     ) -> "Corpus":
-        """A corpus of those sequences, in order; their values are of the type `kind`."""
         values = np.frombuffer(b"".join(sequences), kind)
         ends = np.cumsum([*map(len, sequences)], dtype=np.int64) // values.itemsize
         return cls(values, ends, np.asarray(targets, np.uint8))
@@ -72,22 +67,18 @@ class Corpus:
         return len(self.ends)
 
     def sequences(self) -> list[bytes]:
-        """The values of each sequence."""
         sequences = np.split(self.values, self.ends[:-1])
         return [sequence.tobytes() for sequence in sequences[: len(self)]]
 
     def repeats(self) -> Bool[np.ndarray, " s"]:
-        """True for sequences that occur more than once."""
         sequences = self.sequences()
         counts = Counter(sequences)
         return np.array([counts[sequence] > 1 for sequence in sequences])
 
     def arrays(self, prefix: str) -> dict[str, np.ndarray]:
-        """The fields, as `PREFIX_FIELD`."""
         return {f"{prefix}_{name}": getattr(self, name) for name in FIELDS}
 
     def split(self, chosen: Int64[np.ndarray, " n"], length: int, first: int) -> Split:
-        """The chosen sequences as a split; arguments as in `pad`."""
         sequences, lengths = pad(self.values, self.ends, chosen, length, first)
         return Split.single(sequences, lengths, torch.from_numpy(self.targets[chosen]))
 
@@ -99,10 +90,7 @@ def pad(
     length: int,
     first: int,
 ) -> tuple[Integer[Tensor, "n l"], Int32[Tensor, " n"]]:
-    """The chosen sequences as rows, truncated and padded with 0 to `length`, and their lengths.
-
-    `first` is the token of the value 0; the type of `values` holds every value plus `first`.
-    """
+    # `first` is the token of the value 0; the type of `values` holds every value plus `first`.
     what = f"{len(chosen)} sequences of {length:.3g} tokens"
     require_memory(len(chosen) * length * values.itemsize, what, "lower max_len")
     sequences = np.zeros((len(chosen), length), values.dtype)
@@ -116,7 +104,6 @@ def pad(
 
 
 def official(split: SplitName) -> SplitName:
-    """The published split that contains `split`, where no dev split is published."""
     return "test" if split == "test" else "train"
 
 
@@ -125,11 +112,8 @@ def in_split(
     split: SplitName,
     repeats: Bool[np.ndarray, " n"] | None = None,
 ) -> Int64[np.ndarray, " count"]:
-    """The indices of `split` in its published split, see `official`, ascending.
-
-    Dev is a tenth of every class of `targets`, drawn by `Generator.random`, whose stream NumPy
-    guarantees. Examples that occur more than once, where `repeats` is true, are in train.
-    """
+    # Dev is a tenth of every class of `targets`, drawn by `Generator.random`, whose stream NumPy
+    # guarantees. Examples that occur more than once, where `repeats` is true, are in train.
     if split == "test":
         return np.arange(len(targets))
     keys = np.random.Generator(np.random.PCG64(DEV_SEED)).random(len(targets))
@@ -144,7 +128,7 @@ def in_split(
 
 
 def class_order(owner: str | Path, names: Iterable[str]) -> list[str]:
-    """The different names of classes in order: numbers, if all are, else as texts."""
+    # Numbers, if all are, else texts.
     found = sorted({*names})
     for name in found:
         if not name.strip() or any(unicodedata.category(c) in UNREADABLE for c in name):
@@ -161,7 +145,6 @@ def class_order(owner: str | Path, names: Iterable[str]) -> list[str]:
 
 
 def require_shares(owner: str, dev: float, test: float, seed: int) -> None:
-    """Raise UserError where the options of `stratified` splits are out of range."""
     require_at_least(0, owner, seed=seed)
     if not (dev > 0 and test > 0 and dev + test < 1):
         raise UserError(
@@ -180,12 +163,9 @@ def stratified(
     owner: str,
     items: str,
 ) -> Int64[np.ndarray, " n"]:
-    """The index in `SPLITS` of the split of each example; `dev` and `test` are shares of a class.
-
-    The examples of a class are assigned in the order of `keys`, random numbers; none is in test
-    where its share is None. A message names a class by `classes`, and says that `owner` has
-    the `items`.
-    """
+    # The examples of a class are assigned in the order of `keys`, random numbers; none is in test
+    # where its share is None. A message names a class by `classes`, and says that `owner` has the
+    # `items`.
     splits = np.zeros(len(targets), np.int64)
     needed = 2 if test is None else 3
     for target, name in enumerate(classes):

@@ -7,7 +7,6 @@ from zoo.registry import UserError, in_one_line, load_guarded
 
 
 def import_extra(owner: str, module: str, extra: str) -> ModuleType:
-    """Import `module` for `owner`."""
     try:
         return load_guarded(lambda: import_module(module))
     except Exception as error:

@@ -24,14 +24,13 @@ import numpy as np
 
 from zoo.registry import UserError, in_one_line
 
+# A file, the time of its last change and its size: what its content is cached by.
 Stamp: TypeAlias = tuple[Path, int, int]
-"""A file, the time of its last change and its size: what its content is cached by."""
 
-LARGEST = 1 << 30
-"""Bytes of a file, at most, unless its size is known."""
+LARGEST = 1 << 30  # Bytes of a file, at most, unless its size is known
 
+# Bytes of a line, or of a small file, so that a damaged one cannot fill the memory.
 SMALL_FILE = 1 << 26
-"""Bytes of a line, or of a small file, so that a damaged one cannot fill the memory."""
 
 
 class File(NamedTuple):
@@ -49,7 +48,6 @@ class File(NamedTuple):
     url: str = ""
 
     def verify(self, size: int, stream: BufferedReader | BytesIO, location: str) -> None:
-        """Read `stream` to its end; raise UserError on another size or digest."""
         if self.size and size != self.size:
             raise damaged(location, f"has {size} bytes, {self.size} expected")
         algorithm, expected = self.digest.split(":")
@@ -82,11 +80,9 @@ class Source:
 
     @property
     def downloads(self) -> tuple[File, ...]:
-        """A source that can be downloaded and verified."""
         return tuple(file for file in self.files if file.url)
 
     def verify(self, arrays: Mapping[str, np.ndarray], location: str) -> None:
-        """Raise UserError on another number of examples, or another digest of an array."""
         for split, expected in self.examples.items():
             if (count := len(arrays.get(f"{split}_targets", ()))) != expected:
                 problem = f"contains {count} examples in {split}, {expected} expected"
@@ -97,10 +93,7 @@ class Source:
 
 
 def source_of(data: str, **fields: Any) -> Source:
-    """The source of the data of a task: `fields`, or else its part of `sources.toml`.
-
-    `digests.csv` has its `arrays`, without a size, and its `files`; 0 bytes is an unknown size.
-    """
+    # `digests.csv` has its `arrays`, without a size, and its `files`; 0 bytes is an unknown size.
     table, sources = (
         resources.files("tasks.data").joinpath(name).read_text("utf-8")
         for name in ("digests.csv", "sources.toml")
@@ -119,11 +112,9 @@ class Member(NamedTuple):
     stream: IO[bytes]
 
     def read(self, limit: int = LARGEST) -> bytes:
-        """All bytes of a file; raises UserError where it has more than `limit`."""
         return _limited(self.stream.read(limit + 1), limit, self.location)
 
     def lines(self, limit: int = SMALL_FILE) -> Iterator[tuple[str, bytes]]:
-        """The location of each line, and its bytes; raises UserError on more than `limit` bytes."""
         for number, line in enumerate(iter(lambda: self.stream.readline(limit + 1), b""), 1):
             location = f"{self.location}, line {number}"
             yield location, _limited(line, limit, location)
@@ -141,7 +132,7 @@ class SourceFiles:
         return self.location or str(self.path)
 
     def __iter__(self) -> Iterator[Member]:
-        """Each file, verified where its content is known; UserError where one occurs twice."""
+        # Each is verified where its content is known.
         names: set[str] = set()
         for member, size in self._open():
             if member.name in names:
@@ -159,19 +150,16 @@ class SourceFiles:
             raise UserError(f"{self.path} contains no known file; give {self.source.give}")
 
     def exist(self) -> bool:
-        """Return whether the folder or archive has one of the files; none is verified."""
         return self.path.exists() and next(self._open(), None) is not None
 
     def _known(self, path: str) -> File | None:
         return next((file for file in self.source.files if file.name == Path(path).name), None)
 
     def _name(self, path: str) -> str:
-        """The part of a path that the pattern matches; empty for other and for hidden files."""
         found = re.search(rf"(?:^|/)({self.source.pattern})$", path)
         return found.group(1) if found and not Path(path).name.startswith(".") else ""
 
     def _open(self) -> Iterator[tuple[Member, int]]:
-        """The files and their sizes: of a folder, of one file, or of an archive."""
         if not self.path.exists():
             raise UserError(f"{self.path} does not exist; give {self.source.give}")
         if self.path.is_dir() or self._name(self.path.absolute().as_posix()):
@@ -192,7 +180,6 @@ class SourceFiles:
 
 
 def damaged(location: object, problem: str) -> UserError:
-    """The error for what is not as it was published."""
     return UserError(f"{location} {problem}; get it again")
 
 
@@ -200,7 +187,6 @@ def damaged(location: object, problem: str) -> UserError:
 def system_errors(
     path: object, verb: str = "read", remedy: str = "give another PATH"
 ) -> Iterator[None]:
-    """Turn an error of the system inside into a UserError: `path` cannot be read."""
     try:
         yield
     except OSError as error:
@@ -212,7 +198,6 @@ def system_errors(
 def decoding(
     location: object, remedy: str = "get it again", of_system: str = "give another PATH"
 ) -> Iterator[None]:
-    """Turn any error of a decoder inside into a UserError: the file at `location` is damaged."""
     try:
         yield
     except UserError:
@@ -227,10 +212,7 @@ def decoding(
 
 
 def require_regular(path: Path) -> None:
-    """Raise UserError where `path` exists and is neither a regular file nor a link to one.
-
-    Opening a named pipe would block for ever.
-    """
+    # Opening a named pipe would block for ever.
     try:
         # One call: another process may remove the file at any time.
         regular = stat.S_ISREG(path.stat().st_mode)
@@ -241,14 +223,12 @@ def require_regular(path: Path) -> None:
 
 
 def stamp(path: str, what: str) -> Stamp:
-    """Return the stamp of the file at `path`; `what` is the remedy where there is none."""
     require_regular(file := Path(path))
     with system_errors(path, remedy=f"give {what}"):
         return file, file.stat().st_mtime_ns, file.stat().st_size
 
 
 def _members(path: Path) -> Iterator[tuple[str, int, IO[bytes]]]:
-    """The name, size and bytes of each regular file of a zip or tar archive."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             for info in archive.infolist():

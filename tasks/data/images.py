@@ -25,17 +25,17 @@ from tasks.data.extras import import_extra
 from tasks.data.files import decoding, require_regular, system_errors
 from zoo.registry import UserError
 
-SUFFIXES = (".jpeg", ".jpg", ".png", ".webp")
-"""Suffixes of the files of images, in lower case."""
+SUFFIXES = (".jpeg", ".jpg", ".png", ".webp")  # Suffixes of the files of images, in lower case
 
+# Suffixes of images that are rejected; files of other suffixes, and hidden ones, are ignored.
 UNREAD = (
     ".avif", ".bmp", ".gif", ".heic", ".heif", ".jfif", ".jp2", ".jpe", ".jxl", ".ppm", ".tga",
     ".tif", ".tiff",
 )  # fmt: skip
-"""Suffixes of images that are rejected; files of other suffixes, and hidden ones, are ignored."""
 
 Augmentation = Literal["none", "crop", "deit"]
 
+# Arguments of `timm.data.create_transform`. In evaluation a side is resized to size / 0.875.
 AUGMENTATIONS: Mapping[Augmentation, Mapping[str, Any]] = {
     "none": {"is_training": False, "crop_pct": 0.875},
     "crop": {"is_training": True, "color_jitter": None},
@@ -46,10 +46,8 @@ AUGMENTATIONS: Mapping[Augmentation, Mapping[str, Any]] = {
         "re_mode": "pixel",
     },
 }
-"""Arguments of `timm.data.create_transform`. In evaluation a side is resized to size / 0.875."""
 
-Transform = Callable[[Any], Tensor]
-"""From an image of pillow to a tensor, (3, h, w)."""
+Transform = Callable[[Any], Tensor]  # From an image of pillow to a tensor, (3, h, w)
 
 
 @runtime_checkable
@@ -74,7 +72,6 @@ class Listing:
     targets: Int64[np.ndarray, " n"]
 
     def select(self, chosen: Bool[np.ndarray, " n"]) -> "Listing":
-        """The files where `chosen` is true."""
         columns = {name: getattr(self, name)[chosen] for name in ("names", "sizes", "targets")}
         return replace(self, **columns)
 
@@ -89,28 +86,22 @@ class ImageSplit(Split):
 
     @classmethod
     def of(cls, files: Listing, classes: int, pixels: int) -> "ImageSplit":
-        """The split of all images of `files`."""
         sequences = torch.empty(len(files.targets), 0, dtype=torch.uint8)
         plain = Split.single(sequences, None, torch.from_numpy(files.targets))
         return cls(**vars(plain), files=files, classes=classes, pixels=pixels)
 
     def gather(self, examples: Int[Tensor, " b"], length: int | None = None) -> Batch:
-        """The images as evaluation reads them; see `Split.gather`."""
         transform = transform_of("none", self.pixels)
         with ThreadPoolExecutor(torch.get_num_threads()) as threads:
             images = [*threads.map(lambda i: self.image(i, transform), examples.tolist())]
         return Batch(torch.stack(images).to(self.targets.device), None, self.targets[examples])
 
     def image(self, example: int, transform: Transform) -> Float[Tensor, "3 h w"]:
-        """One image, decoded and transformed."""
         return transform(decode(Path(self.files.root) / os.fsdecode(self.files.names[example])))
 
     def digest(self) -> str:
-        """SHA-256 of the path, the size in bytes and the class of every file.
-
-        The pixels are not read: ImageNet would take minutes. A file that was replaced by another
-        one of the same size is not noticed.
-        """
+        # The pixels are not read: ImageNet would take minutes. A file that was replaced by another
+        # one of the same size is not noticed.
         sha256 = hashlib.sha256()
         rows = zip(self.files.names, self.files.sizes, self.files.targets, strict=True)
         for name, size, target in rows:
@@ -119,7 +110,6 @@ class ImageSplit(Split):
 
 
 def class_names(folder: Path) -> list[str]:
-    """The folders in `folder`, one for each class, in order."""
     names = []
     for entry in _entries(folder):
         if _is_folder(entry):
@@ -132,7 +122,6 @@ def class_names(folder: Path) -> list[str]:
 
 
 def list_images(root: Path, part: str, classes: Sequence[str]) -> Listing:
-    """The images of the folders `root/part/CLASS`; part may be empty."""
     rows: list[tuple[bytes, int, int]] = []
     for target, name in enumerate(classes):
         folder, before = root / part / name, len(rows)
@@ -162,17 +151,14 @@ def list_images(root: Path, part: str, classes: Sequence[str]) -> Listing:
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
-    """Return whether it is a folder or a link to one; of a link alone a system has to be asked."""
+    # Only of a link is the file system asked.
     folder = entry.is_dir(follow_symlinks=False)
     return folder or (entry.is_symlink() and Path(entry.path).is_dir())
 
 
 def decode(path: Path) -> Any:
-    """The image of pillow of a file, in colour and upright; UserError where it cannot be read.
-
-    Of 16 bits of grey, the higher 8 are read; transparency is left out; of an animation, the first
-    frame is read.
-    """
+    # Of 16 bits of grey, the higher 8 are read; transparency is left out; of an animation, the
+    # first frame is read.
     from PIL import Image, ImageOps
 
     require_regular(path)
@@ -187,7 +173,6 @@ def decode(path: Path) -> Any:
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    """The entries of a folder that are not hidden, by name."""
     with system_errors(folder), os.scandir(folder) as entries:
         visible = [entry for entry in entries if entry.name[0] != "."]
     return sorted(visible, key=lambda entry: entry.name)
@@ -195,12 +180,9 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 
 @cache
 def transform_of(augmentation: Augmentation, pixels: int) -> Transform:
-    """Return the map from an image to a normalised tensor, (3, h, w); random except for `none`.
-
-    `crop` is a random part of the image, resized, and half of the time mirrored. `deit` adds the
-    operations of RandAugment and erases a rectangle in a quarter of the images, as DeiT (Touvron et
-    al., 2021, arXiv 2012.12877).
-    """
+    # `crop` is a random part of the image, resized, and half of the time mirrored. `deit` adds the
+    # operations of RandAugment and erases a rectangle in a quarter of the images, as DeiT (Touvron
+    # et al., 2021, arXiv 2012.12877).
     require_timm()
     from timm.data.transforms_factory import create_transform
 
@@ -210,7 +192,6 @@ def transform_of(augmentation: Augmentation, pixels: int) -> Transform:
 
 @cache
 def require_timm() -> None:
-    """Import timm, and torchvision, also where it was built for another PyTorch."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         _declare_operators()
@@ -220,12 +201,9 @@ def require_timm() -> None:
 
 @cache
 def _declare_operators() -> torch.library.Library | None:
-    """Declare the operators of torchvision where its library was built for another PyTorch.
-
-    The wheel for CUDA does not load beside PyTorch for CPUs, and torchvision describes its
-    operators to PyTorch on import even then. No operator is used here. They exist for
-    as long as the library that is returned, which the cache keeps.
-    """
+    # The wheel for CUDA does not load beside PyTorch for CPUs, and torchvision describes its
+    # operators to PyTorch on import even then. No operator is used here. They exist for as long as
+    # the library that is returned, which the cache keeps.
     spec = find_spec("torchvision")
     folders = spec.submodule_search_locations if spec else None
     libraries = [path for folder in folders or () for path in Path(folder).glob("_C.*")]

@@ -26,11 +26,10 @@ from tasks.data.files import File, Source, SourceFiles, decoding, system_errors
 from tasks.registry import tasks
 from zoo.registry import UserError, in_one_line
 
+# Called with the name of a file, the bytes received, and the bytes in all.
 Progress = Callable[[str, int, int], None]
-"""Called with the name of a file, the bytes received, and the bytes in all."""
 
-RETRIES = 3
-"""Attempts to download a file after the first, some seconds apart."""
+RETRIES = 3  # Attempts to download a file after the first, some seconds apart
 
 CHUNK = 1 << 16
 
@@ -151,7 +150,6 @@ class CacheEntry(NamedTuple):
 
 
 def base_key(task: type[Task]) -> str:
-    """The key of a task without its options."""
     return f"{task.name}@{task.version}"
 
 
@@ -172,7 +170,6 @@ def import_all(task: str, path: Path) -> list[Path]:
 
 
 def find_imported(task: str, action: str) -> type[ImportedTask]:
-    """The imported task of that name; `action` is what is done with it, for a message."""
     factory = tasks.find(task)
     if not issubclass(factory, ImportedTask):
         other = f"{task}-lra"
@@ -212,7 +209,6 @@ def fetch_data(
 
 
 def download(file: File, folder: Path, progress: Progress, timeout: float) -> None:
-    """Download `file` to `folder` unless it is there, in `timeout` seconds for each part."""
     import pooch
 
     def stream(url: str, path: str, _: object) -> None:

@@ -18,11 +18,11 @@ from tasks.data.extras import import_extra
 from tasks.data.files import decoding, stamp
 from zoo.registry import UserError, first_line, require_memory
 
+# The two arrays that end a trajectory: by a terminal state, or by a limit of steps.
 ENDS = {"d4rl": ("terminals", "timeouts"), "minari": ("terminations", "truncations")}
-"""The two arrays that end a trajectory: by a terminal state, or by a limit of steps."""
 
+# Attributes of a file that are read, with their types; files from elsewhere have none.
 ATTRIBUTES = {"env_id": str, "random_return": float, "expert_return": float}
-"""Attributes of a file that are read, with their types; files from elsewhere have none."""
 
 Attributes = Mapping[str, str | float]
 
@@ -46,7 +46,6 @@ class Trajectories(NamedTuple):
 
     @classmethod
     def join(cls, recordings: Sequence["Trajectories"], attributes: Attributes) -> "Trajectories":
-        """The trajectories of all recordings, in order."""
         rows = ((*each[:3], each.lengths, each.terminal) for each in recordings)
         joined = map(np.concatenate, zip(*rows, strict=True))
         observations, actions, rewards, lengths, terminal = joined
@@ -54,17 +53,14 @@ class Trajectories(NamedTuple):
 
     @property
     def lengths(self) -> Int64[np.ndarray, " e"]:
-        """Steps of each trajectory, (e,)."""
         return np.diff(self.ends, prepend=0)
 
     @property
     def returns(self) -> Float64[np.ndarray, " e"]:
-        """The sum of the rewards of each trajectory, (e,)."""
         return np.add.reduceat(self.rewards, self.ends - self.lengths)
 
 
 def read(path: str) -> Trajectories:
-    """The trajectories of a file."""
     return _read(*stamp(path, "an HDF5 file of trajectories"))
 
 
@@ -120,7 +116,6 @@ def _read(file: Path, modified: int, size: int) -> Trajectories:
 def _array(
     file: Path, group: Any, name: str, axes: int, count: int | None = None, kind: Any = np.float32
 ) -> np.ndarray:
-    """The array of a group, with `axes` axes, and `count` rows where that is given, as a `kind`."""
     found, label = group.get(name), f"{file} {group.name.strip('/')}".strip()
     if found is None or not hasattr(found, "dtype") or found.dtype.kind not in "biuf":
         raise UserError(
@@ -143,7 +138,7 @@ def _array(
 
 
 def _trajectories(file: Path, group: Any, form: str, attributes: Attributes) -> Trajectories:
-    """The steps of a group up to its last end; of Minari it is an episode, which ends with it."""
+    # Up to the last end of the group; of Minari it is an episode, which ends with it.
     rewards = _array(file, group, "rewards", 1, kind=np.float64)
     count, is_episode = len(rewards), form == "minari"
     marks = [_array(file, group, name, 1, count) for name in ENDS[form]]

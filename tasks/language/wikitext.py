@@ -29,19 +29,16 @@ from tasks.data.sources import ImportedTask
 from tasks.registry import tasks
 from zoo.registry import UserError, require_at_least
 
+# The first lines of an article: its title between empty lines.
 HEADING = re.compile(rb"(?m)^ ?\n = [^=\n](?:[^\n]*[^=\n])? = \n ?\n")
-"""The first lines of an article: its title between empty lines."""
 
+# One in this many articles of the valid file is dev, where train is of that file too.
 DEV_SHARE = 10
-"""One in this many articles of the valid file is dev, where train is of that file too."""
 
 UNKNOWN, END_OF_LINE = b"<unk>", b"<eos>"
 
-START = 0
-"""The token before the first of a split; class c is token c + 1."""
-
-REPEATED = {"bytes": 6, "words": 2}
-"""n of the n-grams whose repetitions are a probe, by level."""
+START = 0  # The token before the first of a split; class c is token c + 1
+REPEATED = {"bytes": 6, "words": 2}  # n of the n-grams whose repetitions are a probe, by level
 
 FILES = ("train", "valid", "test")
 
@@ -120,7 +117,6 @@ class WikiText(ImportedTask):
         return "<start>" if token == START else self.class_name(token - 1)
 
     def class_name(self, target: int) -> str:
-        """The character of an ASCII byte, its number, or the word."""
         if self.level == "words":
             words = self._words()  # train may have fewer than there are classes
             return words[target].decode() if target < len(words) else f"<none {target}>"
@@ -128,7 +124,6 @@ class WikiText(ImportedTask):
         return character if target < 128 and character.isprintable() else f"0x{target:02x}"
 
     def show(self, split: Split, example: int) -> list[str]:
-        """The text of a window."""
         (tokens,) = split.tokens(example)
         if self.level == "words":
             return [" ".join(map(self.word, tokens))]
@@ -136,7 +131,6 @@ class WikiText(ImportedTask):
 
     @classmethod
     def convert(cls, files: SourceFiles) -> dict[str, np.ndarray]:
-        """The bytes of each published file; train may be missing."""
         texts: dict[str, bytes] = dict.fromkeys(FILES, b"")
         for file in files:
             (name,) = (name for name in FILES if name in file.name)
@@ -148,7 +142,6 @@ class WikiText(ImportedTask):
         return {f"{name}_text": np.frombuffer(text, np.uint8) for name, text in texts.items()}
 
     def text(self, split: SplitName) -> UInt8[np.ndarray, " v"]:
-        """The bytes of a split."""
         train = "valid" if self.splits == "valid" else "train"
         file = {"train": train, "dev": "valid", "test": "test"}[split]
         (text,) = self.arrays({"text": "uint8 v"}, file)
@@ -166,7 +159,6 @@ class WikiText(ImportedTask):
     def _classes(
         self, split: SplitName
     ) -> tuple[Int[np.ndarray, " v"], Int[np.ndarray, " articles"]]:
-        """The tokens of a split, as classes, and the one at which each article begins."""
         text = self.text(split)
         starts = article_starts(text)
         if self.level == "bytes":
@@ -177,13 +169,12 @@ class WikiText(ImportedTask):
         return np.concatenate(articles), np.cumsum([0, *map(len, articles[:-1])])
 
     def _words(self) -> list[bytes]:
-        """The most frequent words of train, by class; `<unk>` is class 0."""
         data = cache.find(self.cache_key)
         return _vocabulary(self, data and stamp(str(data), self.how_to_get()))
 
 
 def article_starts(text: UInt8[np.ndarray, " v"]) -> Int[np.ndarray, " articles"]:
-    """The byte at which each article begins, ascending; the first is 0."""
+    # Ascending; the first is 0.
     starts = [match.start() for match in HEADING.finditer(text.tobytes())]
     return np.array([0, *starts[1:]], np.int64)
 
@@ -196,16 +187,12 @@ def windows(
     measure: str,
     chosen: Int[np.ndarray, " n"] | slice = slice(None),
 ) -> Split:
-    """Successive windows: the targets of window i are the tokens from i * length on.
-
-    The input of a position is the token before its target, so that the target at position j of a
-    window is predicted from j + 1 tokens, the last of the window before it included. After the end
-    of the stream, targets are -1 and tokens arbitrary: a causal model needs no mask.
-
-    `articles` is where each article begins, ascending, from 0 on. A window belongs to the one that
-    contains its first target; the windows of an article are a cluster. `chosen` are the numbers of
-    the windows; a slice of all makes no copy.
-    """
+    # The input of a position is the token before its target, so that the target at position j of a
+    # window is predicted from j + 1 tokens, the last of the window before it included. After the
+    # end of the stream, targets are -1 and tokens arbitrary: a causal model needs no mask.
+    # `articles` is where each article begins, ascending, from 0 on. A window belongs to the one
+    # that contains its first target; the windows of an article are a cluster. `chosen` are the
+    # numbers of the windows; a slice of all makes no copy.
     count = -(-len(classes) // length)
     dtype = next(t for t in (np.uint8, np.int16, np.int32) if vocabulary <= np.iinfo(t).max + 1)
     targets = np.full(count * length, -1, np.int64)
@@ -224,7 +211,6 @@ def windows(
 def ngrams(
     tokens: Int[np.ndarray, "... l"], n: int, vocabulary: int
 ) -> Int[np.ndarray, "... grams"]:
-    """A number for each n successive tokens, the same for equal ones."""
     count = tokens.shape[-1] - n + 1
     numbers = np.zeros((*tokens.shape[:-1], max(count, 0)), np.int64)
     for place in range(n):
@@ -233,7 +219,6 @@ def ngrams(
 
 
 def repeats(numbers: Int[np.ndarray, "w g"]) -> Bool[np.ndarray, "w g"]:
-    """True where a number is in its row before."""
     order = numbers.argsort(1, kind="stable")
     same = np.diff(np.take_along_axis(numbers, order, 1), prepend=-1) == 0
     found = np.empty_like(same)
@@ -242,13 +227,11 @@ def repeats(numbers: Int[np.ndarray, "w g"]) -> Bool[np.ndarray, "w g"]:
 
 
 def words_of(text: bytes) -> Iterator[bytes]:
-    """The words of a text, with the end of each line."""
     for line in BytesIO(text):
         yield from (*line.split(), END_OF_LINE)
 
 
 def most_frequent(text: bytes, count: int) -> list[bytes]:
-    """`<unk>` and the `count - 1` most frequent other words, the first of equal ones first."""
     counts = Counter(words_of(text))
     counts.pop(UNKNOWN, None)
     return [UNKNOWN, *(word for word, _ in counts.most_common(count - 1))]

@@ -72,12 +72,10 @@ class Image(ImportedTask):
         return Split.single(sequences, None, torch.from_numpy(targets[chosen]))
 
     def shallow_baselines(self) -> Mapping[str, Baseline]:
-        """Classifiers of the pixels at their places."""
         return PIXEL_MODELS
 
     @classmethod
     def convert(cls, files: SourceFiles) -> dict[str, np.ndarray]:
-        """Of the repacked file, or of the official binary batches."""
         arrays, batches = {}, {}
         for file in files:
             content = file.read(SMALL_FILE)
@@ -99,11 +97,9 @@ class Image(ImportedTask):
 
 
 def to_grey(colours: UInt8[np.ndarray, "n 3 l"]) -> UInt8[np.ndarray, "n l"]:
-    """Luma of red, green and blue: trunc(255.5 (0.2989 R + 0.5870 G + 0.1140 B) / 255), in float32.
-
-    As `tf.image.rgb_to_grayscale` computes it for uint8. The order of the operations is part of the
-    definition: exact arithmetic gives 168 of the 16.8 million colours another level.
-    """
+    # Luma of red, green and blue: trunc(255.5 (0.2989 R + 0.5870 G + 0.1140 B) / 255), in float32.
+    # As `tf.image.rgb_to_grayscale` computes it for uint8. The order of the operations is part of
+    # the definition: exact arithmetic gives 168 of the 16.8 million colours another level.
     red, green, blue = colours.swapaxes(0, 1).astype(np.float32) / np.float32(255)
     weights = np.float32(0.2989), np.float32(0.5870), np.float32(0.1140)
     luma = weights[0] * red + weights[1] * green + weights[2] * blue

@@ -29,28 +29,25 @@ from tasks.lra import listops_trees as trees
 from tasks.registry import tasks
 from zoo.registry import UserError
 
+# Roots drawn from one stream of random numbers; changing it changes the data of every seed.
 BLOCK = 4096
-"""Roots drawn from one stream of random numbers; changing it changes the data of every seed."""
 
-MAX_EMPTY_BLOCKS = 256
-"""Consecutive blocks without a new tree, after which generation stops."""
+MAX_EMPTY_BLOCKS = 256  # Consecutive blocks without a new tree, after which generation stops
+OFFICIAL_LENGTH = 2000  # Tokens of an official tree, at most
 
-OFFICIAL_LENGTH = 2000
-"""Tokens of an official tree, at most."""
-
+# The token of each word.
 WORDS = {str(digit): trees.FIRST_DIGIT + digit for digit in range(10)} | {
     f"[{name}": trees.FIRST_OPERATOR + number for number, name in enumerate(trees.OPERATORS)
 }
 WORDS["]"] = trees.CLOSE
-"""The token of each word."""
 
+# The value of each operator applied to its operands.
 VALUES: dict[str, Callable[[Sequence[int]], int]] = {
     "[MIN": min,
     "[MAX": max,
     "[MED": lambda digits: int(statistics.median(digits)),
     "[SM": lambda digits: sum(digits) % 10,
 }
-"""The value of each operator applied to its operands."""
 
 _SPELLING = {token: word for word, token in WORDS.items()}
 
@@ -67,11 +64,9 @@ class TreeTask(CachedTask):
         return corpus.split(self.subset(split, np.arange(len(corpus))), self.max_len, 0)
 
     def word(self, token: int) -> str:
-        """A digit, an operator with its opening bracket, or `]`."""
         return _SPELLING[token]
 
     def shallow_baselines(self) -> Mapping[str, Baseline]:
-        """Boosted trees on operators and digits near the root."""
         return shallow.MODELS
 
 
@@ -128,7 +123,7 @@ class ListOps(TreeTask, GeneratedTask):
         return arrays
 
     def draw(self, block: int) -> Corpus:
-        """Draw one block of roots, and keep the trees of the right length, duplicates included."""
+        # Duplicates are kept.
         tokens = np.empty(BLOCK * self.max_len, np.uint8)
         ends, targets = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.uint8)
         rng = _stream(self.seed, block)
@@ -195,7 +190,7 @@ def _stream(*seeds: int) -> np.random.Generator:
 
 
 def tokenise(source: str) -> UInt8[np.ndarray, " l"]:
-    """The tokens of a tree in the published form `( ( ( [MAX 1 ) 2 ) ] )`; UserError for others."""
+    # The published form is `( ( ( [MAX 1 ) 2 ) ] )`.
     words = [word for word in source.split() if word not in ("(", ")")]
     for word in words:
         if word not in WORDS:
@@ -204,12 +199,10 @@ def tokenise(source: str) -> UInt8[np.ndarray, " l"]:
 
 
 def render(tokens: Iterable[SupportsInt]) -> str:
-    """The tree as text, `[MAX 1 2 ]`, without padding."""
     return " ".join(_SPELLING[int(token)] for token in tokens if int(token) != trees.PAD)
 
 
 def evaluate(tokens: Iterable[SupportsInt]) -> int:
-    """The value of a tree, by its definition, ignoring padding."""
     operands: list[list[int]] = [[]]
     operators: list[str] = []
     text = render(tokens)

@@ -36,11 +36,8 @@ def draw_trees(
     ends: Int64[np.ndarray, " draws"],
     targets: UInt8[np.ndarray, " draws"],
 ) -> int:
-    """Draw that many trees, keep those with min_len < length < max_len, and return their number.
-
-    `tokens`, with room for draws * max_len, receives the kept trees, concatenated, `ends` the end
-    of each, and `targets` its value.
-    """
+    # `tokens`, with room for draws * max_len, receives the kept trees, concatenated, `ends` the end
+    # of each, and `targets` its value.
     count = 0
     end = 0
     for _ in range(draws):
@@ -57,7 +54,7 @@ def draw_trees(
 def draw_tree(
     rng: np.random.Generator, max_len: int, tokens: UInt8[np.ndarray, " space"]
 ) -> tuple[int, int]:
-    """Draw one tree into `tokens`; return its length and value, or (0, 0) if it is too long."""
+    # (0, 0) if it is too long.
     starts = np.empty(DEPTH, np.int64)  # position of the operator of each unfinished node
     children = np.empty(DEPTH, np.int64)
     complete = np.empty(DEPTH, np.int64)  # how many of its children are
@@ -95,10 +92,8 @@ def draw_tree(
 
 @njit(nogil=True)
 def apply(operator: int, values: Int64[np.ndarray, " children"]) -> int:
-    """The value of an operator, numbered as in `OPERATORS`; sorts `values` in place.
-
-    MED is the integer part of the median, the mean of the two middle values; SM the sum modulo 10.
-    """
+    # MED is the integer part of the median, the mean of the two middle values; SM the sum modulo
+    # 10.
     n = len(values)
     # Insertion sort: for at most ten values it takes a third of a library sort's time.
     for i in range(1, n):

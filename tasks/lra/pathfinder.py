@@ -39,8 +39,7 @@ from tasks.lra.pathfinder_tables import SCALES, drawing_tables
 from tasks.registry import tasks
 from zoo.registry import UserError
 
-BLOCK = 64
-"""Images that a thread draws in a row."""
+BLOCK = 64  # Images that a thread draws in a row
 
 OFFICIAL_SIDE = 32
 
@@ -72,7 +71,6 @@ class SnakeTask(CachedTask):
         return Split.single(pixels[chosen], None, targets[chosen])
 
     def shallow_baselines(self) -> Mapping[str, Baseline]:
-        """Boosted trees on the positions of the discs."""
         return DISC_MODELS
 
 
@@ -136,7 +134,7 @@ class Pathfinder(SnakeTask, GeneratedTask):
         return _cut(pixels, targets, [self.train, self.train + self.dev])
 
     def draw(self, index: int, attempt: int = 0) -> Drawing:
-        """Draw the image of that index; each value of `attempt` is another draw."""
+        # Each value of `attempt` is another draw.
         seeds = np.random.SeedSequence((self.seed, index, attempt))
         rng = np.random.Generator(np.random.PCG64(seeds))
         margins = SCALES[self.size].margins
@@ -206,7 +204,6 @@ class OfficialPathfinder(SnakeTask, ImportedTask):
 def _cut(
     pixels: UInt8[np.ndarray, "n ..."], targets: UInt8[np.ndarray, " n"], ends: list[int]
 ) -> dict[str, np.ndarray]:
-    """The arrays to cache; `ends` are the first images of dev and of test."""
     splits = zip(SPLITS, np.split(pixels, ends), np.split(targets, ends), strict=True)
     arrays = {}
     for split, images, classes in splits:

@@ -41,20 +41,11 @@ Weights: TypeAlias = Float64[np.ndarray, " j"]
 
 DISTRACTOR_ATTEMPTS = 5
 
-MIN_FREE = 0.01
-"""The share of free pixels below which no distractor is started."""
-
-MAX_FREE = 76
-"""The highest level of the mask that counts as free: 0.3 of 255."""
-
-COLLISION = 459
-"""The sum of two masks from which on they collide: 1.8 times 255."""
-
-ATTEMPTS = 3
-"""The most attempts to place a first paddle, or a head."""
-
-MIN_WEIGHT = 1e-4 * FULL
-"""The sum of weights below which a snake cannot grow."""
+MIN_FREE = 0.01  # The share of free pixels below which no distractor is started
+MAX_FREE = 76  # The highest level of the mask that counts as free: 0.3 of 255
+COLLISION = 459  # The sum of two masks from which on they collide: 1.8 times 255
+ATTEMPTS = 3  # The most attempts to place a first paddle, or a head
+MIN_WEIGHT = 1e-4 * FULL  # The sum of weights below which a snake cannot grow
 
 
 # Compiled in each process that generates: an on-disk cache of machine code needs a writable folder
@@ -93,7 +84,7 @@ def draw(
 
 @njit(nogil=True)
 def grow_pair(rng: Generator, tables: Tables, mask: Levels, paddles: Paddles) -> bool:
-    """Try once to draw the two snakes; `mask` is overwritten."""
+    # `mask` is overwritten.
     mask[:] = FULL
     mask[BORDER:-BORDER, BORDER:-BORDER] = 0
     pivots = np.empty((2, 2), np.int64)
@@ -112,7 +103,7 @@ def grow_pair(rng: Generator, tables: Tables, mask: Levels, paddles: Paddles) ->
 
 @njit(nogil=True)
 def scatter(rng: Generator, tables: Tables, mask: Levels, paddles: Paddles) -> bool:
-    """Try a few times to draw one distractor; on success add it to `mask`."""
+    # On success the distractor is added to `mask`.
     pivot = np.empty(2, np.int64)
     for _ in range(DISTRACTOR_ATTEMPTS):
         if (mask <= MAX_FREE).sum() < MIN_FREE * mask.size:
@@ -138,10 +129,7 @@ def scatter(rng: Generator, tables: Tables, mask: Levels, paddles: Paddles) -> b
 def seed(
     rng: Generator, tables: Tables, mask: Levels, central: bool, paddle: Paddle, pivot: Point
 ) -> bool:
-    """Draw a first paddle where it fits: in the middle of an empty window, or anywhere.
-
-    It is written to `paddle` and `pivot`, here and below; they are undefined on failure.
-    """
+    # The paddle is written to `paddle` and `pivot`, here and below; both are undefined on failure.
     free = np.empty((mask.size, 2), np.int64)
     for _ in range(ATTEMPTS):
         angle = int(ANGLES * rng.random())
@@ -163,7 +151,7 @@ def seed(
 
 @njit(nogil=True)
 def find_central(size: int, band: int, offsets: Pixels, free: Pixels) -> int:
-    """List the pixels from which all offsets lead inside the `band`; return their number."""
+    # The pixels from which all offsets lead inside the `band`.
     top, left, bottom, right = 0, 0, size, size
     for i in range(len(offsets)):
         top, left = max(top, band - offsets[i, 0]), max(left, band - offsets[i, 1])
@@ -179,7 +167,7 @@ def find_central(size: int, band: int, offsets: Pixels, free: Pixels) -> int:
 
 @njit(nogil=True)
 def find_free(mask: Levels, offsets: Pixels, free: Pixels) -> int:
-    """List the pixels from which all offsets lead to free ones or outside; return their number."""
+    # The pixels from which all offsets lead to free ones or outside.
     size = len(mask)
     count = 0
     for y in range(size):
@@ -196,13 +184,12 @@ def find_free(mask: Levels, offsets: Pixels, free: Pixels) -> int:
 
 @njit(nogil=True)
 def inside(size: int, y: int, x: int) -> bool:
-    """Return whether a pixel is in the window."""
     return 0 <= y < size and 0 <= x < size
 
 
 @njit(nogil=True)
 def begin(size: int, onset: Vector, joint: Vector, paddle: Paddle, pivot: Point) -> bool:
-    """Find the pivot of a first paddle; return whether it and the head are in the window."""
+    # Return whether the pivot and the head are in the window.
     y, x = step(paddle[0], onset[0]), step(paddle[1], onset[1])
     pivot[0], pivot[1] = step(y, joint[0]), step(x, joint[1])
     return inside(size, y, x) and inside(size, pivot[0], pivot[1])
@@ -210,7 +197,7 @@ def begin(size: int, onset: Vector, joint: Vector, paddle: Paddle, pivot: Point)
 
 @njit(nogil=True)
 def step(coordinate: int, distance: float) -> int:
-    """The coordinate of the next point: the ceiling of the sum in double precision."""
+    # The ceiling of the sum in double precision.
     return int(np.ceil(coordinate + distance))
 
 
@@ -218,7 +205,7 @@ def step(coordinate: int, distance: float) -> int:
 def seed_second(
     rng: Generator, tables: Tables, other: Paddle, paddle: Paddle, pivot: Point
 ) -> bool:
-    """Draw a first paddle whose tail is at the distance of the tails from another's."""
+    # The tail is at the distance of the tails from another's.
     for _ in range(ATTEMPTS):
         bearing = int(ANGLES * rng.random())
         # Halves are rounded to even, as in NumPy.
@@ -234,7 +221,7 @@ def seed_second(
 def extend(
     rng: Generator, tables: Tables, mask: Levels, last: Paddle, paddle: Paddle, pivot: Point
 ) -> bool:
-    """Draw the paddle after `last`, whose pivot is given; then add `last` to `mask`."""
+    # The paddle after `last`, whose pivot is given.
     pivot[0] = step(pivot[0], tables.pivots[last[2], 0])
     pivot[1] = step(pivot[1], tables.pivots[last[2], 1])
     weights = np.empty(len(tables.heads))
@@ -256,7 +243,7 @@ def extend(
 def weigh(
     mask: Levels, near: Pixels, heads: Pixels, pivot: Point, turns: Weights, weights: Weights
 ) -> float:
-    """Compute the weight of each head, 0 outside the window; return their sum."""
+    # 0 outside the window.
     size = len(mask)
     total = 0.0
     for head in range(len(heads)):
@@ -275,7 +262,6 @@ def weigh(
 
 @njit(nogil=True)
 def choose(weights: Weights, threshold: float) -> int:
-    """The first head at which the running sum of weights exceeds the threshold."""
     running = 0.0
     chosen = 0
     for head in range(len(weights)):
@@ -289,7 +275,6 @@ def choose(weights: Weights, threshold: float) -> int:
 
 @njit(nogil=True)
 def collides(mask: Levels, patch: Patch, paddle: Paddle) -> bool:
-    """Return whether the mask and the mask of a paddle collide at a pixel."""
     size, half = len(mask), len(patch) // 2
     y, x = paddle[0], paddle[1]
     for row in range(max(y - half, 0), min(y + half + 1, size)):
@@ -302,7 +287,6 @@ def collides(mask: Levels, patch: Patch, paddle: Paddle) -> bool:
 
 @njit(nogil=True)
 def render(tables: Tables, paddles: Paddles, discs: Pixels, image: Levels) -> None:
-    """Draw paddles and discs, and scale the darkest pixel to 0 and the brightest to 255."""
     canvas = np.zeros((tables.size, tables.size))
     for number in range(len(paddles)):
         y, x, direction = paddles[number]
@@ -326,7 +310,7 @@ def render(tables: Tables, paddles: Paddles, discs: Pixels, image: Levels) -> No
 
 @njit(nogil=True)
 def put(levels: Canvas | Levels, patch: Patch, y: int, x: int, contrast: float) -> None:
-    """Draw a patch around a pixel of an image or a mask, by maximum, clipped to the window."""
+    # By maximum, clipped to the window.
     size, half = len(levels), len(patch) // 2
     for row in range(max(y - half, 0), min(y + half + 1, size)):
         for column in range(max(x - half, 0), min(x + half + 1, size)):

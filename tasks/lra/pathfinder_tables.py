@@ -25,20 +25,11 @@ from scipy.ndimage import binary_dilation
 
 from tasks.data.extras import import_extra
 
-OVERSAMPLING = 2
-"""Pixels of a canvas to one of the window."""
-
-LANCZOS = 3
-"""Pixels of the window on either side that the filter reads."""
-
-BORDER = 1
-"""Pixels on every side of the window that the mask covers from the start."""
-
-FULL = 255
-"""The level of a completely covered pixel."""
-
-ANGLES = 360
-"""Directions below are integer angles, from -180 degrees; the others lead to a head."""
+OVERSAMPLING = 2  # Pixels of a canvas to one of the window
+LANCZOS = 3  # Pixels of the window on either side that the filter reads
+BORDER = 1  # Pixels on every side of the window that the mask covers from the start
+FULL = 255  # The level of a completely covered pixel
+ANGLES = 360  # Directions below are integer angles, from -180 degrees; the others lead to a head
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +58,7 @@ class Scale:
     distractors: int
 
 
+# The parameters by side of the window.
 SCALES = {
     32: Scale(
         paddle=2, thickness=0.5, margins=(1,), tail_distance=7, radius=1.5,
@@ -81,7 +73,6 @@ SCALES = {
         continuity=1.8, contrast=0.9, clutter=0.9, distractors=35,
     ),
 }  # fmt: skip
-"""The parameters by side of the window."""
 
 
 class Tables(NamedTuple):
@@ -128,7 +119,6 @@ class Tables(NamedTuple):
 
 @cache
 def drawing_tables(size: int, contour: int, margin: int, distractors: bool = True) -> Tables:
-    """The tables for a window of that side, snakes of that many paddles, and that gap."""
     import_extra("pathfinder", "PIL.ImageDraw", "vision")
     scale = SCALES[size]
     compass, reversed_compass = sines()
@@ -167,14 +157,14 @@ def drawing_tables(size: int, contour: int, margin: int, distractors: bool = Tru
 
 
 def sines() -> tuple[Float64[np.ndarray, "a 2"], Float64[np.ndarray, "a 2"]]:
-    """(sin, cos) of each integer angle, and of its reverse, as doubles."""
+    # (sin, cos) of each integer angle, and of its reverse.
     text = resources.files("tasks.lra").joinpath("pathfinder_sines.csv").read_text("utf-8")
     table = np.loadtxt(text.splitlines(), delimiter=",", skiprows=1)
     return table[:, 1:3], table[:, 3:5]
 
 
 def circle(radius: int) -> Int64[np.ndarray, "j 2"]:
-    """The pixels on a circle around the origin, in order: points 1 pixel of arc apart, floored."""
+    # In order: points 1 pixel of arc apart, floored.
     points = np.floor(radius * _unit(np.arange(0, 2 * pi, 1 / radius)))
     return np.unique(points.astype(np.int64), axis=0)
 

@@ -26,8 +26,7 @@ from tasks.data.sources import ImportedTask
 from tasks.registry import tasks
 from zoo.registry import UserError
 
-TEXT_BYTES = 10_000
-"""Bytes of a text that are cached."""
+TEXT_BYTES = 10_000  # Bytes of a text that are cached
 
 COLUMNS = ("label", "id1", "id2", "text1", "text2")
 LABELS = {b"0": 0, b"0.0": 0, b"1": 1, b"1.0": 1}
@@ -63,7 +62,6 @@ class Retrieval(ByteTask, ImportedTask):
             )
 
     def load(self, split: SplitName) -> Split:
-        """The split stores only the texts of its pairs."""
         of_split = {f"{split}_pairs": "int32 n 2", f"{split}_targets": "uint8 n"}
         fields = {"values": "uint8 v", "ends": "int64 s", **of_split}
         values, ends, pairs, targets = self.arrays(fields)
@@ -80,7 +78,7 @@ class Retrieval(ByteTask, ImportedTask):
 
     @classmethod
     def convert(cls, files: SourceFiles) -> dict[str, np.ndarray]:
-        """Texts are in the order of their first use: archives order their files freely."""
+        # Texts are in the order of their first use: archives order their files freely.
         import pandas
 
         numbers: dict[bytes, int] = {}

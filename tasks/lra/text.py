@@ -27,8 +27,8 @@ from tasks.data.sources import ImportedTask
 from tasks.registry import tasks
 from zoo.registry import require_at_least
 
+# The path of a review in the official folder.
 REVIEW = re.compile(r"(train|test)/(neg|pos)/(\d+)_\d+\.txt")
-"""The path of a review in the official folder."""
 
 
 @tasks.register("text")
@@ -64,7 +64,6 @@ class Text(ByteTask, ImportedTask):
 
     @classmethod
     def convert(cls, files: SourceFiles) -> dict[str, np.ndarray]:
-        """Of the repacked JSON lines, or of a file for each review."""
         splits: dict[str, dict[tuple[int, int], bytes]] = {"train": {}, "test": {}}
         for file in files:
             if file.name.endswith(".xz"):

@@ -66,7 +66,6 @@ class Adding(SyntheticTask):
         return Examples(sequences, (addends.sum(1) / (self.levels - 1)).astype(np.float32))
 
     def word(self, token: int) -> str:
-        """The number, in brackets where it is marked."""
         marked, level = divmod(token - 1, self.levels)
         number = f"{level / (self.levels - 1):g}"
         return f"[{number}]" if marked else number
@@ -98,7 +97,6 @@ class Majority(SyntheticTask):
         self._require(max_len=1, symbols=2)
 
     def shallow_baselines(self) -> Mapping[str, Baseline]:
-        """The class of the same sequence, and of the same counts."""
         counts = partial(tokens.bag_of_tokens, vocabulary=self.vocabulary)
         return {
             "same sequence in train": partial(tokens.same_in_train, tokens.sequences),
@@ -112,7 +110,6 @@ class Majority(SyntheticTask):
         return Examples(1 + symbols, counts.argmax(1))
 
     def word(self, token: int) -> str:
-        """The number of the symbol, and of its class."""
         return str(token - 1)
 
 
@@ -163,11 +160,9 @@ class Histogram(SyntheticTask):
         )
 
     def word(self, token: int) -> str:
-        """The number of the symbol."""
         return str(token - 1)
 
     def class_name(self, target: int) -> str:
-        """The count."""
         return str(target + 1)
 
 

@@ -24,11 +24,8 @@ from tasks.registry import tasks
 from tasks.synthetic.base import FIRST_SYMBOL, Examples, Stream, SymbolTask, SyntheticTask
 from zoo.registry import UserError
 
-PAD = 0
-"""The token before the first pair; keys, values and noise follow it in this order."""
-
-END = 1
-"""The last token of `compression`, whose symbols follow in the vocabulary."""
+PAD = 0  # The token before the first pair; keys, values and noise follow it in this order
+END = 1  # The last token of `compression`, whose symbols follow in the vocabulary
 
 Motif = tuple[int, ...]
 
@@ -105,7 +102,6 @@ class FuzzyRecall(SyntheticTask):
         last: float,
         train: bool,
     ) -> tuple[list[int], list[int]]:
-        """The tokens of an example, at most one more than `max_len`, and the answers at each."""
         tokens, answers, noise = list[int](), list[int](), self._kinds[2]
         paired: dict[Motif, Motif] = {}
         for is_noise, key_size, value_size, key_draw, value_draw, noise_draw in draws.tolist():
@@ -131,17 +127,14 @@ class FuzzyRecall(SyntheticTask):
 
     @property
     def _kinds(self) -> tuple[range, range, range]:
-        """The tokens of keys, of values and of noise, in this order behind `PAD`."""
+        # In this order behind `PAD`.
         noise = self.vocabulary - self.noise_tokens
         value = 1 + (noise - 1) // 2
         return range(1, value), range(value, noise), range(noise, self.vocabulary)
 
     def candidates(self, split: Split) -> Int[Tensor, "n c"]:
-        """The values in the sequence that a rule may read, of keys that occur for the first time.
-
-        The answer to a query is the next token of the sequence. A value is therefore hidden where
-        it is an answer, on train everywhere; on dev and test it stays where its key was first.
-        """
+        # The answer to a query is the next token of the sequence. A value is therefore hidden where
+        # it is an answer, on train everywhere; on dev and test it stays where its key was first.
         tokens, values = split.sequences.long(), self._kinds[1]
         is_value = (tokens >= values.start) & (tokens < values.stop)
         # The answer at a position is the token behind it.
@@ -149,7 +142,6 @@ class FuzzyRecall(SyntheticTask):
         return tokens.masked_fill(~is_value, NO_ANSWER)
 
     def word(self, token: int) -> str:
-        """`k`, `v` or `n` with a number, of a key, a value or noise; `pad`."""
         kinds = zip("kvn", self._kinds, strict=True)
         return next((f"{k}{1 + of.index(token)}" for k, of in kinds if token in of), "pad")
 
@@ -215,7 +207,6 @@ class Memorise(SyntheticTask):
         return Examples(sequences, values[keys], np.broadcast_to(positions, keys.shape))
 
     def word(self, token: int) -> str:
-        """`k` and the number of a key, or `?`."""
         return f"k{token}" if token else "?"
 
     @override
@@ -257,5 +248,5 @@ class Compression(SymbolTask):
         return Examples(sequences, symbols, np.full_like(symbols, self.max_len - 1))
 
     def candidates(self, split: Split) -> Int[Tensor, "n c"]:
-        """No places: a rule that reads the answers in the sequence would avoid the one vector."""
+        # A rule that reads the answers in the sequence would avoid the one vector.
         return Task.candidates(self, split)

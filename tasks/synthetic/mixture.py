@@ -13,7 +13,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from tasks.answers import SomeClasses
-from tasks.contract import NO_ANSWER, SPLITS, Split, SplitName
+from tasks.contract import NO_ANSWER, SPLITS, Baseline, Split, SplitName
 from tasks.registry import tasks
 from tasks.synthetic.base import Examples, Stream, SyntheticTask
 from tasks.synthetic.recall import MultiQueryRecall
@@ -31,12 +31,11 @@ class Rung(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As in tables: `16 pairs`, with the tokens."""
         return f"{self.pairs} pairs in {self.tokens}"
 
 
 def rungs(text: str, option: str) -> tuple[Rung, ...]:
-    """Read `PAIRS/TOKENSxWEIGHT,...`, as `4/32x2,32/128`; without a weight it is 1."""
+    # `4/32x2,32/128`; without a weight it is 1.
     found = [RUNG.fullmatch(part) for part in text.split(",")]
     if not all(found):
         raise UserError(f"recall.{option}={text}: give PAIRS/TOKENS,..., as 4/32x2,32/128")
@@ -55,6 +54,7 @@ class Recall(SyntheticTask):
     Attributes:
         mixture: the rungs of train, dev and test, PAIRS/TOKENSxWEIGHT: weights are shares of train.
         beyond: further rungs of the probes; empty for none.
+        writes: pairs of each key, as in `mqar`.
         probe: examples of each probe.
     """
 
@@ -70,6 +70,7 @@ class Recall(SyntheticTask):
 
     mixture: str = "4/32x2,8/64x2,16/64x2,32/128"
     beyond: str = ""
+    writes: int = 1
     vocabulary: int = 256
     causal: bool = True
     probe: int = 500
@@ -83,12 +84,10 @@ class Recall(SyntheticTask):
 
     @cached_property
     def trained(self) -> tuple[Rung, ...]:
-        """The rungs of train."""
         return rungs(self.mixture, "mixture")
 
     @cached_property
     def probed(self) -> tuple[Rung, ...]:
-        """The rungs of train, and those beyond."""
         return (*self.trained, *(rungs(self.beyond, "beyond") if self.beyond else ()))
 
     @override
@@ -102,7 +101,7 @@ class Recall(SyntheticTask):
         return SyntheticTask.load(task, split)
 
     def draw(self, stream: Stream, count: int) -> Examples:
-        """Draw rung by rung, in the shares of the mixture: training shuffles the examples."""
+        # In the shares of the mixture: training shuffles the examples.
         weights = [rung.weight for rung in self.trained]
         ends = [count * sum(weights[: n + 1]) // sum(weights) for n in range(len(weights))]
         counts = [end - start for start, end in zip([0, *ends], ends, strict=False)]
@@ -131,14 +130,15 @@ class Recall(SyntheticTask):
         }
 
     def candidates(self, split: Split) -> Int[Tensor, "n c"]:
-        """The values of the pairs."""
-        most = split.targets.shape[1]
+        most = split.targets.shape[1] * self.writes
         values = split.sequences[:, 1 : 2 * most : 2].long() - self.classes
-        pairs = self.answers.counted(split.targets).sum(1, keepdim=True)
+        pairs = self.answers.counted(split.targets).sum(1, keepdim=True) * self.writes
         return values.masked_fill(torch.arange(most) >= pairs, NO_ANSWER)
 
+    def shallow_baselines(self) -> Mapping[str, Baseline]:
+        return self._problem(self.trained[0]).shallow_baselines()
+
     def word(self, token: int) -> str:
-        """As of `mqar`."""
         return self._problem(self.trained[0]).word(token)
 
     @override
@@ -147,10 +147,10 @@ class Recall(SyntheticTask):
 
     def _problem(self, rung: Rung) -> MultiQueryRecall:
         return MultiQueryRecall(
-            max_len=rung.tokens, pairs=rung.pairs, vocabulary=self.vocabulary, causal=self.causal
-        )
+            max_len=rung.tokens, pairs=rung.pairs, writes=self.writes, vocabulary=self.vocabulary,
+            causal=self.causal,
+        )  # fmt: skip
 
 
 def _padded(values: Any, width: int, value: int) -> Int[np.ndarray, "n width"]:
-    """Rows of integers that are as long as `width`."""
     return np.pad(values, ((0, 0), (0, width - values.shape[1])), constant_values=value)

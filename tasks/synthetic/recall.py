@@ -16,8 +16,7 @@ from tasks.registry import tasks
 from tasks.synthetic.base import FIRST_SYMBOL, Examples, Stream, SymbolTask, SyntheticTask
 from zoo.registry import UserError
 
-SPECIAL = 1
-"""Induction's token between symbols; its token 0 does not occur."""
+SPECIAL = 1  # Induction's token between symbols; its token 0 does not occur
 
 
 @tasks.register("induction")
@@ -76,11 +75,9 @@ class Induction(SymbolTask):
         return Examples(sequences, targets[:, None], np.full((count, 1), self.max_len - 1))
 
     def candidates(self, split: Split) -> Int[Tensor, "n c"]:
-        """All symbols of the sequence."""
         return super().candidates(split).masked_fill(self._is_special(split), NO_ANSWER)
 
     def shallow_baselines(self) -> Mapping[str, Baseline]:
-        """The symbols after the special tokens, whichever is asked."""
         return {
             "random after a special token": partial(context.random, self._following),
             "most frequent after a special token": partial(
@@ -93,13 +90,11 @@ class Induction(SymbolTask):
         return (tokens == SPECIAL) | (tokens >= FIRST_SYMBOL + self.symbols)
 
     def _following(self, split: Split) -> Int[Tensor, "n l"]:
-        """The symbol at each position behind a special token; `NO_ANSWER` elsewhere."""
         before = self._is_special(split).roll(1, 1)
         before[:, 0] = False
         return self.candidates(split).masked_fill(~before, NO_ANSWER)
 
     def word(self, token: int) -> str:
-        """Special tokens after the first have a number."""
         number = token - FIRST_SYMBOL - self.symbols
         return f"special{number + 2}" if number >= 0 else super().word(token)
 
@@ -121,8 +116,12 @@ class MultiQueryRecall(SyntheticTask):
     `max_len`; its random filler is any token, so that a key or an answer may occur once more; it
     gives the first key the slot that was drawn first (see `caveat`).
 
+    With `writes` above 1 each key occurs in so many pairs, in random order, with other values: the
+    last one counts. A memory that adds and does not erase answers one of them.
+
     Attributes:
-        pairs: key-value pairs, and queries, per example.
+        pairs: keys, and queries, per example.
+        writes: pairs of each key.
         filler: what the positions hold that are neither a pair nor a query: zero or random.
     """
 
@@ -139,9 +138,15 @@ class MultiQueryRecall(SyntheticTask):
 
     max_len: int = 128
     pairs: int = 8
+    writes: int = 1
     vocabulary: int = 8_192
     filler: Literal["zero", "random"] = "zero"
     causal: bool = True
+
+    @property
+    def written(self) -> int:
+        """Pairs of an example."""
+        return self.pairs * self.writes
 
     def __post_init__(self) -> None:
         pairs, vocabulary = self.pairs, self.vocabulary
@@ -149,15 +154,24 @@ class MultiQueryRecall(SyntheticTask):
             raise UserError(f"mqar.vocabulary={vocabulary} must be even; add one")
         self._derive(classes=vocabulary // 2)
         # Token 0 is no key. So at least one token is left for a random filler.
-        least = 2 * pairs + 2, f"2 for each of pairs={pairs} and 2 more"
-        tokens = 4 * pairs, f"4 for each of pairs={pairs}"
-        self._require(pairs=1, max_len=tokens, vocabulary=least)
+        written = self.written
+        each = f"pairs={pairs}" if self.writes == 1 else f"pairs={pairs} x writes={self.writes}"
+        least = 2 * written + 2, f"2 for each of {each} and 2 more"
+        more = "4 for each of" if self.writes == 1 else "2 for each query, and 2 for each of"
+        tokens = 2 * written + 2 * pairs, f"{more} {each}"
+        self._require(pairs=1, writes=1, max_len=tokens, vocabulary=least)
 
     @override
     def draw(self, stream: Stream, count: int) -> Examples:
         keys = 1 + stream.distinct(self.pairs, self.classes - 1, count)
-        values = stream.distinct(self.pairs, self.classes, count)
-        pairs = np.stack([keys, self.classes + values], axis=2).reshape(count, -1)
+        written, values = keys, stream.distinct(self.written, self.classes, count)
+        if self.writes > 1:
+            order = stream.distinct(self.written, self.written, count) % self.pairs
+            written = np.take_along_axis(keys, order, axis=1)
+        pairs = np.stack([written, self.classes + values], axis=2).reshape(count, -1)
+        if self.writes > 1:
+            last = written[:, None, ::-1] == keys[..., None]
+            values = np.take_along_axis(values[:, ::-1], last.argmax(2), axis=1)
         sequences = np.zeros((count, self.max_len), np.int64)
         if self.filler == "random":  # tokens from 1 on, none of them in the pairs of the example
             free = self.vocabulary - 1 - pairs.shape[1]
@@ -166,26 +180,29 @@ class MultiQueryRecall(SyntheticTask):
             for used in np.sort(pairs.astype(np.int16), axis=1).T[..., None]:
                 others += others >= used
             sequences[:] = others
-        sequences[:, : 2 * self.pairs] = pairs
+        start = pairs.shape[1]
+        sequences[:, :start] = pairs
         # Slots come in the order of their draws, the dense ones first: no key may go with a draw.
         order = stream.distinct(self.pairs, self.pairs, count)
         # Slot i is position 2 i after the pairs; its weight is x^(a - 1) with the published a =
         # 0.01, x the distance to the pairs.
-        slots = np.arange(1, (self.max_len - 2 * self.pairs) // 2 + 1)
+        slots = np.arange(1, (self.max_len - start) // 2 + 1)
         # The smallest of exponential variables of these rates: a weighted draw without replacement
         # (Efraimidis and Spirakis, 2006).
         times = -np.log1p(-stream.uniform(count, len(slots))) / slots ** (0.01 - 1)
         chosen = times.argsort(1, kind="stable")[:, : self.pairs]
-        target_positions = 2 * self.pairs + 2 * np.take_along_axis(chosen, order, axis=1)
+        target_positions = start + 2 * np.take_along_axis(chosen, order, axis=1)
         np.put_along_axis(sequences, target_positions, keys, axis=1)
         return Examples(sequences, values, target_positions)
 
     def candidates(self, split: Split) -> Int[Tensor, "n c"]:
-        """The values of the pairs."""
-        return split.sequences[:, 1 : 2 * self.pairs : 2].long() - self.classes
+        return split.sequences[:, 1 : 2 * self.written : 2].long() - self.classes
+
+    def shallow_baselines(self) -> Mapping[str, Baseline]:
+        # One of the values of the key that is queried, not the last: no memory is erased.
+        return {"any value of the key": lambda _: 1 / self.writes} if self.writes > 1 else {}
 
     def word(self, token: int) -> str:
-        """`k` and the number of a key, `v` and the number of a value, or 0."""
         if token == 0:
             return "0"
         return f"k{token}" if token < self.classes else self.class_name(token - self.classes)

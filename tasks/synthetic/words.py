@@ -53,12 +53,12 @@ class WordProblem(SyntheticTask):
         self._require(train_len=1, max_len=(self.train_len, reason))
 
     def products(self) -> Int[np.ndarray, "order order"]:
-        """The number of each product, by its factors: the left one is applied first."""
+        # By the factors of a product: the left one is applied first.
         number = {element: index for index, element in enumerate(self.elements)}
         return np.array([[number[tuple(b[i] for i in a)] for b in number] for a in number])
 
     def load(self, split: SplitName) -> Split:
-        """Dev and test are longer than train, and ask behind it."""
+        # Dev and test are longer than train, and ask behind it.
         length = self.length(split)
         task = self if length == self.max_len else replace(self, max_len=length)
         return SyntheticTask.load(task, split)
@@ -80,7 +80,6 @@ class WordProblem(SyntheticTask):
         return Examples(1 + elements, running[:, first:], positions)
 
     def word(self, token: int) -> str:
-        """The number of the element."""
         return str(token - 1)
 
 
@@ -114,7 +113,6 @@ class ModularAddition(WordProblem):
         super().__post_init__()
 
     def products(self) -> Int[np.ndarray, "order order"]:
-        """The table of addition."""
         numbers = np.arange(self.symbols)
         return (numbers[:, None] + numbers) % self.symbols
 
@@ -128,7 +126,7 @@ class S3(WordProblem):
     elements = tuple(permutations(range(3)))
 
     def shallow_baselines(self) -> Mapping[str, Baseline]:
-        """The right sign, and one of the three elements that have it: parity, without order."""
+        # The right sign, and one of the three elements that have it: parity, without order.
         return {"sign of the product": lambda _: 2 / self.classes}
 
 

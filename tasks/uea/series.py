@@ -41,11 +41,8 @@ from tasks.registry import tasks
 from tasks.uea.ts_format import Recordings, read
 from zoo.registry import UserError, require_at_least, require_memory
 
-DEV_SHARE = 5
-"""One in so many examples of the official TRAIN file is in dev."""
-
-SHOWN_CHANNELS, SHOWN_POINTS = 3, 12
-"""What is shown of a series as text."""
+DEV_SHARE = 5  # One in so many examples of the official TRAIN file is in dev
+SHOWN_CHANNELS, SHOWN_POINTS = 3, 12  # What is shown of a series as text
 
 FILE = re.compile(r"([^.].*)_(TRAIN|TEST)\.ts(?:\.xz)?", re.IGNORECASE)
 
@@ -75,7 +72,6 @@ class Signals(Task):
         return Split.single(sequences, lengths, torch.from_numpy(targets.astype(np.int64)))
 
     def show(self, split: Split, example: int) -> list[str]:
-        """The first normalised values of the first channels."""
         sequence = int(split.sequence_ids[example, 0])
         signal = split.sequences[sequence, : int(split.lengths[sequence])]
         more = " …" if len(signal) > SHOWN_POINTS else ""
@@ -83,11 +79,9 @@ class Signals(Task):
         return [" ".join(f"{value:.2f}" for value in channel) + more for channel in points]
 
     def shallow_baselines(self) -> Mapping[str, Baseline]:
-        """Linear models of statistics and of random convolutions."""
         return rocket.MODELS
 
     def subset(self, split: SplitName, indices: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " c"]:
-        """The indices of a split that are used: all."""
         return indices
 
     @abstractmethod
@@ -95,7 +89,6 @@ class Signals(Task):
         """The series of TRAIN or of TEST, and their classes."""
 
     def _filled(self, split: SplitName) -> tuple[Series, UInt8[np.ndarray, " n"]]:
-        """The series of a split, truncated and without missing values, and their classes."""
         series, targets = self._series(official(split))
         indices = np.arange(len(targets)) if split == "test" else hold_out(targets)[split]
         chosen = self.subset(split, indices)
@@ -121,7 +114,6 @@ class SeriesTask(ImportedTask, Signals):
 
     @classmethod
     def convert(cls, files: SourceFiles) -> dict[str, np.ndarray]:
-        """Both files as they are, missing values included."""
         arrays: dict[str, np.ndarray] = {}
         labels = set()
         for file in files:
@@ -149,10 +141,7 @@ class SeriesTask(ImportedTask, Signals):
 
 
 def hold_out(targets: UInt8[np.ndarray, " n"]) -> Mapping[str, Int64[np.ndarray, " count"]]:
-    """The indices of train and of dev, both ascending: `n // DEV_SHARE` of `n` are in dev.
-
-    They are chosen at equal distances from all examples sorted by class, at random within a class.
-    """
+    # Dev is at equal distances in all examples sorted by class, at random within a class.
     keys = np.random.Generator(np.random.PCG64(DEV_SEED)).random(len(targets))
     order = np.lexsort((keys, targets))
     dev = order[DEV_SHARE // 2 :: DEV_SHARE][: len(targets) // DEV_SHARE]
@@ -161,7 +150,7 @@ def hold_out(targets: UInt8[np.ndarray, " n"]) -> Mapping[str, Int64[np.ndarray,
 
 
 def filled(series: Float32[np.ndarray, "l f"]) -> Float32[np.ndarray, "l f"]:
-    """A series with its missing values interpolated; see the module. NaN in an empty channel."""
+    # NaN in an empty channel; see the module.
     missing = np.isnan(series)
     if not missing.any():
         return series
@@ -173,7 +162,7 @@ def filled(series: Float32[np.ndarray, "l f"]) -> Float32[np.ndarray, "l f"]:
 
 
 def scale_of(series: Series) -> tuple[PerChannel, PerChannel]:
-    """Mean and standard deviation of each channel over all time points; 1 where it is constant."""
+    # 1 where it is constant.
     values = np.concatenate(series).astype(np.float64)
     values[:, np.isnan(values).all(0)] = 0.0
     deviation = np.nanstd(values, axis=0)
@@ -183,7 +172,7 @@ def scale_of(series: Series) -> tuple[PerChannel, PerChannel]:
 def normalised(
     series: Float32[np.ndarray, "l f"], mean: PerChannel, deviation: PerChannel
 ) -> Float32[np.ndarray, "l f"]:
-    """A series in standard deviations from the mean; 0 in a channel without any value."""
+    # 0 in a channel without any value.
     return np.nan_to_num((series.astype(np.float64) - mean) / deviation).astype(np.float32)
 
 
@@ -207,7 +196,6 @@ class SeriesFolder(Signals):
     points: int = 0
 
     def __post_init__(self) -> None:
-        """Read the files; raise UserError where an option or a file cannot be used."""
         require_at_least(0, self.name, points=self.points)
         train, test = _read(*_files(self.path))
         longest = max(map(len, train.series + test.series))
@@ -215,7 +203,6 @@ class SeriesFolder(Signals):
         self._derive(max_len=min(self.points or longest, longest))
 
     def class_name(self, target: int) -> str:
-        """The name in the header."""
         return _read(*_files(self.path))[0].labels[target]
 
     @override
@@ -225,7 +212,6 @@ class SeriesFolder(Signals):
 
 
 def _files(path: str) -> tuple[Stamp, Stamp]:
-    """The files of train and of test, each with what its content is cached by."""
     with system_errors(path):
         found = [(file, FILE.fullmatch(file.name)) for file in sorted(Path(path).iterdir())]
     files = [(file, match[1], match[2].upper()) for file, match in found if match]
@@ -269,7 +255,6 @@ def _recordings(file: Path) -> Recordings:
 
 
 def make_task(row: Mapping[str, str]) -> type[SeriesTask]:
-    """The task of a row of `sets.csv`; each of its two files may be compressed by xz."""
     archive = row["archive"]
     sizes = {name: int(row[name]) for name in ("classes", "channels", *OPTIONS)}
     source = source_of(

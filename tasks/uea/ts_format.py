@@ -34,7 +34,6 @@ class Recordings(NamedTuple):
 
 
 def read(file: Member) -> Recordings:
-    """Read a file, which may be compressed by xz."""
     if file.name.endswith(".xz"):
         file = file._replace(stream=io.BytesIO(lzma.decompress(file.stream.read())))
     lines = _text(file)
@@ -55,7 +54,6 @@ def read(file: Member) -> Recordings:
 
 
 def _text(file: Member) -> Iterator[tuple[str, str]]:
-    """Location and text of each line that is neither empty nor a comment."""
     for location, line in file.lines():
         # Comments of published files have damaged characters; anything else is ASCII.
         text = line.decode("utf-8", "replace").removeprefix("\ufeff").strip()
@@ -64,7 +62,6 @@ def _text(file: Member) -> Iterator[tuple[str, str]]:
 
 
 def _labels(lines: Iterable[tuple[str, str]], location: str) -> tuple[str, ...]:
-    """The classes that the header names; `lines` is read up to `@data`."""
     header: dict[str, list[str]] = {}
     for line_location, line in lines:
         key, *values = line.split()

@@ -187,13 +187,13 @@ def test_pointing_at_a_chart_shows_its_numbers_and_the_crossover_is_marked(open_
 def test_the_form_answers_refuses_and_explains(open_page: Any):
     page = open_page()
     first = members_of(page)
-    assert "training, causal" in page.locator("#answer p").first.inner_text()
+    assert "training, causal" in page.locator("#answer h2").inner_text()
     page.locator("#advisor [name=needs][value=bidirectional-copy]").check(force=True)
     assert not members_of(page) and "two" in page.locator("#answer .refused").inner_text()
     for other in page.locator("#advisor [name=needs]:not([value=bidirectional-copy])").all():
         other.uncheck(force=True)
     assert members_of(page) and members_of(page) != first
-    assert "training, bidirectional" in page.locator("#answer p").first.inner_text()
+    assert "training, bidirectional" in page.locator("#answer h2").inner_text()
     page.fill("#advisor [name=memory]", "many")
     assert "2 GiB" in page.locator("#answer .refused").inner_text()
     page.fill("#advisor [name=memory]", "1")

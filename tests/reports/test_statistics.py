@@ -17,7 +17,7 @@ from reports.statistics import (
     score_groups,
     separable_pairs,
 )  # fmt: skip
-from tests.reports.simulated import KINDS, Scenario, power, simulate, table
+from tests.reports.simulated import KINDS, Scenario, power, simulate
 
 
 def sample(*seeds, size=1):

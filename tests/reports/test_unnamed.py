@@ -101,7 +101,8 @@ def test_a_question_is_called_what_it_does_not_share_with_the_others_in_words():
     changes = {"train.lr": 0.0003, "model.dim": 128}
     records = [make_record(overrides=changes), make_record(), make_record(task="text"), matched()]
     assert suite_of(records).title == "recipe paper" and titles(records) == [
-        "listops", "listops, width 128, learning rate 0.0003", "listops, parameters matched", "text",
+        "listops", "listops, width 128, learning rate 0.0003", "listops, parameters matched",
+        "text",
     ]  # fmt: skip
     sweep = [make_record(key=f"mqar@3[pairs={n},vocabulary=64]", task="mqar") for n in (4, 8)]
     assert titles(sweep) == ["pairs 4", "pairs 8"]
@@ -213,7 +214,8 @@ STANDINGS = {
     },
     "one seed": {"a": (0.8, "A", ""), "b": (0.7, "B", ""), "single": ([0.9], "", ONE)},
     "five seeds, one at a baseline": {
-        "a": ([0.9] * 5, "A", ""), "part": ([*[0.8] * 4, 0.6], "", ""), "whole": ([0.6] * 5, "", SOME),
+        "a": ([0.9] * 5, "A", ""), "part": ([*[0.8] * 4, 0.6], "", ""),
+        "whole": ([0.6] * 5, "", SOME),
     },
     "three seeds, one at a baseline": {
         "a": (0.8, "A", ""), "b": (0.7, "B", ""), "part": ([0.8, 0.8, 0.6], "", SOME),

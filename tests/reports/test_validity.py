@@ -217,8 +217,8 @@ def test_the_experiments_are_the_questions_of_the_suite_with_other_settings(of):
     first = of.suite.questions[0]
     questions = [first.model_copy(update={"name": n, "note": text}) for n, text in notes.items()]
     answers = pd.DataFrame([
-        {"question": name, "row": row, "text": "2.5", "interval": "[2, 3]", "seeds": 3, "mean": mean,
-         "better": "lower", "status": "ok"}
+        {"question": name, "row": row, "text": "2.5", "interval": "[2, 3]", "seeds": 3,
+         "mean": mean, "better": "lower", "status": "ok"}
         for name in notes for mean, row in ((2.5, name), (2.7, f"{name}2"))
     ])  # fmt: skip
     pairs = pd.DataFrame([

@@ -350,6 +350,17 @@ def conv(layer: Any, x: Tensor) -> Tensor:
     return layer.out(sum(taps[t] * wider[t : t + len(x)] for t in range(len(taps))))
 
 
+def gru(layer: Any, x: Tensor) -> Tensor:
+    of, state, states = layer.recurrence, torch.zeros_like(x[0]), []
+    for token in x:
+        new = (of.weight_ih_l0 @ token + of.bias_ih_l0).chunk(3)
+        old = (of.weight_hh_l0 @ state + of.bias_hh_l0).chunk(3)
+        reset, keep = torch.sigmoid(new[0] + old[0]), torch.sigmoid(new[1] + old[1])
+        state = (1 - keep) * torch.tanh(new[2] + reset * old[2]) + keep * state
+        states.append(state)
+    return layer.out(torch.stack(states))
+
+
 def loop(q, k, v, log_decay, erase=None, write=None) -> Tensor:
     """The definition of `zoo.kernels.delta`, (b, h, n, e), one token after the other."""
     state, outputs = q.new_zeros(*q.shape[:2], q.shape[-1], v.shape[-1]), []
@@ -685,6 +696,7 @@ CASES = [
     Case("none", none),
     Case("conv", conv),
     Case("conv", conv, {"taps": 3}),
+    Case("gru", gru),
     Case("gated-linear", gated_linear, {"chunk": 16, "temperature": 1.0}),
     Case("gated-linear", gated_linear),
     Case("ssd", gated_linear),

@@ -156,9 +156,9 @@ def test_under_autocast_only_projections_run_in_half_precision(name):
 
 REAL = torch.tensor([[True] * 5 + [False] * 2, [True] * 7])
 WITHOUT = {
-    "conv", "delta", "delta-product", "gated-delta", "gated-linear", "gdn2", "gsa", "hgrn2", "kda",
-    "log-linear", "longformer", "mamba2", "mamba3", "mesa", "mlstm", "none", "retention", "rwkv7",
-    "ssd", "yoso",
+    "conv", "delta", "delta-product", "gated-delta", "gated-linear", "gdn2", "gru", "gsa", "hgrn2",
+    "kda", "log-linear", "longformer", "mamba2", "mamba3", "mesa", "mlstm", "none", "retention",
+    "rwkv7", "ssd", "yoso",
 }  # fmt: skip
 
 

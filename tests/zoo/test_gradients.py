@@ -14,6 +14,7 @@ from zoo.kernels import collisions, eager
 from zoo.variants import variants
 
 DECAYS = {
+    "fox": ("forget.bias", slice(None), (0.0,)),
     "gated-delta": ("decay.bias", slice(None), (-5.0, 0.0, 5.0)),
     "gated-linear": ("forget.1.bias", slice(None), (5.0, 0.0, -20.0)),
     "gdn2": ("decay.bias", slice(None), (-5.0, 0.0, 5.0)),
@@ -28,11 +29,14 @@ DECAYS = {
 
 OF_DECAYS = "decay", "forget", "gates", "norm"
 
-ILL_CONDITIONED = {("log-linear", 10.0), ("mesa", -20.0), ("ssd", 5.0), ("kda", 5.0)}
-"""Cases in which the sum over tokens of the gradients of a parameter cancels.
+PARAMETERS = {
+    ("log-linear", 10.0): 2e-5, ("mesa", -20.0): 2e-5, ("ssd", 5.0): 2e-5, ("kda", 5.0): 2e-5,
+    ("fox", 0.0): 5e-4,
+}  # fmt: skip
+"""Bounds of parameters whose gradients cancel in the sum over tokens; of others 1e-5.
 
-With the mechanism in fp64 and the projections and the norm in fp32, the errors of the first three
-are 1.2e-5, 1.1e-5 and 1.9e-5.
+With the mechanism in fp64, and projections and norm in fp32, the errors of log-linear, mesa, ssd
+and fox are 1.2e-5, 1.1e-5, 1.9e-5 and 3.4e-5.
 """
 
 
@@ -84,7 +88,7 @@ def test_gradients_of_decays_of_any_strength_are_exact_in_fp32(name, causal, shi
     }
     of_tokens = {key: error for key, error in errors.items() if key.endswith("output")}
     assert of_tokens and max(of_tokens.values()) <= 1e-5, of_tokens
-    assert max(errors.values()) <= (2e-5 if (name, shift) in ILL_CONDITIONED else 1e-5), errors
+    assert max(errors.values()) <= PARAMETERS.get((name, shift), 1e-5), errors
 
 
 def test_outputs_of_fox_of_many_tokens_are_exact_in_fp32():

@@ -94,7 +94,6 @@ class Result(NamedTuple):
 
 
 def claims(configuration: Configuration) -> dict[str, object]:
-    """The claims of a form of a variant, by the names in `needs` and `unless` of a check."""
     traits, causal = configuration.traits, configuration.causal
     return {
         **vars(traits),
@@ -107,9 +106,9 @@ def claims(configuration: Configuration) -> dict[str, object]:
     }
 
 
+# The version of the checks: raised where a check is added or is stricter, or tests other inputs, so
+# that certificates of before are out of date.
 CHECKS_VERSION = 1
-"""The version of the checks: raised where a check is added or is stricter, or tests other inputs,
-so that certificates of before are out of date."""
 
 CHECKS: tuple[Check, ...] = (
     Check("shapes and precisions", "lengths", numerics.check_lengths),

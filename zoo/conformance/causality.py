@@ -9,16 +9,15 @@ from zoo.conformance.leaks import Leak, gradient_leak, value_leak, verdict
 from zoo.conformance.tensors import LENGTH, LONG, LONGER, SCATTERED, output, random_tokens
 from zoo.contract import Attention
 
-COPIES = 25
-"""Samples of a batch: many at once are fast, as long as they fit into the cache."""
+COPIES = 25  # Samples of a batch: many at once are fast, as long as they fit into the cache
 
+# Borders in long inputs, around powers of two, which are sizes of blocks, by length.
 LONG_BORDERS = {
     LONG: (1, 512, 1000, 1023, 1024, 1025, LONG - 1), LONGER: (256, 1280, 2049, LONGER - 1)
 }  # fmt: skip
-"""Borders in long inputs, around powers of two, which are sizes of blocks, by length."""
 
+# Lengths of truncated inputs where not all are tried.
 TRUNCATIONS = (1, 41, 64, 65, 128, LENGTH - 1)
-"""Lengths of truncated inputs where not all are tried."""
 
 EFFECT = "outputs depend on later tokens by"
 
@@ -41,7 +40,6 @@ def check_long(configuration: Configuration) -> Outcome:
 
 
 def _leaks(configuration: Configuration, setting: Setting) -> Iterator[Leak]:
-    """The leaks into the outputs before each border, one batch of borders at a time."""
     layer, draws = configuration.layer_for(setting), configuration.draws(setting)
     for borders in torch.arange(1, LENGTH + 1).split(COPIES):
         leaks = _leaks_across(borders, LENGTH, layer, setting, draws)
@@ -63,7 +61,6 @@ def _long_leaks(configuration: Configuration, setting: Setting) -> Iterator[Leak
 def _leaks_across(
     borders: torch.Tensor, length: int, layer: Attention, setting: Setting, draws: bool
 ) -> list[Leak]:
-    """The leaks into the outputs before each border, in value and in gradient."""
     changes = "output {token} changes with the tokens from {sample} on"
     depends = "an output before {sample} has a gradient with respect to token {token}"
     x, past, other = _inputs(borders, setting, length)
@@ -78,7 +75,6 @@ def _leaks_across(
 
 
 def _shorter_inputs(layer: Attention, setting: Setting) -> Iterator[Leak]:
-    """The leaks into the outputs before a border from which on tokens are padded or left out."""
     borders = torch.arange(1, LENGTH + 1, 6)
     x, past, other = _inputs(borders, setting)
     mask = SCATTERED[borders % len(SCATTERED)]
@@ -98,10 +94,7 @@ def _shorter_inputs(layer: Attention, setting: Setting) -> Iterator[Leak]:
 def _inputs(
     borders: torch.Tensor, setting: Setting, length: int = LENGTH
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Tokens (b, n, d), a mask (b, n) of those before the border, and a changed copy.
-
-    In the copy, tokens from the border on are noise, of the same or another scale, or zeros.
-    """
+    # In the copy, tokens from the border on are noise, of the same or another scale, or zeros.
     x = setting.tokens(len(borders), length, seed=int(borders[0]))
     past = torch.arange(length) < borders[:, None]
     scales = torch.tensor([1.0, 1e3, 0.0, 1e-3], dtype=x.dtype)[borders % 4]

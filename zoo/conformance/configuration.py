@@ -12,8 +12,7 @@ from zoo.conformance.tensors import DIM, LENGTH, SCATTERED, attended, random_tok
 from zoo.contract import Attended, Attention, Size, Traits
 from zoo.registry import UserError, Value
 
-ROUNDING = 1e-9
-"""The relative difference that rounding may cause in double precision."""
+ROUNDING = 1e-9  # The relative difference that rounding may cause in double precision
 
 
 class Outcome(NamedTuple):
@@ -24,8 +23,6 @@ class Outcome(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """The build and the call of a layer, and the relative rounding error that is allowed."""
-
     training: bool = False
     dtype: torch.dtype = torch.float64
     autocast: torch.dtype | None = None
@@ -38,7 +35,6 @@ class Setting(NamedTuple):
     rounding: float = ROUNDING
 
     def __str__(self) -> str:
-        """For messages, such as `float64 evaluation`."""
         mode = "training" if self.training else "evaluation"
         extra = [f"{self.heads} heads"] * (self.heads > 2) + ["one head"] * (self.heads == 1)
         extra += [f"width {self.dim}"] * (self.dim != DIM) + ["rotary positions"] * self.rotary
@@ -48,12 +44,10 @@ class Setting(NamedTuple):
 
     @property
     def precision(self) -> str:
-        """For messages, such as `float64`."""
         dtype = str(self.autocast or self.dtype).removeprefix("torch.")
         return {None: dtype, torch.bfloat16: "autocast"}.get(self.autocast, f"{dtype} autocast")
 
     def tokens(self, samples: int, n: int = LENGTH, *, seed: int = 2) -> Tensor:
-        """Normal tokens of the width of the layer, in double precision."""
         return random_tokens(samples, n, seed=seed, dim=self.dim)
 
     def run(
@@ -63,16 +57,16 @@ class Setting(NamedTuple):
         mask: Tensor | None = None,
         context: Tensor | None = None,
     ) -> Attended:
-        """The result of a call; the random generator starts from the same seed in every call."""
+        # The random generator starts from the same seed in every call.
         context = None if context is None else context.to(self.dtype)
         with seeded(5), self.autocast_region():
             return attended(layer, x.to(self.dtype), mask, context)
 
     def autocast_region(self) -> AbstractContextManager[object]:
-        """Autocast to the dtype of the setting, if any."""
         return torch.autocast("cpu", self.autocast) if self.autocast else nullcontext()
 
 
+# A claim that holds in one setting may fail in another. Training runs use the last two.
 SETTINGS = (
     Setting(),
     Setting(training=True, heads=4, short_conv=4, max_len=LENGTH),
@@ -82,14 +76,13 @@ SETTINGS = (
     Setting(training=True, dtype=torch.float32, rounding=1e-4),
     Setting(training=True, dtype=torch.float32, autocast=torch.bfloat16, rounding=1e-2),
 )
-"""A claim that holds in one setting may fail in another. Training runs use the last two."""
 
+# The settings of checks with large inputs.
 FEW_SETTINGS = tuple(
     setting
     for setting in SETTINGS
     if setting.dim == DIM and not (setting.rotary or setting.dropout)
 )
-"""The settings of checks with large inputs."""
 
 
 @dataclass(frozen=True)
@@ -162,12 +155,10 @@ class Configuration:
 
 
 def all_finite(tensors: Iterable[Tensor]) -> Outcome:
-    """Pass if outputs and gradients have finite entries only."""
     bad = sum(int((~tensor.isfinite()).sum()) for tensor in tensors)
     return Outcome(bad == 0, f"{bad} entries of outputs and gradients are not finite")
 
 
 def differ_by(distances: Iterable[float], bound: float = ROUNDING) -> Outcome:
-    """Pass if the largest distance is at most `bound`."""
     largest = max(distances)
     return Outcome(largest <= bound, f"differ by {largest:.2g}, at most {bound:.0e} allowed")

@@ -9,12 +9,11 @@ from zoo.conformance.configuration import Configuration, Outcome
 from zoo.conformance.tensors import output, random_tokens
 from zoo.cost import flops, peak_bytes
 
-LENGTHS = (1024, 4096, 16384)
-"""A cost may become quadratic only where an input is long."""
+LENGTHS = (1024, 4096, 16384)  # A cost may become quadratic only where an input is long
 
+# The factor by which a linear cost may exceed the ratio of lengths: sorts, incomplete blocks, and a
+# forward pass that long inputs compute again.
 SLACK = 1.4
-"""The factor by which a linear cost may exceed the ratio of lengths: sorts, incomplete blocks, and
-a forward pass that long inputs compute again."""
 
 
 def check_flops(configuration: Configuration) -> Outcome:
@@ -36,10 +35,7 @@ def check_memory(configuration: Configuration) -> Outcome:
 def _growth(
     configuration: Configuration, cost: Callable[[Callable[[], None]], int], quantity: str
 ) -> Outcome:
-    """Compare the cost at each two lengths, without and with padding; `max_len` is the length.
-
-    A longer input is not tried where a shorter one needs too much.
-    """
+    # A longer input is not tried where a shorter one needs too much.
     passed, details = True, []
     for padded in (False, True):
         costs, ratios = [cost(_step(configuration, LENGTHS[0], padded))], []

@@ -21,14 +21,11 @@ from zoo.conformance.tensors import (
 )
 from zoo.contract import Attended, Attention
 
-DRAWS = 16
-"""The number of samples with other dropout, of which there is the mean."""
+DRAWS = 16  # The number of samples with other dropout, of which there is the mean
 
+# The largest difference from 1 of the mean relative to the output without dropout.
+# Without the factor 1 / (1 - p) it is 0.5.
 DROPOUT_BOUND = 0.2
-"""The largest difference from 1 of the mean relative to the output without dropout.
-
-Without the factor 1 / (1 - p) it is 0.5.
-"""
 
 
 def check_eval(configuration: Configuration) -> Outcome:
@@ -111,7 +108,6 @@ def check_state_dict(configuration: Configuration) -> Outcome:
 def seeded_results(
     layer: Attention, run: Callable[..., Attended], x: Tensor, mask: Tensor | None
 ) -> list[Tensor]:
-    """Outputs, losses and gradients of `run`, which is `layer` or a form of it, from one seed."""
     with seeded(2):
         attended = run(x, x, mask)
     if torch.is_grad_enabled():

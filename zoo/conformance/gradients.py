@@ -27,39 +27,33 @@ from zoo.conformance.tensors import (
 from zoo.contract import Attended, Attention
 from zoo.registry import UserError, in_one_line
 
+# The largest ratio, in a module, of the gradients of an auxiliary loss and of the task.
 DOMINANT = 10.0
-"""The largest ratio, in a module, of the gradients of an auxiliary loss and of the task."""
 
+# The largest relative error of a derivative against finite differences at the usual lengths.
 BOUND = 1e-3
-"""The largest relative error of a derivative against finite differences at the usual lengths."""
 
-LARGE = 30.0
-"""The standard deviation of the inputs in fp16."""
+LARGE = 30.0  # The standard deviation of the inputs in fp16
 
+# The largest relative errors of outputs and gradients there, unless rounding has more effect.
+# Correct variants differ by up to 0.02 and 0.3: a softmax of logits of hundreds has few digits.
 HALF_BOUNDS = 0.1, 0.5
-"""The largest relative errors of outputs and gradients there, unless rounding has more effect.
 
-Correct variants differ by up to 0.02 and 0.3: a softmax of logits of hundreds has few digits.
-"""
-
+# The rounding of a token in fp16, and how often its effect in fp32 is allowed.
+# Logits of hundreds are rounded to quarters, so two softmaxes in a row may have no digit of a
+# gradient. A layer that rounds tokens, projections and logits has the effect of one several times.
 HALF_ROUNDING, HALF_FACTOR = 2**-11, 4.0
-"""The rounding of a token in fp16, and how often its effect in fp32 is allowed.
 
-Logits of hundreds are rounded to quarters, so two softmaxes in a row may have no digit of a
-gradient. A layer that rounds tokens, projections and logits has the effect of one several times.
-"""
-
+# The largest relative error of a gradient that is computed inside of autocast.
 AUTOCAST_BOUND = 0.02
-"""The largest relative error of a gradient that is computed inside of autocast."""
 
+# No other axis of a parameter is a multiple of the number of heads: both are primes.
 MANY_HEADS = Setting(training=True, heads=11, dim=44, max_len=163)
-"""No other axis of a parameter is a multiple of the number of heads: both are primes."""
 
+# Tokens of gradients that are differentiated again: kernels of long inputs run from 512 on.
 CREATED = 600
-"""Tokens of gradients that are differentiated again: kernels of long inputs run from 512 on."""
 
-STEP = 1e-7
-"""The step of finite differences: few arguments of a ReLU change their sign within it."""
+STEP = 1e-7  # The step of finite differences: few arguments of a ReLU change their sign within it
 
 
 def check_parameters(configuration: Configuration) -> Outcome:
@@ -99,10 +93,7 @@ def check_parameters(configuration: Configuration) -> Outcome:
 
 
 def _without_a_head(configuration: Configuration) -> set[str]:
-    """The parameters in which the part of one of many heads has no gradient.
-
-    A part is a block along an axis, or every h-th entry of it.
-    """
+    # A part is a block along an axis, or every h-th entry of it.
     heads, x = MANY_HEADS.heads, MANY_HEADS.tokens(2)
     try:
         layer = configuration.layer_for(MANY_HEADS)
@@ -129,10 +120,7 @@ def _gradients_of(
     names: list[str],
     between: Iterable[Attention] = (),
 ) -> dict[str, Tensor]:
-    """The gradients of `probe_loss` with respect to some inputs; no others require one.
-
-    The layers in `between` are called with other tokens between the two passes.
-    """
+    # The layers in `between` are called with other tokens between the two passes.
     for name, tensor in inputs.items():
         tensor.requires_grad_(name in names)
     with seeded(5):
@@ -206,7 +194,6 @@ def _directional(configuration: Configuration, *lengths: int) -> Outcome:
 def _function(
     layer: Attention, x: Tensor, mask: Tensor | None
 ) -> tuple[tuple[Tensor, ...], Callable[..., Attended]]:
-    """Tokens and parameters, and the call of the layer as a function of them, from one seed."""
     names, inputs = zip(*[("", x), *layer.named_parameters()], strict=True)
 
     def call(tokens: Tensor, *state: Tensor) -> Attended:
@@ -220,11 +207,8 @@ def _function(
 def _errors(
     inputs: tuple[Tensor, ...], call: Callable[..., Attended], mask: Tensor | None
 ) -> Iterator[float]:
-    """The error of the derivative of `probe_loss` along a direction of each input.
-
-    Relative to the norm of the gradient, or to 0.001 of the largest norm where that is more;
-    infinite where it is not a number.
-    """
+    # Relative to the norm of the gradient, or to 0.001 of the largest norm where that is more;
+    # infinite where it is not a number.
     gradients = torch.autograd.grad(probe_loss(call(*inputs), mask), inputs, materialize_grads=True)
     norms = torch.stack([gradient.norm() for gradient in gradients])
     for index, gradient in enumerate(gradients):
@@ -358,10 +342,7 @@ def _results(
     rounding: float = 0.0,
     inside: bool = False,
 ) -> list[Tensor]:
-    """Outputs, and gradients of `probe_loss`, in double precision, for tokens and parameters.
-
-    `inside`: whether the backward pass is inside of autocast, too; `rounding`: of the tokens.
-    """
+    # `inside`: whether the backward pass is inside of autocast, too; `rounding`: of the tokens.
     layer, factor = configuration.layer_for(setting), 1 + rounding * random_tokens(3, seed=4)
     x = (scale * random_tokens(3) * factor).to(setting.dtype).requires_grad_()
     tokens, losses = setting.run(layer, x, mask)
@@ -374,10 +355,7 @@ def _results(
 
 
 def _row_error(actual: Tensor, expected: Tensor) -> float:
-    """The upper quartile of the relative errors of rows; rows close to zero are left out.
-
-    Infinite where a gradient is not finite: no comparison with NaN is true.
-    """
+    # Infinite where a gradient is not finite: no comparison with NaN is true.
     if not actual.isfinite().all():
         return float("inf")
     actual, expected = (
@@ -407,7 +385,6 @@ def check_losses(configuration: Configuration) -> Outcome:
 
 
 def _ratios(configuration: Configuration) -> Iterator[tuple[str, float]]:
-    """The ratio of the two gradients in each module of two pre-norm layers with a classifier."""
     x, labels = random_tokens(16, 256, dim=64), torch.arange(16) % 10
     layers = [configuration.layer(max_len=256, dim=64, seed=seed) for seed in (1, 2)]
     losses: list[Tensor] = []
@@ -428,7 +405,6 @@ def _ratios(configuration: Configuration) -> Iterator[tuple[str, float]]:
 
 
 def _norms(loss: Tensor, named: Mapping[str, Tensor]) -> dict[str, float]:
-    """The norm of the gradient of the parameters that are directly in each module."""
     inputs = list(named.values())
     gradients = torch.autograd.grad(loss, inputs, retain_graph=True, materialize_grads=True)
     squares: dict[str, float] = {}

@@ -11,8 +11,8 @@ from zoo.contract import Identity
 from zoo.registry import resolve
 from zoo.variants import variants
 
+# The relative difference that another order of operations may cause in double precision.
 ROUNDING = 1e-12
-"""The relative difference that another order of operations may cause in double precision."""
 
 
 def check_identities(configuration: Configuration) -> Outcome:
@@ -29,7 +29,6 @@ def check_identities(configuration: Configuration) -> Outcome:
 
 
 def of(configuration: Configuration) -> list[Identity]:
-    """The identities of a variant with others that have the same form."""
     return [
         identity
         for identity in configuration.variant.identities
@@ -38,7 +37,6 @@ def of(configuration: Configuration) -> list[Identity]:
 
 
 def _distances(identity: Identity, configuration: Configuration) -> Iterator[float]:
-    """The differences of outputs and of gradients; infinite where outputs claim to be exact."""
     forms = [
         replace(configuration, name=name, variant=variant, options=resolve(name, variant, options))
         for name, variant, options in (

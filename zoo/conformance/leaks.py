@@ -11,7 +11,7 @@ from zoo.conformance.tensors import random_tokens
 
 
 class Leak(NamedTuple):
-    """An effect that should be zero, relative to the largest entry; where it is, as text."""
+    # Relative to the largest entry; where it is, as text.
 
     size: float
     where: str
@@ -20,10 +20,7 @@ class Leak(NamedTuple):
 def value_leak(
     before: Tensor, after: Tensor, fixed: Tensor, where: str, labels: Tensor | None = None
 ) -> Leak:
-    """The largest difference of two outputs (b, n, d) among the tokens at `fixed` (b, n).
-
-    Relative to the largest entry where that exceeds 1. For `where` and `labels` see `_largest`.
-    """
+    # Relative to the largest entry where that exceeds 1. For `where` and `labels` see `_largest`.
     change = torch.where(fixed, (after - before).abs().amax(-1), 0.0)
     scale = torch.where(fixed, before.abs().amax(-1), 0.0).amax().clamp_min(1)
     return _largest(change / scale, where, labels)
@@ -38,11 +35,8 @@ def gradient_leak(
     labels: Tensor | None = None,
     losses: Iterable[Tensor] = (),
 ) -> Leak:
-    """The largest derivative of outputs at `fixed`, and of losses, by tokens at `changed`.
-
-    One backward pass, of a sum of those outputs with random weights: a derivative that is not zero
-    cancels in it with probability zero.
-    """
+    # One backward pass, of a sum of those outputs with random weights: a derivative that is not
+    # zero cancels in it with probability zero.
     weights = random_tokens(*outputs.shape[:-1], seed=7, dim=outputs.shape[-1]).to(outputs.dtype)
     total = (outputs * weights)[fixed].sum() + sum(losses)
     if not total.requires_grad:
@@ -53,10 +47,8 @@ def gradient_leak(
 
 
 def _largest(sizes: Tensor, where: str, labels: Tensor | None) -> Leak:
-    """The largest entry of (b, n); NaN counts as infinite.
-
-    `where` is completed by the indices of its `{token}` and `{sample}`, or the label of the latter.
-    """
+    # `where` is completed by the indices of its `{token}` and `{sample}`, or the label of the
+    # latter.
     sizes = sizes.nan_to_num(float("inf"), float("inf"))
     sample, token = divmod(int(sizes.argmax()), sizes.shape[1])
     label = sample if labels is None else labels[sample]
@@ -69,11 +61,8 @@ def verdict(
     effect: str,
     settings: Iterable[Setting] = SETTINGS,
 ) -> Outcome:
-    """Pass if all leaks are within the rounding error; stop at the first setting where one is not.
-
-    Settings with dropout are left out where a variant makes no use of it.
-    The detail names the largest leak, relative to what is allowed.
-    """
+    # Settings with dropout are left out where a variant makes no use of it. The detail names the
+    # largest leak, relative to what is allowed.
     worst, largest = Setting(), Leak(0.0, "")
     for setting in map(configuration.accepted, settings):
         if setting.dropout and not configuration.uses_dropout():
@@ -89,11 +78,8 @@ def verdict(
 
 
 def separating_masks(count: int) -> Tensor:
-    """Masks (m, count): for any two positions, one mask has True at the first, False at the second.
-
-    A mask is one binary digit of each position, or its negation. So 2 log2(count) masks separate
-    all count (count - 1) ordered pairs.
-    """
+    # A mask is one binary digit of each position, or its negation. So 2 log2(count) masks separate
+    # all count (count - 1) ordered pairs.
     digits = torch.arange((count - 1).bit_length())[:, None]
     digit = torch.arange(count) >> digits & 1 == 1
     return torch.cat([digit, ~digit])

@@ -18,19 +18,15 @@ from zoo.conformance.tensors import (
 )
 from zoo.registry import UserError
 
-IGNORED = 1e-6
-"""A change of outputs that is no effect of the tokens that were changed."""
+IGNORED = 1e-6  # A change of outputs that is no effect of the tokens that were changed
 
 
+# Tokens and context tokens of cross-attention.
 CONTEXTS = (20, 1), (20, 7), (20, 20), (37, 33), (9, LENGTH)
-"""Tokens and context tokens of cross-attention."""
 
 
 def report_token_mixing(configuration: Configuration) -> Outcome:
-    """Report how many outputs depend on one token, and how far away; any result passes.
-
-    The check fails only if outputs are not finite.
-    """
+    # The check fails only if outputs are not finite.
     middle = LENGTH // 2
     distances = (_dependent_on(middle, configuration).nonzero()[:, 0] - middle).abs()
     others = int(distances.count_nonzero())
@@ -125,7 +121,6 @@ def _context_leaks(configuration: Configuration, setting: Setting) -> Iterator[L
 
 
 def _context_mask(m: int) -> Tensor:
-    """A mask (5, m) with padding nowhere, after, before and between the real tokens."""
     position = torch.arange(m)
     after, before = position < min(5, m), position >= m // 3
     between = (position % 3 > 0) | (position == 0)
@@ -134,7 +129,6 @@ def _context_mask(m: int) -> Tensor:
 
 
 def _dependent_on(position: int, configuration: Configuration) -> Tensor:
-    """True for outputs that change with the token at `position`; an error if one is not finite."""
     layer, x = configuration.layer().eval(), random_tokens(1)
     change = (output(layer, _replaced(x, position)) - output(layer, x)).abs().amax(-1)[0]
     if not change.isfinite().all():

@@ -18,15 +18,14 @@ SETTINGS = Setting(training=True), Setting(rotary=True, short_conv=4)
 
 RANK = 2
 
-PROMPT = 140
-"""Tokens of the prompt; those after it are steps."""
+PROMPT = 140  # Tokens of the prompt; those after it are steps
 
 
 class Adapted(nn.Module):
     """A linear layer with an adapter of low rank: base(x) + B A x, A and B normal."""
 
     def __init__(self, base: nn.Linear) -> None:
-        """Wrap `base`; its weight, bias and widths can be read, as those of adapters of peft."""
+        # Weight, bias and widths of `base` can be read, as those of adapters of peft.
         super().__init__()
         self.base, self.weight, self.bias = base, base.weight, base.bias
         self.in_features, self.out_features = base.in_features, base.out_features
@@ -35,7 +34,6 @@ class Adapted(nn.Module):
         self.to(base.weight)
 
     def forward(self, x: Tensor, *others: Tensor | None) -> Tensor:
-        """The sum of both."""
         return self.base(x, *others) + x @ self.down.mT @ self.up.mT
 
 
@@ -61,7 +59,6 @@ def check_called(configuration: Configuration) -> Outcome:
 
 
 def with_adapters(layer: Attention) -> tuple[Attention, Attention]:
-    """The layer with an adapter around every linear layer, and a copy with merged weights."""
     for parameter in layer.parameters():
         if not parameter.any():
             nn.init.normal_(parameter, std=0.1)  # a factor of 0 would hide a layer
@@ -80,7 +77,6 @@ def with_adapters(layer: Attention) -> tuple[Attention, Attention]:
 
 
 def decoded(layer: Attention, x: Tensor) -> Tensor:
-    """The outputs of a prompt, and of a step at each token after it."""
     tokens, state = layer.prefill(x[:, :PROMPT])
     outputs = [tokens]
     for token in x[:, PROMPT:].unbind(1):
@@ -90,7 +86,6 @@ def decoded(layer: Attention, x: Tensor) -> Tensor:
 
 
 def distance_of(actual: Attended, expected: Attended) -> float:
-    """The largest difference of tokens and losses."""
     pairs = zip((actual.tokens, *actual.losses.values()),
                 (expected.tokens, *expected.losses.values()), strict=True)  # fmt: skip
     return max(distance(*pair) for pair in pairs)

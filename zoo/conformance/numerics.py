@@ -18,26 +18,24 @@ from zoo.conformance.tensors import (
     with_gradients,
 )
 
+# Around the block sizes in use, up to the largest that the layer is built for.
 LENGTHS = (1, 2, 3, 15, 16, 17, 63, 64, 65, 127, 128, 129, 160, LONG)
-"""Around the block sizes in use, up to the largest that the layer is built for."""
 
+# Settings, and the relative errors allowed of outputs and of gradients.
+# Correct variants differ by up to 0.02 and 0.1 in bf16, where rounding changes a hash or the sign
+# before a ReLU, and by up to 0.006 and 0.03 elsewhere.
 LOW_PRECISIONS = (
     (Setting(dtype=torch.float32), 1e-4, 1e-3),
     (Setting(dtype=torch.bfloat16), 0.05, 0.15),
     (Setting(dtype=torch.float32, autocast=torch.bfloat16), 0.05, 0.15),
 )
-"""Settings, and the relative errors allowed of outputs and of gradients.
 
-Correct variants differ by up to 0.02 and 0.1 in bf16, where rounding changes a hash or the sign
-before a ReLU, and by up to 0.006 and 0.03 elsewhere.
-"""
-
+# Tensors of the same values, if all samples are equal, that are not contiguous.
 LAYOUTS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "transposed": lambda x: x.mT.contiguous().mT,
     "strided": lambda x: torch.stack([x, x], -1)[..., 0],
     "expanded": lambda x: x[:1].expand_as(x),
 }
-"""Tensors of the same values, if all samples are equal, that are not contiguous."""
 
 
 def check_lengths(configuration: Configuration) -> Outcome:

@@ -13,10 +13,7 @@ from torch.overrides import TorchFunctionMode, resolve_name
 
 
 def cause(call: Callable[[], object]) -> str:
-    """Call once more, and return the operation, its function and its line as text, to append.
-
-    The largest number is the one of the dtype of the result; a backward pass has no lines.
-    """
+    # The largest number is the one of the dtype of the result; a backward pass has no lines.
     with _FirstOverflow() as found:
         call()
     return found.text or "; every operation of the forward pass is finite, not all of the backward"
@@ -62,7 +59,6 @@ def _tensors(value: Any) -> Iterator[Tensor]:
 
 
 def _caller(frame: FrameType | None) -> str:
-    """The innermost function that is neither here nor of a library, with its line."""
     # The checks of shapes, if any, are around each function.
     skipped = __file__, *(str(Path(str(of.__file__)).parent) for of in (torch, jaxtyping))
     while frame and frame.f_code.co_filename.startswith(skipped):

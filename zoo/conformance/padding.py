@@ -31,14 +31,13 @@ from zoo.conformance.tensors import (
 from zoo.contract import Attention
 
 BATCHES = (4, LENGTH), (8, 24)
+# Samples and tokens of the batches in which every two samples are compared.
 LARGE_BATCHES = (40, 16), (160, 16)
-"""Samples and tokens of the batches in which every two samples are compared."""
 
-SAMPLES = 50
-"""Padded samples of a batch: many at once are fast, as long as they fit into the cache."""
+SAMPLES = 50  # Padded samples of a batch: many at once are fast, as long as they fit into the cache
 
+# Samples, tokens and width of a batch that `zoo.recompute` divides on a CPU, as larger ones.
 LARGEST = 40, 128, 64
-"""Samples, tokens and width of a batch that `zoo.recompute` divides on a CPU, as larger ones."""
 
 
 def check_invariance(configuration: Configuration) -> Outcome:
@@ -108,7 +107,6 @@ def _truncations(configuration: Configuration, setting: Setting) -> Iterator[Lea
 
 
 def _truncated(layer: Attention, setting: Setting, masks: Tensor) -> Iterator[Leak]:
-    """The differences of padded and truncated samples; in training also of gradients."""
     x = setting.tokens(1).expand(len(masks), -1, -1)
     # Gradients under autocast differ by the rounding of products of other shapes.
     gradients = setting.training and not setting.autocast
@@ -125,7 +123,6 @@ def _truncated(layer: Attention, setting: Setting, masks: Tensor) -> Iterator[Le
 def _results(
     layer: Attention, setting: Setting, x: Tensor, mask: Tensor | None, *, gradients: bool
 ) -> list[Tensor]:
-    """Outputs, zero at padding, and the gradients of the sum of their squares if wanted."""
     inputs = [x.clone().requires_grad_(gradients), *layer.parameters()]
     with torch.set_grad_enabled(gradients):
         tokens = setting.run(layer, inputs[0], mask).tokens
@@ -137,18 +134,14 @@ def _results(
 
 
 def _masks_of_every_count() -> Tensor:
-    """Masks (m, n) with 1 to n real tokens: the first, for some counts also any others."""
     rank = torch.rand(LENGTH, LENGTH, generator=torch.Generator().manual_seed(6)).argsort(1)
     count = torch.arange(1, LENGTH + 1)[:, None]
     return torch.cat([torch.arange(LENGTH) < count, (rank < count)[::5]])
 
 
 def _after_others(configuration: Configuration) -> Iterator[Leak]:
-    """The differences for lengths at which a layer that differs in one way was called first.
-
-    A table that is kept by the length alone is then another layer's; the one of the padded sample,
-    whose length no other layer has, is not.
-    """
+    # A table that is kept by the length alone is then another layer's; the one of the padded
+    # sample, whose length no other layer has, is not.
     length, setting = 170, Setting(max_len=175)
     layer, x = configuration.layer_for(setting), setting.tokens(1, length)
     others = {
@@ -217,7 +210,6 @@ def _batch_leaks(
 
 
 def _divided(configuration: Configuration, setting: Setting) -> Iterator[Leak]:
-    """The differences of a batch and its two parts, padded or not."""
     samples, length, dim = LARGEST
     setting = setting._replace(dim=dim, heads=4, max_len=length)
     layer, x = configuration.layer_for(setting), setting.tokens(samples, length)

@@ -22,36 +22,35 @@ from zoo.cost import state_bytes
 
 SAMPLES = 3
 
+# More than the usual length, so that a state that grows late, or an error, is found.
 STEPS, FEW_STEPS = LONG, 600
-"""More than the usual length, so that a state that grows late, or an error, is found."""
 
+# Ends of the parts of a prompt of the usual length, of which the last tokens are steps.
 PARTS = (140,), (70, 71, 140)
-"""Ends of the parts of a prompt of the usual length, of which the last tokens are steps."""
 
 EXACT_SETTINGS = (
     (STEPS, Setting(heads=4, max_len=STEPS)),
     (LENGTH, Setting(training=True, heads=1, rotary=True, dropout=0.2, max_len=LENGTH)),
     (LENGTH, Setting(heads=3, dim=15, short_conv=4, dropout=0.2, max_len=LENGTH)),
 )
+# Steps in double precision, and in others; dropout has no effect on a step, in either mode.
 LOW_SETTINGS = (
     (FEW_STEPS, Setting(dtype=torch.bfloat16, max_len=FEW_STEPS)),
     (FEW_STEPS, Setting(dtype=torch.float32, autocast=torch.bfloat16, max_len=FEW_STEPS)),
 )
-"""Steps in double precision, and in others; dropout has no effect on a step, in either mode."""
 
 PREFILL_SETTINGS = (
     Setting(dropout=0.2, max_len=STEPS),
     Setting(training=True, rotary=True, short_conv=4, dropout=0.2, max_len=STEPS),
 )
 
-DECODING = Setting(rotary=True, short_conv=4, max_len=100)
-"""Steps may be more than `max_len`."""
+DECODING = Setting(rotary=True, short_conv=4, max_len=100)  # Steps may be more than `max_len`
 
+# How samples of a state are selected, as beam search does.
 SELECTIONS = [0, 1, 2], [2, 0], [1, 1, 2, 0, 1]
-"""How samples of a state are selected, as beam search does."""
 
+# The largest relative error of the steps in bf16; a recurrence that sums in bf16 has more.
 LOW_ERROR = 0.05
-"""The largest relative error of the steps in bf16; a recurrence that sums in bf16 has more."""
 
 
 def check_steps(configuration: Configuration) -> Outcome:
@@ -169,7 +168,6 @@ def check_side_effects(configuration: Configuration) -> Outcome:
 
 
 def _prefilled(layer: Attention, x: Tensor, ends: tuple[int, ...]) -> Tensor:
-    """The outputs of prompts that end at these tokens, and of a step at each token after."""
     outputs, state = [], None
     for start, end in pairwise((0, *ends)):
         tokens, state = layer.prefill(x[:, start:end], state=state)
@@ -181,7 +179,6 @@ def _prefilled(layer: Attention, x: Tensor, ends: tuple[int, ...]) -> Tensor:
 def _steps(
     layer: Attention, x: Tensor, state: State | None = None
 ) -> Iterator[tuple[Tensor, State]]:
-    """The output and the state after each token, first to last, from `state` on."""
     state = layer.start(len(x)) if state is None else state
     for token in x.unbind(1):
         tokens, state = layer.step(token, state)

@@ -9,14 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-SHOWN = 5
-"""Names of what changed, at most, in the detail of a check."""
+SHOWN = 5  # Names of what changed, at most, in the detail of a check
 
 
 def state_of(
     layer: nn.Module, inputs: Mapping[str, Tensor | None] | None = None
 ) -> Iterator[tuple[str, Any]]:
-    """The attributes of a layer and its modules, and those inputs, by name."""
     for path, module in layer.named_modules():
         yield from _entries(path or "layer", vars(module))
     for name, tensor in (inputs or {}).items():
@@ -24,10 +22,7 @@ def state_of(
 
 
 def shared_state(layer: nn.Module) -> Iterator[tuple[str, Any]]:
-    """What all layers of the classes of `layer` share, by name.
-
-    Of the classes, of the functions that they call and of the modules of these; not of PyTorch's.
-    """
+    # Of the classes, of the functions that they call and of the modules of these; not of PyTorch's.
     # A class of ABCMeta that `type` makes is of the module `abc`: all classes are looked at.
     classes = {cls for module in layer.modules() for cls in type(module).__mro__}
     waiting = [value for cls in classes for value in vars(cls).values()]
@@ -64,21 +59,16 @@ def _content(cell: CellType) -> Any:
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """The names of what is not the same in both."""
     return sorted(k for k in before.keys() | after.keys() if not _same(before.get(k), after.get(k)))
 
 
 def listed(names: list[str]) -> str:
-    """Some of the names as text."""
     others = len(names) - SHOWN
     return ", ".join(names[:SHOWN]) + f" and {others} others" * (others > 0) or "nothing"
 
 
 def _entries(name: str, value: Any, depth: int = 5) -> Iterator[tuple[str, Any]]:
-    """Copies of the tensors in a container, and its other entries themselves, by name.
-
-    A container may contain itself: `depth` ends that.
-    """
+    # A container may contain itself: `depth` ends that.
     if depth and isinstance(value, dict | list | tuple | set | deque):
         items = value.items() if isinstance(value, dict) else enumerate(value)
         for key, entry in items:

@@ -9,37 +9,33 @@ from torch import Tensor
 from zoo.contract import Attended, Attention
 
 DIM = 16
-LENGTH = 150
-"""Tokens of the usual input: longer than every default block, and a multiple of none."""
+LENGTH = 150  # Tokens of the usual input: longer than every default block, and a multiple of none
 
+# Tokens of a long input: beyond 1,024, at which an implementation may change its method.
 LONG = 1100
-"""Tokens of a long input: beyond 1,024, at which an implementation may change its method."""
 
+# Beyond 2,048, and a multiple of 256, so of the blocks that an implementation may have.
 LONGER = 2304
-"""Beyond 2,048, and a multiple of 256, so of the blocks that an implementation may have."""
 
 
 def poison(n: int) -> Tensor:
-    """NaN and infinities, (n, 1)."""
     return torch.tensor(POISON, dtype=torch.float64)[torch.arange(n) % len(POISON), None]
 
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Draw random numbers from `seed`, and restore the state of the generator afterwards."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
 
 
 def random_tokens(samples: int, n: int = LENGTH, *, seed: int = 2, dim: int = DIM) -> Tensor:
-    """Normal tokens (samples, n, dim) in double precision, the same for the same seed."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(samples, n, dim, dtype=torch.float64, generator=generator)
 
 
 def padding_masks(length: int = LENGTH) -> tuple[Tensor, Tensor]:
-    """Two masks (3, length): padding after the real tokens; padding before, between and after."""
+    # (3, length): padding after the real tokens; padding before, between and after.
     position = torch.arange(length)
     after = position < torch.tensor([length, length * 2 // 3, 7])[:, None]
     between = (position < length // 5) | (position > length * 3 // 5)
@@ -47,11 +43,10 @@ def padding_masks(length: int = LENGTH) -> tuple[Tensor, Tensor]:
     return after, torch.stack([between, position % 3 > 0, before])
 
 
-SCATTERED = padding_masks()[1]
-"""A mask with padding before, between and after the real tokens."""
+SCATTERED = padding_masks()[1]  # A mask with padding before, between and after the real tokens
 
+# What padded tokens may hold, one after the other.
 POISON = float("nan"), float("inf"), -float("inf")
-"""What padded tokens may hold, one after the other."""
 
 
 def attended(
@@ -60,11 +55,7 @@ def attended(
     mask: Tensor | None = None,
     context: Tensor | None = None,
 ) -> Attended:
-    """The result of a call.
-
-    Raises:
-        ValueError: the new tokens have another shape than `x`, which broadcasting would hide.
-    """
+    # Broadcasting would hide another shape.
     result = layer(x, context, mask)
     if result.tokens.shape != x.shape:
         shapes = f"{tuple(result.tokens.shape)} for tokens of shape {tuple(x.shape)}"
@@ -73,17 +64,16 @@ def attended(
 
 
 def function_of(layer: Attention) -> Callable[..., Attended]:
-    """`forward` of a layer, which gets the tokens that a call replaces because they are padded."""
+    # It gets the tokens that a call replaces because they are padded.
     return lambda x, context, mask: layer.forward(x, x if context is None else context, mask)
 
 
 def output(layer: Attention, x: Tensor, mask: Tensor | None = None) -> Tensor:
-    """The new tokens of self-attention."""
     return attended(layer, x, mask).tokens
 
 
 def probe_loss(result: Attended, real: Tensor | None = None) -> Tensor:
-    """The sum of all coordinates of real tokens, each with another weight, and of the losses."""
+    # The sum of all coordinates of real tokens, each with another weight, and of the losses.
     tokens = result.tokens if real is None else result.tokens[real]
     weights = torch.linspace(-1, 1.3, tokens.numel(), dtype=tokens.dtype).reshape(tokens.shape)
     return (tokens * weights).sum() + sum(result.losses.values())
@@ -92,17 +82,13 @@ def probe_loss(result: Attended, real: Tensor | None = None) -> Tensor:
 def with_gradients(
     layer: Attention, x: Tensor, result: Attended, real: Tensor | None = None
 ) -> list[Tensor]:
-    """Outputs and losses; gradients of `probe_loss` with respect to tokens and parameters."""
     inputs, loss = [x, *layer.parameters()], probe_loss(result, real)
     gradients = torch.autograd.grad(loss, inputs, materialize_grads=True)
     return [result.tokens, *result.losses.values(), *gradients]
 
 
 def distance(actual: Tensor, expected: Tensor) -> float:
-    """The largest difference of entries, relative to the largest entry where that exceeds 1.
-
-    Infinite if shapes differ or an entry is not finite: a maximum would drop NaN.
-    """
+    # A maximum would drop NaN.
     if actual.shape != expected.shape:
         return float("inf")
     if actual.numel() == 0:
@@ -113,10 +99,7 @@ def distance(actual: Tensor, expected: Tensor) -> float:
 
 
 def relative_error(actual: Tensor, expected: Tensor) -> float:
-    """The norm of the difference, relative to the norm of `expected`; infinite as in `distance`.
-
-    Unlike a largest entry, it also measures an error in the scale of all entries.
-    """
+    # Unlike a largest entry, it also measures an error in the scale of all entries.
     if actual.shape != expected.shape or not actual.isfinite().all():
         return float("inf")
     difference = torch.linalg.vector_norm(actual - expected)

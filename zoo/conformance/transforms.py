@@ -13,12 +13,11 @@ from zoo.conformance.tensors import LENGTH, SCATTERED, distance, output, random_
 from zoo.contract import Attended
 from zoo.registry import in_one_line
 
-BACKENDS = "aot_eager", "inductor"
-"""Compilers, the fast one first."""
+BACKENDS = "aot_eager", "inductor"  # Compilers, the fast one first
 
+# Samples and tokens of the calls of a graph that is exported at others: fewer tokens than a block,
+# and more than at its export.
 SHAPES = (5, 2), (1, 37), (2, 160)
-"""Samples and tokens of the calls of a graph that is exported at others: fewer tokens than a block,
-and more than at its export."""
 
 
 def check_compile(configuration: Configuration) -> Outcome:
@@ -41,7 +40,6 @@ def check_compile(configuration: Configuration) -> Outcome:
 
 
 def _compiled_distances(configuration: Configuration, backend: str) -> list[float]:
-    """The differences of outputs, losses and gradients of compiled calls."""
     x, distances = random_tokens(3).requires_grad_(), []
     for mask, training in ((None, False), (SCATTERED, True)):
         torch.compiler.reset()
@@ -103,6 +101,6 @@ def check_export(configuration: Configuration) -> Outcome:
 
 
 def _inputs(samples: int, n: int, padded: bool) -> tuple[Tensor, dict[str, Tensor]]:
-    """Tokens, and a mask by which every third one is padded, if any."""
+    # Every third token is padded, if any.
     mask = torch.arange(n) % 3 != torch.arange(samples)[:, None] % 3
     return random_tokens(samples, n), {"mask": mask} if padded else {}

@@ -12,17 +12,15 @@ from torch.nn import functional as F
 
 
 def block_size(size: int, n: int) -> int:
-    """`size`, or n where that is less."""
     return size if torch.compiler.is_exporting() else min(size, n)
 
 
 def block_count(n: int, size: int) -> int:
-    """The number of blocks that hold n tokens; in an exported graph one or two more."""
+    # In an exported graph one or two more.
     return n // size + 2 if torch.compiler.is_exporting() else -(-n // size)
 
 
 def in_blocks(x: Shaped[Tensor, "*any n e"], size: int) -> Shaped[Tensor, "*any t c e"]:
-    """`x` in t blocks of c = `size` tokens."""
     n = x.shape[-2]
     count = block_count(n, size)
     if torch.compiler.is_exporting():
@@ -36,7 +34,6 @@ def in_blocks(x: Shaped[Tensor, "*any n e"], size: int) -> Shaped[Tensor, "*any 
 
 
 def from_blocks(x: Shaped[Tensor, "*any t c e"], n: int) -> Shaped[Tensor, "*any n e"]:
-    """The first n tokens of blocks."""
     tokens = x.flatten(-3, -2)
     if torch.compiler.is_exporting():
         # The exporter does not derive that a slice is shorter.

@@ -68,7 +68,7 @@ def plain(queries: QueryFeatures, keys: KeyFeatures, values: Values) -> Sums:
 
 
 def chunked(queries: QueryFeatures, keys: KeyFeatures, values: Values, chunk: int) -> Sums:
-    """The result of `plain`, in linear time and memory."""
+    # In linear time and memory.
     state = values.new_zeros(*keys.shape[:2], keys.shape[-1], values.shape[-1])
     return total_after(queries, keys, values, state, chunk)[0]
 
@@ -76,7 +76,7 @@ def chunked(queries: QueryFeatures, keys: KeyFeatures, values: Values, chunk: in
 def mean_after(
     queries: QueryFeatures, keys: KeyFeatures, values: Keys, state: State, chunk: int
 ) -> tuple[Queries, State]:
-    """A causal `mean` at the next tokens, and the state with these; g = e + 1."""
+    # g = e + 1
     sums, state = total_after(queries, keys, F.pad(values, (0, 1), value=1.0), state, chunk)
     return ratio(sums[..., :-1], sums[..., -1:]), state
 
@@ -84,7 +84,6 @@ def mean_after(
 def total_after(
     queries: QueryFeatures, keys: KeyFeatures, values: Values, state: State, chunk: int
 ) -> tuple[Sums, State]:
-    """A causal `total` at the next tokens, and the state with these."""
     n = queries.shape[-2]
     if n == 1:
         state = state + keys.mT * values
@@ -98,16 +97,13 @@ def total_after(
 
 
 def _in_chunks(q: Chunks, k: Chunks, v: Chunks, state: State, t: int) -> tuple[Chunks, State]:
-    """`total_after` of the c tokens of all chunks, t a head."""
     states = torch.cat([state[:, :, None], _by_head(k.mT @ v, state, t)], dim=2).cumsum(2)
     return (q @ k.mT).tril() @ v + q @ states[:, :, :-1].flatten(0, 2), states[:, :, -1]
 
 
 class _Chunks(torch.autograd.Function):
-    """`_in_chunks`, whose sums are added in place.
-
-    The gradient of a state is a sum over later chunks, from the last backwards.
-    """
+    # The sums are added in place. The gradient of a state is a sum over later chunks, from the last
+    # backwards.
 
     @staticmethod
     def forward(
@@ -140,7 +136,7 @@ def _by_head(states: Tensor, state: State, t: int) -> Float[Tensor, "b h t f g"]
 
 
 def ratio(numerator: Queries, denominator: Float[Tensor, "b h n 1"]) -> Queries:
-    """Numerator divided by a nonnegative denominator; zero by zero is zero."""
+    # Zero by zero is zero.
     # Below this, the error of underflow is larger than the error of rounding.
     smallest = torch.finfo(denominator.dtype).tiny / torch.finfo(denominator.dtype).eps
     return numerator / denominator.masked_fill(denominator < smallest, torch.inf)

@@ -15,8 +15,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+# Doublings of chunks in an exported graph: 2^14 chunks of 64 tokens are a million tokens.
 DOUBLINGS = 14
-"""Doublings of chunks in an exported graph: 2^14 chunks of 64 tokens are a million tokens."""
 
 States = Float[Tensor, "b h t e f"]
 

@@ -28,8 +28,7 @@ from torch.nn import functional as F
 from zoo.contract import Keys, Queries
 from zoo.kernels import eager
 
-TILE = 2**17
-"""The largest number of weights in a tile, unless one query has more keys."""
+TILE = 2**17  # The largest number of weights in a tile, unless one query has more keys
 
 Weights = Float[Tensor, "b h n m"]
 
@@ -46,7 +45,6 @@ class Form(NamedTuple):
 
 
 def plain(q: Queries, k: Keys, v: Keys, form: Form, dropout: float = 0.0) -> Queries:
-    """The definition."""
     weights = collision_probabilities(q @ k.mT, form.tau, form.bound)
     return F.dropout(weights.tril() if form.causal else weights, dropout) @ v
 
@@ -86,14 +84,13 @@ class _Probabilities(torch.autograd.Function):
 def _bound_gradient(
     ctx: Any, saved: tuple[Any, ...], gradient: Tensor
 ) -> tuple[Tensor, None, None]:
-    """The lower bound, which is an estimate of the gradient and has no derivative."""
+    # An estimate of the gradient, which has no derivative.
     (cosines,) = saved
     slope = _Probabilities.apply(cosines, ctx.tau, True) * (ctx.tau / 2)
     return gradient * slope, None, None
 
 
 def tiled(q: Queries, k: Keys, v: Keys, form: Form) -> Queries:
-    """The result of `plain`, tile by tile."""
     return _Tiled.apply(q, k, v, form)
 
 
@@ -128,12 +125,10 @@ class _Tiled(torch.autograd.Function):
         return d_q, d_k, d_v, None
 
 
-Slice = tuple[int, int, slice]
-"""The index of a sample, the index of a head, and tokens."""
+Slice = tuple[int, int, slice]  # The index of a sample, the index of a head, and tokens
 
 
 def _tiles(q: Tensor, k: Tensor, causal: bool) -> Iterator[tuple[Slice, Slice]]:
-    """The indices of some queries, and of all keys or those up to the last of these queries."""
     (batch, heads, n, _), m = q.shape, k.shape[2]
     rows = max(1, TILE // m)
     for b in range(batch):
@@ -144,12 +139,10 @@ def _tiles(q: Tensor, k: Tensor, causal: bool) -> Iterator[tuple[Slice, Slice]]:
 
 
 def _mask_future(weights: Tensor, rows: Slice) -> Tensor:
-    """`weights`, set to zero in place where a key comes after its query."""
     return weights.tril_(rows[2].start)
 
 
 def _weights(s: Tensor, tau: int, bound: bool) -> tuple[Tensor, Tensor]:
-    """The weights of cosines in [-1, 1], and their derivatives."""
     probability = _one_plane(s)
     power = _power(probability, tau - 1)
     weights = power * probability
@@ -160,12 +153,12 @@ def _weights(s: Tensor, tau: int, bound: bool) -> tuple[Tensor, Tensor]:
 
 
 def _one_plane(s: Tensor) -> Tensor:
-    """The probability that both vectors lie on the same side of one random hyperplane."""
+    # The probability that both vectors lie on the same side of one random hyperplane.
     return s.acos().mul_(-1 / math.pi).add_(1.0)
 
 
 def _power(x: Tensor, exponent: int) -> Tensor:
-    """`x ** exponent` by repeated squaring, which takes a fraction of the time of `pow`."""
+    # Repeated squaring takes a fraction of the time of `pow`.
     power = None
     while exponent:
         if exponent & 1:

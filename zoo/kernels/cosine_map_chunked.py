@@ -13,8 +13,7 @@ from torch import Tensor
 from zoo.kernels import eager
 from zoo.kernels.precision import TINY
 
-CHUNK = 4096
-"""Tokens that are processed at once."""
+CHUNK = 4096  # Tokens that are processed at once
 
 
 def cosine_map(*inputs: Any) -> tuple[Tensor, Tensor]:
@@ -76,7 +75,7 @@ class _Chunked(torch.autograd.Function):
 
 
 def _chunks(x: Tensor) -> Iterator[tuple[slice, slice]]:
-    """Samples and tokens of every chunk: several samples, or a part of one."""
+    # Several samples, or a part of one.
     samples, tokens = _chunk_shape(x)
     # An empty batch has no chunk, of no sample.
     for i in range(0, len(x), samples or 1):
@@ -85,12 +84,11 @@ def _chunks(x: Tensor) -> Iterator[tuple[slice, slice]]:
 
 
 def _chunk_shape(x: Tensor) -> torch.Size:
-    """Samples and tokens of the largest chunk: CHUNK tokens in all at most."""
     return x[: max(1, CHUNK // x.shape[1]), :CHUNK].shape[:2]
 
 
 def _normalise(u: Tensor, real: Tensor | None, norms: Tensor, grams: Tensor) -> None:
-    """Replace `u` by its unit features; write its norms, and add to its Gram matrices, if any."""
+    # Replace `u` by its unit features; write its norms, and add to its Gram matrices, if any.
     torch.linalg.vector_norm(u, dim=-1, out=norms)
     norms.clamp_min_(TINY)
     if real is not None:
@@ -104,10 +102,8 @@ def _normalise(u: Tensor, real: Tensor | None, norms: Tensor, grams: Tensor) -> 
 def _normalise_vjp(
     phi: Tensor, norms: Tensor, d_grams: Tensor, d_phi: Tensor, scratch: Tensor
 ) -> Tensor:
-    """Replace `d_phi`, the gradient of tokens for phi, by the gradient for u; return its sum.
-
-    `d_grams` is the gradient for phi^T phi plus its transpose, of all samples or of none.
-    """
+    # Replace `d_phi`, the gradient of tokens for phi, by the gradient for u; return its sum.
+    # `d_grams` is the gradient for phi^T phi plus its transpose, of all samples or of none.
     for phi_i, d_phi_i, d_gram in zip(phi, d_phi, d_grams, strict=False):
         d_phi_i.transpose(0, 1).baddbmm_(phi_i.transpose(0, 1), d_gram)
     product = scratch[: phi.shape[:2].numel()].view_as(phi)

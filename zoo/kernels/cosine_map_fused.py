@@ -21,11 +21,8 @@ from torch.utils.flop_counter import register_flop_formula
 from zoo.kernels.cosine_map_triton import backward_parameters, backward_tokens, forward
 from zoo.kernels.precision import TINY
 
-TILE = 64
-"""Tokens of a tile."""
-
-PROGRAMS = 256
-"""Programs of a launch that adds up over tokens, if there are as many tiles."""
+TILE = 64  # Tokens of a tile
+PROGRAMS = 256  # Programs of a launch that adds up over tokens, if there are as many tiles
 
 
 @torch.library.custom_op("zoo::cosine_map", mutates_args=())
@@ -72,7 +69,6 @@ def cosine_map_backward(
 
 
 def _segments(x: Tensor) -> tuple[int, int]:
-    """The segments of each sample, and the tiles of a segment."""
     tiles = ceil(x.shape[1] / TILE)
     each = ceil(tiles * len(x) / PROGRAMS)
     return ceil(tiles / each), each
@@ -83,7 +79,7 @@ def _contiguous(*tensors: Tensor) -> list[Tensor]:
 
 
 def _bytes(x: Tensor, mask: Tensor | None) -> Tensor:
-    """The mask as bytes; without one any tensor, which the kernels do not read."""
+    # Without a mask any tensor, which the kernels do not read.
     return x if mask is None else mask.contiguous().view(torch.uint8)
 
 
@@ -135,13 +131,12 @@ cosine_map.register_autograd(_gradients, setup_context=_save)
 
 @register_flop_formula(torch.ops.zoo.cosine_map)
 def _forward_flops(*inputs: Any, **options: Any) -> int:
-    """The projection, the product with the map, and the Gram matrices; from shapes."""
     (batch, n, dim), (features, _), _, _, _, groups, _, with_gram = inputs
     return 2 * batch * n * features * (2 * dim + with_gram * features // groups)
 
 
 @register_flop_formula(torch.ops.zoo.cosine_map_backward)
 def _backward_flops(d_tokens: Any, d_grams: Any, x: Any, weight: Any, *_: Any, **__: Any) -> int:
-    """Both kernels compute the gradient of u, by three products, one with Gram matrices."""
+    # Both kernels compute the gradient of u, by three products, one with Gram matrices.
     (batch, n, dim), width = x, d_grams[-1] if d_grams[0] else 0
     return 2 * batch * n * weight[0] * (7 * dim + 2 * width)

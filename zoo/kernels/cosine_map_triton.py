@@ -30,7 +30,6 @@ def load_group(matrix, group, channels, columns, d, p):
 
 @triton.jit
 def load_real(mask, sample, rows, n, MASKED: tl.constexpr):
-    """True for real tokens of a tile: within the sample and not padded."""
     real = rows < n
     if MASKED:
         padding = tl.load(mask + sample.to(tl.int64) * n + rows, mask=real, other=0)

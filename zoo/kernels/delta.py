@@ -49,8 +49,7 @@ CHUNK = 64
 
 Keys = Float[Tensor, "b h n e"]
 Values = Float[Tensor, "b h n f"]
-Gate = Float[Tensor, "#b #h #n #e"]
-"""The decay of a key, of each channel or of all together."""
+Gate = Float[Tensor, "#b #h #n #e"]  # The decay of a key, of each channel or of all together
 ValueGate = Float[Tensor, "#b #h #n #f"]
 State = Float[Tensor, "b h e f"]
 Rows = Float[Tensor, "*r b h t c e"]
@@ -76,7 +75,6 @@ def extend(
     q: Keys, k: Keys, v: Values, log_decay: Gate, erased: Keys | None, write: ValueGate | None,
     state: State, *, chunk: int = CHUNK,
 ) -> tuple[Values, State]:  # fmt: skip
-    """The outputs of the causal `attend` at the next tokens, and the state after them."""
     inputs = with_gates(q, k, v, log_decay, erased, write)
     return token_sums_after(partial(chunks_after, chunk=chunk), state, *inputs)
 
@@ -84,7 +82,7 @@ def extend(
 def with_gates(
     q: Keys, k: Keys, v: Values, log_decay: Gate, erased: Keys | None, write: ValueGate | None
 ) -> tuple[Tensor, ...]:
-    """The inputs of `token_sums`: erased keys and the gate, or neither if r = 0."""
+    # Neither an erased key nor a gate if r = 0.
     if erased is None:
         return q, k, v if write is None else write * v, log_decay
     return q, k, v, log_decay, erased, q.new_ones(1, 1, 1, 1) if write is None else write
@@ -94,7 +92,6 @@ def step(
     q: Keys, k: Keys, v: Values, log_decay: Gate, erased: Keys | None, write: ValueGate | None,
     state: State,
 ) -> tuple[Float[Tensor, "b h 1 f"], State]:  # fmt: skip
-    """The output of the last of the next n steps, and the state after them."""
     output = q
     for i in range(k.shape[2]):
         now: list[Any] = [
@@ -121,7 +118,7 @@ def chunked(
     q: Keys, k: Keys, v: Values, log_decay: Gate, erased: Keys | None, write: ValueGate | None,
     *, chunk: int = CHUNK, strict: bool = False,
 ) -> Values:  # fmt: skip
-    """The causal `attend` by matrix products; with `strict` without the term of j = i."""
+    # With `strict` without the term of j = i.
     return _chunked(q, k, v, log_decay, erased, write, None, chunk, strict)[0]
 
 
@@ -129,7 +126,6 @@ def chunks_after(
     q: Keys, k: Keys, v: Values, log_decay: Gate, erased: Keys | None = None,
     write: ValueGate | None = None, *, state: State, chunk: int,
 ) -> tuple[Values, State]:  # fmt: skip
-    """`extend` by matrix products."""
     sums, after = _chunked(q, k, v, log_decay, erased, write, state, chunk, False)
     return sums, state if after is None else after
 
@@ -167,7 +163,6 @@ def _chunked(
 def decayed_chunks(
     q: Keys, k: Keys, v: Values, log_decay: Gate, *, chunk: int, causal: bool
 ) -> Values:
-    """`attend` without gates by matrix products."""
     sums = chunked(q, k, v, log_decay, None, None, chunk=chunk)
     if causal:
         return sums
@@ -202,7 +197,7 @@ def pairs_by_halves(rows: Rows, keys: Tensor, log_decay: Tensor) -> Pairs:
 
 
 def pairs_by_channels(rows: Rows, keys: Tensor, log_decay: Tensor) -> Pairs:
-    """The same without products of matrices, whose shapes the exporter cannot follow."""
+    # The exporter cannot follow the shapes of products of matrices.
     decay = pairwise_decay(log_decay.mT[..., None]).tril(-1)
     return (rows.mT[..., None] * keys.mT[..., None, :] * decay).sum(-3)
 
@@ -210,12 +205,10 @@ def pairs_by_channels(rows: Rows, keys: Tensor, log_decay: Tensor) -> Pairs:
 def halves(
     x: Float[Tensor, "*any c e"], half: int
 ) -> tuple[Float[Tensor, "*any s w e"], Float[Tensor, "*any s w e"]]:
-    """Left and right halves of the s blocks of twice `half` tokens."""
     left, right = x.unflatten(-2, (-1, 2, half)).unbind(-3)
     return left, right
 
 
 def sum_after(x: Float[Tensor, "*any c e"]) -> Float[Tensor, "*any c e"]:
-    """Sum over the later tokens of a block."""
     later = F.pad(x[..., 1:, :], (0, 0, 0, 1))
     return later.flip(-2).cumsum(-2).flip(-2)

@@ -28,12 +28,11 @@ def _odd_or_zero(taps: int) -> int:
     return taps
 
 
+# The type of an option that is a number of taps.
 Taps = Annotated[int, AfterValidator(_odd_or_zero)]
-"""The type of an option that is a number of taps."""
 
 
 def convolve(v: Queries, taps: Float[Tensor, "h t"]) -> Queries:
-    """Weighted sums of every token and its neighbours, with an odd number of taps."""
     n, reach = v.shape[-2], taps.shape[-1] // 2
     width = BLOCK + 2 * reach
     # Each row of a band is the one above it, shifted by one: a period of one more than the width.

@@ -31,7 +31,6 @@ def plain_operations() -> Iterator[None]:
 
 
 def is_plain() -> bool:
-    """Return whether a call is inside of `plain_operations`."""
     # A compiler derives gradients by itself, and cannot trace the variable.
     return not torch.compiler.is_compiling() and _PLAIN.get()
 
@@ -48,7 +47,7 @@ def on_cpu(x: Tensor) -> bool:
 
 
 class _Untransformed(torch.autograd.Function):
-    """A function that the transforms of `torch.func` reject, since it has no `setup_context`."""
+    # The transforms of `torch.func` reject a function without `setup_context`.
 
     @staticmethod
     def forward(ctx: Any) -> None:
@@ -56,7 +55,7 @@ class _Untransformed(torch.autograd.Function):
 
 
 def transformed() -> bool:
-    """Return whether a transform of `torch.func` is active, which no function of PyTorch says."""
+    # No function of PyTorch says so.
     # A compiler cannot trace the attempt.
     if not torch.compiler.is_compiling():
         try:
@@ -99,7 +98,7 @@ def differentiable_once(
 
 
 class _Last(torch.autograd.Function):
-    """Gradients, and what they depend on: their derivative is an error."""
+    # Gradients, and what they depend on: their derivative is an error.
 
     @staticmethod
     def forward(ctx: Any, message: str, count: int, *tensors: Tensor | None) -> Any:

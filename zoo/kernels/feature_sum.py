@@ -29,15 +29,14 @@ from zoo.kernels.causal_sum import ratio
 
 State = Float[Tensor, "b h f g"]
 
-Part = tuple[slice, slice]
-"""Samples and tokens."""
+Part = tuple[slice, slice]  # Samples and tokens
 
+# Entries of queries and of keys from which `suits` is true: 1 MiB in fp32. Fewer fit a cache.
 LARGE = 2**18
-"""Entries of queries and of keys from which `suits` is true: 1 MiB in fp32. Fewer fit a cache."""
 
+# About the number of features that are computed at a time: 2 MiB in fp32. With two threads smaller
+# parts cost more time in starting operations than they save in memory transfers.
 PART_FEATURES = 2**19
-"""About the number of features that are computed at a time: 2 MiB in fp32. With two threads smaller
-parts cost more time in starting operations than they save in memory transfers."""
 
 
 class FeatureMap(ABC):
@@ -63,22 +62,21 @@ class FeatureMap(ABC):
 
 
 def mean(query_map: FeatureMap, key_map: FeatureMap, q: Queries, k: Keys, v: Keys) -> Queries:
-    """Return the means; features are nonnegative, and zero by zero is zero."""
+    # Features are nonnegative, and zero by zero is zero.
     return read(query_map, q, store(key_map, k, v, ones=True), mean=True)
 
 
 def store(key_map: FeatureMap, k: Keys, v: Keys, *, ones: bool) -> State:
-    """Return the state; with `ones`, that for means. Where padded, features are zero."""
+    # With `ones`, the state for means. Where padded, features are zero.
     return _Store.apply(key_map, ones, k, v)
 
 
 def read(query_map: FeatureMap, q: Queries, state: State, *, mean: bool) -> Queries:
-    """Return the sums, or with `mean` the means, for all queries."""
     return _Read.apply(query_map, mean, q, state)
 
 
 def suits(q: Queries, k: Keys) -> bool:
-    """Return whether this takes less memory and no more time than `causal_sum` of all features."""
+    # This takes less memory and no more time than `causal_sum` of all features.
     return eager.on_cpu(q) and min(q.numel(), k.numel()) >= LARGE
 
 
@@ -141,7 +139,6 @@ def _values(v: Tensor, ones: bool) -> Tensor:
 
 
 def _read(queries: Tensor, state: Tensor, mean: bool) -> Tensor:
-    """The sums or means of some queries."""
     sums = queries @ state
     if not mean:
         return sums
@@ -150,13 +147,11 @@ def _read(queries: Tensor, state: Tensor, mean: bool) -> Tensor:
 
 
 def _split(sums: Tensor) -> tuple[Tensor, Tensor]:
-    """Sums, and the reciprocals of the sums of weights, which come after them."""
     sums, weights = sums.split([sums.shape[-1] - 1, 1], dim=-1)
     return sums, ratio(torch.ones_like(weights), weights)
 
 
 def _mean_vjp(sums: Tensor, d_means: Tensor) -> Tensor:
-    """The gradient of sums and of the sums of weights, from the gradient of means."""
     d_sums, (sums, scale) = torch.empty_like(sums), _split(sums)
     torch.mul(d_means, scale, out=d_sums[..., :-1])
     d_sums[..., -1:] = sums.mul_(d_sums[..., :-1]).sum(-1, keepdim=True).mul_(scale).neg_()
@@ -164,7 +159,7 @@ def _mean_vjp(sums: Tensor, d_means: Tensor) -> Tensor:
 
 
 def empty_like_tokens(x: Tensor) -> Tensor:
-    """Memory for (b, h, n, e) in the order (b, n, h, e), so that merging the heads is no copy."""
+    # In the order (b, n, h, e), so that merging the heads is no copy.
     return torch.empty_like(x.transpose(1, 2), memory_format=torch.contiguous_format).transpose(
         1, 2
     )
@@ -184,6 +179,6 @@ def parts_of(x: Tensor, features: int) -> Iterator[Part]:
 
 
 def select(x: Tensor, part: Part) -> Tensor:
-    """The part of tokens (b, h, n, e); an axis b of length 1 is for all samples."""
+    # An axis b of length 1 is for all samples.
     samples, tokens = part
     return x[samples if len(x) > 1 else slice(None), :, tokens]

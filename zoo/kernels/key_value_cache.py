@@ -28,13 +28,11 @@ Part = Float[Tensor, "b h _ e"]
 
 
 def start(empty: Float[Tensor, "b h 0 e"]) -> State:
-    """A cache without tokens, for products with tensors of this dtype."""
     empty = empty.to(product_dtype(empty))
     return (*(empty,) * 4, empty.new_zeros(len(empty), dtype=torch.long))
 
 
 def append(state: State, k: Keys, v: Keys) -> State:
-    """The cache with one more token."""
     keys, values, recent_keys, recent_values, count = state
     recent_keys, recent_values = _join(recent_keys, k), _join(recent_values, v)
     if recent_keys.shape[2] >= RECENT:
@@ -57,7 +55,6 @@ def attend(state: State, q: OneToken, weigh: Callable[[Weights, Real], Weights])
 
 
 def softmax(products: Weights, real: Real) -> Weights:
-    """The weights of softmax attention, for `attend`."""
     return products.masked_fill(~real, -torch.inf).softmax(-1)
 
 
@@ -96,7 +93,6 @@ def attend_after(
 
 
 def _real(count: Tensor, m: int) -> Bool[Tensor, "b m"]:
-    """True for the real ones of m cached tokens, (b, m): the last `count`."""
     return torch.arange(m, device=count.device) >= m - count[:, None]
 
 

@@ -11,7 +11,6 @@ from zoo.contract import Mask, Queries
 
 
 def segment_means(like: Queries, mask: Mask | None, landmarks: int) -> Float[Tensor, "#b 1 l n"]:
-    """The matrix that maps tokens to means of segments; a row of zeros for an empty segment."""
     n = like.shape[-2]
     real = torch.ones(1, n, dtype=torch.bool, device=like.device) if mask is None else mask
     rank, count = real.cumsum(1) - 1, real.sum(1, keepdim=True)
@@ -25,6 +24,6 @@ def segment_means(like: Queries, mask: Mask | None, landmarks: int) -> Float[Ten
 def isolate_empty(
     a: Float[Tensor, "b h l l"], filled: Bool[Tensor, "#b 1 l"]
 ) -> Float[Tensor, "b h l l"]:
-    """`a`, with the identity's rows and columns for empty landmarks."""
+    # The identity's rows and columns for empty landmarks.
     identity = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
     return torch.where(filled[..., None] & filled[..., None, :], a, identity)

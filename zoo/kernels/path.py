@@ -41,24 +41,19 @@ Rows = Float[Tensor, "b h n e"]
 Gate = Float[Tensor, "b h n 1"]
 Values = Float[Tensor, "b h n f"]
 
+# Blocks whose weights are in memory at a time in training on a CPU; others are computed again.
 PART = 8
-"""Blocks whose weights are in memory at a time in training on a CPU; others are computed again."""
 
-NEVER = -1e30
-"""The bias of a padded key: beside any other key its weight is 0."""
+NEVER = -1e30  # The bias of a padded key: beside any other key its weight is 0
 
 
 class Past(NamedTuple):
-    """The tokens before: keys as the last one has turned them, values, and biases of logits."""
-
     keys: Float[Tensor, "b h p e"]
     values: Float[Tensor, "b h p f"]
     bias: Float[Tensor, "b h p 1"]
 
 
 class Blocks(NamedTuple):
-    """q', k', P and A of each block; with biases, q', k' and P have two channels more."""
-
     queries: Float[Tensor, "b h t c g"]
     keys: Float[Tensor, "b h t c g"]
     turns: Float[Tensor, "b h t g g"]
@@ -114,12 +109,11 @@ def attend(
 
 
 def turn(keys: Float[Tensor, "b h p e"], w: Rows, strength: Gate) -> Float[Tensor, "b h p e"]:
-    """The keys after one more token, whose w and b are (b, h, 1, e) and (b, h, 1, 1)."""
     return keys - (keys @ w.mT) * (strength * w)
 
 
 def _one_block(x: Tensor) -> Tensor:
-    """For an exported graph, which serves every length."""
+    # For an exported graph, which serves every length.
     return x[:, :, None]
 
 
@@ -135,10 +129,8 @@ def _blocks(q: Tensor, k: Tensor, w: Tensor, strength: Tensor) -> Blocks:
 def _with_biases(
     blocks: Blocks, log_forget: Float[Tensor, "b h t c 1"], padded: Bool[Tensor, "b 1 t c 1"] | None
 ) -> Blocks:
-    """The same, where the last channels of queries and keys are [sum of gates, 1] and [1, bias].
-
-    The bias of a key is the sum of the later gates up to the end of the last block.
-    """
+    # The same, where the last channels of queries and keys are [sum of gates, 1] and [1, bias].
+    # The bias of a key is the sum of the later gates up to the end of the last block.
     queries, keys, turns, logits = blocks
     # fp64: the difference of two sums has the digits of a gate.
     total = log_forget.double().cumsum(-2)
@@ -158,7 +150,6 @@ def _with_biases(
 def _attend_blocks(
     dropout: float, values: Tensor, keys: Tensor, *part: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The outputs of some blocks, one after the other, and the keys after them."""
     outputs = []
     for queries, new, turns, logits in zip(*(x.unbind(2) for x in part), strict=True):
         weights = torch.cat([queries @ keys.mT, logits], dim=-1).softmax(-1)

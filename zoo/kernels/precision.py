@@ -8,17 +8,15 @@ from torch import Tensor, nn
 from torch.autograd.graph import Node
 from torch.nn import functional as F
 
-TINY = 1e-12
-"""Smaller norms are replaced by this one, so that the zero vector has the feature zero."""
+TINY = 1e-12  # Smaller norms are replaced by this one, so that the zero vector has the feature zero
 
 
 def at_least_fp32(dtype: torch.dtype) -> torch.dtype:
-    """`dtype`, or fp32 where that is wider."""
     return torch.promote_types(dtype, torch.float32)
 
 
 def product_dtype(x: Tensor) -> torch.dtype:
-    """The dtype of a matrix product with `x`: the dtype of autocast where it is enabled."""
+    # The dtype of autocast where it is enabled.
     kind = x.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
 
@@ -35,13 +33,12 @@ def without_autocast(x: Tensor) -> AbstractContextManager[object]:
 
 @contextmanager
 def full_precision(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Disable autocast, and yield `tensors` in fp32 at least."""
     with without_autocast(tensors[0]):
         yield tuple(tensor.to(at_least_fp32(tensor.dtype)) for tensor in tensors)
 
 
 def rms_norm(norm: nn.RMSNorm, x: Tensor) -> Tensor:
-    """`norm(x)`, computed in fp32 at least; `x` may be too large for the dtype of the norm."""
+    # In fp32 at least: `x` may be too large for the dtype of the norm.
     with full_precision(x, norm.weight) as (wide, weight):
         return F.rms_norm(wide, norm.normalized_shape, weight, norm.eps).to(norm.weight.dtype)
 
@@ -62,7 +59,7 @@ def backward_without_autocast(outputs: Iterable[Tensor], inputs: Iterable[Tensor
 
 
 def _disable_from(node: Node, kind: str, ends: set[Node | None]) -> None:
-    """Disable autocast in `node` and those after it, up to `ends`, once it runs inside."""
+    # Up to `ends`, once it runs inside.
     # A hook that holds its own node would keep it alive.
     after = [following for following, _ in node.next_functions]
 
@@ -81,7 +78,6 @@ def _disable_from(node: Node, kind: str, ends: set[Node | None]) -> None:
 
 
 def _disable_in(node: Node, kind: str) -> None:
-    """Disable autocast while the backward pass runs `node`."""
     entered: list[torch.autocast] = []
 
     def enter(_: object) -> None:

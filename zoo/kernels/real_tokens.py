@@ -23,14 +23,12 @@ def real_tokens_first(mask: Bool[Tensor, "b n"]) -> tuple[Int[Tensor, "b n"], In
 
 
 def token_ranks(mask: Bool[Tensor, "b n"]) -> Int[Tensor, "b n"]:
-    """The number of real tokens before each of the real ones."""
     return (mask.cumsum(1) - 1).clamp_min(0)
 
 
 def gather_tokens(
     tokens: Shaped[Tensor, "b *heads n d"], index: Int[Tensor, "b m"]
 ) -> Shaped[Tensor, "b *heads m d"]:
-    """Token `index[i]` of each sample at position i."""
     batch, m = index.shape
     spread = index.reshape(batch, *(1 for _ in tokens.shape[1:-2]), m, 1)
     return tokens.gather(-2, spread.expand(*tokens.shape[:-2], m, tokens.shape[-1]))
@@ -65,21 +63,20 @@ def last_tokens(
 
 
 def positions_after(count: Int[Tensor, " b"], n: int) -> Int[Tensor, "b n"]:
-    """The positions of n tokens after `count` others."""
     return count[:, None] + torch.arange(n, device=count.device)
 
 
 def count_after(
     count: Int[Tensor, " b"], n: int, real: Bool[Tensor, "b n"] | None
 ) -> Int[Tensor, " b"]:
-    """The number of real tokens, n more than `count` where none of these is padded."""
+    # n more than `count` where no token is padded.
     return count + (n if real is None else real.sum(1))
 
 
 def zero_padding(
     x: Float[Tensor, "b *heads n e"], mask: Bool[Tensor, "b n"] | None
 ) -> Float[Tensor, "b *heads n e"]:
-    """`x` with zeros at padded tokens and a gradient of zero there, whatever they hold."""
+    # With a gradient of zero there, whatever they hold.
     if mask is None:
         return x
     heads = (None,) * (x.ndim - 3)
@@ -90,7 +87,6 @@ def zero_padding(
 def running_mean(
     u: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"] | None
 ) -> Float[Tensor, "b n d"]:
-    """Mean over the real tokens so far."""
     # fp32: a running sum overflows half precision within a few thousand tokens.
     with full_precision(u) as (total,):
         if mask is None:

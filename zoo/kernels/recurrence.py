@@ -31,13 +31,11 @@ DTYPES = (torch.float32, torch.float64)
 
 SPAN = 64
 
+# Operations for a token and an entry of the state, forward and backward, by number of inputs.
+# With four: k v^T is added to the state, multiplied by q; backward the state again, its gradient by
+# q, the gradient of the state and its products. With six the state is read twice, and written; to
+# compute it again takes 4, the gradients of q, k, erased keys and values 8, of the state 4.
 OPERATIONS = {4: (4, 10), 6: (6, 16)}
-"""Operations for a token and an entry of the state, forward and backward, by number of inputs.
-
-With four: k v^T is added to the state, multiplied by q; backward the state again, its gradient
-by q, the gradient of the state and its products. With six the state is read twice, and written;
-to compute it again takes 4, the gradients of q, k, erased keys and values 8, of the state 4.
-"""
 
 
 def token_sums(definition: Callable[..., Tensor], causal: bool, *inputs: Tensor) -> Tensor:
@@ -64,13 +62,12 @@ def token_sums_after(
 
 
 def _copied(inputs: tuple[Tensor, ...]) -> Iterator[Tensor]:
-    """The inputs, with copies of those that are part of a larger tensor, which is not stored."""
+    # Parts of a larger tensor, which is not stored.
     yield from (by_token(x).transpose(1, 2) for x in inputs[:3])
     yield from inputs[3:]
 
 
 def can_run(*inputs: Tensor) -> bool:
-    """Return whether the loops can run on these tensors."""
     return all(eager.on_cpu(x) and type(x) is Tensor and x.dtype in DTYPES for x in inputs)
 
 
@@ -107,7 +104,6 @@ class _TokenSums(torch.autograd.Function):
 def _sums(
     inputs: list[Tensor], causal: bool, state: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The sums, the states that the backward pass needs, and the state after the last token."""
     q, v = inputs[0], inputs[2]
     out = torch.empty_like(by_token(v))
     batch, n, heads, width = out.shape
@@ -126,7 +122,6 @@ def _gradients(
     gradient: Tensor, inputs: list[Tensor], states: Tensor, causal: bool, state: Tensor | None,
     d_after: Tensor,
 ) -> list[Tensor]:  # fmt: skip
-    """Gradients of the first state, and of every input for every token."""
     q, k, v, *rest = inputs
     d_ends = _of_both_directions(d_after, q, v, causal)
     if len(inputs) == 4:
@@ -143,7 +138,7 @@ def _gradients(
 
 
 def _of_both_directions(state: Tensor | None, q: Tensor, v: Tensor, causal: bool) -> Tensor:
-    """A copy of the state for each head of each sample; 0 without one, and for the future."""
+    # 0 without a state, and for the future.
     heads = q.shape[0] * q.shape[1]
     ends = q.new_zeros(2 - causal, heads, q.shape[-1], v.shape[-1])
     if state is not None:
@@ -169,15 +164,13 @@ def _flops(inputs: Any, causal: bool, backward: int) -> int:
 
 
 def by_token(x: Tensor) -> Tensor:
-    """(b, n, h, e) from (b, h, n, e), without a copy where memory has that order."""
+    # Without a copy where memory has that order.
     return x.transpose(1, 2).contiguous()
 
 
 def _run(loop: str, inputs: list[Tensor], *results: Tensor, causal: bool) -> None:
-    """Run a loop on (b, n, h, e), and the decay itself, with gates spread over the channels.
-
-    Without erased keys it runs over the past and the token itself, over the future if not causal.
-    """
+    # With gates spread over the channels. Without erased keys it runs over the past and the token
+    # itself, over the future if not causal.
     # Compilers take a while to import, and other variants need none.
     from zoo.kernels import recurrence_loops
 

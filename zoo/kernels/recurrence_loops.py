@@ -19,15 +19,15 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+# Options of numba: sums may be reordered, so that they are computed by vector instructions, and no
+# division raises an error.
 OPTIONS: Any = {
     "nogil": True, "fastmath": {"reassoc", "contract", "nsz"}, "error_model": "numpy",
 }  # fmt: skip
-"""Options of numba: sums may be reordered, so that they are computed by vector instructions, and no
-division raises an error."""
 
+# Tokens whose systems are solved together: with fewer, tests for overlapping memory take longer
+# than the vector instructions behind them.
 LANES = 64
-"""Tokens whose systems are solved together: with fewer, tests for overlapping memory take longer
-than the vector instructions behind them."""
 
 
 def compiled(function: Callable[..., None]) -> Callable[..., None]:
@@ -41,7 +41,7 @@ def compiled(function: Callable[..., None]) -> Callable[..., None]:
 
 @njit(**OPTIONS)
 def copy_matrix(source: Any, target: Any) -> None:
-    """Copy a matrix; to assign a slice, numba would compile a message about shapes for seconds."""
+    # To assign a slice, numba would compile a message about shapes for seconds.
     for a in range(source.shape[0]):
         for c in range(source.shape[1]):
             target[a, c] = source[a, c]
@@ -49,7 +49,7 @@ def copy_matrix(source: Any, target: Any) -> None:
 
 @njit(**OPTIONS)
 def _end_span(kept: Any, added: Any, state: Any) -> None:
-    """Let `state` be the one after a span, and begin the next: `kept` 1, `added` 0."""
+    # `kept` 1, `added` 0 for the next span.
     for a in range(len(kept)):
         for c in range(state.shape[1]):
             state[a, c] = kept[a] * state[a, c] + added[a, c]
@@ -162,7 +162,6 @@ def add_gradients(
 
 @njit(**OPTIONS)
 def _add_token(k: Any, v: Any, decay: Any, kept: Any, added: Any) -> None:
-    """Decay what the span added, and add a token to it."""
     number = k.dtype.type
     for a in range(len(k)):
         key, factor, row = k[a], number(decay[a]), added[a]
@@ -176,10 +175,7 @@ def _query_gradients(
     k: Any, v: Any, decay: Any, gradient: Any, before: Any, kept: Any, added: Any, decayed: Any,
     out: Any, strict: bool,
 ) -> None:  # fmt: skip
-    """Write the gradient of one query to `out`, or add it with `strict`; then add its token.
-
-    In `decayed` is written the state without the token.
-    """
+    # In `decayed` is written the state without the token.
     number = k.dtype.type
     for a in range(len(k)):
         key, factor, old, row, past = k[a], number(decay[a]), before[a], added[a], decayed[a]
@@ -198,7 +194,7 @@ def _decay_and_erase(
     v: Any, decay: Any, erased: Any, write: Any, b: int, i: int, h: int,
     before: Any, after: Any, written: Any,
 ) -> None:  # fmt: skip
-    """`after` = diag(decay) before, `written` = write * v - after^T erased."""
+    # `after` = diag(decay) before, `written` = write * v - after^T erased.
     for c in range(len(written)):
         written[c] = write[b, i, h, c] * v[b, i, h, c]
     for a in range(len(after)):

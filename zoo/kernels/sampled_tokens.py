@@ -34,12 +34,11 @@ def sampled_positions(count: int, x: Tokens, mask: Bool[Tensor, "b n"] | None) -
 
 
 def plain(x: Tokens, positions: Sampled) -> tuple[Tokens, Sample]:
-    """Return x, and its tokens at `positions`."""
     return x, x.gather(1, positions[..., None].expand(-1, -1, x.shape[-1]))
 
 
 def in_place(x: Tokens, positions: Sampled) -> tuple[Tokens, Sample]:
-    """The same; everything else that depends on x must be computed from the x that is returned."""
+    # Everything else that depends on x must be computed from the x that is returned.
     # A compiler derives gradients by itself, and does not trace the function.
     planned = torch.compiler.is_compiling() or eager.transformed()
     return plain(x, positions) if planned else _Sample.apply(x, positions)

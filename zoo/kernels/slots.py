@@ -53,7 +53,6 @@ def extend(
 def products(
     q: Keys, k: Keys, write: Slots, log_decay: Slots, keys: KeySlots, *, chunk: int
 ) -> tuple[Slots, KeySlots]:
-    """The logits K_i q_i, and K after the last token."""
     n = q.shape[2]
     if n == 1:
         keys = log_decay.exp().mT * keys + write.mT * k
@@ -71,7 +70,7 @@ def products(
 
 
 def _halves(q: Tensor, k: Tensor, write: Tensor, log_decay: Tensor) -> Float[Tensor, "b h t c s"]:
-    """The terms j < i of a chunk: those of the left half of a block for the right half."""
+    # Those of the left half of a block for the right half.
     total, half = torch.zeros_like(write), 1
     while half < q.shape[-2]:
         (_, queries), (keys, _) = halves(q, half), halves(k, half)
@@ -84,7 +83,7 @@ def _halves(q: Tensor, k: Tensor, write: Tensor, log_decay: Tensor) -> Float[Ten
 
 
 def _pairs(q: Tensor, k: Tensor, write: Tensor, log_decay: Tensor) -> Float[Tensor, "b h t c s"]:
-    """The same from all pairs: the exporter cannot follow the shapes of halves."""
+    # The exporter cannot follow the shapes of halves.
     decay = pairwise_decay(log_decay.mT[..., None]).tril(-1)
     weights = (q @ k.mT)[..., None, :, :] * decay
     return (weights * write.mT[..., None, :]).sum(-1).mT

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+# The type of a function that each thread of a team of OpenMP calls.
 BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-"""The type of a function that each thread of a team of OpenMP calls."""
 
 
 def share(loop: Callable[..., None], blocks: int, least: int, *arguments: Any) -> None:
@@ -42,7 +42,6 @@ def share(loop: Callable[..., None], blocks: int, least: int, *arguments: Any) -
 
 
 def as_array(tensor: Tensor) -> np.ndarray:
-    """The memory of a tensor on a CPU."""
     return tensor.detach().numpy()
 
 
@@ -51,7 +50,7 @@ def _on_team(
     process: Callable[[tuple[int, int]], None],
     ranges: list[tuple[int, int]],
 ) -> None:
-    """Process each range once, on a team of OpenMP, which may be smaller than asked for."""
+    # The team may be smaller than asked for.
     left = iter(ranges)
     errors: list[BaseException] = []
 
@@ -70,7 +69,7 @@ def _on_team(
 
 @cache
 def _openmp() -> Callable[..., None] | None:
-    """The function of GNU OpenMP that starts a team of threads; None where PyTorch has another."""
+    # None where PyTorch has another than GNU OpenMP.
     try:
         # PyTorch makes the symbols of its OpenMP global.
         parallel = ctypes.CDLL(None).GOMP_parallel

@@ -21,8 +21,7 @@ from zoo.contract import Queries
 from zoo.kernels.blocks import block_count, block_size, from_blocks, in_blocks
 from zoo.recompute import sample_by_sample
 
-RealCount = Int[Tensor, " #b"]
-"""The number of real tokens of each sample, or one number for all."""
+RealCount = Int[Tensor, " #b"]  # The number of real tokens of each sample, or one number for all
 
 
 def windowed_attention(
@@ -61,7 +60,6 @@ def _attend(
     q: Queries, k: Queries, v: Queries, bias: Float[Tensor, "#b t c w"],
     block: int, offsets: list[int], global_tokens: int, dropout: float,
 ) -> Queries:  # fmt: skip
-    """Attend from each block of `block` queries, with a `bias` of 0 or -inf for each score."""
     batch, n = q.shape[0], q.shape[2]
     q = in_blocks(q, block)
     blocks = q.shape[2]
@@ -76,7 +74,7 @@ def _attend(
 def neighbours(
     x: Queries, block: int, offsets: list[int], global_tokens: int
 ) -> Float[Tensor, "b h t w e"]:
-    """For each block the global tokens, then the blocks at `offsets`, zero past the ends."""
+    # For each block the global tokens, then the blocks at `offsets`, zero past the ends.
     tail = block_count(x.shape[2], block) * block - x.shape[2]
     ends = -offsets[0] * block, offsets[-1] * block + tail
     nearby = F.pad(x, (0, 0, *ends)).unfold(2, len(offsets) * block, block).mT
@@ -94,7 +92,6 @@ def window_mask(
     causal: bool,
     global_tokens: int,
 ) -> Bool[Tensor, "#b t c w"]:
-    """True for the global tokens and the `nearby` ones that each query attends to."""
     # The same in every block.
     offset = nearby[:1, None, :] - position[:1, :, None]
     in_window = (offset >= -window) & (offset <= (0 if causal else window))

@@ -1,7 +1,4 @@
-"""Checks the arguments of a public function against its annotations before the function runs.
-
-pydantic is imported at the first call, so that decorating a function is fast.
-"""
+"""Checks the arguments of a public function against its annotations before the function runs."""
 
 import inspect
 import types
@@ -16,17 +13,16 @@ from zoo.registry.options import Value
 P = ParamSpec("P")
 T = TypeVar("T")
 
-MOST_ITEMS = 10_000
-"""Items of a range that are checked: no list of seeds or lengths is longer."""
+MOST_ITEMS = 10_000  # Items of a range that are checked: no list of seeds or lengths is longer
 
+# The kind of error of pydantic for an argument that may be given by name only.
 TOO_MANY = "unexpected_positional_argument"
-"""The kind of error of pydantic for an argument that may be given by name only."""
 
+# Types of arguments in words.
 WORDS: Mapping[Any, str] = {
     bool: "True or False", int: "a whole number", float: "a finite number", str: "text",
     type(None): "None", Path: "a path", Value: "a bool, a finite number or text",
 }  # fmt: skip
-"""Types of arguments in words."""
 
 LIMITS = {"ge": "of at least {}", "gt": "above {}", "le": "of at most {}", "lt": "below {}"}
 
@@ -44,6 +40,7 @@ def checked(function: Callable[P, T], like: Callable[..., Any] | None = None) ->
 
     @cache
     def validator() -> tuple[Callable[..., Any], inspect.Signature, type[ValueError]]:
+        # Imported at the first call: decorating a function is fast.
         from pydantic import ConfigDict, ValidationError, validate_call
 
         @wraps(like or function)
@@ -76,7 +73,7 @@ def checked(function: Callable[P, T], like: Callable[..., Any] | None = None) ->
 
 
 def _plain(value: Any) -> Any:
-    """A value of NumPy, or a range, as one of Python; also within lists and dicts."""
+    # Also within lists and dicts.
     if isinstance(value, range):
         return [*value[: MOST_ITEMS + 1]]
     if isinstance(value, dict):
@@ -87,7 +84,6 @@ def _plain(value: Any) -> Any:
 
 
 def _problem(kind: str, name: int | str, value: Any, signature: inspect.Signature) -> str:
-    """The message for an argument, by its place or its name."""
     parameters = signature.parameters
     names = [n for n, p in parameters.items() if p.kind is not p.VAR_KEYWORD]
     positional = [n for n in names if parameters[n].kind is not inspect.Parameter.KEYWORD_ONLY]
@@ -108,7 +104,6 @@ def _problem(kind: str, name: int | str, value: Any, signature: inspect.Signatur
 
 
 def described(annotation: Any) -> str:
-    """The allowed values of an annotation, in words."""
     if words := WORDS.get(annotation):
         return words
     kind, inner = get_origin(annotation), get_args(annotation)
@@ -138,7 +133,7 @@ def described(annotation: Any) -> str:
 
 
 def _short(value: Any) -> str:
-    """A value on one line, of at most 60 characters; of a tensor or another object its type."""
+    # On one line, of at most 60 characters.
     simple = bool | int | float | str | bytes | list | tuple | dict | set | range | None
     text = repr(value) if isinstance(value, simple) else f"a {type(value).__name__}"
     line = " ".join(text.split())

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 
-CUSTOM = "custom"
-"""The family of a variant that declares none."""
+CUSTOM = "custom"  # The family of a variant that declares none
 
+# Colours on white by family, told apart with any colour vision: exact softmax; Primal-Attention;
+# features of a kernel; recurrences whose state decays; recurrences that correct their state; few
+# landmarks or projections; windows, buckets and hashes; convolutions and nothing; plug-ins.
 FAMILIES: Mapping[str, str] = {
     "softmax": "#0173b2",
     "primal": "#d55e00",
@@ -16,6 +18,3 @@ FAMILIES: Mapping[str, str] = {
     "no attention": "#8c6d4f",
     CUSTOM: "#202020",
 }
-"""Colours on white by family, told apart with any colour vision: exact softmax; Primal-Attention;
-features of a kernel; recurrences whose state decays; recurrences that correct their state; few
-landmarks or projections; windows, buckets and hashes; convolutions and nothing; plug-ins."""

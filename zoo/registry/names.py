@@ -1,7 +1,4 @@
-"""Registries: objects of one kind by name, built in or from plug-ins.
-
-Nothing here imports torch, so that finding a name is fast.
-"""
+"""Registries: objects of one kind by name, built in or from plug-ins; no import of torch."""
 
 import inspect
 import os
@@ -186,12 +183,11 @@ def entry_points(group: str) -> list[metadata.EntryPoint]:
 
 
 def variable(group: str) -> str:
-    """The environment variable that names classes of a group: NAME=MODULE:CLASS, by spaces."""
+    # NAME=MODULE:CLASS, separated by spaces.
     return group.upper().replace(".", "_")
 
 
 def _malformed() -> str:
-    """The installed package whose entry points cannot be read."""
     for distribution in metadata.distributions():
         try:
             _ = distribution.entry_points
@@ -230,5 +226,5 @@ def build(label: str, make: Callable[[], T]) -> T:
 
 
 def _is_valid(name: str) -> bool:
-    """Return whether a command line, a composition and a file name can contain `name`."""
+    # For a command line, a composition and a file name.
     return name.replace("-", "").replace("_", "").isalnum()

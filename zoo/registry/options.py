@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 from zoo.registry.messages import UserError, unknown
 
+# The types of an option that can be written as JSON and read from a command line.
 Value = bool | int | float | str
-"""The types of an option that can be written as JSON and read from a command line."""
 
 _REMEDIES = {
     bool: "true or false",
@@ -22,6 +22,7 @@ _REMEDIES = {
 }
 
 
+# Messages by the type of a pydantic error.
 _BOUNDS = {
     "greater_than_equal": "must be at least {ge}; raise it",
     "greater_than": "must be above {gt}; raise it",
@@ -29,7 +30,6 @@ _BOUNDS = {
     "less_than": "must be below {lt}; lower it",
     "value_error": "{error}",
 }
-"""Messages by the type of a pydantic error."""
 
 
 def resolve(
@@ -74,7 +74,6 @@ def options_of(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 
 def check_options(owner: str, factory: Callable[..., Any]) -> None:
-    """Check the annotations and the defaults of options; raise `UserError` if one is wrong."""
     for name, option in options_of(factory).items():
         label = f"{owner}.{name}"
         if option.default is option.empty:
@@ -92,7 +91,6 @@ def require_at_least(minimum: float, owner: str, reason: str = "", /, **options:
 
 
 def _base_type(label: str, annotation: Any) -> Any:
-    """The annotation without its bounds."""
     base = annotation.__origin__ if get_origin(annotation) is Annotated else annotation
     if get_origin(base) is Literal or base in _REMEDIES:
         return base
@@ -101,7 +99,6 @@ def _base_type(label: str, annotation: Any) -> Any:
 
 
 def _validate(label: str, value: Value, annotation: Any) -> Value:
-    """Return `value` as the annotated type. Only text is converted."""
     from pydantic import ConfigDict, TypeAdapter, ValidationError
 
     base = _base_type(label, annotation)

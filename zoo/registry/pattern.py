@@ -7,11 +7,8 @@ from zoo.registry.messages import UserError
 
 TOKEN = re.compile(r"[+*()]|[^+*()]+")
 
-MOST_NESTED = 32
-"""Parentheses within each other, at most."""
-
-MOST_LAYERS = 1024
-"""Layers that a text may give, at most."""
+MOST_NESTED = 32  # Parentheses within each other, at most
+MOST_LAYERS = 1024  # Layers that a text may give, at most
 
 
 def layers_in(text: str) -> tuple[str, ...]:
@@ -28,7 +25,6 @@ def layers_in(text: str) -> tuple[str, ...]:
 
 
 def _sum(tokens: list[str], text: str) -> tuple[str, ...]:
-    """Read terms with + between them from the front of `tokens`, which are removed."""
     layers = _term(tokens, text)
     while tokens and tokens[0] == "+":
         del tokens[0]
@@ -37,7 +33,6 @@ def _sum(tokens: list[str], text: str) -> tuple[str, ...]:
 
 
 def _term(tokens: list[str], text: str) -> tuple[str, ...]:
-    """Read a name, or a sum in parentheses, and its count."""
     first = tokens.pop(0) if tokens else ""
     if first == "(":
         layers = _sum(tokens, text)

@@ -91,7 +91,7 @@ class AttentiveGraphFilter(Attention):
     def forward(
         self, x: Tokens, context: Context | None = None, mask: Mask | None = None
     ) -> Attended:
-        """See `Attention.forward`; while training, `losses` holds `orthogonality`, times reg."""
+        # While training, `losses` holds `orthogonality`, times reg.
         self.require_self(x, context)
         with full_precision(*self._project(x, mask)) as (u, vh, v, *s):
             q, k, filtered = self._factors(mask, u, vh, *s)
@@ -102,14 +102,13 @@ class AttentiveGraphFilter(Attention):
 
     @torch.no_grad()
     def matrix(self, x: Tokens, context: Context, mask: Mask | None) -> Matrix:
-        """See `Attention.matrix`."""
         self.require_self(x, context)
         with full_precision(*self._project(x, mask)) as (u, vh, _, *s):
             _, k, filtered = self._factors(mask, u, vh, *s)
             return filtered @ k.mT
 
     def polynomial(self, z: Queries) -> Queries:
-        """P(z), by the recurrence of the Jacobi polynomials."""
+        # P(z), by the recurrence of the Jacobi polynomials.
         a, b = self.a, self.b
         before, last = torch.ones_like(z), (a - b + (a + b + 2) * z) / 2
         theta = self.theta.tanh()
@@ -124,12 +123,12 @@ class AttentiveGraphFilter(Attention):
         return total
 
     def analytic_flops(self, n: int) -> int:
-        """See `Attention.analytic_flops`: projections, K^T V, and the product with it."""
+        # Projections, K^T V, and the product with it.
         dim, projections = self.size.dim, 5 if self.degree else 4
         return 2 * n * dim * (projections * dim + 2 * self.size.head_dim)
 
     def _factors(self, mask: Mask | None, u: Queries, vh: Queries, *s: Queries) -> list[Queries]:
-        """Q, K, and Q times the filter."""
+        # Q, K, and Q times the filter.
         if mask is not None:
             # A finite minimum, then zeros: a sample without real tokens must not become NaN.
             vh = vh.masked_fill(~mask[:, None, :, None], torch.finfo(vh.dtype).min)
@@ -137,7 +136,7 @@ class AttentiveGraphFilter(Attention):
         return [q, k, q * self.polynomial(s[0].sigmoid()) if s else q]
 
     def _project(self, x: Tokens, mask: Mask | None) -> list[Queries]:
-        """U, Vh, V and, unless the degree is 0, S of each head."""
+        # U, Vh, V and, unless the degree is 0, S of each head.
         projected = [*self.left_right_value_conv(self.left_right_value(x), mask).chunk(3, dim=-1)]
         projected += [self.singular_conv(self.singular(x), mask)] if self.degree else []
         u, vh, *rest = (p.unflatten(-1, (self.size.heads, -1)).transpose(1, 2) for p in projected)
@@ -146,6 +145,6 @@ class AttentiveGraphFilter(Attention):
 
 
 def off_orthogonal(x: Queries) -> Float[Tensor, ""]:
-    """The mean of |x^T x - I|; 0 of no samples."""
+    # The mean of |x^T x - I|; 0 of no samples.
     distance = (x.mT @ x - torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)).abs()
     return distance.sum() / max(1, distance.numel())

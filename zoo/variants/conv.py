@@ -48,22 +48,20 @@ class Convolution(Attention):
     def forward(
         self, x: Tokens, context: Context | None = None, mask: Mask | None = None
     ) -> Attended:
-        """See `Attention.forward`."""
         self.require_self(x, context)
         before = len(self.taps) - 1 if self.size.causal else len(self.taps) // 2
         return Attended(self.out(convolve(self.value(x), self.taps, before, mask)))
 
     def analytic_flops(self, n: int) -> int:
-        """See `Attention.analytic_flops`: the two projections; products by element do not count."""
+        # The two projections; products by element do not count.
         return 4 * n * self.taps.shape[1] * self.size.dim
 
     def start(self, batch: int) -> State:
-        """See `Attention.start`: the values of the last T - 1 tokens."""
+        # The values of the last T - 1 tokens.
         taps, channels = self.taps.shape
         return (self.zero_state(batch, taps - 1, channels),)
 
     def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
-        """See `Attention.extend`."""
         v = self.value(x)
         mixed, past = convolve_after(v, self.taps, state[0], real)
         return self.out(mixed.to(v.dtype)), (past,)

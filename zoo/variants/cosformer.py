@@ -61,7 +61,6 @@ class CosFormer(ProjectedAttention):
         self.chunk = chunk
 
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
-        """See `ProjectedAttention.attend`."""
         n = q.shape[-2]
         rank = torch.arange(n, device=q.device)[None] if mask is None else token_ranks(mask)
         angle = self._angles(rank, q.dtype)
@@ -72,18 +71,18 @@ class CosFormer(ProjectedAttention):
         return causal_sum.mean(queries, keys, v, self.size.causal, self.chunk)
 
     def head_flops(self, n: int) -> int:
-        """See `ProjectedAttention.head_flops`: as in `linear`, with 2e features."""
+        # As in `linear`, with 2e features.
         return 2 * n * 2 * (2 * self.size.head_dim**2 + self.size.head_dim)
 
     def begin(self, batch: int) -> State:
-        """See `ProjectedAttention.begin`: sums of features and [v_j, 1]^T, and their number."""
+        # Sums of features and [v_j, 1]^T, and their number.
         heads, width = self.size.heads, self.size.head_dim
         return self.zero_state(batch, heads, 2 * width, width + 1), self.zero_state(batch).long()
 
     def attend_after(
         self, q: Queries, k: Keys, v: Keys, real: Mask | None, state: State
     ) -> tuple[Queries, State]:
-        """See `ProjectedAttention.attend_after`; beyond `max_len` the position stays the last."""
+        # Beyond `max_len` the position stays the last.
         (sums, count), n = state, q.shape[2]
         angle = self._angles(positions_after(count, n).clamp_max(self.size.max_len - 1), q.dtype)
         queries, keys = features(q, angle), zero_padding(features(k, angle), real)
@@ -91,7 +90,7 @@ class CosFormer(ProjectedAttention):
         return heads, (sums, count_after(count, n, real))
 
     def _angles(self, rank: Positions, dtype: torch.dtype) -> Angles:
-        """Return t, from 0 at the first real token to less than pi/2."""
+        # t, from 0 at the first real token to less than pi/2.
         return (rank.to(dtype) * (math.pi / 2 / self.size.max_len))[:, None, :, None]
 
 
@@ -104,18 +103,15 @@ class Features(feature_sum.FeatureMap):
     mask: Mask | None
 
     def __call__(self, x: Tensor, part: Part) -> Tensor:
-        """See `FeatureMap`."""
         mask = None if self.mask is None else self.mask[part]
         return zero_padding(features(x, feature_sum.select(self.angle, part)), mask)
 
     def vjp(self, x: Tensor, features: Tensor, gradient: Tensor, part: Part, out: Tensor) -> None:
-        """See `FeatureMap.vjp`."""
         angle, (cosine, sine) = feature_sum.select(self.angle, part), gradient.chunk(2, dim=-1)
         positive = features[..., : x.shape[-1]] > 0
         torch.mul((cosine * angle.cos()).addcmul_(sine, angle.sin()), positive, out=out)
 
 
 def features(x: Queries, angle: Angles) -> Float[Tensor, "b h n f"]:
-    """Return [relu(x) cos t, relu(x) sin t]."""
     x = x.relu()
     return torch.cat([x * angle.cos(), x * angle.sin()], dim=-1)

@@ -56,7 +56,6 @@ class Cosine(ProjectedAttention):
         self.power = nn.Parameter(torch.full((size.heads,), 0.5))
 
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
-        """See `ProjectedAttention.attend`."""
         real = v.new_ones(1, v.shape[-2], dtype=torch.bool) if mask is None else mask
         count = real.cumsum(1) if self.size.causal else real.sum(1, keepdim=True)
         if not self.size.causal and feature_sum.suits(q, k):
@@ -69,18 +68,17 @@ class Cosine(ProjectedAttention):
         return self._scaled(sums, count.clamp_min(1))
 
     def head_flops(self, n: int) -> int:
-        """See `ProjectedAttention.head_flops`: k^^T v, and its product with q^."""
+        # K^^T v, and its product with q^.
         return 2 * n * 2 * self.size.head_dim**2
 
     def begin(self, batch: int) -> State:
-        """See `ProjectedAttention.begin`: the sums of k^_j v_j^T, and the number of tokens."""
+        # The sums of k^_j v_j^T, and the number of tokens.
         heads, width = self.size.heads, self.size.head_dim
         return self.zero_state(batch, heads, width, width), self.zero_state(batch).long()
 
     def attend_after(
         self, q: Queries, k: Keys, v: Keys, real: Mask | None, state: State
     ) -> tuple[Queries, State]:
-        """See `ProjectedAttention.attend_after`."""
         (sums, count), n = state, q.shape[2]
         queries, keys = F.normalize(q, dim=-1), zero_padding(F.normalize(k, dim=-1), real)
         heads, sums = causal_sum.total_after(queries, keys, v, sums, self.chunk)
@@ -88,7 +86,7 @@ class Cosine(ProjectedAttention):
         return heads, (sums, count_after(count, n, real))
 
     def _scaled(self, sums: Sums, count: Int[Tensor, "#b #n"]) -> Sums:
-        """Return the sums, or the state that they are read from, times R^(-sigmoid(m))."""
+        # The sums, or the state that they are read from, times R^(-sigmoid(m)).
         power = self.power.to(sums.dtype).sigmoid()[:, None, None]
         return sums * count.to(sums.dtype)[:, None, :, None] ** -power
 
@@ -101,11 +99,9 @@ class Unit(feature_sum.FeatureMap):
     mask: Mask | None
 
     def __call__(self, x: Tensor, part: Part) -> Tensor:
-        """See `FeatureMap`."""
         return zero_padding(F.normalize(x, dim=-1), self._mask(part))
 
     def vjp(self, x: Tensor, features: Tensor, gradient: Tensor, part: Part, out: Tensor) -> None:
-        """See `FeatureMap.vjp`."""
         norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
         radial = (gradient * features).sum(-1, keepdim=True).masked_fill_(norm < TINY, 0.0)
         tangential = zero_padding(gradient.addcmul_(features, radial, value=-1), self._mask(part))

@@ -27,7 +27,6 @@ from zoo.variants import variants
 
 
 def without_second_key(layer: "Delta", other: Any) -> None:
-    """Set the weights of a layer of two steps to the ones of a layer of one."""
     size = layer.size
     layer.query_key_value.weight.zero_()[: 3 * size.dim] = other.query_key_value.weight
     layer.beta.weight[: size.heads] = other.beta.weight
@@ -62,7 +61,6 @@ class Delta(DeltaAttention):
         self.make_output(gate)
 
     def gates(self, x: Tokens) -> tuple[Tensor, Tensor, Tensor]:
-        """See `DeltaAttention.gates`."""
         logits = self.beta(x).unflatten(-1, (self.steps, -1)).flatten(1, 2)
         beta = sigmoid_gate(logits, self.size.heads, doubled=self.negative)
         return torch.zeros_like(beta[:1, :1, :1]), beta, beta

@@ -66,7 +66,7 @@ class DeltaProduct(Delta):
         self.decay = Decay(maps, size.heads, 1, lowest=0.01) if forget else None
 
     def gates(self, x: Tokens) -> tuple[Tensor, Tensor, Tensor]:
-        """See `DeltaAttention.gates`: the state decays in the first step of each token."""
+        # The state decays in the first step of each token.
         log_decay, erase, write = super().gates(x)
         if self.decay is not None:
             first = self.decay(x)[0][:, :, :, None]

@@ -54,7 +54,6 @@ from zoo.variants.softmax import FUSED, allowed_keys, sdpa
 
 
 def _first_map_only(layer: "Differential", other: ProjectedAttention) -> None:
-    """Set the factor of the second map to 0; give the other layer the first query."""
     layer.get_parameter("gate.bias").fill_(-1e4)
     for name, parameter in other.query.named_parameters():
         parameter.copy_(layer.query.get_parameter(name)[: len(parameter)])
@@ -105,13 +104,12 @@ class Differential(Attention):
 
     @classmethod
     def decodes(cls) -> bool:
-        """See `Attention.decodes`: with a cache of all keys and values."""
+        # With a cache of all keys and values.
         return True
 
     def forward(
         self, x: Tokens, context: Context | None = None, mask: Mask | None = None
     ) -> Attended:
-        """See `Attention.forward`."""
         self.require_self(x, context)
         queries, k, v = self._project(x, mask)
         first, second = (sdpa(q, k, v, mask, self.size.causal, 0.0) for q in queries)
@@ -119,7 +117,7 @@ class Differential(Attention):
 
     @torch.no_grad()
     def matrix(self, x: Tokens, context: Context, mask: Mask | None) -> Matrix:
-        """See `Attention.matrix`: the difference of both maps, without the norm of `v1`."""
+        # The difference of both maps, without the norm of `v1`.
         self.require_self(x, context)
         queries, k, _ = self._project(x, mask)
         unit = torch.eye(x.shape[1], dtype=k.dtype, device=k.device).expand(*k.shape[:2], -1, -1)
@@ -132,20 +130,19 @@ class Differential(Attention):
         return first - self._factor(x).to(k.dtype) * second
 
     def analytic_flops(self, n: int) -> int:
-        """See `Attention.analytic_flops`: projections, and twice the pairs of softmax attention."""
+        # Projections, and twice the pairs of softmax attention.
         dim, pairs = self.size.dim, n * (n + 1) // 2 if self.size.causal else n * n
         extra = 0 if self.gate is None else n * dim * (dim + self.size.heads)
         return 2 * (4 * n * dim**2 + extra + 2 * pairs * 2 * dim)
 
     def start(self, batch: int) -> State:
-        """See `Attention.start`: the number of tokens, projections before, and an empty cache."""
+        # The number of tokens, projections before, and an empty cache.
         empty = self.zero_state(batch, self.size.heads, 0, self.size.head_dim)
         cache = key_value_cache.start(empty.to(self.parameter_dtype))
         past = self.zero_past(batch, self.query_conv, self.context_conv)
         return self.zero_state(batch).long(), *past, *cache
 
     def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
-        """See `Attention.extend`."""
         (count, *rest), n = state, x.shape[1]
         past, cache = tuple(rest[:-5]), tuple(rest[-5:])
         of_query, of_context = past[: len(past) // 2], past[len(past) // 2 :]
@@ -173,7 +170,6 @@ class Differential(Attention):
     def _heads(
         self, query: Tensor, context: Tensor, positions: Positions | None
     ) -> tuple[list[Queries], Queries, Queries]:
-        """Both queries, the keys and the values of each head."""
         key, value = context.chunk(2, dim=-1)
         v = value.unflatten(-1, (self.size.heads, -1)).transpose(1, 2)
         if self.gate is not None:
@@ -188,20 +184,18 @@ class Differential(Attention):
         return [F.pad(first, (0, half)), F.pad(second, (half, 0))], k, v
 
     def _rotated(self, x: Tensor, pieces: int, positions: Positions | None) -> Queries:
-        """The heads; each of the `pieces` of a head is rotated to its position."""
         split = x.unflatten(-1, (self.size.heads * pieces, -1)).transpose(1, 2)
         rotated = self.apply_rotary(split, positions).unflatten(1, (-1, pieces))
         return rotated.transpose(2, 3).flatten(-2)
 
     def _factor(self, x: Tokens) -> Float[Tensor, "#b #h #n 1"]:
-        """The factor of the second map: of each token and head, or one for all."""
+        # Of each token and head, or one for all.
         if self.gate is not None:
             return self.gate(x).sigmoid().transpose(1, 2)[..., None]
         first, second = self.vectors.prod(0).sum(-1).exp().unbind()
         return (first - second + self.lambda_0).view(1, 1, 1, 1)
 
     def _merge(self, x: Tokens, first: Queries, second: Queries) -> Tokens:
-        """The difference of both maps, normalised in `v1`, and the output projection."""
         heads = first - self._factor(x).to(first.dtype) * second
         if self.gate is None:
             heads = (1 - self.lambda_0) * rms_norm(self.norm, heads)

@@ -24,7 +24,6 @@ from zoo.variants import variants
 
 
 def missing_requirement() -> str:
-    """The reason why the layers cannot run here; empty where they can."""
     for module, package in (("fla", "flash-linear-attention"), ("triton", "triton")):
         if find_spec(module) is None:
             return f"{package} is not installed; pip install {package}"
@@ -43,7 +42,6 @@ class FlashLinear(Attention):
     unchecked = "its kernels need CUDA and have no double precision; see tests/gpu"
 
     def __init__(self, size: Size) -> None:
-        """Build the package's layer; raise `Unsupported` if it cannot run here."""
         super().__init__(size)
         if size.short_conv:
             raise Unsupported(f"{self.name()} has the convolutions of its package; leave out "
@@ -55,17 +53,14 @@ class FlashLinear(Attention):
         self.inner = build(hidden_size=size.dim, num_heads=size.heads, **self.widths(size))
 
     def widths(self, size: Size) -> dict[str, Any]:
-        """Further arguments of the package's layer, besides its width and heads."""
         return {}
 
     def backend_for(self, x: Tokens) -> str:
-        """See `Attention.backend_for`: the package."""
         return "library"
 
     def forward(
         self, x: Tokens, context: Context | None = None, mask: Mask | None = None
     ) -> Attended:
-        """See `Attention.forward`."""
         self.require_self(x, context)
         tokens, *_ = self.inner(x, attention_mask=None if mask is None else mask.int())
         return Attended(tokens)
@@ -94,7 +89,6 @@ class GatedDeltaNet(FlashLinear):
     family = "delta rule"
 
     def widths(self, size: Size) -> dict[str, Any]:
-        """The width of a head, which this layer does not derive from its other arguments."""
         return {"head_dim": size.head_dim}
 
 

@@ -49,7 +49,7 @@ class Flowformer(ProjectedAttention):
     upcast = True
 
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
-        """Competition, aggregation and allocation; zero at padded tokens."""
+        # Competition, aggregation and allocation; zero at padded tokens.
         sinks, sources = (zero_padding(part.sigmoid(), mask) for part in (q, k))
         per_sink = zero_padding(unit_flow(q, sources.sum(-2, keepdim=True)), mask)
         per_source = zero_padding(unit_flow(k, sinks.sum(-2, keepdim=True)), mask)
@@ -65,13 +65,13 @@ class Flowformer(ProjectedAttention):
         return incoming.sigmoid() * (per_sink @ (sources.mT @ (v * competition)))
 
     def head_flops(self, n: int) -> int:
-        """See `ProjectedAttention.head_flops`: sums with both widths e, and four flows."""
+        # Sums with both widths e, and four flows.
         width = self.size.head_dim
         return 2 * n * (2 * width**2 + 4 * width)
 
 
 def unit_flow(x: Queries, total: Float[Tensor, "b h 1 e"]) -> Queries:
-    """Return phi(x) / (phi(x) . total): features scaled to a flow of 1 per token."""
+    # phi(x) / (phi(x) . total): features scaled to a flow of 1 per token.
     logs = F.logsigmoid(x)
     phi = (logs - logs.detach().amax(-1, keepdim=True)).exp()
     return ratio(phi, phi @ total.mT)

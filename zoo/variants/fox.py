@@ -34,14 +34,11 @@ from zoo.traits import Identity, Traits
 from zoo.variants import variants
 from zoo.variants.softmax import FUSED
 
+# Queries or keys with the channels of the gate, or values and outputs with as many zeros.
 Wide = Float[Tensor, "b h n w"]
-"""Queries or keys with the channels of the gate, or values and outputs with as many zeros."""
 
-CHANNELS = 4
-"""The channels of the gate."""
-
-NEVER = -1e30
-"""The logit of a padded key: beside any other key its weight is 0."""
+CHANNELS = 4  # The channels of the gate
+NEVER = -1e30  # The logit of a padded key: beside any other key its weight is 0
 
 
 @variants.register("fox")
@@ -62,38 +59,32 @@ class ForgettingAttention(ProjectedAttention):
     upcast = True
 
     def __init__(self, size: Size) -> None:
-        """Make the projections, and a gate for each head, with a bias of 0."""
         super().__init__(size)
         self.forget = nn.Linear(size.dim, size.heads)
         nn.init.zeros_(self.forget.bias)
 
     def attend(self, q: Wide, k: Wide, v: Wide, mask: Mask | None) -> Wide:
-        """The output of each query. Queries and keys have channels for the gate, values zeros.
-
-        Fused kernels need values as wide as keys.
-        """
+        # Fused kernels need values as wide as keys: values have zeros for the channels of the gate.
         return F.scaled_dot_product_attention(
             q, k, v, is_causal=True, scale=1.0, dropout_p=self.dropout
         )
 
     def head_flops(self, n: int) -> int:
-        """See `ProjectedAttention.head_flops`: scores and sums of the pairs of tokens."""
+        # Scores and sums of the pairs of tokens.
         return 2 * (n * (n + 1) // 2) * 2 * (self.size.head_dim + CHANNELS)
 
     def begin(self, batch: int) -> State:
-        """See `ProjectedAttention.begin`: an empty cache, and c_i - c_j of no token."""
+        # An empty cache, and c_i - c_j of no token.
         return *super().begin(batch), self.zero_state(batch, self.size.heads, 1, 0)
 
     def step(self, x: Token, state: State) -> tuple[Token, State]:
-        """See `Attention.step`."""
         return super().step(x, (*state, self._log_forget(x[:, None])))
 
     def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
-        """See `Attention.extend`."""
         return super().extend(x, real, (*state, zero_padding(self._log_forget(x), real)))
 
     def recur(self, q: OneToken, k: OneToken, v: OneToken, state: State) -> tuple[OneToken, State]:
-        """See `ProjectedAttention.recur`; the state has log f of this token, too."""
+        # The state has log f of this token, too.
         *cache, decay, log_forget = state
         decay = F.pad(decay + log_forget, (0, 1))
         cache = key_value_cache.append(tuple(cache), k, v)
@@ -107,7 +98,7 @@ class ForgettingAttention(ProjectedAttention):
     def attend_after(
         self, q: Queries, k: Keys, v: Keys, real: Mask | None, state: State
     ) -> tuple[Queries, State]:
-        """See `ProjectedAttention.attend_after`; the state has log f of the tokens, too."""
+        # The state has log f of the tokens, too.
         *cache, decay, log_forget = state
         keys, values, seen, cache = key_value_cache.extend(tuple(cache), k, v, real)
         q, k = self._with_gate(q, k, log_forget, real)
@@ -127,7 +118,6 @@ class ForgettingAttention(ProjectedAttention):
     def _project(
         self, x: Tokens, context: Context, mask: Mask | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries and keys with the channels of the gate, and values with zeros."""
         q, k, v = super()._project(x, context, mask)
         q, k = self._with_gate(q, k, zero_padding(self._log_forget(x), mask), mask)
         return q, k, F.pad(v, (0, CHANNELS))
@@ -138,7 +128,6 @@ class ForgettingAttention(ProjectedAttention):
     def _with_gate(
         self, q: Queries, k: Keys, log_forget: Tensor, mask: Mask | None
     ) -> tuple[Wide, Wide]:
-        """Queries and keys with the channels of the gate."""
         exact = log_forget.double().cumsum(-2)
         c = exact.to(log_forget.dtype)
         rest = (exact - c).detach().to(c.dtype)

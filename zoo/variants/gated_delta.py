@@ -49,6 +49,5 @@ class GatedDelta(DeltaAttention):
         self.make_output(gate)
 
     def gates(self, x: Tokens) -> tuple[Tensor, Tensor, Tensor]:
-        """See `DeltaAttention.gates`."""
         beta = sigmoid_gate(self.beta(x), self.size.heads, doubled=self.negative)
         return self.decay(x)[0], beta, beta

@@ -68,7 +68,6 @@ class GatedLinear(GatedAttention):
         self.make_output()
 
     def inputs(self, x: Tokens, projected: Projected, positions: Positions | None) -> Inputs:
-        """See `RecurrentAttention.inputs`."""
         return gated_inputs(self, projected, self.forget(x), self.temperature, positions)
 
 
@@ -76,7 +75,7 @@ def gated_inputs(
     layer: GatedAttention, projected: Projected, logits: Tensor, temperature: float,
     positions: Positions | None,
 ) -> Inputs:  # fmt: skip
-    """Queries, keys, values, and a decay from the logits of a gate of each head, or channel."""
+    # The decay is from the logits of a gate of each head, or channel.
     heads = layer.size.heads
     # fp32 at least: sums over many tokens, and exponentials of sums.
     with full_precision(projected, logits) as (u, logits):

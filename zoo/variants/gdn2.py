@@ -49,6 +49,5 @@ class Gdn2(DeltaAttention):
         self.make_output(gate)
 
     def gates(self, x: Tokens) -> tuple[Tensor, Tensor, Tensor]:
-        """See `DeltaAttention.gates`."""
         erase = sigmoid_gate(self.erase(x), self.size.heads, doubled=self.negative)
         return self.decay(x)[0], erase, sigmoid_gate(self.write(x), self.size.heads)

@@ -80,7 +80,6 @@ class GatedSlotAttention(Attention):
     def forward(
         self, x: Tokens, context: Context | None = None, mask: Mask | None = None
     ) -> Attended:
-        """See `Attention.forward`."""
         self.require_self(x, context)
         positions = None if mask is None else token_ranks(mask)
         state = self.start(x.shape[0])
@@ -90,14 +89,13 @@ class GatedSlotAttention(Attention):
         return Attended(self._merge(x, heads))
 
     def start(self, batch: int) -> State:
-        """See `Attention.start`: keys and values of the slots, and the number of tokens."""
+        # Keys and values of the slots, and the number of tokens.
         shape = self.size.heads, self.slots, self.size.head_dim
         keys, values = (self.zero_state(batch, *shape) for _ in range(2))
         past = self.zero_past(batch, self.short_conv)
         return keys, values, self.zero_state(batch).long(), *past
 
     def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
-        """See `Attention.extend`."""
         count, n = state[2], x.shape[1]
         projected, past = self.short_conv.extend(self.query_key_value(x), state[3:], real)
         heads, *after = self._heads(projected, positions_after(count, n), real, state)
@@ -106,7 +104,6 @@ class GatedSlotAttention(Attention):
     def _heads(
         self, projected: Projected, positions: Positions | None, mask: Mask | None, state: State
     ) -> tuple[Queries, Tensor, Tensor]:
-        """The outputs of the heads, and the slots after the last token."""
         dim = self.size.dim
         with full_precision(projected) as (u,):
             joined, logits = u.split([3 * dim, u.shape[-1] - 3 * dim], dim=-1)
@@ -119,5 +116,4 @@ class GatedSlotAttention(Attention):
             return kernel.extend(q, k, v, -torch.expm1(log_decay), log_decay, *state[:2])
 
     def _merge(self, x: Tokens, heads: Queries) -> Tokens:
-        """Normalise all heads together, apply the output projection."""
         return self.out(rms_norm(self.norm, F.silu(heads.transpose(1, 2).flatten(-2))))

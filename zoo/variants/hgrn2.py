@@ -51,7 +51,6 @@ class Hgrn2(RecurrentAttention):
         self.out = nn.Linear(size.dim, size.dim, bias=False)
 
     def inputs(self, x: Tokens, projected: Projected, positions: Positions | None) -> Inputs:
-        """See `RecurrentAttention.inputs`."""
         with full_precision(projected) as (u,):
             q, v, logits = (in_heads(part, self.size.heads) for part in u.chunk(3, dim=-1))
             q, log_decay = F.silu(q) * q.shape[-1] ** -0.5, F.logsigmoid(logits)
@@ -62,5 +61,4 @@ class Hgrn2(RecurrentAttention):
             return Inputs(self.apply_rotary(q, positions), k, v, log_decay)
 
     def merge(self, x: Tokens, heads: Heads) -> Tokens:
-        """Normalise all heads together, apply the output projection."""
         return self.out(rms_norm(self.norm, heads.transpose(1, 2).flatten(-2)))

@@ -53,7 +53,6 @@ class Linear(ProjectedAttention):
         self.chunk = chunk
 
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
-        """See `ProjectedAttention.attend`."""
         if not self.size.causal and feature_sum.suits(q, k):
             width = q.shape[-1]
             return feature_sum.mean(QueryMap(width), KeyMap(width, mask), q, k, v)
@@ -61,18 +60,17 @@ class Linear(ProjectedAttention):
         return causal_sum.mean(queries, keys, v, self.size.causal, self.chunk)
 
     def head_flops(self, n: int) -> int:
-        """See `ProjectedAttention.head_flops`: both sums, and the denominators."""
+        # Both sums, and the denominators.
         return 2 * n * (2 * self.size.head_dim**2 + self.size.head_dim)
 
     def begin(self, batch: int) -> State:
-        """See `ProjectedAttention.begin`: the sums of phi(k_j) [v_j, 1]^T."""
+        # The sums of phi(k_j) [v_j, 1]^T.
         heads, width = self.size.heads, self.size.head_dim
         return (self.zero_state(batch, heads, width, width + 1),)
 
     def attend_after(
         self, q: Queries, k: Keys, v: Keys, real: Mask | None, state: State
     ) -> tuple[Queries, State]:
-        """See `ProjectedAttention.attend_after`."""
         queries, keys = query_features(q), zero_padding(features(k), real)
         heads, sums = causal_sum.mean_after(queries, keys, v, state[0], self.chunk)
         return heads, (sums,)
@@ -86,11 +84,9 @@ class KeyMap(feature_sum.FeatureMap):
     mask: Mask | None = None
 
     def __call__(self, x: Tensor, part: Part) -> Tensor:
-        """See `FeatureMap`."""
         return zero_padding(features(x), None if self.mask is None else self.mask[part])
 
     def vjp(self, x: Tensor, features: Tensor, gradient: Tensor, part: Part, out: Tensor) -> None:
-        """See `FeatureMap.vjp`."""
         torch.mul(gradient, features.clamp_max_(1.0), out=out)
 
 
@@ -98,26 +94,25 @@ class QueryMap(KeyMap):
     """`query_features`."""
 
     def __call__(self, x: Tensor, part: Part) -> Tensor:
-        """See `FeatureMap`."""
         largest = x.detach().amax(-1, keepdim=True)
         # Few queries have negative coordinates only.
         return features(x - largest.clamp_max_(0.0) if bool((largest < 0).any()) else x)
 
 
 def query_features(q: Float[Tensor, "*any e"]) -> Float[Tensor, "*any e"]:
-    """Return phi(q), scaled for negative q by a factor that cancels in the mean."""
+    # A factor for negative q cancels in the mean.
     return features(q - q.detach().amax(-1, keepdim=True).clamp_max(0.0))
 
 
 def features(x: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
-    """Return elu(x) + 1, without loss of precision where it is small."""
+    # elu(x) + 1, without loss of precision where it is small.
     # A compiler fuses the formula by itself.
     compiling = torch.compiler.is_compiling()
     return x.clamp_max(0.0).exp() + x.relu() if compiling else _EluPlusOne.apply(x)
 
 
 class _EluPlusOne(torch.autograd.Function):
-    """Saves its result alone for the backward pass: the derivative is phi where x < 0, else 1."""
+    # Saves its result alone for the backward pass: the derivative is phi where x < 0, else 1.
 
     generate_vmap_rule = True
 

@@ -70,7 +70,6 @@ class Linformer(ProjectedAttention):
         self.projections = nn.Parameter(means.repeat(sides, heads, 1, 1))
 
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
-        """See `ProjectedAttention.attend`."""
         m = k.shape[2]
         if mask is not None:
             order, _ = real_tokens_first(mask)
@@ -82,15 +81,13 @@ class Linformer(ProjectedAttention):
         return F.scaled_dot_product_attention(q, e @ k, f @ v, dropout_p=self.dropout)
 
     def head_flops(self, n: int) -> int:
-        """See `ProjectedAttention.head_flops`: E k, F v, the scores, and their product with F v."""
+        # E k, F v, the scores, and their product with F v.
         return 4 * 2 * n * len(self.projections[0, 0]) * self.size.head_dim
 
 
 def segment_means(rank: int, length: int) -> Float[Tensor, "r n"]:
-    """The matrix whose row i averages the tokens from i n / r to (i + 1) n / r, and at least one.
-
-    Where r does not divide n, segments overlap by one token, as in `F.adaptive_avg_pool1d`.
-    """
+    # The matrix whose row i averages the tokens from i n / r to (i + 1) n / r, and at least one.
+    # Where r does not divide n, segments overlap by one token, as in `F.adaptive_avg_pool1d`.
     row, position = torch.arange(rank)[:, None], torch.arange(length)
     segment = (position >= row * length // rank) & (position * rank < (row + 1) * length)
     return segment / segment.sum(1, keepdim=True)

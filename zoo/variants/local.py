@@ -47,26 +47,25 @@ class Local(ProjectedAttention):
         self.window = window
 
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
-        """See `ProjectedAttention.attend`."""
         options = {"causal": self.size.causal, "dropout": self.dropout}
         attend = partial(windowed_attention, window=self.window, **options)
         return with_real_tokens_first(attend, mask, q, k, v)
 
     def head_flops(self, n: int) -> int:
-        """See `ProjectedAttention.head_flops`: scores and sums of the pairs within the window."""
+        # Scores and sums of the pairs within the window.
         window = min(self.window, n - 1)
         before = n * window - window * (window + 1) // 2
         pairs = n + before * (1 if self.size.causal else 2)
         return 2 * pairs * 2 * self.size.head_dim
 
     def begin(self, batch: int) -> State:
-        """See `ProjectedAttention.begin`: keys and values of the window, and their number."""
+        # Keys and values of the window, and their number.
         window = min(self.window + 1, self.size.max_len)
         shape = batch, self.size.heads, window, self.size.head_dim
         return self.zero_state(*shape), self.zero_state(*shape), self.zero_state(batch).long()
 
     def recur(self, q: OneToken, k: OneToken, v: OneToken, state: State) -> tuple[OneToken, State]:
-        """See `ProjectedAttention.recur`; the newest token comes last."""
+        # The newest token comes last.
         keys, values, count = state
         keys, values = (
             torch.cat([old[:, :, 1:], new], dim=2) for old, new in ((keys, k), (values, v))
@@ -80,7 +79,6 @@ class Local(ProjectedAttention):
     def attend_after(
         self, q: Queries, k: Keys, v: Keys, real: Mask | None, state: State
     ) -> tuple[Queries, State]:
-        """See `ProjectedAttention.attend_after`."""
         keys, values, count = state
         window = keys.shape[2]
         seen = torch.arange(window, device=q.device) >= window - count[:, None]

@@ -52,7 +52,6 @@ Scales = Float[Tensor, "b h n l"]
 
 
 def _equal_scales(layer: "LogLinear", other: object) -> None:
-    """Set lambda to 1."""
     layer.scale.weight.zero_()
     layer.scale.bias.fill_(1.0).expm1_().log_()
 
@@ -93,7 +92,6 @@ class LogLinear(CausalHeads):
         self.make_output()
 
     def attend(self, x: Tokens) -> Queries:
-        """See `CausalHeads.attend`."""
         inputs = self._project(x, self.short_conv(self.query_key_value(x)))
         # In an exported graph more than any length: then no length is a special case.
         limit = self.size.max_len + 1 if torch.compiler.is_exporting() else x.shape[1]
@@ -101,15 +99,12 @@ class LogLinear(CausalHeads):
             return weighted_sum(*inputs, self.chunk, limit)
 
     def start(self, batch: int) -> State:
-        """See `Attention.start`: a matrix per head and level, and the number of tokens."""
+        # A matrix per head and level, and the number of tokens.
         sums, *rest = super().start(batch)
         return sums[:, :, None].repeat(1, 1, self.levels, 1, 1), *rest
 
     def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
-        """See `Attention.extend`: in parallel after multiples of a power of two, else by `step`.
-
-        Blocks of a level begin at multiples of their size. The power of two is at least n.
-        """
+        # Blocks of a level begin at multiples of their size. The power of two is at least n.
         (sums, count, *past), n = state, x.shape[1]
         new = count_after(torch.zeros_like(count), n, real)
         digits = (n - 1).bit_length()
@@ -128,7 +123,6 @@ class LogLinear(CausalHeads):
         return self.merge(x, heads), (raised(sums, count + new), count + new, *past)
 
     def step(self, x: Token, state: State) -> tuple[Token, State]:
-        """See `Attention.step`."""
         (sums, count, *past), token = state, x[:, None]
         projected, past = self.short_conv.extend(self.query_key_value(token), tuple(past))
         q, k, v, log_alpha, scales = self._project(token, projected, count[:, None])
@@ -141,7 +135,7 @@ class LogLinear(CausalHeads):
     def _project(
         self, x: Tokens, projected: Tensor, positions: Positions | None = None
     ) -> tuple[Queries, Queries, Queries, Gates, Scales]:
-        """Queries, already scaled, keys, values, the logarithms of the gates, and lambda."""
+        # Queries, already scaled, keys, values, the logarithms of the gates, and lambda.
         # fp32 at least: sums over many tokens, and exponentials of sums.
         with full_precision(projected, self.decay(x), self.scale(x)) as (u, gates, scales):
             q, k, v = u.unflatten(-1, (3, self.size.heads, -1)).permute(2, 0, 3, 1, 4)
@@ -155,7 +149,6 @@ class LogLinear(CausalHeads):
 def weighted_sum(
     q: Queries, k: Queries, v: Queries, log_alpha: Gates, scales: Scales, chunk: int, limit: int
 ) -> Queries:
-    """The sums y_i of up to `limit` tokens."""
     n, last = q.shape[2], scales.shape[-1] - 1
     chunk = min(chunk, 1 << (limit - 1).bit_length())
     # A power of two, so that blocks of chunks have halves.
@@ -187,7 +180,7 @@ def weighted_sum(
 def raised(
     sums: Float[Tensor, "b h l e e"], count: Int[Tensor, " b"]
 ) -> Float[Tensor, "b h l e e"]:
-    """The states after `count` tokens, with levels 0 to z added to level z + 1."""
+    # Levels 0 to z are added to level z + 1.
     # The power of two that divides the number of tokens: 2^z.
     divisor = (count & -count)[:, None, None, None, None]
     power = 2 ** torch.arange(sums.shape[2], device=sums.device)[:, None, None]
@@ -201,7 +194,7 @@ def raised(
 def level_states(
     k: Queries, v: Queries, log_alpha: Gates, count: Int[Tensor, " b"], levels: int
 ) -> Float[Tensor, "b h l e e"]:
-    """The state of each level after `count` tokens, the first ones; the others have a key of 0."""
+    # The first levels; the others have a key of 0.
     token = torch.arange(k.shape[2], device=k.device)
     level = level_of(count[:, None], token).clamp_max(levels - 1)[:, None, :, None]
     k = k * sum_after(log_alpha).exp()
@@ -213,6 +206,6 @@ def level_states(
 
 
 def level_of(i: Int[Tensor, "*n"], j: Int[Tensor, "*m"]) -> Int[Tensor, "*nm"]:
-    """The number of binary digits of i xor j, which are less than 2^20."""
+    # The number of binary digits of i xor j, which are less than 2^20.
     powers = 2 ** torch.arange(20, device=i.device)
     return ((i ^ j)[..., None] >= powers).sum(-1)

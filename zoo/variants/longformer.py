@@ -74,12 +74,10 @@ class Longformer(Attention):
     def forward(
         self, x: Tokens, context: Context | None = None, mask: Mask | None = None
     ) -> Attended:
-        """See `Attention.forward`."""
         self.require_self(x, context)
         return Attended(with_real_tokens_first(self._attend, mask, x))
 
     def _attend(self, x: Tokens, count: RealCount) -> Tokens:
-        """Attend among tokens; the first `count` are real."""
         real = torch.arange(x.shape[1], device=x.device) < count[:, None]
         real = real.expand(x.shape[:2])
         q, k, v = self._split(self.local_conv(self.local(x), real), 3)
@@ -104,6 +102,5 @@ class Longformer(Attention):
         return self.out(heads.transpose(1, 2).flatten(-2))
 
     def _split(self, tokens: Float[Tensor, "b n pd"], count: int) -> list[Tensor]:
-        """Each of the `count` projections of the last axis, head by head: (b, h, n, e)."""
         shape = count, self.size.heads, self.size.head_dim
         return list(tokens.unflatten(-1, shape).permute(2, 0, 3, 1, 4))

@@ -53,11 +53,9 @@ class Mamba2(RecurrentAttention):
         self.out = nn.Linear(inner, size.dim, bias=False)
 
     def state_shape(self) -> tuple[int, int]:
-        """The channels of a key and of a value."""
         return self.widths[1], self.widths[0] // self.size.heads
 
     def inputs(self, x: Tokens, projected: Projected, positions: Positions | None) -> Inputs:
-        """See `RecurrentAttention.inputs`."""
         log_decay, step = self.decay(x)
         with full_precision(projected) as (projected,):
             projected = projected if self.size.short_conv else F.silu(projected)
@@ -67,11 +65,9 @@ class Mamba2(RecurrentAttention):
             return Inputs(q, k, in_heads(u, self.size.heads), log_decay, None, step)
 
     def read(self, heads: Heads, inputs: Inputs) -> Heads:
-        """Add the values."""
         return heads + self.skip[:, None, None] * inputs.v
 
     def merge(self, x: Tokens, heads: Heads) -> Tokens:
-        """Gate, normalise all heads together, apply the output projection."""
         # The gate in fp32 at least, as the heads, whose sums over many tokens overflow fp16.
         gate = self.gate(x).to(heads.dtype)
         return self.out(rms_norm(self.norm, heads.transpose(1, 2).flatten(-2) * F.silu(gate)))

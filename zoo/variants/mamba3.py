@@ -50,11 +50,8 @@ from zoo.traits import Traits
 from zoo.variants import variants
 
 Gate = Float[Tensor, "b h n 1"]
-Angle = Float[Tensor, "b h n p"]
-"""The angle of each pair of channels."""
-
-SLOWEST = 1e-4
-"""The least rate of decay."""
+Angle = Float[Tensor, "b h n p"]  # The angle of each pair of channels
+SLOWEST = 1e-4  # The least rate of decay
 
 
 @variants.register("mamba3")
@@ -98,20 +95,18 @@ class Mamba3(Attention):
     def forward(
         self, x: Tokens, context: Context | None = None, mask: Mask | None = None
     ) -> Attended:
-        """See `Attention.forward`."""
         self.require_self(x, context)
         return Attended(with_real_tokens_first(self._attend, mask, x))
 
     def _attend(self, x: Tokens, count: Int[Tensor, " #b"]) -> Tokens:
-        """Attend among tokens; padded tokens come last."""
+        # Padded tokens come last.
         return self.extend(x, None, self.start(x.shape[0]))[0]
 
     def backend_for(self, x: Tokens) -> str:
-        """See `Attention.backend_for`."""
         return "recurrent" if eager.on_cpu(x) else "chunked"
 
     def start(self, batch: int) -> State:
-        """See `Attention.start`: a matrix per head, the last key, value and angle, projections."""
+        # A matrix per head, the last key, value and angle, projections.
         inner, state, _ = self.widths
         heads, width = self.size.heads, inner // self.size.heads
         sums, key, value, angle = (
@@ -121,7 +116,6 @@ class Mamba3(Attention):
         return sums, key, value, angle.double(), *self.zero_past(batch, self.short_conv)
 
     def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
-        """See `Attention.extend`."""
         projected, past = self.short_conv.extend(self.query_key_value(x), state[4:], real)
         with full_precision(projected, self.gates(x)) as (projected, gates):
             log_decay, now, late, angle = self._steps(gates, real, state[3])
@@ -134,7 +128,7 @@ class Mamba3(Attention):
     def _steps(
         self, gates: Float[Tensor, "b n _"], real: Mask | None, before: Float[Tensor, "b h 1 p"]
     ) -> tuple[Gate, Gate, Gate, Angle]:
-        """Log decay, the weights of a token and of the one before it, and angles."""
+        # Log decay, the weights of a token and of the one before it, and angles.
         heads = self.size.heads
         t, rate, balance, turn = gates.split([*(heads,) * 3, self.pairs], dim=-1)
         # A padded token neither decays, nor writes, nor rotates.
@@ -146,7 +140,6 @@ class Mamba3(Attention):
         return log_decay, balance.sigmoid() * step, (-balance).sigmoid() * step, angle
 
     def _inputs(self, projected: Projected, angle: Angle) -> tuple[Heads, Queries, Queries]:
-        """Values, and rotated keys and queries."""
         u, k, q = projected.split(self.widths, dim=-1)
         phi = angle.remainder(2 * math.pi).to(u.dtype)
         cos, sin, rotated = phi.cos(), phi.sin(), []
@@ -158,7 +151,6 @@ class Mamba3(Attention):
         return in_heads(u, self.size.heads), *rotated
 
     def _merge(self, x: Tokens, heads: Heads) -> Tokens:
-        """Gate, and apply the output projection."""
         gate = self.gate(x).to(heads.dtype)
         tokens = heads.transpose(1, 2).flatten(-2) * F.silu(gate)
         return self.out(tokens.to(x.dtype))
@@ -169,10 +161,8 @@ def trapezoid(
     sums: Float[Tensor, "b h e f"], key: Float[Tensor, "b h 1 e"], value: Float[Tensor, "b h 1 f"],
     real: Mask | None = None,
 ) -> tuple[Heads, Tensor, Tensor, Tensor]:  # fmt: skip
-    """The outputs S_i^T q_i, and S, key and value of the last token; arguments have those before.
-
-    `now` weighs a token, `late` the one before it: lambda step, and (1 - lambda) step.
-    """
+    # S_i^T q_i, and S, key and value of the last token. `now` weighs a token, `late` the one before
+    # it: lambda step, and (1 - lambda) step.
     keys = torch.cat([key.to(k.dtype), k], dim=2)
     values = torch.cat([value.to(u.dtype), u], dim=2)
     # The state before has the own term of the last key.
@@ -185,7 +175,6 @@ def trapezoid(
 
 
 def rotate(x: Queries, cos: Angle, sin: Angle) -> Queries:
-    """Rotate the first pairs of neighbouring channels, as many as there are angles."""
     pairs = 2 * cos.shape[-1]
     a, b = x[..., :pairs].unflatten(-1, (-1, 2)).unbind(-1)
     turned = torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1).flatten(-2)

@@ -45,11 +45,8 @@ from zoo.variants import variants
 Blocks = Float[Tensor, "b h t c e"]
 Gates = Float[Tensor, "b h n 1"]
 Sums = Float[Tensor, "b h e e"]
-LOWEST = 0.25
-"""The lower bound of lambda."""
-
-GROUP = 16
-"""Chunks whose systems are in memory at a time."""
+LOWEST = 0.25  # The lower bound of lambda
+GROUP = 16  # Chunks whose systems are in memory at a time
 
 
 @variants.register("mesa")
@@ -71,22 +68,19 @@ class Mesa(CausalHeads):
         self.make_output()
 
     def attend(self, x: Tokens) -> Queries:
-        """See `CausalHeads.attend`."""
         inputs = self._project(x, self.short_conv(self.query_key_value(x)))
         with without_autocast(x):
             return regress(*inputs, self._penalty(inputs[0]), self.chunk)[0]
 
     def backend_for(self, x: Tokens) -> str:
-        """See `Attention.backend_for`."""
         return "recurrent" if eager.on_cpu(x) else "chunked"
 
     def start(self, batch: int) -> State:
-        """See `Attention.start`: H and G of each head, and the number of tokens."""
+        # H and G of each head, and the number of tokens.
         sums, *rest = super().start(batch)
         return torch.cat([sums, sums], dim=-1), *rest
 
     def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
-        """See `Attention.extend`."""
         (sums, count, *past), n = state, x.shape[1]
         projected, past = self.short_conv.extend(self.query_key_value(x), tuple(past), real)
         q, k, v, log_alpha, beta = self._project(x, projected, positions_after(count, n))
@@ -103,14 +97,13 @@ class Mesa(CausalHeads):
         return self.merge(x, heads), (sums, count_after(count, n, real), *past)
 
     def _penalty(self, q: Queries) -> Float[Tensor, "h e"]:
-        """Lambda of each head and channel."""
         penalty = F.softplus(self.penalty.to(q.dtype)) + LOWEST
         return penalty.unflatten(0, (self.size.heads, -1))
 
     def _project(
         self, x: Tokens, projected: Tensor, positions: Positions | None = None
     ) -> tuple[Queries, Queries, Queries, Gates, Gates]:
-        """Unit queries and keys, values, the logarithms of alpha, and beta."""
+        # Unit queries and keys, values, the logarithms of alpha, and beta.
         # fp32 at least: sums over many tokens, and the solution of a system.
         with full_precision(projected, self.gates(x)) as (u, gates):
             q, k, v = u.unflatten(-1, (3, self.size.heads, -1)).permute(2, 0, 3, 1, 4)
@@ -123,7 +116,7 @@ def regress(
     q: Queries, k: Queries, v: Queries, log_alpha: Gates, beta: Gates,
     penalty: Float[Tensor, "h e"], chunk: int, state: Tensor | None = None,
 ) -> tuple[Queries, Tensor]:  # fmt: skip
-    """The outputs y_i, and [H, G] after the last token; `state` is that before the first, or 0."""
+    # The outputs y_i, and [H, G] after the last token; `state` is that before the first, or 0.
     width = q.shape[-1]
     state = q.new_zeros(*q.shape[:2], width, 2 * width) if state is None else state
     (h, g), weighted = state.chunk(2, dim=-1), beta * k
@@ -138,7 +131,6 @@ def solve(
     h: Sums, q: Queries, k: Queries, weighted: Queries, log_alpha: Gates,
     penalty: Float[Tensor, "h e"], chunk: int,
 ) -> tuple[Queries, Sums]:  # fmt: skip
-    """The solutions x_i, after H of the tokens before, and H after the last; in chunks."""
     n = q.shape[2]
     chunk = block_size(chunk, n)
     q, k, weighted, log_alpha = (in_blocks(part, chunk) for part in (q, k, weighted, log_alpha))
@@ -151,11 +143,9 @@ def solve(
 
 
 class _Solutions(torch.autograd.Function):
-    """`solve` by compiled loops, which keep no system: the backward pass makes them again.
-
-    The gradient of S_i is -y_i x_i^T, where y_i solves S_i y_i = d x_i. The other gradients are
-    the negative ones of the recurrence y_i . (H_i x_i).
-    """
+    # `solve` by compiled loops, which keep no system: the backward pass makes them again.
+    # The gradient of S_i is -y_i x_i^T, where y_i solves S_i y_i = d x_i. The other gradients are
+    # the negative ones of the recurrence y_i . (H_i x_i).
 
     @staticmethod
     def forward(ctx: Any, *inputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -183,7 +173,6 @@ class _Solutions(torch.autograd.Function):
 def _solutions(
     h: Tensor, q: Tensor, k: Tensor, weighted: Tensor, log_alpha: Tensor, penalty: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """`solve`, token by token."""
     # Compilers take a while to import, and other variants need none.
     from zoo.kernels.recurrence_loops import write_solutions
 
@@ -196,7 +185,7 @@ def _solutions(
 
 @register_flop_formula(torch.ops.zoo.solutions)
 def _flops(h: Any, q: Any, *_: Any, **__: Any) -> int:
-    """H is decayed and added to; a third of e^3 steps of elimination, and two of substitution."""
+    # H is decayed and added to; a third of e^3 steps of elimination, and two of substitution.
     width = q[-1]
     return prod(q) * (4 * width + width**2 // 3 + 2 * width)
 
@@ -205,7 +194,7 @@ def _systems(
     weighted: Blocks, k: Blocks, decay: Float[Tensor, "b h t c c"],
     since: Float[Tensor, "b h t c 1"], h: Float[Tensor, "b h t e e"], penalty: Tensor,
 ) -> Float[Tensor, "b h t c e e"]:  # fmt: skip
-    """H_i + diag(lambda) of each token: of the tokens of its chunk up to it and of those before."""
+    # H_i + diag(lambda) of each token: of the tokens of its chunk up to it and of those before.
     squares = (weighted[..., None] * k[..., None, :]).flatten(-2)
     systems = (decay @ squares).unflatten(-1, (k.shape[-1],) * 2)
     systems.addcmul_(since[..., None], h[:, :, :, None])
@@ -214,11 +203,10 @@ def _systems(
 
 
 class _Solve(torch.autograd.Function):
-    """The solutions x_i of the systems S_i x_i = q_i, and the factors of S_i.
-
-    The gradient of S_i is -y_i x_i^T, where S_i^T y_i is the gradient of x_i. It has rank one:
-    gradients of what S_i is made from are products within a chunk, without a matrix of each token.
-    """
+    # The solutions x_i of the systems S_i x_i = q_i, and the factors of S_i.
+    # The gradient of S_i is -y_i x_i^T, where S_i^T y_i is the gradient of x_i. It has rank one:
+    # gradients of what S_i is made from are products within a chunk, without a matrix of each
+    # token.
 
     generate_vmap_rule = True
 
@@ -227,7 +215,6 @@ class _Solve(torch.autograd.Function):
         q: Blocks, weighted: Tensor, k: Tensor, decay: Tensor, since: Tensor, h: Tensor,
         penalty: Tensor,
     ) -> tuple[Blocks, Tensor, Tensor]:  # fmt: skip
-        """Solve; for the arguments behind the first see `_systems`."""
         systems = _systems(weighted, k, decay, since, h, penalty)
         factors, pivots, _ = torch.linalg.lu_factor_ex(systems)
         return torch.linalg.lu_solve(factors, pivots, q[..., None])[..., 0], factors, pivots

@@ -55,7 +55,6 @@ class Mlstm(CausalHeads):
     traits = Traits.causal_only(linear=True, stochastic=False, recurrent=True)
 
     def __init__(self, size: Size) -> None:
-        """Make the parameters."""
         super().__init__(size)
         self.gates = nn.Linear(size.dim, 2 * size.heads)
         with torch.no_grad():
@@ -65,28 +64,24 @@ class Mlstm(CausalHeads):
         self.make_output()
 
     def activated(self, gate: Tokens) -> Tokens:
-        """See `GatedHeads.activated`."""
         return gate.sigmoid()
 
     def attend(self, x: Tokens) -> Queries:
-        """See `CausalHeads.attend`."""
         return self._heads(
             x, self.short_conv(self.query_key_value(x)), None, None, self.start(x.shape[0])
         )[0]
 
     def backend_for(self, x: Tokens) -> str:
-        """See `Attention.backend_for`."""
         return "recurrent" if eager.on_cpu(x) else "chunked"
 
     def start(self, batch: int) -> State:
-        """See `Attention.start`: C and n of each head, the maximum m, and the number of tokens."""
+        # C and n of each head, the maximum m, and the number of tokens.
         heads, width = self.size.heads, self.size.head_dim
         sums, m = (self.zero_state(batch, heads, *of) for of in ((width, width + 1), (1, 1)))
         past = self.zero_past(batch, self.short_conv)
         return sums, m.double(), self.zero_state(batch).long(), *past
 
     def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
-        """See `Attention.extend`."""
         count, n = state[2], x.shape[1]
         projected, past = self.short_conv.extend(self.query_key_value(x), state[3:], real)
         heads, sums, m = self._heads(x, projected, positions_after(count, n), real, state)
@@ -96,7 +91,6 @@ class Mlstm(CausalHeads):
         self, x: Tokens, projected: Projected, positions: Positions | None, real: Mask | None,
         state: State,
     ) -> tuple[Queries, Tensor, Tensor]:  # fmt: skip
-        """The outputs of the heads, and C, n and m after the last token."""
         heads, (sums, before) = self.size.heads, state[:2]
         with full_precision(projected, self.gates(x)) as (u, gates):
             q, k, v = u.chunk(3, dim=-1)
@@ -113,10 +107,8 @@ def memory(
     q: Queries, k: Queries, v: Heads, log_write: Gate, log_forget: Gate,
     sums: Float[Tensor, "b h e g"], before: Float[Tensor, "b h 1 1"],
 ) -> tuple[Heads, Tensor, Tensor]:  # fmt: skip
-    """The outputs h_t of scaled queries after [C', n'] = `sums` and m = `before`, and these after.
-
-    `log_write` is i; of a padded token it is minus infinity, and log f is 0.
-    """
+    # The outputs h_t of scaled queries after [C', n'] = `sums` and m = `before`, and these after.
+    # `log_write` is i; of a padded token it is minus infinity, and log f is 0.
     m = running_maximum(log_forget, log_write, before)
     since = torch.cat([before, m], dim=2)[:, :, :-1]
     log_decay = (log_forget + (since - m)).to(q.dtype)
@@ -129,7 +121,7 @@ def memory(
 
 @torch.no_grad()
 def running_maximum(log_forget: Gate, log_write: Gate, before: Float[Tensor, "b h 1 1"]) -> Gate:
-    """m_t of all tokens, after m = `before`, in fp64."""
+    # m_t after m = `before`, in fp64.
     total = log_forget.double().cumsum(2)
     largest = (log_write - total).cummax(2).values
     return total + torch.maximum(largest, before)

@@ -37,17 +37,10 @@ from zoo.projected import ProjectedAttention
 from zoo.recompute import recomputed, sample_by_sample
 from zoo.variants import variants
 
-TILE = 32
-"""Queries of a tile: each block has on average half a tile that is empty."""
-
-TILES = 128
-"""Tiles that are computed at a time, and again in the backward pass."""
-
-DENSE = 4
-"""With up to this many times `topk` blocks all weights are computed, which is faster."""
-
-ROWS = 1024
-"""Queries whose blocks are chosen at a time."""
+TILE = 32  # Queries of a tile: each block has on average half a tile that is empty
+TILES = 128  # Tiles that are computed at a time, and again in the backward pass
+DENSE = 4  # With up to this many times `topk` blocks all weights are computed, which is faster
+ROWS = 1024  # Queries whose blocks are chosen at a time
 
 
 class Tiles(NamedTuple):
@@ -96,17 +89,16 @@ class BlockAttention(ProjectedAttention):
         self.block, self.topk = block, topk
 
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
-        """See `ProjectedAttention.attend`."""
         return with_real_tokens_first(self._attend, mask, q, k, v)
 
     def _attend(self, q: Queries, k: Keys, v: Keys, count: Tensor) -> Queries:
-        """Attend among tokens; padded tokens come last."""
+        # Padded tokens come last.
         if eager.on_cpu(q) and q.shape[2] > DENSE * self.topk * self.block:
             return self.in_tiles(q, k, v)
         return sample_by_sample(self.masked, q, k, v)
 
     def masked(self, q: Queries, k: Keys, v: Keys) -> Queries:
-        """The definition: the weights of all keys, of which those of other blocks are masked."""
+        # The definition: the weights of all keys, of which those of other blocks are masked.
         position = torch.arange(q.shape[2], device=q.device)
         with torch.no_grad():
             selected = self._selected(q @ in_blocks(k, self.block).sum(3).mT, position)
@@ -115,7 +107,7 @@ class BlockAttention(ProjectedAttention):
         return F.scaled_dot_product_attention(q, k, v, attn_mask=visible, dropout_p=self.dropout)
 
     def in_tiles(self, q: Queries, k: Keys, v: Keys) -> Queries:
-        """The result of `masked`: each tile of queries attends to one block of keys."""
+        # Each tile of queries attends to one block of keys.
         (batch, heads, n, width), blocks = q.shape, -(-q.shape[2] // self.block)
         with torch.no_grad():
             sums = in_blocks(k, self.block).sum(3)
@@ -139,10 +131,7 @@ class BlockAttention(ProjectedAttention):
     def _chosen(
         self, scores: Float[Tensor, "b h n t"], position: Int[Tensor, "*#b n"]
     ) -> Int[Tensor, "b h n k"]:
-        """The blocks of a query, from its products with means of keys or sums; later ones if few.
-
-        There are `topk` more blocks than there are scores.
-        """
+        # From products with means of keys or sums; later blocks if there are few.
         block = torch.arange(scores.shape[-1], device=scores.device)
         of_query = (position // self.block)[..., None]
         scores = scores.masked_fill(block > of_query, -torch.inf)
@@ -152,13 +141,11 @@ class BlockAttention(ProjectedAttention):
     def _selected(
         self, scores: Float[Tensor, "b h n t"], position: Int[Tensor, "*#b n"]
     ) -> Bool[Tensor, "b h n t"]:
-        """True for the blocks of a query, and for later ones if these are few; see `_chosen`."""
         selected = torch.zeros_like(scores, dtype=torch.bool)
         selected = F.pad(selected, (0, self.topk)).scatter(-1, self._chosen(scores, position), True)
         return selected[..., : scores.shape[-1]]
 
     def recur(self, q: OneToken, k: OneToken, v: OneToken, state: State) -> tuple[OneToken, State]:
-        """See `ProjectedAttention.recur`."""
         state = key_value_cache.append(state, k, v)
         scaled = q * self.size.head_dim**-0.5
         return key_value_cache.attend(state, scaled, self._weigh), state
@@ -166,7 +153,6 @@ class BlockAttention(ProjectedAttention):
     def attend_after(
         self, q: Queries, k: Keys, v: Keys, real: Mask | None, state: State
     ) -> tuple[Queries, State]:
-        """See `ProjectedAttention.attend_after`."""
         q, k, v = (part.to(state[0].dtype) for part in (q, k, v))
         *past, state = key_value_cache.extend(state, k, v, real)
         return key_value_cache.attend_after(self.attend, q, k, v, real, *past), state
@@ -174,7 +160,7 @@ class BlockAttention(ProjectedAttention):
     def _weigh(
         self, logits: Float[Tensor, "b h 1 m"], real: Bool[Tensor, "b 1 1 m"]
     ) -> Float[Tensor, "b h 1 m"]:
-        """The weights of all keys so far: a product with a sum of keys is a sum of products."""
+        # A product with a sum of keys is a sum of products.
         m, count = logits.shape[-1], real.sum(-1, keepdim=True)
         token = torch.arange(m, device=logits.device)
         # Blocks are counted from the first real key, which is moved to the front.
@@ -188,7 +174,6 @@ class BlockAttention(ProjectedAttention):
 
 
 def tiled(chosen: Int[Tensor, "g n k"], size: int, blocks: int) -> Tiles:
-    """The tiles of the chosen blocks, of `size` tokens, of each query."""
     groups, n, k = chosen.shape
     real = chosen <= (torch.arange(n) // size)[:, None]
     # Choices that are none go behind all blocks.
@@ -221,7 +206,7 @@ def _attend_tiles(
     values: Float[Tensor, "blocks s e"], query: Int[Tensor, "tiles c"],
     of_keys: Int[Tensor, " tiles"], *, n: int, dropout: float,
 ) -> tuple[Float[Tensor, "tiles c e"], Float[Tensor, "tiles c"]]:  # fmt: skip
-    """Softmax attention of each tile to its block, and the logarithms of the sums of weights."""
+    # Outputs, and the logarithms of the sums of weights.
     size, blocks = keys.shape[1], len(keys) * n // len(rows)
     q = rows.index_select(0, query.flatten()).unflatten(0, query.shape) * rows.shape[1] ** -0.5
     scores = q @ keys.index_select(0, of_keys).mT

@@ -26,7 +26,6 @@ class NoAttention(Attention):
     is_baseline = True
 
     def __init__(self, size: Size) -> None:
-        """Make the two projections, each (d -> d) with a bias."""
         super().__init__(size)
         self.value = nn.Linear(size.dim, size.dim)
         self.out = nn.Linear(size.dim, size.dim)
@@ -34,18 +33,14 @@ class NoAttention(Attention):
     def forward(
         self, x: Tokens, context: Context | None = None, mask: Mask | None = None
     ) -> Attended:
-        """See `Attention.forward`."""
         self.require_self(x, context)
         return Attended(self.out(self.value(x)))
 
     def analytic_flops(self, n: int) -> int:
-        """See `Attention.analytic_flops`: the two projections."""
         return 2 * 2 * n * self.size.dim**2
 
     def start(self, batch: int) -> State:
-        """See `Attention.start`: the state is empty."""
         return (self.zero_state(batch, 0),)
 
     def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
-        """See `Attention.extend`."""
         return self.out(self.value(x)), state

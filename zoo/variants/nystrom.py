@@ -68,7 +68,6 @@ class Nystrom(ProjectedAttention):
             self.conv = nn.Conv2d(heads, heads, (conv, 1), padding=half, groups=heads, bias=False)
 
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
-        """See `ProjectedAttention.attend`."""
         v = zero_padding(v, mask)
         # fp32 at least: the pseudo-inverse of a nearly singular A magnifies rounding errors.
         with full_precision(q, k, v) as (q32, k32, v32):
@@ -80,7 +79,7 @@ class Nystrom(ProjectedAttention):
         return out + with_real_tokens_first(lambda v, _: convolve(v, taps), mask, v)
 
     def head_flops(self, n: int) -> int:
-        """See `ProjectedAttention.head_flops`: F, B and their products; A, and its inverse."""
+        # F, B and their products; A, and its inverse.
         count, width = min(self.landmarks, n), self.size.head_dim
         return 2 * count * (4 * n * width + 2 * count * width + 4 * self.iterations * count**2)
 
@@ -88,7 +87,7 @@ class Nystrom(ProjectedAttention):
 def nystrom(
     q: Queries, k: Keys, v: Keys, mask: Mask | None, landmarks: int, iterations: int
 ) -> Queries:
-    """`F (A+ (B v))`, without the convolution; v is zero at padded tokens."""
+    # F (A+ (B v)); v is zero at padded tokens.
     q = q * q.shape[-1] ** -0.5
     if torch.compiler.is_exporting():
         # Empty segments, where a graph for any length cannot have fewer.
@@ -111,12 +110,12 @@ def nystrom(
 def masked_softmax(
     scores: Float[Tensor, "b h n m"], allowed: Bool[Tensor, "b 1 1 m"]
 ) -> Float[Tensor, "b h n m"]:
-    """Softmax over the allowed entries; finite where none is allowed."""
+    # Finite where no entry is allowed.
     return scores.masked_fill(~allowed, torch.finfo(scores.dtype).min).softmax(-1)
 
 
 def pseudo_inverse(a: Float[Tensor, "b h l l"], iterations: int) -> Float[Tensor, "b h l l"]:
-    """The paper's iteration towards the Moore-Penrose inverse of a nonnegative matrix."""
+    # The paper's iteration towards the Moore-Penrose inverse of a nonnegative matrix.
     columns, rows = a.sum(-2).amax(-1), a.sum(-1).amax(-1)
     z = a.mT / (columns * rows)[..., None, None]
     identity = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)

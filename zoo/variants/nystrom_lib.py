@@ -70,11 +70,9 @@ class NystromLib(ProjectedAttention):
         self.inner.to_qkv = self.inner.to_out = nn.Identity()
 
     def backend_for(self, x: Tokens) -> str:
-        """See `Attention.backend_for`: the package."""
         return "library"
 
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
-        """See `ProjectedAttention.attend`."""
         batch, heads, n, width = q.shape
         if mask is None and n % self.landmarks:
             mask = torch.ones(batch, n, dtype=torch.bool, device=q.device)

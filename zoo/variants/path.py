@@ -52,10 +52,8 @@ from zoo.recurrent import in_heads
 from zoo.traits import Identity, Traits
 from zoo.variants import variants
 
-Gates = Float[Tensor, "b h n g"]
-"""Direction w, strength b and log f of each token, e + 2 channels."""
-Wide = Float[Tensor, "b h n w"]
-"""Queries or keys with the channels of `Gates`."""
+Gates = Float[Tensor, "b h n g"]  # Direction w, strength b and log f of each token, e + 2 channels
+Wide = Float[Tensor, "b h n w"]  # Queries or keys with the channels of `Gates`
 
 
 @variants.register("path")
@@ -102,7 +100,7 @@ class PathAttention(ProjectedAttention):
             nn.init.zeros_(self.forget.bias)
 
     def attend(self, q: Wide, k: Wide, v: Keys, mask: Mask | None) -> Queries:
-        """The output of each query. Keys end in the channels of `Gates`, queries in zeros."""
+        # Keys end in the channels of `Gates`, queries in zeros.
         width = self.size.head_dim
         q, k, gates = q[..., :width], k[..., :width], k[..., width:]
         w, strength, log_forget = self._split_gates(gates)
@@ -113,7 +111,7 @@ class PathAttention(ProjectedAttention):
         )[0]  # fmt: skip
 
     def begin(self, batch: int) -> State:
-        """See `ProjectedAttention.begin`: a cache, sums of log f, and what w is convolved from."""
+        # A cache, sums of log f, and what w is convolved from.
         heads, width = self.size.heads, self.size.head_dim
         empty = self.zero_state(batch, heads, 0, width)
         with without_autocast(empty):  # what turns keys needs fp32
@@ -122,15 +120,13 @@ class PathAttention(ProjectedAttention):
         return *cache, bias, *self.zero_past(batch, self.direction_conv)
 
     def step(self, x: Token, state: State) -> tuple[Token, State]:
-        """See `Attention.step`."""
         return super().step(x, self._with_gates(x[:, None], None, state))
 
     def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
-        """See `Attention.extend`."""
         return super().extend(x, real, self._with_gates(x, real, state))
 
     def recur(self, q: OneToken, k: OneToken, v: OneToken, state: State) -> tuple[OneToken, State]:
-        """See `ProjectedAttention.recur`; the state has the gates of this token, too."""
+        # The state has the gates of this token, too.
         *cache, bias = state[:6]
         w, strength, log_forget = self._split_gates(state[-1])
         cache[0], cache[2] = (path.turn(keys, w, strength) for keys in cache[:3:2])
@@ -146,7 +142,7 @@ class PathAttention(ProjectedAttention):
     def attend_after(
         self, q: Queries, k: Keys, v: Keys, real: Mask | None, state: State
     ) -> tuple[Queries, State]:
-        """See `ProjectedAttention.attend_after`; the state has the gates of the tokens, too."""
+        # The state has the gates of the tokens, too.
         *cache, bias = state[:6]
         w, strength, log_forget = self._split_gates(state[-1])
         keys, values, seen, cache = key_value_cache.extend(tuple(cache), k, v, real)
@@ -160,7 +156,6 @@ class PathAttention(ProjectedAttention):
         return heads, (keys, *cache[1:], bias, *state[6:-1])
 
     def _project(self, x: Tokens, context: Context, mask: Mask | None) -> tuple[Wide, Wide, Keys]:
-        """Queries with zeros, keys with the channels of `Gates`, and values."""
         q, k, v = super()._project(x, context, mask)
         direction = self.direction_conv(self.direction(self.down(x)), mask)
         gates = self._gates(x, direction, mask)
@@ -168,14 +163,13 @@ class PathAttention(ProjectedAttention):
         return F.pad(q.to(gates.dtype), (0, gates.shape[-1])), k, v
 
     def _with_gates(self, x: Tokens, real: Mask | None, state: State) -> State:
-        """The state with what w is convolved from after these tokens, and with their gates."""
         first = len(state) - len(self.direction_conv.past_shapes())
         projected = self.direction(self.down(x))
         direction, past = self.direction_conv.extend(projected, state[first:], real)
         return *state[:first], *past, self._gates(x, direction, real)
 
     def _gates(self, x: Tokens, direction: Tokens, mask: Mask | None) -> Gates:
-        """Directions, strengths and forget gates, in fp32 at least."""
+        # In fp32 at least.
         strength = sigmoid_gate(self.strength(x), self.size.heads, doubled=True)
         forget = torch.zeros_like(strength)
         if self.forget:

@@ -99,11 +99,10 @@ class Performer(ProjectedAttention):
 
     @property
     def spans(self) -> int:
-        """See `zoo.spans`: `extend` has one projection."""
+        # `extend` has one projection.
         return 0 if self.redraw else 2 * SPANS
 
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
-        """See `ProjectedAttention.attend`."""
         w = self.projection
         if self.redraw and self.training:
             w = draw_projection(w, self.orthogonal)
@@ -115,19 +114,19 @@ class Performer(ProjectedAttention):
         return causal_sum.mean(queries, keys, v, self.size.causal, self.chunk)
 
     def head_flops(self, n: int) -> int:
-        """See `ProjectedAttention.head_flops`: the features of both sides, then as in `linear`."""
+        # The features of both sides, then as in `linear`.
         width = self.size.head_dim
         return 2 * n * len(self.projection) * (2 * width + 2 * width + 1)
 
     def begin(self, batch: int) -> State:
-        """See `ProjectedAttention.begin`: the sums of exp(k'_jm - c_m) [v_j, 1]^T."""
+        # The sums of exp(k'_jm - c_m) [v_j, 1]^T.
         features = len(self.projection)
         return (self.zero_state(batch, self.size.heads, features, self.size.head_dim + 1),)
 
     def attend_after(
         self, q: Queries, k: Keys, v: Keys, real: Mask | None, state: State
     ) -> tuple[Queries, State]:
-        """See `ProjectedAttention.attend_after`; the projection is the one drawn in `__init__`."""
+        # The projection is the one drawn in `__init__`.
         queries, keys = self._features(q, k, real, self.projection.to(q.dtype))
         heads, sums = causal_sum.mean_after(queries, keys, v, state[0], self.chunk)
         return heads, (sums,)
@@ -135,7 +134,6 @@ class Performer(ProjectedAttention):
     def _features(
         self, q: Queries, k: Keys, mask: Mask | None, w: Directions
     ) -> tuple[Float[Tensor, "b h n f"], Float[Tensor, "b h m f"]]:
-        """The stabilised features of both sides."""
         scale = q.shape[-1] ** -0.25
         directions = scale * w
         half_norms = k.square().sum(-1, keepdim=True) * (-(scale**2) / 2)
@@ -174,7 +172,6 @@ class KeyMap(feature_sum.FeatureMap):
 
     @classmethod
     def of(cls, k: Keys, mask: Mask | None, w: Directions) -> "KeyMap":
-        """The map of these keys, with their largest exponents."""
         scale = k.shape[-1] ** -0.25
         directions = F.pad(scale * w, (0, 1), value=1.0).mT.contiguous()
         shift = w.new_full((*k.shape[:2], 1, len(w)), -torch.inf)
@@ -186,18 +183,16 @@ class KeyMap(feature_sum.FeatureMap):
         return replace(start, shift=shift.masked_fill(shift.isinf(), 0.0))
 
     def exponents(self, k: Keys, part: Part) -> Float[Tensor, "b h m f"]:
-        """Return k'_jm, -inf at padded tokens."""
+        # k'_jm, -inf at padded tokens.
         half_norms = k.square().sum(-1, keepdim=True) * (-(self.scale**2) / 2)
         if self.mask is not None:
             half_norms = half_norms.masked_fill(~self.mask[part][:, None, :, None], -torch.inf)
         return torch.cat([k, half_norms], dim=-1) @ self.directions
 
     def __call__(self, x: Tensor, part: Part) -> Tensor:
-        """See `FeatureMap`."""
         return self.exponents(x, part).sub_(self.shift[part[0]]).exp_()
 
     def vjp(self, x: Tensor, features: Tensor, gradient: Tensor, part: Part, out: Tensor) -> None:
-        """See `FeatureMap.vjp`."""
         width = x.shape[-1]
         d_keys, d_half_norms = (gradient.mul_(features) @ self.directions.mT).split([width, 1], -1)
         torch.sub(d_keys, x * (d_half_norms * self.scale**2), out=out)
@@ -213,21 +208,19 @@ class QueryMap(feature_sum.FeatureMap):
 
     @classmethod
     def of(cls, key_map: KeyMap) -> "QueryMap":
-        """The map that the stabilisers of `key_map` cancel with."""
+        # Its stabilisers and those of `key_map` cancel.
         return cls(key_map.features, key_map.directions[:-1], key_map.shift)
 
     def __call__(self, x: Tensor, part: Part) -> Tensor:
-        """See `FeatureMap`."""
         exponents = (x @ self.directions).add_(self.shift[part[0]])
         return exponents.sub_(exponents.detach().amax(-1, keepdim=True)).exp_()
 
     def vjp(self, x: Tensor, features: Tensor, gradient: Tensor, part: Part, out: Tensor) -> None:
-        """See `FeatureMap.vjp`."""
         out.copy_(gradient.mul_(features) @ self.directions.mT)
 
 
 def draw_projection(like: Directions, orthogonal: bool) -> Directions:
-    """Rows w_m ~ N(0, I_e), independent or in orthogonal blocks, by the default generator."""
+    # w_m ~ N(0, I_e), independent or in orthogonal blocks.
     gaussian = torch.randn_like(like, dtype=at_least_fp32(like.dtype))
     if not orthogonal:
         return gaussian

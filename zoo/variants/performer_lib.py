@@ -21,9 +21,9 @@ from zoo.packages import load, silence
 from zoo.projected import ProjectedAttention
 from zoo.variants import variants
 
+# The number of blocks of tokens in the plain causal form. The result does not depend on it; with
+# the package's 128 the graph takes half a minute to compile.
 BLOCKS = 8
-"""The number of blocks of tokens in the plain causal form. The result does not depend on it; with
-the package's 128 the graph takes half a minute to compile."""
 
 
 @variants.register("performer-lib")
@@ -67,9 +67,7 @@ class PerformerLib(ProjectedAttention):
         self.inner = inner
 
     def backend_for(self, x: Tokens) -> str:
-        """See `Attention.backend_for`: the package."""
         return "library"
 
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
-        """See `ProjectedAttention.attend`."""
         return self.inner(q, k, zero_padding(v, mask))

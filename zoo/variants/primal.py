@@ -156,7 +156,7 @@ class Primal(Attention):
     def forward(
         self, x: Tokens, context: Context | None = None, mask: Mask | None = None
     ) -> Attended:
-        """See `Attention.forward`; while training, `losses` holds `ksvd`, already times eta."""
+        # While training, `losses` holds `ksvd`, already times eta.
         if context is not None and context is not x:
             return forms.cross_attention(self, x, context, mask)
         backend = self.backend_for(x)
@@ -169,7 +169,7 @@ class Primal(Attention):
         return Attended(tokens, self.losses(energy, weights, forms.token_count(x, mask)))
 
     def _rows(self, samples: int) -> int:
-        """The rows of W_e and W_r."""
+        # Of W_e and W_r.
         return samples if self.projections == "dependent" else self.features
 
     def weights(
@@ -177,10 +177,9 @@ class Primal(Attention):
         span: forms.BySide | None = None,
         take: Callable[..., tuple[Tensor, Tensor]] = sampled_tokens.plain,
     ) -> tuple[Tokens, Weights]:  # fmt: skip
-        """x, and the weights W|X that it makes of `directions`, or these where it makes none.
-
-        `span`: features that span them, if `by_features`; `take`: of `zoo.kernels.sampled_tokens`.
-        """
+        # x, and the weights W|X that it makes of `directions`, or these where it makes none.
+        # `span`: features that span them, if `by_features`; `take`: of
+        # `zoo.kernels.sampled_tokens`.
         if self.projections == "independent":
             return x, directions[None]
         positions = sampled_tokens.sampled_positions(directions.shape[-2], x, mask)
@@ -193,22 +192,20 @@ class Primal(Attention):
             return x, torch.einsum("bahp,chas->bchps", sample, directions)
 
     def queries_and_keys(self, x: Tokens, mask: Mask | None) -> forms.Vectors:
-        """Queries and keys of each token, or in the causal form their means so far."""
+        # In the causal form their means so far.
         projected = self.short_conv(self.query_key(x), mask)
         u = self.rotated(projected, None if mask is None else token_ranks(mask))
         return running_mean(u.flatten(2), mask).view_as(u) if self.size.causal else u
 
     def rotated(self, projected: Tokens, positions: Positions | None) -> forms.Vectors:
-        """Queries and keys, or one of the two, head by head, rotated if `size.rotary`."""
         u = projected.unflatten(-1, (-1, self.size.head_dim))
         return self.apply_rotary(u.transpose(1, 2), positions).transpose(1, 2)
 
     def roots(self) -> ksvd.Scales:
-        """The square roots of the diagonal of Lambda."""
         return forms.roots(self.scales, self.lambda_form)
 
     def _literal(self, x: Tokens, weights: Weights, mask: Mask | None) -> tuple[Tokens, Energy]:
-        """The layer's output, and the energy, from the scores e and r, in fp32 at least."""
+        # From the scores e and r, in fp32 at least.
         with full_precision(self.queries_and_keys(x, mask), weights) as (u, weights):
             phi = self.phi(u)
             if mask is not None:
@@ -221,14 +218,14 @@ class Primal(Attention):
         return self.out(merged), energy
 
     def _merge(self, e: ksvd.Scores, r: ksvd.Scores) -> Tokens:
-        """C [e; r] + c, or with one of e and r by `sides`; the heads of a token are merged."""
+        # C [e; r] + c, or with one of e and r by `sides`.
         scores = torch.cat([e, r][forms.SIDES[self.sides]], dim=-1)
         return self.merge(scores.to(self.parameter_dtype)).transpose(1, 2).flatten(2)
 
     def _folded(
         self, x: Tokens, weights: Weights, mask: Mask | None, fused: bool
     ) -> tuple[Tokens, Energy]:
-        """The layer's output, and the energy, from Gram matrices."""
+        # From Gram matrices.
         if self.has_kernel and forms.are_plain(self.query_key, self.merge, self.out):
             query_key, groups = self.query_key, 2 * self.size.heads
             parameters = cosine_map.Map(query_key.weight, query_key.bias, *self.output_map(weights))
@@ -238,15 +235,12 @@ class Primal(Attention):
         return self.output(phi, weights), self.energy(phi, weights)
 
     def energy(self, phi: cosine_map.Features, weights: Weights) -> Energy:
-        """The energy from the Gram matrices of features; of no sample outside training."""
+        # Of no sample outside training.
         grams = cosine_map.gram(phi if self.training else phi[:0])
         return ksvd.energy_of_grams(grams, weights, self.roots())
 
     def output(self, phi: cosine_map.Features, weights: Weights) -> Tokens:
-        """The layer's output from features and weights, of both sides or of e alone.
-
-        Plain linear layers are multiplied into the weights, and others are called.
-        """
+        # Plain linear layers are multiplied into the weights, and others are called.
         if forms.are_plain(self.merge, self.out):
             return cosine_map.affine(phi, *self.output_map(weights))
         with full_precision(forms.by_side(phi, self.size.heads), weights) as (phi, weights):
@@ -256,7 +250,7 @@ class Primal(Attention):
         return self.out(merged)
 
     def output_map(self, weights: Weights) -> tuple[cosine_map.OutputMap, cosine_map.OutputBias]:
-        """The map from features to output tokens: weights, then C, then the output projection."""
+        # Weights, then C, then the output projection.
         out = self.out.weight.unflatten(1, (self.size.heads, self.size.head_dim))
         merge = forms.merge_of_both(self.merge.weight, self.sides, self.scales.shape[-1])
         # One small matrix per sample, by which all tokens are multiplied: fp32 takes little time.
@@ -268,7 +262,7 @@ class Primal(Attention):
     def losses(
         self, energy: Energy, weights: Weights, count: Shaped[Tensor, " b"]
     ) -> dict[str, Tensor]:
-        """The loss eta J^2 in training, else none; `energy` is a sum over `count` tokens."""
+        # eta J^2; `energy` is a sum over `count` tokens.
         if not self.training:
             return {}
         with full_precision(energy, weights) as (energy, weights):
@@ -276,7 +270,7 @@ class Primal(Attention):
         return {"ksvd": self.eta * ksvd.squared_objective(energy, trace, count, self.ksvd_mean)}
 
     def backend_for(self, x: Tokens) -> str:
-        """See `Attention.backend_for`; `Unsupported` if triton is required, and a trial fails."""
+        # `Unsupported` if triton is required, and a trial fails.
         if self.backend in ("folded", "literal"):
             return self.backend
         groups, required = 2 * self.size.heads, self.backend == "triton"
@@ -291,7 +285,7 @@ class Primal(Attention):
         return "triton" if fused else "folded"
 
     def analytic_flops(self, n: int) -> int:
-        """See `Attention.analytic_flops`: products with all tokens, and those that make weights."""
+        # Products with all tokens, and those that make weights.
         dim, (_, heads, rows, rank) = self.size.dim, self.directions.shape
         width = heads * self.features
         sampled = 2 * rows * width * rank if self.projections == "dependent" else 0
@@ -299,16 +293,15 @@ class Primal(Attention):
 
     @torch.no_grad()
     def matrix(self, x: Tokens, context: Context, mask: Mask | None) -> Matrix:
-        """See `Attention.matrix`: the kernel Phi_q Phi_k^T, which is decomposed."""
+        # The kernel Phi_q Phi_k^T, which is decomposed.
         return forms.kernel_matrix(self, x, context, mask)
 
     def start(self, batch: int) -> State:
-        """See `Attention.start`: sums of queries and keys over the tokens so far, their number."""
+        # Sums of queries and keys over the tokens so far, their number.
         past = self.zero_past(batch, self.short_conv)
         return self.zero_state(batch, 2 * self.size.dim), self.zero_state(batch).long(), *past
 
     def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
-        """See `Attention.extend`."""
         (total, count, *past), n = state, x.shape[1]
         projected, past = self.short_conv.extend(self.query_key(x), tuple(past), real)
         positions = positions_after(count, n)

@@ -38,18 +38,17 @@ if TYPE_CHECKING:
 Vectors = Float[Tensor, "b n ch width"]
 BySide = Float[Tensor, "b c h n p"]
 
+# Lambda from its parameters: their square (published), exponential or softplus; or fixed at 1.
 LambdaForm = Literal["squared", "exponential", "softplus", "fixed"]
-"""Lambda from its parameters: their square (published), exponential or softplus; or fixed at 1."""
 
+# The sides that the output has, of (e, r).
 SIDES = {"both": slice(0, 2), "right": slice(0, 1), "left": slice(1, 2)}
-"""The sides that the output has, of (e, r)."""
 
-SMALLEST = 2.0**-10
-"""The smallest initial root of Lambda in the forms `exponential` and `softplus`."""
+SMALLEST = 2.0**-10  # The smallest initial root of Lambda in the forms `exponential` and `softplus`
 
 
 def initial_scales(heads: int, rank: int, form: LambdaForm) -> nn.Parameter | nn.Buffer:
-    """The parameters of Lambda; its roots are uniform in [0, 1), or all 1 in the form `fixed`."""
+    # The roots of Lambda are uniform in [0, 1), or all 1 in the form `fixed`.
     roots = torch.rand(heads, rank)
     if form == "fixed":
         return nn.Buffer(torch.ones_like(roots), persistent=False)
@@ -61,14 +60,13 @@ def initial_scales(heads: int, rank: int, form: LambdaForm) -> nn.Parameter | nn
 
 
 def roots(scales: Scales, form: LambdaForm) -> Scales:
-    """The square roots of the diagonal of Lambda, up to their sign in the form `squared`."""
+    # Up to their sign in the form `squared`.
     if form == "exponential":
         return (scales / 2).exp()
     return F.softplus(scales).sqrt() if form == "softplus" else scales
 
 
 def features(phi: FeatureMap, u: Vectors, mask: Mask | None) -> Features:
-    """Phi of queries and keys, zero at padded tokens."""
     if phi is feature_maps.cosine:
         return cosine_map.unit(u, mask)
     mapped = feature_maps.apply(phi, u)
@@ -76,25 +74,21 @@ def features(phi: FeatureMap, u: Vectors, mask: Mask | None) -> Features:
 
 
 def by_side(phi: Features, heads: int) -> BySide:
-    """The features of queries, and of keys; or of one of the two."""
     return phi.unflatten(2, (-1, heads)).permute(0, 2, 3, 1, 4)
 
 
 def merge_of_both(
     weight: Float[Tensor, "width _"], sides: str, rank: int
 ) -> Float[Tensor, "width c s"]:
-    """C of both sides, zero for a side that the output does not have."""
+    # C of both sides, zero for a side that the output does not have.
     merge = weight.unflatten(1, (-1, rank))
     left = sides == "left"
     return merge if sides == "both" else F.pad(merge, (0, 0, int(left), int(not left)))
 
 
 def are_plain(*modules: nn.Module) -> bool:
-    """Return whether a call of each is the product with its weight, which may be read instead.
-
-    It is not with a hook, a subclass, such as a parametrisation, or another class of weights, such
-    as quantised ones.
-    """
+    # Not with a hook, a subclass, such as a parametrisation, or another class of weights, such as
+    # quantised ones: then a call may be another product.
     return all(
         type(module) is nn.Linear
         and type(module.weight) in (nn.Parameter, Tensor)
@@ -107,7 +101,7 @@ def are_plain(*modules: nn.Module) -> bool:
 def cross_attention(
     layer: "zoo.variants.primal.Primal", x: Tokens, context: Context, mask: Mask | None
 ) -> Attended:
-    """The output for each x, and while training the loss of the n x m kernel matrix."""
+    # While training with the loss of the n x m kernel matrix.
     _require_cross(layer, x, context)
     heads, (of_e, of_r) = layer.size.heads, layer.directions.split(1)
     phi_q, phi_k, span = side_features(layer, x, None, 0), None, None
@@ -128,14 +122,12 @@ def cross_attention(
 
 
 def token_count(x: Tokens, mask: Mask | None) -> Shaped[Tensor, " b"]:
-    """The number of real tokens of each sample."""
     return x.new_full(x.shape[:1], x.shape[1]) if mask is None else mask.sum(1)
 
 
 def side_features(
     layer: "zoo.variants.primal.Primal", tokens: Tokens, mask: Mask | None, side: int
 ) -> Features:
-    """Phi of the queries (side 0) or the keys (1) of tokens, zero where padded."""
     positions = None if mask is None else token_ranks(mask)
     if are_plain(layer.query_key):
         weight, bias = layer.query_key.weight.chunk(2)[side], layer.query_key.bias.chunk(2)[side]
@@ -146,7 +138,7 @@ def side_features(
 
 
 def _require_cross(layer: "zoo.variants.primal.Primal", x: Tokens, context: Context) -> None:
-    """Raise `Unsupported` in the forms where no output would depend on the context."""
+    # In these forms no output would depend on the context.
     name, n, m = layer.name(), x.shape[1], context.shape[1]
     independent = layer.projections == "independent"
     reasons = {
@@ -167,7 +159,7 @@ def _require_cross(layer: "zoo.variants.primal.Primal", x: Tokens, context: Cont
 def kernel_matrix(
     layer: "zoo.variants.primal.Primal", x: Tokens, context: Context, mask: Mask | None
 ) -> Matrix:
-    """The kernel Phi_q Phi_k^T, which is decomposed."""
+    # Phi_q Phi_k^T, which is decomposed.
     if context is not x:
         sides = (x, None, 0), (context, mask, 1)
         phi_q, phi_k = (side_features(layer, *side).transpose(1, 2) for side in sides)

@@ -39,12 +39,11 @@ from zoo.variants.primal import Primal
 Heads = Float[Tensor, "b h n width"]
 CausalScores = tuple[ksvd.Scores, ksvd.Scores, Float[Tensor, "b h n"]]
 
+# Tokens of a causal block; the result does not depend on it, and 32 is the fastest on a CPU.
 CHUNK = 32
-"""Tokens of a causal block; the result does not depend on it, and 32 is the fastest on a CPU."""
 
 
 def _signature() -> inspect.Signature:
-    """The options of `primal`, without `projections` and `rank_multi`."""
     whole = inspect.signature(Primal)
     without = {"rank_multi", "projections"}
     return whole.replace(parameters=[p for p in whole.parameters.values() if p.name not in without])
@@ -62,7 +61,6 @@ class PrimalMoments(Primal):
     def forward(
         self, x: Tokens, context: Context | None = None, mask: Mask | None = None
     ) -> Attended:
-        """See `Primal.forward`."""
         if context is not None and context is not x:
             return forms.cross_attention(self, x, context, mask)
         backend = self.backend_for(x)
@@ -83,7 +81,6 @@ class PrimalMoments(Primal):
         return Attended(tokens, self.losses(energy, weights, forms.token_count(x, mask)))
 
     def queries_and_keys(self, x: Tokens, mask: Mask | None) -> forms.Vectors:
-        """Queries and keys of each token."""
         projected = self.short_conv(self.query_key(x), mask)
         return self.rotated(projected, None if mask is None else token_ranks(mask))
 
@@ -91,7 +88,6 @@ class PrimalMoments(Primal):
         self, x: Tokens, mask: Mask | None, directions: ksvd.Directions, *,
         span: forms.BySide | None = None, take: Any = None,
     ) -> tuple[Tokens, ksvd.Weights]:  # fmt: skip
-        """See `Primal.weights`."""
         if span is None or self.size.causal:
             raise Unsupported(f"causal {self.name()} has weights for each token")
         return x, self._moments(span, x, mask, directions)
@@ -102,7 +98,7 @@ class PrimalMoments(Primal):
     def _moments(
         self, span: forms.BySide, x: Tokens, mask: Mask | None, directions: ksvd.Directions
     ) -> ksvd.Weights:
-        """The mean of phi x^T over real tokens, multiplied into `directions`."""
+        # The mean of phi x^T over real tokens, multiplied into `directions`.
         count = forms.token_count(x, mask)
         with full_precision(span, self._heads(x)) as (span, heads):
             count = count.clamp_min(1).to(heads.dtype)[:, None, None, None, None]
@@ -112,7 +108,7 @@ class PrimalMoments(Primal):
         return x.unflatten(-1, (self.size.heads, -1)).transpose(1, 2)
 
     def _causal(self, x: Tokens, mask: Mask | None, phi: forms.BySide, plain: bool) -> Attended:
-        """The form whose projections are made of the tokens so far."""
+        # The projections are made of the tokens so far.
         real = x.new_ones(1, x.shape[1], dtype=torch.bool) if mask is None else mask
         with full_precision(phi, self._heads(x), self.directions) as (phi, heads, directions):
             e, r, traces = causal_scores(phi, heads, directions, real.cumsum(1), plain)
@@ -124,7 +120,7 @@ class PrimalMoments(Primal):
             return Attended(tokens, self._causal_losses(energy, sums, count))
 
     def _by_spans(self, x: Tokens, mask: Mask | None) -> Attended:
-        """`_causal`, a span of tokens at a time: its state has the sums of the loss, too."""
+        # The state has the sums of the loss, too.
         sums = self.zero_state(len(x), self.size.heads)
         state = *self.start(len(x)), sums, sums, sums
         extend = type(self)._extend_with_loss
@@ -132,7 +128,6 @@ class PrimalMoments(Primal):
         return Attended(tokens, self._causal_losses(energy, traces, count))
 
     def _causal_losses(self, energy: ksvd.Energy, traces: Any, count: Tensor) -> dict[str, Tensor]:
-        """The loss from sums over the tokens of each sample and head; none in evaluation."""
         if not self.training:
             return {}
         trace = ksvd.trace(self.directions[None])
@@ -142,7 +137,6 @@ class PrimalMoments(Primal):
         return {"ksvd": self.eta * ksvd.squared_objective(energy, trace, count, self.ksvd_mean)}
 
     def analytic_flops(self, n: int) -> int:
-        """See `Primal.analytic_flops`: with the moments."""
         dim, (_, heads, _, rank) = self.size.dim, self.directions.shape
         width = heads * self.features
         if self.size.causal:
@@ -154,27 +148,23 @@ class PrimalMoments(Primal):
         return 2 * (2 * n * (dim**2 + width * dim) + moments + 2 * width * dim * rank)
 
     def matrix(self, x: Tokens, context: Context, mask: Mask | None) -> Matrix:
-        """See `Primal.matrix`."""
         kernel = super().matrix(x, context, mask)
         return kernel.tril() if self.size.causal and context is x else kernel
 
     def start(self, batch: int) -> State:
-        """See `Attention.start`: the sums of both sides, and the number of tokens."""
+        # The sums of both sides, and the number of tokens.
         shape = (2, self.size.heads, self.features, self.directions.shape[-1])
         past = self.zero_past(batch, self.short_conv)
         return self.zero_state(batch, *shape), self.zero_state(batch).long(), *past
 
     def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
-        """See `Attention.extend`."""
         zeros = self.zero_state(len(x), self.size.heads)
         tokens, state = self._extend_with_loss(x, real, (*state, zeros, zeros, zeros))
         return tokens, state[:-3]
 
     def _extend_with_loss(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
-        """`extend`, with three more sums over tokens in the state, (b, h).
-
-        They are the additions to the trace, the energy and the traces; see `causal_scores`.
-        """
+        # The state has three more sums, (b, h): the additions to the trace, the energy and the
+        # traces; see `causal_scores`.
         (sums, count, *past, added, energy, traces), n = state, x.shape[1]
         projected, past = self.short_conv.extend(self.query_key(x), tuple(past), real)
         positions = positions_after(count, n)
@@ -223,9 +213,6 @@ def causal_scores(
 def additions(
     phi: forms.BySide, values: Float[Tensor, "b c h n s"], e: ksvd.Scores, r: ksvd.Scores
 ) -> Float[Tensor, "b h n"]:
-    """What each token adds to n^2 Tr_n, from sums over the tokens up to it.
-
-    That is a sum over i, j <= n of kappa(j, i) (a_i . b_j): token n adds a row and a column.
-    """
+    # n^2 Tr_n is a sum over i, j <= n of kappa(j, i) (a_i . b_j): token n adds a row and a column.
     (phi_q, phi_k), (a, b) = phi.unbind(1), values.unbind(1)
     return (e * b).sum(-1) + (r * a).sum(-1) - (phi_q * phi_k).sum(-1) * (a * b).sum(-1)

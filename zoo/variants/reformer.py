@@ -81,7 +81,7 @@ class Reformer(ProjectedAttention):
         self.register_buffer("rotations", torch.randn(hashes, size.head_dim, directions))
 
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
-        """See `ProjectedAttention.attend`; `k` is `q`."""
+        # `k` is `q`.
         n = q.shape[-2]
         bucket = block_size(self.bucket, n)
         # In an exported graph more than any length: then no length is a special case.
@@ -106,13 +106,12 @@ def attend_sorted(
     bucket: int,
     dropout: float,
 ) -> Slots:
-    """Sort by hashes, and attend."""
     order = hash_order(q.detach(), real, rotations)
     return hashed_attention(q, v, real, order, bucket, dropout)
 
 
 def hash_order(q: Slots, real: Real, rotations: Float[Tensor, "r e f"]) -> Order:
-    """Tokens by (hash, position), one order per round; padded tokens come last."""
+    # By (hash, position), one order per round; padded tokens come last.
     projected = torch.einsum("bhse,ref->bhrsf", q, rotations)
     hashes = torch.cat([projected, -projected], dim=-1).argmax(-1)
     last = 2 * rotations.shape[-1]
@@ -122,7 +121,7 @@ def hash_order(q: Slots, real: Real, rotations: Float[Tensor, "r e f"]) -> Order
 def hashed_attention(
     q: Slots, v: Slots, real: Real, order: Order, bucket: int, dropout: float
 ) -> Slots:
-    """Softmax over the union of the keys of all rounds, in the order of the tokens."""
+    # Over the union of the keys of all rounds, in the order of the tokens.
     slots = torch.arange(order.shape[-1], device=order.device).expand_as(order)
     rank = torch.zeros_like(order).scatter(-1, order, slots)
     queries, values = chunked(torch.cat([q, v], dim=-1), order, bucket).chunk(2, dim=-1)
@@ -140,7 +139,7 @@ def hashed_attention(
 
 
 def excluded(real: Real, order: Order, rank: Order, bucket: int) -> Bool[Tensor, "#b #h #r t #c w"]:
-    """True for slots that are not real tokens, or form a pair that an earlier round contains."""
+    # Slots that are not real tokens, or form a pair that an earlier round contains.
     slots = torch.arange(real.shape[-1], device=real.device).unflatten(0, (-1, bucket))
     nearby = torch.cat([slots - bucket, slots], dim=-1)
     # Real tokens come first in every order.
@@ -156,7 +155,6 @@ def excluded(real: Real, order: Order, rank: Order, bucket: int) -> Bool[Tensor,
 def same_neighbourhood(
     chunk_of: Int[Tensor, "b h s"], order: Order, bucket: int
 ) -> Bool[Tensor, "b h r t c w"]:
-    """Return whether the round of `chunk_of` contains the pair of a slot and a nearby one."""
     chunk = chunked(chunk_of[..., None], order, bucket)
     other = with_previous(chunk).mT
     return (other == chunk) | (other == chunk - 1)
@@ -165,7 +163,6 @@ def same_neighbourhood(
 def chunked(
     tokens: Shaped[Tensor, "b h s x"], order: Order, bucket: int
 ) -> Shaped[Tensor, "b h r t c x"]:
-    """Tokens in the order of each round, cut into chunks."""
     rounds, width = order.shape[2], tokens.shape[-1]
     # Expanded first, or the backward pass would add up rounds in a random order.
     source = tokens[:, :, None].expand(-1, -1, rounds, -1, -1)
@@ -174,11 +171,10 @@ def chunked(
 
 
 def sum_over_rounds(chunks: Float[Tensor, "b h r t c x"], rank: Order) -> Float[Tensor, "b h s x"]:
-    """Chunks back in the order of the tokens, and summed over rounds."""
     index = rank[..., None].expand(-1, -1, -1, -1, chunks.shape[-1])
     return chunks.flatten(3, 4).gather(3, index).sum(2)
 
 
 def with_previous(chunks: Shaped[Tensor, "b h r t c x"]) -> Shaped[Tensor, "b h r t w x"]:
-    """Each chunk after its predecessor; the first one's is the last, which `excluded` masks."""
+    # The first chunk's predecessor is the last, which `excluded` masks.
     return torch.cat([chunks.roll(1, dims=3), chunks], dim=4)

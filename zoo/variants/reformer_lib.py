@@ -71,11 +71,10 @@ class ReformerLib(ProjectedAttention):
         self.full = package.FullQKAttention(dropout=size.dropout)
 
     def backend_for(self, x: Tokens) -> str:
-        """See `Attention.backend_for`: the package."""
         return "library"
 
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
-        """See `ProjectedAttention.attend`; `k` is `q`."""
+        # `k` is `q`.
         batch, heads, n, _ = q.shape
         short = n <= self.bucket
         tail = 0 if short else -n % (2 * self.bucket)

@@ -54,7 +54,6 @@ class Retention(GatedAttention):
         self.make_output()
 
     def inputs(self, x: Tokens, projected: Projected, positions: Positions | None) -> Inputs:
-        """See `RecurrentAttention.inputs`."""
         # fp32 at least: the state is a sum over many tokens.
         with full_precision(projected) as (u,):
             # One rotation for queries and keys. Not slices, whose gradients are as large as `u`.
@@ -65,5 +64,4 @@ class Retention(GatedAttention):
 
 
 def log_gamma(heads: int) -> Float[Tensor, " h"]:
-    """The logarithm of the decay of every head, in float64."""
     return torch.log1p(-torch.exp2(-5 - torch.arange(heads, dtype=torch.float64)))

@@ -46,8 +46,8 @@ SLOWEST = math.exp(-0.5)
 
 Mixes = Float[Tensor, "b n d"]
 Heads = Float[Tensor, "b n h e"]
+# The inputs z; mu starts as 1 - (c / d)^power in channel c.
 INPUTS = {"r": 0.2, "k": 0.7, "v": 0.7, "w": 0.9, "a": 0.9, "g": 0.2}
-"""The inputs z; mu starts as 1 - (c / d)^power in channel c."""
 
 
 @variants.register("rwkv7")
@@ -98,12 +98,11 @@ class Rwkv7(Attention):
     def forward(
         self, x: Tokens, context: Context | None = None, mask: Mask | None = None
     ) -> Attended:
-        """See `Attention.forward`."""
         self.require_self(x, context)
         return Attended(with_real_tokens_first(self._attend, mask, x))
 
     def _attend(self, x: Tokens, count: Int[Tensor, " #b"]) -> Tokens:
-        """Attend among tokens; padded tokens come last."""
+        # Padded tokens come last.
         z = self._inputs(x, F.pad(x, (0, 0, 1, 0))[:, :-1])
         convolved = (conv(layer(z[name])) for name, layer, conv in self._projections())
         r, k, v, inputs = self._steps(z, *convolved)
@@ -112,18 +111,16 @@ class Rwkv7(Attention):
         return self._merge(heads, r, k, v, z["g"])
 
     def backend_for(self, x: Tokens) -> str:
-        """See `Attention.backend_for`."""
         return "recurrent" if eager.on_cpu(x) else "chunked"
 
     def start(self, batch: int) -> State:
-        """See `Attention.start`: a matrix per head, the last token, and projections before."""
+        # A matrix per head, the last token, and projections before.
         heads, width = self.size.heads, self.size.head_dim
         past = self.zero_past(batch, self.query_conv, self.key_conv, self.value_conv)
         state = self.zero_state(batch, heads, width, width)
         return state, self.zero_state(batch, self.size.dim), *past
 
     def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
-        """See `Attention.extend`."""
         sums, before, *past = state
         tokens = torch.cat([before[:, None].to(x.dtype), x], dim=1)
         z, projected, after = self._inputs(x, tokens[:, :-1]), [], []
@@ -143,7 +140,6 @@ class Rwkv7(Attention):
         return self._merge(heads, r, k, v, z["g"]), (sums, last, *after)
 
     def _projections(self) -> list[tuple[str, nn.Module, ShortConvolution]]:
-        """The name of the input, the projection and the convolution of r, k and v."""
         return [
             ("r", self.query, self.query_conv),
             ("k", self.key, self.key_conv),
@@ -151,14 +147,13 @@ class Rwkv7(Attention):
         ]
 
     def _inputs(self, x: Tokens, before: Tokens) -> dict[str, Mixes]:
-        """The six mixtures of each token and the token before, by the name of the input."""
         mixed = x + self.mix[:, None, None] * (before - x)
         return dict(zip(INPUTS, mixed, strict=True))
 
     def _steps(
         self, z: dict[str, Mixes], r: Mixes, k: Mixes, v: Mixes
     ) -> tuple[Heads, Heads, Heads, Inputs]:
-        """r, ktilde and v of each head, (b, n, h, e), and the 2 n steps of the recurrence."""
+        # r, ktilde and v of each head, (b, n, h, e), and the 2 n steps of the recurrence.
         a, log_w = self.rate(z["a"]).sigmoid(), -SLOWEST * self.decay(z["w"]).sigmoid()
         terms = r, k * (1 + (a - 1) * self.written), v, log_w, a, k * self.erased
         with full_precision(*(x.unflatten(-1, (self.size.heads, -1)) for x in terms)) as terms:
@@ -166,7 +161,6 @@ class Rwkv7(Attention):
             return r, k, v, two_steps(r, k, v, log_w, a, F.normalize(erased, dim=-1))
 
     def _merge(self, heads: Queries, r: Heads, k: Heads, v: Heads, z: Mixes) -> Tokens:
-        """Normalise each head, add the bonus, multiply by the gate, apply the output projection."""
         bonus = (r * self.bonus.to(k.dtype).unflatten(0, (self.size.heads, -1)) * k).sum(-1, True)
         heads = heads.transpose(1, 2)
         normed = F.layer_norm(heads, heads.shape[-1:], eps=self.norm.eps).flatten(-2)
@@ -176,7 +170,7 @@ class Rwkv7(Attention):
 
 
 def two_steps(r: Heads, k: Heads, v: Heads, log_w: Heads, a: Heads, erased: Heads) -> Inputs:
-    """The steps of the recurrence; `k` is ktilde, `erased` is khat. The second reads."""
+    # `k` is ktilde, `erased` is khat. The second step reads.
     zero = torch.zeros_like(r)
     steps = (zero, r), (a * erased * (-log_w).exp(), k), (zero, v), (zero, log_w), (erased, zero)
     joined = (torch.stack(each, dim=2) for each in steps)
@@ -184,10 +178,9 @@ def two_steps(r: Heads, k: Heads, v: Heads, log_w: Heads, a: Heads, erased: Head
 
 
 def published_rank(factor: float, dim: int) -> int:
-    """The multiple of 32, at least 32, next to `factor` times the root of the width."""
+    # The multiple of 32, at least 32, next to `factor` times the root of the width.
     return max(32, 32 * round(factor * dim**0.5 / 32))
 
 
 def low_rank(dim: int, rank: int, activation: nn.Module) -> nn.Sequential:
-    """A map (d -> d) of that rank, with an activation between its factors."""
     return nn.Sequential(nn.Linear(dim, rank, bias=False), activation, nn.Linear(rank, dim))

@@ -73,11 +73,9 @@ class Sinks(ProjectedAttention):
         self.sink = nn.Parameter(torch.zeros(size.heads)) if learned else None
 
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
-        """See `ProjectedAttention.attend`."""
         return with_real_tokens_first(self._attend, mask, q, k, v)
 
     def _attend(self, q: Queries, k: Keys, v: Keys, count: Int[Tensor, " #b"]) -> Queries:
-        """Attend among tokens; the first `count` are real."""
         n = q.shape[2]
         attend = partial(
             windowed_attention, window=self.window, causal=self.size.causal, dropout=self.dropout
@@ -93,7 +91,7 @@ class Sinks(ProjectedAttention):
         return attend(q, k, v, count + 1, global_tokens=self.tokens + 1)[:, :, 1 : n + 1, :-1]
 
     def head_flops(self, n: int) -> int:
-        """See `ProjectedAttention.head_flops`: scores and sums of the pairs that are visible."""
+        # Scores and sums of the pairs that are visible.
         window, first = min(self.window, n - 1), min(self.tokens, n)
         before = n * window - window * (window + 1) // 2
         pairs = n + before * (1 if self.size.causal else 2)
@@ -103,14 +101,14 @@ class Sinks(ProjectedAttention):
         return 2 * (pairs + sum(far)) * 2 * self.size.head_dim
 
     def begin(self, batch: int) -> State:
-        """See `ProjectedAttention.begin`: first keys and values, the window, a count."""
+        # First keys and values, the window, a count.
         window = min(self.window + 1, self.size.max_len)
         shapes = [(batch, self.size.heads, m, self.size.head_dim) for m in (self.tokens, window)]
         first, last = (self.zero_state(*shape) for shape in shapes)
         return first, first, last, last, self.zero_state(batch).long()
 
     def recur(self, q: OneToken, k: OneToken, v: OneToken, state: State) -> tuple[OneToken, State]:
-        """See `ProjectedAttention.recur`; the newest token comes last."""
+        # The newest token comes last.
         *old, count = state
         token = torch.arange(self.tokens, device=q.device)
         is_next = (token == count[:, None])[:, None, :, None]
@@ -133,7 +131,6 @@ class Sinks(ProjectedAttention):
     def attend_after(
         self, q: Queries, k: Keys, v: Keys, real: Mask | None, state: State
     ) -> tuple[Queries, State]:
-        """See `ProjectedAttention.attend_after`."""
         *old, count = state
         s, window = self.tokens, old[2].shape[2]
         token, position = (torch.arange(m, device=q.device) for m in (s, window))
@@ -150,7 +147,7 @@ class Sinks(ProjectedAttention):
 
 
 def with_channel(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """One channel more: 1 in queries, 0 elsewhere, with the same logits."""
+    # One channel more: 1 in queries, 0 elsewhere; logits are the same.
     width = q.shape[-1]
     # Attention divides by the root of the new width.
     q = F.pad(q * ((width + 1) / width) ** 0.5, (0, 1), value=1.0)
@@ -158,7 +155,7 @@ def with_channel(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tenso
 
 
 def key_of(logit: Float[Tensor, " h"], q: Float[Tensor, "b h n w"]) -> Float[Tensor, "b h 1 w"]:
-    """The key [0, c] whose logit with any query [q_i, 1] of width w is c."""
+    # [0, c], whose logit with any query [q_i, 1] of width w is c.
     width = q.shape[-1]
     key = F.pad(logit[:, None] * width**0.5, (width - 1, 0))[None, :, None]
     return key.to(q.dtype).expand(q.shape[0], -1, -1, -1)

@@ -73,7 +73,7 @@ class Soft(ProjectedAttention):
         self.query_conv = ShortConvolution(size, size.dim)
 
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
-        """See `ProjectedAttention.attend`; `k` is `q`."""
+        # `k` is `q`.
         count = self.landmarks
         if torch.compiler.is_exporting():
             # Empty segments, where a graph for any length cannot have fewer.
@@ -90,20 +90,20 @@ class Soft(ProjectedAttention):
         return p.mT @ (inverse(a, self.iterations) @ (p @ zero_padding(v, mask)))
 
     def head_flops(self, n: int) -> int:
-        """See `ProjectedAttention.head_flops`: P and its two products; A, and its inverse."""
+        # P and its two products; A, and its inverse.
         count, width = min(self.landmarks, n), self.size.head_dim
         return 2 * count * (3 * n * width + 2 * count * width + 2 * self.iterations * count**2)
 
 
 def gaussian(x: Float[Tensor, "b h l e"], y: Float[Tensor, "b h m e"]) -> Float[Tensor, "b h l m"]:
-    """Return exp(-|x_i - y_j|^2 / (2 sqrt(e)))."""
+    # exp(-|x_i - y_j|^2 / (2 sqrt(e)))
     squares = x.square().sum(-1)[..., None] + y.square().sum(-1)[..., None, :] - 2 * x @ y.mT
     # Rounding can make the difference of squares negative, and no weight exceeds 1.
     return (squares.clamp_min(0.0) * (-0.5 * x.shape[-1] ** -0.5)).exp()
 
 
 def inverse(a: Float[Tensor, "b h l l"], iterations: int) -> Float[Tensor, "b h l l"]:
-    """Newton-Raphson steps towards the inverse of a symmetric matrix with no negative entry."""
+    # Newton-Raphson steps, for a symmetric matrix with no negative entry.
     z = a / a.sum(-1).amax(-1).square()[..., None, None]
     for _ in range(iterations):
         z = 2 * z - z @ a @ z

@@ -40,12 +40,11 @@ from zoo.registry import in_one_line
 from zoo.traits import Identity
 from zoo.variants import variants
 
-AllowedKeys = Bool[Tensor, "#b 1 #n m"]
-"""Which keys each query attends to, for all heads."""
+AllowedKeys = Bool[Tensor, "#b 1 #n m"]  # Which keys each query attends to, for all heads
 
 
+# The `gpu_kernels` of what `scaled_dot_product_attention` computes.
 FUSED = MappingProxyType(dict.fromkeys((False, True), "PyTorch (sdpa)"))
-"""The `gpu_kernels` of what `scaled_dot_product_attention` computes."""
 
 
 def _half_open(layer: "Softmax", other: Any) -> None:
@@ -102,12 +101,10 @@ class Softmax(ProjectedAttention):
                 )
 
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
-        """See `ProjectedAttention.attend`."""
         backend = BACKENDS[self._backend_for(q.device, q.dtype)]
         return backend(q, k, v, mask, self.size.causal, self.dropout)
 
     def recur(self, q: OneToken, k: OneToken, v: OneToken, state: State) -> tuple[OneToken, State]:
-        """See `ProjectedAttention.recur`."""
         state = key_value_cache.append(state, k, v)
         scaled = q * self.size.head_dim**-0.5
         return key_value_cache.attend(state, scaled, key_value_cache.softmax), state
@@ -115,7 +112,6 @@ class Softmax(ProjectedAttention):
     def attend_after(
         self, q: Queries, k: Keys, v: Keys, real: Mask | None, state: State
     ) -> tuple[Queries, State]:
-        """See `ProjectedAttention.attend_after`."""
         q, k, v = (part.to(state[0].dtype) for part in (q, k, v))
         *past, state = key_value_cache.extend(state, k, v, real)
         return key_value_cache.attend_after(self.attend, q, k, v, real, *past), state
@@ -126,7 +122,7 @@ class Softmax(ProjectedAttention):
         return super()._merge(x, heads)
 
     def analytic_flops(self, n: int) -> int | None:
-        """See `Attention.analytic_flops`; the gate is a projection, too."""
+        # The gate is a projection, too.
         total, gate = super().analytic_flops(n), self.gate
         return (
             total
@@ -135,16 +131,11 @@ class Softmax(ProjectedAttention):
         )
 
     def head_flops(self, n: int) -> int:
-        """See `ProjectedAttention.head_flops`: scores and sums of the pairs of tokens."""
+        # Scores and sums of the pairs of tokens.
         pairs = n * (n + 1) // 2 if self.size.causal else n * n
         return 2 * pairs * 2 * self.size.head_dim
 
     def backend_for(self, x: Tokens) -> str:
-        """See `Attention.backend_for`.
-
-        Raises:
-            Unsupported: `backend` is xformers, and a trial of it fails.
-        """
         return self._backend_for(x.device, product_dtype(x))
 
     def _backend_for(self, device: torch.device, dtype: torch.dtype) -> str:
@@ -158,12 +149,10 @@ class Softmax(ProjectedAttention):
 
 
 def gated(heads: Queries, logits: Float[Tensor, "b h n #e"]) -> Queries:
-    """The outputs of the heads, multiplied by the gates of gated attention."""
     return logits.sigmoid() * heads
 
 
 def allowed_keys(q: Queries, k: Keys, mask: Mask | None, causal: bool) -> AllowedKeys | None:
-    """The keys that are real and, if causal, not in the future; None for all keys."""
     allowed = None if mask is None else mask[:, None, None, :]
     if causal:
         past = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()
@@ -172,7 +161,7 @@ def allowed_keys(q: Queries, k: Keys, mask: Mask | None, causal: bool) -> Allowe
 
 
 def naive(q: Queries, k: Keys, v: Keys, mask: Mask | None, causal: bool, dropout: float) -> Queries:
-    """Equation 1 as it is written, with an n x m matrix of weights in memory."""
+    # Equation 1 as it is written, with an n x m matrix of weights in memory.
     # The queries are divided, which are fewer numbers than the scores.
     scores = (q / q.shape[-1] ** 0.5) @ k.mT
     allowed = allowed_keys(q, k, mask, causal)
@@ -186,7 +175,6 @@ def naive(q: Queries, k: Keys, v: Keys, mask: Mask | None, causal: bool, dropout
 
 
 def sdpa(q: Queries, k: Keys, v: Keys, mask: Mask | None, causal: bool, dropout: float) -> Queries:
-    """The same by `torch.nn.functional.scaled_dot_product_attention`."""
     if mask is None:
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal)
     allowed = allowed_keys(q, k, mask, causal)
@@ -196,7 +184,7 @@ def sdpa(q: Queries, k: Keys, v: Keys, mask: Mask | None, causal: bool, dropout:
 def xformers(
     q: Queries, k: Keys, v: Keys, mask: Mask | None, causal: bool, dropout: float
 ) -> Queries:
-    """The same by `xformers.ops.memory_efficient_attention`, whose order of axes is b n h e."""
+    # The order of axes of xformers is b n h e.
     ops = load("softmax.backend=xformers", "xformers.ops", "xformers")
     allowed = None if mask is None else allowed_keys(q, k, mask, causal)
     if allowed is not None:
@@ -209,7 +197,7 @@ def xformers(
 
 
 def additive_bias(allowed: AllowedKeys, q: Queries, k: Keys) -> Float[Tensor, "b h n m"]:
-    """The bias of the scores: 0 where `allowed`, elsewhere so low that the weight is 0."""
+    # 0 where `allowed`, elsewhere so low that the weight is 0.
     (b, h, n, _), m = q.shape, k.shape[2]
     # Half the lowest number: a row of the lowest would overflow to NaN within the kernel.
     bias = q.new_zeros(allowed.shape).masked_fill(~allowed, torch.finfo(q.dtype).min / 2)
@@ -219,7 +207,6 @@ def additive_bias(allowed: AllowedKeys, q: Queries, k: Keys) -> Float[Tensor, "b
 
 @cache
 def xformers_failure(device: torch.device, dtype: torch.dtype, width: int) -> str:
-    """The error of xformers in a trial, forward and backward; empty where it succeeds."""
     if device.type != "cuda":
         return f"it needs a CUDA device, and the tokens are on {device}"
     try:

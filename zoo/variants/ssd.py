@@ -54,5 +54,4 @@ class Ssd(GatedAttention):
         self.make_output()
 
     def inputs(self, x: Tokens, projected: Projected, positions: Positions | None) -> Inputs:
-        """See `RecurrentAttention.inputs`."""
         return gated_inputs(self, projected, self.decay(x), self.temperature, positions)

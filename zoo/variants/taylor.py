@@ -62,31 +62,28 @@ class Taylor(ProjectedAttention):
         self.context, self.context_conv = nn.Linear(size.dim, wide), ShortConvolution(size, wide)
 
     def attend(self, q: Queries, k: Keys, v: Values, mask: Mask | None) -> Outputs:
-        """See `ProjectedAttention.attend`."""
         queries, keys = features(q), zero_padding(features(k), mask)
         return causal_sum.mean(queries, keys, v, self.size.causal, self.chunk)
 
     def head_flops(self, n: int) -> int:
-        """See `ProjectedAttention.head_flops`: both sums, and the denominators."""
+        # Both sums, and the denominators.
         width = 1 + self.feature_dim * (self.feature_dim + 3) // 2
         return 2 * n * width * (2 * self.size.head_dim + 1)
 
     def begin(self, batch: int) -> State:
-        """See `ProjectedAttention.begin`: the sums of phi(k_j) [v_j, 1]^T."""
+        # The sums of phi(k_j) [v_j, 1]^T.
         width = 1 + self.feature_dim * (self.feature_dim + 3) // 2
         return (self.zero_state(batch, self.size.heads, width, self.size.head_dim + 1),)
 
     def attend_after(
         self, q: Queries, k: Keys, v: Values, real: Mask | None, state: State
     ) -> tuple[Outputs, State]:
-        """See `ProjectedAttention.attend_after`."""
         queries, keys = features(q), zero_padding(features(k), real)
         heads, sums = causal_sum.mean_after(queries, keys, v, state[0], self.chunk)
         return heads, (sums,)
 
 
 def features(x: Float[Tensor, "*any e"]) -> Float[Tensor, "*any f"]:
-    """Return phi(x)."""
     width = x.shape[-1]
     x = x * width**-0.25
     a, b = torch.triu_indices(width, width, 1, device=x.device)

@@ -35,8 +35,7 @@ from zoo.kernels.real_tokens import zero_padding
 from zoo.projected import ProjectedAttention
 from zoo.variants import variants
 
-TINY = 1e-15
-"""The norm below which a vector counts as zero. Its square can be represented in fp32."""
+TINY = 1e-15  # The norm below which a vector counts as zero. Its square can be represented in fp32.
 
 
 @variants.register("yoso")
@@ -66,7 +65,6 @@ class Yoso(ProjectedAttention):
         self.tau, self.bound = tau, gradient == "bound"
 
     def attend(self, q: Queries, k: Keys, v: Keys, mask: Mask | None) -> Queries:
-        """See `ProjectedAttention.attend`."""
         v = zero_padding(v, mask)
         form = collisions.Form(self.size.causal, self.tau, self.bound)
         if self.dropout or not eager.on_cpu(q):
@@ -74,14 +72,13 @@ class Yoso(ProjectedAttention):
         return unit(collisions.tiled(unit(q), unit(k), v, form))
 
     def recur(self, q: OneToken, k: OneToken, v: OneToken, state: State) -> tuple[OneToken, State]:
-        """See `ProjectedAttention.recur`; the cache has unit keys."""
+        # The cache has unit keys.
         state = key_value_cache.append(state, unit(k), v)
         return unit(key_value_cache.attend(state, unit(q), self._weigh)), state
 
     def attend_after(
         self, q: Queries, k: Keys, v: Keys, real: Mask | None, state: State
     ) -> tuple[Queries, State]:
-        """See `ProjectedAttention.attend_after`."""
         k = unit(k)
         *past, state = key_value_cache.extend(state, k, v, real)
         return key_value_cache.attend_after(self.attend, q, k, v, real, *past), state
@@ -92,7 +89,7 @@ class Yoso(ProjectedAttention):
 
 
 def unit(x: Queries) -> Queries:
-    """Unit vectors, and zero for vectors without a direction."""
+    # Zero for vectors without a direction.
     norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     zero = norm < TINY
     return (x / norm.masked_fill(zero, 1.0)).masked_fill(zero, 0.0)

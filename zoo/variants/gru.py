@@ -1,0 +1,62 @@
+"""Gated recurrent unit in place of attention: a control that is not linear in its state.
+
+Cho et al., "Learning Phrase Representations using RNN Encoder-Decoder for Statistical Machine
+Translation", 2014, arXiv 1406.1078, as `torch.nn.GRU` computes it:
+
+    r_i = sigmoid(W_r x_i + U_r h_(i-1))        z_i = sigmoid(W_z x_i + U_z h_(i-1))
+    c_i = tanh(W_c x_i + r_i * (U_c h_(i-1)))   h_i = (1 - z_i) * c_i + z_i * h_(i-1)
+    out_i = W_o h_i + b_o
+
+The gates have biases, as in PyTorch. Its next state is no linear function of the last one: it shows
+whether state tracking can be learned within the steps of a question. It is computed token by token,
+over the real tokens of a sample. Time O(n d^2), state d.
+"""
+
+from types import MappingProxyType
+
+import torch
+from torch import nn
+
+from zoo.contract import Attended, Attention, Context, Mask, Size, State, Tokens
+from zoo.kernels.real_tokens import gather_tokens, real_tokens_first
+from zoo.traits import Traits
+from zoo.variants import variants
+
+
+@variants.register("gru")
+class GatedRecurrentUnit(Attention):
+    """A gated recurrent unit, and a projection of its states."""
+
+    version = "1.0"
+    traits = Traits.causal_only(linear=True, stochastic=False, recurrent=True)
+    family = "no attention"
+    is_baseline = True
+    expected_failures = MappingProxyType({"vmap": "PyTorch has no batching rule for a GRU"})
+
+    def __init__(self, size: Size) -> None:
+        super().__init__(size)
+        self.recurrence = nn.GRU(size.dim, size.dim, batch_first=True)
+        self.out = nn.Linear(size.dim, size.dim)
+
+    def forward(
+        self, x: Tokens, context: Context | None = None, mask: Mask | None = None
+    ) -> Attended:
+        """See `Attention.forward`."""
+        self.require_self(x, context)
+        if mask is None:
+            return Attended(self.out(self.recurrence(x)[0]))
+        order, inverse = real_tokens_first(mask)
+        heads, _ = self.recurrence(gather_tokens(x, order))
+        return Attended(self.out(gather_tokens(heads, inverse)))
+
+    def start(self, batch: int) -> State:
+        """See `Attention.start`: the vector h."""
+        return (self.zero_state(batch, self.size.dim),)
+
+    def extend(self, x: Tokens, real: Mask | None, state: State) -> tuple[Tokens, State]:
+        """See `Attention.extend`."""
+        heads, _ = self.recurrence(x, state[0].to(x.dtype)[None])
+        n = heads.new_full((len(x), 1), x.shape[1]).long() if real is None else real.sum(1, True)
+        # A sample without real tokens keeps its state.
+        last = gather_tokens(torch.cat([state[0][:, None].to(heads), heads], 1), n)
+        return self.out(heads), (last[:, 0].to(state[0]),)
