@@ -63,7 +63,7 @@ def columns(suite: Suite, form: str, questions: Sequence[SuiteQuestion]) -> list
         *(_published(suite, questions) if suite.average else ()),
         Column(name="parameters", of=cost("train", middle, "parameters"), heading="parameters",
                write=whole_text, outputs=SCREENS, only_if_any=True,
-               note=f"of a {plan.level}, at {middle:,} tokens."),
+               note=f"of a {'layer' if plan.level == 'layer' else 'model'}, at {middle:,} tokens."),
         *(_decoding(max(plan.lengths)) if form == CAUSAL else ()),
         *values("computed_by", of=lambda source: source.costs[source.costs["pass"] == "train"]
                 .sort_values("length").reindex(columns=["row", "computed_by"])
@@ -75,7 +75,9 @@ def columns(suite: Suite, form: str, questions: Sequence[SuiteQuestion]) -> list
 def _mean(questions: Sequence[str]) -> list[Column]:
     def mean(source: Source) -> pd.Series:
         found = source.answers[source.answers["question"].isin(questions)]
-        return found.groupby("row")["mean"].agg(lambda of: of.mean(skipna=False))
+        # Of a question without any result the data may be missing here.
+        has_any = found.groupby("question")["mean"].transform("count") > 0
+        return found[has_any].groupby("row")["mean"].agg(lambda of: of.mean(skipna=False))
 
     return [Column(name="mean", of=mean, heading="mean", write=_one_digit, descending=True,
                    note="over the tasks, of a variant with a result of each.")]  # fmt: skip

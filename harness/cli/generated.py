@@ -73,7 +73,8 @@ def _reports(root: Path) -> Files:
         values = advice.table(of.answers, of.seeds, content.costs, of.suite, catalogue.described())
         tables[f"{name}.json"] = f"{compact.encode(values)}\n".encode()
         tables[f"{name}.csv"] = frame_csv(suite_pages.published(of))
-        text = insert(text, name, suite_pages.readme_table(of))
+        if f"<!-- {name} -->" in text:
+            text = insert(text, name, suite_pages.readme_table(of))
     (tested,) = [of for of in found.suites if of.suite.key == validity.suite()] or (
         report.results_in(content, [validity.suite()], published=False).suites
     )

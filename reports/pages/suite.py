@@ -16,12 +16,12 @@ from harness.records.families import layer_counts
 from harness.records.suites import Suite, SuiteQuestion
 from reports import layer_costs, matrix, papers, suite_results
 from reports.markdown import rendered
-from reports.pages.sentences import best_rows, sentences
+from reports.pages.sentences import best_rows, sentences, strongest
 from reports.statistics import LEVEL
 from reports.suite_results import has_runs
 from reports.table import Line, Table, tex
 from reports.table import shown as columns_of
-from reports.text import NOTHING, WIDE, frame_csv, number, outdated_text, plain, threads_of
+from reports.text import NOTHING, WIDE, frame_csv, outdated_text, plain, threads_of
 
 OF_A_SEED = [
     "suite", "question", "row", "attention", "task", "seed", "status", "reason", "metric", "score",
@@ -94,7 +94,9 @@ class Tables(NamedTuple):
         asked = min(len(names), found["question"].nunique())
         of_form = self.answers["question"].isin(names) & self.answers["row"].isin(self.added)
         yours = self.answers.loc[of_form & has_runs(self.answers), "row"]
-        chosen = (counts >= max(1, HALF * asked)) | index.isin(yours)
+        # The twins of a variant have one question of a suite with a mean.
+        least = 1 if self.suite.average else max(1, HALF * asked)
+        chosen = (counts >= least) | index.isin(yours)
         return [str(row) for row in index[chosen if chosen.any() else counts >= 0]]
 
     @property
@@ -206,15 +208,14 @@ def published(of: Tables) -> pd.DataFrame:
 
 
 def _rendered(template: str, of: Tables) -> bytes:
+    columns = [column for form in of.matrix for column in of.table(form, "page").columns]
+    legend: dict[str, dict[str, None]] = {}
+    for column in columns:
+        legend.setdefault(column.note, {})[column.heading] = None
     return rendered(
         template, of=of, **of._asdict(), about=about(of), tex=tex,
         middle=of.suite.cost.middle_length, options=_options(of.suite), sentences=sentences(of),
-        legend={
-            column.heading: column.note
-            for form in of.matrix
-            for column in of.table(form, "page").columns
-            if column.note
-        },
+        legend={", ".join(headings): note for note, headings in legend.items() if note},
         probe_tables=_probe_tables(of), correlations=correlations(of),
     ).encode()  # fmt: skip
 
@@ -254,16 +255,12 @@ def about(of: Tables) -> list[Line]:
         answers = of.answers[(of.answers["question"] == question.name) & (of.answers["text"] != "")]
         pairs = of.pairs[of.pairs["question"] == question.name]
         whole = answers[answers["part"] == ""]
-        strongest = answers.loc[
-            answers["baseline"] != "", ["baseline", "baseline_value"]
-        ].value_counts()
-        texts = [f"{name}: {number(value)}" for name, value in strongest.index[:1]]
         recipe = of_recipes[question.name]
         found.append({
             "name": question.name, "title": question.title, "form": of.forms[question.name],
             "asks": question.asks, "note": question.note, "steps": recipe.train["steps"],
-            "model": _model(recipe.model), "baseline": texts[0] if texts else NOTHING,
-            "pairs": math.comb(len(whole), 2),
+            "model": _model(recipe.model), "baseline": strongest(answers) or NOTHING,
+            "pairs": math.comb(len(whole), 2), "has_results": len(answers) > 0,
             "apart": len(told_apart(whole, pairs, question.ceiling)),
         })  # fmt: skip
     return found

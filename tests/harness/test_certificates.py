@@ -5,7 +5,7 @@ import tomllib
 
 import pytest
 
-from harness import pages
+from harness.cli import pages
 from harness.records.certificate import CheckResult
 from harness.records.files import read_lines
 from harness.records.store import CertificateStore
