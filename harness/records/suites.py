@@ -240,11 +240,12 @@ def published(suite: Suite) -> "pd.DataFrame":
 
 
 @cache
-def _built_in(name: str, folder: Path = FOLDER) -> Suite:
+def _built_in(name: str, folder: Path | None = None) -> Suite:
     if name not in names():
         raise UserError(unknown("suite", name, [*names(), "FILE.toml"]))
     label = f"suite {name!r}"
-    return _parse(name, read_toml(folder / f"{name}{SUFFIX}", label, "reinstall"), label)
+    path = (folder or FOLDER) / f"{name}{SUFFIX}"
+    return _parse(name, read_toml(path, label, "reinstall"), label)
 
 
 def _parse(name: str, tables: Table, label: str) -> Suite:

@@ -107,21 +107,30 @@ def official(split: SplitName) -> SplitName:
     return "test" if split == "test" else "train"
 
 
+BLOCKS = 10
+
+
 def in_split(
     targets: UInt8[np.ndarray, " n"],
     split: SplitName,
     repeats: Bool[np.ndarray, " n"] | None = None,
+    *,
+    in_blocks: bool = False,
 ) -> Int64[np.ndarray, " count"]:
     # Dev is a tenth of every class of `targets`, drawn by `Generator.random`, whose stream NumPy
-    # guarantees. Examples that occur more than once, where `repeats` is true, are in train.
+    # guarantees. With `in_blocks` it is the end of each of ten blocks: neighbours are similar.
+    # Examples that occur more than once, where `repeats` is true, are in train.
     if split == "test":
         return np.arange(len(targets))
     keys = np.random.Generator(np.random.PCG64(DEV_SEED)).random(len(targets))
-    if repeats is not None:
-        keys[repeats] = 1.0  # above all others
     is_dev = np.zeros(len(targets), bool)
     for value in np.unique(targets):
         members = np.flatnonzero(targets == value)
+        if in_blocks:
+            size = -(-len(members) // BLOCKS)
+            keys[members] = -(np.arange(len(members)) % size)
+        if repeats is not None:
+            keys[repeats] = 1.0  # above all others
         members = members[keys[members].argsort(kind="stable")]
         is_dev[members[: len(members) // 10]] = True
     return np.flatnonzero(is_dev == (split == "dev"))

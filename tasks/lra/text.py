@@ -4,9 +4,12 @@ The Large Movie Review Dataset (Maas et al., ACL 2011) as in the Long Range Aren
 arXiv 2011.04006): the review's raw UTF-8 bytes, `<br />` included, truncated to 4,000 bytes, also
 within a character; token = byte + 1.
 
-Deviation: the arena has no dev split; here it is 1,250 reviews of each class, chosen from the
-official 25,000 by a fixed seed. Reviews that occur more than once there are in train, so that none
-is in both; 112 reviews of test occur in the official 25,000 as well, and are not removed.
+Deviation: the arena has no dev split; here it is 1,250 reviews of each class of the official
+25,000: the last tenth of each of ten blocks by number. Reviews of a film have neighbouring numbers,
+and no film of test is in train: with dev drawn at random, naive Bayes of words has 82.8 % on dev
+and 78.4 % on test, with blocks 75.0 % and 78.4 %. Reviews that occur more than once are in train,
+so that none is in both; 112 reviews of test occur in the official 25,000 as well, and are not
+removed.
 
 The reviews are cached by class, negative first, and by number: the order of the repacked files, and
 of the sorted files of the official `aclImdb` folder.
@@ -42,7 +45,7 @@ class Text(ByteTask, ImportedTask):
     """
 
     name = "text"
-    version = 2
+    version = 3
     classes = 2
     labels = ("bad", "good")
 
@@ -59,7 +62,8 @@ class Text(ByteTask, ImportedTask):
     @override
     def load(self, split: SplitName) -> Split:
         corpus = Corpus(*self.arrays(FIELDS, official(split)))
-        chosen = self.subset(split, in_split(corpus.targets, split, corpus.repeats()))
+        members = in_split(corpus.targets, split, corpus.repeats(), in_blocks=True)
+        chosen = self.subset(split, members)
         return corpus.split(chosen, self.max_len, FIRST_BYTE)
 
     @classmethod

@@ -17,7 +17,7 @@ from tasks.contract import NO_ANSWER, SPLITS, Baseline, Split, SplitName
 from tasks.registry import tasks
 from tasks.synthetic.base import Examples, Stream, SyntheticTask
 from tasks.synthetic.recall import MultiQueryRecall
-from zoo.registry import UserError
+from zoo.registry import UserError, require_at_least
 
 RUNG = re.compile(r"(\d{1,5})/(\d{1,6})(?:x(\d{1,3}))?")
 
@@ -54,7 +54,6 @@ class Recall(SyntheticTask):
     Attributes:
         mixture: the rungs of train, dev and test, PAIRS/TOKENSxWEIGHT: weights are shares of train.
         beyond: further rungs of the probes; empty for none.
-        writes: pairs of each key, as in `mqar`.
         probe: examples of each probe.
     """
 
@@ -70,7 +69,6 @@ class Recall(SyntheticTask):
 
     mixture: str = "4/32x2,8/64x2,16/64x2,32/128"
     beyond: str = ""
-    writes: int = 1
     vocabulary: int = 256
     causal: bool = True
     probe: int = 500
@@ -130,13 +128,11 @@ class Recall(SyntheticTask):
         }
 
     def candidates(self, split: Split) -> Int[Tensor, "n c"]:
-        most = split.targets.shape[1] * self.writes
+        writes = self._problem(self.trained[0]).writes
+        most = split.targets.shape[1] * writes
         values = split.sequences[:, 1 : 2 * most : 2].long() - self.classes
-        pairs = self.answers.counted(split.targets).sum(1, keepdim=True) * self.writes
+        pairs = self.answers.counted(split.targets).sum(1, keepdim=True) * writes
         return values.masked_fill(torch.arange(most) >= pairs, NO_ANSWER)
-
-    def shallow_baselines(self) -> Mapping[str, Baseline]:
-        return self._problem(self.trained[0]).shallow_baselines()
 
     def word(self, token: int) -> str:
         return self._problem(self.trained[0]).word(token)
@@ -147,6 +143,48 @@ class Recall(SyntheticTask):
 
     def _problem(self, rung: Rung) -> MultiQueryRecall:
         return MultiQueryRecall(
+            max_len=rung.tokens, pairs=rung.pairs, vocabulary=self.vocabulary, causal=self.causal
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rewritten(MultiQueryRecall):
+    # `mqar` whose keys each occur in several pairs, in random order, with other values.
+    writes: int = 2  # type: ignore[misc]
+
+
+@tasks.register("overwrite")
+@dataclass(frozen=True, kw_only=True)
+class Overwrite(Recall):
+    """Recall of keys that are written several times: the last value counts.
+
+    A memory that adds values and erases none holds all of them: it splits erasing from adding.
+
+    Attributes:
+        writes: pairs of each key.
+    """
+
+    name = "overwrite"
+    version = 1
+    caveat = (
+        "A rule that finds the key and takes any of its values is right in 100 / writes %: only a "
+        "higher accuracy shows that values are overwritten."
+    )
+
+    mixture: str = "4/32x4,8/64x4,16/128x2"
+    writes: int = 2
+
+    def __post_init__(self) -> None:
+        require_at_least(2, "overwrite", writes=self.writes)
+        super().__post_init__()
+
+    @override
+    def shallow_baselines(self) -> Mapping[str, Baseline]:
+        return {"any value of the key": lambda _: 1 / self.writes}
+
+    @override
+    def _problem(self, rung: Rung) -> MultiQueryRecall:
+        return Rewritten(
             max_len=rung.tokens, pairs=rung.pairs, writes=self.writes, vocabulary=self.vocabulary,
             causal=self.causal,
         )  # fmt: skip

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -116,12 +116,8 @@ class MultiQueryRecall(SyntheticTask):
     `max_len`; its random filler is any token, so that a key or an answer may occur once more; it
     gives the first key the slot that was drawn first (see `caveat`).
 
-    With `writes` above 1 each key occurs in so many pairs, in random order, with other values: the
-    last one counts. A memory that adds and does not erase answers one of them.
-
     Attributes:
-        pairs: keys, and queries, per example.
-        writes: pairs of each key.
+        pairs: key-value pairs, and queries, per example.
         filler: what the positions hold that are neither a pair nor a query: zero or random.
     """
 
@@ -136,9 +132,10 @@ class MultiQueryRecall(SyntheticTask):
         "pairs in 64 tokens the rank of a query gave 28 % and its position 29 %, in place of 25 %."
     )
 
+    writes: ClassVar[int] = 1  # pairs of each key
+
     max_len: int = 128
     pairs: int = 8
-    writes: int = 1
     vocabulary: int = 8_192
     filler: Literal["zero", "random"] = "zero"
     causal: bool = True
@@ -159,7 +156,7 @@ class MultiQueryRecall(SyntheticTask):
         least = 2 * written + 2, f"2 for each of {each} and 2 more"
         more = "4 for each of" if self.writes == 1 else "2 for each query, and 2 for each of"
         tokens = 2 * written + 2 * pairs, f"{more} {each}"
-        self._require(pairs=1, writes=1, max_len=tokens, vocabulary=least)
+        self._require(pairs=1, max_len=tokens, vocabulary=least)
 
     @override
     def draw(self, stream: Stream, count: int) -> Examples:
@@ -197,10 +194,6 @@ class MultiQueryRecall(SyntheticTask):
 
     def candidates(self, split: Split) -> Int[Tensor, "n c"]:
         return split.sequences[:, 1 : 2 * self.written : 2].long() - self.classes
-
-    def shallow_baselines(self) -> Mapping[str, Baseline]:
-        # One of the values of the key that is queried, not the last: no memory is erased.
-        return {"any value of the key": lambda _: 1 / self.writes} if self.writes > 1 else {}
 
     def word(self, token: int) -> str:
         if token == 0:

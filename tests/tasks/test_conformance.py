@@ -41,6 +41,7 @@ DIGESTS = {
     "memorise@1[train=300,dev=40,test=50]": "a851d83c 75c15963 858af4d6",
     "noisy-recall@1[train=300,dev=40,test=50]": "67c7a887 47819e90 4f91820d",
     "recall@1[train=300,dev=40,test=50]": "e5e5e1c4 f39dbbf0 cbe58704",
+    "overwrite@1[train=300,dev=40,test=50]": "f14fdd03 b25a6140 6f40f907",
     "a5@2[train=300,dev=40,test=50]": "2b98210d f65e7204 1e25a2b4",
     "adding@2[train=300,dev=40,test=50]": "5ff3262f 17e47e36 22e35ee1",
     "copying@1[train=300,dev=40,test=50]": "5550c075 236c77d2 03c3a582",

@@ -44,6 +44,9 @@ def test_a_source_is_declared_completely(name):
 def test_the_held_out_examples_are_fixed():
     targets = np.repeat(np.arange(2, dtype=np.uint8), 40)
     assert in_split(targets, "dev").tolist() == [3, 11, 13, 20, 48, 53, 59, 62]
+    repeats = np.arange(80) == 3
+    blocks = in_split(targets, "dev", repeats, in_blocks=True)
+    assert blocks.tolist() == [7, 11, 15, 19, 43, 47, 51, 55]
 
 
 @pytest.mark.parametrize(

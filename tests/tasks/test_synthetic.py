@@ -267,3 +267,18 @@ def test_probes_are_drawn_from_no_stream_of_a_split(monkeypatch):
     )
     probes = create("recall", train=300, dev=50, test=50, probe=2).probes()
     assert numbers == [*range(len(SPLITS), len(SPLITS) + len(probes))]
+
+
+def test_the_last_value_of_a_key_that_is_overwritten_is_its_target():
+    task = create("overwrite", mixture="3/32,5/64", vocabulary=64, train=1, dev=1, test=40)
+    test = task.load("test")
+    for row, pairs in zip(test.sequences.tolist(), [6] * 20 + [10] * 20, strict=True):
+        keys, values = row[: 2 * pairs : 2], [v - 32 for v in row[1 : 2 * pairs : 2]]
+        assert sorted(map(keys.count, {*keys})) == [2] * (pairs // 2)
+        assert len({*values}) == pairs
+    answers = zip(test.sequences.tolist(), test.target_positions, test.targets, strict=True)
+    for row, positions, targets in answers:
+        pairs = 2 * int((targets >= 0).sum())
+        last = dict(zip(row[: 2 * pairs : 2], row[1 : 2 * pairs : 2], strict=True))
+        found = [last[row[at]] - 32 for at in positions[: pairs // 2]]
+        assert found == targets[: pairs // 2].tolist()
