@@ -63,7 +63,7 @@ def strongest(answers: pd.DataFrame) -> str:
 
 
 def _of_mean(of: "Tables") -> str:
-    if not of.suite.average:
+    if not of.suite.average or of.answers.loc[of.answers["text"] != "", "question"].nunique() < 2:
         return ""
     column = f"time.{of.suite.cost.longest_length}"
     rows = pd.concat(of.matrix.values())[["mean", column]].dropna(subset=["mean"])

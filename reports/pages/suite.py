@@ -196,7 +196,15 @@ def files(of: Tables, *, latex: bool) -> dict[str, bytes]:
 
 def answers_of(*tables: Tables) -> list[dict[Hashable, Any]]:
     """The results of suites, a line for each row and question."""
-    found = [of.answers.assign(suite=of.suite.key) for of in tables]
+    found = [
+        of.answers.assign(
+            suite=of.suite.key,
+            title=of.answers["question"].map(
+                {question.name: question.title for question in of.suite.questions}
+            ),
+        )
+        for of in tables
+    ]
     return [line for answers in found for line in answers.to_dict("records")]
 
 
@@ -215,7 +223,7 @@ def _rendered(template: str, of: Tables) -> bytes:
     return rendered(
         template, of=of, **of._asdict(), about=about(of), tex=tex,
         middle=of.suite.cost.middle_length, options=_options(of.suite), sentences=sentences(of),
-        legend={", ".join(headings): note for note, headings in legend.items() if note},
+        legend={"; ".join(headings): note for note, headings in legend.items() if note},
         probe_tables=_probe_tables(of), correlations=correlations(of),
     ).encode()  # fmt: skip
 
@@ -292,7 +300,7 @@ def told_apart(
 
 
 def terminal(of: Tables) -> str:
-    head = plain(of.suite.title, WIDE // 2)
+    head = f"{plain(of.suite.title)} ({of.suite.key})"
     titles = [question.title for question in of.suite.questions]
     # Long titles have numbers in the table.
     numbers = {title: f"[{n}]" for n, title in enumerate(titles, 1) if max(map(len, titles)) > LONG}
@@ -302,7 +310,7 @@ def terminal(of: Tables) -> str:
         columns = [replace(c, short=numbers.get(c.heading, c.short)) for c in columns]
         parts = [Table([columns[0], *columns[at : at + MOST_COLUMNS]], lines).terminal(WIDE)
                  for at in range(1, len(columns), MOST_COLUMNS) if lines]  # fmt: skip
-        tables += [f"{head} ({of.suite.key}), {form} questions\n{part}" for part in parts]
+        tables += [f"{fill(f'{head}, {form} questions', WIDE)}\n{part}" for part in parts]
     baselines = [f"{line['title']}: {line['baseline']}" for line in about(of)[:README_ROWS]
                  if line["baseline"] != NOTHING and not numbers]  # fmt: skip
     legend = rendered("legend.txt.j2", of=of, baselines=baselines)
