@@ -74,13 +74,12 @@ def columns(suite: Suite, form: str, questions: Sequence[SuiteQuestion]) -> list
 
 def _mean(questions: Sequence[str]) -> list[Column]:
     def mean(source: Source) -> pd.Series:
-        found = source.answers[source.answers["question"].isin(questions)]
-        # Of a question without any result the data may be missing here.
-        has_any = found.groupby("question")["mean"].transform("count") > 0
-        return found[has_any].groupby("row")["mean"].agg(lambda of: of.mean(skipna=False))
+        found = source.answers[source.answers["question"].isin(questions)].dropna(subset="mean")
+        of_rows = found.groupby("row")["mean"]
+        return of_rows.mean().where(of_rows.count() == found["question"].nunique())
 
     return [Column(name="mean", of=mean, heading="mean", write=_one_digit, descending=True,
-                   note="over the tasks, of a variant with a result of each.")]  # fmt: skip
+                   note="over the tasks with results, of a variant that has all.")]  # fmt: skip
 
 
 def _one_digit(value: float) -> str:
