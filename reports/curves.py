@@ -57,6 +57,6 @@ def draw(found: pd.DataFrame) -> Figure:
 def _panel(axes: Axes, points: pd.DataFrame, value: str, against: str) -> None:
     scores = points.groupby("row")["score"].mean()
     order = scores.sort_values(ascending=points["better"].iloc[0] == "lower").index
-    style.draw_rows(axes, over_seeds(points, value), against, "mean", [*order], band=True)
+    style.draw_rows(axes, over_seeds(points, value), against, "mean", [*order])
     metric = points["dev_metric"].iloc[0]
     axes.set(xlabel=AXES[against], ylabel=f"dev {metric}" if value == "dev" else value)

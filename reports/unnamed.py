@@ -107,7 +107,7 @@ def _words(run: Line) -> list[str]:
     usual = _options(recipe, run["task.name"])
     texts = [*re.split(r",(?=\w+=)", found["options"] or ""), *(found["changes"] or "").split(", ")]
     changes = {name: options[name] for name in sorted(usual.keys() & options.keys())}
-    changes |= dict(text.partition("=")[::2] for text in texts if text)
+    changes |= {name: v for name, _, v in (text.partition("=") for text in texts) if name}
     changes = {name: value for name, value in changes.items()
                if name not in usual or str(usual[name]) != str(value)}  # fmt: skip
     return [

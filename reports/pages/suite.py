@@ -119,7 +119,7 @@ class Tables(NamedTuple):
 def tables(
     suite: Suite, runs: pd.DataFrame, baselines: pd.DataFrame, costs: pd.DataFrame,
     catalogue: Catalogue, *, attentions: Collection[str] = (), questions: Collection[str] = (),
-    added: Collection[str] = (), more: Sequence[str] = (),
+    added: Collection[str] = (), more: Collection[str] = (),
 ) -> Tables:  # fmt: skip
     # Variants without a run are left out, unless there is no run. `attentions` and `questions`
     # leave out others, too; the comparisons and their correction are of all. `added` are the

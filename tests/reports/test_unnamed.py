@@ -149,33 +149,6 @@ def test_of_trials_the_best_is_a_result_once_all_have_ended_without_a_final_run(
     ]
 
 
-def trial(lr: float = 1e-3, dev: float = 0.5, **fields) -> Record:
-    record = tuned(lr=lr, **fields)
-    return record if record.final is None else changed(record, "final", dev=100 * dev)
-
-
-FAILED = [trial(lr, status="diverged", reason="loss is nan") for lr in RATES[1:]]
-CHOICES = {
-    "best on dev, whatever its test score": ([
-        trial(lr, dev, accuracy=1 - dev) for lr, dev in zip(RATES, (0.25, 0.75, 0.5), strict=True)
-    ], 1),
-    "nearest to the recipe of equal ones": (
-        [trial(lr, 0.7) for lr in (9e-3, 1e-4, 3e-3, 2e-4)], 2
-    ),
-    "no failed one": ([*FAILED, trial(RATES[0], 0.01)], 2),
-    "none where all failed": (FAILED, None),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", CHOICES)
-def test_the_best_trial_on_dev_is_chosen(case):
-    trials, place = CHOICES[case]
-    for order in (trials, trials[::-1]):
-        ordered = frame.best_trials_first(frame.of_records(order))
-        expected = [] if place is None else [trials[place].spec.id]
-        assert ordered[ordered["status"] == "ok"]["id"].tolist()[:1] == expected
-
-
 def test_runs_of_an_older_version_of_a_task_or_other_code_are_left_out_and_counted():
     old = [make_record(key="text@9[max_len=512]", task="text", seed=n) for n in (0, 1)]
     new = [make_record("linear", key="text@10[max_len=512]", task="text"), make_record("primal")]
