@@ -30,9 +30,7 @@ def curves(runs: pd.DataFrame, points: pd.DataFrame) -> pd.DataFrame:
         "better",
     ]  # fmt: skip
     suite, found = unnamed.chosen(runs)
-    titles = {question.name: ", ".join(dict.fromkeys(
-        [*question.title.split(", "), *suite.title.split(", ")]
-    )) for question in suite.questions}  # fmt: skip
+    titles = {question.name: question.note for question in suite.questions}
     found = found.assign(question=found["question"].map(titles))[names]
     found = found.merge(points, on=["id", "machine", "started"])
     return found.sort_values(["question", "row", "seed", "step"], ignore_index=True)

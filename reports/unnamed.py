@@ -66,24 +66,23 @@ def _suite(
     runs: pd.DataFrame, costs: pd.DataFrame, asks: Mapping[str, str]
 ) -> tuple[Suite, pd.DataFrame]:
     # The runs of a question share `question.id` and the kind of device. Its title is what it does
-    # not share with the others, in words; the suite is called what all share.
+    # not share with the others, in words; the suite is called the tasks, and what all share.
     keys = ["question.id", "device"]
     first = runs.sort_values(["title", *keys]).drop_duplicates(keys).to_dict("records")
     words = [_words(run) for run in first]
     if len({run["device"] for run in first}) > 1:
         words = [[*of, run["device"]] for of, run in zip(words, first, strict=True)]
+    words = [[*of, run["question.id"]] if words.count(of) > 1 else of
+             for of, run in zip(words, first, strict=True)]  # fmt: skip
     shared = [word for word in words[0] if all(word in of for of in words)]
     titles = [", ".join(word for word in of if word not in shared) or of[0] for of in words]
-    titles = [
-        f"{title} ({run['question.id']})" if titles.count(title) > 1 else title
-        for title, run in zip(titles, first, strict=True)
-    ]
+    heading = ", ".join(dict.fromkeys([*(of[0] for of in words), *shared]))
     questions = tuple(
         _question(run, title, name, ", ".join(of), asks)
         for run, title, name, of in zip(first, titles, _names(titles), words, strict=True)
     )
     suite = Suite(
-        name=NAME, version=1, title=", ".join(shared) or "Runs", rows=ROWS, questions=questions,
+        name=NAME, version=1, title=heading, rows=ROWS, questions=questions,
         cost=_plan(runs, costs),
     )  # fmt: skip
     digests = declared(suite)

@@ -100,7 +100,7 @@ def test_runs_of_other_tasks_recipes_and_devices_are_other_questions(change, cou
 def test_a_question_is_called_what_it_does_not_share_with_the_others_in_words():
     changes = {"train.lr": 0.0003, "model.dim": 128}
     records = [make_record(overrides=changes), make_record(), make_record(task="text"), matched()]
-    assert suite_of(records).title == "recipe paper" and titles(records) == [
+    assert suite_of(records).title == "listops, text, recipe paper" and titles(records) == [
         "listops", "listops, width 128, learning rate 0.0003", "listops, parameters matched",
         "text",
     ]  # fmt: skip
