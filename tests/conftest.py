@@ -4,6 +4,8 @@ import gc
 import os
 import warnings
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -41,6 +43,17 @@ def _modules() -> list[str]:
 
 # Before the packages are imported: the hook does not check modules that are imported already.
 install_import_hook(_modules(), "beartype.beartype")
+
+
+@contextmanager
+def one_line(*named: object) -> Iterator[None]:
+    """Assert that a `UserError` of one line names all of `named`."""
+    from zoo.registry import UserError
+
+    with pytest.raises(UserError) as raised:
+        yield
+    text = str(raised.value)
+    assert "\n" not in text and not [name for name in named if str(name) not in text], text
 
 
 @pytest.hookimpl(tryfirst=True)

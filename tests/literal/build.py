@@ -12,25 +12,17 @@ from zoo.registry import UserError
 
 
 class LiteralClassifier(nn.Module):
-    """The literal model, called as the harness calls `harness.classifier.Classifier`."""
-
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.model = Model(config)
 
     def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        """Scores of each example, and the KSVD loss."""
         real = torch.ones_like(batch.tokens, dtype=torch.bool) if batch.mask is None else batch.mask
         scores, loss = self.model(batch.tokens, real)
         return scores, {"ksvd": loss}
 
 
 def build(spec: RunSpec, task: Task) -> LiteralClassifier:
-    """The literal model that `spec` describes, initialised from the default generator.
-
-    Raises:
-        UserError: `spec` differs from the published model in more than its sizes.
-    """
     model, options = spec.model, options_of(spec).get("primal", {})
     published = {"projections": "auto", "trace": "weights", "ksvd_mean": "batch"}
     if (
@@ -65,10 +57,6 @@ def build(spec: RunSpec, task: Task) -> LiteralClassifier:
 
 
 def translated(literal: LiteralClassifier, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Parameters or gradients of the harness's model, under the names of the literal one's.
-
-    Every tensor is used exactly once; a name that remains is a part without a counterpart.
-    """
     remaining, converted = dict(tensors), {}
 
     def linear(ours: str, theirs: str) -> None:

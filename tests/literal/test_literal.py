@@ -23,7 +23,6 @@ EXAMPLES = 3
 
 
 def spec_of(task: Task, attention: str, dropout: float = 0.0, **options) -> RunSpec:
-    """A run of `attention` on `task`, with `options` of primal."""
     composition = Composition.parse(attention)
     question = Question(
         name="literal", recipe="laptop",
@@ -44,7 +43,6 @@ def spec_of(task: Task, attention: str, dropout: float = 0.0, **options) -> RunS
 
 
 def batch_of(task: Task, padding: str) -> Batch:
-    """Random examples without padding, with padding at the ends, or with padding anywhere."""
     shape = (EXAMPLES, task.sequences, task.max_len)
     tokens = torch.randint(task.vocabulary, shape)
     lengths = torch.randint(1, task.max_len + 1, shape[:2])
@@ -58,7 +56,6 @@ def batch_of(task: Task, padding: str) -> Batch:
 
 
 def pair(spec: RunSpec, task: Task) -> tuple[Classifier, LiteralClassifier]:
-    """Both models, in double precision, with the same random parameters."""
     ours, literal = build_model(spec, task).double(), build(spec, task).double()
     with torch.no_grad():
         for parameter in ours.parameters():
@@ -69,7 +66,6 @@ def pair(spec: RunSpec, task: Task) -> tuple[Classifier, LiteralClassifier]:
 
 
 def losses_and_gradients(model: nn.Module, batch: Batch) -> dict[str, tuple[float, dict]]:
-    """The losses of the task and of KSVD, each with its gradient for every parameter."""
     torch.manual_seed(5)
     scores, losses = model(batch)
     losses = {"task": nn.functional.cross_entropy(scores, batch.targets), **losses}
@@ -99,10 +95,9 @@ def assert_equal(ours: Classifier, literal: LiteralClassifier, batch: Batch) -> 
 
 
 SHAPES = {
-    "40 tokens": Text(max_len=40),
-    "600 tokens": Text(max_len=600),
+    "40 tokens": Text(max_len=40), "600 tokens": Text(max_len=600),
     "pairs of 40": Retrieval(max_len=40),
-}
+}  # fmt: skip
 
 
 @pytest.mark.slow_after(6)

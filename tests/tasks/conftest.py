@@ -3,7 +3,6 @@
 import hashlib
 import json
 import lzma
-import os
 import tarfile
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from tasks.language.wikitext import WikiText
 from tasks.lra.image import Image
 from tasks.lra.text import Text
 from tasks.registry import tasks
-from zoo.registry import UserError
+from tests.conftest import one_line
 
 REVIEWS = {
     split: [
@@ -34,35 +33,22 @@ REVIEWS = {
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch) -> Path:
-    """An empty cache for each test."""
     monkeypatch.setenv(cache.HOME_VARIABLE, str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
-@pytest.fixture(scope="session")
-def real_data() -> Path:
-    """The folder of the real data files; skips the test where none is given."""
-    if "HARNESS_TEST_DATA" not in os.environ:
-        pytest.skip("set HARNESS_TEST_DATA to the folder of the real data")
-    return Path(os.environ["HARNESS_TEST_DATA"])
-
-
 @pytest.fixture
 def rejected(home):
-    """Imports files that a task rejects in one line, after which nothing is cached."""
-
-    def import_files(task, path: Path, message: str) -> None:
-        with pytest.raises(UserError, match=message) as error:
+    def import_files(task, path: Path, *named: str) -> None:
+        with one_line(*named):
             task.import_files(path)
-        assert "\n" not in str(error.value) and not home.exists()
+        assert not home.exists()
 
     return import_files
 
 
 @pytest.fixture
 def declare(monkeypatch):
-    """Changes the source of a task."""
-
     def declare(task, **changes) -> None:
         monkeypatch.setattr(task, "source", replace(task.source, **changes))
 
@@ -71,7 +57,6 @@ def declare(monkeypatch):
 
 @pytest.fixture
 def images(tmp_path, declare) -> dict[str, np.ndarray]:
-    """Random grey images in the folder `packed`: 20 train and 3 test of each class."""
     rng = np.random.default_rng(0)
     content, arrays = {}, {}
     for split, each in (("train", 20), ("test", 3)):
@@ -89,7 +74,6 @@ def images(tmp_path, declare) -> dict[str, np.ndarray]:
 
 @pytest.fixture
 def reviews(tmp_path, declare) -> Path:
-    """The reviews as the folder `official/aclImdb`, which is returned, and an archive of it."""
     arrays, folder = {}, tmp_path / "official" / "aclImdb"
     for split, rows in REVIEWS.items():
         for label, number, rating, text in rows:
@@ -107,7 +91,6 @@ def reviews(tmp_path, declare) -> Path:
 
 
 def article(number: int) -> str:
-    """An article with a heading of a second level, and a line that looks like a title."""
     line = " = 1 rad and k = \n"
     return f" \n = A{number} = \n \n the cat {number} \n{line} \n = = B = = \n \n a <unk> dog \n"
 
@@ -138,7 +121,6 @@ def text_of(series: list[np.ndarray], targets: list[int]) -> str:
 
 @pytest.fixture
 def vowels(tmp_path, declare):
-    """A folder of 90 and 45 short series in the form of JapaneseVowels."""
     rng = np.random.default_rng(0)
     for part, each in (("TRAIN", 10), ("TEST", 5)):
         targets = [target for target in range(9) for _ in range(each)]
@@ -155,14 +137,12 @@ def vowels(tmp_path, declare):
 
 
 def require_conformance(name: str, **options) -> None:
-    """Run the checks of data on a task of imported or of own ones, too few for baselines."""
     (subject,) = configurations(name, tasks.find(name), options)
     failed = [r for c in checks_for(subject, fast=True) if not (r := run(c, subject)).passed]
     assert not failed, failed
 
 
 def packed_reviews(folder: Path) -> Path:
-    """The same reviews as the repacked files in a new folder."""
     folder.mkdir()
     for split, rows in REVIEWS.items():
         lines = (json.dumps({"label": label, "text": text}) + "\n" for label, _, _, text in rows)

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tasks import BASELINES_VERSION, Task, baselines, create, metrics
-from tasks.answers import Classes, SomeClasses
+from tasks import BASELINES_VERSION, Task, baselines, create
+from tasks.answers import SomeClasses
 from tasks.baselines import context, fitting, grey_images, listops, tokens
 from tasks.contract import SPLITS, Split
 from tasks.lra.listops import tokenise
@@ -18,8 +18,6 @@ from tasks.lra.listops import tokenise
 
 @dataclass(frozen=True, kw_only=True)
 class FirstToken(Task):
-    """The first token of the last sequence is the answer; the bag of tokens is always the same."""
-
     name = "first-token"
     version = 1
     classes = 3
@@ -112,7 +110,6 @@ def test_first_tokens_are_one_hot_at_sixteen_positions_with_padding_as_token_zer
 
 
 def counted(sequence, order):
-    """The logarithmic counts of the runs of `order` tokens, of Euclidean length 1."""
     runs = [tuple(sequence[i : i + order]) for i in range(len(sequence) - order + 1)]
     logs = np.array(sorted(np.log1p([runs.count(run) for run in {*runs}])))
     return logs / np.linalg.norm(logs) if len(logs) else logs
@@ -188,50 +185,7 @@ def test_a_perceptron_learns_what_no_linear_model_of_the_pixels_can(monkeypatch)
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_trees_ngrams_and_models_of_the_task_are_fitted_where_train_is_not_small(monkeypatch):
-    monkeypatch.setattr(tokens, "POSITIONS", (2,))
-    monkeypatch.setattr(tokens, "ORDERS", (3,))
-    always = {"chance", "majority", "bag of tokens"}
-    assert compute(FirstToken()).keys() == always | {"first 16 tokens"}
-    monkeypatch.setattr(baselines, "FEW", 300)
-    accuracies = compute(FirstToken())
-    ends = {"first 2 tokens", "last 2 tokens", "first 8 and last 8 tokens"}
-    assert accuracies.keys() == always | ends | {"3-grams", "share"}
-    assert accuracies["share"] == accuracies["first 2 tokens"] == 1.0
-    assert accuracies["last 2 tokens"] < 0.6
-    monkeypatch.setattr(tokens, "BAG_SIZE", 300 * FirstToken.vocabulary - 1)
-    assert accuracies.keys() - compute(FirstToken()).keys() == {"bag of tokens"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Uneven(FirstToken):
-    """The most frequent class of each split is the rarest of another."""
-
-    def load(self, split):
-        plain = super().load(split)
-        absent = {"train": 0, "dev": 1, "test": 2}[split]
-        missing = plain.targets == (absent + 1) % 3
-        return replace(plain, targets=torch.where(missing, absent, plain.targets))
-
-
-def test_baselines_are_means_of_the_metric_and_single_answers_are_left_out(monkeypatch):
-    top_two = metrics.Measure(
-        metrics.find("accuracy").metric,
-        lambda answers, scores, targets: (scores.topk(2).indices == targets[..., None]).any(-1),
-        chance=lambda classes: 2 / classes,
-    )
-    monkeypatch.setattr(metrics, "find", {"top-two": top_two}.__getitem__)
-    answers = Classes(measure="top-two")
-    splits = {name: replace(split, answers=answers) for name, split in load(Uneven()).items()}
-    targets = splits["test"].targets
-    second = splits["train"].targets.bincount(minlength=3)[1:].argmax() + 1
-    assert baselines.compute(Uneven(), splits) == {
-        "chance": 2 / 3, "majority": ((targets == 0) | (targets == second)).double().mean().item(),
-    }  # fmt: skip
-
-
 def splits_of(*rows):
-    """One feature, the token; train, dev and test from rows of (token, class, count)."""
     splits = {}
     for name, part in zip(SPLITS, rows, strict=True):
         tokens = torch.tensor([token for token, _, count in part for _ in range(count)])
@@ -320,22 +274,6 @@ def test_what_was_correct_for_a_key_is_learned_from_train_place_by_place():
     rule = partial(context.by_query, candidates=lambda s: s.sequences, splits=splits, classes=3)
     assert rule(context.positions) == pytest.approx(5 / 6)
     assert rule(lambda split: context.positions(split) * 0) < 5 / 6
-
-
-def test_a_class_is_that_of_the_equal_examples_of_train():
-    rows = [[1, 1], [1, 1], [1, 1], [1, 2], [2, 2]], [0, 1, 1, 2, 2]
-    train = Split.single(torch.tensor(rows[0]), None, torch.tensor(rows[1]))
-    test = Split.single(torch.tensor([[1, 1], [1, 2], [2, 1]]), None, torch.tensor([1, 2, 1]))
-    splits = {"train": train, "dev": test, "test": test}
-    # Token by token [2, 1] is not in train, whose most frequent class is 1 as well as 2.
-    assert tokens.same_in_train(tokens.sequences, splits) == 1.0
-    counts = partial(tokens.bag_of_tokens, vocabulary=3)
-    assert tokens.same_in_train(counts, splits) == pytest.approx(2 / 3)
-
-
-def test_a_perceptron_predicts_without_dropout():
-    model, inputs = grey_images.Perceptron(4, 2).train(), torch.randn(100, 4)
-    assert np.array_equal(model.predict(inputs), model.predict(inputs))
 
 
 def test_entries_without_a_target_count_in_no_majority():

@@ -83,8 +83,6 @@ def test_the_data_of_a_version_are_fixed(key):
 
 @dataclass(frozen=True, kw_only=True)
 class Good(Task):
-    """Random sequences of 3 to 8 tokens, whose classes take turns."""
-
     name = "good"
     version = 1
     classes = 3
@@ -115,31 +113,24 @@ FAULTS = {}
 
 
 def faulty(check, **attributes):
-    """Add a task with other attributes, functions or values."""
     FAULTS.setdefault(check, []).append(type("Bad", (Good,), attributes))
 
 
 def loads(change):
-    """A `load` that changes the splits of the good task."""
     return lambda self, name: change(Good.load(self, name))
 
 
 def replaced(**changes):
-    """A `load` with other values of a split; each is a function of the split."""
     return loads(lambda split: replace(split, **{n: f(split) for n, f in changes.items()}))
 
 
 class Jumping(Split):
-    """A batch that depends on the order of its examples."""
-
     def gather(self, examples, length=None):
         batch = super().gather(examples, length)
         return replace(batch, tokens=batch.tokens + examples[:1, None, None])
 
 
 class Unmasked(Split):
-    """A batch without the mask of its padding."""
-
     def gather(self, examples, length=None):
         return replace(super().gather(examples, length), mask=None)
 

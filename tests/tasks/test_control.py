@@ -11,10 +11,10 @@ from tasks.control.control import PUBLISHED, TEST_SEED, Reference
 from tasks.control.environment import Environment, balance
 from tasks.control.windows import Scale, episodes, returns_of, returns_to_go, windows
 from tasks.data.trajectories import Trajectories, read
+from tests.conftest import one_line
 from tests.tasks.conftest import require_conformance
 from tests.tasks.test_trajectories import arrays, save
 from tests.trajectories import record_short
-from zoo.registry import UserError
 
 pytest.importorskip("mujoco")
 pytest.importorskip("h5py")
@@ -62,8 +62,6 @@ def test_returns_to_go_are_the_rewards_that_follow_and_steps_are_counted_from_0(
 
 
 class Counting(Environment):
-    """Its state is the number of steps done; step t, counted from 1, has reward t."""
-
     def __init__(self, length: int, *, truncated: bool) -> None:
         self.length, self.truncated, self.taken = length, truncated, []
 
@@ -178,20 +176,19 @@ def test_reference_returns_are_those_given_then_those_of_the_file_then_those_of_
     assert Reference(-20.0, 80.0).denormalised(50.0) == 30.0
 
 
-@pytest.mark.parametrize(("content", "options", "message"), [
-    ({}, {}, "names no environment"),
-    ({}, {"env": "InvertedPendulum-v5"}, "no reference returns are known"),
-    ({"states": 11, "actions": 3}, {"env": "HalfCheetah-v5"}, "17 and 6; give the right env"),
-    ({"states": 11, "actions": 3}, {"env": "Hopper-v5", "dev": 1.0}, "between 0 and 1"),
-    ({"states": 11, "actions": 3}, {"env": "Hopper-v5", "steps": 2}, "a trajectory of 3 steps"),
-    ({"lengths": (4,)}, {"env": "Hopper-v5"}, "one trajectory"),
-    ({}, {"env": "a", "reference": "3"}, "RANDOM,EXPERT"),
-    ({}, {"env": "a", "reference": "3,1"}, "must exceed"),
-    ({}, {"env": "a", "reference": "1,3", "episodes": 0}, "episodes"),
-    ({"largest": 1.5, "states": 11, "actions": 3}, {"env": "Hopper-v5"}, "1.5 times the bound"),
-])  # fmt: skip
-def test_what_does_not_fit_is_rejected_in_one_line(tmp_path, content, options, message):
+REJECTED = [
+    ({}, {}), ({}, {"env": "InvertedPendulum-v5"}),
+    ({"states": 11, "actions": 3}, {"env": "HalfCheetah-v5"}),
+    ({"states": 11, "actions": 3}, {"env": "Hopper-v5", "dev": 1.0}),
+    ({"states": 11, "actions": 3}, {"env": "Hopper-v5", "steps": 2}),
+    ({"lengths": (4,)}, {"env": "Hopper-v5"}), ({}, {"env": "a", "reference": "3"}),
+    ({}, {"env": "a", "reference": "3,1"}), ({}, {"env": "a", "reference": "1,3", "episodes": 0}),
+    ({"largest": 1.5, "states": 11, "actions": 3}, {"env": "Hopper-v5"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("content", "options"), REJECTED)
+def test_what_does_not_fit_is_rejected_in_one_line(tmp_path, content, options):
     path = save(tmp_path / "a.hdf5", arrays(**content))
-    with pytest.raises(UserError, match=message) as raised:
+    with one_line():
         create("control", path=path, **options).load("train")
-    assert "\n" not in str(raised.value)

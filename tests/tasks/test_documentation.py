@@ -18,7 +18,6 @@ EXAMPLES = re.findall(r"```(\w+)\n(.*?)```", PAGE, re.DOTALL)
 
 @pytest.fixture
 def table(tmp_path, monkeypatch):
-    """A table where the page expects it."""
     monkeypatch.chdir(tmp_path)
     with Path("my.csv").open("w", newline="") as file:
         rows = [(f"{'fine' if i % 2 else 'poor'} film, {i}", "ab"[i % 2]) for i in range(600)]

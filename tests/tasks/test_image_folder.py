@@ -16,8 +16,8 @@ from tasks import create
 from tasks.contract import SPLITS, Split
 from tasks.data import images
 from tasks.data.images import decode
+from tests.conftest import one_line
 from tests.tasks.conftest import require_conformance
-from zoo.registry import UserError
 
 
 def fill(folder: Path, count: int) -> None:
@@ -29,7 +29,6 @@ def fill(folder: Path, count: int) -> None:
 
 @pytest.fixture
 def plain(tmp_path) -> Path:
-    """A folder of two classes without published splits."""
     for name in ("cat", "dog"):
         fill(tmp_path / "plain" / name, 10)
     return tmp_path / "plain"
@@ -37,7 +36,6 @@ def plain(tmp_path) -> Path:
 
 @pytest.fixture
 def published(tmp_path) -> Path:
-    """A folder of two classes in `train` and `val`."""
     for name in ("cat", "dog"):
         fill(tmp_path / "published" / "train" / name, 10)
         fill(tmp_path / "published" / "val" / name, 3)
@@ -99,7 +97,7 @@ def test_a_folder_of_test_is_test_and_the_one_of_validation_is_dev(published, na
     assert [len(split) for split in splits.values()] == [20, 6, 4]
     assert {n.split("/")[0] for n in names(splits["dev"])} == {name}
     fill(published / "test" / "emu", 1)
-    with pytest.raises(UserError, match="has class 'emu' in test only"):
+    with one_line("emu"):
         load(published)
 
 
@@ -155,49 +153,33 @@ def full(name: str, count: int = 3):
     return lambda folder: fill(folder / name, count)
 
 
-PLAIN = [
-    (full("cat/more"), "cat/more is a folder in that of a class"),
-    (link("cat/up", "."), "cat/up is a folder in that of a class"),
-    (link("cat/a.png", "cat/a.png"), "a.png cannot be read"),
-    (link("emu", "none"), "emu is a link to nothing"),
-    (image("x.jpg"), "x.jpg is in no folder of a class"),
-    (renamed("cat", "\udce9"), r"the class '\\udce9', which is not a line of text"),
-    (renamed("cat", "dog "), "the classes 'dog ' and 'dog'"),
-    (image("cat/a.TIFF"), "a.TIFF is no image of a format"),
-    (full("emu", 2), "has 2 images of class 'emu', one for each of 3 splits"),
-    (full("emu", 0), r"emu has no image \(.jpeg, .jpg, .png, .webp\); add some"),
-    (renamed("cat", ".cat"), "has 1 folders of classes; give at least two"),
-]
-"""Changes of a folder of classes."""
-
-PUBLISHED = [
-    (full("train/cow"), "has class 'cow' in train only; add it to the other folder"),
-    (full("val/cow"), "has class 'cow' in val only"),
-    (renamed("val", "old"), "published has the folders train; give train and val"),
-]
-"""Changes of a folder of `train` and `val`."""
-
-REJECTED = [("plain", *row) for row in PLAIN] + [("published", *row) for row in PUBLISHED]
+REJECTED = {
+    "plain": [
+        full("cat/more"), link("cat/up", "."), link("cat/a.png", "cat/a.png"), link("emu", "none"),
+        image("x.jpg"), renamed("cat", "\udce9"), renamed("cat", "dog "), image("cat/a.TIFF"),
+        full("emu", 2), full("emu", 0), renamed("cat", ".cat"),
+    ],
+    "published": [full("train/cow"), full("val/cow"), renamed("val", "old")],
+}  # fmt: skip
+"""Changes of folders."""
 
 
-@pytest.mark.parametrize(("start", "change", "message"), REJECTED)
-def test_no_image_is_left_out_in_silence(request, start, change, message):
+@pytest.mark.parametrize(
+    ("start", "change"), [(start, change) for start in REJECTED for change in REJECTED[start]]
+)
+def test_no_image_is_left_out_in_silence(request, start, change):
     folder = request.getfixturevalue(start)
     change(folder)
-    with pytest.raises(UserError, match=message) as error:
+    with one_line(folder):
         load(folder)
-    assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    ({"path": "nowhere"}, "image-folder.path=nowhere is not a folder; give one with train/CLASS/"),
-    ({"size": 30, "patch": 16}, "size=30 is not a multiple of patch=16"),
-    ({"size": 4, "patch": 2}, "image-folder.size=4 must be at least 8"),
-    ({"dev": 0.0}, "image-folder.dev=0.0 and image-folder.test=0.1 must be above 0"),
-    ({"seed": -1}, "image-folder.seed=-1 must be at least 0"),
+@pytest.mark.parametrize("options", [
+    {"path": "nowhere"}, {"size": 30, "patch": 16}, {"size": 4, "patch": 2}, {"dev": 0.0},
+    {"seed": -1},
 ])  # fmt: skip
-def test_an_option_out_of_range_is_rejected(plain, options, message):
-    with pytest.raises(UserError, match=message):
+def test_an_option_out_of_range_is_rejected(plain, options):
+    with one_line(*(f"{name}={value}" for name, value in [*options.items()][:1])):
         create("image-folder", **{"path": str(plain)} | options)
 
 
@@ -209,13 +191,12 @@ def palette(image: Image.Image) -> Image.Image:
 
 RED = Image.new("RGB", (5, 4), (250, 20, 20))
 PIXELS = {
-    "RGB": (RED, "JPEG", (250, 20, 20)),
-    "grey": (RED.convert("L"), "JPEG", (89, 89, 89)),
+    "RGB": (RED, "JPEG", (250, 20, 20)), "grey": (RED.convert("L"), "JPEG", (89, 89, 89)),
     "CMYK": (RED.convert("CMYK"), "JPEG", (250, 20, 20)),
     "palette with transparency": (palette(RED), "PNG", (250, 20, 20)),
     "one bit": (Image.new("1", (5, 4), 1), "PNG", (255, 255, 255)),
     "transparent": (RED.convert("RGBA"), "WEBP", (250, 20, 20)),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("what", PIXELS)
@@ -259,26 +240,16 @@ def test_a_damaged_file_is_one_clear_line(published):
     Image.new("L", (8, 8)).save(gif, "GIF")
     for content in (whole[: len(whole) // 2], whole[:-9], gif.getvalue(), b"", bytes(99)):
         path.write_bytes(content)
-        with pytest.raises(UserError) as raised:
+        with one_line(path):
             decode(path)
-        message = str(raised.value)
-        assert message.startswith(f"{path} cannot be read (") and "\n" not in message
-        assert message.endswith("; replace or remove it")
 
 
 def test_a_pipe_is_rejected_where_files_are_listed_and_where_one_is_read(published):
     pipe = published / "train" / "cat" / "pipe.png"
     os.mkfifo(pipe)
     for read in (lambda: load(published), lambda: decode(pipe)):
-        with pytest.raises(UserError, match=r"pipe.png is not a regular file"):
+        with one_line("pipe.png"):
             read()
-
-
-def test_timm_is_imported_again_without_a_second_declaration_of_operators():
-    for _ in range(2):
-        images.require_timm.cache_clear()
-        images.require_timm()
-    assert sys.modules["torchvision"]
 
 
 def test_without_timm_the_error_names_the_extra(plain, monkeypatch):
@@ -288,5 +259,5 @@ def test_without_timm_the_error_names_the_extra(plain, monkeypatch):
     monkeypatch.setattr(images, "_declare_operators", lambda: None)
     monkeypatch.setitem(sys.modules, "timm.data", None)
     monkeypatch.setitem(sys.modules, "torchvision", ModuleType("torchvision"))
-    with pytest.raises(UserError, match=r"images needs timm.data, which .*'\.\[vision\]'"):
+    with one_line("timm.data", "vision"):
         split.gather(torch.tensor([0]))

@@ -14,6 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tasks import create
+from tasks.contract import SPLITS
 from tasks.data import cache, sources
 from tasks.data.corpus import in_split
 from tasks.data.files import Member
@@ -21,6 +23,7 @@ from tasks.data.sources import ImportedTask, fetch_data
 from tasks.lra.image import Image
 from tasks.lra.text import Text
 from tasks.registry import tasks
+from tests.conftest import one_line
 from tests.tasks.conftest import file_of, packed_reviews
 from zoo.registry import UserError
 
@@ -39,6 +42,22 @@ def test_a_source_is_declared_completely(name):
     assert bool(source.downloads) == bool(source.arrays)  # what is downloaded can be verified
     archives = {"image": 1, "text": 1, "wikitext": 1, "listops-lra": 0, "pathfinder-lra": 0}
     assert name not in archives or len(source.downloads) == archives[name]
+
+
+REAL = [
+    "image", "text", "wikitext", "uea-handwriting", "uea-japanese-vowels",
+    "uea-uwave-gesture-library",
+]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", REAL)
+def test_the_real_files_are_those_of_the_source(name):
+    # An import verifies the digest of each array, and the number of examples.
+    if not (folder := os.environ.get("HARNESS_TEST_DATA")):
+        pytest.skip("set HARNESS_TEST_DATA to the folder of the real data")
+    sources.import_all(name, Path(folder))
+    assert all(len(create(name).load(split)) for split in SPLITS)
 
 
 def test_the_held_out_examples_are_fixed():
@@ -73,20 +92,17 @@ def write(name: str, content: bytes):
     return lambda folder: (folder / name).write_bytes(content)
 
 
-@pytest.mark.parametrize(("damage", "path", "message"), [
-    (None, "nowhere", "nowhere does not exist; give the folder of imdb_train"),
-    (lambda f: (f / "new").mkdir(), "new", "new contains no known file; give the folder of"),
-    (write("a", b"x"), "a", r"a cannot be read \(ReadError"),
-    (lambda f: os.mkfifo(f / "pipe"), "pipe", "pipe is not a regular file; remove it or give"),
-    (replace_by_pipe, "", "0_2.txt is not a regular file; remove it"),
-    (write("../aclImdb_v1.tar.gz", b"x"), "../aclImdb_v1.tar.gz", r"has 1 bytes, \d+ expected"),
+@pytest.mark.parametrize(("damage", "path"), [
+    (None, "nowhere"), (lambda f: (f / "new").mkdir(), "new"), (write("a", b"x"), "a"),
+    (lambda f: os.mkfifo(f / "pipe"), "pipe"), (replace_by_pipe, "test/neg/0_2.txt"),
+    (write("../aclImdb_v1.tar.gz", b"x"), "../aclImdb_v1.tar.gz"),
 ])  # fmt: skip
 def test_other_files_than_the_known_ones_are_one_line_and_nothing_is_cached(
-    reviews, rejected, damage, path, message
+    reviews, rejected, damage, path
 ):
     if damage:
         damage(reviews)
-    rejected(Text, reviews / path, message)
+    rejected(Text, reviews / path.removesuffix("test/neg/0_2.txt"), Path(path).name)
 
 
 def test_known_files_are_verified_before_they_are_opened(reviews, images, tmp_path, rejected):
@@ -95,9 +111,9 @@ def test_known_files_are_verified_before_they_are_opened(reviews, images, tmp_pa
         (Image, tmp_path / "packed" / "cifar10_gray_uint8.npz"),
     ):
         path.write_bytes(b"not a tar" + path.read_bytes()[9:])
-        rejected(task, path, f"{path.name} has SHA256 .* expected; get it again")
+        rejected(task, path, path.name, "SHA256")
         path.write_bytes(path.read_bytes()[:-1])
-        rejected(task, path, rf"{path.name} has \d+ bytes, \d+ expected")
+        rejected(task, path, path.name, "bytes")
 
 
 def test_no_member_of_an_archive_is_extracted_or_followed(reviews, tmp_path, monkeypatch):
@@ -120,13 +136,13 @@ def test_a_file_that_an_archive_has_twice_is_an_error(reviews, rejected, tmp_pat
     with tarfile.open(tmp_path / "evil.tar.gz", "w:gz") as archive:
         for name in ("train", "test", "test/neg"):
             archive.add(reviews / name, name)
-    rejected(Text, tmp_path / "evil.tar.gz", r"evil.tar.gz contains test/neg/0_2.txt twice")
+    rejected(Text, tmp_path / "evil.tar.gz", "evil.tar.gz", "test/neg/0_2.txt")
 
 
 def test_a_line_and_a_file_of_any_length_do_not_fill_the_memory():
-    with pytest.raises(UserError, match="x, line 2 has more than 5 bytes; get it again"):
+    with one_line("x, line 2", "5 bytes"):
         [*Member("x", "x", io.BytesIO(b"1234\n123456")).lines(5)]
-    with pytest.raises(UserError, match="x has more than 5 bytes; get it again"):
+    with one_line("x has", "5 bytes"):
         Member("x", "x", io.BytesIO(b"123456")).read(5)
 
 
@@ -138,7 +154,7 @@ def test_a_failed_import_leaves_the_cache_as_it_was_and_another_repairs_it(revie
         Text.import_files(reviews)
     assert [*home.iterdir()] == [path] and path.read_bytes() == content
     path.write_bytes(b"damaged")
-    with pytest.raises(UserError, match="then run 'harness data import text PATH'"):
+    with one_line(path):
         Text(train=36, dev=4, test=6).load("test")
     assert Text.import_files(reviews.parent / "aclImdb_v1.tar.gz").read_bytes() == content
 
@@ -146,16 +162,10 @@ def test_a_failed_import_leaves_the_cache_as_it_was_and_another_repairs_it(revie
 CUT = 320
 """Bytes after which a server closes the connection."""
 
-FAULTS = {
-    "absent": "404", "page": "hash of downloaded file", "short": "hash of downloaded file",
-    "cut": "IncompleteRead", "corrupt": "hash of downloaded file",
-    "endless": r"more than \d+ bytes", "slow": "timed out", "unreachable": "Connection",
-}  # fmt: skip
+FAULTS = ["absent", "page", "short", "cut", "corrupt", "endless", "slow", "unreachable"]
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers `/BEHAVIOUR/NAME` with the file of that name, correctly or with a fault."""
-
     def __init__(self, files: dict[str, bytes], requests: list[str], done, *args) -> None:
         self.files, self.requests, self.done = files, requests, done
         super().__init__(*args)
@@ -191,7 +201,6 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server(reviews, monkeypatch):
-    """Serves the archive of the reviews; the addresses of its files, and what was requested."""
     monkeypatch.setattr(sources, "RETRIES", 0)
     monkeypatch.setattr(sources, "CHUNK", 64)
     files, requests, done = {}, [], threading.Event()
@@ -234,16 +243,6 @@ def test_fetched_data_are_those_of_an_import(fetch, reviews, home, server, behav
     assert Text.import_files(reviews).read_bytes() == content
 
 
-def test_files_without_an_archive_are_fetched_one_by_one(server, declare, tmp_path):
-    folder = packed_reviews(tmp_path / "packed")
-    paths = sorted(folder.iterdir())
-    server[0].update({path.name: path.read_bytes() for path in paths})
-    urls = tuple(file_of(path, f"{server[2]}/good/{path.name}") for path in paths)
-    declare(Text, files=urls)
-    content = fetch_data("text", lambda *_: None).path.read_bytes()
-    assert Text.import_files(folder).read_bytes() == content
-
-
 @pytest.mark.parametrize("offline", [False, True])
 def test_a_downloaded_archive_is_not_downloaded_again_unless_damaged(fetch, server, home, offline):
     path = fetch("good").path
@@ -252,7 +251,7 @@ def test_a_downloaded_archive_is_not_downloaded_again_unless_damaged(fetch, serv
     path.unlink()
     (home / "downloads" / "aclImdb_v1.tar.gz").write_bytes(b"damaged")
     if offline:
-        with pytest.raises(UserError, match=r"aclImdb_v1.tar.gz has 7 bytes, \d+ expected"):
+        with one_line("aclImdb_v1.tar.gz", "7 bytes"):
             fetch("good", offline=True)
     else:
         assert fetch("good").path == path and server[1] == ["good", "good"]
@@ -274,22 +273,13 @@ def test_a_faulty_server_is_one_line_and_leaves_no_file(fetch, home, fault):
     def report(_: str, count: int, size: int) -> None:
         received.append(count - size)
 
-    with pytest.raises(UserError, match=FAULTS[fault]) as error:
+    with one_line("aclImdb_v1.tar.gz"):
         fetch(fault, progress=report, timeout=0.2 if fault == "slow" else 300.0)
-    assert "\n" not in str(error.value) and max(received) <= 0
-    assert files(home) == []
-
-
-def test_a_failed_download_is_tried_again(fetch, server, monkeypatch):
-    monkeypatch.setattr(sources, "RETRIES", 1)
-    monkeypatch.setattr("time.sleep", lambda seconds: None)
-    with pytest.raises(UserError):
-        fetch("absent")
-    assert server[1] == ["absent", "absent"]
+    assert max(received) <= 0 and files(home) == []
 
 
 def test_offline_names_the_missing_archive(fetch, server, home):
-    with pytest.raises(UserError, match=r"downloads holds no aclImdb_v1.tar.gz; run 'harness data"):
+    with one_line("aclImdb_v1.tar.gz"):
         fetch("good", offline=True)
     assert server[1] == [] and not home.exists()
 
@@ -298,9 +288,9 @@ def test_a_full_disk_or_a_folder_that_cannot_be_written_is_one_line(fetch, tmp_p
     def fill(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with pytest.raises(UserError, match=r"tar.gz cannot be stored in .* \(No space left on dev"):
+    with one_line("tar.gz", "No space left on device"):
         fetch("good", progress=fill)
     (tmp_path / "downloads").write_text("")
     monkeypatch.setenv(cache.HOME_VARIABLE, str(tmp_path))
-    with pytest.raises(UserError, match=r"cannot be stored in .*; make room"):
+    with one_line(tmp_path):
         fetch("good")

@@ -13,7 +13,7 @@ import torch
 
 from tasks.data import cache
 from tasks.data.files import SMALL_FILE
-from tasks.data.sources import ImportedTask, import_all
+from tasks.data.sources import ImportedTask
 from tasks.language.wikitext import WikiText
 from tasks.lra.image import Image, to_grey
 from tasks.lra.listops import OfficialListOps, tokenise
@@ -21,8 +21,8 @@ from tasks.lra.pathfinder import OfficialPathfinder
 from tasks.lra.retrieval import Retrieval
 from tasks.lra.text import Text
 from tasks.registry import tasks
+from tests.conftest import one_line
 from tests.tasks.conftest import REVIEWS, pack, packed_reviews, require_conformance
-from zoo.registry import UserError
 
 NAMES = ("train", "dev", "test")
 
@@ -51,7 +51,7 @@ class TestImage:
         selected, every = (task.load("train").sequences.tolist() for task in (few, image))
         assert len(selected) == 50 and all(tokens in every for tokens in selected)
         assert few.key == "image@1[train=50,dev=10,test=15]"
-        with pytest.raises(UserError, match=r"image.test=31 is out of range; give 1 to 30"):
+        with one_line("image.test=31"):
             Image(test=31).load("test")
 
     def test_a_smaller_image_has_the_means_of_blocks(self, image, images):
@@ -60,12 +60,12 @@ class TestImage:
         corners = sum(whole[:, row::2, column::2] for row in (0, 1) for column in (0, 1))
         assert split.sequences.tolist() == (corners // 4).reshape(30, 256).tolist()
         assert Image(size=16).max_len == 256
-        with pytest.raises(UserError, match=r"image.size=12 does not divide 32; give 8, 16 or 32"):
+        with one_line("image.size=12"):
             Image(size=12)
 
     def test_the_data_are_checked_for_type_and_shape(self):
         cache.write("image@1", {"test_pixels": zeros(3, 9), "test_targets": zeros(5)})
-        with pytest.raises(UserError, match=r"test_pixels is uint8 \(3, 9\), 'uint8 n 1024' exp"):
+        with one_line("test_pixels"):
             Image().load("test")
 
     def test_known_colours_have_known_greys(self):
@@ -98,16 +98,6 @@ class TestImage:
                 archive.add(file, f"x/{file.name}")
         content = path.read_bytes()
         assert Image.import_files(tmp_path / "reversed.tar.gz").read_bytes() == content
-
-    @pytest.mark.slow
-    def test_the_real_images_are_complete(self, real_data):
-        import_all("image", real_data / "cifar10_gray_uint8.npz")
-        for name, each in (("train", 4500), ("dev", 500), ("test", 1000)):
-            split = Image().load(name)
-            assert split.targets.bincount().tolist() == [each] * 10
-            assert split.sequences.shape == (10 * each, 1024)
-        # The first official test images: cat, ship, ship, airplane, frog.
-        assert split.targets[:5].tolist() == [3, 8, 8, 0, 6]
 
 
 SMALL = {"train": 36, "dev": 4, "test": 6}  # all of the reviews
@@ -154,17 +144,6 @@ class TestText:
         assert len(dev) == 4 and not train & dev
         assert not any(text.startswith(b"copy") for (text,) in dev)
 
-    @pytest.mark.slow
-    def test_the_real_reviews_are_complete(self, real_data):
-        import_all("text", real_data)
-        splits = {name: Text(max_len=4001).load(name) for name in NAMES}
-        for name, each in (("train", 11250), ("dev", 1250), ("test", 12500)):
-            assert splits[name].targets.bincount().tolist() == [each, each]
-        # Reviews of more than 4,000 bytes: 792 of the official train set, 718 of test.
-        longer = {name: int((split.lengths > 4000).sum()) for name, split in splits.items()}
-        assert (longer["train"] + longer["dev"], longer["test"]) == (792, 718)
-        assert max(int(split.sequences.max()) for split in splits.values()) <= 0xF5
-
 
 LONG = b"x" * 12_000
 LITERAL = rb"b'caf\xc3\xa9\n'"
@@ -184,7 +163,6 @@ FEW = {"train": 4, "dev": 1, "test": 1}
 
 @pytest.fixture
 def papers(tmp_path, declare):
-    """Pairs in the official form, in a folder of the official release."""
     folder = tmp_path / "lra_release" / "lra_release" / "tsv_data"
     folder.mkdir(parents=True)
     for name, rows in PAIRS.items():
@@ -225,10 +203,10 @@ class TestRetrieval:
         assert load("test", max_len=10_000).lengths.tolist() == [16, 10_000]
         assert [load("train", max_len=n).padded for n in (5, 6)] == [False, True]
         assert load("train", train=2).targets.tolist() == [1, 1]  # of 1, 0, 1, 0
-        with pytest.raises(UserError, match=r"retrieval.train=5 is out of range; give 1 to 4"):
+        with one_line("retrieval.train=5"):
             load("train", train=5)
         for max_len in (0, 10_001):
-            with pytest.raises(UserError, match=f"max_len={max_len} is out of range; give 1 to"):
+            with one_line(f"max_len={max_len}"):
                 Retrieval(max_len=max_len)
 
     def test_texts_that_differ_only_after_the_cached_bytes_are_one(self, papers):
@@ -241,9 +219,8 @@ class TestRetrieval:
 
 TREES = {
     "train": [("( ( ( [MAX 1 ) 2 ) ] )", 2), ("( ( ( ( [SM 7 ) 8 ) 9 ) ] )", 4)],
-    "val": [("( ( ( [MED 3 ) ( ( ( [MIN 0 ) 9 ) ] ) ) ] )", 1)],
-    "test": [("( ( [MIN 5 ) ] )", 5)],
-}
+    "val": [("( ( ( [MED 3 ) ( ( ( [MIN 0 ) 9 ) ] ) ) ] )", 1)], "test": [("( ( [MIN 5 ) ] )", 5)],
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -276,7 +253,6 @@ def png(level: int, size: int = 32, mode: str = "L") -> bytes:
 
 @pytest.fixture
 def snakes(tmp_path, declare):
-    """Two batches of five images, whose level is their number and whose class its parity."""
     folder = tmp_path / "lra_release" / "pathfinder32" / "curv_contour_length_14"
     (folder / "metadata").mkdir(parents=True)
     for batch in (0, 10):
@@ -312,18 +288,14 @@ class TestOfficialPathfinder:
 
 
 def line(number: int, new: bytes):
-    """Replace a line of a file."""
     return lambda old: old.replace(old.splitlines()[number - 1], new)
 
 
 def text(old: str, new: str):
-    """Replace a part of a file."""
     return lambda content: content.replace(old.encode(), new.encode())
 
 
 def first(**changes):
-    """Change values of the first line of packed reviews."""
-
     def change(content: bytes) -> bytes:
         row, *others = lzma.decompress(content).splitlines()
         changed = json.dumps(json.loads(row) | changes).encode()
@@ -333,8 +305,6 @@ def first(**changes):
 
 
 def packed(**changes):
-    """Change or remove arrays of the packed images."""
-
     def change(content: bytes) -> bytes:
         arrays, stream = {**np.load(io.BytesIO(content))} | changes, io.BytesIO()
         np.savez(stream, **{n: array for n, array in arrays.items() if array is not None})
@@ -354,64 +324,53 @@ TASKS = {
 }  # fmt: skip
 PAPERS, SAMPLE = "new_aan_pairs.train.tsv", "imgs/0/sample_1.png"
 TRAIN_TEXT, VOWELS = "wiki.train.tokens", "JapaneseVowels_TEST.ts"
-DAMAGED = [
-    ("official", TRAIN_TEXT, lambda old: old[:-1], r"train.tokens has \d+ bytes, \d+ expected"),
-    ("official", "wiki.test.tokens", b"other", "test_text made from .* has SHA256 .* expected"),
-    ("vowels", VOWELS, text("true 1 2", "true 2 1"), "other classes than TRAIN"),
-    ("vowels", VOWELS, text(" 8 9\n", " 8 9 10\n"), "12 channels and 10 classes, 12 and 9 exp"),
-    ("vowels", VOWELS, lambda old: old.rsplit(b"\n", 2)[0], "contains 44 examples in test, 45 exp"),
-    ("images", NPZ, packed(x_train=zeros(200, 32, 31)), "cannot be read .ValueError"),
-    ("images", NPZ, packed(x_train=zeros(199, 32, 32)), "train_pixels made from .* has SHA256"),
-    ("images", NPZ, packed(y_train=zeros(199)), "contains 199 examples in train, 200 expected"),
-    ("images", NPZ, packed(y_test=zeros(30)), "test_targets made from .* has SHA256 .* expected"),
-    ("images", NPZ, packed(x_test=np.array(["pickled"], object)), "cannot be read"),
-    ("images", NPZ, packed(y_test=None), "cannot be read"),
-    ("reviews", "test/neg/0_2.txt", None, "contains 5 examples in test, 6 expected"),
-    ("reviews", "test/pos/3.txt", b"fine", "test.pos.3.txt is not named NUMBER_RATING.txt"),
-    ("reviews", "test/neg/0_2.txt", b"caf\xe9", "test_values made from .* has SHA256"),
-    ("reviews", "train/neg/20_1.txt", b"fine", "contains 41 examples in train, 40 expected"),
-    ("reviews", "test/neg/0_2.txt", lambda _: b"x" * (SMALL_FILE + 1), "has more than 67108864"),
-    ("packed", "imdb_test.jsonl.xz", first(label=1), "test_values made from .* has SHA256"),
-    ("packed", "imdb_test.jsonl.xz", first(text=None), "cannot be read .AttributeError"),
-    ("packed", "imdb_test.jsonl.xz", lzma.compress(b"[]"), "cannot be read .TypeError"),
-    ("packed", "imdb_test.jsonl.xz", lambda old: old[:-30], "test.jsonl.xz cannot be read"),
-    ("papers", PAPERS, None, "contains 0 examples in train, 4 expected"),
-    ("papers", PAPERS, line(3, b"0.0\tA\tB\ttext"), r"line 3 has 4 columns, 5 expected \(label"),
-    ("papers", PAPERS, line(3, b"0.0\tA\tB\t1\t2\t3"), "line 3 has 6 columns, 5 expected"),
-    ("papers", PAPERS, line(3, b"2.0\tA\tB\tone\ttwo"), "line 3 has the label '2.0', not 0.0 or"),
-    ("papers", PAPERS, line(3, b"1.0\tA\tB\tcaf\xe9\ttwo"), "line 3 is not UTF-8 at byte 11"),
-    ("papers", PAPERS, line(3, b"1.0\tA\tB\t\ttwo"), "line 3 has an empty text; get it again"),
-    ("papers", PAPERS, line(3, b"1.0\tA\tB\tone\t"), "line 3 has an empty text; get it again"),
-    ("trees", "basic_train.tsv", text("e\t", "e,"), "line 1 is not the header Source, Target"),
-    ("trees", "basic_train.tsv", text(")\t4", ")\t5"), "line 3 has the value '5', 4 expected; get"),
-    ("trees", "basic_train.tsv", text("[SM", "[SUM"), "line 3 is not a tree .'.SUM' is not a word"),
-    ("trees", "basic_train.tsv", text(" ] )\t2", "\t2"), "line 2 is not a tree"),
-    ("trees", "basic_train.tsv", text("2 )", "2 ) " * 2000), "line 2 has 2003 tokens, 2000 at"),
-    ("trees", "basic_train.tsv", lambda old: old[: old.index(b"\n( ( ( ( [SM")], "contains 1 ex"),
-    ("snakes", SAMPLE, png(1)[:60], "sample_1.png cannot be read .*; get it again"),
-    ("snakes", SAMPLE, png(1, 64), "sample_1.png is L 64 x 64, grey 32 x 32 expected"),
-    ("snakes", SAMPLE, png(1, 32, "RGB"), "is RGB 32 x 32, grey 32 x 32 expected"),
-    ("snakes", SAMPLE, None, "contains no .*imgs/0/sample_1.png; get it again"),
-    ("snakes", "imgs/0/notes.txt", b"", "notes.txt is neither an image nor a list; remove it"),
-    ("snakes", "metadata/0.npy", b"imgs/0 sample_0.png 0\n", "line 1 is not a folder, a file"),
-    ("snakes", "metadata/0.npy", b"imgs/10 sample_0.png 0 1\n", "lists an image twice"),
-    ("snakes", "metadata/0.npy", b"", "contains 4 examples in train, 8 expected"),
-    ("snakes", "metadata/0.npy", b"\x93NUMPY" + pickle.dumps([1]), "is a NumPy array, text expec"),
-    ("snakes", "metadata/0.npy", pickle.dumps(["x"]), "0.npy, line 1 is not a folder, a file"),
-]
+DAMAGED = {
+    ("official", TRAIN_TEXT): [lambda old: old[:-1]],
+    ("official", "wiki.test.tokens"): [b"other"],
+    ("vowels", VOWELS): [
+        text("true 1 2", "true 2 1"), text(" 8 9\n", " 8 9 10\n"),
+        lambda old: old.rsplit(b"\n", 2)[0],
+    ],
+    ("images", NPZ): [
+        packed(x_train=zeros(200, 32, 31)), packed(x_train=zeros(199, 32, 32)),
+        packed(y_train=zeros(199)), packed(y_test=zeros(30)), packed(y_test=None),
+        packed(x_test=np.array(["pickled"], object)),
+    ],
+    ("reviews", "test/neg/0_2.txt"): [None, b"caf\xe9", lambda _: b"x" * (SMALL_FILE + 1)],
+    ("reviews", "test/pos/3.txt"): [b"fine"],
+    ("reviews", "train/neg/20_1.txt"): [b"fine"],
+    ("packed", "imdb_test.jsonl.xz"): [
+        first(label=1), first(text=None), lzma.compress(b"[]"), lambda old: old[:-30],
+    ],
+    ("papers", PAPERS): [None, *(line(3, new) for new in (
+        b"0.0\tA\tB\ttext", b"0.0\tA\tB\t1\t2\t3", b"2.0\tA\tB\tone\ttwo",
+        b"1.0\tA\tB\tcaf\xe9\ttwo", b"1.0\tA\tB\t\ttwo", b"1.0\tA\tB\tone\t",
+    ))],
+    ("trees", "basic_train.tsv"): [
+        text("e\t", "e,"), text(")\t4", ")\t5"), text("[SM", "[SUM"), text(" ] )\t2", "\t2"),
+        text("2 )", "2 ) " * 2000), lambda old: old[: old.index(b"\n( ( ( ( [SM")],
+    ],
+    ("snakes", SAMPLE): [png(1)[:60], png(1, 64), png(1, 32, "RGB"), None],
+    ("snakes", "imgs/0/notes.txt"): [b""],
+    ("snakes", "metadata/0.npy"): [
+        b"imgs/0 sample_0.png 0\n", b"imgs/10 sample_0.png 0 1\n", b"",
+        b"\x93NUMPY" + pickle.dumps([1]), pickle.dumps(["x"]),
+    ],
+}  # fmt: skip
 
 
 def test_files_of_every_source_are_damaged():
     imported = {name for name, task in tasks.items() if issubclass(task, ImportedTask)}
-    damaged = {TASKS[source].name for source, *_ in DAMAGED}
+    damaged = {TASKS[source].name for source, _ in DAMAGED}
     assert {n for n in imported if not n.startswith("uea-")} == damaged - {"uea-japanese-vowels"}
 
 
 @pytest.mark.parametrize(
-    ("source", "name", "change", "message"), DAMAGED, ids=[f"{s}: {m}" for s, *_, m in DAMAGED]
+    ("source", "name", "change"),
+    [(*place, change) for place, changes in DAMAGED.items() for change in changes],
 )
 def test_a_damaged_file_is_one_line_and_nothing_is_cached(
-    request, rejected, declare, tmp_path, source, name, change, message
+    request, rejected, declare, tmp_path, source, name, change
 ):
     folder = request.getfixturevalue("reviews" if source == "packed" else source)
     if source == "images":  # without the digest of the whole file
@@ -423,4 +382,4 @@ def test_a_damaged_file_is_one_line_and_nothing_is_cached(
         path.unlink()
     else:
         path.write_bytes(change if isinstance(change, bytes) else change(path.read_bytes()))
-    rejected(TASKS[source], folder, message)
+    rejected(TASKS[source], folder)

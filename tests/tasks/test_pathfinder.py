@@ -3,7 +3,6 @@
 import math
 import os
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
@@ -12,9 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from tasks.lra.pathfinder import BLOCK, Drawing, Pathfinder
+from tasks.lra.pathfinder import Drawing, Pathfinder
 from tasks.lra.pathfinder_tables import ANGLES, SCALES, drawing_tables, sines
-from zoo.registry import UserError
+from tests.conftest import one_line
 
 pytestmark = pytest.mark.slow  # numba compiles the kernels for ten to twenty seconds
 
@@ -67,29 +66,6 @@ def test_a_repeated_image_is_replaced(monkeypatch):
         assert arrays[f"{name}_pixels"][row].tolist() == other.pixels.ravel().tolist()
         # The label is the one of this drawing, which by chance the first one could have.
         assert arrays[f"{name}_targets"][row] == other.target != draw(task, firsts[index]).target
-
-
-@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
-def test_a_failed_image_ends_the_generation_at_once(home, monkeypatch, error):
-    indices, ended, shutdown = [], threading.Event(), ThreadPoolExecutor.shutdown
-
-    def draw(task, index, attempt=0):
-        indices.append(index)
-        if index > 0:  # the first one fails while the next ones are drawn
-            ended.wait()
-        raise error
-
-    def end(pool, wait=True, *, cancel_futures=False):
-        shutdown(pool, wait=False, cancel_futures=cancel_futures)
-        ended.set()
-        shutdown(pool, wait=wait)
-
-    monkeypatch.setattr(Pathfinder, "draw", draw)
-    monkeypatch.setattr(ThreadPoolExecutor, "shutdown", end)
-    with pytest.raises(error):
-        Pathfinder(train=100 * BLOCK, dev=1, test=1).load("train")
-    assert len(indices) <= (os.cpu_count() or 1) + 1
-    assert not list(home.glob("*.npz"))
 
 
 CASES = [(32, 14, 0), (32, 14, 1), (32, 9, 2), (32, 6, 3), (64, 9, 4), (128, 6, 5), (128, 6, 6)]
@@ -253,5 +229,5 @@ def test_the_sines_are_those_of_the_double_angles_correctly_rounded():
 
 def test_without_pillow_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL.ImageDraw", None)
-    with pytest.raises(UserError, match=r"pathfinder needs PIL.ImageDraw, .*'\.\[vision\]'"):
+    with one_line("PIL.ImageDraw", "vision"):
         drawing_tables.__wrapped__(32, 14, 1)

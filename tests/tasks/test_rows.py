@@ -16,6 +16,7 @@ import torch
 from tasks import create
 from tasks.contract import SPLITS
 from tasks.rows import files_of, read_rows
+from tests.conftest import one_line
 from tests.tasks.conftest import require_conformance
 from tests.tasks.test_table import content
 from zoo.registry import UserError
@@ -25,13 +26,11 @@ SIX = [(f"t{i}", "ab"[i % 2]) for i in range(6)]
 
 
 def lines(*rows, separator=",", end="\n") -> bytes:
-    """A header, the six rows and those."""
     cells = (separator.join(row) for row in [("text", "label"), *SIX, *rows])
     return (end.join(cells) + end).encode()
 
 
 def objects(*rows) -> bytes:
-    """JSON lines of the six rows, and those rows, which may be lines."""
     six = ({"text": text, "label": label} for text, label in SIX)
     texts = (row if isinstance(row, str) else json.dumps(row) for row in [*six, *rows])
     return "\n".join(texts).encode()
@@ -140,14 +139,13 @@ def test_lists_of_integers_are_tokens(tmp_path, suffix, make):
     given = create("table", path=str(path), tokens=50_000)
     assert given.vocabulary == 50_001 and given.load("dev").sequences.dtype == torch.int32
     assert create("table", path=str(path), max_len=2).load("dev").sequences.shape[1] == 2
-    with pytest.raises(UserError, match=r"tokens=300 .* has token 300 in 'text'; give 301 to"):
+    with one_line("tokens=300", path):
         create("table", path=str(path), tokens=300)
 
 
-@pytest.mark.parametrize(
-    ("largest", "dtype"),
-    [(254, torch.uint8), (255, torch.int16), (32_766, torch.int16), (32_767, torch.int32)],
-)
+@pytest.mark.parametrize(("largest", "dtype"), [
+    (254, torch.uint8), (255, torch.int16), (32_766, torch.int16), (32_767, torch.int32),
+])  # fmt: skip
 def test_tokens_are_in_the_smallest_type_that_holds_them(tmp_path, largest, dtype):
     (tmp_path / "my.parquet").write_bytes(parquet([[i, largest] for i in range(6)], AB))
     task = create("table", path=str(tmp_path / "my.parquet"), max_len=2)
@@ -157,67 +155,50 @@ def test_tokens_are_in_the_smallest_type_that_holds_them(tmp_path, largest, dtyp
 
 
 REJECTED = [
-    (".csv", lambda: b"", "my.csv is empty"),
-    (".csv", lambda: b"text,label\ncaf\xe9,a\n", "; correct it, and save it as UTF-8"),
-    (".csv", lambda: lines().decode().encode("utf-16"), "read .UnicodeDecodeError"),
-    (".csv", lambda: lines(separator=";"), "no column 'text', only text;label"),
-    (".txt", lines, "my.txt is not a table: .csv"),
-    (".parquet.gz", lambda: gzip.compress(b"PAR1"), "my.parquet.gz is not a table"),
-    (".csv", lambda: b'text,label\n"a,b\n', "cannot be read in line 2 .unexpected end of data"),
-    (".csv", lambda: lines(('"x', "a"), ("y", "b"), ('so "z"', "a")), "cannot be read in line 10"),
-    (".csv", lambda: lines(("x", "y", "a")), "has 3 cells in line 8, its header has 2"),
-    (".tsv", lambda: lines(("x",), separator="\t"), "has 1 cells in line 8"),
-    (".csv.gz", lambda: gzip.compress(lines())[:-12], "my.csv.gz cannot be read"),
-    (".csv.gz", lines, "my.csv.gz cannot be read .BadGzipFile: Not a gzipped file"),
-    (".csv", lambda: lines(("x", "a ")), "the classes 'a ' and 'a'; give them one name"),
-    (".csv", lambda: lines(("x", " ")), "has the class ' ', which is"),
-    (".csv", lambda: lines(("x", "\x1b[31m")), r"class '\\x1b\[31m', which is not a line"),
-    (".jsonl", lambda: objects([1, 2]), "object in line 7 .another value"),
-    (".jsonl", lambda: objects('{"text": "x"'), "object in line 7 .Expecting"),
-    (".jsonl", lambda: objects("[" * 10**5), "my.jsonl cannot be read"),
-    (".jsonl", lambda: objects({"text": "x"}), "has no column 'label', only text"),
-    (".jsonl", lambda: objects('{"text": "x", "text": "y", "label": "a"}'), "values of one key"),
-    (".jsonl", lambda: objects({"text": None, "label": "a"}), "has no 'text' in row 7"),
-    (".jsonl", lambda: objects({"text": "x", "label": np.nan}), "has no 'label' in row 7"),
-    (".jsonl", lambda: objects({"text": "x", "label": 1}), "has int in 'label' in row 7, str bef"),
-    (".jsonl", lambda: objects({"text": [1], "label": "a"}), "has list in 'text' in row 7, str"),
-    (".jsonl", lambda: objects({"text": "\ud83d", "label": "a"}), "half a surrogate pair in"),
-    (".jsonl", lambda: objects({"text": "x", "label": "\ud83d"}), "which is not a line"),
-    (".parquet", lambda: pytest.importorskip("pyarrow") and b"PAR1", "my.parquet cannot be read"),
-    (".csv", lambda: b"text,label,text\n", "two columns 'text'"),
-    (".csv", lambda: b"text,,\n", "has no column 'label'"),
-    (".parquet", lambda: parquet(TEXTS, AB, ("text", "text")), "has two columns 'text'"),
+    (".csv", lambda: b""), (".csv", lambda: b"text,label\ncaf\xe9,a\n"),
+    (".csv", lambda: lines().decode().encode("utf-16")), (".csv", lambda: lines(separator=";")),
+    (".txt", lines), (".parquet.gz", lambda: gzip.compress(b"PAR1")),
+    (".csv", lambda: b'text,label\n"a,b\n'),
+    (".csv", lambda: lines(('"x', "a"), ("y", "b"), ('so "z"', "a"))),
+    (".csv", lambda: lines(("x", "y", "a"))), (".tsv", lambda: lines(("x",), separator="\t")),
+    (".csv.gz", lambda: gzip.compress(lines())[:-12]), (".csv.gz", lines),
+    (".csv", lambda: lines(("x", "a "))), (".csv", lambda: lines(("x", " "))),
+    (".csv", lambda: lines(("x", "\x1b[31m"))), (".jsonl", lambda: objects([1, 2])),
+    (".jsonl", lambda: objects('{"text": "x"')), (".jsonl", lambda: objects("[" * 10**5)),
+    (".jsonl", lambda: objects({"text": "x"})),
+    (".jsonl", lambda: objects('{"text": "x", "text": "y", "label": "a"}')),
+    (".jsonl", lambda: objects({"text": None, "label": "a"})),
+    (".jsonl", lambda: objects({"text": "x", "label": np.nan})),
+    (".jsonl", lambda: objects({"text": "x", "label": 1})),
+    (".jsonl", lambda: objects({"text": [1], "label": "a"})),
+    (".jsonl", lambda: objects({"text": "\ud83d", "label": "a"})),
+    (".jsonl", lambda: objects({"text": "x", "label": "\ud83d"})),
+    (".parquet", lambda: pytest.importorskip("pyarrow") and b"PAR1"),
+    (".csv", lambda: b"text,label,text\n"), (".csv", lambda: b"text,,\n"),
+    (".parquet", lambda: parquet(TEXTS, AB, ("text", "text"))),
 ]  # fmt: skip
 
 COLUMNS = [
-    ([1.5] * 6, AB, "has float in 'text' in row 1; give texts, or lists of"),
-    (TEXTS, TOKENS, "has list in 'label' in row 1; give a column of texts"),
-    (TEXTS, [0.0, np.nan] * 3, "has no 'label' in row 2"),
-    (TEXTS, [1, None] * 3, "has no 'label' in row 2"),
-    ([{"a": "b"}] * 6, AB, "has dict in 'text' in row 1"),
-    ([[0.5]] * 6, AB, "has list in 'text' in row 1"),
-    ([[1], [-1]] * 3, AB, "has list in 'text' in row 2"),
-    ([[True]] * 6, AB, "has list in 'text' in row 1"),
-    ([[]] * 6, AB, "has no 'text' in row 1"),
-    ([[2**20]] * 6, AB, "lists of integers from 0 to 1048575"),
-    ([b"\xe9"] * 6, AB, "my.parquet cannot be read .Unicode"),
-]
+    ([1.5] * 6, AB), (TEXTS, TOKENS), (TEXTS, [0.0, np.nan] * 3), (TEXTS, [1, None] * 3),
+    ([{"a": "b"}] * 6, AB), ([[0.5]] * 6, AB), ([[1], [-1]] * 3, AB), ([[True]] * 6, AB),
+    ([[]] * 6, AB), ([[2**20]] * 6, AB), ([b"\xe9"] * 6, AB),
+]  # fmt: skip
 """Texts and labels of Parquet."""
 
-REJECTED += [(".parquet", partial(parquet, *values), message) for *values, message in COLUMNS]
+REJECTED += [(".parquet", partial(parquet, *values)) for values in COLUMNS]
 
 
-@pytest.mark.parametrize(("suffix", "make", "message"), REJECTED, ids=[m for *_, m in REJECTED])
-def test_an_odd_file_that_cannot_be_read_is_one_line(tmp_path, suffix, make, message):
-    (tmp_path / f"my{suffix}").write_bytes(make())
-    with pytest.raises(UserError, match=message) as error:
-        create("table", path=str(tmp_path / f"my{suffix}"))
-    assert "\n" not in str(error.value) and str(tmp_path) in str(error.value)
+@pytest.mark.parametrize(("suffix", "make"), REJECTED)
+def test_an_odd_file_that_cannot_be_read_is_one_line(tmp_path, suffix, make):
+    path = tmp_path / f"my{suffix}"
+    path.write_bytes(make())
+    with one_line(path):
+        create("table", path=str(path))
 
 
 def test_a_line_break_in_a_quoted_cell_of_tsv_is_rejected(tmp_path):
     (tmp_path / "my.tsv").write_bytes(lines(('"x\ny"', "a"), separator="\t"))
-    with pytest.raises(UserError, match="has a cell with a line break before line 10"):
+    with one_line("my.tsv", "line 10"):
         create("table", path=str(tmp_path / "my.tsv"), quoted=True)
 
 
@@ -260,30 +241,26 @@ def test_files_named_as_splits_are_the_splits(tmp_path, dev):
 
 
 FOLDERS = [
-    ([], "data has no table"),
-    (["a.parquet", "more/b.parquet"], "data has a folder more, which is not"),
-    (["a.parquet", "a.csv"], r"has files of the kinds .csv, .parquet; leave one"),
-    (["train.parquet", "test.parquet", "unlabelled.parquet"],
-     "unlabelled.parquet is beside files of splits, and its name begins with none"),
-    (["train.parquet", "val.parquet", "dev.parquet", "test.parquet"], "both dev and val"),
-    (["train.parquet", "validation.parquet"], "no row of 'test' in the names of its"),
+    [], ["a.parquet", "more/b.parquet"], ["a.parquet", "a.csv"],
+    ["train.parquet", "test.parquet", "unlabelled.parquet"],
+    ["train.parquet", "val.parquet", "dev.parquet", "test.parquet"],
+    ["train.parquet", "validation.parquet"],
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("names", "message"), FOLDERS)
-def test_a_folder_that_is_no_table_is_one_line(tmp_path, names, message):
+@pytest.mark.parametrize("names", FOLDERS)
+def test_a_folder_that_is_no_table_is_one_line(tmp_path, names):
     (tmp_path / "data").mkdir()
     for i, name in enumerate(names):
         shard((tmp_path / "data" / name).parent, Path(name).name, range(10 * i, 10 * i + 10))
-    with pytest.raises(UserError, match=message) as error:
+    with one_line(tmp_path / "data"):
         create("table", path=str(tmp_path / "data")).load("train")
-    assert "\n" not in str(error.value)
 
 
 def test_shards_of_texts_and_of_tokens_are_rejected(tmp_path):
     shard(tmp_path / "data", "a.parquet", range(10))
     (tmp_path / "data" / "b.parquet").write_bytes(parquet(TOKENS, AB))
-    with pytest.raises(UserError, match=r"b.parquet has list in 'text' in row 1, str before"):
+    with one_line("b.parquet"):
         create("table", path=str(tmp_path / "data"))
 
 

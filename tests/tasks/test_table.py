@@ -10,8 +10,8 @@ import pytest
 
 from tasks import create
 from tasks.contract import SPLITS
+from tests.conftest import one_line
 from tests.tasks.conftest import require_conformance
-from zoo.registry import UserError
 
 
 def write(path: Path, rows, head=("text", "label")) -> str:
@@ -96,27 +96,22 @@ def with_parts(*parts: str) -> list[tuple[str, str, str]]:
     return [(*row, part) for row, part in zip(PLAIN, parts, strict=True)]
 
 
-@pytest.mark.parametrize(("rows", "options", "message"), [
-    (PLAIN, {"text": "body"}, "has no column 'body', only text, label; name the one to use"),
-    (PLAIN, {"split": "part"}, "has no column 'part'"),
-    ([], {}, "has no rows; give a header and rows"),
-    ([(f"{i}", "a") for i in range(8)], {}, "has one class only in 'label'"),
-    ([(f"{i}", f"{i}") for i in range(300)], {}, "has 300 classes in 'label', 256 is the max"),
-    (PLAIN[:5], {}, "has 2 different texts of class 'b', one for each of 3 splits needed"),
-    ([*PLAIN, ("", "a")], {}, "has no 'text' in row 9; fill or remove that row"),
-    ([*PLAIN[:2], ("x", "")], {}, "has no 'label' in row 3; fill or remove that row"),
-    (PLAIN, {"split": "label"}, "has 'a' in 'label'; give train, dev or"),
-    (PLAIN, {"dev": 0.5, "test": 0.5}, "table.dev=0.5 and table.test=0.5 must be above 0"),
-    (PLAIN, {"max_len": 0}, "table.max_len=0 must be at least 1"),
-    (with_parts(*["train"] * 8), {"split": "s"}, "has no row of 'test' in 's'; add some"),
-    (with_parts(*["train", "dev"] * 2, *["train", "test"] * 2), {"split": "s"},
-     "has the class 'a' only in train; add rows"),
-])  # fmt: skip
-def test_a_table_that_cannot_be_used_is_one_line(tmp_path, rows, options, message):
+REJECTED = [
+    (PLAIN, {"text": "body"}), (PLAIN, {"split": "part"}), ([], {}),
+    ([(f"{i}", "a") for i in range(8)], {}), ([(f"{i}", f"{i}") for i in range(300)], {}),
+    (PLAIN[:5], {}), ([*PLAIN, ("", "a")], {}), ([*PLAIN[:2], ("x", "")], {}),
+    (PLAIN, {"split": "label"}), (PLAIN, {"dev": 0.5, "test": 0.5}), (PLAIN, {"max_len": 0}),
+    (with_parts(*["train"] * 8), {"split": "s"}),
+    (with_parts(*["train", "dev"] * 2, *["train", "test"] * 2), {"split": "s"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rows", "options"), REJECTED)
+def test_a_table_that_cannot_be_used_is_one_line(tmp_path, rows, options):
     head = ("text", "label", "s")[: len(rows[0]) if rows else 2]
-    with pytest.raises(UserError, match=message) as error:
-        create("table", path=write(tmp_path / "my.csv", rows, head), **options).load("train")
-    assert "\n" not in str(error.value)
+    path = write(tmp_path / "my.csv", rows, head)
+    with one_line(*(path,) * ("max_len" not in options and "dev" not in options)):
+        create("table", path=path, **options).load("train")
 
 
 @pytest.mark.parametrize("name", ["validation", "valid", "val", "dev"])
@@ -134,11 +129,6 @@ def test_dev_has_several_names_and_is_a_share_of_train_where_none_is_given(tmp_p
 def test_a_missing_file_a_folder_or_a_pipe_is_one_line(tmp_path):
     os.mkfifo(tmp_path / "pipe.csv")
     (tmp_path / "folder.csv").mkdir()
-    for name, message in (
-        ("none.csv", "none.csv cannot be read .No such file or directory.; give a table"),
-        ("pipe.csv", "pipe.csv is not a regular file"),
-        ("folder.csv", "folder.csv has no table"),
-        ("x" * 300 + ".csv", "cannot be read .File name too long"),
-    ):
-        with pytest.raises(UserError, match=message):
+    for name in ("none.csv", "pipe.csv", "folder.csv", "x" * 300 + ".csv"):
+        with one_line(name):
             create("table", path=str(tmp_path / name))

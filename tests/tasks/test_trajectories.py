@@ -7,6 +7,7 @@ import pytest
 
 from tasks.control.environment import Environment, record
 from tasks.data.trajectories import ENDS, Trajectories, read, write
+from tests.conftest import one_line
 from zoo.registry import UserError
 
 h5py = pytest.importorskip("h5py")
@@ -15,7 +16,6 @@ PENDULUM = "InvertedPendulum-v5"
 
 
 def arrays(lengths=(3, 2), states=4, actions=1, largest=1.0) -> dict[str, np.ndarray]:
-    """Arrays in the form of D4RL: the last trajectory is terminal, the others end by a limit."""
     rng, count = np.random.default_rng(0), sum(lengths)
     ends = np.cumsum(lengths) - 1
     terminals, timeouts = np.zeros(count, bool), np.zeros(count, bool)
@@ -76,35 +76,28 @@ def replaced(name, change):
     return lambda content: content.update({name: change(content[name])})
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda content: content.pop("timeouts"), "no array of numbers 'timeouts'"),
-        (replaced("actions", lambda a: a[:-1]), "actions has 4 rows, 5 expected"),
-        (replaced("observations", lambda a: a[:, :, None]), "observations has shape"),
-        (replaced("rewards", lambda a: a * np.nan), "rewards has values that are not finite"),
-        (replaced("rewards", lambda a: a.astype("S8")), "no array of numbers 'rewards'"),
-        (replaced("rewards", lambda a: a[:, None]), r"rewards has shape \(5, 1\), 1 axes needed"),
-        (replaced("actions", lambda a: a[:, 0]), r"actions has shape \(5,\), 2 axes needed"),
-        (replaced("actions", lambda a: a[:, :0]), r"actions has shape \(5, 0\)"),
-        (replaced("observations", lambda a: a.astype("f8") * 1e300), "observations has values tha"),
-        (replaced("timeouts", lambda a: a * 255), "timeouts is 255 at step 2; mark by 1"),
-        (replaced("terminals", lambda a: a - 1.0), "terminals is -1 at step 0; mark by 1"),
-        (lambda content: content.update(next_observations=np.zeros((5, 3))), r"shape \(5, 3\)"),
-        (lambda content: content.update(dict.fromkeys(ENDS["d4rl"], np.zeros(5))), "mark no end"),
-    ],
-)  # fmt: skip
-def test_a_file_that_does_not_fit_is_rejected_in_one_line(tmp_path, damage, message):
+DAMAGED = [
+    lambda content: content.pop("timeouts"), replaced("actions", lambda a: a[:-1]),
+    replaced("observations", lambda a: a[:, :, None]), replaced("rewards", lambda a: a * np.nan),
+    replaced("rewards", lambda a: a.astype("S8")), replaced("rewards", lambda a: a[:, None]),
+    replaced("actions", lambda a: a[:, 0]), replaced("actions", lambda a: a[:, :0]),
+    replaced("observations", lambda a: a.astype("f8") * 1e300),
+    replaced("timeouts", lambda a: a * 255), replaced("terminals", lambda a: a - 1.0),
+    lambda content: content.update(next_observations=np.zeros((5, 3))),
+    lambda content: content.update(dict.fromkeys(ENDS["d4rl"], np.zeros(5))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_file_that_does_not_fit_is_rejected_in_one_line(tmp_path, damage):
     content = arrays()
     damage(content)
     path = save(tmp_path / "a.hdf5", content)
-    with pytest.raises(UserError, match=message) as raised:
+    with one_line(path):
         read(path)
-    assert path in str(raised.value) and "\n" not in str(raised.value)
 
 
 def continued(lengths, marked, shift=0) -> dict[str, np.ndarray]:
-    """Trajectories with the next observation of each step, of which some ends are marked."""
     content = arrays(lengths)
     following = np.concatenate([content["observations"][1:], np.ones((1, 4), np.float32)])
     ends = np.cumsum(lengths) - 1
@@ -124,7 +117,7 @@ def test_marks_of_ends_that_contradict_the_next_observations_are_rejected(tmp_pa
         (continued(lengths, lengths, shift=-1), 39),  # the mark is one step early
         (continued(lengths, (100,)), 39),
     ):
-        with pytest.raises(UserError, match=rf"next_observations of step {step} is not the obs"):
+        with one_line(f"next_observations of step {step}"):
             read(save(tmp_path / "b.hdf5", content))
 
 
@@ -141,15 +134,12 @@ def test_damaged_missing_and_foreign_files_are_rejected(tmp_path):
     path = save(tmp_path / "a.hdf5", arrays())
     (tmp_path / "cut.hdf5").write_bytes((tmp_path / "a.hdf5").read_bytes()[:1500])
     (tmp_path / "text.hdf5").write_text("no HDF5")
-    for name, message in (
-        ("cut.hdf5", "cannot be read .OSError"), ("text.hdf5", "cannot be read .OSError"),
-        ("none.hdf5", r"cannot be read .No such file.*; give an HDF5"), ("", "regular|directory"),
-    ):  # fmt: skip
-        with pytest.raises(UserError, match=message):
+    for name in ("cut.hdf5", "text.hdf5", "none.hdf5", ""):
+        with one_line(tmp_path / name):
             read(str(tmp_path / name))
     minari = as_minari(arrays())
     minari["episode_0/observations"] = minari["episode_0/observations"][:-1]
-    with pytest.raises(UserError, match="episode_0: observations has 3 rows, 4 expected"):
+    with one_line("episode_0", "observations"):
         read(save(tmp_path / "b.hdf5", minari))
     assert same(read(path), read(path))
 
@@ -180,7 +170,7 @@ def test_numbers_of_another_file_are_never_read(tmp_path, refer):
     with h5py.File(path, "a") as file:
         refer(file, other)
         assert file["rewards"].shape == (5,)  # h5py alone would read it
-    with pytest.raises(UserError, match=r"another file|in other files"):
+    with one_line(path):
         read(path)
 
 
@@ -196,7 +186,7 @@ def test_an_array_beyond_the_memory_of_the_machine_is_rejected_before_it_is_read
     path = save(tmp_path / "a.hdf5", {n: v for n, v in arrays().items() if n != "rewards"})
     with h5py.File(path, "a") as file:
         file.create_dataset("rewards", (2**50,), "f8", chunks=(2**20,))  # of the default value
-    with pytest.raises(UserError, match=r"rewards needs .* GiB of memory"):
+    with one_line("rewards", "memory"):
         read(path)
 
 

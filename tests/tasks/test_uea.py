@@ -3,7 +3,6 @@
 import io
 import lzma
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,14 +10,14 @@ import torch
 
 from tasks import create
 from tasks.baselines import compute, rocket
-from tasks.contract import SPLITS, Split
+from tasks.contract import SPLITS
 from tasks.data.files import Member
 from tasks.data.sources import import_all
 from tasks.registry import tasks
 from tasks.uea.series import SeriesTask, filled, hold_out, normalised, scale_of
 from tasks.uea.ts_format import read
+from tests.conftest import one_line
 from tests.tasks.conftest import require_conformance
-from zoo.registry import UserError
 
 CAMEL = """\
 #A comment: with @data in it, and a damaged \ufffd
@@ -56,33 +55,22 @@ def test_series_of_unequal_lengths_and_missing_values_are_read(header, name):
     np.testing.assert_array_equal(second, np.float32([[7, np.nan]]))
 
 
-@pytest.mark.parametrize(("text", "message"), [
-    (CAMEL, "X_TRAIN.ts has no series after @data"),
-    (CAMEL.replace("@data", ""), "has no line @data"),
-    (CAMEL.replace("@data\n", "1:2:a\n"), "line 9 is neither a key such as @data nor a comm"),
-    (CAMEL.replace("true b a", "false") + ROWS, "names no classes in @classLabel"),
-    (CAMEL.replace("@timeStamps false", "@timeStamps true"), "has time stamps, which are not"),
-    (CAMEL + "1,2:3:a\n", "line 10 has channels of 1 and 2 values"),
-    (CAMEL + "1:2:c\n", "line 10 ends in the class 'c', which is not in @classLabel"),
-    (CAMEL + "a\n", "line 10 has channels of no values"),
-    (CAMEL + "1:x:a\n", "line 10 has a value that is no number"),
-    (CAMEL + "1:inf:a\n", "line 10 has an infinite value"),
-    (CAMEL + "1:2:a\n1:2:3:a\n", "line 11 has 3 channels, the first series has 2"),
-    (CAMEL + "1_0:2:a\n", "line 10 has a value that is no number"),
-    (CAMEL + "\u00b2:2:a\n", "line 10 has a value that is no number"),
-    (CAMEL + "1:1e99:a\n", "line 10 has an infinite value"),
-    (CAMEL + "1?:2:a\n", "line 10 has a value that is no number"),
-    (CAMEL.replace("@data\n", "@data 1:2:a\n"), "line 9 has values after @data; a series is"),
-    (CAMEL.replace("b a", "b a b") + ROWS, "names a class twice in @classLabel"),
-    (CAMEL.replace("b a", "b \xe9") + ROWS, "or one that is not UTF-8"),
-    (CAMEL.replace("b a", "b \x1b[2J") + ROWS, "which is not a line of text; rename it"),
-    (CAMEL.replace("b a", "b,a") + ROWS, "line 10 ends in the class 'a', which is not in"),
-    (CAMEL.replace("\n", "\r") + ROWS, "line 2 is neither a key"),
-])  # fmt: skip
-def test_a_damaged_file_is_one_line_that_names_the_place(text, message):
-    with pytest.raises(UserError, match=message) as error:
+DAMAGED = [
+    CAMEL, CAMEL.replace("@data", ""), CAMEL.replace("@data\n", "1:2:a\n"),
+    CAMEL.replace("true b a", "false") + ROWS,
+    CAMEL.replace("@timeStamps false", "@timeStamps true"), CAMEL + "1,2:3:a\n", CAMEL + "1:2:c\n",
+    CAMEL + "a\n", CAMEL + "1:x:a\n", CAMEL + "1:inf:a\n", CAMEL + "1:2:a\n1:2:3:a\n",
+    CAMEL + "1_0:2:a\n", CAMEL + "\u00b2:2:a\n", CAMEL + "1:1e99:a\n", CAMEL + "1?:2:a\n",
+    CAMEL.replace("@data\n", "@data 1:2:a\n"), CAMEL.replace("b a", "b a b") + ROWS,
+    CAMEL.replace("b a", "b \xe9") + ROWS, CAMEL.replace("b a", "b \x1b[2J") + ROWS,
+    CAMEL.replace("b a", "b,a") + ROWS, CAMEL.replace("\n", "\r") + ROWS,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", DAMAGED)
+def test_a_damaged_file_is_one_line_that_names_the_place(text):
+    with one_line("X_TRAIN.ts"):
         read(member(text))
-    assert "\n" not in str(error.value)
 
 
 def test_an_own_set_of_one_channel_is_a_task(tmp_path):
@@ -120,28 +108,24 @@ def test_an_own_set_is_what_the_archive_is(vowels):
 HEAD = "@classLabel true 1 -1\n@data\n"
 FIVE = HEAD + "1,2:1\n3,2:-1\n" * 3
 OWN = [
-    ([], "has of the files .* of one set: none; give a folder with both"),
-    ([("G_TEST", FIVE)], "one set: G_TEST.ts; give"),
-    ([(n, FIVE) for n in ("A_TRAIN", "A_TEST", "B_TRAIN", "B_TEST")], "A_TEST.ts, A_TRAIN.ts, B_"),
-    ([("A_TRAIN", FIVE), ("B_TEST", FIVE)], "one set: A_TRAIN.ts, B_TEST.ts; give"),
-    ([("A_TRAIN", FIVE), ("A_TEST", FIVE.replace("1 -1", "-1 1"))], "has other classes than"),
-    ([("A_TRAIN", FIVE), ("A_TEST", HEAD + "1:2:1\n")], "has other channels than"),
-    ([(n, "@classLabel true 1\n@data\n" + "1:1\n" * 5) for n in ("A_TRAIN", "A_TEST")],
-     "has 1 classes; give 2 to 256"),
-    ([("A_TRAIN", HEAD + "1:1\n" * 4), ("A_TEST", HEAD + "1:1\n")], "has 4 series"),
-    ([("A_TRAIN", FIVE), ("A_TEST.ts.xz", FIVE)], "TEST.ts.xz cannot be read .LZMAError"),
-    ([("A_TRAIN", "@targetLabel true\n@data\n1,2:0.5\n"), ("A_TEST", FIVE)], "names no classes in"),
+    [], [("G_TEST", FIVE)], [(n, FIVE) for n in ("A_TRAIN", "A_TEST", "B_TRAIN", "B_TEST")],
+    [("A_TRAIN", FIVE), ("B_TEST", FIVE)],
+    [("A_TRAIN", FIVE), ("A_TEST", FIVE.replace("1 -1", "-1 1"))],
+    [("A_TRAIN", FIVE), ("A_TEST", HEAD + "1:2:1\n")],
+    [(n, "@classLabel true 1\n@data\n" + "1:1\n" * 5) for n in ("A_TRAIN", "A_TEST")],
+    [("A_TRAIN", HEAD + "1:1\n" * 4), ("A_TEST", HEAD + "1:1\n")],
+    [("A_TRAIN", FIVE), ("A_TEST.ts.xz", FIVE)],
+    [("A_TRAIN", "@targetLabel true\n@data\n1,2:0.5\n"), ("A_TEST", FIVE)],
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("files", "message"), OWN, ids=[message for _, message in OWN])
-def test_an_own_set_that_cannot_be_read_is_one_line(tmp_path, files, message):
+@pytest.mark.parametrize("files", OWN)
+def test_an_own_set_that_cannot_be_read_is_one_line(tmp_path, files):
     for name, content in files:
         (tmp_path / (name if "." in name else f"{name}.ts")).write_text(content)
-    with pytest.raises(UserError, match=message) as error:
+    with one_line(tmp_path):
         create("series", path=str(tmp_path))
-    assert "\n" not in str(error.value)
-    with pytest.raises(UserError, match="nowhere cannot be read"):
+    with one_line("nowhere"):
         create("series", path="nowhere")
 
 
@@ -154,7 +138,7 @@ def test_the_family_is_imported_from_one_folder(vowels, home):
     assert split.targets.bincount().tolist() == [5] * 9
     lines, first = SMALL.show(split, 0), split.sequences[0, 0]
     assert [line.split()[0] for line in lines] == [f"{value:.2f}" for value in first[:3].tolist()]
-    with pytest.raises(UserError, match="has no file of uea-ethanol-concentration, uea-face"):
+    with one_line("uea-ethanol-concentration"):
         import_all("uea", home)
 
 
@@ -217,20 +201,6 @@ def test_the_baselines_of_signals_ignore_padding(vowels, monkeypatch):
     assert accuracies["statistics of channels"] > 0.9
 
 
-def test_random_convolutions_read_the_order_of_time_points(monkeypatch):
-    monkeypatch.setattr(rocket, "GROUPS", 20)
-    times = torch.arange(60.0)
-    phases = torch.rand(90, 1, generator=torch.Generator().manual_seed(0)) * 6
-    targets = torch.arange(90) % 2
-    speed = torch.where(targets == 0, 0.3, 0.8)[:, None]
-    split = Split.single(torch.sin(times * speed + phases)[..., None], None, targets)
-    splits = {
-        name: replace(split, targets=targets[i::3], sequence_ids=split.sequence_ids[i::3])
-        for i, name in enumerate(SPLITS)
-    }
-    assert rocket.ridge(splits).test == 1.0
-
-
 @pytest.mark.parametrize("name", SETS)
 def test_the_sources_give_the_sizes_of_the_sets(name):
     task = create(name)
@@ -240,15 +210,3 @@ def test_the_sources_give_the_sizes_of_the_sets(name):
     names = {file.name for file in task.source.downloads}
     archive = type(task).__name__
     assert names in (set(), {f"{archive}_TRAIN.ts", f"{archive}_TEST.ts"}) and len(SETS) == 10
-
-
-@pytest.mark.parametrize(("name", "lengths"), [
-    ("handwriting", (152, 152)), ("japanese-vowels", (7, 26)),
-    ("uwave-gesture-library", (315, 315)),
-])  # fmt: skip
-def test_the_real_sets_have_the_published_sizes(name, lengths, real_data: Path):
-    import_all(f"uea-{name}", real_data)
-    task = create(f"uea-{name}")
-    for split in map(task.load, SPLITS):
-        assert split.targets.unique().numel() <= task.classes and split.sequences.isfinite().all()
-    assert (int(task.load("test").lengths.min()), int(task.load("test").lengths.max())) == lengths

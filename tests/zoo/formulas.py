@@ -19,18 +19,6 @@ from zoo.kernels.rotary import apply_rotary
 
 
 class Case(NamedTuple):
-    """A variant with options, and its formula.
-
-    Attributes:
-        name: of the variant.
-        formula: gives the new tokens of a sample.
-        options: other than the defaults.
-        attend: the part of the formula between the projections, if it has one.
-        random: parts of names of parameters that are drawn anew, with the mean of each.
-        outputs: rtol and atol of outputs.
-        slopes: rtol and atol of gradients.
-    """
-
     name: str
     formula: Callable[..., Tensor]
     options: Mapping[str, Any] = {}
@@ -41,19 +29,16 @@ class Case(NamedTuple):
 
 
 def split(x: Tensor) -> tuple[Tensor, ...]:
-    """The heads of (n, h e), each (n, e)."""
     return x.unflatten(-1, (HEADS, -1)).unbind(1)
 
 
 def rotated(layer: Any, x: Tensor) -> Tensor:
-    """(..., n, e) with rotary positions, if the layer has them."""
     if not layer.size.rotary:
         return x
     return apply_rotary(x.reshape(1, -1, *x.shape[-2:])).reshape(x.shape)
 
 
 def projected(attend: Callable[..., Tensor], layer: Any, x: Tensor, context: Any = None) -> Tensor:
-    """The formula of a variant with projections around `attend`."""
     q, rest = layer.query(x), layer.context(x if context is None else context)
     k, v = (q, rest) if layer.shared_qk else rest.split([q.shape[1], DIM], dim=1)
     heads = zip(*map(split, (q, k, v)), strict=True)
@@ -69,7 +54,6 @@ def distances(n: int) -> Tensor:
 
 
 def softmax_map(layer: Any, q: Tensor, k: Tensor, visible: Any = True, bias: Any = 0.0) -> Tensor:
-    """Softmax of the scaled products, over visible keys."""
     scores = q @ k.T / q.shape[1] ** 0.5 + bias
     allowed = torch.ones_like(scores, dtype=torch.bool) & visible
     allowed = allowed.tril() if layer.size.causal else allowed
@@ -81,7 +65,6 @@ def softmax(layer: Any, h: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def gated_softmax(layer: Any, x: Tensor, context: Any = None) -> Tensor:
-    """Each head times its gates; the output projection is applied behind them."""
     gates = (1 / (1 + (-layer.gate(x)).exp())).unflatten(-1, (HEADS, -1)).transpose(0, 1)
 
     def attend(layer: Any, h: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -91,7 +74,6 @@ def gated_softmax(layer: Any, x: Tensor, context: Any = None) -> Tensor:
 
 
 def mean(layer: Any, weights: Tensor, v: Tensor) -> Tensor:
-    """The mean of values by weights that are not normalised."""
     weights = weights.tril() if layer.size.causal else weights
     total = weights.sum(1, keepdim=True)
     return weights @ v / torch.where(total == 0, 1.0, total)
@@ -135,7 +117,6 @@ def yoso(layer: Any, h: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def flowformer(layer: Any, h: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """The n x n flows, row i into sink i and column j out of source j."""
     flows = q.sigmoid() @ k.sigmoid().T
     into, out_of = flows.sum(1, keepdim=True), flows.sum(0, keepdim=True)
     conserved_into = (flows / out_of).sum(1, keepdim=True)
@@ -217,7 +198,6 @@ def differential_2(layer: Any, x: Tensor) -> Tensor:
 
 
 def differential_1(layer: Any, x: Tensor) -> Tensor:
-    """Each head is made of two of half the width."""
     (l1, l2), (m1, m2) = layer.vectors
     at_first = 0.8 - 0.6 * math.exp(-0.3 * 3)
     factor, heads = (l1 @ m1).exp() - (l2 @ m2).exp() + at_first, []
@@ -234,7 +214,6 @@ def differential_1(layer: Any, x: Tensor) -> Tensor:
 
 
 def segments(x: Tensor, count: int) -> Tensor:
-    """The means of segments of (n, e), the token i in segment floor(i count / n)."""
     index = torch.arange(len(x)) * count // len(x)
     return torch.stack([x[index == i].mean(0) for i in index.unique()])
 
@@ -267,7 +246,6 @@ def soft(layer: Any, h: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def linformer(layer: Any, h: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """`kv` has one matrix, which is the first and the last."""
     matrices = layer.scale * layer.projections[:, min(h, layer.projections.shape[1] - 1)]
     e, f = (matrices[side, :, : len(k)] for side in (0, -1))
     return (q @ (e @ k).T / q.shape[1] ** 0.5).softmax(1) @ (f @ v)
@@ -376,7 +354,6 @@ def loop(q, k, v, log_decay, erase=None, write=None) -> Tensor:
 
 
 def decayed(layer: Any, q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor) -> Tensor:
-    """`loop` without gates; of both directions, unless the layer is causal."""
     q, k = rotated(layer, q), rotated(layer, k)
     y = loop(q, k, v, log_decay)
     if layer.size.causal:
@@ -386,12 +363,10 @@ def decayed(layer: Any, q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor) -> T
 
 
 def heads(x: Tensor) -> Tensor:
-    """(1, h, n, e) from (n, h e)."""
     return x.unflatten(-1, (HEADS, -1)).transpose(0, 1)[None]
 
 
 def gated(layer: Any, x: Tensor, y: Tensor) -> Tensor:
-    """Norm, gate and output projection behind heads (1, h, n, e)."""
     y = y[0].transpose(0, 1)
     y = y - y.mean(-1, keepdim=True)
     y = y / (y.square().mean(-1, keepdim=True) + layer.norm.eps).sqrt()
@@ -407,7 +382,6 @@ def gated_linear(layer: Any, x: Tensor) -> Tensor:
 
 
 def retention(layer: Any, x: Tensor) -> Tensor:
-    """Rotations are products of complex numbers."""
     q, k, v = map(heads, layer.query_key_value(x).chunk(3, -1))
     theta = 10000.0 ** (-2 * torch.arange(WIDTH // 2).double() / WIDTH)
     angles = torch.arange(len(x)).double()[:, None] * theta
@@ -431,7 +405,6 @@ def hgrn2(layer: Any, x: Tensor) -> Tensor:
 
 
 def steps_of_decay(layer: Any, x: Tensor) -> tuple[Tensor, Tensor]:
-    """The logarithm of the decay, and what it is proportional to."""
     step = heads((1 + (layer.decay.map(x) + layer.decay.bias).exp()).log())
     return -layer.decay.log_rate.exp()[:, None, None] * step, step
 
@@ -469,7 +442,6 @@ def mlstm(layer: Any, x: Tensor) -> Tensor:
 
 
 def slots(q, k, v, alpha) -> Tensor:
-    """The outputs of one head of gated slot attention; keys x slots, slots x values."""
     keys, values = q.new_zeros(q.shape[1], alpha.shape[1]), v.new_zeros(alpha.shape[1], v.shape[1])
     rows = []
     for i in range(len(q)):
@@ -490,7 +462,6 @@ def gsa(layer: Any, x: Tensor) -> Tensor:
 
 
 def mamba3(layer: Any, x: Tensor) -> Tensor:
-    """Rotated channels are complex numbers; the state is one of keys after their rotation."""
     u, b, c = layer.query_key_value(x).split(layer.widths, -1)
     t, rate, balance, turn = layer.gates(x).split([HEADS] * 3 + [layer.pairs], -1)
     step = (1 + (t + layer.step_bias).exp()).log()
@@ -568,7 +539,6 @@ def delta_product(layer: Any, x: Tensor) -> Tensor:
 
 
 def normed(layer: Any, x: Tensor, y: Tensor) -> Tensor:
-    """Norm, gate and output projection of the delta family behind heads (1, h, n, e)."""
     y = y[0].transpose(0, 1)
     y = y / (y.square().mean(-1, keepdim=True) + 1e-5).sqrt() * layer.norm.weight
     return layer.out(y.flatten(1) * (1 if layer.gate is None else layer.gate(x)))
@@ -643,7 +613,6 @@ def rwkv7(layer: Any, x: Tensor) -> Tensor:
 
 
 def between_projections(name: str, attend: Callable[..., Tensor], **fields: Any) -> Case:
-    """The case of a variant with projections around `attend`."""
     return Case(name, partial(projected, attend), attend=attend, **fields)
 
 
@@ -726,7 +695,6 @@ CASES = [
 
 
 def all_pairs(layer: Any, h: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """The Gaussian kernel, none of whose weights is approximate."""
     return gaussian(q, q) @ v
 
 

@@ -22,14 +22,12 @@ PADDED = pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"]
 
 
 def qkv(n: int, m: int | None = None, scale: float = 1.0, shift: float = 0.0) -> list[Tensor]:
-    """Queries for n tokens, keys and values for m of them, or n, as leaves in double precision."""
     lengths = (n, m or n, m or n)
     inputs = [torch.randn(2, HEADS, length, WIDTH).double() for length in lengths]
     return [(scale * x + shift).requires_grad_() for x in inputs]
 
 
 def complex_rotation(x: torch.Tensor) -> torch.Tensor:
-    """Equation 34, pairs as complex numbers."""
     n, pairs = x.shape[-2], x.shape[-1] // 2
     theta = 10_000.0 ** -(torch.arange(pairs).double() / pairs)
     rotation = torch.polar(torch.ones(n, pairs).double(), torch.arange(n).double()[:, None] * theta)
@@ -38,7 +36,6 @@ def complex_rotation(x: torch.Tensor) -> torch.Tensor:
 
 
 def draw(n: int) -> Tensor:
-    """As many tokens of two samples, as a leaf in double precision."""
     return torch.randn(2, n, DIM).double().requires_grad_()
 
 
@@ -49,14 +46,12 @@ def size(*, max_len: int = 1000, causal: bool = False, rotary: bool = False) -> 
 def create(
     name: str, *, causal: bool = False, dim: int = DIM, max_len: int = 1000, **options
 ) -> Attention:
-    """A layer in double precision; of a variant that is causal only, causal in any case."""
     causal = causal or not variants.find(name).traits.bidirectional
     sizes = {"dim": dim, "heads": HEADS, "max_len": max_len, "causal": causal}
     return zoo.create(name, **sizes, **options).double()
 
 
 def decode(layer, x: Tensor) -> tuple[Tensor, object]:
-    """The outputs of a causal layer token by token, and its last state."""
     state, outputs = layer.start(x.shape[0]), []
     for token in x.unbind(1):
         output, state = layer.step(token, state)
@@ -65,7 +60,6 @@ def decode(layer, x: Tensor) -> tuple[Tensor, object]:
 
 
 def ragged(n: int, first: int = 0) -> Tensor:
-    """Padding at the end of one sample; scattered through the other, from token `first` on."""
     mask = torch.ones(2, n, dtype=torch.bool)
     mask[0, n - n // 3 :] = False
     mask[1, first::5] = False
@@ -73,14 +67,12 @@ def ragged(n: int, first: int = 0) -> Tensor:
 
 
 def valid(out: Tensor, mask: Tensor | None) -> Tensor:
-    """`out`, (b, h, n, e) or (b, n, d), with zeros at padded positions, where it is unspecified."""
     if mask is None:
         return out
     return out * (mask[:, None, :, None] if out.ndim == 4 else mask[..., None])
 
 
 def by_sample(formula: Callable[[Tensor], Tensor], x: Tensor, mask: Tensor | None) -> Tensor:
-    """`formula` of the real tokens of each sample, (n, d); zero at padded tokens."""
     out = torch.zeros_like(x)
     for b in range(len(x)):
         real = torch.arange(x.shape[1]) if mask is None else mask[b].nonzero()[:, 0]
@@ -90,7 +82,6 @@ def by_sample(formula: Callable[[Tensor], Tensor], x: Tensor, mask: Tensor | Non
 
 
 def gradients(out: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
-    """Gradients of a loss in which every coordinate of `out` has another weight."""
     ramp = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).reshape(out.shape)
     return torch.autograd.grad((out * ramp).sum(), inputs, materialize_grads=True)
 
@@ -102,7 +93,6 @@ def agree(
     outputs: tuple[float, float] = (1e-10, 1e-12),
     slopes: tuple[float, float] = (1e-9, 1e-12),
 ) -> None:
-    """Assert that outputs, and their gradients for `inputs`, are the same up to (rtol, atol)."""
     torch.testing.assert_close(out, expected, rtol=outputs[0], atol=outputs[1])
     if not inputs:
         return
@@ -117,8 +107,6 @@ def figures(text: str) -> list[float]:
 
 
 class HalfPrecision(TorchDispatchMode):
-    """Collects the operation and the shapes of every matrix product that runs in bf16."""
-
     def __init__(self) -> None:
         super().__init__()
         self.products: list[tuple[str, list[tuple[int, ...]]]] = []
@@ -131,14 +119,12 @@ class HalfPrecision(TorchDispatchMode):
 
 
 def in_half_precision(call: Callable[[], object]) -> list[tuple[str, list[tuple[int, ...]]]]:
-    """The matrix products of `call` that run in bf16 under autocast."""
     with torch.autocast("cpu", dtype=torch.bfloat16), HalfPrecision() as record:
         call()
     return record.products
 
 
 def projections_alone_are_halved(call: Callable[[], object]) -> None:
-    """Assert that the products of projections, and no others, run in bf16 in `call`."""
     actual = {name for name, _ in in_half_precision(call)}
     # Products of the projections have two axes, products of heads a third.
     assert actual & {"mm", "addmm"}

@@ -19,13 +19,11 @@ OPTIONS = {"rank": 3, "rank_multi": 5, "eta": 0.7}
 
 
 def build(form: str, max_len: int = 1000, *, rotary: bool = False, **options) -> Primal:
-    """A layer by its projections, `causal` for the published causal form."""
     sizes = size(max_len=max_len, causal=form.startswith("causal"), rotary=rotary)
     return make(form.removeprefix("causal "), sizes, **{**OPTIONS, **options}).double()
 
 
 def make(form: str, size: Size, **options) -> Primal:
-    """A layer by its projections; moments have no sampled tokens."""
     if form == "moments":
         options.pop("rank_multi", None)
         return PrimalMoments(size, **options)
@@ -43,7 +41,6 @@ def make_columns_orthonormal(layer: Primal) -> None:
 
 
 def positions(n: int, count: int) -> list[int]:
-    """`count` evenly spaced positions among n, the first and the last included."""
     return [i * (n - 1) // (count - 1) if count > 1 else 0 for i in range(count)]
 
 
@@ -104,7 +101,6 @@ def expected(layer: Primal, x: Tensor, c: Tensor, mask: Tensor | None) -> tuple[
 
 
 def agree(ours: Tensor, theirs: Tensor) -> None:
-    """Equal to 1e-10 of the largest entry."""
     difference = (ours - theirs).abs().max()
     assert theirs.abs().max() > 1e-6
     assert difference < 1e-10 * theirs.abs().max()
@@ -113,7 +109,6 @@ def agree(ours: Tensor, theirs: Tensor) -> None:
 def agree_with_gradients(
     ours: Sequence[Tensor], theirs: Sequence[Tensor], leaves: Sequence[Tensor]
 ) -> None:
-    """Each pair is equal, and so are the gradients of a weighted sum of both for the leaves."""
     for pair in zip(ours, theirs, strict=True):
         agree(*pair)
         weights = torch.randn(pair[0].shape).double()

@@ -2,7 +2,6 @@
 
 import itertools
 import re
-import sys
 from collections.abc import Iterator
 from functools import cache
 from types import MappingProxyType
@@ -10,6 +9,7 @@ from types import MappingProxyType
 import pytest
 import torch
 
+from tests.conftest import one_line
 from tests.zoo.faulty import FAULTY
 from tests.zoo.faulty.conditions import FillsTable, LowRank, OverflowingGate
 from tests.zoo.faulty.correct import (
@@ -22,7 +22,6 @@ from tests.zoo.faulty.correct import (
 )
 from tests.zoo.faulty.layers import EqualsSoftmaxAfterPreparation, ReturnsFp32
 from tests.zoo.faulty.leaks import batch_leak, causal_leak, loss_leak, padding_leak
-from tests.zoo.faulty.planted import tokens_where
 from zoo.conformance import (
     CHECKS,
     Outcome,
@@ -36,7 +35,7 @@ from zoo.conformance import (
 )
 from zoo.conformance.leaks import separating_masks
 from zoo.conformance.tensors import distance
-from zoo.registry import UserError
+from zoo.variants import variants
 from zoo.variants.primal import Primal
 from zoo.variants.softmax import Softmax
 
@@ -60,7 +59,16 @@ REGISTERED = [
     for check in checks_for(configuration)
     if not (configuration.causal and check.name in ("compiles", "export"))
 ]
-"""The checks of one variant: certificates hold the checks of all, with a digest of its sources."""
+"""The checks of one variant: certificates hold the checks of all, of its version."""
+
+CLAIMS = [
+    *(("declared dropout", name) for name, of in variants.built_in()
+      if of.drops_weights and not of.unchecked and not name.endswith("-lib")),
+    *((check, name) for check in ("padding invariance", "prefill equals steps",
+                                  "linear layers are called")
+      for name in ("softmax", "delta", "fox", "primal-moments", "rwkv7", "cosformer")),
+]  # fmt: skip
+"""What no golden number holds: random numbers, padding of convolutions, adapters, prompts."""
 
 
 # One graph cannot trace the wrapper that checks shapes elsewhere in the tests.
@@ -68,7 +76,6 @@ pytestmark = pytest.mark.usefixtures("no_type_checks")
 
 
 def results_of(name: str, variant: type) -> Iterator[Result]:
-    """The results of the check called `name`, for each form of `variant` that it applies to."""
     return (
         run(check, configuration)
         for configuration in configurations(variant.__name__, variant)
@@ -86,6 +93,13 @@ def test_a_registered_variant_passes_its_checks(configuration, check):
     assert result.passed, result.detail
 
 
+@pytest.mark.slow_after(22)
+@pytest.mark.parametrize(("check", "name"), CLAIMS)
+def test_a_claim_of_a_variant_is_true(check, name):
+    results = [*results_of(check, variants.find(name))]
+    assert results and all(result.passed for result in results), results
+
+
 @cache
 def scale(width: int) -> float:
     return 0.3 * width
@@ -95,8 +109,7 @@ def scale(width: int) -> float:
 def test_what_the_compiler_reports_about_its_tracing_is_no_warning(recwarn):
     # Dynamo warns that it traces a cached function without its cache.
     (result,) = results_of("compiles", attends(lambda out: scale(out.shape[-1]) * out))
-    assert result.passed, result.detail
-    assert not recwarn.list
+    assert result.passed and not recwarn.list, result.detail
 
 
 EVERY = {check.group for check in CHECKS}
@@ -123,7 +136,7 @@ def test_a_correct_variant_passes_every_check(variant):
 
 
 FIRST = {check: variant for variant, check in reversed(FAULTY.items())}
-"""Of the variants with a defect that one check finds, a fast test has the first."""
+"""Fast tests have the first variant of each check."""
 
 
 @pytest.mark.parametrize(
@@ -140,7 +153,7 @@ def test_a_faulty_variant_fails_the_check_for_its_defect(variant, check):
 
 def test_the_lengths_at_which_outputs_are_not_finite_are_found_and_named():
     bad = [1, 2, 17, 128, 160]
-    variant = tokens_where("NaNs", lambda _, x, *__: x.shape[1] in bad, lambda tokens: NAN * tokens)
+    variant = attends(lambda out: NAN * out if out.shape[2] in bad else out)
     assert f"failed at {bad}" in failure("lengths", variant)
 
 
@@ -159,25 +172,34 @@ def test_every_check_that_can_fail_has_a_faulty_variant():
 
 
 BOTH = "value and gradient"
-SETTINGS = [
-    ("value", lambda layer, x, mask: layer.training),
-    ("gradient", lambda layer, x, mask: layer.training),
-    ("value", lambda layer, x, mask: not layer.training),
-    ("gradient", lambda layer, x, mask: not layer.training),
-    (BOTH, lambda layer, x, mask: layer.size.rotary),
-    (BOTH, lambda layer, x, mask: mask is None),
-    ("value", lambda layer, x, mask: mask is not None),
-    ("gradient", lambda layer, x, mask: mask is not None),
-]
+SETTINGS = {
+    "training": lambda layer, x, mask: layer.training,
+    "evaluation": lambda layer, x, mask: not layer.training,
+    "rotary": lambda layer, x, mask: layer.size.rotary,
+    "unpadded": lambda layer, x, mask: mask is None,
+    "padded": lambda layer, x, mask: mask is not None,
+    "one head": lambda layer, x, mask: layer.size.heads == 1,
+    "three heads": lambda layer, x, mask: layer.size.heads == 3,
+    "taps": lambda layer, x, mask: layer.size.short_conv == 4,
+    "dropout": lambda layer, x, mask: layer.size.dropout > 0,
+    "full": lambda layer, x, mask: x.shape[1] == layer.size.max_len < 1000,
+}
+LOW = {
+    "fp32": lambda layer, x, mask: x.dtype == torch.float32,
+    "autocast": lambda layer, x, mask: torch.is_autocast_enabled("cpu"),
+}
+"""A leak that is found in all settings may be in one; causality is not exact in the last two."""
 LEAKS = {
     "causality": [
         *(causal_leak(pair, BOTH) for pair in PAIRS),
-        *(causal_leak((47, 48), *setting) for setting in SETTINGS),
+        *(causal_leak((47, 48), effect, applies)
+          for applies in SETTINGS.values() for effect in ("value", "gradient")),
     ],
     "padding invariance": [
         *(padding_leak(pair, BOTH) for i, j in PAIRS for pair in ((i, j), (j, i))),
-        padding_leak((47, 48), "value"),
-        padding_leak((48, 47), "gradient"),
+        *(padding_leak((48, 47), effect) for effect in ("value", "gradient")),
+        *(padding_leak((47, 48), "value", applies) for name, applies in (SETTINGS | LOW).items()
+          if name != "unpadded"),
         *(loss_leak(48, effect) for effect in (BOTH, "value", "gradient")),
     ],
     "batch independence": [
@@ -188,7 +210,6 @@ LEAKS = {
         ]
     ],
 }  # fmt: skip
-"""Between any two positions or samples, in any setting, of values or of gradients."""
 
 
 @pytest.mark.slow_after(4)
@@ -223,10 +244,7 @@ def attends(change, **attributes) -> type:
 
 
 def raises(error: BaseException) -> type:
-    def fail(*_):
-        raise error
-
-    return attends(fail)
+    return attends(lambda _: (_ for _ in ()).throw(error))
 
 
 @pytest.mark.slow_after(1)
@@ -275,36 +293,28 @@ def test_a_variant_is_checked_with_options_and_named_by_its_class():
     (configuration,) = configurations("optional", WithOption, {"rank": "7"})
     assert configuration.layer().rank == 7
     check = next(check for check in CHECKS if check.name == "rejects causal")
-    assert "WithOption is not causal" in run(check, configuration).detail
+    assert "WithOption" in run(check, configuration).detail
 
 
-class ExitsInConstructor(Bidirectional):
+def unbuildable(error: BaseException) -> type:
     def __init__(self, size):
-        sys.exit(0)
+        raise error
 
-
-class Fragile(Correct):
-    def __init__(self, size):
-        super().__init__(size)
-        raise KeyError("glass")
+    return type("Unbuildable", (Bidirectional,), {"__init__": __init__})
 
 
 MISSPELT = MappingProxyType({"padding invarience": "misspelt"})
-
-
 UNCHECKABLE = [
-    (ExitsInConstructor, {}, r"mine cannot be built \(SystemExit: 0\)"),
-    (Fragile, {}, r"mine cannot be built .KeyError: .glass."),
-    (Primal, {"rank": 0}, r"mine\.rank=0 must be at least 1"),
-    (WithOption, {"rank": "x"}, r"mine\.rank=x"),
-    (attends(abs, expected_failures=MISSPELT), {}, "did you mean 'padding invariance'"),
-    (attends(abs, unchecked="it needs a device"), {}, "mine cannot be checked: it needs a dev"),
-]
+    (unbuildable(SystemExit(0)), {}, "SystemExit"), (unbuildable(KeyError("glass")), {}, "glass"),
+    (Primal, {"rank": 0}, "rank=0"), (WithOption, {"rank": "x"}, "rank=x"),
+    (attends(abs, expected_failures=MISSPELT), {}, "invarience"),
+    (attends(abs, unchecked="it needs a device"), {}, "it needs a device"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("variant", "options", "message"), UNCHECKABLE)
-def test_what_cannot_be_checked_is_an_error_before_any_check(variant, options, message):
-    with pytest.raises(UserError, match=message):
+@pytest.mark.parametrize(("variant", "options", "named"), UNCHECKABLE)
+def test_what_cannot_be_checked_is_an_error_before_any_check(variant, options, named):
+    with one_line("mine", named):
         configurations("mine", variant, options)
 
 
@@ -337,19 +347,15 @@ def test_a_distance_is_infinite_for_other_shapes_and_for_nan(actual, expected, r
     assert distance(torch.tensor(actual), torch.tensor(expected)) == pytest.approx(result)
 
 
-UNFOUND = {
-    "softmix": "did you mean 'softmax'",
-    "no.such.module:A": "cannot be loaded .ModuleNotFoundError",
-    "zoo.variants.softmax:Nothing": "cannot be loaded .AttributeError",
-    "zoo.variants.softmax:naive": "TypeError: naive is not a subclass",
-    "zoo.contract:Attention": "Attention sets no class attribute 'traits'",
-    "softmax+primal": "'softmax.primal' is a composition; check its variants one by one",
-}
+UNFOUND = [
+    "softmix", "no.such.module:A", "zoo.variants.softmax:Nothing", "zoo.variants.softmax:naive",
+    "zoo.contract:Attention", "softmax+primal",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", UNFOUND)
 def test_a_name_that_cannot_be_located_is_an_error(name):
-    with pytest.raises(UserError, match=UNFOUND[name]):
+    with one_line(name):
         locate(name)
     assert locate("softmax") is locate("zoo.variants.softmax:Softmax") is Softmax
 

@@ -12,21 +12,18 @@ DIM, GROUPS, WIDTH = 6, 4, 5
 
 @pytest.fixture(autouse=True)
 def several_chunks(monkeypatch):
-    """Chunks of 40 tokens: of several samples, or of a part of one; the last is smaller."""
     monkeypatch.setattr(cosine_map_chunked, "CHUNK", 40)
 
 
 def inputs(
     n: int, dtype=torch.float64, maps=3, width=WIDTH, *, batch=3, dim=DIM, groups=GROUPS
 ) -> list[torch.Tensor]:
-    """x, weight, bias, output_map and output_bias; `maps` is 1 where all samples have the same."""
     features = groups * width
     shapes = [(batch, n, dim), (features, dim), (features,), (maps, features, dim), (dim,)]
     return [torch.randn(shape, dtype=dtype).requires_grad_() for shape in shapes]
 
 
 def padding(batch: int, n: int) -> torch.Tensor:
-    """Padding anywhere; one of several samples has no real token."""
     mask = torch.rand(batch, n) < 0.6
     mask[0, n // 2], mask[1:2] = True, False
     return mask
@@ -37,7 +34,6 @@ def call(through, leaves, mask=None, with_gram=True, groups=GROUPS):
 
 
 def run(through, leaves, mask=None, with_gram=True, groups=GROUPS):
-    """Outputs of both kinds, and gradients of a loss in which every entry has another weight."""
     tokens, grams = call(through, leaves, mask, with_gram, groups)
     torch.manual_seed(7)
     # Gradients of Gram matrices are not symmetric, and gradients of padded tokens not zero.
@@ -46,17 +42,13 @@ def run(through, leaves, mask=None, with_gram=True, groups=GROUPS):
 
 
 def near(actual, expected) -> None:
-    """Assert that both sequences of tensors are equal up to rounding."""
     torch.testing.assert_close([*actual], [*expected], rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize(
-    ("n", "padded", "maps"),
-    [
-        (1, False, 1), (19, True, 3), (40, False, 3), (40, True, 1), (63, True, 1),
-        (100, False, 1), (100, True, 3),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("n", "padded", "maps"), [
+    (1, False, 1), (19, True, 3), (40, False, 3), (40, True, 1), (63, True, 1), (100, False, 1),
+    (100, True, 3),
+])  # fmt: skip
 def test_the_chunked_map_is_the_plain_one_forward_and_backward(n, padded, maps):
     leaves = inputs(n, maps=maps)
     # Not contiguous.

@@ -44,12 +44,6 @@ def test_a_saved_encoder_layer_is_one_graph_for_any_batch_and_length(name):
         torch.testing.assert_close(graph(x), layer(x), rtol=1e-6, atol=1e-6)
 
 
-def test_training_and_its_losses_are_exported():
-    layer = zoo.create("primal", dim=DIM, heads=2, max_len=MAX_LEN)
-    graph = export(layer, (tokens(3, LENGTH),), dynamic_shapes={"x": SIZES}).module()
-    equal(graph, layer, tokens(2, 40))
-
-
 def test_cross_attention_is_exported():
     layer = zoo.create("softmax", dim=DIM, heads=2, max_len=MAX_LEN).eval()
     inputs = tokens(3, 50), tokens(3, 70)

@@ -23,9 +23,7 @@ from tests.zoo.oracle import (
     valid,
 )
 from zoo.contract import Attention, Unsupported
-from zoo.kernels import eager
 from zoo.kernels.real_tokens import zero_padding
-from zoo.registry import options_of
 from zoo.variants import variants
 
 # Layers of published packages treat padding as they do.
@@ -37,7 +35,6 @@ OURS = {
 
 
 def layer_of(case: Case, causal: bool, *, rotary: bool = False) -> Attention:
-    """A layer in double precision and evaluation mode, with the random parameters of the case."""
     layer = variants.find(case.name)(size(causal=causal, rotary=rotary), **case.options)
     for name, parameter in layer.double().eval().named_parameters():
         for part, mean in case.random.items():
@@ -55,7 +52,6 @@ def compare(case: Case, causal: bool, n: int, *, padded: bool, rotary: bool = Fa
 
 
 def forms(cases: list[Case]):
-    """Each case in each form of its variant."""
     return pytest.mark.parametrize(
         ("case", "causal"),
         [
@@ -112,10 +108,9 @@ IN_FP32 = [
     *[("linear", 100, 3.0, shift, 1e-5) for shift in (-30.0, 0.0, 30.0)],
     *[("flowformer", 100, 3.0, shift, 1e-4) for shift in (-20.0, 0.0, 20.0)],
     *[("soft", 200, scale, 0.0, 1e-4) for scale in (0.0, 1e-3, 0.1, 1.0, 10.0, 1e3, 1e6)],
-    ("performer", 100, 3.0, 0.0, 1e-4),
-    ("cosine", 1000, 1.0, 0.0, 1e-5),
+    ("performer", 100, 3.0, 0.0, 1e-4), ("cosine", 1000, 1.0, 0.0, 1e-5),
     ("cosformer", 1000, 1.0, 0.0, 1e-5),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "n", "scale", "shift", "bound"), IN_FP32)
@@ -130,21 +125,6 @@ def test_fp32_is_exact_where_features_are_small_or_large_or_many(name, n, scale,
         out = copy.deepcopy(layer).float().attend(*narrow, None)
         assert (out - expected).norm() <= bound * expected.norm()
         assert all(part.isfinite().all() for part in gradients(out, *narrow))
-
-
-CHUNKED = [name for name, variant in OURS.items() if "chunk" in options_of(variant)]
-
-
-@pytest.mark.parametrize("name", CHUNKED)
-def test_the_size_of_a_chunk_does_not_matter(name, monkeypatch):
-    monkeypatch.setattr(eager, "on_cpu", lambda x: False)
-    for causal in variants.find(name).traits.forms:
-        layer = variants.find(name)(size(causal=causal), chunk=16).double().eval()
-        x, mask = draw(100), ragged(100)
-        expected = layer(x, mask=mask).tokens
-        for chunk in (1, 2, 64):
-            layer.chunk = chunk
-            torch.testing.assert_close(layer(x, mask=mask).tokens, expected, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("name", ["gated-linear", "retention", "linear", "cosine", "cosformer"])

@@ -22,7 +22,6 @@ def heads(count: int = 3, n: int = N) -> list[torch.Tensor]:
 
 
 def forms() -> list[tuple[str, bool]]:
-    """The registered variants that are functions of q, k and v, in each of their forms."""
     found = []
     for name in variants.names():
         for causal in (False, True):

@@ -25,7 +25,6 @@ CASES = {
 
 
 def heads(value):
-    """A number as it is, (n,) as (1, 1, n, 1), (n, e) as (1, 1, n, e)."""
     if not isinstance(value, list):
         return value
     array = torch.tensor(value, dtype=torch.float64)
@@ -44,7 +43,6 @@ def path_outputs(q, k, v, w, beta, scale, log_f=None) -> dict[str, Tensor]:
 def mamba3_outputs(
     C, B, x, dt, A, z=None, trap_logit=None, angle_raw=None, C_bias=None, B_bias=None, D=0.0
 ) -> dict[str, Tensor]:
-    """Without a `trap_logit`, lambda is 1; without angles, nothing is rotated."""
     balance = torch.ones_like(dt) if trap_logit is None else trap_logit.sigmoid()
     turn = zeros(len(dt[0, 0]), 0) if angle_raw is None else angle_raw.tanh()
     angle = (math.pi * turn * dt).cumsum(2)

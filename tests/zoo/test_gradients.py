@@ -41,7 +41,6 @@ and fox are 1.2e-5, 1.1e-5, 1.9e-5 and 3.4e-5.
 
 
 def decay_gradients(layer: nn.Module, x: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Gradients of the parameters of decays, and of the outputs of their maps, by name."""
     with tap_outputs(layer) as taps:
         out = layer(x).tokens
     weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(1)).to(out)
@@ -52,7 +51,6 @@ def decay_gradients(layer: nn.Module, x: torch.Tensor) -> dict[str, torch.Tensor
 
 @contextmanager
 def tap_outputs(layer: nn.Module) -> Iterator[list[tuple[str, torch.Tensor]]]:
-    """Collect the outputs of linear maps, as `name output`."""
     taps = []
     hooks = [
         module.register_forward_hook(lambda _, __, y, name=name: taps.append((f"{name} output", y)))

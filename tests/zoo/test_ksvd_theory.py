@@ -18,8 +18,6 @@ QUERIES, KEYS, FEATURES, RANK = 9, 7, 4, 2
 
 
 class Problem(NamedTuple):
-    """Features, their kernel matrix and its singular value decomposition of rank `FEATURES`."""
-
     phi_q: Tensor
     phi_k: Tensor
     kernel: Tensor
@@ -28,7 +26,6 @@ class Problem(NamedTuple):
     v: Tensor
 
     def weights(self, chosen: list[int]) -> tuple[Tensor, Tensor]:
-        """W_e = Phi_k^T V and W_r = Phi_q^T U of the singular triplets of those numbers."""
         return self.phi_k.T @ self.v[:, chosen], self.phi_q.T @ self.u[:, chosen]
 
 
@@ -39,7 +36,6 @@ def random_problem() -> Problem:
 
 
 def objective(problem: Problem, w_e: Tensor, w_r: Tensor, scale: Tensor) -> Tensor:
-    """J of the theory: sums over tokens, and the diagonal of Lambda."""
     e, r = problem.phi_q @ w_e, problem.phi_k @ w_r
     return ((e**2 * scale).sum() + (r**2 * scale).sum()) / 2 - (w_e * w_r).sum()
 
@@ -50,14 +46,12 @@ def gradients(problem: Problem, w_e: Tensor, w_r: Tensor, scale: Tensor) -> tupl
 
 
 def hessian(problem: Problem, scale: Tensor) -> Tensor:
-    """The second derivatives of J by one direction (w_e, w_r)."""
     identity = torch.eye(FEATURES).double()
     grams = scale * problem.phi_q.T @ problem.phi_q, scale * problem.phi_k.T @ problem.phi_k
     return torch.cat([torch.cat([grams[0], -identity], 1), torch.cat([-identity, grams[1]], 1)], 0)
 
 
 def alignment(scores: Tensor, basis: Tensor) -> float:
-    """The mean squared cosine of the principal angles of the spans of both."""
     return ((torch.linalg.qr(scores)[0].T @ basis) ** 2).sum().item() / basis.shape[1]
 
 

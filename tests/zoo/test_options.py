@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import Field
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, one_line
 from zoo.composition import Composition, build
 from zoo.contract import Size
-from zoo.registry import UserError, changed, options_of, resolve
+from zoo.registry import changed, options_of, resolve
 from zoo.variants import variants
 
 
@@ -62,48 +62,26 @@ def bounded(wood, *, depth: Annotated[int, Field(ge=1, le=9)] = 1,
             speed: Annotated[float, Field(gt=0, lt=2)] = 1.0): ...  # fmt: skip
 
 
-INTEGER = "is not of type int; give a whole number of 64 bits"
-NUMBER = "is not of type float; give a finite number"
-REJECTED = {
-    **dict.fromkeys([("depth", v) for v in ("x", True, 1.5, 2.0, "1.5", "", None)], INTEGER),
-    **dict.fromkeys([("depth", v) for v in (str(2**63), str(-(2**63) - 1), 10**20)], INTEGER),
-    **dict.fromkeys([("speed", v) for v in ("nan", float("-inf"), "inf", True, 10**400)], NUMBER),
-    **dict.fromkeys([("wet", v) for v in ("maybe", 1)], "is not of type bool; give true or false"),
-    **dict.fromkeys([("blade", v) for v in (3, True)], "is not of type str; give text of Unicode"),
-    ("blade", "caf\udce9"): "is not of type str; give text of Unicode",
-    **dict.fromkeys(
-        [("teeth", v) for v in ("broad", True, 3.0, "WIDE")],
-        "is not one of wide, narrow, 3; give one of them",
-    ),
-}
-
-
-TAKEN = "; name every option in the signature"
-TYPES = "; annotate it bool, int, float, str or Literal"
+WRONG = {
+    "depth": ("x", True, 1.5, 2.0, "1.5", "", None, str(2**63), str(-(2**63) - 1), 10**20),
+    "speed": ("nan", float("-inf"), "inf", True, 10**400), "wet": ("maybe", 1),
+    "blade": (3, True, "caf\udce9"), "teeth": ("broad", True, 3.0, "WIDE"),
+}  # fmt: skip
 UNUSABLE = [
-    *(
-        (cut, {"depth": 2, option: value}, f"cut.{option}={value} {rule}")
-        for (option, value), rule in REJECTED.items()
-    ),
-    (cut, {"depht": 2}, "unknown option of cut 'depht'; did you mean 'depth'?"),
-    (cut, {}, "cut needs the option 'depth'; set cut.depth=VALUE"),
-    (takes_words, {}, f"takes_words takes *words: str{TAKEN}"),
-    (takes_options, {}, f"takes_options takes **rest: int{TAKEN}"),
-    (by_position, {}, "by_position takes depth: int = 1 by position; put a * before its options"),
-    (bad_annotation, {"depth": 1}, f"cut.depth is annotated list[int] | None{TYPES}"),
-    (no_annotation, {}, f"cut.depth is not annotated{TYPES}"),
-    (bounded, {"depth": "0"}, "cut.depth=0 must be at least 1; raise it"),
-    (bounded, {"depth": 10}, "cut.depth=10 must be at most 9; lower it"),
-    (bounded, {"speed": 0}, "cut.speed=0 must be above 0.0; raise it"),
-    (bounded, {"speed": "2.5"}, "cut.speed=2.5 must be below 2.0; lower it"),
-]
+    *((cut, {"depth": 2, name: value}, f"cut.{name}={value}")
+      for name, values in WRONG.items() for value in values),
+    (cut, {"depht": 2}, "'depht'"), (cut, {}, "cut.depth"), (takes_words, {}, "*words"),
+    (takes_options, {}, "**rest"), (by_position, {}, "depth: int = 1"),
+    (bad_annotation, {"depth": 1}, "list[int] | None"), (no_annotation, {}, "cut.depth"),
+    *((bounded, {name: value}, f"cut.{name}={value}")
+      for name, value in (("depth", "0"), ("depth", 10), ("speed", 0), ("speed", "2.5"))),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("factory", "options", "message"), UNUSABLE)
-def test_options_that_a_factory_cannot_take_are_rejected(factory, options, message):
-    with pytest.raises(UserError) as error:
+@pytest.mark.parametrize(("factory", "options", "named"), UNUSABLE)
+def test_options_that_a_factory_cannot_take_are_rejected(factory, options, named):
+    with one_line(named):
         resolve("cut", factory, options)
-    assert str(error.value) == message
 
 
 def test_bounds_and_postponed_annotations_are_evaluated():
@@ -114,9 +92,8 @@ def test_bounds_and_postponed_annotations_are_evaluated():
 WITHOUT_COST = {
     "delta-product": {"steps": 2, "negative": True, "forget": True, "gate": "silu"},
     "nystrom-lib": {"landmarks": 64, "iterations": 6, "conv": 0},
-    "performer-lib": {"features": 256},
-    "reformer-lib": {"bucket": 64, "hashes": 2},
-}
+    "performer-lib": {"features": 256}, "reformer-lib": {"bucket": 64, "hashes": 2},
+}  # fmt: skip
 """Defaults of the variants that no published cost has."""
 
 
@@ -142,22 +119,22 @@ def test_defaults_are_those_of_the_published_costs():
         assert {option: resolved[option] for option in options} == options
 
 
-RULES = [
+OUT_OF_RANGE = [
     *(
-        (name, {option: -9}, f"{option}=-9 must be (at least|above|an|a) ")
+        (name, {option: -9})
         for name, variant in variants.items()
         for option, parameter in options_of(variant).items()
         if isinstance(parameter.default, int | float) and not isinstance(parameter.default, bool)
     ),
-    ("gated-linear", {"chunk": 48}, "chunk=48 must be a power of two; try 64"),
-    ("gated-linear", {"temperature": 0}, "temperature=0 must be above 0"),
-    ("nystrom", {"conv": "4"}, "conv=4 must be an odd number of taps, or 0 for none"),
-]
+    ("gated-linear", {"chunk": 48}), ("gated-linear", {"temperature": 0}),
+    ("nystrom", {"conv": "4"}),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "options", "rule"), RULES)
-def test_every_number_has_a_lower_bound_and_a_value_out_of_range_is_rejected(name, options, rule):
-    with pytest.raises(UserError, match=rf"^{name}\.{rule}"):
+@pytest.mark.parametrize(("name", "options"), OUT_OF_RANGE)
+def test_every_number_has_a_lower_bound_and_a_value_out_of_range_is_rejected(name, options):
+    ((option, value),) = options.items()
+    with one_line(f"{name}.{option}={value}"):
         resolve(name, variants.find(name), options)
 
 
@@ -195,30 +172,22 @@ def test_resolved_options_are_complete_and_changed_ones_differ_from_the_defaults
     assert composition.changed(options) == {"softmax": {}, "primal": {"rank": 5}}
 
 
-BAD = {
-    "sofmax": "unknown attention variant 'sofmax'; did you mean 'softmax'",
-    "softmax+": "names 1 variants, not one or two; give A or A",
-    "softmax+primal+softmax": "names 3 variants, not one or two; give A or A",
-    "softmax*3+": "the end in place of a variant", "softmax*+primal": "'\\+' is no count",
-    "softmax*0": "'0' is no count", "softmax*2000": "'2000' is no count",
-    "(softmax*40)*40": "'40' is no count", "softmax*2**3": "'\\*' is no count",
-    "(softmax+primal": "a parenthesis is not closed", "softmax*2)": "unexpected '\\)'",
-    "()*2": "'\\)' in place of a variant",
-    "primal+primal": "'primal\\+primal' names primal twice; give 'primal'",
-    "softmax+primal": r"depth=1 is less than the 2 variants of softmax\+primal",
-    "primal*3+softmax": "depth=1 is no multiple of the 4 layers .* depth=4",
-}  # fmt: skip
+BAD = [
+    "sofmax", "softmax+", "softmax+primal+softmax", "softmax*3+", "softmax*+primal", "softmax*0",
+    "softmax*2000", "(softmax*40)*40", "softmax*2**3", "(softmax+primal", "softmax*2)", "()*2",
+    "primal+primal", "softmax+primal", "primal*3+softmax",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("text", BAD)
 def test_an_invalid_name_and_one_of_more_layers_than_there_are_is_rejected(text):
-    with pytest.raises(UserError, match=BAD[text]):
+    with one_line():
         Composition.parse(text).layers(1)
 
 
 def test_an_unknown_option_or_one_of_another_type_is_rejected():
     composition = Composition.parse("softmax+primal")
-    with pytest.raises(UserError, match="unknown option of primal 'rnk'; did you mean 'rank'"):
+    with one_line("'rnk'"):
         composition.resolve({"primal": {"rnk": 3}})
-    with pytest.raises(UserError, match=r"primal\.rank=3\.5 is not of type int"):
+    with one_line("primal.rank=3.5"):
         composition.changed({"primal": {"rank": 3.5}})

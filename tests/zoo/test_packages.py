@@ -2,22 +2,18 @@
 
 import importlib.util
 import sys
-from importlib import import_module
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 import pytest
 import torch
-from torch.nn import functional as F
 
 import zoo
-from tests.zoo.oracle import HEADS, WIDTH, agree, create, draw, ragged
-from tests.zoo.test_recurrence import gated_inputs
+from tests.zoo.oracle import HEADS, WIDTH, create, ragged
 from zoo.contract import Size, Unsupported
-from zoo.kernels import delta
 from zoo.kernels.real_tokens import zero_padding
 from zoo.packages import load
-from zoo.variants import fla, mlstm, variants
+from zoo.variants import fla, variants
 
 PACKAGES = {
     "performer-lib": ("performer-pytorch", "performer_pytorch"),
@@ -31,7 +27,6 @@ def same(actual: torch.Tensor, expected: torch.Tensor, bound: float = 1e-12) -> 
 
 
 def without_bias(layer: zoo.Attention) -> zoo.Attention:
-    """The layer; the projections of some packages have no bias."""
     for name, parameter in layer.named_parameters():
         if name in ("query.bias", "context.bias"):
             torch.nn.init.zeros_(parameter)
@@ -109,68 +104,12 @@ def test_a_missing_package_is_named_with_the_remedy(name, monkeypatch):
         create(name)
 
 
-@pytest.fixture
-def oracle_of(transformers):
-    """The module of a model of the package transformers."""
-    return lambda name: import_module(f"transformers.models.{name}.modeling_{name}")
-
-
-@pytest.mark.slow
-def test_the_delta_rules_of_transformers_agree(oracle_of):
-    """They compute in fp32: measured differences are 1e-6 of outputs, 1e-4 of gradients."""
-    qwen3, kimi = oracle_of("qwen3_next"), oracle_of("kimi_linear")
-    for channels, oracle in (
-        (False, qwen3.torch_chunk_gated_delta_rule),
-        (True, kimi.chunk_kimi_delta_attention),
-    ):
-        q, k, v, decay, beta, _ = gated_inputs(100, channels, dtype=torch.float32)
-        beta = beta[..., :1]
-        leaves = [x.detach().requires_grad_() for x in (q, k, v, decay, beta)]
-        mine = delta.attend(leaves[0] * 6**-0.5, *leaves[1:4], leaves[4] * leaves[1], leaves[4])
-        by_token = [x.transpose(1, 2) for x in leaves]
-        g, b = (by_token[i] if channels and i == 3 else by_token[i][..., 0] for i in (3, 4))
-        theirs = oracle(*by_token[:3], g=g, beta=b)[0].transpose(1, 2)
-        agree(mine, theirs, *leaves, outputs=(1e-5, 2e-6), slopes=(1e-4, 2e-4))
-
-
-@pytest.mark.slow
-def test_the_scan_of_mamba2_of_transformers_agrees(oracle_of):
-    layer, n = create("mamba2", causal=True, state=6).float(), 100
-    x = draw(n).float()
-    u, k, q = F.silu(layer.query_key_value(x)).split(layer.widths, -1)
-    theirs = oracle_of("mamba2").mamba2_chunk_scan(
-        u.unflatten(-1, (HEADS, -1)), layer.decay.map(x), -layer.decay.log_rate.exp(),
-        k[:, :, None], q[:, :, None], chunk_size=32, D=layer.skip, dt_bias=layer.decay.bias,
-        dt_softplus=True,
-    )  # fmt: skip
-    y = (theirs[0] if isinstance(theirs, tuple) else theirs).reshape(2, n, -1) * F.silu(
-        layer.gate(x)
-    )
-    torch.testing.assert_close(layer(x).tokens, layer.out(layer.norm(y)), rtol=1e-4, atol=2e-6)
-
-
-@pytest.mark.slow
-def test_the_cells_of_xlstm_of_transformers_agree(oracle_of):
-    """They compute in fp32, and add 1e-6 to the divisor."""
-    theirs, n = oracle_of("xlstm"), 128
-    q, k, v = torch.randn(3, 2, HEADS, n, WIDTH)
-    i, f = 4 * torch.randn(2, 2, HEADS, n)
-    leaves = [x.requires_grad_() for x in (q, k, v, i, f)]
-    start = torch.zeros(2, HEADS, WIDTH, WIDTH + 1), torch.zeros(2, HEADS, 1, 1)
-    gates = i[..., None], F.logsigmoid(f)[..., None]
-    mine = mlstm.memory(q * WIDTH**-0.5, k, v, *gates, *start)[0]
-    other = theirs.mlstm_chunkwise_native_autograd(*leaves, chunk_size=32)
-    agree(mine, other, *leaves, outputs=(1e-3, 1e-4), slopes=(1e-2, 1e-2))
-
-
 FLA_SIZE = Size(dim=8, heads=2, max_len=300, causal=False, dropout=0.0)
 FLA_MASK = torch.arange(9) < torch.tensor([9, 6])[:, None]
 FLA_LAYERS = [name for name, variant in variants.items() if issubclass(variant, fla.FlashLinear)]
 
 
 class Published(torch.nn.Module):
-    """Replaces a layer of `fla.layers`: doubles tokens, and records its arguments."""
-
     def __init__(self, hidden_size, num_heads, head_dim=None):
         super().__init__()
         self.arguments = (hidden_size, num_heads, head_dim)
@@ -182,7 +121,6 @@ class Published(torch.nn.Module):
 
 @pytest.fixture
 def installed(monkeypatch):
-    """A machine with flash-linear-attention, triton and CUDA."""
     for name in ("fla", "triton", "fla.layers"):
         module = ModuleType(name)
         module.__spec__ = ModuleSpec(name, None)

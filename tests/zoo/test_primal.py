@@ -14,7 +14,6 @@ FORMS = ["dependent", "independent", "causal"]
 
 
 def paddings(n: int) -> dict[str, torch.Tensor | None]:
-    """No padding, padding at the end, and padding before, between and after real tokens."""
     ends = torch.arange(n) < torch.tensor([n, n - n // 3, n // 2])[:, None]
     holes = torch.rand(3, n) < 0.6
     holes[0, 0], holes[1, -1], holes[2, : n // 2] = False, False, False
@@ -24,7 +23,6 @@ def paddings(n: int) -> dict[str, torch.Tensor | None]:
 
 @pytest.fixture(params=["chunked", "plain", "literal"])
 def path(request, monkeypatch):
-    """The implementation: in `cosine_map`, of two that an eager layer on a CPU uses, or literal."""
     if request.param == "literal":
         monkeypatch.setitem(OPTIONS, "backend", "literal")
     if request.param == "plain":
@@ -79,7 +77,6 @@ def test_the_loss_with_samples_without_a_real_token_is_finite_and_does_not_read_
 
 
 def results(form: str, x: Tensor, **options) -> tuple[Tensor, float]:
-    """The tokens and the loss of a layer with the same parameters for all options."""
     torch.manual_seed(1)
     tokens, losses = build(form, **options)(x, x, None)
     return tokens, losses["ksvd"].item()
@@ -122,7 +119,6 @@ def test_under_autocast_only_products_over_all_tokens_are_in_half_precision(path
 
 
 def sampled_by(layer: Primal, x: torch.Tensor, mask: torch.Tensor | None) -> list[set[int]]:
-    """The tokens of each sample that every output depends on, by the gradients."""
     dependent = []
     for output in (0, x.shape[1] // 2):
         x = x.detach().requires_grad_()

@@ -30,7 +30,6 @@ def one_head(name: str, form: str, max_len: int, **options) -> Primal:
 
 @torch.no_grad()
 def solve(layer: Primal, x: torch.Tensor, context: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Give a layer the exact solution for one sample; K, its singular values, K V and K^T U."""
     phi, n, m = layer.phi, x.shape[1], context.shape[1]
     phi_q = phi(layer.query_key(x[0])[:, :WIDTH])
     phi_k = phi(layer.query_key(context[0])[:, WIDTH:])
@@ -226,15 +225,10 @@ def test_outputs_and_losses_of_cross_attention_are_of_the_equations(form, padded
     agree_with_gradients([tokens, losses["ksvd"]], theirs, [x, context, *layer.parameters()])
 
 
-REFUSED = [
-    ("causal", {}, "causal primal attends to its input only; give causal=False"),
-    ("dependent", {"sides": "left"}, "sides=left has no score .* give sides=right"),
-    ("independent", {}, "outputs that do not depend on the context; give dependent"),
-]
-
-
-@pytest.mark.parametrize(("form", "options", "message"), REFUSED)
-def test_a_form_without_cross_attention_rejects_another_context(form, options, message):
+@pytest.mark.parametrize(("form", "options"), [
+    ("causal", {}), ("dependent", {"sides": "left"}), ("independent", {}),
+])  # fmt: skip
+def test_a_form_without_cross_attention_rejects_another_context(form, options):
     x, context = inputs()
-    with pytest.raises(Unsupported, match=message):
+    with pytest.raises(Unsupported):
         build(form, **options)(x, context[:, :N], None)

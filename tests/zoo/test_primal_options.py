@@ -113,7 +113,6 @@ RANK = 30
 
 
 def fresh(form: str) -> Primal:
-    """A layer of the published Image runs."""
     size = Size(dim=64, heads=2, max_len=1024, causal=form == "causal", dropout=0.0)
     return Primal(size, rank=RANK, projections="auto" if form == "causal" else form)
 

@@ -88,7 +88,6 @@ PATHS = pytest.mark.parametrize("path", ["cpu", "chunked"])
 def gated_inputs(
     n: int, channels: bool, *, strength: float = 1.0, dtype=torch.float64
 ) -> list[Tensor]:
-    """Keys of length 1 with positive channels, gates up to 2, decays near 0 and near 1."""
     q, k = torch.randn(2, HEADS, n, 6), F.silu(torch.randn(2, HEADS, n, 6))
     v, key, value = torch.randn(2, HEADS, n, 5), 6 if channels else 1, 5 if channels else 1
     closed = (torch.arange(n) % 3 == 0)[:, None] * torch.rand(2, HEADS, n, key)
@@ -170,23 +169,6 @@ def test_the_cache_has_the_dtype_of_autocast():
     assert {part.dtype for part in layer.start(1)[1:5]} == {torch.float32}
 
 
-@PATHS
-@pytest.mark.parametrize(("channels", "erases"), [(False, True), (True, True), (True, False)])
-def test_a_recurrence_continues_from_a_state_with_its_gradients(channels, erases, path, on_path):
-    leaves = gated_inputs(130, channels)[: 6 if erases else 4]
-    parts = [[part[:, :, i] for part in leaves] for i in (slice(0, 70), slice(70, 130))]
-    start = torch.zeros(2, HEADS, 6, 5, dtype=torch.float64)
-    expected = attend(*leaves)
-    for enabled in (False, True):
-        with torch.set_grad_enabled(enabled):
-            first, state = delta.extend(*erasing(*parts[0]), start)
-            second, _ = delta.extend(*erasing(*parts[1]), state)
-        joined = torch.cat([first, second], dim=2)
-        torch.testing.assert_close(joined, expected, rtol=1e-12, atol=1e-12)
-    for one, other in zip(gradients(joined, *leaves), gradients(expected, *leaves), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
-
-
 class Stepwise(zoo.Attention):
     """A plug-in with a growing state, and `step` alone: the mean of the tokens so far."""
 
@@ -228,24 +210,3 @@ def test_layers_of_a_composition_decode():
         expected = layer.eval()(expected).tokens
     for found in (actual, prefilled):
         torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize(("pieces", "in_parallel"), [
-    ([32, 32, 16, 16, 3, 1], True), ([64, 36], True), ([5, 40, 55], False),
-])  # fmt: skip
-def test_log_linear_continues_in_parallel_after_powers_of_two(pieces, in_parallel, monkeypatch):
-    sizes = {"dim": 8, "heads": 2, "max_len": 100, "causal": True, "short_conv": 3, "rotary": True}
-    layer = zoo.create("log-linear", **sizes, levels=6, chunk=8).double()
-    x, outputs, stepped = torch.randn(2, 100, 8, dtype=torch.float64), [], []
-    whole, by_step = layer.forward(x).tokens, type(layer)._extend_by_step
-    expected = decode(layer, x)[1]
-    monkeypatch.setattr(
-        type(layer), "_extend_by_step", lambda *inputs: stepped.append(1) or by_step(*inputs)
-    )
-    state = layer.start(2)
-    for tokens in x.split(pieces, 1):
-        out, state = layer.extend(tokens, None, state)
-        outputs.append(out)
-    torch.testing.assert_close(torch.cat(outputs, 1), whole, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(state, expected, rtol=1e-12, atol=1e-12)
-    assert (not stepped) == in_parallel

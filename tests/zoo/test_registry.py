@@ -1,5 +1,6 @@
 """Registries: names, plug-ins, and errors of either."""
 
+import re
 import sys
 from abc import ABC, abstractmethod
 from importlib import import_module, metadata
@@ -7,6 +8,7 @@ from typing import ClassVar
 
 import pytest
 
+from tests.conftest import one_line
 from zoo.registry import Registry, UserError, build, load_guarded
 
 GROUP = "shop.tools"
@@ -58,7 +60,6 @@ SHOP = {
 
 @pytest.fixture
 def shop(tmp_path, monkeypatch):
-    """Return the registry of a package of those modules of `SHOP`, which is removed afterwards."""
     (tmp_path / "shop").mkdir()
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -76,8 +77,6 @@ def shop(tmp_path, monkeypatch):
 
 @pytest.fixture
 def plug_ins(monkeypatch):
-    """Return a function that makes the given (name, origin) the only installed plug-ins."""
-
     def install(*named: tuple[str, str]) -> None:
         points = [metadata.EntryPoint(name, origin, GROUP) for name, origin in named]
         only = {GROUP: points}
@@ -89,7 +88,6 @@ def plug_ins(monkeypatch):
 
 @pytest.fixture
 def tools(plug_ins):
-    """A registry with `saw` and the plug-ins of the test."""
     registry = Registry("tool", group=GROUP, base=Tool)
     registry.register("saw")(Saw)
     return registry
@@ -108,40 +106,29 @@ INVALID = ["", "a+b", "a.b", "a b", "a=b", "-", "a/b"]
 
 @pytest.mark.parametrize("name", [*INVALID, "saw"])
 def test_a_name_that_is_taken_or_has_other_characters_is_rejected(tools, name):
-    message = "'saw' is registered already; choose another" if name == "saw" else "may contain lett"
-    with pytest.raises(UserError, match=message):
+    with one_line(repr(name)):
         tools.register(name)(Useless)
     assert tools.find("saw") is Saw
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("saww", "unknown tool 'saww'; did you mean 'saw'?"),
-        ("zzz", "unknown tool 'zzz'; known: hammer, saw, zsaw"),
-        ("hammer", "tool 'hammer' cannot be loaded from no_such_shop:Hammer: ModuleNotFoundError: "
-                   "No module named 'no_such_shop'; fix or uninstall that plug-in"),
-    ],
-)  # fmt: skip
-def test_plug_ins_are_listed_and_found_or_the_error_says_why_not(tools, plug_ins, name, message):
+@pytest.mark.parametrize(("name", "named"), [
+    ("saww", "'saw'"), ("zzz", "hammer, saw, zsaw"), ("hammer", "no_such_shop:Hammer"),
+])  # fmt: skip
+def test_plug_ins_are_listed_and_found_or_the_error_says_why_not(tools, plug_ins, name, named):
     plug_ins(("hammer", "no_such_shop:Hammer"), ("zsaw", f"{__name__}:Saw"))
     assert tools.names() == ["hammer", "saw", "zsaw"]
     assert tools.find("zsaw").__name__ == "Saw"
-    with pytest.raises(UserError) as error:
+    with one_line(repr(name), named):
         tools.find(name)
-    assert str(error.value) == message
-    with pytest.warns(UserWarning, match="'hammer' cannot be loaded") as warned:
+    with pytest.warns(UserWarning, match="'hammer'") as warned:
         assert [found for found, _ in tools.items()] == ["saw", "zsaw"]
     assert [warning.filename for warning in warned] == [__file__]
 
 
-@pytest.mark.parametrize(("name", "reason"), [
-    ("saw", "'saw' from .*:Useless is ignored: the name is taken"),
-    ("zsaw", "'zsaw' from .*:Useless is ignored"),
-    *((name, "is ignored: a name may contain letters, digits, .*rename") for name in INVALID),
-])  # fmt: skip
-def test_a_plug_in_with_a_taken_or_invalid_name_is_ignored(tools, plug_ins, name, reason):
+@pytest.mark.parametrize("name", ["saw", "zsaw", *INVALID])
+def test_a_plug_in_with_a_taken_or_invalid_name_is_ignored(tools, plug_ins, name):
     plug_ins(("zsaw", f"{__name__}:Saw"), (name, f"{__name__}:Useless"))
+    reason = f"{re.escape(repr(name))} from .*:Useless is ignored"
     for listing in (tools.names, tools.items):
         with pytest.warns(UserWarning, match=reason) as warned:
             assert len(listing()) == 2
@@ -151,19 +138,15 @@ def test_a_plug_in_with_a_taken_or_invalid_name_is_ignored(tools, plug_ins, name
     assert tools.find("saw") is Saw
 
 
-@pytest.mark.parametrize(("attribute", "reason"), [
-    ("NOT_A_CLASS", "is not a subclass of .*Tool"), ("Registry", "is not a subclass of .*Tool"),
-    ("Useless", "Useless sets no class attribute 'use'"),
-    ("Unfinished", "Unfinished does not define plane"),
-    ("Mistyped", "Mistyped.depth=None is not of type int"),
-    ("Listed", "Listed.grits is annotated list.int.; annotate it bool"),
-    ("Chisel", "TypeError: the name of Chisel is 'chisel'; fix"),
+@pytest.mark.parametrize(("attribute", "named"), [
+    ("NOT_A_CLASS", "Tool"), ("Registry", "Tool"), ("Useless", "'use'"), ("Unfinished", "plane"),
+    ("Mistyped", "Mistyped.depth=None"), ("Listed", "Listed.grits"), ("Chisel", "'chisel'"),
 ])  # fmt: skip
-def test_a_plug_in_of_another_kind_is_rejected_with_the_reason(plug_ins, attribute, reason):
+def test_a_plug_in_of_another_kind_is_rejected_with_the_reason(plug_ins, attribute, named):
     base = Signed if attribute == "Chisel" else Tool
     tools = Registry("tool", group=GROUP, base=base)
     plug_ins(("odd", f"{__name__}:{attribute}"), ("chisel", f"{__name__}:Chisel"))
-    with pytest.raises(UserError, match=f"tool 'odd' cannot be loaded from .*{reason}"):
+    with one_line("'odd'", named):
         tools.find("odd")
     assert base is Tool or tools.find("chisel").name == "chisel"
 
@@ -180,7 +163,7 @@ def test_the_package_of_a_plug_in_has_name_and_version(tools, plug_ins, tmp_path
 
 
 class Stop(BaseException):
-    """An error of a plug-in that is no `Exception`."""
+    pass
 
 
 ERRORS = [SystemExit(0), Stop("now"), GeneratorExit(), KeyError("teeth\nmissing")]
@@ -191,7 +174,7 @@ def test_an_error_of_a_plug_in_of_any_kind_is_one_line(error):
     def fail():
         raise error
 
-    with pytest.raises(UserError, match=r"^the saw cannot be built \(.*\); fix it, or its opt"):
+    with one_line("the saw"):
         build("the saw", fail)
     with pytest.raises(Exception, match=r"now|GeneratorExit|exits on import, with 0|missing"):
         load_guarded(fail)
@@ -203,8 +186,8 @@ def test_an_error_of_a_plug_in_of_any_kind_is_one_line(error):
 def test_a_plug_in_neither_ends_the_process_nor_writes_to_stdout(tools, plug_ins, shop, capsys):
     shop("leaves", "stops")
     plug_ins(("leaver", "shop.leaves:Saw"), ("stopper", "shop.stops:Saw"))
-    with pytest.raises(UserError, match="ImportError: it exits on import, with 3; fix"):
+    with one_line("'leaver'", "3"):
         tools.find("leaver")
     assert capsys.readouterr() == ("", "bye\n")
-    with pytest.raises(UserError, match=r"'stopper' cannot be loaded .*E: now; fix or uninstall"):
+    with one_line("'stopper'", "now"):
         tools.find("stopper")

@@ -16,8 +16,6 @@ FUTURE = nn.Transformer.generate_square_subsequent_mask(N)
 
 
 class Attention(nn.Module):
-    """The attributes and the call of timm's `Attention`."""
-
     def __init__(self, *, scale=1.0, norm=False, drop=0.0, other_drop=None) -> None:
         super().__init__()
         self.num_heads, self.scale = H, scale

@@ -10,7 +10,6 @@ from torch import nn
 
 import zoo
 from zoo.contract import variants
-from zoo.projected import ProjectedAttention
 from zoo.transformers import attend, padded, padding_mask, register, single, way_of_last
 
 pytestmark = pytest.mark.skipif(
@@ -121,20 +120,6 @@ def test_a_single_query_is_cheap_where_no_weight_depends_on_positions(name):
     assert way_of_last(name, (), (4, 8, 64), True) is WAYS[name]
 
 
-def test_an_output_that_depends_on_earlier_queries_is_refused(monkeypatch):
-    class PastQueries(ProjectedAttention):
-        traits = variants.find("local").traits
-
-        def attend(self, q, k, v, mask):
-            return v + q.cumsum(2)
-
-    find = variants.find
-    monkeypatch.setattr(variants, "find", lambda name: PastQueries if name == "p" else find(name))
-    for one_query in (False, True):
-        with pytest.raises(zoo.Unsupported):
-            way_of_last("p", (), (2, 8, 32), one_query)
-
-
 def test_gradients_and_dropout_reach_the_variant(make):
     model = make("LlamaForCausalLM", "zoo-linear", **GROUPED).train()
     model(input_ids=IDS, attention_mask=PADDED, labels=IDS).loss.backward()
@@ -219,19 +204,6 @@ def test_prepared_masks_are_refused_unless_they_are_causal(make):
     torch.testing.assert_close(actual[PADDED.bool()], expected[PADDED.bool()], rtol=0, atol=1e-6)
 
 
-def test_a_window_is_refused_as_soon_as_it_hides_a_key(make):
-    sizes = GROUPED | {"sliding_window": 16}
-    model = make("MistralForCausalLM", **sizes)
-    options = {"attention_mask": PADDED, "do_sample": False}
-    expected = model.generate(IDS, max_new_tokens=4, **options)
-    model.set_attn_implementation("zoo-softmax")
-    assert torch.equal(model.generate(IDS, max_new_tokens=4, **options), expected)
-    with pytest.raises(zoo.Unsupported):
-        model.generate(IDS, max_new_tokens=5, **options)
-    with pytest.raises(zoo.Unsupported):  # a cache that has dropped keys
-        padding_mask(1, 1, 16, q_offset=17, kv_offset=2)
-
-
 @pytest.mark.parametrize("arguments", [
     {"softcap": 30.0}, {"s_aux": torch.zeros(2)}, {"position_bias": torch.zeros(1, 2, 5, 5)},
     {"cu_seq_lens_q": torch.tensor([0, 5])}, {"output_attentions": True}, {"sliding_window": 3},
@@ -250,6 +222,8 @@ def test_queries_without_a_known_position_and_too_many_tokens_are_refused():
     for q in (k[:, :, :3], k[:, :, :1]):  # a mask, or the number of positions, is missing
         with pytest.raises(zoo.Unsupported):
             attend("linear", (), nn.Identity(), q, k, k, None)
+    with pytest.raises(zoo.Unsupported):  # a cache that has dropped keys
+        padding_mask(1, 1, 16, q_offset=17, kv_offset=2)
     module = nn.Identity()
     module.config = SimpleNamespace(max_position_embeddings=4)
     with pytest.raises(zoo.UserError):
@@ -269,10 +243,9 @@ def test_what_is_no_function_of_q_k_and_v_is_not_registered(library, monkeypatch
         register()
 
 
-@pytest.mark.parametrize(
-    ("variant", "remedy"),
-    [("ssd", r"zoo\.transformers\.replace\(model, 'ssd'\)"), ("linformer", "choose another")],
-)
+@pytest.mark.parametrize(("variant", "remedy"), [
+    ("ssd", r"zoo\.transformers\.replace\(model, 'ssd'\)"), ("linformer", "choose another"),
+])  # fmt: skip
 def test_a_model_with_what_is_no_function_of_q_k_and_v_names_the_way(make, variant, remedy):
     model = make("LlamaForCausalLM", f"zoo-{variant}", **GROUPED)
     with pytest.raises(zoo.Unsupported, match=remedy):

@@ -6,29 +6,20 @@ from torch.nn import functional as F
 from tests.zoo.faulty import heads
 from tests.zoo.faulty.correct import Bidirectional, Correct, Recurrent
 from tests.zoo.faulty.layers import tracking
-from tests.zoo.faulty.planted import arguments, claiming, fails, inputs, outputs, writes
+from tests.zoo.faulty.planted import (
+    Sloped,
+    arguments,
+    claiming,
+    inputs,
+    masked,
+    outputs,
+    variant,
+    writes,
+)
 from zoo.contract import Attended
 
 LONG_CAUSAL, LONG_PADDING = "causality, long inputs", "padding invariance, long inputs"
 DROPS = claiming(Bidirectional, drops_weights=True)
-
-
-class Identity(torch.autograd.Function):
-    """A copy, with the gradient `slope(gradient)`."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x, slope):
-        return x.clone()
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        ctx.slope = inputs[1]
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return ctx.slope(gradient), None
 
 
 class KeepsOnClass(torch.autograd.Function):
@@ -66,7 +57,7 @@ def stored(x):
 
 
 def across_blocks(h):
-    """The last token of a block of 256 depends on the next one."""
+    # The last token of a block of 256 depends on the next one.
     if not h.layer.size.causal or h.y.shape[2] <= 2048:
         return h.y
     y = h.y.clone()
@@ -75,7 +66,6 @@ def across_blocks(h):
 
 
 def beyond(length, change):
-    """Outputs that are `change(heads)` of more than `length` tokens."""
     return lambda h: h.y if h.y.shape[2] <= length else change(h)
 
 
@@ -94,39 +84,26 @@ def of_fourth_head(h):
     return Bidirectional.attend(h.layer, h.q, h.k, torch.ones_like(h.v), h.mask) * gate
 
 
-for name, check, base, change in (
-    ("LeaksAtMultiplesOf256", LONG_CAUSAL, Correct,
-     heads.not_causal(lambda _, q: q.shape[2] % 256 == 0)),
-    ("LeaksBeyond2048Tokens", LONG_CAUSAL, Correct,
-     heads.not_causal(lambda _, q: q.shape[2] > 2048)),
-    ("LeaksAcrossBlocksOf256", LONG_CAUSAL, Correct, across_blocks),
-    ("QuadraticAbove8192", "linear FLOPs", heads.LEAN, beyond(8192, heads.of_every_pair)),
-    ("AllocatesEveryPairAbove8192", "linear memory", heads.LEAN,
-     beyond(8192, heads.allocating_every_pair)),
-    ("DropsWithoutRescaling", "declared dropout", DROPS, dropped),
-    ("DrawsDropoutOnceAShape", "declared dropout", DROPS, drawn_once),
-    ("SharesGateFromFourthHeadOn", "all parameters get gradients", Bidirectional, of_fourth_head),
-):  # fmt: skip
-    outputs(name, check, base, change)
-
-for name, check, change in (
-    ("KeepsTensorsOnClass", "all parameters get gradients",
-     lambda h: h._replace(k=KeepsOnClass.apply(h.k))),
-    ("DetachesKeysBeyond1200Tokens", "gradients, long inputs",
-     lambda h: h._replace(k=h.k.detach()) if h.k.shape[2] > 1200 else h),
-):  # fmt: skip
-    inputs(name, check, Bidirectional, change)
-
-for name, check, change in (
-    ("IgnoresMaskBeyond2048Tokens", LONG_PADDING,
-     lambda layer, x, context, mask: (x, context, mask if x.shape[1] <= 2048 else None)),
-    ("ReadsStorageOfTokens", "memory layouts",
-     lambda layer, x, context, mask: (stored(x), stored(x) if context is x else context, mask)),
-    ("ReadsStorageOfMask", "memory layouts",
-     lambda layer, x, context, mask: (x, context, stored(mask))),
-):  # fmt: skip
-    arguments(name, check, Bidirectional, change)
-
+# fmt: off
+outputs(LONG_CAUSAL, Correct, LeaksAtMultiplesOf256=heads.not_causal(lambda n: n % 256 == 0),
+    LeaksBeyond2048Tokens=heads.not_causal(lambda n: n > 2048),
+    LeaksAcrossBlocksOf256=across_blocks)
+outputs("linear FLOPs", heads.LEAN, QuadraticAbove8192=beyond(8192, heads.of_every_pair))
+outputs("linear memory", heads.LEAN,
+    AllocatesEveryPairAbove8192=beyond(8192, heads.allocating_every_pair))
+outputs("declared dropout", DROPS, DropsWithoutRescaling=dropped,
+    DrawsDropoutOnceAShape=drawn_once)
+outputs("all parameters get gradients", SharesGateFromFourthHeadOn=of_fourth_head)
+inputs("all parameters get gradients",
+    KeepsTensorsOnClass=lambda h: h._replace(k=KeepsOnClass.apply(h.k)))
+inputs("gradients, long inputs",
+    DetachesKeysBeyond1200Tokens=lambda h: (h._replace(k=h.k.detach()) if h.m > 1200 else h))
+inputs(LONG_PADDING, IgnoresMaskBeyond2048Tokens=masked(lambda h: h.n <= 2048))
+arguments("memory layouts",
+    ReadsStorageOfTokens=lambda layer, x, context, mask: (
+        stored(x), stored(x) if context is x else context, mask
+    ),
+    ReadsStorageOfMask=lambda layer, x, context, mask: (x, context, stored(mask)))
 tracking(
     "NeedsGradientOfTokensWithoutTaps",
     lambda layer, x: x.requires_grad or layer.size.short_conv > 0,
@@ -137,53 +114,46 @@ for name, slope in (
      lambda slope: slope if slope.is_contiguous() else torch.zeros_like(slope)),
     ("ReadsStorageOfGradient", stored),
 ):  # fmt: skip
-
-    def forward(self, x, context, mask, slope=slope):
-        tokens = Bidirectional.forward(self, x, context, mask).tokens
-        return Attended(Identity.apply(tokens, slope))
-
-    fails("memory layouts")(type(name, (Bidirectional,), {"forward": forward}))
+    variant("memory layouts", name, Bidirectional,
+            forward=lambda self, x, context, mask, slope=slope: Attended(Sloped.apply(
+                Bidirectional.forward(self, x, context, mask).tokens, slope
+            )))  # fmt: skip
 
 CALLS = []
 TABLE = {}
 LAST = None
 
 
-def remember(x, *_):
+def remember(layer, x, *_):
     global LAST
     LAST = x.mean()
 
 
-writes("AppendsToListOfModule", Bidirectional, lambda x, *_: CALLS.append(x.shape))
-writes("RemembersInModule", Bidirectional, remember)
+writes("side-effect-free forward",
+       AppendsToListOfModule=lambda layer, x, *_: CALLS.append(x.shape),
+       RemembersInModule=remember)  # fmt: skip
 
 
-@fails("side-effect-free step")
-class CountsStepsInModule(Recurrent):
-    def step(self, x, state):
-        CALLS.append(len(x))
-        return super().step(x, state)
+def with_dropout_in_prefill(self, x, mask=None, state=None):
+    tokens, state = Recurrent.prefill(self, x, mask, state)
+    return F.dropout(tokens, self.size.dropout, self.training), state
 
 
-@fails("prefill equals steps")
-class DropsInPrefill(Recurrent):
-    def extend(self, x, real, state):
-        tokens, state = super().extend(x, real, state)
-        return F.dropout(tokens, self.size.dropout), state
+def with_dropout_of_prompts(self, x, real, state):
+    tokens, state = Recurrent.extend(self, x, real, state)
+    return F.dropout(tokens, self.size.dropout), state
 
 
-@fails("prefill equals steps")
-class DropsInPrefillInTraining(Recurrent):
-    def prefill(self, x, mask=None, state=None):
-        tokens, state = super().prefill(x, mask, state)
-        return F.dropout(tokens, self.size.dropout, self.training), state
+def with_rotated_keys(self, query, *parts):
+    return self._split(query), *Bidirectional._heads(self, query, *parts)[1:]
 
 
-@fails("position sensitivity")
-class RotatesKeysAlone(Bidirectional):
-    def _heads(self, query, context, of_query, of_key):
-        _, k, v = super()._heads(query, context, of_query, of_key)
-        return self._split(query), k, v
+variant("side-effect-free step", "CountsStepsInModule", Recurrent,
+    step=lambda self, x, state: (CALLS.append(len(x)), Recurrent.step(self, x, state))[1])
+variant("prefill equals steps", "DropsInPrefill", Recurrent, extend=with_dropout_of_prompts)
+variant("prefill equals steps", "DropsInPrefillInTraining", Recurrent,
+    prefill=with_dropout_in_prefill)
+variant("position sensitivity", "RotatesKeysAlone", Bidirectional, _heads=with_rotated_keys)
 
 
 class LowRank(Bidirectional):
@@ -196,10 +166,8 @@ class LowRank(Bidirectional):
         return q.softmax(-1) @ (k.softmax(-2).mT @ v)
 
 
-@fails("second derivatives")
-class HasNoSecondDerivative(LowRank):
-    def attend(self, q, k, v, mask):
-        return super().attend(q, k, ForgetsItsSlope.apply(v), mask)
+variant("second derivatives", "HasNoSecondDerivative", LowRank,
+    attend=lambda self, q, k, v, mask: LowRank.attend(self, q, k, ForgetsItsSlope.apply(v), mask))
 
 
 class FillsTable(Bidirectional):
@@ -210,7 +178,5 @@ class FillsTable(Bidirectional):
 
 
 class OverflowingGate(Bidirectional):
-    """A sigmoid by hand: its exponential overflows."""
-
     def attend(self, q, k, v, mask):
         return super().attend(q, k, v, mask) / (1 + torch.exp(-q))

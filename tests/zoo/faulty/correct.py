@@ -15,8 +15,6 @@ SELF_ONLY = Traits(causal=False, cross=False, linear=True, stochastic=False, rec
 
 
 class Correct(ProjectedAttention):
-    """Softmax attention."""
-
     traits = TRAITS
 
     def attend(self, q, k, v, mask):

@@ -34,12 +34,12 @@ def causal_leak(pair: Pair, effect: str, applies: Applies = lambda *_: True) -> 
     return _leaking(f"CausalLeak {pair} {effect}", i, change)
 
 
-def padding_leak(pair: Pair, effect: str) -> type[Attention]:
+def padding_leak(pair: Pair, effect: str, applies: Applies = lambda *_: True) -> type[Attention]:
     """Output i depends on token j, for `pair` (i, j), if only the latter is padded."""
     i, j = pair
 
     def change(layer: Attention, x: Tensor, mask: Tensor | None) -> Tensor | None:
-        if mask is None or max(pair) >= x.shape[1]:
+        if mask is None or max(pair) >= x.shape[1] or not applies(layer, x, mask):
             return None
         return (mask[:, i, None] & ~mask[:, j, None]).to(x.dtype) * EFFECTS[effect](x[:, j])
 
@@ -58,6 +58,18 @@ def batch_leak(to: Pair, source: Pair, effect: str) -> type[Attention]:
     return _leaking(f"BatchLeak {to} {source} {effect}", i, change)
 
 
+def loss_leak(token: int, effect: str) -> type[Attention]:
+    """The loss depends on one token, although it is padded."""
+
+    def forward(self, x, context, mask):
+        tokens = NoAttention.forward(self, x, context, mask).tokens
+        if not self.training or token >= x.shape[1]:
+            return Attended(tokens)
+        return Attended(tokens, {"size": EFFECTS[effect](x[:, token]).mean() + 0 * tokens.mean()})
+
+    return type(f"LossLeak {token} {effect}", (NoAttention,), {"forward": forward})
+
+
 def _leaking(name: str, i: int, change: Callable[..., Tensor | None]) -> type[Attention]:
     """A variant with a hundredth of `change(layer, x, mask)`, (b, d), added to the token at `i`."""
 
@@ -69,18 +81,3 @@ def _leaking(name: str, i: int, change: Callable[..., Tensor | None]) -> type[At
         return Attended(tokens)
 
     return type(name, (NoAttention,), {"forward": forward})
-
-
-def loss_leak(token: int, effect: str) -> type[Attention]:
-    """The loss depends on one token, although it is padded."""
-
-    class LossLeak(NoAttention):
-        def forward(self, x, context, mask):
-            tokens = super().forward(x, context, mask).tokens
-            losses = {}
-            if self.training and token < x.shape[1]:
-                losses = {"size": EFFECTS[effect](x[:, token]).mean() + 0 * tokens.mean()}
-            return Attended(tokens, losses)
-
-    LossLeak.__name__ += f" {token} {effect}"
-    return LossLeak

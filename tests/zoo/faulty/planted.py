@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from tests.zoo.faulty.correct import Bidirectional
-from zoo.contract import Attended, Attention
+from tests.zoo.faulty.correct import Bidirectional, Recurrent
+from zoo.contract import Attention
 
 FAULTY: dict[type[Attention], str] = {}
 """The check that must detect each defect."""
@@ -15,8 +17,6 @@ Change = Callable[..., Any]
 
 
 class Heads(NamedTuple):
-    """The inputs of the heads of a layer, and their outputs."""
-
     layer: Attention
     q: Tensor
     k: Tensor
@@ -25,16 +25,38 @@ class Heads(NamedTuple):
     y: Any = None
 
     @property
+    def n(self) -> int:
+        return self.q.shape[2]
+
+    @property
+    def m(self) -> int:
+        return self.k.shape[2]
+
+    @property
     def real(self) -> Tensor:
-        """Values, with zeros for padding."""
         return self.v if self.mask is None else self.v.masked_fill(~self.mask[:, None, :, None], 0)
 
     @property
     def count(self) -> Any:
-        """The number of real tokens of each sample."""
-        if self.mask is None:
-            return self.v.shape[2]
-        return self.mask.sum(1)[:, None, None, None].to(self.v.dtype)
+        return self.m if self.mask is None else self.mask.sum(1)[:, None, None, None].to(self.v)
+
+
+class Sloped(torch.autograd.Function):
+    """A copy, with the gradient `slope(gradient)`."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, slope):
+        return x.clone()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.slope = inputs[1]
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return ctx.slope(gradient), None
 
 
 def fails(check: str) -> Callable[[type[Attention]], type[Attention]]:
@@ -45,63 +67,90 @@ def fails(check: str) -> Callable[[type[Attention]], type[Attention]]:
     return add
 
 
+def variant(check: str, name: str, base: type, **attributes: Any) -> type:
+    return fails(check)(type(name, (base,), attributes))
+
+
+def built(base: type, parts: Change) -> Change:
+    """A constructor that sets the attributes `parts(layer, size)`, too."""
+
+    def __init__(self, size):
+        base.__init__(self, size)
+        for name, part in parts(self, size).items():
+            setattr(self, name, part)
+
+    return __init__
+
+
 def claiming(base: type, **attributes: Any) -> type:
     return type(f"Claiming{base.__name__}", (base,), attributes)
 
 
-def inputs(name: str, check: str, base: type, change: Change) -> None:
-    """A variant that attends with `change(heads)`."""
+def planting(method: str, make: Callable[[type, Change], Change], usual: type) -> Callable:
+    """A function that plants changes, by the names of the variants, for the check that fails."""
 
-    def attend(self, *heads):
-        return base.attend(self, *change(Heads(self, *heads))[1:5])
+    def plant(check: str, base: type = usual, **changes: Change) -> None:
+        for name, change in changes.items():
+            variant(check, name, base, **{method: make(base, change)})
 
-    fails(check)(type(name, (base,), {"attend": attend}))
-
-
-def outputs(name: str, check: str, base: type, change: Change) -> None:
-    """A variant whose heads give `change(heads)`."""
-
-    def attend(self, *heads):
-        return change(Heads(self, *heads, base.attend(self, *heads)))
-
-    fails(check)(type(name, (base,), {"attend": attend}))
+    return plant
 
 
-def arguments(name: str, check: str, base: type, change: Change) -> None:
-    """A variant that is called with `change(layer, x, context, mask)`, as the last three."""
-
-    def forward(self, x, context, mask):
-        return base.forward(self, *change(self, x, context, mask))
-
-    fails(check)(type(name, (base,), {"forward": forward}))
-
-
-def convolves(name: str, check: str, base: type, convolution: type) -> None:
-    """A variant whose keys and values are convolved by `convolution(size, width)`."""
-
-    def __init__(self, size):
-        base.__init__(self, size)
-        self.context_conv = convolution(size, 2 * size.dim)
-
-    fails(check)(type(name, (base,), {"__init__": __init__}))
-
-
-def writes(name: str, base: type, change: Change) -> None:
-    """A variant that calls `change(x, context, mask)` after attending."""
-
+def _writing(base: type, change: Change) -> Change:
     def forward(self, x, context, mask):
         attended = base.forward(self, x, context, mask)
-        change(x, context, mask)
+        change(self, x, context, mask)
         return attended
 
-    fails("side-effect-free forward")(type(name, (base,), {"forward": forward}))
+    return forward
 
 
-def tokens_where(name: str, applies: Change, change: Change) -> type:
-    """A variant with `change(tokens)` for tokens, where `applies(layer, x, context, mask)`."""
+inputs = planting("attend", lambda base, change: (
+    lambda self, *heads: base.attend(self, *change(Heads(self, *heads))[1:5])
+), Bidirectional)  # fmt: skip
+"""Variants that attend with `change(heads)`."""
 
-    def forward(self, x, context, mask):
-        tokens, losses = Bidirectional.forward(self, x, context, mask)
-        return Attended(change(tokens) if applies(self, x, context, mask) else tokens, losses)
+outputs = planting("attend", lambda base, change: (
+    lambda self, *heads: change(Heads(self, *heads, base.attend(self, *heads)))
+), Bidirectional)  # fmt: skip
+"""Variants whose heads give `change(heads)`."""
 
-    return type(name, (Bidirectional,), {"forward": forward})
+arguments = planting("forward", lambda base, change: (
+    lambda self, x, context, mask: base.forward(self, *change(self, x, context, mask))
+), Bidirectional)  # fmt: skip
+"""Variants that are called with `change(layer, x, context, mask)`, as the last three."""
+
+writes = planting("forward", _writing, Bidirectional)
+"""Variants that call `change(layer, x, context, mask)` after attending."""
+
+steps = planting("step", lambda base, change: (
+    lambda self, x, state: change(self, x, state, *base.step(self, x, state))
+), Recurrent)  # fmt: skip
+"""Variants with `change(layer, x, state, tokens, next_state)` for the last two."""
+
+
+def scaled(applies: Change, factor: float = 1.1) -> Change:
+    return lambda h: h.y * factor if applies(h) else h.y
+
+
+def padded(change: Change) -> Change:
+    return lambda h: h.y if h.mask is None else change(h)
+
+
+def coupled(applies: Change) -> Change:
+    return lambda h: h.y + 0.01 * h.y.roll(1, 0) if applies(h) else h.y
+
+
+def masked(applies: Change) -> Change:
+    return lambda h: h if applies(h) else h._replace(mask=None)
+
+
+def wrong(applies: Change, factor: float = 1.3) -> Change:
+    """Heads in which the gradient of the keys is wrong where `applies(heads)`."""
+    return lambda h: (
+        h._replace(k=Sloped.apply(h.k, lambda slope: factor * slope)) if applies(h) else h
+    )
+
+
+def dropped(h: Heads, applies: bool, p: float | None = None) -> Tensor:
+    return F.dropout(h.y, h.layer.size.dropout if p is None else p, applies)
